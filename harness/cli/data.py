@@ -34,7 +34,6 @@ def list_names(arguments: list[str]) -> int:
 
 
 def _meters() -> Iterator[str]:
-    """A line for each meter, with the reason where it does not work on this machine."""
     from harness.core import registry
     from harness.machine.power import opening
 
@@ -51,9 +50,9 @@ def check(arguments: list[str]) -> int:
         "status 4 if a sample cannot be used.",
         "DATASET [options]",
     )
-    parser.add_argument("dataset", metavar="DATASET", help="a name of `list`, or file.py:Class")
-    parser.add_argument("--data-dir", metavar="PATH", help="the dataset's file or folder")
-    parser.add_argument("--model", metavar="MODEL", help="decode with the steps of this model")
+    parser.text("dataset", "DATASET", "a name of `list`, or file.py:Class")
+    parser.text("--data-dir", "PATH", "the dataset's file or folder")
+    parser.text("--model", "MODEL", "decode with the steps of this model")
     options = parser.parse_args(arguments)
     from harness.run.supervisor import data_check
 
@@ -98,24 +97,13 @@ def _arrivals_parser() -> Parser:
         metavar="KIND",
         help=f"kind of schedule, e.g. {next(iter(KINDS))}",
     )
-    parser.add_argument(
-        "--rate",
-        required=True,
-        metavar="QPS[,QPS...]",
-        help="queries/s, without thousands separators",
-    )
-    parser.add_argument(
-        "--duration", default="10s", metavar="TIME", help="length of the schedule (default 10s)"
-    )
-    parser.add_argument(
+    parser.text("--rate", "QPS[,QPS...]", "queries/s, without thousands separators", required=True)
+    parser.text("--duration", "TIME", "length of the schedule (default 10s)", default="10s")
+    parser.text(
         "--cv",
-        metavar="CV",
-        help="gamma: coefficient of variation of the gaps, the standard deviation by the mean",
+        "CV",
+        "gamma: coefficient of variation of the gaps, the standard deviation by the mean",
     )
-    parser.add_argument(
-        "--seed", metavar="N", help="seed of the random gaps (default: the MLPerf round's)"
-    )
-    parser.add_argument(
-        "--out", required=True, metavar="FILE", help="file to write, which must not exist yet"
-    )
+    parser.text("--seed", "N", "seed of the random gaps (default: the MLPerf round's)")
+    parser.text("--out", "FILE", "file to write, which must not exist yet", required=True)
     return parser

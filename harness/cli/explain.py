@@ -29,11 +29,7 @@ def profile(arguments: list[str]) -> int:
     )
     texts, problems = read_run_options(parser, arguments)
     problems += _unused_beside_from(texts, ("otlp", "table", "out", "json", "quiet"))
-    defaults = {
-        "mode": "performance",
-        "scenario": "single-stream",
-        "duration_ns": 3 * NS_PER_S,
-    }
+    defaults = {"mode": "performance", "scenario": "single-stream", "duration_ns": 3 * NS_PER_S}
     call = invocation(texts, problems, ProfileOptions, defaults)
     from harness.explain.profile import job
 
@@ -147,23 +143,15 @@ def pitfalls(arguments: list[str]) -> int:
         "--dataset: the embedded digits, and scikit-learn's two photographs.",
         "[options]",
     )
-    parser.add_argument(
-        "--model", metavar="MODEL", help="default: digits, or an image model that is present"
-    )
-    parser.add_argument("--dataset", metavar="NAME", help="default: the manifest's")
-    parser.add_argument("--data-dir", metavar="PATH", help="the dataset's file or folder")
-    parser.add_argument(
-        "--backend", metavar="NAME", help="default ort; null compares the inputs only"
-    )
-    parser.add_argument(
-        "--hook", metavar="FILE", help="Python file with the manifest's hook; its code is run"
-    )
+    parser.text("--model", "MODEL", "default: digits, or an image model that is present")
+    parser.text("--dataset", "NAME", "default: the manifest's")
+    parser.text("--data-dir", "PATH", "the dataset's file or folder")
+    parser.text("--backend", "NAME", "default ort; null compares the inputs only")
+    parser.text("--hook", "FILE", "Python file with the manifest's hook; its code is run")
     parser.add_argument(
         "--samples", type=int, default=500, metavar="N", help="use at most N samples (default 500)"
     )
-    parser.add_argument(
-        "--out", metavar="DIR", help="folder for pitfalls.json and the page pitfalls.html"
-    )
+    parser.text("--out", "DIR", "folder for pitfalls.json and the page pitfalls.html")
     values = {k: v for k, v in vars(parser.parse_args(arguments)).items() if v is not None}
     if values["samples"] < 1:
         raise ConfigError(f"--samples {values['samples']}: it must be at least 1")

@@ -36,7 +36,6 @@ def execute(
 
 
 def _problems(verb: str, config: RunConfig) -> Iterator[str]:
-    """Problems that all verbs of many runs have in common."""
     from harness.machine.power.meters.ptdaemon import NAME
     from harness.run.supervisor import ptdaemon_session
 

@@ -76,6 +76,13 @@ class Parser(argparse.ArgumentParser):
         # -3s is a (wrong) value, not an unknown option: as argparse itself has it from Python 3.14.
         self._negative_number_matcher = re.compile(r"-\.?\d")
 
+    def text(self, name: str, metavar: str, about: str, **more: Any) -> None:
+        """Add an argument or option whose value is text; it is None where it is not given."""
+        self.add_argument(name, metavar=metavar, help=about, **more)
+
+    def flag(self, name: str, about: str) -> None:
+        self.add_argument(name, action="store_true", help=about)
+
     def format_help(self) -> str:
         """The page: what the verb does, usage, notes, groups of options, general options."""
         if self._action_groups[-1] is not self._optionals:
@@ -169,16 +176,16 @@ def add_options(
     The value of an option that is not on the command line is None.
     """
     groups: dict[str, argparse._ArgumentGroup] = {}
+    title = ""
     for field in chain.from_iterable(map(visible_fields, schemas)):
-        meta = field.metadata
-        title = meta["group"]
-        group = groups.get(title) or parser.add_argument_group(title)
-        groups[title] = group
+        meta, key = field.metadata, option_key(field)
+        title = meta["group"] or title
+        if title not in groups:
+            groups[title] = parser.add_argument_group(title)
         kind: dict[str, Any] = {"action": "store_true"}
         if not meta["flag"]:
-            kind = {"metavar": meta["metavar"]}
-            if meta["many"]:
-                kind["action"] = "append"
-        key = option_key(field)
-        group.add_argument(flag_name(key), dest=key, default=None, help=meta["help"], **kind)
+            kind = {"metavar": meta["metavar"], "action": "append" if meta["many"] else "store"}
+        groups[title].add_argument(
+            flag_name(key), dest=key, default=None, help=meta["help"], **kind
+        )
     return groups

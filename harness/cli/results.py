@@ -31,12 +31,12 @@ def compare(arguments: list[str]) -> int:
         help="a run, or runs of one configuration, e.g. results/a 'results/b-*'",
     )
     _add_gate(parser)
-    parser.add_argument(
+    parser.text(
         "--price",
-        metavar="PRICES",
-        help="price of an hour of each side's machine, in one currency, e.g. 1.20/h,0.85/h",
+        "PRICES",
+        "price of an hour of each side's machine, in one currency, e.g. 1.20/h,0.85/h",
     )
-    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    parser.flag("--json", "print JSON instead of a table")
     options = parser.parse_args(arguments)
     if len(options.sides) < 2:
         raise ConfigError("compare needs two sides: name another run")
@@ -63,10 +63,10 @@ def _add_gate(parser: Parser) -> None:
         help="exit with status 6 if a number got worse by more than the limit, e.g. p99:+5% or "
         "throughput:-3% (repeatable)",
     )
-    parser.add_argument(
+    parser.text(
         "--noise",
-        metavar="PERCENT",
-        help="difference between runs of one configuration that is noise (default: measured where a "
+        "PERCENT",
+        "difference between runs of one configuration that is noise (default: measured where a "
         "side has several runs, else assumed)",
     )
 
@@ -105,13 +105,13 @@ def _compared(
     from harness.results.compare import report as compare_report
     from harness.results.compare.compare import compare as compare_two
     from harness.results.compare.finished import named_apart, side
-    from harness.results.compare.run_files import fitting
+    from harness.results.run_files import reading_run
 
     runs = [side(text, price) for text, price in zip(sides, prices, strict=True)]
     first, *others = named_apart(runs)
     comparisons = []
     for other in others:
-        with fitting(", ".join(sides)):
+        with reading_run(", ".join(sides)):
             comparison = compare_two(first, other, noise)
         comparisons.append((comparison, compare_report.judge(comparison, limits)))
     if as_json:
@@ -131,10 +131,10 @@ def rerun(arguments: list[str]) -> int:
         "Run the configuration of a finished run again on this machine, and compare the two runs.",
         "RUN [options]",
     )
-    parser.add_argument("run", metavar="RUN", help=_RUN)
-    parser.add_argument("--out", metavar="DIR", help="result folder (default RUN-rerun)")
+    parser.text("run", "RUN", _RUN)
+    parser.text("--out", "DIR", "result folder (default RUN-rerun)")
     _add_gate(parser)
-    parser.add_argument("--quiet", action="store_true", help="print no progress and no notices")
+    parser.flag("--quiet", "print no progress and no notices")
     options = parser.parse_args(arguments)
     limits, noise = _gate(options)
     from dataclasses import replace
@@ -163,7 +163,7 @@ def check(arguments: list[str]) -> int:
         "result.json. Exit status 4 if something differs.",
         "RUN",
     )
-    parser.add_argument("folder", metavar="RUN", help=_RUN)
+    parser.text("folder", "RUN", _RUN)
     folder = Path(parser.parse_args(arguments).folder)
     from harness.results import recheck
 
@@ -179,12 +179,8 @@ def report(arguments: list[str]) -> int:
         "RUN... [options]",
     )
     parser.add_argument("runs", nargs="+", metavar="RUN", help=_RUN)
-    parser.add_argument(
-        "--out", metavar="FILE", help="file to write (default report.html in the run's folder)"
-    )
-    parser.add_argument(
-        "--standalone", action="store_true", help="put the plotting script into the page"
-    )
+    parser.text("--out", "FILE", "file to write (default report.html in the run's folder)")
+    parser.flag("--standalone", "put the plotting script into the page")
     options = parser.parse_args(arguments)
     from harness.results.pages.report import report as write_page
 

@@ -23,11 +23,8 @@ U = TypeVar("U")
 
 
 class Alias(NamedTuple):
-    """An option of MLPerf's reference harness."""
-
     ours: str
     """Our name of the option."""
-
     value: str = "{}"
     """Our spelling of the value; {} stands for the value, which is in seconds where it is a time."""
 
@@ -108,7 +105,6 @@ class Invocation(NamedTuple, Generic[T]):
     config: RunConfig
     own: T
     """The options of the verb itself, an instance of its schema."""
-
     as_json: bool
     quiet: bool
 
@@ -128,13 +124,11 @@ def run_parser(
         version=f"mlperf-harness {__version__}",
         help="print the version",
     )
-    parser.add_argument(
-        "--config",
-        metavar="FILE",
-        help="read options from a YAML file or a run's folder; the command line wins",
+    parser.text(
+        "--config", "FILE", "read options from a YAML file or a run's folder; the command line wins"
     )
-    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
-    parser.add_argument("--quiet", action="store_true", help="print no progress and no notices")
+    parser.flag("--json", "print JSON instead of a table")
+    parser.flag("--quiet", "print no progress and no notices")
     return parser
 
 
@@ -145,7 +139,6 @@ def configured(
     defaults: Mapping[str, Any] = MappingProxyType({}),
     not_from_file: Sequence[str] = (),
 ) -> Invocation[T]:
-    """The invocation that the words describe; see `invocation`."""
     return invocation(*read_run_options(parser, arguments), schema, defaults, not_from_file)
 
 

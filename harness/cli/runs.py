@@ -28,18 +28,24 @@ _PAGES = {
 def runs(arguments: list[str]) -> int:
     options = _parser().parse_args(arguments)
     filters = _filters(options)
+    results = user_path(options.results)
     import sqlite3
 
     from harness.results import database
     from harness.results.pages import run_table
 
-    results = Path(options.results)
     as_table = options.format in (None, "table") and not options.pages
     limit = options.limit or (SHOWN_RUNS if as_table else None)
     try:
         rows = database.newest_first(results, limit, **filters)
     except sqlite3.Error as e:
-        raise ConfigError(_unreadable(database.path_in(results), str(e))) from None
+        is_locked = "locked" in str(e)
+        hint = (
+            "another process writes there: try again"
+            if is_locked
+            else "remove it, runs make a new one"
+        )
+        raise ConfigError(f"{database.path_in(results)} cannot be read: {e}: {hint}") from None
     if options.format in ("csv", "json"):
         show(database.export(rows, options.format))
     elif rows and options.pages:
@@ -47,9 +53,9 @@ def runs(arguments: list[str]) -> int:
     elif rows:
         show("\n".join(run_table.run_lines(rows)))
     elif filters:
-        say(f"no such run in {options.results}: `runs` without a filter lists all")
+        say(f"no such run in {results}: `runs` without a filter lists all")
     else:
-        say(f"no runs in {options.results}: make one, or pass --results DIR")
+        say(f"no runs in {results}: make one, or pass --results DIR")
     return 0
 
 
@@ -60,20 +66,14 @@ def _parser() -> Parser:
         "patterns, e.g. r*.",
         "[options]",
     )
-    parser.add_argument(
-        "--results", default="results", metavar="DIR", help="folder of the runs (default results)"
-    )
-    parser.add_argument("--model", metavar="MODEL", help="only runs of this model")
-    parser.add_argument("--backend", metavar="NAME", help="only runs on this backend")
-    parser.add_argument("--scenario", metavar="NAME", help="only runs in this scenario")
-    parser.add_argument("--host", metavar="HOST", help="only runs on this machine")
-    parser.add_argument(
-        "--since", metavar="DATE", help="only runs begun then or later, e.g. 2026-11-21"
-    )
-    parser.add_argument(
-        "--verdict", metavar="VERDICT", help="only runs with this verdict: valid or invalid"
-    )
-    parser.add_argument("--format", metavar="FORMAT", help="print a table (default), csv or json")
+    parser.text("--results", "DIR", "folder of the runs (default results)", default="results")
+    parser.text("--model", "MODEL", "only runs of this model")
+    parser.text("--backend", "NAME", "only runs on this backend")
+    parser.text("--scenario", "NAME", "only runs in this scenario")
+    parser.text("--host", "HOST", "only runs on this machine")
+    parser.text("--since", "DATE", "only runs begun then or later, e.g. 2026-11-21")
+    parser.text("--verdict", "VERDICT", "only runs with this verdict: valid or invalid")
+    parser.text("--format", "FORMAT", "print a table (default), csv or json")
     parser.add_argument(
         "--limit",
         type=int,
@@ -90,14 +90,11 @@ def _parser() -> Parser:
             metavar="PAGE",
             help=f"draw {about}, as an HTML file",
         )
-    parser.add_argument(
-        "--standalone", action="store_true", help="put the plotting script into the pages"
-    )
+    parser.flag("--standalone", "put the plotting script into the pages")
     return parser
 
 
 def _page(name: str, text: str) -> tuple[str, str]:
-    """(kind of page, file to write)."""
     return name, text
 
 
@@ -120,14 +117,6 @@ def _draw(
             show(str(write(articles, f"{name}: {results}", page, script_in=script_in)))
         else:
             say(f"--{name} {page}: none of these runs is VALID, so there is nothing to draw")
-
-
-def _unreadable(path: Path, message: str) -> str:
-    """message: of SQLite, or of the database where another version wrote the file."""
-    hint = "remove it, runs make a new one"
-    if "locked" in message:
-        hint = "another process writes there: try again"
-    return f"{path} cannot be read: {message}: {hint}"
 
 
 def _filters(options: argparse.Namespace) -> dict[str, str]:

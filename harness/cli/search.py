@@ -4,13 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from harness.cli import many_runs
-from harness.cli.run_options import (
-    Invocation,
-    configured,
-    invocation,
-    read_run_options,
-    run_parser,
-)
+from harness.cli.run_options import Invocation, configured, invocation, read_run_options, run_parser
 from harness.core.config.options import flag_name, option_key, parse_values, visible_fields
 from harness.core.config.run_config import RunConfig
 from harness.errors import ConfigError
@@ -23,14 +17,7 @@ _SEARCHED = ("queries", "target_qps")
 _TUNED = ("queries", "duration_ns", "instances", "threads", "max_batch")
 """Fields of a --config file that tune finds or sets anew."""
 
-_ONE_RUNS = (
-    "queries",
-    "target_qps",
-    "max_batch",
-    "model_file",
-    "model_sha256",
-    "dataset_digest",
-)
+_ONE_RUNS = ("queries", "target_qps", "max_batch", "model_file", "model_sha256", "dataset_digest")
 """Fields of a --config file that hold for its one run and not for the cells of a grid."""
 
 
@@ -136,7 +123,6 @@ def _resumed_grid(texts: dict[str, Any], problems: list[str]) -> int:
 
 
 def _stored_sweep(texts: dict[str, Any], problems: list[str]) -> int:
-    """Prints the tables of a finished sweep, of rates or of a grid."""
     own = _only_folder("from", ("accuracy_floor", "price"), texts, problems)
     assert own.from_ is not None
     from harness.search.grid import job as grid

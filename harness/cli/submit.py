@@ -26,8 +26,6 @@ _OFFICIAL = "a checkout of mlcommons/inference, whose scripts verify and check t
 
 
 class Text(NamedTuple):
-    """An option whose value is text."""
-
     metavar: str
     help: str
 
@@ -55,7 +53,6 @@ _REQUEST: Mapping[str, Text] = {
 def _request_parser(
     verb: str, about: str, own: Mapping[str, Text] = MappingProxyType({})
 ) -> Parser:
-    """A parser of the verb's own options, of the request and of the runs."""
     parser = Parser(
         f"submit {verb}",
         f"{about} The options are kept in WORK/request.yaml: later calls need only --work.",
@@ -83,17 +80,17 @@ def _request_parser(
 def _request(options: argparse.Namespace) -> Any:
     """The request of WORK. Options of a request on the command line are written there first."""
     from harness.submit.plan.request import FILE
-    from harness.submit.plan.request_file import given_request, read_request, write_request
+    from harness.submit.plan.request_file import make_request, read_request, write_request
 
     values, work = vars(options), user_path(options.work)
     keys = {option_key(f) for f in visible_fields(RunConfig)}
     runs = {k: v for k, v in values.items() if k in keys and v is not None}
     own = {k: values[k] for k in (*_REQUEST, "rehearsal") if values[k] is not None}
     if runs or own:
-        write_request(work, given_request(own, runs))
+        write_request(work, make_request(own, runs))
     elif not (work / FILE).exists():
         raise ConfigError(
-            f"{work} has no {FILE}: give --division, --submitter, --system, --category, "
+            f"{work} has no {FILE}: pass --division, --submitter, --system, --category, "
             "--benchmark and the options of a run; see --help"
         )
     return read_request(work)
@@ -159,7 +156,7 @@ def pack(arguments: Sequence[str]) -> int:
     )
     if status and not request.rehearsal:
         say(
-            f"{packed.tree} keeps its name until the check finds nothing: mend what it found, remove "
+            f"{packed.tree} keeps its name while the check has findings: correct them, remove "
             f"{packed.tree} and {packed.raw}, and pack again"
         )
         return status
@@ -175,23 +172,15 @@ def check(arguments: Sequence[str]) -> int:
         "if a rule is broken.",
         "TREE [options]",
     )
-    parser.add_argument(
-        "tree", metavar="TREE", help="root of the submission: the folder with closed/ or open/"
+    parser.text("tree", "TREE", "root of the submission: the folder with closed/ or open/")
+    parser.text("--round", _REQUEST["round"].metavar, _REQUEST["round"].help, default=DEFAULT)
+    parser.text("--submitter", "NAME", "check this submitter only")
+    parser.text("--official", "DIR", _OFFICIAL)
+    parser.text("--raw", "DIR", "folder of the untruncated logs, to compute their hashes again")
+    parser.flag(
+        "--rehearsal", "judge a rehearsal: findings about its mark and its short runs do not count"
     )
-    parser.add_argument(
-        "--round", default=DEFAULT, metavar=_REQUEST["round"].metavar, help=_REQUEST["round"].help
-    )
-    parser.add_argument("--submitter", metavar="NAME", help="check this submitter only")
-    parser.add_argument("--official", metavar="DIR", help=_OFFICIAL)
-    parser.add_argument(
-        "--raw", metavar="DIR", help="folder of the untruncated logs, to compute their hashes again"
-    )
-    parser.add_argument(
-        "--rehearsal",
-        action="store_true",
-        help="judge a rehearsal: findings about its mark and its short runs do not count",
-    )
-    parser.add_argument("--json", action="store_true", help="print the findings as JSON")
+    parser.flag("--json", "print the findings as JSON")
     options = parser.parse_args(arguments)
     return _check(
         user_path(options.tree),

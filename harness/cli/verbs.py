@@ -16,14 +16,13 @@ from harness.errors import ConfigError
 
 class Verb(NamedTuple):
     target: str
-    """module:function. The function takes the words after the verb and returns the exit status."""
-
+    """module:function in harness/cli. It takes the words after the verb and returns the exit status."""
     about: str
     """The verb's line in the list of verbs."""
 
     def __call__(self, arguments: list[str]) -> int:
         module, function = self.target.split(":")
-        status: int = getattr(import_module(module), function)(arguments)
+        status: int = getattr(import_module(f"harness.cli.{module}"), function)(arguments)
         return status
 
 
@@ -31,50 +30,33 @@ DEFAULT = "run"
 """The verb of a command line that begins with an option."""
 
 VERBS: Mapping[str, Verb] = {
-    DEFAULT: Verb(
-        "harness.cli.run:run", "measure one run: performance, accuracy, verdict (default)"
-    ),
-    "peak": Verb("harness.cli.search:peak", "find the highest VALID rate under a latency bound"),
-    "sweep": Verb(
-        "harness.cli.search:sweep", "measure latency against load, or a grid of batches and more"
-    ),
+    DEFAULT: Verb("run:run", "measure one run: performance, accuracy, verdict (default)"),
+    "peak": Verb("search:peak", "find the highest VALID rate under a latency bound"),
+    "sweep": Verb("search:sweep", "measure latency against load, or a grid of batches and more"),
     "tune": Verb(
-        "harness.cli.search:tune",
-        "find the instances, threads and batch that suit model and machine",
+        "search:tune", "find the instances, threads and batch that suit model and machine"
     ),
-    "profile": Verb(
-        "harness.cli.explain:profile", "show where the time of a query goes, down to the kernels"
-    ),
+    "profile": Verb("explain:profile", "show where the time of a query goes, down to the kernels"),
     "advise": Verb(
-        "harness.cli.explain:advise", "find ONNX Runtime settings that are faster, and measure them"
+        "explain:advise", "find ONNX Runtime settings that are faster, and measure them"
     ),
-    "bricks": Verb(
-        "harness.cli.explain:bricks", "time the layer sequences that several models share"
-    ),
-    "pitfalls": Verb(
-        "harness.cli.explain:pitfalls", "show which mistakes in preparing inputs cost accuracy"
-    ),
-    "compare": Verb("harness.cli.results:compare", "tell whether runs differ by more than noise"),
-    "rerun": Verb("harness.cli.results:rerun", "repeat a finished run here and compare the two"),
-    "check": Verb("harness.cli.results:check", "derive a run's verdict again from its files"),
-    "report": Verb("harness.cli.results:report", "draw finished runs as an HTML page"),
-    "runs": Verb("harness.cli.runs:runs", "list, export or draw the runs made here"),
-    "list": Verb(
-        "harness.cli.data:list_names", "list backends, datasets, metrics, meters and models"
-    ),
-    "data check": Verb("harness.cli.data:check", "decode every sample of a dataset before a run"),
-    "arrivals": Verb(
-        "harness.cli.data:arrivals", "write a schedule of arrivals for `run --arrivals`"
-    ),
+    "bricks": Verb("explain:bricks", "time the layer sequences that several models share"),
+    "pitfalls": Verb("explain:pitfalls", "show which mistakes in preparing inputs cost accuracy"),
+    "compare": Verb("results:compare", "tell whether runs differ by more than noise"),
+    "rerun": Verb("results:rerun", "repeat a finished run here and compare the two"),
+    "check": Verb("results:check", "derive a run's verdict again from its files"),
+    "report": Verb("results:report", "draw finished runs as an HTML page"),
+    "runs": Verb("runs:runs", "list, export or draw the runs made here"),
+    "list": Verb("data:list_names", "list backends, datasets, metrics, meters and models"),
+    "data check": Verb("data:check", "decode every sample of a dataset before a run"),
+    "arrivals": Verb("data:arrivals", "write a schedule of arrivals for `run --arrivals`"),
     "submit plan": Verb(
-        "harness.cli.submit:plan", "list the runs that an MLPerf submission needs, and their state"
+        "submit:plan", "list the runs that an MLPerf submission needs, and their state"
     ),
-    "submit run": Verb("harness.cli.submit:run", "make the runs that are missing, stale or failed"),
-    "submit pack": Verb(
-        "harness.cli.submit:pack", "write the submission folder from the finished runs"
-    ),
+    "submit run": Verb("submit:run", "make the runs that are missing, stale or failed"),
+    "submit pack": Verb("submit:pack", "write the submission folder from the finished runs"),
     "submit check": Verb(
-        "harness.cli.submit:check", "check a submission folder against the rules of the round"
+        "submit:check", "check a submission folder against the rules of the round"
     ),
 }
 """Name -> verb, in the order of the list of verbs. A name of two words is a verb of a group."""
@@ -103,7 +85,6 @@ def members(group: str) -> Iterable[str]:
 
 
 def verb_list(names: Iterable[str]) -> str:
-    """The verbs with a line each."""
     rows = {name: VERBS[name].about for name in names}
     width = max(map(len, rows))
     return "\n".join(["verbs:", *(f"  {name:<{width}}  {about}" for name, about in rows.items())])

@@ -199,7 +199,6 @@ def call(
 
 
 def main() -> None:
-    """Entry of the child process of `call`."""
     serve(_answer)
 
 

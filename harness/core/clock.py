@@ -48,7 +48,6 @@ class ClockWatch:
         self.add(time.monotonic_ns(), wall_offset_ns())
 
     def add(self, at_ns: int, offset_ns: int) -> None:
-        """One sample: monotonic time and REALTIME - MONOTONIC, both ns."""
         if self._samples:
             step = offset_ns - self._samples[-1][1]
             if abs(step) > abs(self.largest_step_ns):

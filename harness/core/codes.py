@@ -51,8 +51,6 @@ ABOUT: Mapping[About, str] = MappingProxyType(
 
 
 class Code(NamedTuple):
-    """One row of the table."""
-
     kind: Kind
     about: About
     meaning: str
@@ -61,282 +59,239 @@ class Code(NamedTuple):
     """The next step of the user, as a full sentence."""
 
 
-def _reason(about: About, meaning: str, advice: str) -> Code:
-    return Code(Kind.REASON, about, meaning, advice)
-
-
-def _doubt(about: About, meaning: str, advice: str) -> Code:
-    return Code(Kind.DOUBT, about, meaning, advice)
-
-
-_RUN_AGAIN = "Run again."
+_AGAIN = "Run again."
 _DISK = "Check that the result folder is writable and the disk is not full, then run again."
 _REPORT = "Run again; report a bug if it happens again."
 _QUIET = "Stop other programs on this machine and run again."
+_MOVED = "Do not move files between result folders; run again."
+_LONGER = "Run longer, with `--duration` or `--queries`."
 
-CODES: Mapping[str, Code] = MappingProxyType(
-    {
-        "slo-missed": _reason(
-            About.LOAD,
+_Rows = Mapping[About, Mapping[str, tuple[str, str]]]
+
+_REASONS: _Rows = {
+    About.LOAD: {
+        "slo-missed": (
             "The latency at the percentile of the SLO is above its bound.",
             "Lower `--target-qps` or `--concurrency`, or raise `--slo`.",
         ),
-        "early-stopping": _reason(
-            About.LOAD,
-            "There were too few queries to prove the percentile, given how many of them were late.",
+        "early-stopping": (
+            "Too few queries to prove the percentile, given how many of them were late.",
             "Run longer: the text says how many queries and seconds are needed.",
         ),
-        "loadgen-invalid": _reason(
-            About.LOAD,
+        "loadgen-invalid": (
             "LoadGen's own verdict is INVALID; the text names the constraints that were not met.",
             "Lower the rate or run longer, as the text says.",
         ),
-        "hopeless": _reason(
-            About.LOAD,
+        "hopeless": (
             "A search ended the run early because too many queries were late already.",
             "Do nothing: this run was one step of a search.",
         ),
-        "too-few-queries": _reason(
-            About.LOAD_GENERATOR, "LoadGen counted fewer queries than were planned.", _REPORT
-        ),
-        "loadgen-errors": _reason(
-            About.LOAD_GENERATOR,
+    },
+    About.LOAD_GENERATOR: {
+        "too-few-queries": ("LoadGen counted fewer queries than were planned.", _REPORT),
+        "loadgen-errors": (
             "LoadGen wrote errors into its detail log.",
             "Read `mlperf_log_detail.txt`.",
         ),
-        "samples-lost": _reason(
-            About.LOAD_GENERATOR,
-            "A sample was not answered exactly once, or LoadGen and the harness counted different "
-            "numbers of samples.",
+        "samples-lost": (
+            "Some sample was not answered exactly once, or LoadGen's count is not the harness's.",
             "Report a bug, with the result folder.",
         ),
-        "batch-failed": _reason(
-            About.MODEL,
+    },
+    About.MODEL: {
+        "batch-failed": (
             "The backend raised an exception, or returned a wrong shape, a wrong type or NaN.",
             "Correct the model or the plug-in: `run.json` has the first traceback.",
-        ),
-        "accuracy-below-target": _reason(
-            About.ACCURACY,
+        )
+    },
+    About.ACCURACY: {
+        "accuracy-below-target": (
             "The score does not reach the target in the manifest.",
             "Use another precision or another model file.",
         ),
-        "accuracy-incomplete": _reason(
-            About.ACCURACY,
+        "accuracy-incomplete": (
             "LoadGen's accuracy log does not hold one answer for each sample.",
             _DISK,
         ),
-        "accuracy-failed": _reason(
-            About.ACCURACY,
-            "The answers could not be scored: the dataset or the metric raised an exception, the "
-            "accuracy run did not start, or the data or the model changed during the run.",
+        "accuracy-failed": (
+            "The dataset or the metric raised an exception, the data changed, or the run did not start.",
             "Read the text and `accuracy.log`.",
         ),
-        "answers-differ": _reason(
-            About.ACCURACY,
-            "Answers of the performance run are not those that the accuracy run gave for the same "
-            "samples.",
-            "Look for a model that answers differently under load or in larger batches; "
-            "`accuracy.tolerance` and `accuracy.sampling_tolerance` in the manifest set what is "
-            "allowed.",
+        "answers-differ": (
+            "Answers of the performance run differ from the accuracy run's for the same samples.",
+            "Find what differs under load or in larger batches, or raise `accuracy.tolerance` or `sampling_tolerance`.",
         ),
-        "clock-jumped": _reason(
-            About.CLOCK,
-            "The wall clock was set forward or back by more than 1 ms, so LoadGen's latencies are "
-            "wrong.",
-            _RUN_AGAIN,
-        ),
-        "too-short": _reason(
-            About.RULES,
-            "The minimum duration of an official run is below what the rules ask for.",
+    },
+    About.CLOCK: {
+        "clock-jumped": (
+            "The wall clock was set forward or back by more than 1 ms: LoadGen's latencies are wrong.",
+            _AGAIN,
+        )
+    },
+    About.RULES: {
+        "too-short": (
+            "The minimum duration of an official run is shorter than the rules require.",
             "Correct `min_duration` in the file of `--user-conf`.",
-        ),
-        "did-not-start": _reason(
-            About.PROCESS,
+        )
+    },
+    About.PROCESS: {
+        "did-not-start": (
             "A plug-in raised an exception before the first query.",
             "Read the text and `performance.log`.",
         ),
-        "died": _reason(
-            About.PROCESS,
+        "died": (
             "The measured process was killed or ended before the run was over.",
             "Read `performance.log`; often there was not enough memory.",
         ),
-        "hung": _reason(
-            About.PROCESS,
+        "hung": (
             "No sample was completed for as long as `--hang-timeout` allows.",
             "The text says what the process waited for.",
         ),
-        "interrupted": _reason(
-            About.PROCESS, "A signal stopped the run, for example Ctrl-C.", _RUN_AGAIN
-        ),
-        "did-not-finish": _reason(
-            About.PROCESS, "The harness ended before it wrote a result.", _RUN_AGAIN
-        ),
-        "log-missing": _reason(About.FILES, "LoadGen's detail log is missing.", _DISK),
-        "log-incomplete": _reason(
-            About.FILES, "LoadGen's detail log is cut off, or LoadGen did not write it.", _DISK
-        ),
-        "log-mixed": _reason(
-            About.FILES, "LoadGen's detail log holds more than one run.", "Run into a new folder."
-        ),
-        "wrong-run": _reason(
-            About.FILES,
-            "The log belongs to another scenario or mode than the run.",
-            "Do not move files between result folders; run again.",
-        ),
-        "wrong-seed": _reason(
-            About.FILES,
-            "A random seed in the log is not the one that was planned.",
-            "Do not move files between result folders; run again.",
-        ),
-        "wrong-sample-count": _reason(
-            About.FILES,
+        "interrupted": ("A signal stopped the run, for example Ctrl-C.", _AGAIN),
+        "did-not-finish": ("The harness ended before it wrote a result.", _AGAIN),
+    },
+    About.FILES: {
+        "log-missing": ("LoadGen's detail log is missing.", _DISK),
+        "log-incomplete": ("LoadGen's detail log is cut off, or LoadGen did not write it.", _DISK),
+        "log-mixed": ("LoadGen's detail log holds more than one run.", "Run into a new folder."),
+        "wrong-run": ("The log belongs to another scenario or mode than the run.", _MOVED),
+        "wrong-seed": ("A random seed in the log is not the one that was planned.", _MOVED),
+        "wrong-sample-count": (
             "The number of samples held in memory is not the one that was planned.",
-            "Do not move files between result folders; run again.",
+            _MOVED,
         ),
-        "journal-missing": _reason(
-            About.FILES, "The harness's own record of the samples is missing.", _DISK
-        ),
-        "not-saved": _reason(
-            About.FILES,
+        "journal-missing": ("The harness's own record of the samples is missing.", _DISK),
+        "not-saved": (
             "The result folder could not be written, so the printed table is all there is.",
             "Free disk space or pass another `--out`, then run again.",
         ),
-        "few-samples": _doubt(
-            About.LOAD,
+    },
+}
+_DOUBTS: _Rows = {
+    About.LOAD: {
+        "few-samples": (
             "There were fewer queries than the percentile needs even if none of them is late.",
-            "Run longer, with `--duration` or `--queries`.",
+            _LONGER,
         ),
-        "short-run": _doubt(
-            About.LOAD,
+        "short-run": (
             "An Offline run took less than 1 s, so its rate is mostly start and end.",
-            "Run longer, with `--duration` or `--queries`.",
+            _LONGER,
         ),
-        "generator-late": _doubt(
-            About.LOAD_GENERATOR,
-            "LoadGen issued 1 % of the queries late by more than 10 % of the SLO, so part of their "
-            "latency is not the model's.",
-            "Leave a core free for LoadGen, with fewer `--instances` or `--threads`; stop other "
-            "programs.",
+    },
+    About.LOAD_GENERATOR: {
+        "generator-late": (
+            "LoadGen issued 1 % of the queries late by more than 10 % of the SLO: that latency is its own.",
+            "Leave LoadGen a core with fewer `--instances` or `--threads`; stop other programs.",
         ),
-        "percentiles-disagree": _doubt(
-            About.LOAD_GENERATOR,
-            "The p50 or p99 that the harness recorded differs from LoadGen's by more than 1 % and "
-            "more than 20 us.",
+        "percentiles-disagree": (
+            "The harness's own p50 or p99 differs from LoadGen's by more than 1 % and more than 20 us.",
             _QUIET,
         ),
-        "loadgen-warnings": _doubt(
-            About.LOAD_GENERATOR,
+        "loadgen-warnings": (
             "LoadGen wrote a warning that is not known to be harmless.",
             "Read `mlperf_log_detail.txt`.",
         ),
-        "model-not-pinned": _doubt(
-            About.MODEL,
+    },
+    About.MODEL: {
+        "model-not-pinned": (
             "The manifest names no SHA-256 for the model file, so nothing proves which file ran.",
             "Compare the recorded SHA-256 with the publisher's and write it into the manifest.",
         ),
-        "padded": _doubt(
-            About.MODEL,
-            "The model file has a fixed batch size, and more than 10 % of the computed rows were "
-            "padding.",
+        "padded": (
+            "The model file has a fixed batch size; more than 10 % of the computed rows were padding.",
             "Export the model with a symbolic batch dimension.",
         ),
-        "close-raised": _doubt(
-            About.MODEL,
+        "close-raised": (
             "The backend raised an exception after the last answer.",
             "Correct the plug-in's `__exit__`.",
         ),
-        "few-compared": _doubt(
-            About.ACCURACY,
+    },
+    About.ACCURACY: {
+        "few-compared": (
             "Fewer than 100 answers of the performance run could be compared with the accuracy run's.",
             "Run longer; where answers are large, add a postprocess step that makes them smaller.",
         ),
-        "target-not-checked": _doubt(
-            About.ACCURACY,
-            "The manifest has an accuracy target, and the run was not held against it.",
+        "target-not-checked": (
+            "The manifest has an accuracy target, and the run was not compared with it.",
             "Run with the manifest's own dataset and metric.",
         ),
-        "noisy-machine": _doubt(
-            About.MACHINE,
+    },
+    About.MACHINE: {
+        "noisy-machine": (
             "Before the run, timed sleeps woke up late (p99) by more than 10 % of the SLO.",
             _QUIET,
         ),
-        "busy-machine": _doubt(
-            About.MACHINE,
+        "busy-machine": (
             "Other processes used more than 10 % of all cores during the run.",
             _QUIET,
         ),
-        "steal": _doubt(
-            About.MACHINE,
+        "steal": (
             "The host of this virtual machine gave more than 2 % of the CPU time to others.",
             "Use a machine with dedicated cores, or run again at another time.",
         ),
-        "throttled": _doubt(
-            About.MACHINE,
+        "throttled": (
             "The CPU quota of the container stopped the run for some time.",
             "Raise the quota, or use fewer `--instances` or `--threads`.",
         ),
-        "preempted": _doubt(
-            About.MACHINE,
-            "Threads of the measured process lost their cores to other threads at least 200 times "
-            "per second of CPU time, and at least 100 times in all.",
+        "preempted": (
+            "The measured threads lost their cores at least 200 times a CPU second, and at least 100 times.",
             "Use fewer `--instances` or `--threads`, or stop other programs.",
         ),
-        "paged": _doubt(
-            About.MACHINE,
-            "The measured process read its memory or files from the disk more often than once in "
-            "100 samples.",
+        "paged": (
+            "The measured process read memory or files from the disk more often than once in 100 samples.",
             "Free memory, or hold fewer samples with `--performance-count`.",
         ),
-        "stalled": _doubt(
-            About.MACHINE,
-            "No sample was completed for more than 1 s and 20 times the slowest batch although "
-            "samples were waiting.",
+        "stalled": (
+            "Samples waited, but none was completed for more than 1 s and 20 times the slowest batch.",
             "Look for what stopped the process, and run again.",
         ),
-        "drift": _doubt(
-            About.MACHINE,
-            "The median of the last third of the run differs from that of the first by more than "
-            "10 % and by more than the noise within each third.",
+        "drift": (
+            "The medians of the first and last third differ by more than 10 % and by more than their noise.",
             "Run longer, or let the machine settle first.",
         ),
-        "frequency-dropped": _doubt(
-            About.MACHINE,
-            "The fastest core was more than 10 % slower in the last third of the run than in the "
-            "first (checked in runs of 9 s or more).",
+        "frequency-dropped": (
+            "The fastest core became more than 10 % slower from the first third to the last (runs of at least 9 s).",
             "Let the machine settle with a longer run, or fix the frequency of its cores.",
         ),
-        "thermal-throttled": _doubt(
-            About.MACHINE,
+        "thermal-throttled": (
             "The processor slowed itself down because it was too hot.",
             "Cool the machine, or quote only runs that are hot from beginning to end.",
         ),
-        "settings-changed": _doubt(
-            About.MACHINE,
-            "The frequency governor, turbo, SMT or the CPU quota of the container changed during "
-            "the run.",
+        "settings-changed": (
+            "The frequency governor, turbo, SMT or the container's CPU quota changed during the run.",
             "Find the program that changed it, such as a power daemon, and run again.",
         ),
-        "governor": _doubt(
-            About.SETTINGS,
-            "A frequency governor may slow cores down while they wait for the next query (not "
-            "checked in Offline).",
+    },
+    About.SETTINGS: {
+        "governor": (
+            "A frequency governor may slow waiting cores down (not checked in Offline).",
             "Run `cpupower frequency-set -g performance`.",
         ),
-        "not-pinned": _doubt(
-            About.SETTINGS,
-            "`--pin` was given, and a thread that computes may run outside its instance's cores.",
+        "not-pinned": (
+            "`--pin` is set, and a thread that computes may run outside its instance's cores.",
             "Add `--backend-option processes=on`.",
         ),
-        "clock-slewed": _doubt(
-            About.CLOCK,
+    },
+    About.CLOCK: {
+        "clock-slewed": (
             "Time synchronisation made the wall clock run more than 100 ppm too fast or too slow.",
             "Wait until the clock is synchronised, and run again.",
-        ),
-        "power-missing": _doubt(
-            About.POWER,
-            "`--meter` was given, and no meter has readings for the whole run.",
+        )
+    },
+    About.POWER: {
+        "power-missing": (
+            "`--meter` is set, and no meter has readings for the whole run.",
             "Read the text; [power.md](power.md) explains each meter.",
-        ),
+        )
+    },
+}
+
+CODES: Mapping[str, Code] = MappingProxyType(
+    {
+        code: Code(kind, about, meaning, advice)
+        for kind, subjects in ((Kind.REASON, _REASONS), (Kind.DOUBT, _DOUBTS))
+        for about, rows in subjects.items()
+        for code, (meaning, advice) in rows.items()
     }
 )
 """Code -> its row. The order within a kind is the order of the documentation."""
@@ -373,5 +328,5 @@ class Reason(_Reason):
 
     @classmethod
     def stored(cls, content: Mapping[str, str]) -> Self:
-        """From a result file, which another version may have written: its code may be unknown here."""
+        """A reason from a result file. Another version may have written it: its code may be unknown here."""
         return cls._make((content["code"], content["text"]))

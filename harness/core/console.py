@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, TextIO
@@ -17,30 +17,31 @@ def stderr() -> TextIO:
 
 
 def show(text: str) -> None:
-    """Print on stdout. A closed pipe (`| head`) or a full disk does not change the exit status."""
-    try:
-        print(text, flush=True)
-    except OSError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    """Print on stdout."""
+    _print([text], sys.stdout)
 
 
 def say(text: str) -> None:
-    """Print each line on stderr. A closed pipe or a full disk does not change the exit status."""
-    stream = stderr()
+    """Print each line on stderr."""
+    _print([f"harness: {line}" for line in text.splitlines()], stderr())
+
+
+def _print(lines: Sequence[str], stream: TextIO) -> None:
+    """A closed pipe (`| head`) or a full disk does not change the exit status."""
     try:
-        for line in text.splitlines():
-            print(f"harness: {line}", file=stream, flush=True)
+        for line in lines:
+            print(line, file=stream, flush=True)
     except OSError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 @contextmanager
 def frameworks_output() -> Iterator[BinaryIO]:
-    """Keeps what frameworks print on stderr, from C++ or Python, out of what the user reads.
+    """Redirects the stderr of frameworks, from C++ or Python, into a file; `say` still reaches the user.
 
-    Yields the file that it goes to, which exists as long as the context. `say` and `stderr()` still
-    reach the user. Where an exception leaves that is no HarnessError, a bug, the file's content is
-    printed: it may say why. Not to be nested, and entered before any thread prints.
+    Yields the file, which exists as long as the context. An exception other than a HarnessError is a
+    bug: the file is then printed, because it may show the cause. Do not nest it, and enter it before
+    any thread prints.
     """
     global _user_stderr  # noqa: PLW0603 - the process has one stderr
     from tempfile import TemporaryFile
@@ -79,7 +80,7 @@ def keep_output(log: BinaryIO, path: Path) -> None:
 
 
 def _is_descriptor_2(stream: TextIO) -> bool:
-    """Not so of one that a test has put in its place."""
+    """False for a stream that a test has put in its place."""
     try:
         return stream.fileno() == 2
     except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""The optional parts of an installation (pyproject.toml's extras): what each is for, how to install it here.
+"""Lists the optional parts of an installation (pyproject.toml's extras), and how to install them here.
 
 Imports the standard library only: `./run.sh install` runs it before anything is installed.
 """
@@ -68,7 +68,8 @@ def how_to_install(*extras: str) -> str:
         packages = []
     if not packages:  # a checkout that was installed nowhere, or before it had that extra
         return f"{run} install {' '.join(extras)}, and start with {run}"
-    removed = [name for extra in extras for name in _to_remove(extra)]
+    rivals = [name for extra in extras if extra in RIVALS for name in RIVALS[extra][1]]
+    removed = list(filter(_is_installed, rivals))
     if removed and find_spec("pip") is not None:
         return f"{_pip()} uninstall {' '.join(removed)}, then {how_to_install_packages(*packages)}"
     first = f"remove {', '.join(removed)}, then " if removed else ""
@@ -84,12 +85,12 @@ def how_to_install_packages(*requirements: str) -> str:
 
 
 def _run_sh() -> str:
-    """As it is called from the working directory."""
+    """The path of run.sh from the working directory."""
     return "./run.sh" if Path.cwd() == ROOT else shlex.quote(str(ROOT / "run.sh"))
 
 
 def _pip() -> str:
-    """pip of the environment that runs this; a bare `pip` may well be another one's."""
+    """pip of this environment: a bare `pip` may belong to another one."""
     named = shutil.which("python")
     ours = named is not None and Path(named).parent == Path(sys.executable).parent
     return f"{'python' if ours else shlex.quote(sys.executable)} -m pip"
@@ -99,21 +100,15 @@ def _packages_of(extras: Sequence[str]) -> list[str]:
     """Name and version range of each package that this installation declares for them, on this platform."""
     from packaging.requirements import Requirement
 
-    found = []
+    packages = []
     for requirement in map(Requirement, requires(DISTRIBUTION) or ()):
         marker = requirement.marker
         if marker is None or marker.evaluate({"extra": ""}):
             continue  # of the core
         if any(marker.evaluate({"extra": extra}) for extra in extras):
             parts = f"[{','.join(sorted(requirement.extras))}]" if requirement.extras else ""
-            found.append(f"{requirement.name}{parts}{requirement.specifier}")
-    return list(dict.fromkeys(found))
-
-
-def _to_remove(extra: str) -> list[str]:
-    """The installed ones of the packages that an extra must not lie beside."""
-    _, packages = RIVALS.get(extra, ("", ()))
-    return [name for name in packages if _is_installed(name)]
+            packages.append(f"{requirement.name}{parts}{requirement.specifier}")
+    return list(dict.fromkeys(packages))
 
 
 def _is_installed(package: str) -> bool:

@@ -64,7 +64,7 @@ def atomic_file(path: Path, *, new: bool = False) -> Iterator[Path]:
 
 @contextmanager
 def cached_file(path: Path) -> Iterator[Path]:
-    """`atomic_file` in the cache, whose folders are made; a ConfigError where there is no room."""
+    """`atomic_file` in the cache. Makes the folders; raises a ConfigError where the file cannot be written."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with atomic_file(path) as temporary:
@@ -122,7 +122,7 @@ def read_json(path: Path) -> Mapping[str, Any]:
     except (ValueError, RecursionError) as e:
         raise ConfigError(f"{path} is not JSON: {e}") from None
     if not isinstance(content, dict):
-        raise ConfigError(f"{path} is not what a run writes")
+        raise ConfigError(f"{path} is not a file of a run")
     return content
 
 

@@ -86,10 +86,9 @@ def precision(
             elements[number_type(kind)] += prod(shape)
     counts = {kind: count for kind, count in elements.items() if kind in _WEIGHT_TYPES}
     common = [kind for kind, count in counts.items() if count >= _SHARE * sum(counts.values())]
-    found = min(common, key=lambda kind: (BITS[kind], kind)) if common else _of_inputs(inputs)
-    return number_type(computes_in) if computes_in and "float" in found else found
-
-
-def _of_inputs(inputs: Iterable[str]) -> str:
-    kinds = sorted({number_type(kind) for kind in inputs})
-    return next((kind for kind in kinds if "float" in kind), kinds[0] if kinds else "none")
+    if common:
+        narrowest = min(common, key=lambda kind: (BITS[kind], kind))
+    else:
+        kinds = sorted({number_type(kind) for kind in inputs})
+        narrowest = next((kind for kind in kinds if "float" in kind), kinds[0] if kinds else "none")
+    return number_type(computes_in) if computes_in and "float" in narrowest else narrowest

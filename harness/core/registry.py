@@ -33,107 +33,94 @@ class Entry(NamedTuple):
 
     @property
     def installed(self) -> bool:
-        """True where the module is there; a folder without code, as our datasets/, is no module."""
+        """Whether the module exists. A folder without code, such as our datasets/, is no module."""
         if not self.needs:
             return True
         spec = importlib.util.find_spec(self.needs)
         return spec is not None and spec.origin is not None
 
 
-BACKENDS = {
-    "ort": Entry("harness.backends.ort:OrtBackend", "ONNX Runtime", "ort", "onnxruntime"),
-    "tensorflow": Entry(
-        "harness.backends.tensorflow:TensorFlowBackend", "TensorFlow", "tensorflow", "tensorflow"
-    ),
-    "openvino": Entry(
-        "harness.backends.openvino:OpenVinoBackend", "OpenVINO", "openvino", "openvino"
-    ),
-    "litert": Entry("harness.backends.litert:LiteRtBackend", "LiteRT", "litert", "ai_edge_litert"),
-    "torch": Entry("harness.backends.torch:TorchBackend", "PyTorch", "torch", "torch"),
-    "null": Entry(
-        "harness.backends.null:NullBackend", "answers at once: measures the harness itself"
-    ),
-}
-DATASETS = {
-    "digits": Entry("harness.datasets.digits:DigitsDataset", "500 handwritten digits, embedded"),
-    "synthetic": Entry(
-        "harness.datasets.synthetic:SyntheticDataset", "seeded noise in the model's input shapes"
-    ),
-    "folder": Entry(
-        "harness.datasets.folder:FolderDataset", "images in one sub-folder a class, or labels.csv"
-    ),
-    "imagenet": Entry(
-        "harness.datasets.imagenet:ImagenetDataset", "ImageNet's validation set, val_map.txt"
-    ),
-    "coco": Entry(
-        "harness.datasets.coco:CocoDataset", "COCO's images and annotations, for detection"
-    ),
-    "npz": Entry("harness.datasets.npz:NpzDataset", "NumPy arrays named as the inputs, and labels"),
-    "csv": Entry("harness.datasets.csv_table:CsvDataset", "a table of numbers with a label column"),
-    "parquet": Entry(
-        "harness.datasets.parquet:ParquetDataset",
-        "a Parquet file with a label column",
-        "parquet",
-        "pyarrow",
-    ),
-    "squad": Entry(
-        "harness.datasets.squad:SquadDataset", "SQuAD v1.1, as MLPerf's BERT", "text", "tokenizers"
-    ),
-    "librispeech": Entry(
-        "harness.datasets.librispeech:LibrispeechDataset", "speech in WAV or FLAC, with transcripts"
-    ),
-    "huggingface": Entry(
-        "harness.datasets.huggingface:HuggingFaceDataset",
-        "a dataset of HuggingFace, saved to disk or hf:NAME",
-        "hf",
-        "datasets",
-    ),
-    "kits": Entry("harness.datasets.kits:KitsDataset", "preprocessed volumes, .npy by case"),
-}
-METRICS = {
-    "top1": Entry("harness.accuracy.top1:Top1", "share of right labels, in percent"),
-    "top5": Entry("harness.accuracy.top5:Top5", "share with the right label among the best five"),
-    "map": Entry(
-        "harness.accuracy.map:MeanAveragePrecision",
-        "COCO mean average precision of boxes",
-        "coco",
-        "pycocotools",
-    ),
-    "squad_f1": Entry("harness.accuracy.squad_f1:SquadF1", "SQuAD F1 and exact match of spans"),
-    "dice": Entry("harness.accuracy.dice:Dice", "Dice coefficient of segmented volumes or images"),
-    "wer": Entry("harness.accuracy.wer:WordErrorRate", "word error rate of transcripts"),
-    "rouge": Entry(
-        "harness.accuracy.rouge:Rouge", "ROUGE of texts, 1, 2, L, Lsum", "rouge", "rouge_score"
-    ),
-    "cosine": Entry("harness.accuracy.cosine:Cosine", "similarity to the right embeddings"),
-    "retrieval": Entry("harness.accuracy.retrieval:Retrieval", "recall at 10 by embeddings"),
-}
-METERS = {
-    "rapl": Entry(
-        "harness.machine.power.meters.rapl:RaplMeter", "energy counters of the processor"
-    ),
-    "hwmon": Entry(
-        "harness.machine.power.meters.hwmon:HwmonMeter", "sensors of boards, sockets and supplies"
-    ),
-    "nvml": Entry("harness.machine.power.meters.nvml:NvmlMeter", "NVIDIA GPUs", "nvml", "pynvml"),
-    "estimate": Entry(
-        "harness.machine.power.meters.estimate:EstimateMeter",
-        "busy CPU time x watts: estimated, never measured",
-    ),
-    "command": Entry(
-        "harness.machine.power.meters.command:CommandMeter", "a program that prints watts or joules"
-    ),
-    "ptdaemon": Entry(
-        "harness.machine.power.meters.ptdaemon:PtdaemonMeter",
-        "MLPerf Power's client and server, at the wall",
-    ),
-}
-SCENARIOS = {
-    "single-stream": Entry("harness.scenarios.single_stream:SINGLE_STREAM", "one query at a time"),
-    "multi-stream": Entry("harness.scenarios.multi_stream:MULTI_STREAM", "8 samples at a time"),
-    "server": Entry("harness.scenarios.server:SERVER", "Poisson arrivals at --target-qps"),
-    "offline": Entry("harness.scenarios.offline:OFFLINE", "all samples at once"),
-}
+def _table(package: str, rows: Mapping[str, tuple[str, ...]]) -> dict[str, Entry]:
+    """rows: name -> class in the module of that name, description, and what `Entry` has after it."""
+    table = {}
+    for name, (attribute, *more) in rows.items():
+        module = "csv_table" if name == "csv" else name.replace("-", "_")  # Python has a csv
+        table[name] = Entry(f"harness.{package}.{module}:{attribute}", *more)
+    return table
+
+
+BACKENDS = _table(
+    "backends",
+    {
+        "ort": ("OrtBackend", "ONNX Runtime", "ort", "onnxruntime"),
+        "tensorflow": ("TensorFlowBackend", "TensorFlow", "tensorflow", "tensorflow"),
+        "openvino": ("OpenVinoBackend", "OpenVINO", "openvino", "openvino"),
+        "litert": ("LiteRtBackend", "LiteRT", "litert", "ai_edge_litert"),
+        "torch": ("TorchBackend", "PyTorch", "torch", "torch"),
+        "null": ("NullBackend", "answers at once: measures the harness itself"),
+    },
+)
+DATASETS = _table(
+    "datasets",
+    {
+        "digits": ("DigitsDataset", "500 handwritten digits, embedded"),
+        "synthetic": ("SyntheticDataset", "seeded noise in the model's input shapes"),
+        "folder": ("FolderDataset", "images in one sub-folder a class, or labels.csv"),
+        "imagenet": ("ImagenetDataset", "ImageNet's validation set, val_map.txt"),
+        "coco": ("CocoDataset", "COCO's images and annotations, for detection"),
+        "npz": ("NpzDataset", "NumPy arrays named as the inputs, and labels"),
+        "csv": ("CsvDataset", "a table of numbers with a label column"),
+        "parquet": ("ParquetDataset", "a Parquet file with a label column", "parquet", "pyarrow"),
+        "squad": ("SquadDataset", "SQuAD v1.1, as MLPerf's BERT", "text", "tokenizers"),
+        "librispeech": ("LibrispeechDataset", "speech in WAV or FLAC, with transcripts"),
+        "huggingface": (
+            "HuggingFaceDataset",
+            "a dataset of HuggingFace, saved to disk or hf:NAME",
+            "hf",
+            "datasets",
+        ),
+        "kits": ("KitsDataset", "preprocessed volumes, .npy by case"),
+    },
+)
+METRICS = _table(
+    "accuracy",
+    {
+        "top1": ("Top1", "share of right labels, in percent"),
+        "top5": ("Top5", "share with the right label among the best five"),
+        "map": (
+            "MeanAveragePrecision",
+            "COCO mean average precision of boxes",
+            "coco",
+            "pycocotools",
+        ),
+        "squad_f1": ("SquadF1", "SQuAD F1 and exact match of spans"),
+        "dice": ("Dice", "Dice coefficient of segmented volumes or images"),
+        "wer": ("WordErrorRate", "word error rate of transcripts"),
+        "rouge": ("Rouge", "ROUGE of texts, 1, 2, L, Lsum", "rouge", "rouge_score"),
+        "cosine": ("Cosine", "similarity to the right embeddings"),
+        "retrieval": ("Retrieval", "recall at 10 by embeddings"),
+    },
+)
+METERS = _table(
+    "machine.power.meters",
+    {
+        "rapl": ("RaplMeter", "energy counters of the processor"),
+        "hwmon": ("HwmonMeter", "sensors of boards, sockets and supplies"),
+        "nvml": ("NvmlMeter", "NVIDIA GPUs", "nvml", "pynvml"),
+        "estimate": ("EstimateMeter", "busy CPU time x watts: estimated, never measured"),
+        "command": ("CommandMeter", "a program that prints watts or joules"),
+        "ptdaemon": ("PtdaemonMeter", "MLPerf Power's client and server, at the wall"),
+    },
+)
+SCENARIOS = _table(
+    "scenarios",
+    {
+        "single-stream": ("SINGLE_STREAM", "one query at a time"),
+        "multi-stream": ("MULTI_STREAM", "8 samples at a time"),
+        "server": ("SERVER", "Poisson arrivals at --target-qps"),
+        "offline": ("OFFLINE", "all samples at once"),
+    },
+)
 KINDS: Mapping[str, Mapping[str, Entry]] = {
     "backend": BACKENDS,
     "dataset": DATASETS,
@@ -144,7 +131,7 @@ KINDS: Mapping[str, Mapping[str, Entry]] = {
 
 
 def check_name(kind: str, name: str) -> None:
-    """Raise a ConfigError where no plug-in of that kind can have this name. Imports nothing."""
+    """Raise a ConfigError where no plug-in of that kind can have this name, without any import."""
     if ":" in name:
         module, _, attribute = name.rpartition(":")
         dotted = all(part.isidentifier() for part in module.split("."))
@@ -178,22 +165,17 @@ def load(kind: str, name: str) -> Any:
     except Exception as e:
         if entry is not None and not isinstance(e, ImportError):
             raise  # our own bug
-        known = isinstance(e, ImportError | AttributeError | SyntaxError)
-        why = str(e) if known else _describe(e)
+        is_clear = isinstance(e, ImportError | AttributeError | SyntaxError)
+        why = str(e) if is_clear else f"{type(e).__name__}: {e}"
         raise PluginUnavailable(f"{kind} {name!r} cannot be imported: {why}") from e
 
 
-def _describe(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}"
-
-
 def _import(target: str) -> Any:
-    module_name, _, attribute = target.rpartition(":")
-    if module_name.endswith(".py"):
-        module = _import_file(Path(module_name))
-    else:
-        module = importlib.import_module(module_name)
-    return getattr(module, attribute)
+    name, _, attribute = target.rpartition(":")
+    is_file = name.endswith(".py")
+    return getattr(
+        _import_file(Path(name)) if is_file else importlib.import_module(name), attribute
+    )
 
 
 def load_function(path: Path, name: str) -> Any:
@@ -201,7 +183,9 @@ def load_function(path: Path, name: str) -> Any:
     try:
         return getattr(_import_file(path), name)
     except (Exception, SystemExit) as e:
-        raise PluginUnavailable(f"{path}: {name} cannot be imported: {_describe(e)}") from e
+        raise PluginUnavailable(
+            f"{path}: {name} cannot be imported: {type(e).__name__}: {e}"
+        ) from e
 
 
 def _import_file(path: Path) -> Any:

@@ -9,10 +9,9 @@ import numpy as np
 from harness.types import Array
 
 QUANTILES = 200
-"""Quantiles that stand for the service times of one size, one in the middle of each equal share. A
-random one of them is as often ordinary or slow as the measured batches were.
+"""Quantiles of the service times of one size, each in the middle of an equal share: a random one of
+them is ordinary or slow as often as the measured batches were.
 """
-
 
 QUANTILE_POINTS = (np.arange(QUANTILES) + 0.5) / QUANTILES
 
@@ -42,7 +41,7 @@ class ServiceTimes:
         if ns.shape != (len(sizes), QUANTILES) or len(counts) != len(sizes):
             raise ValueError(f"service times of shape {ns.shape} for {len(sizes)} sizes")
         if not (np.isfinite(ns) & (ns >= 0)).all():
-            raise ValueError("service times hold a value that is no time")
+            raise ValueError("a service time is negative or not finite")
         return cls(sizes, ns, counts)
 
     def only(self, sizes: Container[int]) -> "ServiceTimes":

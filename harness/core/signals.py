@@ -68,7 +68,7 @@ class Stopping:
         self._waiting = signum
 
     def pass_on(self, outer: "Stopping | None") -> None:
-        """Hand the caught signal to `outer`, which stops where it is next allowed."""
+        """Hand the caught signal to `outer`, which stops where stopping is next allowed."""
         if outer is not None and self.caught is not None:
             outer.caught = outer._waiting = self.caught  # noqa: SLF001 - the same class
 

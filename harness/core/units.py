@@ -1,6 +1,7 @@
 """Reads and writes numbers with units: durations, rates, sizes."""
 
 import re
+from collections.abc import Sequence
 from fractions import Fraction
 
 NS_PER_US = 1_000
@@ -44,11 +45,8 @@ def write_duration(ns: int) -> str:
 
 def show_ns(ns: float) -> str:
     """Three significant digits and the unit that suits them: 1234567 -> '1.23 ms'."""
-    magnitude = abs(ns)
-    for unit, size in (("s", NS_PER_S), ("ms", NS_PER_MS), ("us", NS_PER_US)):
-        if magnitude >= 0.9995 * size:
-            return f"{_three_digits(ns / size)} {unit}"
-    return f"{ns:.0f} ns"
+    units = (("s", NS_PER_S), ("ms", NS_PER_MS), ("us", NS_PER_US))
+    return _scaled(ns, units) or f"{ns:.0f} ns"
 
 
 def show_wait(seconds: float) -> str:
@@ -76,18 +74,22 @@ def counted(count: int, noun: str, plural: str | None = None) -> str:
 
 def show_bytes(count: float) -> str:
     """Decimal units, three significant digits: 317e6 -> '317 MB'."""
-    for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if abs(count) >= 0.9995 * size:
-            return f"{_three_digits(count / size)} {unit}"
-    return f"{count:.0f} B"
+    return _scaled(count, (("GB", 1e9), ("MB", 1e6), ("kB", 1e3))) or f"{count:.0f} B"
 
 
 def show_si(value: float, unit: str) -> str:
     """Three significant digits and the prefix that suits them: (0.00123, 'J') -> '1.23 mJ'."""
-    for prefix, size in (("M", 1e6), ("k", 1e3), ("", 1.0), ("m", 1e-3), ("u", 1e-6)):
+    prefixes = (("M", 1e6), ("k", 1e3), ("", 1.0), ("m", 1e-3), ("u", 1e-6))
+    units = [(f"{prefix}{unit}", size) for prefix, size in prefixes]
+    return _scaled(value, units) or f"{_three_digits(value / 1e-9)} n{unit}"
+
+
+def _scaled(value: float, units: Sequence[tuple[str, float]]) -> str:
+    """The value in the largest of the units that is not too large for it; "" where all are."""
+    for unit, size in units:
         if abs(value) >= 0.9995 * size:
-            return f"{_three_digits(value / size)} {prefix}{unit}"
-    return f"{_three_digits(value / 1e-9)} n{unit}"
+            return f"{_three_digits(value / size)} {unit}"
+    return ""
 
 
 def _three_digits(value: float) -> str:

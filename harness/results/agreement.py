@@ -5,7 +5,7 @@ the audits.
 """
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -54,8 +54,6 @@ def has_same_label(ours: Array, theirs: Array) -> bool:
 
 
 class Distance(NamedTuple):
-    """Distance between the answers of two sides."""
-
     mean: float
     """Mean Euclidean distance between two answers."""
     relative: float | None
@@ -64,16 +62,16 @@ class Distance(NamedTuple):
 
 def distance(pairs: Iterable[tuple[Array, Array]]) -> Distance | None:
     """None without pairs, or where a pair is not of floats in one shape."""
-    apart, lengths = [], []
+    distances, lengths = [], []
     for ours, theirs in pairs:
         if not _are_floats(ours, theirs) or ours.shape != theirs.shape:
             return None
         wide = ours.astype(np.float64).ravel()
-        apart.append(float(np.linalg.norm(wide - theirs.astype(np.float64).ravel())))
+        distances.append(float(np.linalg.norm(wide - theirs.astype(np.float64).ravel())))
         lengths.append(float(np.linalg.norm(wide)))
-    if not apart:
+    if not distances:
         return None
-    mean, length = float(np.mean(apart)), float(np.mean(lengths))
+    mean, length = float(np.mean(distances)), float(np.mean(lengths))
     return Distance(mean, mean / length if length else None)
 
 
@@ -137,22 +135,18 @@ def agreement(before: Path, after: Path, far: float = _EXACT.far) -> Agreement |
     return Agreement(
         samples=len(common),
         identical=sum(payloads[s] == others[s] for s in common),
-        top1=_share([has_same_label(*pair) for pair in pairs]),
+        top1=sum(has_same_label(*pair) for pair in pairs) / len(pairs),
         l2=overall.mean if overall else None,
         relative_l2=overall.relative if overall else None,
-        alike=_share([_is_alike(*pair, far) for pair in pairs]),
+        alike=sum(_is_alike(*pair, far) for pair in pairs) / len(pairs),
     )
 
 
 def _is_alike(ours: Array, theirs: Array, far: float) -> bool:
-    apart = distance([(ours, theirs)])
-    if apart is None:
+    pair = distance([(ours, theirs)])
+    if pair is None:
         return bool(np.array_equal(ours, theirs))
-    return (apart.mean if apart.relative is None else apart.relative) <= far
-
-
-def _share(matches: Sequence[bool]) -> float:
-    return sum(matches) / len(matches)
+    return (pair.mean if pair.relative is None else pair.relative) <= far
 
 
 def _answers(outdir: Path) -> tuple[dict[int, bytes], np.dtype[Any]] | None:

@@ -12,30 +12,32 @@ from typing import Any
 SCHEMA = 1
 """Version of the table, in the file's user_version."""
 
-_TYPES = {
-    "folder": "TEXT PRIMARY KEY",
-    "started": "TEXT NOT NULL",
-    "scenario": "TEXT NOT NULL",
-    "backend": "TEXT NOT NULL",
-    "model": "TEXT NOT NULL",
-    "dataset": "TEXT NOT NULL",
-    "mode": "TEXT NOT NULL",
-    "verdict": "TEXT NOT NULL",
-    "reasons": "TEXT NOT NULL",
-    "headline_value": "REAL",
-    "headline_unit": "TEXT",
-    "p50_ns": "INTEGER",
-    "p99_ns": "INTEGER",
-    "completed_per_s": "REAL",
-    "accuracy": "REAL",
-    "harness_commit": "TEXT",
-    "host": "TEXT",
-    "metric": "TEXT",
-    "lower_is_better": "INTEGER",
-    "joules_per_sample": "REAL",
-    "energy_source": "TEXT",
+_COLUMNS: Mapping[str, tuple[str, ...]] = {
+    "folder": ("TEXT PRIMARY KEY",),
+    "started": ("TEXT NOT NULL", "started"),
+    "scenario": ("TEXT NOT NULL", "scenario"),
+    "backend": ("TEXT NOT NULL", "backend"),
+    "model": ("TEXT NOT NULL", "model"),
+    "dataset": ("TEXT NOT NULL", "dataset"),
+    "mode": ("TEXT NOT NULL", "mode"),
+    "verdict": ("TEXT NOT NULL", "verdict"),
+    "reasons": ("TEXT NOT NULL",),
+    "headline_value": ("REAL", "headline", "value"),
+    "headline_unit": ("TEXT", "headline", "unit"),
+    "p50_ns": ("INTEGER", "latency_ns", "p50"),
+    "p99_ns": ("INTEGER", "latency_ns", "p99"),
+    "completed_per_s": ("REAL", "throughput_per_s", "completed"),
+    "accuracy": ("REAL", "accuracy", "value"),
+    "harness_commit": ("TEXT", "environment", "harness", "commit"),
+    "host": ("TEXT", "environment", "machine", "host"),
+    "metric": ("TEXT", "accuracy", "metric"),
+    "lower_is_better": ("INTEGER", "accuracy", "lower_is_better"),
+    "joules_per_sample": ("REAL",),
+    "energy_source": ("TEXT",),
 }
-COLUMNS = tuple(_TYPES)
+"""Column -> its type in SQL, and the keys that lead to its value in result.json; `_row` sets the others."""
+
+COLUMNS = tuple(_COLUMNS)
 
 _CONDITIONS = {
     "model": "model GLOB ?",
@@ -57,7 +59,7 @@ def add(results: Path, folder: str, result: Mapping[str, Any]) -> None:
     with closing(sqlite3.connect(path_in(results), timeout=_LOCKED_S)) as db, db:
         db.execute("BEGIN IMMEDIATE")  # of two first runs at once, one creates the table
         if not _has_table(db):
-            columns = ", ".join(f"{name} {kind}" for name, kind in _TYPES.items())
+            columns = ", ".join(f"{name} {kind}" for name, (kind, *_) in _COLUMNS.items())
             db.execute(f"CREATE TABLE runs ({columns})")
             db.execute(f"PRAGMA user_version = {SCHEMA}")
         names, marks = ", ".join(COLUMNS), ", ".join("?" * len(COLUMNS))
@@ -66,35 +68,22 @@ def add(results: Path, folder: str, result: Mapping[str, Any]) -> None:
 
 
 def _row(folder: str, result: Mapping[str, Any]) -> tuple[Any, ...]:
-    latency = result.get("latency_ns") or {}
-    headline = result.get("headline") or {}
-    accuracy = result.get("accuracy") or {}
-    throughput = result.get("throughput_per_s") or {}
-    environment = result["environment"]
     energy = _energy(result.get("power") or {})
-    return (
-        folder,
-        result["started"],
-        result["scenario"],
-        result["backend"],
-        result["model"],
-        result["dataset"],
-        result["mode"],
-        result["verdict"],
-        " ".join(r["code"] for r in result["reasons"]),
-        headline.get("value"),
-        headline.get("unit"),
-        latency.get("p50"),
-        latency.get("p99"),
-        throughput.get("completed"),
-        accuracy.get("value"),
-        (environment.get("harness") or {}).get("commit"),
-        (environment.get("machine") or {}).get("host"),
-        accuracy.get("metric"),
-        accuracy.get("lower_is_better"),
-        energy.get("joules_per_sample"),
-        energy.get("source"),
-    )
+    values = {name: _value(result, keys) for name, (_, *keys) in _COLUMNS.items() if keys}
+    values |= {
+        "folder": folder,
+        "reasons": " ".join(reason["code"] for reason in result["reasons"]),
+        "joules_per_sample": energy.get("joules_per_sample"),
+        "energy_source": energy.get("source"),
+    }
+    return tuple(values[name] for name in COLUMNS)
+
+
+def _value(content: Mapping[str, Any], keys: Sequence[str]) -> Any:
+    """The value at the end of the keys; None where a key is missing or null."""
+    for key in keys[:-1]:
+        content = content.get(key) or {}
+    return content.get(keys[-1])
 
 
 def _energy(power: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -105,7 +94,6 @@ def _energy(power: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _has_table(db: sqlite3.Connection) -> bool:
-    """Raises sqlite3.DatabaseError where another version of the harness made the table."""
     (version,) = db.execute("PRAGMA user_version").fetchone()
     exists = bool(db.execute("PRAGMA table_info(runs)").fetchall())
     if version != SCHEMA and (exists or version):

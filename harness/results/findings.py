@@ -23,46 +23,33 @@ NOT_STORED = "the run ended before what its meters read was stored"
 
 @dataclass(slots=True, kw_only=True)
 class Findings:
-    """The facts of a run so far; whatever is missing has not been measured."""
+    """The facts of a run so far; None or empty: not measured yet."""
 
     resolved: ResolvedRun
-
     started: str
     """ISO 8601, UTC."""
-
     environment: Mapping[str, Any] = field(default_factory=dict)
     """The machine, as in environment.json."""
-
     noise: Mapping[str, Any] | None = None
     """The machine's noise floor before the run."""
-
     load: Mapping[str, float | None] = field(default_factory=dict)
     """Other load on the machine during the performance run."""
-
     power: PowerLog | None = None
     ptdaemon: PtdaemonLog | None = None
-
     ceiling_per_s: float | None = None
     """The samples/s of this machine's null backend in this scenario; None if it never ran."""
-
     host: HostLog | None = None
     loaded: Loaded | None = None
     calibration: Calibration | None = None
-
     performance: Evidence | None = None
     """The performance run."""
-
     accuracy: Evidence | None = None
     """The accuracy run."""
-
     scoring: Scoring = field(default_factory=Scoring)
-
     stopped: Reason | None = None
     """Why the run ended before its end."""
-
     unsaved: Reason | None = None
     """Why the result folder is not complete."""
-
     _performed: Performance | None = field(default=None, init=False, repr=False, compare=False)
 
     @property
@@ -99,7 +86,7 @@ class Findings:
 
     @property
     def _wait_ns(self) -> int:
-        """How long a sample may wait for others; with --dispatch deadline only while it is in time."""
+        """Longest wait of a sample for others; with --dispatch deadline only while the SLO permits it."""
         wait_ns = self.config.batch_wait_ns
         if self.config.dispatch == "deadline" and self.slo and self.calibration:
             wait_ns = min(wait_ns, self.slo.bound_ns - self.calibration.slowest_batch_ns)

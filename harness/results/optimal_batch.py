@@ -15,8 +15,6 @@ UNCERTAINTIES = 2
 
 
 class Optimum(NamedTuple):
-    """The result of `optimum`."""
-
     batch: int | None
     """None where every doubling gave more than GAIN."""
     is_unsure: bool = False

@@ -20,7 +20,6 @@ class Finished(NamedTuple):
     """The content of result.json (harness/results/schema/result.py)."""
 
     def show(self, *, as_json: bool) -> None:
-        """Print the table, or result.json, on stdout."""
         text = json.dumps(self.result, indent=2, default=str) if as_json else None
         show(text or "\n".join(run_table.lines(self.result, self.folder)))
 

@@ -9,7 +9,7 @@ from harness.machine.power.ptdaemon_log import PtdaemonLog
 from harness.results.schema.machine import MissingReading, Power, PowerReading, PowerSection
 from harness.types import PowerSource
 
-NO_METER = "no meter was asked for: --meter NAME reads one, `list` says which work here"
+NO_METER = "no meter was requested: --meter NAME reads one, `list` shows which work here"
 NOT_OFFICIAL = "not an MLPerf Power result: those are read at the wall by PTDaemon"
 OFFICIAL = (
     "ptdaemon: read by MLPerf Power's procedure, which its checker accepts; an MLPerf result only "
@@ -25,16 +25,16 @@ def report(
     ptdaemon: PtdaemonLog | None = None,
     *,
     under_rules: bool = False,
-    whose: str = "LoadGen",
+    scheduler: str = "LoadGen",
 ) -> PowerSection:
     """loadgen: values of the performance run's log, {} where they cannot be used. queries, samples:
-    answered in the run. under_rules: an official run. whose: the scheduler that wrote the log.
+    answered in the run. under_rules: an official run. scheduler: the writer of the log.
     """
     if log is None and ptdaemon is None:
         return {"power": None, "power_reason": NO_METER}
     window = window_ns(loadgen)
     if window is None or not queries:
-        return {"power": None, "power_reason": f"{whose}'s log tells no begin and end of the run"}
+        return {"power": None, "power_reason": f"{scheduler}'s log has no begin and end of the run"}
     readings: list[PowerReading] = []
     missing: list[MissingReading] = []
     for source, energy, idle in _energies(log, ptdaemon, window):
@@ -49,7 +49,7 @@ def report(
         "readings": readings,
         "missing": missing,
         "seconds": (window[1] - window[0]) / 1e9,
-        "window": f"{whose}'s power_begin to power_end",
+        "window": f"{scheduler}'s power_begin to power_end",
         "note": _note(readings, ptdaemon, under_rules),
     }
     return {"power": power, "power_reason": None}

@@ -15,7 +15,7 @@ from typing import Any
 from harness.core import files, registry
 from harness.core.config.parse import Slo
 from harness.core.config.run_config import RunConfig, from_plain, to_plain
-from harness.core.formats.strict_yaml import load_yaml
+from harness.core.formats.strict_yaml import load_mapping
 from harness.errors import ConfigError
 from harness.loadgen.logs import SUMMARY
 from harness.loadgen.plan import Loaded
@@ -44,16 +44,16 @@ def check(folder: Path) -> list[str]:
         )
     config = configuration(folder)
     with files.reading(f"{folder}: its files do not fit together", _CHANGED):
-        found = findings(folder, config)
-        derived = json.loads(json.dumps(result(found), default=str))
-        run = found.performance or found.accuracy
-        changed = list(_config_differences(folder, config, found, run)) if run else []
-        changed += _file_differences(folder, found, stored)
-    return [*_differences(stored, derived), *changed]
+        derived = findings(folder, config)
+        content = json.loads(json.dumps(result(derived), default=str))
+        run = derived.performance or derived.accuracy
+        changed = list(_config_differences(folder, config, derived, run)) if run else []
+        changed += _file_differences(folder, derived, stored)
+    return [*_differences(stored, content), *changed]
 
 
 def agreed(folder: Path) -> str:
-    """The line for a folder without differences. It names the verdict, which agreement does not imply."""
+    """The line for a folder without differences, with the verdict: agreement does not imply VALID."""
     stored = files.read_json(folder / run_folder.RESULT)
     codes = ", ".join(reason["code"] for reason in stored["reasons"])
     verdict = f"{stored['verdict']} ({codes})" if codes else stored["verdict"]
@@ -61,13 +61,11 @@ def agreed(folder: Path) -> str:
 
 
 def configuration(folder: Path) -> RunConfig:
-    """The configuration in a run's folder, config.yaml."""
     path = folder / run_folder.CONFIG
-    return from_plain(_mapping(path), str(path))
+    return from_plain(load_mapping(path), str(path))
 
 
 def findings(folder: Path, config: RunConfig) -> Findings:
-    """The findings of a run of this configuration, from the files in its folder."""
     model = load_model(config.model)
     scenario = registry.load("scenario", config.scenario)
     values, scored = records.read_findings(folder)
@@ -87,33 +85,21 @@ def findings(folder: Path, config: RunConfig) -> Findings:
         slo=slo,
         instances=values.pop("spec"),
     )
-    found = Findings(
-        resolved=run,
-        performance=performance,
-        accuracy=accuracy,
-        **values,
-    )
-    if scored and found.loaded is not None:
-        found.scoring = _scoring(folder, found, found.loaded)
-    return found
+    derived = Findings(resolved=run, performance=performance, accuracy=accuracy, **values)
+    if scored and derived.loaded is not None:
+        derived.scoring = _scoring(folder, derived, derived.loaded)
+    return derived
 
 
 def _scoring(folder: Path, found: Findings, loaded: Loaded) -> score.Scoring:
-    """The score, computed again from the accuracy log."""
-    run = found.accuracy
+    run, performance = found.accuracy, found.performance
     if run is None:
         metric = found.resolved.metric
         return score.Scoring(no_score=score.no_score(found.model, loaded, metric))
     if run.ended is None:
         return score.Scoring()
-    performance = found.performance
-    return score.judge(
-        folder,
-        found.resolved,
-        loaded,
-        run.ended,
-        compared=performance is not None and performance.plan.logged_answers > 0,
-    )
+    compared = performance is not None and performance.plan.logged_answers > 0
+    return score.judge(folder, found.resolved, loaded, run.ended, compared=compared)
 
 
 def _config_differences(
@@ -128,20 +114,18 @@ def _config_differences(
     for key in dict.fromkeys([*derived, *stored]):
         if stored.get(key) != derived.get(key) and key != "loadgen_version":
             ours, theirs = (_shown(plain.get(key)) for plain in (stored, derived))
-            yield f"config.yaml: {key} is {ours}, the run was made with {theirs}"
+            yield f"config.yaml: {key} is {ours}, the run used {theirs}"
 
 
 def _shown(value: object) -> str:
-    """A value in the form that the command line accepts."""
     return ", ".join(map(str, value)) if isinstance(value, list) else f"{value}"
 
 
 def _differences(stored: Mapping[str, Any], derived: Mapping[str, Any]) -> Iterator[str]:
     for key in dict.fromkeys([*derived, *stored]):
         if key != "environment":  # compared with environment.json
-            yield from _compare(
-                key, _without_folders(stored.get(key)), _without_folders(derived.get(key))
-            )
+            ours, theirs = (_without_folders(content.get(key)) for content in (stored, derived))
+            yield from _compare(key, ours, theirs)
 
 
 def _without_folders(value: Any) -> Any:
@@ -166,7 +150,7 @@ def _file_differences(folder: Path, found: Findings, stored: Mapping[str, Any]) 
     if found.scoring.score is not None:
         path = folder / "accuracy" / run_folder.ACCURACY_TEXT
         if not path.is_file() or found.scoring.score.line not in path.read_text().splitlines():
-            yield f"{path} does not say {found.scoring.score.line!r}"
+            yield f"{path} has no line {found.scoring.score.line!r}"
     if found.performance is not None and found.performance.plan.harness_scheduled:
         yield from _schedule_differences(folder / "performance" / "run_1", found.performance)
     else:
@@ -185,7 +169,7 @@ def _summary_differences(folder: Path, run: Evidence | None) -> Iterator[str]:
     lines = path.read_text(errors="replace").splitlines() if path.is_file() else []
     for line in expected:
         if line not in lines:
-            yield f"{path} does not say {line!r}, which LoadGen's detail log says"
+            yield f"{path} has no line {line!r}, which follows from LoadGen's detail log"
 
 
 def _counted(kind: str, count: int) -> str:
@@ -206,7 +190,7 @@ def _environment_differences(found: Findings, machine: Mapping[str, Any]) -> Ite
         ("model_sha256", found.loaded.model_sha256, machine["model_sha256"]),
     ):
         if ours != theirs:
-            yield f"environment.json: {name} is {theirs}, the run was made with {ours}"
+            yield f"environment.json: {name} is {theirs}, the run used {ours}"
 
 
 def _schedule_differences(folder: Path, run: Evidence) -> Iterator[str]:
@@ -216,7 +200,7 @@ def _schedule_differences(folder: Path, run: Evidence) -> Iterator[str]:
     due_ns = read_stored(str(folder / SCHEDULE)).after_ns[run.done.columns["order"]]
     start_ns = run.done.columns["scheduled_ns"] - due_ns
     if len(start_ns) and int(start_ns.min()) != int(start_ns.max()):
-        yield f"{folder / records.COMPLETIONS}: its queries were not due when {SCHEDULE} says"
+        yield f"{folder / records.COMPLETIONS}: its queries were not due at the times of {SCHEDULE}"
 
 
 def _compare(path: str, stored: Any, derived: Any) -> Iterator[str]:
@@ -224,11 +208,4 @@ def _compare(path: str, stored: Any, derived: Any) -> Iterator[str]:
         for name in sorted({*stored, *derived}):
             yield from _compare(f"{path}.{name}", stored.get(name), derived.get(name))
     elif stored != derived:
-        yield f"{path}: result.json says {stored!r}, the files give {derived!r}"
-
-
-def _mapping(path: Path) -> Mapping[str, Any]:
-    content = load_yaml(path)
-    if not isinstance(content, dict):
-        raise ConfigError(f"{path} is not a configuration")
-    return content
+        yield f"{path}: result.json has {stored!r}, the files have {derived!r}"

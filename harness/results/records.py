@@ -141,7 +141,11 @@ def read_findings(folder: Path) -> tuple[dict[str, Any], bool]:
             "ceiling_per_s": content["ceiling_per_s"],
             "load": content["load"],
             "power": _read_power(content["power"], folder),
-            "ptdaemon": _read_ptdaemon(content["ptdaemon"], folder),
+            "ptdaemon": (
+                PtdaemonLog.from_files(content["ptdaemon"], folder / "performance")
+                if content["ptdaemon"]
+                else None
+            ),
             "host": _read_host(folder),
             "loaded": Loaded.from_json(loaded) if loaded else None,
             "calibration": Calibration(**calibration) if calibration else None,
@@ -181,8 +185,4 @@ def _read_power(content: Mapping[str, Any] | None, folder: Path) -> PowerLog | N
 
 
 def _reading(path: Path) -> AbstractContextManager[None]:
-    return reading(f"{path} is not what a run writes", also=(OSError,))
-
-
-def _read_ptdaemon(content: Mapping[str, Any] | None, folder: Path) -> PtdaemonLog | None:
-    return PtdaemonLog.from_files(content, folder / "performance") if content else None
+    return reading(f"{path} is not a file of a run", also=(OSError,))

@@ -16,9 +16,9 @@ from harness.models.opened.resolved_run import ResolvedRun
 
 
 def config(run: ResolvedRun, plan: LoadPlan, loaded: Loaded) -> RunConfig:
-    """The configuration that repeats this run: every value that the run decided is set."""
-    asked, spec = run.config, run.instances
-    values = absolute(asked) | {
+    """The configuration that repeats this run, with every value that the run decided."""
+    requested, spec = run.config, run.instances
+    values = absolute(requested) | {
         "arrivals_sha256": plan.arrivals_sha256,
         "dataset": _absolute(run.dataset),
         "instances": spec.instances,
@@ -28,7 +28,7 @@ def config(run: ResolvedRun, plan: LoadPlan, loaded: Loaded) -> RunConfig:
         "model_sha256": loaded.model_sha256,
         "loadgen_version": installed_version(),
     }
-    if not asked.mlperf:
+    if not requested.mlperf:
         values |= {
             "qsl_seed": plan.seeds.qsl,
             "sample_index_seed": plan.seeds.sample_index,
@@ -38,32 +38,34 @@ def config(run: ResolvedRun, plan: LoadPlan, loaded: Loaded) -> RunConfig:
             values["slo"] = Slo(plan.percentile, plan.latency_bound_ns)
         if not plan.accuracy:
             values |= {"queries": plan.query_count, "target_qps": plan.target_qps}
-    return dataclasses.replace(asked, **values)
+    return dataclasses.replace(requested, **values)
 
 
-def from_anywhere(asked: RunConfig) -> RunConfig:
-    """The configuration with absolute paths."""
-    return dataclasses.replace(asked, **absolute(asked))
+def from_anywhere(requested: RunConfig) -> RunConfig:
+    return dataclasses.replace(requested, **absolute(requested))
 
 
-def absolute(asked: RunConfig) -> dict[str, Any]:
+_FILES = ("data_dir", "user_conf", "hook", "model_file", "arrivals", "audit")
+
+
+def absolute(requested: RunConfig) -> dict[str, Any]:
     """Absolute paths by field name, so that the configuration runs from any folder."""
+    paths = {name: getattr(requested, name) for name in _FILES}
+    model = requested.model
     return {
-        "model": str(Path(asked.model).absolute()) if is_path(asked.model) else asked.model,
-        "backend": _absolute(asked.backend),
-        "dataset": _absolute(asked.dataset) if asked.dataset else None,
-        "metric": _absolute(asked.metric) if asked.metric else None,
-        "data_dir": _absolute_data(asked.data_dir),
-        "user_conf": asked.user_conf.absolute() if asked.user_conf else None,
-        "hook": asked.hook.absolute() if asked.hook else None,
-        "model_file": asked.model_file.absolute() if asked.model_file else None,
-        "arrivals": asked.arrivals.absolute() if asked.arrivals else None,
-        "audit": asked.audit.absolute() if asked.audit else None,
+        **{
+            name: path if path is None or str(path).startswith(HUB) else path.absolute()
+            for name, path in paths.items()
+        },
+        "model": str(Path(model).absolute()) if is_path(model) else model,
+        "backend": _absolute(requested.backend),
+        "dataset": _absolute(requested.dataset) if requested.dataset else None,
+        "metric": _absolute(requested.metric) if requested.metric else None,
         "lengths": tuple(
-            (name, given.absolute() if isinstance(given, Path) else given)
-            for name, given in asked.lengths
+            (name, lengths.absolute() if isinstance(lengths, Path) else lengths)
+            for name, lengths in requested.lengths
         ),
-        "meter": tuple((_absolute(meter[0]), absolute_argument(*meter)) for meter in asked.meter),
+        "meter": tuple((_absolute(m[0]), absolute_argument(*m)) for m in requested.meter),
     }
 
 
@@ -92,10 +94,6 @@ def _absolute_word(word: str, *, first: bool) -> str:
     """
     is_named = "/" in word or ("." in word and not first)
     return str(Path(word).absolute()) if is_named and Path(word).is_file() else word
-
-
-def _absolute_data(path: Path | None) -> Path | None:
-    return path if path is None or str(path).startswith(HUB) else path.absolute()
 
 
 def environment(

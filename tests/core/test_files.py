@@ -120,7 +120,7 @@ def test_broken_content_is_one_line_with_the_hint() -> None:
     ("content", "text"),
     [
         ("{", "is not JSON: "),
-        ("[1]", "is not what a run writes"),
+        ("[1]", "is not a file of a run"),
         ("[" * 100_000, "is not JSON: "),
     ],
 )

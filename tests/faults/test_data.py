@@ -213,7 +213,7 @@ def test_another_metric_than_the_manifests_is_a_doubt(tmp_path: Path) -> None:
     done = run(*dataset("Good", tmp_path / "r", "--metric", f"{DATA}:ScoresOther"))
     assert done.status == 0, done.said + done.printed
     (text,) = (d["text"] for d in result(tmp_path / "r")["doubts"] if "target" in d["code"])
-    assert text == "the manifest has a target, top1 98.5, scored was 'x'"
+    assert text == "the manifest's target is top1 98.5, but the score is of 'x'"
 
 
 @pytest.mark.slow

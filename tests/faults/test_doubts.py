@@ -68,7 +68,7 @@ def test_too_few_samples_for_the_percentile_are_told(tmp_path: Path) -> None:
     streams = ("--scenario", "single-stream", "--slo", "p99=1s", "--queries", "100")
     done = run(*streams, *PERFORMANCE, "--out", f"{tmp_path}/r")
     assert "doubt   few-samples: " in done.printed
-    assert text(tmp_path / "r", "few-samples") == "100 queries say little about p99: it takes 459"
+    assert text(tmp_path / "r", "few-samples") == "100 queries are too few for p99: 459 are needed"
 
 
 def test_a_generator_that_is_late_is_told(tmp_path: Path) -> None:

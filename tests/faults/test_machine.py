@@ -316,7 +316,7 @@ def test_what_was_read_until_a_signal_is_kept(tmp_path: Path) -> None:
         assert len((tmp_path / "r.partial" / name).read_text().splitlines()) > 2
     told = result(tmp_path / "r.partial")
     assert told["power"] is None
-    assert told["power_reason"] == "LoadGen's log tells no begin and end of the run"
+    assert told["power_reason"] == "LoadGen's log has no begin and end of the run"
 
 
 @pytest.mark.slow

@@ -85,7 +85,7 @@ def test_changed_settings_are_in_the_summary(
     }
     doubts = {d.code: d.text for d in host_doubts(found, "server", 1000)}
     assert set(doubts) == {"governor", "settings-changed"}
-    assert "'powersave' may lower the clock of 2 of 2 cores" in doubts["governor"]
+    assert "'powersave' may slow down 2 of 2 cores" in doubts["governor"]
     assert "governor_performance between 0 and 1, governor_" in doubts["settings-changed"]
     assert [d.code for d in host_doubts(found, "offline", 1000)] == ["settings-changed"]
 

@@ -12,7 +12,7 @@ import pytest
 from harness.core.child import call
 from harness.machine import threads
 from harness.machine.threads import ComputingThreads, Placed, run_on, running_on
-from harness.results.verdict.doubts import pin_doubts
+from harness.results.verdict.doubts import pinning
 
 MASK = sorted(os.sched_getaffinity(0))
 several = pytest.mark.skipif(len(MASK) < 2, reason="needs two processors")
@@ -128,12 +128,12 @@ def test_without_schedstat_the_number_of_threads_is_unknown(
 
 
 def test_threads_outside_their_processors_are_a_doubt_with_their_numbers() -> None:
-    assert list(pin_doubts("ort", [(0,), (1,)], [(1, 0), (1, 0)])) == []
-    assert list(pin_doubts("ort", [], [])) == []
-    (doubt,) = pin_doubts("tensorflow", [(0,), (1, 2)], [(1, 0), (3, 2)])
+    assert list(pinning("ort", [(0,), (1,)], [(1, 0), (1, 0)])) == []
+    assert list(pinning("ort", [], [])) == []
+    (doubt,) = pinning("tensorflow", [(0,), (1, 2)], [(1, 0), (3, 2)])
     assert doubt.code == "not-pinned"
     assert doubt.text.startswith(
         "--pin: 2 of 3 threads that computed for instance 1 may leave its processors (1, 2): "
     )
-    (unknown,) = pin_doubts("ort", [(0,), (1,)], [(None, None), (None, None)])
+    (unknown,) = pinning("ort", [(0,), (1,)], [(None, None), (None, None)])
     assert unknown.code == "not-pinned"

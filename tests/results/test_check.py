@@ -91,11 +91,11 @@ def test_an_official_accuracy_run_has_loadgens_bound_and_agrees_with_its_files(
 @pytest.mark.parametrize(
     ("change", "line"),
     [
-        (lambda r: r["latency_ns"].update(p99=1), "latency_ns.p99: result.json says 1, the files"),
-        (lambda r: r["accuracy"].update(value=99.9), "accuracy.value: result.json says 99.9, the"),
-        (lambda r: r["headline"].update(value=9e9), "headline.value: result.json says 90000"),
-        (lambda r: r["stages_ns"]["infer"].update(p50=1), "stages_ns.infer.p50: result.json says"),
-        (lambda r: r.update(verdict="INVALID"), "verdict: result.json says 'INVALID', the files"),
+        (lambda r: r["latency_ns"].update(p99=1), "latency_ns.p99: result.json has 1, the files"),
+        (lambda r: r["accuracy"].update(value=99.9), "accuracy.value: result.json has 99.9, the"),
+        (lambda r: r["headline"].update(value=9e9), "headline.value: result.json has 90000"),
+        (lambda r: r["stages_ns"]["infer"].update(p50=1), "stages_ns.infer.p50: result.json has"),
+        (lambda r: r.update(verdict="INVALID"), "verdict: result.json has 'INVALID', the files"),
     ],
 )
 def test_a_number_edited_by_hand_is_found(
@@ -112,12 +112,12 @@ def test_a_number_edited_by_hand_is_found(
 @pytest.mark.parametrize(
     ("old", "new", "line"),
     [
-        ("queries: 2010", "queries: 5000", "queries is 5000, the run was made with 2010"),
-        ("device: cpu", "device: cuda", "device is cuda, the run was made with cpu"),
-        ("batch_wait: 0s", "batch_wait: 5ms", "batch_wait is 5ms, the run was made with 0s"),
-        ("- estimate=4", "- rapl", "meter is rapl, the run was made with estimate=4"),
-        ("meter:\n- estimate=4", "", "meter is None, the run was made with estimate=4"),
-        ("estimate=4", "estimate=9", "meter is estimate=9, the run was made with estimate=4"),
+        ("queries: 2010", "queries: 5000", "queries is 5000, the run used 2010"),
+        ("device: cpu", "device: cuda", "device is cuda, the run used cpu"),
+        ("batch_wait: 0s", "batch_wait: 5ms", "batch_wait is 5ms, the run used 0s"),
+        ("- estimate=4", "- rapl", "meter is rapl, the run used estimate=4"),
+        ("meter:\n- estimate=4", "", "meter is None, the run used estimate=4"),
+        ("estimate=4", "estimate=9", "meter is estimate=9, the run used estimate=4"),
     ],
 )
 def test_a_configuration_edited_by_hand_is_found(
@@ -149,18 +149,18 @@ def test_a_request_that_was_not_kept_by_a_run_is_one_line(
             "environment.json",
             '"python"',
             '"pithon"',
-            "environment.system.python: result.json says ",
+            "environment.system.python: result.json has ",
         ),
-        ("accuracy/accuracy.txt", "accuracy=", "accuracy=9", "accuracy.txt does not say 'accuracy"),
-        ("performance/run_1/mlperf_log_summary.txt", "VALID", "INVALID", "does not say 'Result is"),
+        ("accuracy/accuracy.txt", "accuracy=", "accuracy=9", "accuracy.txt has no line 'accuracy"),
+        ("performance/run_1/mlperf_log_summary.txt", "VALID", "INVALID", "has no line 'Result is"),
         (
             "performance/run_1/mlperf_log_summary.txt",
             "No errors",
             "1 ERROR",
-            "does not say 'No err",
+            "has no line 'No err",
         ),
-        ("accuracy/mlperf_log_summary.txt", "No errors", "2 ERRORS", "does not say 'No errors enc"),
-        ("accuracy/mlperf_log_summary.txt", "No warnings", "3 warnings", "does not say 'No warn"),
+        ("accuracy/mlperf_log_summary.txt", "No errors", "2 ERRORS", "has no line 'No errors enc"),
+        ("accuracy/mlperf_log_summary.txt", "No warnings", "3 warnings", "has no line 'No warn"),
         ("performance/run_1/run.json", '"ended": {', '"ended": null, "was": {', "verdict: result"),
         ("result.json", "not under the official rules", "official", "not_for_submission: result"),
     ],
@@ -194,7 +194,7 @@ def test_an_invalid_log_under_a_valid_result_is_found(
     log = run / "performance/run_1/mlperf_log_detail.txt"
     log.write_text(log.read_text().replace('"value": "VALID"', '"value": "INVALID"'))
     assert main(["check", str(run)]) == 4
-    assert "verdict: result.json says 'VALID', the files give 'INVALID'" in capsys.readouterr().out
+    assert "verdict: result.json has 'VALID', the files have 'INVALID'" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -244,7 +244,7 @@ def test_a_plan_without_its_bound_is_named(run: Path, capsys: pytest.CaptureFixt
     path = run / "performance" / "run_1" / "run.json"
     edit(path, lambda said: said["plan"].update(concurrency=1, percentile=None))
     assert main(["compare", str(run), str(run)]) == 2
-    assert "is not what a run writes: " in capsys.readouterr().err
+    assert "is not a file of a run: " in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -267,7 +267,7 @@ def test_a_broken_table_of_samples_is_named(
     (run / "power.csv").write_text("")
     (run / name).write_bytes(content.encode("latin-1"))
     assert main(["check", str(run)]) == 2
-    assert capsys.readouterr().err.startswith(f"harness: {run}/{name} is not what a run writes: ")
+    assert capsys.readouterr().err.startswith(f"harness: {run}/{name} is not a file of a run: ")
 
 
 def test_a_folder_that_is_no_run_is_one_line(

@@ -159,7 +159,7 @@ def test_what_is_no_submission_says_so(config: dict[str, Any], notes: list[str])
 
 def test_a_meter_whose_readings_were_not_stored_is_not_called_no_meter() -> None:
     found = findings("server", evidence("server"))
-    assert result(found)["power_reason"].startswith("no meter was asked for")
+    assert result(found)["power_reason"].startswith("no meter was requested")
     assert result(configured(found, meter=(("rapl", ""),)))["power_reason"] == NOT_STORED
 
 

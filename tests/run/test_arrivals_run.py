@@ -148,7 +148,7 @@ def test_a_schedule_that_was_exchanged_afterwards_is_found(
     stored = schedule.read_stored(str(path))
     schedule.store(path, stored.after_ns * 2, stored.samples)
     assert main(["check", str(run)]) == 4
-    assert "its queries were not due when schedule.npz says" in capsys.readouterr().out
+    assert "its queries were not due at the times of schedule.npz" in capsys.readouterr().out
 
 
 @pytest.fixture

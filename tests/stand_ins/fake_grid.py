@@ -82,7 +82,7 @@ def result(config: RunConfig, reasons: list[str]) -> dict[str, Any]:
         "accuracy": {"value": None, "reason": "synthetic data"} if synthetic else scored,
         "plan": {"max_batch": config.max_batch},
         "power": None,
-        "power_reason": "no meter was asked for",
+        "power_reason": "no meter was requested",
         "measured_process": {"cpu_over_wall": 1.0},
     }
 

@@ -177,7 +177,7 @@ def test_the_request_is_kept_and_not_replaced(
 ) -> None:
     words = ["submit", "plan", "--work", str(tmp_path / "w")]
     assert main(words) == 2
-    assert "has no request.yaml: give --division" in capsys.readouterr().err
+    assert "has no request.yaml: pass --division" in capsys.readouterr().err
     assert main([*words, *WORDS]) == 0
     first = capsys.readouterr().out
     assert "16 of 16 runs remain" in first

@@ -144,7 +144,7 @@ def test_an_slo_without_a_rate_searches_for_it_first(
     assert execute.execute(SEARCHED, tmp_path, "Server") == 4
     told = capsys.readouterr().err
     assert "Server-peak exit status 5" in told
-    assert "Server-peak found no rate, so Server is left out" in told
+    assert "Server-peak has no rate, so Server is left out" in told
     assert {row.state for row in plan(SEARCHED, tmp_path)} == {MISSING}
     (tmp_path / "fail-Server-peak").unlink()
     assert execute.execute(SEARCHED, tmp_path, "Server") == 0

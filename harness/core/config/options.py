@@ -36,12 +36,12 @@ def option(
     *,
     name: str = "",
     parse: Callable[[str], Any] = str,
-    metavar: str | None = None,
+    metavar: str = "NAME",
     choices: tuple[str, ...] = (),
     default: Any = None,
     many: bool = False,
     flag: bool = False,
-    group: str = "more",
+    group: str = "",
     visible: bool = True,
 ) -> Any:
     """A dataclass field that is also an option.
@@ -50,12 +50,14 @@ def option(
     parse: text -> value, or a ValueError with a sentence that follows "--flag: ".
     choices: the values that are allowed, where there are few.
     many: the option may be repeated; the field is a tuple, () by default.
-    flag: the option takes no value; the field is a bool.
-    group: title of the option's section in `--help`.
+    flag: the option takes no value; the field is a bool, False by default.
+    group: title of the section of `--help` that begins with this option; "" continues the section.
     visible: the option has a flag; without one it exists in files only.
     """
+    if many or flag:
+        default = () if many else False
     return dataclasses.field(
-        default=() if many else default,
+        default=default,
         metadata={
             "name": name,
             "help": help_text,
@@ -76,7 +78,6 @@ def resolved(parse: Callable[[str], Any] = str) -> Any:
 
 
 def option_key(field: dataclasses.Field[Any]) -> str:
-    """The key in YAML, e.g. 'duration' for the field duration_ns."""
     return field.metadata["name"] or field.name
 
 

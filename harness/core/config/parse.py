@@ -26,7 +26,6 @@ class Slo(NamedTuple):
 
     percentile: float
     """In (0, 1), e.g. 0.99."""
-
     bound_ns: int
 
     def __str__(self) -> str:
@@ -34,8 +33,6 @@ class Slo(NamedTuple):
 
 
 class Endpoint(NamedTuple):
-    """An address to listen at."""
-
     host: str
     port: int
     """0 stands for any free port."""
@@ -106,7 +103,6 @@ def _without_thousands(text: str) -> str:
 
 
 def positive(largest: int) -> Callable[[str], int]:
-    """Returns a parser of whole numbers from 1 to `largest`."""
     return bounded(1, largest)
 
 

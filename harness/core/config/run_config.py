@@ -49,7 +49,6 @@ def make_config(values: Mapping[str, Any], problems: Sequence[str] = ()) -> RunC
 
 
 def from_plain(plain: Mapping[str, object], source: str = "setup") -> RunConfig:
-    """The inverse of `to_plain`."""
     problems: list[str] = []
     raw = {k: v for k, v in plain.items() if k != "schema_version"}
     return make_config(config_from(raw, source, problems), problems)

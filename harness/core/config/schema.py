@@ -41,14 +41,6 @@ MODES = ("performance", "accuracy", "both")
 DISPATCHES = ("greedy", "deadline")
 DEFAULT_DURATION_NS = 10 * NS_PER_S
 
-_WHAT = "scenario, model and data"
-_LOAD = "load"
-_EXECUTION = "instances and batches"
-_BACKEND = "backend"
-_POWER = "power"
-_RULES = "MLPerf rules"
-_OUTPUT = "output"
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOptions:
@@ -57,53 +49,41 @@ class RunOptions:
     scenario: str = option(
         "single-stream, multi-stream, server (Poisson arrivals) or offline",
         parse=parse_scenario,
-        metavar="NAME",
-        group=_WHAT,
+        group="scenario, model and data",
     )
     backend: str = option(
         "framework that runs the model: a name of `list`, module:Class or file.py:Class (default ort)",
         default="ort",
         parse=parse_name,
-        metavar="NAME",
-        group=_WHAT,
     )
     model: str = option(
         "a name of `list`, a manifest (.yaml) or a model file (default digits)",
         default="digits",
         parse=parse_name,
         metavar="MODEL",
-        group=_WHAT,
     )
     dataset: str | None = option(
         "a name of `list`, module:Class or file.py:Class (default: the manifest's, else synthetic)",
         parse=parse_name,
-        metavar="NAME",
-        group=_WHAT,
     )
     data_dir: Path | None = option(
         "file or folder of the dataset, or hf:NAME for --dataset huggingface",
         parse=parse_path,
         metavar="PATH",
-        group=_WHAT,
     )
     metric: str | None = option(
-        "accuracy metric, a name of `list` (default: the manifest's)",
-        parse=parse_name,
-        metavar="NAME",
-        group=_WHAT,
+        "accuracy metric, a name of `list` (default: the manifest's)", parse=parse_name
     )
     hook: Path | None = option(
         "Python file with the postprocessing hook of the manifest; its code is run",
         parse=parse_path,
         metavar="FILE",
-        group=_WHAT,
     )
     mode: str = option(
         "performance, accuracy or both (default both)",
         choices=MODES,
         default="both",
         metavar="MODE",
-        group=_WHAT,
     )
     duration_ns: int = option(
         "approximate duration of the performance run, e.g. 10s or 2min (default 10s)",
@@ -111,93 +91,67 @@ class RunOptions:
         parse=parse_positive_duration_ns,
         default=DEFAULT_DURATION_NS,
         metavar="TIME",
-        group=_LOAD,
+        group="load",
     )
     queries: int | None = option(
         "issue exactly N queries (offline: N samples) instead of --duration",
         parse=positive(MAX_QUERIES),
         metavar="N",
-        group=_LOAD,
     )
     slo: Slo | None = option(
         "latency bound on a percentile of the queries, e.g. p99=15ms",
         parse=parse_slo,
         metavar="SLO",
-        group=_LOAD,
     )
     target_qps: float | None = option(
         "server: arrival rate in queries/s (default: 25 % of the calibrated capacity)",
         parse=parse_rate,
         metavar="QPS",
-        group=_LOAD,
     )
     arrivals: Path | None = option(
         "server: replay the arrival times of a file, one a line; not MLPerf (docs/arrivals.md)",
         parse=parse_path,
         metavar="FILE",
-        group=_LOAD,
     )
     concurrency: int | None = option(
         "server: keep N queries in flight, each answer issues the next query; not MLPerf",
         parse=positive(MAX_CONCURRENCY),
         metavar="N",
-        group=_LOAD,
     )
     samples_per_query: int | None = option(
-        "multi-stream: samples per query (default 8)",
-        parse=positive(4096),
-        metavar="N",
-        group=_LOAD,
+        "multi-stream: samples per query (default 8)", parse=positive(4096), metavar="N"
     )
     performance_count: int | None = option(
         "samples in memory that the performance run draws from (default: the dataset's choice)",
         parse=positive(2**31 - 1),
         metavar="N",
-        group=_LOAD,
     )
     seed: int | None = option(
         "seed of arrivals, sample order and synthetic data (default: the MLPerf round's)",
         parse=bounded(0, MAX_SEED),
         metavar="N",
-        group=_LOAD,
     )
     instances: int | None = option(
         "copies of the model that answer in parallel (default: 1 for streams, else one per core)",
         parse=positive(1024),
         metavar="N",
-        group=_EXECUTION,
+        group="instances and batches",
     )
     threads: int | None = option(
-        "threads per instance (default: cores / instances)",
-        parse=positive(1024),
-        metavar="N",
-        group=_EXECUTION,
+        "threads per instance (default: cores / instances)", parse=positive(1024), metavar="N"
     )
     max_batch: int | None = option(
         "largest batch in samples (default: the manifest's, else 8)",
         parse=positive(MAX_BATCH),
         metavar="N",
-        group=_EXECUTION,
     )
-    oversubscribe: bool = option(
-        "allow more threads than the cores can run at once",
-        flag=True,
-        default=False,
-        group=_EXECUTION,
-    )
-    pin: bool = option(
-        "bind the threads of each instance to cores of their own",
-        flag=True,
-        default=False,
-        group=_EXECUTION,
-    )
+    oversubscribe: bool = option("allow more threads than the cores can run at once", flag=True)
+    pin: bool = option("bind the threads of each instance to cores of their own", flag=True)
     dispatch: str = option(
         "server: greedy takes all samples that wait, deadline sizes batches so that they meet the SLO "
         "(default greedy)",
         choices=DISPATCHES,
         default="greedy",
-        metavar="NAME",
-        group=_EXECUTION,
     )
     batch_wait_ns: int = option(
         "server: longest time a sample waits for its batch to fill, e.g. 500us (default 0s)",
@@ -205,26 +159,21 @@ class RunOptions:
         parse=parse_duration_ns,
         default=0,
         metavar="TIME",
-        group=_EXECUTION,
     )
     device: str = option(
         "cpu or cuda (default cpu); refused by backends without that device",
         choices=("cpu", "cuda"),
         default="cpu",
-        metavar="NAME",
-        group=_BACKEND,
+        group="backend",
     )
     provider: str | None = option(
-        "ort: execution provider; refused if ONNX Runtime does not use it (default: the device's)",
-        metavar="NAME",
-        group=_BACKEND,
+        "ort: execution provider; refused if ONNX Runtime does not use it (default: the device's)"
     )
     input_shape: tuple[tuple[str, tuple[int, ...]], ...] = option(
         "shape of an input with symbolic dimensions, e.g. ids=1x128 (repeatable)",
         parse=parse_input_shape,
         many=True,
         metavar="NAME=1xDIM",
-        group=_BACKEND,
     )
     lengths: tuple[tuple[str, Lognormal | Path], ...] = option(
         "synthetic data: lengths of a symbolic dimension, as lognormal:median=128,sigma=0.6,max=512 or "
@@ -232,7 +181,6 @@ class RunOptions:
         parse=parse_lengths,
         many=True,
         metavar="DIM=LENGTHS",
-        group=_BACKEND,
     )
     backend_option: tuple[tuple[str, str], ...] = option(
         "option of the backend, e.g. compile=off; format=NAME chooses the model's file, processes=on "
@@ -240,7 +188,6 @@ class RunOptions:
         parse=parse_key_value,
         many=True,
         metavar="KEY=VALUE",
-        group=_BACKEND,
     )
     hang_timeout_ns: int | None = option(
         "end the run after this long without an answer (default: 10s, or 20 times the slowest warm-up "
@@ -248,49 +195,41 @@ class RunOptions:
         name="hang_timeout",
         parse=parse_positive_duration_ns,
         metavar="TIME",
-        group=_BACKEND,
     )
     meter: tuple[tuple[str, str], ...] = option(
         "read power from a meter: a name of `list`, NAME=ARGUMENT, module:Class or file.py:Class "
         "(repeatable)",
         parse=parse_meter,
         many=True,
-        metavar="NAME",
-        group=_POWER,
+        group="power",
     )
     mlperf: bool = option(
         "apply the official rules: 600 s, official seeds, query counts and latency bounds",
         flag=True,
-        default=False,
-        group=_RULES,
+        group="MLPerf rules",
     )
     user_conf: Path | None = option(
-        "with --mlperf: LoadGen's user.conf", parse=parse_path, metavar="FILE", group=_RULES
+        "with --mlperf: LoadGen's user.conf", parse=parse_path, metavar="FILE"
     )
     audit: Path | None = option(
         "LoadGen's audit.config: make the performance run of a compliance test (see `submit run`)",
         parse=parse_path,
         metavar="FILE",
-        group=_RULES,
     )
     out: Path | None = option(
         "result folder, which must not exist yet (default results/TIME-SCENARIO-BACKEND-MODEL)",
         parse=parse_path,
         metavar="DIR",
-        group=_OUTPUT,
+        group="output",
     )
-    no_report: bool = option("write no report.html", flag=True, default=False, group=_OUTPUT)
+    no_report: bool = option("write no report.html", flag=True)
     metrics: Endpoint | None = option(
         "address where Prometheus can scrape the run (default 127.0.0.1:9464, or another port if that is taken)",
         parse=parse_endpoint,
         metavar="HOST:PORT",
-        group=_OUTPUT,
     )
     no_metrics: bool = option(
-        "open no port for Prometheus; metrics.prom is still written",
-        flag=True,
-        default=False,
-        group=_OUTPUT,
+        "open no port for Prometheus; metrics.prom is still written", flag=True
     )
     metrics_linger_ns: int = option(
         "serve the metrics this long after the run, so that the verdict is scraped, e.g. 15s",
@@ -298,9 +237,7 @@ class RunOptions:
         parse=parse_positive_duration_ns,
         default=0,
         metavar="TIME",
-        group=_OUTPUT,
     )
-
     # Values that a finished run resolved and wrote into its config.yaml. They have no flag.
     qsl_seed: int | None = resolved(bounded(0, MAX_SEED))
     sample_index_seed: int | None = resolved(bounded(0, MAX_SEED))

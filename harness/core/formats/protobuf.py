@@ -44,7 +44,6 @@ def fields(message: memoryview) -> Iterator[tuple[int, int | memoryview]]:
 
 
 def messages(message: memoryview, number: int) -> Iterator[memoryview]:
-    """The messages in the fields of that number."""
     return (v for n, v in fields(message) if n == number and isinstance(v, memoryview))
 
 
@@ -76,7 +75,6 @@ def _text(value: object) -> str:
 
 
 def packed(numbers: memoryview) -> Iterator[int]:
-    """Yield the numbers of a packed repeated field."""
     position = 0
     while position < len(numbers):
         number, position = _varint(numbers, position)

@@ -39,5 +39,13 @@ def load_yaml(path: Path) -> object:
         raise ConfigError(f"{path} is not YAML: {reason}") from None
 
 
+def load_mapping(path: Path) -> dict[Any, Any]:
+    """The content of a configuration; a ConfigError where it is no mapping."""
+    content = load_yaml(path)
+    if not isinstance(content, dict):
+        raise ConfigError(f"{path} is not a configuration")
+    return content
+
+
 MAX_MANIFEST_BYTES = 1 << 20
 """YAML aliases can grow a small file a millionfold; they are refused, and so are large files."""

@@ -24,8 +24,8 @@ from harness.models.manifest.defaults import default_dataset
 from harness.models.manifest.lookup import load_model
 from harness.models.opened import instances
 from harness.results import run_folder
-from harness.results.compare.run_files import fitting
 from harness.results.outcome import Measure
+from harness.results.run_files import reading_run
 from harness.run.jobs import keep_or_remove
 from harness.run.supervisor.preflight import obtain_model
 
@@ -98,7 +98,7 @@ def _again(options: ProfileOptions, out: Path | None, *, as_json: bool) -> int:
     profiled = files.read(options.source)
     if out is not None:
         new = run_folder.new_folder(out, "", "", "")
-        with keep_or_remove(lambda: new.path, lambda: False), fitting(options.source):
+        with keep_or_remove(lambda: new.path, lambda: False), reading_run(options.source):
             files.write(profiled, files.profile_tables(profiled, options.source), new.path)
             _page(profiled, new.path)
             new.finish(newest=False)
@@ -114,7 +114,7 @@ def _export(profiled: Profiled, folder: Path, target: Path | str | None) -> None
     from harness.explain.profile.spans import otlp
 
     spans = files.spans(profiled, folder)
-    with fitting(folder):
+    with reading_run(folder):
         messages = otlp.messages(spans, profiled.content["started"], profiled.content["model_name"])
     if isinstance(target, Path):
         otlp.write(messages, target)
@@ -130,7 +130,7 @@ def _show(profiled: Profiled, folder: Path, options: ProfileOptions, *, as_json:
         if options.table not in keys:
             raise ConfigError(f"--table {options.table}: {folder} has {', '.join(keys)}")
         shown = [table for table in shown if table.key == options.table]
-    with fitting(folder):
+    with reading_run(folder):
         if as_json:
             text = json.dumps({t.key: t.to_json() for t in shown}, indent=2, allow_nan=False)
         else:

@@ -40,7 +40,6 @@ def refusals(
 
 
 def label(side: Sequence[FinishedRun]) -> str:
-    """The name of a side in a sentence."""
     more = f" and {len(side) - 1} more" if len(side) > 1 else ""
     return f"{side[0].name}{more}"
 
@@ -81,21 +80,21 @@ def _model_refusals(
         yield f"model digest: {label(before)} {digests[0]}, {label(after)} {digests[1]}"
     elif differ and answers is None:
         yield (
-            f"answers: {label(before)} and {label(after)} read different files of the model, and "
-            "nothing shows that these answer alike: run both with --mode both"
+            f"answers: {label(before)} and {label(after)} read different files of the model, whose "
+            "answers were not compared: run both with --mode both"
         )
     elif answers is not None and _reader(before[0]) != _reader(after[0]):
         share = limits(precision_of(before[0])).share
         if answers.alike < share:
             yield (
-                f"answers: {show_percent(answers.alike, 2)} of {answers.samples:,} are alike, {show_percent(share)} must be: "
-                "one backend or one file does not compute this model"
+                f"answers: {show_percent(answers.alike, 2)} of {answers.samples:,} are alike, fewer than "
+                f"{show_percent(share)}: one backend or one file does not compute this model"
             )
 
 
 def _are_of_one_manifest(ours: FinishedRun, theirs: FinishedRun) -> bool:
-    """Whether both files are from one manifest, in the formats that two backends prefer. A changed file
-    of the same format, or a replacement by --model-file, is not.
+    """Whether both files are from one manifest, in formats that two backends prefer. False for a changed
+    file of one format, and for a file of --model-file.
     """
     manifests = [run.environment.get("manifest_sha256") for run in (ours, theirs)]
     replaced = any(run.config.get("model_file") for run in (ours, theirs))
@@ -104,10 +103,9 @@ def _are_of_one_manifest(ours: FinishedRun, theirs: FinishedRun) -> bool:
 
 
 def _reader(run: FinishedRun) -> tuple[str, str]:
-    """The backend, and its option for the file format."""
     options = run.config.get("backend_option") or ()
-    asked = [text for text in options if text.startswith(f"{FORMAT_OPTION}=")]
-    return run.result["backend"], "".join(asked)
+    formats = [text for text in options if text.startswith(f"{FORMAT_OPTION}=")]
+    return run.result["backend"], "".join(formats)
 
 
 def precision_of(run: FinishedRun) -> str:
@@ -131,7 +129,7 @@ _HINTS = {
 
 
 def _workload(run: FinishedRun) -> Mapping[str, Any]:
-    """Settings that must be equal before two runs can be ranked, as far as both measured them."""
+    """Settings that must be equal before two runs can be ranked, where both runs have them."""
     config, result = run.config, run.result
     performance, scored = {}, {}
     if result["throughput_per_s"] is not None:
@@ -207,7 +205,6 @@ def _flat(content: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, A
 
 
 def _texts(values: Iterable[object]) -> str:
-    """The distinct values as one text."""
     return " | ".join(sorted({_text(value) for value in values}))
 
 

@@ -63,8 +63,6 @@ class Change(NamedTuple):
 
 
 class Comparison(NamedTuple):
-    """Result of `compare`."""
-
     before: Sequence[FinishedRun]
     after: Sequence[FinishedRun]
     changes: Sequence[Change]
@@ -97,49 +95,42 @@ def compare(
     """noise: share in place of the assumed noise between single runs."""
     far = limits(comparable.precision_of(before[0])).far
     answers = agreement(before[0].folder, after[0].folder, far)
-    refused = list(comparable.refusals(before, after, answers))
-    assumed, origin = _noise(before, after, noise)
+    refusals = list(comparable.refusals(before, after, answers))
+    margins, origin = _noise(before, after, noise)
     names = [n for n in before[0].numbers if all(n in r.numbers for r in (*before, *after))]
-    changes = [
-        _change(
-            name,
-            [run.numbers[name] for run in before],
-            [run.numbers[name] for run in after],
-            assumed,
-            ranked=not refused,
-        )
-        for name in names
-    ]
+    changes = []
+    for name in names:
+        ours, theirs = ([run.numbers[name] for run in side] for side in (before, after))
+        change = _exact if ours[0].kind == "exact" else _change
+        changes.append(change(name, ours, theirs, margins, ranked=not refusals))
     headline = _headline(before[0])
     return Comparison(
         before=before,
         after=after,
         changes=changes,
-        refusals=refused,
+        refusals=refusals,
         differences=list(comparable.differences(before, after)),
         answers=answers,
         noise=origin,
-        margins=assumed,
+        margins=margins,
         headline=next((c for c in changes if c.name == headline), None),
     )
 
 
 def _noise(
-    before: Sequence[FinishedRun], after: Sequence[FinishedRun], given: float | None
+    before: Sequence[FinishedRun], after: Sequence[FinishedRun], option: float | None
 ) -> tuple[Mapping[str, float], str]:
-    """Noise by kind of number, and its origin."""
-    if given is not None:
-        return dict.fromkeys(CALM_NOISE, given), "as given"
+    """Noise by kind of number, and its origin. option: the share of --noise."""
+    if option is not None:
+        return dict.fromkeys(CALM_NOISE, option), "from --noise"
     runs = len(before) + len(after)
     if runs - 2 >= LEAST_FREEDOM:
         return dict.fromkeys(CALM_NOISE, MEASURED_NOISE), "measured, from several runs a side"
-    busy = any(_machine_doubts(run) for run in (*before, *after))
-    machine = f"assumed of a {'busy' if busy else 'calm'} machine"
+    doubts = {doubt["code"] for run in (*before, *after) for doubt in run.result["doubts"]}
+    busy = not doubts.isdisjoint(_MACHINE_DOUBTS)
     few = "one run a side" if runs == 2 else "two runs of one side"
-    return (
-        BUSY_NOISE if busy else CALM_NOISE,
-        f"{machine}, because {few} cannot tell it (three a side can)",
-    )
+    origin = f"assumed for a {'busy' if busy else 'calm'} machine: {few} cannot show it (three a side can)"
+    return BUSY_NOISE if busy else CALM_NOISE, origin
 
 
 def _headline(run: FinishedRun) -> str:
@@ -149,8 +140,7 @@ def _headline(run: FinishedRun) -> str:
         percentile = str(run.result["slo"]).partition("=")[0]
         if percentile in run.numbers:
             return percentile
-    performed = run.result["throughput_per_s"] is not None
-    if not performed:
+    if run.result["throughput_per_s"] is None:
         return "accuracy"
     return "throughput" if scenario.all_at_once else f"p{scenario.percentile * 100:.10g}"
 
@@ -163,13 +153,8 @@ def _change(
     *,
     ranked: bool,
 ) -> Change:
-    """Computed in logarithms: noise multiplies, and a change is symmetric there.
-
-    Scores (`exact`) may be 0 or negative and are compared as they are.
-    """
+    """Computed in logarithms: noise multiplies, and a change is symmetric there."""
     first = before[0]
-    if first.kind == "exact":
-        return _exact(name, before, after, ranked=ranked)
     log_before, log_after = (_logs([n.value for n in side], first.unit) for side in (before, after))
     change = float(log_after.mean() - log_before.mean())
     within = _within(before, after)
@@ -200,8 +185,15 @@ def _change(
     )
 
 
-def _exact(name: str, before: Sequence[Number], after: Sequence[Number], *, ranked: bool) -> Change:
-    """A score on the same samples: its only noise is between the runs of one side."""
+def _exact(
+    name: str,
+    before: Sequence[Number],
+    after: Sequence[Number],
+    _noise: Mapping[str, float],
+    *,
+    ranked: bool,
+) -> Change:
+    """The change of a score, which may be 0 or negative. Its only noise is between the runs of a side."""
     ours, theirs = ([n.value for n in side] for side in (before, after))
     size = abs(float(np.mean(ours))) or 1.0
     change = float(np.mean(theirs) - np.mean(ours)) / size
@@ -224,7 +216,7 @@ def _exact(name: str, before: Sequence[Number], after: Sequence[Number], *, rank
 
 
 def _verdict(low: float, high: float, margin: float, *, higher_is_better: bool) -> str:
-    """A change counts where its whole interval lies beyond the margin."""
+    """A change is a difference where its whole interval lies beyond the margin."""
     if low > margin:
         return BETTER if higher_is_better else WORSE
     if high < -margin:
@@ -259,7 +251,6 @@ def _distances(side: Sequence[Number]) -> tuple[float, float] | None:
 
 
 def _logs(values: object, unit: str) -> Array:
-    """Logarithms; a duration of 0 ns, below the clock's resolution, counts as 1 ns."""
     least = 1.0 if unit == "ns" else 1e-12
     logs: Array = np.log(np.maximum(np.asarray(values, np.float64), least))
     return logs
@@ -269,7 +260,3 @@ def _mean(numbers: Sequence[Number]) -> float:
     if len(numbers) == 1:
         return numbers[0].value
     return math.exp(_logs([n.value for n in numbers], numbers[0].unit).mean())
-
-
-def _machine_doubts(run: FinishedRun) -> list[str]:
-    return [d["code"] for d in run.result["doubts"] if d["code"] in _MACHINE_DOUBTS]

@@ -12,7 +12,6 @@ from harness.core.stats import percentile_ns
 from harness.errors import ConfigError
 from harness.loadgen.scenario import scenario_named
 from harness.results import run_folder
-from harness.results.compare.run_files import RunFiles, fitting, read_files
 from harness.results.evidence.block_intervals import (
     blocks,
     mean_interval,
@@ -27,14 +26,11 @@ from harness.results.evidence.stages import (
     query_completed_ns,
     query_latency_ns,
 )
+from harness.results.run_files import RunFiles, read_files, reading_run
 from harness.types import Array
-
-_TAIL = frozenset(("p95", "p97", "p99", "p99.9"))
 
 
 class Number(NamedTuple):
-    """One number of a run."""
-
     value: float
     unit: str
     kind: str
@@ -89,7 +85,7 @@ def read(folder: Path, price_per_h: float | None = None) -> FinishedRun:
     files = read_files(folder)
     run = files.performance
     done = run.done if run else None
-    with fitting(folder):
+    with reading_run(folder):
         numbers = dict(_numbers(files.result, done, run.plan.samples_per_query if run else 1))
         if "throughput" in numbers:
             numbers |= dict(_efficiency(numbers["throughput"], files, price_per_h))
@@ -104,7 +100,6 @@ def read(folder: Path, price_per_h: float | None = None) -> FinishedRun:
 
 
 def _folders(text: str) -> Iterator[Path]:
-    """Each folder once, even where links or patterns name it repeatedly."""
     seen = set()
     for part in [text] if Path(text).is_dir() else text.split(","):
         literal = Path(part).is_dir() or glob.escape(part) == part
@@ -123,9 +118,7 @@ def _repeats(folder: Path) -> list[Path]:
     """The finished runs of --repeats in this folder, in their order; [] in any other folder."""
     if not (folder / run_folder.REPEATS).is_file():
         return []
-    return sorted(
-        filter(_is_run, folder.glob("run-*")), key=lambda path: (len(path.name), path.name)
-    )
+    return sorted(filter(_is_run, folder.glob("run-*")), key=lambda run: (len(run.name), run.name))
 
 
 def _is_finished(folder: Path) -> bool:
@@ -181,6 +174,10 @@ def _latencies(
         yield "mean", _with_interval(number, estimate, *interval) if interval else number
 
 
+def _kind(percentile: str) -> str:
+    return "tail" if percentile in ("p95", "p97", "p99", "p99.9") else "body"
+
+
 def _stages(
     stored: Mapping[str, Any], done: Completions, stages: Sequence[str]
 ) -> Iterator[tuple[str, Number]]:
@@ -200,7 +197,7 @@ def _percentiles(
     fractions = {name: PERCENTILES[name] for name in stored}
     ordered_ns = np.sort(values_ns)
     for name, interval in percentile_intervals(values_ns, block, fractions).items():
-        number = Number(float(stored[name]), "ns", "tail" if name in _TAIL else "body")
+        number = Number(float(stored[name]), "ns", _kind(name))
         yield (
             name,
             _with_interval(
@@ -231,15 +228,10 @@ def _plain(result: Mapping[str, Any]) -> Iterator[tuple[str, Number]]:
         higher = not accuracy.get("lower_is_better", False)
         value, unit = float(accuracy["value"]), str(accuracy["unit"])
         yield "accuracy", Number(value, unit, "exact", higher_is_better=higher)
-    for reading in _readings(result):
+    for reading in (result.get("power") or {}).get("readings", ()):
         for name in ("joules_per_query", "joules_per_sample"):
             # Sources cover different parts of the machine; the name keeps them apart.
             yield f"{name}.{reading['source']}", Number(float(reading[name]), "J", "body")
-
-
-def _readings(result: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
-    readings: Sequence[Mapping[str, Any]] = (result.get("power") or {}).get("readings", ())
-    return readings
 
 
 def _efficiency(
@@ -249,7 +241,7 @@ def _efficiency(
     cores = (files.environment.get("machine") or {}).get("cores_usable")
     if isinstance(cores, int) and cores > 0 and files.config.get("device") != "cuda":
         yield "throughput_per_core", _times(throughput, 1 / cores, "samples/s/core")
-    for reading in _readings(files.result):
+    for reading in (files.result.get("power") or {}).get("readings", ()):
         per_watt = _times(throughput, 1 / float(reading["mean_watts"]), "samples/s/W")
         # The error of the power is unknown, so no interval is.
         yield (

@@ -11,6 +11,7 @@ from harness.errors import ConfigError, Regression, RunInvalid
 from harness.results.compare.comparable import Difference
 from harness.results.compare.compare import SAME, WORSE, Change, Comparison
 from harness.results.compare.finished import FinishedRun
+from harness.results.pages.tables import Column, aligned
 
 _KINDS: Mapping[str, str] = {
     "rate": "in rates",
@@ -23,8 +24,6 @@ _OF_BACKEND = "backend."
 
 
 class Limit(NamedTuple):
-    """A limit of --fail-on."""
-
     text: str
     """The option's text."""
     name: str
@@ -64,9 +63,9 @@ def parse_prices(text: str, sides: int) -> list[float]:
     return prices
 
 
-def judge(found: Comparison, limits: Sequence[Limit]) -> list[Judged]:
+def judge(comparison: Comparison, limits: Sequence[Limit]) -> list[Judged]:
     """A ConfigError names every limit on a number that was not measured, or set the wrong way."""
-    changes = {change.name: change for change in found.changes}
+    changes = {change.name: change for change in comparison.changes}
     problems = []
     for limit in limits:
         change = changes.get(limit.name)
@@ -83,24 +82,25 @@ def judge(found: Comparison, limits: Sequence[Limit]) -> list[Judged]:
 
 
 def _judged(limit: Limit, change: Change) -> Judged:
+    allowed = f"against {limit.change * 100:+g} %"
     if change.verdict is None:
-        told = f"{limit.name} against {limit.change * 100:+g} %"
-        return Judged(limit, False, f"unknown  {told}: the sides are not comparable")
+        line = f"unknown  {limit.name} {allowed}: the sides are not comparable"
+        return Judged(limit, False, line)
     beyond = (change.change - limit.change) * (-1 if change.higher_is_better else 1) > 0
-    told = f"{limit.name} {_change(change)} against {limit.change * 100:+g} %"
+    summary = f"{limit.name} {_percent(change.change)} {allowed}"
     if not beyond:
-        return Judged(limit, False, f"kept     {told}")
+        return Judged(limit, False, f"kept     {summary}")
     if change.verdict == WORSE:
-        return Judged(limit, True, f"broken   {told}")
-    more = f"not more than noise ({_interval(change)}): more or longer runs decide"
-    return Judged(limit, False, f"unclear  {told}, {more}")
+        return Judged(limit, True, f"broken   {summary}")
+    noise = f"not more than noise ({_interval(change)}): make more or longer runs"
+    return Judged(limit, False, f"unclear  {summary}, {noise}")
 
 
-def exit_status(found: Sequence[tuple[Comparison, Sequence[Judged]]]) -> int:
+def exit_status(comparisons: Sequence[tuple[Comparison, Sequence[Judged]]]) -> int:
     """Exit status 4 where sides must not be ranked: no limit could be judged."""
-    if any(comparison.refusals for comparison, _ in found):
+    if any(comparison.refusals for comparison, _ in comparisons):
         return RunInvalid.exit_status
-    broken = any(one.broken for _, judged in found for one in judged)
+    broken = any(one.broken for _, judged in comparisons for one in judged)
     return Regression.exit_status if broken else 0
 
 
@@ -109,30 +109,30 @@ def letter(side: int) -> str:
     return ascii_uppercase[side] if side < len(ascii_uppercase) else str(side + 1)
 
 
-def lines(found: Comparison, judged: Sequence[Judged], other: str = "B") -> Iterator[str]:
+def lines(comparison: Comparison, judged: Sequence[Judged], other: str = "B") -> Iterator[str]:
     """other: letter of the second side; the first may be compared with several."""
-    for name, runs in (("A", found.before), (other, found.after)):
+    for name, runs in (("A", comparison.before), (other, comparison.after)):
         yield f"{name:<4}{_side(runs)}"
     yield ""
-    width = max(18, *(len(change.name) + 1 for change in found.changes), 0)
-    yield (f"{'number':<{width}}{'A':>12}{other:>12}{'change':>10}  {'95 % interval':<20}  verdict")
-    yield from (_row(change, width) for change in found.changes)
+    names = ("number", "A", other, "change", "95 % interval", "verdict")
+    columns = [Column(name, "count" if name in ("A", other, "change") else "") for name in names]
+    yield from aligned(columns, [_row(change) for change in comparison.changes])
     yield ""
-    if found.answers is not None:
-        yield f"{'answers':<10}{_answers(found)}"
-    elif found.before[0].result["backend"] != found.after[0].result["backend"]:
+    if comparison.answers is not None:
+        yield f"{'answers':<10}{_answers(comparison)}"
+    elif comparison.before[0].result["backend"] != comparison.after[0].result["backend"]:
         yield f"{'answers':<10}not compared: both sides need an accuracy run (--mode both)"
-    yield from _differences(found.differences, other)
-    yield f"{'noise':<10}{found.noise}{_margins(found)}"
+    yield from _differences(comparison.differences, other)
+    yield f"{'noise':<10}{comparison.noise}{_margins(comparison)}"
     yield from (f"{'limit':<10}{one.line}" for one in judged)
-    yield from (f"{'refused':<10}{_shortened(refusal)}" for refusal in found.refusals)
-    yield f"{'verdict':<10}{verdict(found)}"
+    yield from (f"{'refused':<10}{_shortened(refusal)}" for refusal in comparison.refusals)
+    yield f"{'verdict':<10}{verdict(comparison)}"
 
 
-def _differences(found: Sequence[Difference], other: str) -> Iterator[str]:
-    """One line each; settings that only one of two backends reports share a line a side."""
+def _differences(differences: Sequence[Difference], other: str) -> Iterator[str]:
+    """One line each; settings that only one of two backends reports share a line per side."""
     alone: dict[str, list[str]] = {"A": [], other: []}
-    for one in found:
+    for one in differences:
         if one.name == "doubts":
             words = ((one.before, "only A"), (one.after, f"only {other}"))
             text = "; ".join(f"{who}: {codes}" for codes, who in words if codes != "-")
@@ -151,52 +151,49 @@ def _differences(found: Sequence[Difference], other: str) -> Iterator[str]:
 
 
 def _shortened(text: str) -> str:
-    """The text with digests cut to twelve digits."""
     return re.sub(r"\b([0-9a-f]{12})[0-9a-f]{52}\b", r"\1…", text)
 
 
-def verdict(found: Comparison) -> str:
+def verdict(comparison: Comparison) -> str:
     """One line: the scenario's own number, and other numbers that are worse or better."""
-    headline = found.headline
-    if found.refusals:
+    headline = comparison.headline
+    if comparison.refusals:
         return "not comparable: nothing is ranked"
     if headline is None:
         return "none: the number of the scenario was not measured on both sides"
     others = [
         f"{change.name} {change.verdict}"
-        for change in found.changes
+        for change in comparison.changes
         if change.verdict != SAME and change is not headline and change.is_whole
     ]
-    own = f"{headline.name} {_change(headline)} ({_interval(headline)})"
+    size = _percent(headline.change)
+    own = f"{headline.name} {size} ({_interval(headline)})"
     if headline.verdict == SAME and others:  # the others decide
-        return f"{found.verdict}: {', '.join(others)}; {headline.name} {SAME}, {_change(headline)}"
+        return f"{comparison.verdict}: {', '.join(others)}; {headline.name} {SAME}, {size}"
     also = f"; {', '.join(others)}" if others else ""
-    return f"{found.verdict}: {own}{also}"
+    return f"{comparison.verdict}: {own}{also}"
 
 
-def to_json(found: Comparison, judged: Sequence[Judged]) -> Mapping[str, Any]:
+def to_json(comparison: Comparison, judged: Sequence[Judged]) -> Mapping[str, Any]:
     """Changes, intervals and noise are shares: 0.05 is 5 % more than on the first side."""
-    headline = found.headline
+    headline = comparison.headline
     return {
-        "a": [str(run.folder) for run in found.before],
-        "b": [str(run.folder) for run in found.after],
-        "verdict": found.verdict,
+        "a": [str(run.folder) for run in comparison.before],
+        "b": [str(run.folder) for run in comparison.after],
+        "verdict": comparison.verdict,
         "headline": headline.name if headline else None,
-        "refusals": list(found.refusals),
-        "noise_source": found.noise,
-        "changes": {c.name: _without_name(c) for c in found.changes},
-        "differences": [one._asdict() for one in found.differences],
-        "answers": found.answers._asdict() if found.answers else None,
+        "refusals": list(comparison.refusals),
+        "noise_source": comparison.noise,
+        "changes": {
+            change.name: {k: v for k, v in change._asdict().items() if k != "name"}
+            for change in comparison.changes
+        },
+        "differences": [one._asdict() for one in comparison.differences],
+        "answers": comparison.answers._asdict() if comparison.answers else None,
         "limits": [
             {"limit": one.limit.text, "broken": one.broken, "text": one.line} for one in judged
         ],
     }
-
-
-def _without_name(change: Change) -> Mapping[str, Any]:
-    content = change._asdict()
-    del content["name"]
-    return content
 
 
 def _side(runs: Sequence[FinishedRun]) -> str:
@@ -211,13 +208,10 @@ def _side(runs: Sequence[FinishedRun]) -> str:
     return f"{len(runs)} runs: {', '.join(str(run.folder) for run in runs)}  ({about})"
 
 
-def _row(change: Change, width: int) -> str:
+def _row(change: Change) -> Sequence[str]:
     before, after = (_quantity(value, change.unit) for value in (change.before, change.after))
     verdict = change.verdict or "not ranked"
-    return (
-        f"{change.name:<{width}}{before:>12}{after:>12}{_change(change):>10}  "
-        f"{_interval(change):<20}  {verdict}"
-    )
+    return change.name, before, after, _percent(change.change), _interval(change), verdict
 
 
 def _quantity(value: float, unit: str) -> str:
@@ -232,10 +226,6 @@ def _quantity(value: float, unit: str) -> str:
     return f"{value:.2f} {unit}" if unit == "%" else f"{value:.4g} {unit}"
 
 
-def _change(change: Change) -> str:
-    return _percent(change.change)
-
-
 def _interval(change: Change) -> str:
     if change.low is None or change.high is None:
         return "-"
@@ -243,12 +233,12 @@ def _interval(change: Change) -> str:
 
 
 def _percent(share: float) -> str:
-    """A doubling and more is a factor, because +400 % is misread."""
+    """A doubling and more is a factor, because +400 % is easily misread."""
     return f"x {1 + share:.3g}" if share >= 1 else f"{share * 100:+.1f} %"
 
 
-def _answers(found: Comparison) -> str:
-    same = found.answers
+def _answers(comparison: Comparison) -> str:
+    same = comparison.answers
     assert same is not None
     distance = ""
     if same.l2 is not None:
@@ -260,17 +250,14 @@ def _answers(found: Comparison) -> str:
     )
 
 
-def _margins(found: Comparison) -> str:
-    """The changes that count as no difference, by kind of number."""
-    kinds = [kind for kind in _KINDS if kind in found.margins]
-    shares = [found.margins[kind] for kind in kinds]
-    if len(set(shares)) == 1:
-        told = _margin(shares[0])
+def _margins(comparison: Comparison) -> str:
+    margins = {kind: _margin(comparison.margins[kind]) for kind in _KINDS}
+    if len(set(margins.values())) == 1:
+        text = margins["rate"]
     else:
-        told = ", ".join(f"{_margin(s)} {_KINDS[k]}" for k, s in zip(kinds, shares, strict=True))
-    return f": a change of less than {told} is no difference"
+        text = ", ".join(f"{margin} {_KINDS[kind]}" for kind, margin in margins.items())
+    return f": a change of less than {text} is no difference"
 
 
 def _margin(share: float) -> str:
-    """A doubling and more is a factor, as in `_percent`."""
     return f"a factor of {1 + share:.3g}" if share >= 1 else f"{share * 100:.3g} %"

@@ -12,19 +12,10 @@ from harness.core.stats import late_allowed, percentile_ns, queries_needed
 from harness.core.units import NS_PER_S
 from harness.loadgen.logs import DetailLog
 from harness.loadgen.plan import LoadPlan
-from harness.results.evidence.stages import Completions
+from harness.results.evidence.stages import PERCENTILES, Completions
 from harness.types import Array
 
 HARNESS = "harness scheduler"
-
-_PERCENTILES = {
-    "50.00": 0.50,
-    "90.00": 0.90,
-    "95.00": 0.95,
-    "97.00": 0.97,
-    "99.00": 0.99,
-    "99.90": 0.999,
-}
 
 
 def detail_log(plan: LoadPlan, done: Completions | None, loadgen_scenario: str) -> DetailLog:
@@ -74,8 +65,10 @@ def _latencies(ordered_ns: Array) -> dict[str, Any]:
         "result_max_latency_ns": int(ordered_ns[-1]),
         "result_mean_latency_ns": int(ordered_ns.sum()) // len(ordered_ns),
         **{
-            f"result_{text}_percentile_latency_ns": percentile_ns(ordered_ns, fraction)
-            for text, fraction in _PERCENTILES.items()
+            f"result_{fraction * 100:.2f}_percentile_latency_ns": percentile_ns(
+                ordered_ns, fraction
+            )
+            for fraction in PERCENTILES.values()
         },
     }
 
@@ -117,6 +110,5 @@ def early_stopping_text(late: int, queries: int, percentile: float) -> str:
 
 
 def _utc_text(ns: int) -> str:
-    """The format of LoadGen's power_begin."""
     at = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=ns // 1_000_000)
     return f"{at:%m-%d-%Y %H:%M:%S}.{at.microsecond // 1000:03d}"

@@ -14,7 +14,13 @@ from harness.results.evidence import reference
 from harness.results.evidence.evidence import Evidence
 from harness.results.evidence.intervals import latency_intervals
 from harness.results.evidence.own_log import HARNESS
-from harness.results.evidence.stages import Completions, percentiles, query_latency_ns, summarise
+from harness.results.evidence.stages import (
+    PERCENTILES,
+    Completions,
+    percentiles,
+    query_latency_ns,
+    summarise,
+)
 from harness.results.evidence.steady_state import SteadyState, steady_state
 from harness.results.schema.machine import MeasuredProcess
 from harness.results.schema.performance import (
@@ -28,14 +34,7 @@ from harness.results.schema.performance import (
     Throughput,
 )
 
-_LOADGEN_PERCENTILES = {
-    "p50": "50.00",
-    "p90": "90.00",
-    "p95": "95.00",
-    "p97": "97.00",
-    "p99": "99.00",
-    "p99.9": "99.90",
-}
+_INTERRUPTED = "interrupted, from the journal"
 
 
 class Performance:
@@ -53,7 +52,6 @@ class Performance:
 
     @cached_property
     def journal_latency_ns(self) -> Mapping[str, int] | None:
-        """Latency percentiles of queries, from the journal."""
         if self.done is None:
             return None
         latency = query_latency_ns(self.done, self.run.plan.samples_per_query)
@@ -65,7 +63,6 @@ class Performance:
 
     @cached_property
     def mean_batch(self) -> float | None:
-        """Mean number of samples in a batch."""
         done = self.done
         return len(done) / float((1.0 / done.columns["batch_size"]).sum()) if done else None
 
@@ -81,7 +78,6 @@ class Performance:
         return summarise(self.done) if self.done is not None else None
 
     def reference(self, ceiling_per_s: float | None) -> Reference | NoReference | None:
-        """ceiling_per_s: see reference.report."""
         compared = self._reference
         if compared is None or "reason" in compared:
             return compared
@@ -90,11 +86,11 @@ class Performance:
     @cached_property
     def _reference(self) -> Reference | NoReference | None:
         """None where the run did not end by itself, or lost samples."""
-        run, done = self.run, self.done
+        run, done, spec = self.run, self.done, self._spec
         bare = run.ended.get("bare") if run.ended is not None else None
-        if bare is None or self._spec is None or done is None or not done.answered_once:
+        if bare is None or spec is None or done is None or not done.answered_once:
             return None
-        return reference.report(run.plan, done, bare, self._spec, wait_ns=self._wait_ns)
+        return reference.report(run.plan, done, bare, spec, wait_ns=self._wait_ns)
 
     def latency_ns(self) -> Latency | None:
         """LoadGen's latencies; the journal's where LoadGen did not end, which `source` says."""
@@ -102,17 +98,15 @@ class Performance:
         if run.logged:
             scenario = self._scenario
             percentile = {
-                name: log.get(percentile_key(scenario, text))
-                for name, text in _LOADGEN_PERCENTILES.items()
+                name: log.get(percentile_key(scenario, f"{fraction * 100:.2f}"))
+                for name, fraction in PERCENTILES.items()
             }
             ends = {name: log.get(latency_key(scenario, name)) for name in ("mean", "min", "max")}
             source = log.source if run.plan.harness_scheduled else "LoadGen mlperf_log_detail.txt"
             return cast("Latency", {**ends, **percentile, "source": source})
         if self.journal_latency_ns is None:
             return None
-        return cast(
-            "Latency", {**self.journal_latency_ns, "source": "interrupted, from the journal"}
-        )
+        return cast("Latency", {**self.journal_latency_ns, "source": _INTERRUPTED})
 
     def throughput_per_s(self) -> Throughput:
         """asked: --target-qps. scheduled: the rate that the schedule drew from the seed. Both Server only."""
@@ -122,7 +116,7 @@ class Performance:
                 "asked": plan.target_qps,
                 "scheduled": None,
                 "completed": self._journal_rate,
-                "source": "interrupted, from the journal",
+                "source": _INTERRUPTED,
             }
         key = self._scenario.rate_key
         return {
@@ -142,7 +136,6 @@ class Performance:
 
     @property
     def _journal_rate(self) -> float | None:
-        """samples/s."""
         return len(self.done) * 1e9 / self._took_ns if self.done and self._took_ns > 0 else None
 
     def queries(self) -> Queries:
@@ -163,7 +156,6 @@ class Performance:
         }
 
     def arrivals(self) -> Arrivals:
-        """The scheduler of the queries."""
         plan = self.run.plan
         return {
             "source": HARNESS if plan.harness_scheduled else "LoadGen",

@@ -91,20 +91,27 @@ def _server(
     ideal = simulate(scheduled_ns, service, spec.instances, spec.max_batch, wait_ns)
     ideal_ns = ideal.queue_ns + ideal.infer_ns
     ours_ns = done.latency_ns[:LIMIT_QUERIES]
-    at_ideal = percentile_ns(np.sort(ideal_ns), percentile)
-    at_ours = percentile_ns(np.sort(ours_ns), percentile)
     alike_ns = at_run_speed(scheduled_ns, run, service, spec, wait_ns)
-    as_slow = percentile_ns(np.sort(alike_ns), percentile)
+    numbers = [percentile_ns(np.sort(ns), percentile) for ns in (ours_ns, ideal_ns, alike_ns)]
     return {
-        "what": f"p{percentile * 100:.10g}",
-        "unit": "ns",
-        "reference": at_ideal,
-        "ours": at_ours,
-        "ratio": at_ours / at_ideal,
-        "at_run_speed": {"reference": as_slow, "ratio": at_ours / as_slow},
+        **_compared(f"p{percentile * 100:.10g}", "ns", *numbers),
         "queries": len(scheduled_ns),
         "of_queries": len(done),
         "lost_ns": _lost_ns(done, ours_ns, ideal, ideal_ns, percentile),
+    }
+
+
+def _compared(
+    what: str, unit: str, ours: float, reference: float, at_run_speed: float
+) -> dict[str, Any]:
+    """at_run_speed: the reference with a model as slow as it was in the run."""
+    return {
+        "what": what,
+        "unit": unit,
+        "reference": reference,
+        "ours": ours,
+        "ratio": ours / reference,
+        "at_run_speed": {"reference": at_run_speed, "ratio": ours / at_run_speed},
     }
 
 
@@ -133,14 +140,7 @@ def _offline(
     took_ns = int(done.columns["completed_ns"].max() - done.columns["scheduled_ns"].min())
     ours = len(done) * 1e9 / took_ns
     bare = len(done) * 1e9 / _bare_ns(len(done), service, spec)
-    return {
-        "what": "samples/s",
-        "unit": "samples/s",
-        "reference": bare,
-        "ours": ours,
-        "ratio": ours / bare,
-        "at_run_speed": {"reference": bare / run.ratio, "ratio": ours / bare * run.ratio},
-    }
+    return _compared("samples/s", "samples/s", ours, bare, bare / run.ratio)
 
 
 def _bare_ns(samples: int, service: ServiceTimes, spec: InstanceGroup) -> float:
@@ -170,15 +170,7 @@ def _streams(
     lost["infer"] -= service.median_ns(sizes[-1])
     lost["queue"] -= sum(service.median_ns(size) for size in sizes[:-1])
     as_slow_ns = bare_ns * float(np.median(run.slower))
-    return {
-        "what": "p50",
-        "unit": "ns",
-        "reference": bare_ns,
-        "ours": ours_ns,
-        "ratio": ours_ns / bare_ns,
-        "at_run_speed": {"reference": as_slow_ns, "ratio": ours_ns / as_slow_ns},
-        "lost_ns": lost,
-    }
+    return {**_compared("p50", "ns", ours_ns, bare_ns, as_slow_ns), "lost_ns": lost}
 
 
 def line(section: Mapping[str, Any], rate_per_s: float | None) -> str:
@@ -205,17 +197,15 @@ def line(section: Mapping[str, Any], rate_per_s: float | None) -> str:
         judgement = "the load generator was not the bottleneck"
     elif (slowed := _times_worse(section["at_run_speed"]["ratio"], section["unit"])) <= TIGHT:
         judgement = (
-            "not decidable: with a model as slow as it was in the run the reference's is "
-            f"{show(section['at_run_speed']['reference'])}, and this {slowed:.3g} x that"
+            "not decidable: with the model's speed in the run the reference reaches "
+            f"{show(section['at_run_speed']['reference'])}, and the run is {slowed:.3g} x that"
         )
     else:
-        judgement = "the load generator held it back" + _where(section.get("lost_ns"))
-    ceiling = ""
-    ceiling_per_s = section["null_backend_per_s"]
+        judgement = "the load generator was the bottleneck" + _where(section.get("lost_ns"))
+    ceiling, ceiling_per_s = "", section["null_backend_per_s"]
     if ceiling_per_s and rate_per_s:
-        ceiling = (
-            f"; null backend here {_show_rate(ceiling_per_s)}, {ceiling_per_s / rate_per_s:.0f} x"
-        )
+        factor = ceiling_per_s / rate_per_s
+        ceiling = f"; null backend here {_show_rate(ceiling_per_s)}, {factor:.0f} x"
     return f"{numbers}: {judgement}{ceiling}"
 
 

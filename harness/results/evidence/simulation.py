@@ -21,8 +21,6 @@ _SEED = 1
 
 
 class Simulated(NamedTuple):
-    """Stages of each simulated query."""
-
     queue_ns: Array
     """(queries,) int64: time until an instance took the query."""
     infer_ns: Array
@@ -85,8 +83,6 @@ def _dispatched(
 
 
 class BatchesInRun(NamedTuple):
-    """Batches of a run beside the bare loops."""
-
     begins_ns: Array
     """(batches,) ascending: start of each call of the model."""
     slower: Array

@@ -47,7 +47,7 @@ def _cdf(ordered_ms: Array, bound_ms: float | None) -> Figure:
     line = {"x": digits(ordered_ms[ranks]), "y": digits((ranks + 1) / n * 100), "mode": "lines"}
     return Figure(
         "Latency distribution",
-        "Which share of the queries was answered within which time.",
+        "Share of the queries that were answered within a time.",
         [{**line, "name": "queries", "line": {"shape": "hv"}}],
         {
             "xaxis": {"title": "latency, ms", "type": "log"},
@@ -58,7 +58,7 @@ def _cdf(ordered_ms: Array, bound_ms: float | None) -> Figure:
 
 
 def _tail(ordered_ms: Array, bound_ms: float | None) -> Figure:
-    """Against 1 - percentile on a logarithmic scale, the slowest to the right."""
+    """Latency against 1 - percentile on a logarithmic scale, with the slowest queries to the right."""
     n = len(ordered_ms)
     slower = np.geomspace(1, 1 / n, POINTS)
     ranks = (n * (1 - slower)).astype(int)
@@ -103,11 +103,7 @@ def _stages(run: Evidence) -> Figure:
         "Where the time goes",
         "Mean time in each stage, of the samples between this percentile of latency and the last.",
         data,
-        {
-            "barmode": "stack",
-            "xaxis": {"type": "category"},
-            "yaxis": {"title": "time, ms"},
-        },
+        {"barmode": "stack", "xaxis": {"type": "category"}, "yaxis": {"title": "time, ms"}},
     )
 
 
@@ -121,7 +117,7 @@ def _batches(run: Evidence) -> Figure:
     sizes, counts = np.unique(run.done.columns["batch_size"][first], return_counts=True)
     return Figure(
         "Batch sizes",
-        "How many samples the model was given at once, and how often.",
+        "Number of batches by their number of samples.",
         [{"type": "bar", "x": sizes.tolist(), "y": counts.tolist(), "name": "batches"}],
         {"xaxis": {"title": "samples in the batch"}, "yaxis": {"title": "batches"}},
     )

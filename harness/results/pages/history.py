@@ -1,10 +1,10 @@
 """Draws `runs --history`: the numbers of a workload on one machine from run to run."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from html import escape
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from harness.core.units import NS_PER_MS, counted
 from harness.loadgen.scenario import scenario_named
@@ -15,9 +15,10 @@ MOST = 12
 
 _LISTED = 50
 Row = Mapping[str, Any]
+T = TypeVar("T")
 
 
-class Told(NamedTuple):
+class Quantity(NamedTuple):
     """One number of a run, from runs.sqlite."""
 
     value: float
@@ -25,13 +26,13 @@ class Told(NamedTuple):
     higher_is_better: bool
 
 
-def numbers(row: Row) -> dict[str, Told]:
+def numbers(row: Row) -> dict[str, Quantity]:
     """Numbers that the run measured; no latency in Offline, where it only reflects the samples issued."""
     per_ms = 1 / NS_PER_MS
     latency = not scenario_named(row["scenario"]).all_at_once
     early = row["headline_value"] if row["headline_unit"] == "ns" else None
     higher = not row["lower_is_better"]
-    found: dict[str, tuple[Any, float, str, bool]] = {
+    values: dict[str, tuple[Any, float, str, bool]] = {
         "early-stopping estimate": (early, per_ms, "ms", False),
         "throughput": (row["completed_per_s"], 1.0, "samples/s", True),
         "p50 latency": (row["p50_ns"] if latency else None, per_ms, "ms", False),
@@ -40,8 +41,8 @@ def numbers(row: Row) -> dict[str, Told]:
         f"energy, {row['energy_source']}": (row["joules_per_sample"], 1.0, "J/sample", False),
     }
     return {
-        name: Told(value * factor, unit, better)
-        for name, (value, factor, unit, better) in found.items()
+        name: Quantity(value * factor, unit, better)
+        for name, (value, factor, unit, better) in values.items()
         if isinstance(value, int | float) and math.isfinite(value)
     }
 
@@ -52,17 +53,24 @@ def history(rows: Sequence[Row], results: Path, page: Path) -> list[Article]:
     for row in rows:
         key = (row["model"], row["scenario"], row["backend"], row["dataset"], row["host"] or "-")
         groups.setdefault(key, []).append(row)
-    articles = [
-        Article(
-            list(_head(key, members)),
-            list(_figures(members[::-1])),
-            [_listed(members, results, page)],
-        )
-        for key, members in list(groups.items())[:MOST]
-    ]
+
+    def article(key: Sequence[str], members: Sequence[Row]) -> Article:
+        rows = _table(members, results, page)
+        return Article(list(_head(key, members)), list(_figures(members[::-1])), [rows])
+
+    hint = "are left out: choose by --model, --backend, --scenario, --host or --since"
+    return first_articles(groups, article, hint)
+
+
+def first_articles(
+    groups: Mapping[tuple[str, ...], list[T]],
+    article: Callable[[tuple[str, ...], list[T]], Article],
+    hint: str,
+) -> list[Article]:
+    """An article for each of the first MOST groups. hint: follows the number of the other groups."""
+    articles = [article(key, members) for key, members in list(groups.items())[:MOST]]
     if len(groups) > MOST:
-        left = f"{len(groups) - MOST} more are left out: choose by --model, --backend, --scenario"
-        articles.append(Article([f"<p>{left}, --host or --since.</p>"], [], []))
+        articles.append(Article([f"<p>{len(groups) - MOST} more {hint}.</p>"], [], []))
     return articles
 
 
@@ -71,27 +79,27 @@ def _head(key: Sequence[str], members: Sequence[Row]) -> Iterator[str]:
     yield f"<h1>{escape(' · '.join(words))}</h1>"
     invalid = sum(row["verdict"] != "VALID" for row in members)
     removed = sum(row["removed"] for row in members)
-    told = f"{counted(len(members), 'run')} on {host} with the dataset {dataset}"
-    told += f", {invalid} of them INVALID" if invalid else ""
-    told += f", {removed} whose folders are gone" if removed else ""
-    yield f'<p class="quiet">{escape(told)}. Settings may differ from run to run: compare says'
+    summary = f"{counted(len(members), 'run')} on {host} with the dataset {dataset}"
+    summary += f", {invalid} of them INVALID" if invalid else ""
+    summary += f", {removed} with removed folders" if removed else ""
+    yield f'<p class="quiet">{escape(summary)}. Settings may differ from run to run: compare shows'
     yield "how, and whether a change is more than noise.</p>"
 
 
 def _figures(members: Sequence[Row]) -> Iterator[Figure]:
     """members: oldest first. INVALID runs are crosses, and no line leads to them."""
-    told = [(row, numbers(row)) for row in members]
-    for name in dict.fromkeys(name for _, found in told for name in found):
-        have = [(row, found[name]) for row, found in told if name in found]
-        good = [one for one in have if one[0]["verdict"] == "VALID"]
-        bad = [one for one in have if one[0]["verdict"] != "VALID"]
+    measured = [(row, numbers(row)) for row in members]
+    for name in dict.fromkeys(name for _, values in measured for name in values):
+        points = [(row, values[name]) for row, values in measured if name in values]
+        valid = [point for point in points if point[0]["verdict"] == "VALID"]
+        invalid = [point for point in points if point[0]["verdict"] != "VALID"]
         data = []
-        if good:
-            data.append({**_points(good), "mode": "lines+markers", "name": "VALID"})
-        if bad:
+        if valid:
+            data.append({**_trace(valid), "mode": "lines+markers", "name": "VALID"})
+        if invalid:
             cross = {"symbol": "x-thin-open", "size": 10, "color": "#c0392b"}
-            data.append({**_points(bad), "mode": "markers", "name": "INVALID", "marker": cross})
-        unit = have[0][1].unit
+            data.append({**_trace(invalid), "mode": "markers", "name": "INVALID", "marker": cross})
+        unit = points[0][1].unit
         yaxis: dict[str, Any] = {"title": f"{name}, {unit}" if unit else name}
         if not name.startswith("accuracy"):
             yaxis["rangemode"] = "tozero"
@@ -99,16 +107,16 @@ def _figures(members: Sequence[Row]) -> Iterator[Figure]:
             name.capitalize(),
             "Each point is a run.",
             data,
-            {"xaxis": {"type": "date", "title": "begun, UTC"}, "yaxis": yaxis, "showlegend": True},
+            {"xaxis": {"type": "date", "title": "start, UTC"}, "yaxis": yaxis, "showlegend": True},
             height_rem=18,
         )
 
 
-def _points(have: Sequence[tuple[Row, Told]]) -> dict[str, Any]:
+def _trace(points: Sequence[tuple[Row, Quantity]]) -> dict[str, Any]:
     return {
-        "x": [str(row["started"])[:23] for row, _ in have],
-        "y": [float(f"{told.value:.6g}") for _, told in have],
-        "text": [hover(row) for row, _ in have],
+        "x": [str(row["started"])[:23] for row, _ in points],
+        "y": [float(f"{quantity.value:.6g}") for _, quantity in points],
+        "text": [hover(row) for row, _ in points],
     }
 
 
@@ -118,19 +126,19 @@ def hover(row: Row) -> str:
     return escape(f"{row['folder']}{commit} {row['reasons']}")
 
 
-def shown(told: Told | None) -> str:
-    return "-" if told is None else f"{told.value:,.5g} {told.unit}".rstrip()
+def shown(quantity: Quantity | None) -> str:
+    return "-" if quantity is None else f"{quantity.value:,.5g} {quantity.unit}".rstrip()
 
 
-def _listed(members: Sequence[Row], results: Path, page: Path) -> str:
-    told = {row["folder"]: numbers(row) for row in members[:_LISTED]}
-    names = list(dict.fromkeys(name for found in told.values() for name in found))
+def _table(members: Sequence[Row], results: Path, page: Path) -> str:
+    measured = [(row, numbers(row)) for row in members[:_LISTED]]
+    names = list(dict.fromkeys(name for _, values in measured for name in values))
     rows = [
         (
             link(row["folder"], results / row["folder"] / "report.html", page),
             f"{row['verdict']} {row['reasons']}",
-            *(shown(told[row["folder"]].get(name)) for name in names),
+            *(shown(values.get(name)) for name in names),
         )
-        for row in members[:_LISTED]
+        for row, values in measured
     ]
     return table(("run", "verdict", *names), rows, numbers=len(names))

@@ -40,7 +40,7 @@ class Figure(NamedTuple):
 
 
 class Html(str):
-    """Text that is part of the page as it is: whoever makes it has escaped what is not theirs."""
+    """HTML that is put into a page unchanged: its author has escaped all foreign text."""
 
     __slots__ = ()
 
@@ -169,7 +169,7 @@ def _cell(text: str) -> str:
 
 
 def link(text: str, target: Path, page: Path) -> str:
-    """To a file of ours, as seen from the page; plain text where there is none."""
+    """A link from the page to one of our files; plain text where there is no such file."""
     if not target.is_file():
         return text
     seen = quote(os.path.relpath(target.resolve(), page.parent.resolve()))
@@ -177,7 +177,7 @@ def link(text: str, target: Path, page: Path) -> str:
 
 
 def digits(values: Array) -> list[float]:
-    """Six digits are more than a screen shows, and a third of the file."""
+    """The values with six digits: more than a screen shows, and a third of the file."""
     return [float(f"{value:.6g}") for value in values.tolist()]
 
 

@@ -1,4 +1,4 @@
-"""`runs --pareto`: which runs no other run of the same task beats in everything."""
+"""Draws `runs --pareto`: the runs that no other run of the same task beats in every number."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
@@ -7,14 +7,15 @@ from pathlib import Path
 from typing import Any
 
 from harness.core.units import counted
-from harness.results.pages.history import MOST, Row, Told, hover, numbers, shown
+from harness.results.pages.history import Quantity, Row, first_articles, hover, numbers, shown
 from harness.results.pages.page import Article, Figure, link, table
 
 _WIDE = 20
-"""An axis on which the largest number is so many times the smallest is logarithmic."""
+"""Ratio of the largest number to the smallest above which an axis is logarithmic."""
 
 _KINDS = ("throughput", "p99 latency", "accuracy", "energy")
-Numbers = Mapping[str, Told]
+Numbers = Mapping[str, Quantity]
+Member = tuple[Row, Numbers]
 
 
 def pareto(rows: Sequence[Row], results: Path, page: Path) -> list[Article]:
@@ -22,83 +23,68 @@ def pareto(rows: Sequence[Row], results: Path, page: Path) -> list[Article]:
 
     On synthetic data each model has a task of its own.
     """
-    groups: dict[tuple[str, ...], list[tuple[Row, Numbers]]] = {}
+    groups: dict[tuple[str, ...], list[Member]] = {}
     for row in rows:
-        found = {n: t for n, t in numbers(row).items() if n.startswith(_KINDS)}
-        if row["verdict"] == "VALID" and found:
+        values = {name: q for name, q in numbers(row).items() if name.startswith(_KINDS)}
+        if row["verdict"] == "VALID" and values:
             task = row["model"] if row["dataset"] == "synthetic" else row["dataset"]
             key = (row["scenario"], task, row["host"] or "-")
-            groups.setdefault(key, []).append((row, found))
-    articles = [
-        _article(key, members, results, page) for key, members in list(groups.items())[:MOST]
-    ]
-    if len(groups) > MOST:
-        left = f"{len(groups) - MOST} more tasks are left out: choose by --scenario or --host"
-        articles.append(Article([f"<p>{left}.</p>"], [], []))
-    return articles
+            groups.setdefault(key, []).append((row, values))
+    hint = "tasks are left out: choose by --scenario or --host"
+    return first_articles(groups, lambda key, members: _article(key, members, results, page), hint)
 
 
 def beats(ours: Numbers, theirs: Numbers) -> bool:
-    """No worse in anything that the other measured, and better in something."""
+    """Whether no number of theirs is better than ours, and one of ours is better."""
     if not theirs.keys() <= ours.keys():
         return False
-    gains = [_gain(ours[name], told) for name, told in theirs.items()]
+    gains = [_gain(ours[name], quantity) for name, quantity in theirs.items()]
     return min(gains) >= 0 and max(gains) > 0
 
 
-def _gain(ours: Told, theirs: Told) -> float:
+def _gain(ours: Quantity, theirs: Quantity) -> float:
     return (ours.value - theirs.value) * (1 if theirs.higher_is_better else -1)
 
 
-def _article(
-    key: Sequence[str], members: Sequence[tuple[Row, Numbers]], results: Path, page: Path
-) -> Article:
+def _article(key: Sequence[str], members: Sequence[Member], results: Path, page: Path) -> Article:
     scenario, task, host = key
-    beaten = {
-        row["folder"]: next((r["folder"] for r, other in members if beats(other, found)), "")
-        for row, found in members
+    beaten_by = {
+        row["folder"]: next((r["folder"] for r, other in members if beats(other, values)), "")
+        for row, values in members
     }
-    front = sum(not by for by in beaten.values())
+    front = sum(not folder for folder in beaten_by.values())
     about = (
         f"{counted(len(members), 'VALID run')} on {host}, {front} of them on the front: no other run is at "
         "least as good in every number that they measured, and better in one. Points are single "
-        "runs: whether two of them differ by more than noise is what compare says."
+        "runs: compare shows whether two of them differ by more than noise."
     )
-    head = [
-        f"<h1>{escape(f'{scenario} · {task}')}</h1>",
-        f'<p class="quiet">{escape(about)}</p>',
-    ]
-    names = list(dict.fromkeys(name for _, found in members for name in found))
-    return Article(
-        head,
-        list(_figures(members, names, beaten)),
-        [_listed(members, names, beaten, results, page)],
-    )
+    head = [f"<h1>{escape(f'{scenario} · {task}')}</h1>", f'<p class="quiet">{escape(about)}</p>']
+    names = list(dict.fromkeys(name for _, values in members for name in values))
+    rows = _table(members, names, beaten_by, results, page)
+    return Article(head, list(_figures(members, names, beaten_by)), [rows])
 
 
 def _figures(
-    members: Sequence[tuple[Row, Numbers]], names: Sequence[str], beaten: Mapping[str, str]
+    members: Sequence[Member], names: Sequence[str], beaten_by: Mapping[str, str]
 ) -> Iterator[Figure]:
-    """One for each two numbers that at least two runs have."""
     for x, y in combinations(sorted(names, key=_order), 2):
-        both = [(row, found) for row, found in members if x in found and y in found]
+        both = [(row, values) for row, values in members if x in values and y in values]
         if len(both) < 2:
             continue
         data: list[Mapping[str, Any]] = []
         for label in dict.fromkeys(_label(row) for row, _ in both):
-            own = [one for one in both if _label(one[0]) == label]
-            symbols = ["circle-open" if beaten[row["folder"]] else "circle" for row, _ in own]
+            own = [member for member in both if _label(member[0]) == label]
+            symbols = ["circle-open" if beaten_by[row["folder"]] else "circle" for row, _ in own]
             data.append(
                 {
-                    "x": [found[x].value for _, found in own],
-                    "y": [found[y].value for _, found in own],
+                    **_points([values for _, values in own], x, y),
                     "text": [hover(row) for row, _ in own],
                     "name": escape(label),
                     "mode": "markers",
                     "marker": {"symbol": symbols, "size": 10},
                 }
             )
-        data.append(_front([{n: found[n] for n in (x, y)} for _, found in both], x, y))
+        data.append(_front([{n: values[n] for n in (x, y)} for _, values in both], x, y))
         yield Figure(
             f"{y.capitalize()} against {x}",
             "Filled: on the front of all numbers. Dashed: the front of these two.",
@@ -115,12 +101,14 @@ def _label(row: Row) -> str:
     return f"{row['model']} {row['backend']}"
 
 
+def _points(points: Sequence[Numbers], x: str, y: str) -> dict[str, Any]:
+    return {"x": [p[x].value for p in points], "y": [p[y].value for p in points]}
+
+
 def _front(points: Sequence[Numbers], x: str, y: str) -> Mapping[str, Any]:
     best = [point for point in points if not any(beats(other, point) for other in points)]
-    best.sort(key=lambda point: point[x].value)
     return {
-        "x": [point[x].value for point in best],
-        "y": [point[y].value for point in best],
+        **_points(sorted(best, key=lambda point: point[x].value), x, y),
         "name": "front",
         "mode": "lines",
         "hoverinfo": "skip",
@@ -128,29 +116,28 @@ def _front(points: Sequence[Numbers], x: str, y: str) -> Mapping[str, Any]:
     }
 
 
-def _axis(name: str, both: Sequence[tuple[Row, Numbers]]) -> Mapping[str, Any]:
-    values = [found[name].value for _, found in both]
+def _axis(name: str, both: Sequence[Member]) -> Mapping[str, Any]:
+    values = [numbers[name].value for _, numbers in both]
     unit = both[0][1][name].unit
     title = f"{name}, {unit}" if unit else name
     wide = min(values) > 0 and max(values) > _WIDE * min(values)
     return {"title": title, "type": "log"} if wide else {"title": title}
 
 
-def _listed(
-    members: Sequence[tuple[Row, Numbers]],
+def _table(
+    members: Sequence[Member],
     names: Sequence[str],
-    beaten: Mapping[str, str],
+    beaten_by: Mapping[str, str],
     results: Path,
     page: Path,
 ) -> str:
-    """A table with the runs on the front first."""
     rows = [
         (
             link(row["folder"], results / row["folder"] / "report.html", page),
             _label(row),
-            beaten[row["folder"]] or "on the front",
-            *(shown(found.get(name)) for name in names),
+            beaten_by[row["folder"]] or "on the front",
+            *(shown(values.get(name)) for name in names),
         )
-        for row, found in sorted(members, key=lambda one: bool(beaten[one[0]["folder"]]))
+        for row, values in sorted(members, key=lambda one: bool(beaten_by[one[0]["folder"]]))
     ]
     return table(("run", "model, backend", "beaten by", *names), rows, numbers=len(names))

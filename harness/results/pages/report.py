@@ -14,13 +14,15 @@ from harness.errors import ConfigError
 from harness.machine.host_log import HostLog
 from harness.machine.power.energy import PowerLog
 from harness.results import records, run_folder
-from harness.results.compare.run_files import RunFiles, fitting, read_files
 from harness.results.evidence.stages import PERCENTILES
 from harness.results.findings import Findings
 from harness.results.pages.figures import figures
 from harness.results.pages.page import Article, table, write
+from harness.results.pages.run_table import RATES, show_accuracy, show_quantity
+from harness.results.run_files import RunFiles, read_files, reading_run
 
 PAGE = "report.html"
+_NO_ACCURACY = {"value": None, "reason": "no run"}
 
 
 def report(folders: Sequence[Path], out: Path | None, *, standalone: bool) -> Path:
@@ -38,15 +40,15 @@ def report(folders: Sequence[Path], out: Path | None, *, standalone: bool) -> Pa
     return write(articles, title, page, script_in=None if standalone else script_in)
 
 
-def report_at_end(folder: Path, found: Findings) -> Path:
+def report_at_end(folder: Path, findings: Findings) -> Path:
     """The report of a run that has just ended; its rows in memory are not read again."""
-    run = read_files(folder, found.performance)
-    article = _article(run, found.host, found.power)
+    run = read_files(folder, findings.performance)
+    article = _article(run, findings.host, findings.power)
     return write([article], run.name, folder / PAGE, script_in=folder.resolve().parent)
 
 
 def _article(run: RunFiles, host: HostLog | None, power: PowerLog | None) -> Article:
-    with fitting(run.folder):
+    with reading_run(run.folder):
         drawn = figures(run.performance, host, power) if run.performance else ()
         return Article([*_top(run), *_numbers(run.result)], list(drawn), list(_bottom(run)))
 
@@ -59,27 +61,26 @@ def _bottom(run: RunFiles) -> Iterator[str]:
     ):
         if content:
             yield f"<h2>{title}</h2>"
-            yield table(("what", "value"), _flat(content))
+            yield table(("setting", "value"), _flat(content))
     yield "<h2>Run it again</h2>"
     path = shlex.quote(str(run.folder.absolute() / run_folder.CONFIG))
     yield f"<pre>{escape(f'python -m harness --config {path}')}</pre>"
 
 
 def _top(run: RunFiles) -> Iterator[str]:
-    """Verdict and why, doubts, headline, accuracy."""
     result = run.result
     verdict = str(result["verdict"])
     kind = "valid" if verdict == "VALID" else "invalid"
     words = [result["scenario"], result["backend"], result["model"], result["dataset"]]
     about = escape(" · ".join(map(str, words)))
     yield f'<h1><span class="badge {kind}">{escape(verdict)}</span> {about}</h1>'
-    yield f'<p class="quiet">{escape(run.name)}, begun {escape(str(result.get("started")))}</p>'
-    told = {
-        "valid": "The run followed its rules: nothing speaks against its numbers",
-        "invalid": "These numbers must not be quoted",
-    }[kind]
-    but = ", but look into the doubts first" if result["doubts"] and kind == "valid" else ""
-    yield f"<p>{told}{but}.</p>"
+    yield f'<p class="quiet">{escape(run.name)}, started {escape(str(result.get("started")))}</p>'
+    advice = "Do not quote these numbers"
+    if kind == "valid":
+        advice = "The run followed its rules" + (
+            ": read the doubts first" if result["doubts"] else ""
+        )
+    yield f"<p>{advice}.</p>"
     for name, label in (("reasons", "reason"), ("doubts", "doubt")):
         if result[name]:
             items = (f"<b>{escape(r['code'])}</b>: {escape(r['text'])}" for r in result[name])
@@ -88,9 +89,9 @@ def _top(run: RunFiles) -> Iterator[str]:
     yield from (f'<p class="quiet">Not for submission: {escape(str(n))}.</p>' for n in notes)
     headline = result.get("headline")
     if headline:
-        yield f'<p class="headline">{escape(_quantity(headline))}</p>'
+        yield f'<p class="headline">{escape(show_quantity(headline))}</p>'
         yield f'<p class="quiet">{escape(headline["name"])}</p>'
-    yield f"<p>{escape(_accuracy(result['accuracy']))}</p>"
+    yield f"<p>Accuracy: {escape(show_accuracy(result['accuracy'] or _NO_ACCURACY))}.</p>"
 
 
 def _numbers(result: Mapping[str, Any]) -> Iterator[str]:
@@ -102,9 +103,9 @@ def _numbers(result: Mapping[str, Any]) -> Iterator[str]:
         yield table(("percentile", "latency"), rows, numbers=1)
         yield f'<p class="quiet">{escape(str(latency.get("source", "")))}</p>'
     if rates:
-        known = [n for n in ("asked", "scheduled", "completed") if rates.get(n) is not None]
         yield "<h2>Throughput</h2>"
-        rows = [(name, f"{show_rate(rates[name])} /s") for name in known]
+        shown = {name: rates.get(key) for key, name in RATES.items()}
+        rows = [(name, f"{show_rate(rate)} /s") for name, rate in shown.items() if rate is not None]
         yield table(("samples", "rate"), rows, numbers=1)
     yield from _power(result.get("power"), result.get("power_reason"))
 
@@ -139,30 +140,12 @@ def _reading(one: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _quantity(quantity: Mapping[str, Any]) -> str:
-    if quantity["unit"] == "ns":
-        return show_ns(quantity["value"])
-    return f"{show_rate(quantity['value'])} {quantity['unit']}"
-
-
-def _accuracy(accuracy: Mapping[str, Any] | None) -> str:
-    if not accuracy or accuracy["value"] is None:
-        return f"Accuracy: not measured, {(accuracy or {}).get('reason', 'no run')}."
-    target = accuracy.get("target")
-    wanted = f", wanted {target:g} {accuracy['unit']}" if target is not None else ""
-    return (
-        f"Accuracy: {accuracy['metric']} {accuracy['value']:.4g} {accuracy['unit']}{wanted}, "
-        f"of {accuracy['samples']:,} samples."
-    )
-
-
 def _flat(content: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
     rows = []
     for key, value in content.items():
         if isinstance(value, Mapping):
             rows += _flat(value, f"{prefix}{key} ")
         elif value not in (None, "", []):
-            told = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
-            told = f"{value:.6g}" if isinstance(value, float) else told
-            rows.append((f"{prefix}{key}", told))
+            text = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+            rows.append((f"{prefix}{key}", f"{value:.6g}" if isinstance(value, float) else text))
     return rows

@@ -7,7 +7,12 @@ from typing import Any
 from harness.core.units import show_ns, show_percent, show_rate, show_si
 from harness.loadgen.scenario import scenario_named
 from harness.results.evidence import reference
+from harness.results.evidence.stages import PERCENTILES
+from harness.results.pages.tables import Cell, Column, aligned
 from harness.results.power import NO_METER
+
+RATES = {"asked": "requested", "scheduled": "scheduled", "completed": "completed"}
+"""Key of `throughput_per_s` -> its name on a page and in a table."""
 
 
 def lines(result: Mapping[str, Any], folder: Path) -> Iterator[str]:
@@ -25,49 +30,61 @@ def lines(result: Mapping[str, Any], folder: Path) -> Iterator[str]:
 
 def run_lines(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """`python -m harness runs`: one line a run; `removed` where its folder is gone."""
-    width = max(len("folder"), *(len(r["folder"]) for r in rows))
-    yield f"{'folder':<{width}}  {'verdict':<8}{'headline':>22}{'p99':>11}{'accuracy':>10}  reasons"
-    for row in rows:
-        value, unit = row["headline_value"], row["headline_unit"]
-        headline = _quantity({"value": value, "unit": unit}) if value is not None else "-"
-        p99 = show_ns(row["p99_ns"]) if row["p99_ns"] is not None else "-"
-        accuracy = f"{row['accuracy']:.2f}" if row["accuracy"] is not None else "-"
-        gone = "(removed) " if row["removed"] else ""
-        yield (
-            f"{row['folder']:<{width}}  {row['verdict']:<8}{headline:>22}{p99:>11}{accuracy:>10}"
-            f"  {gone}{row['reasons']}".rstrip()
-        )
+    columns = [
+        Column("folder"),
+        Column("verdict"),
+        Column("headline", "count"),
+        Column("p99", "ns"),
+    ]
+    columns += [Column("accuracy", "count"), Column("reasons")]
+    yield from aligned(columns, [_run_cells(row) for row in rows])
+
+
+def _run_cells(row: Mapping[str, Any]) -> Sequence[Cell]:
+    value, accuracy = row["headline_value"], row["accuracy"]
+    headline = {"value": value, "unit": row["headline_unit"]}
+    return (
+        row["folder"],
+        row["verdict"],
+        show_quantity(headline) if value is not None else None,
+        row["p99_ns"],
+        f"{accuracy:.2f}" if accuracy is not None else None,
+        f"{'(removed) ' if row['removed'] else ''}{row['reasons']}",
+    )
 
 
 def _numbers(result: Mapping[str, Any]) -> Iterator[str]:
     headline = result["headline"]
     if headline:
-        yield f"{'headline':<12}{headline['name']}: {_quantity(headline)}"
-    throughput = result["throughput_per_s"]
-    if throughput:
-        yield f"{'throughput':<12}{_throughput(throughput)}"
+        yield f"{'headline':<12}{headline['name']}: {show_quantity(headline)}"
+    rates = result["throughput_per_s"]
+    if rates:
+        known = [(name, rates[key]) for key, name in RATES.items() if rates.get(key) is not None]
+        yield f"{'throughput':<12}{'  '.join(f'{n} {show_rate(rate)}/s' for n, rate in known)}"
     latency = result["latency_ns"]
     if latency:
-        names = ("p50", "p90", "p95", "p97", "p99", "p99.9")
         per = "query" if scenario_named(result["scenario"]).by_query else "sample"
-        text = "  ".join(f"{n} {show_ns(latency[n])}" for n in names)
+        text = "  ".join(f"{name} {show_ns(latency[name])}" for name in PERCENTILES)
         mean = show_ns(latency["mean"])
         yield f"{'latency':<12}{text}  ({_source(latency['source'])}, per {per}; mean {mean})"
     accuracy = result["accuracy"]
     if accuracy:
-        yield f"{'accuracy':<12}{_accuracy(accuracy)}"
+        yield f"{'accuracy':<12}{show_accuracy(accuracy)}"
     yield from _power(result["power"], result["power_reason"])
     yield from _intervals(result.get("latency_intervals_ns"), latency)
     if result.get("reference"):
-        rate = throughput["completed"] if throughput else None
+        rate = rates["completed"] if rates else None
         yield f"{'reference':<12}{reference.line(result['reference'], rate)}"
     stages = result["stages_ns"]
     if stages:
         yield ""
-        yield f"{'stage':<14}{'p50':>10}{'p99':>12}{'share':>9}"
-        for name, stage in stages.items():
-            share = show_percent(stage["share"], 1)
-            yield f"{name:<14}{show_ns(stage['p50']):>10}{show_ns(stage['p99']):>12}{share:>9}"
+        columns = (
+            Column("stage"),
+            Column("p50", "ns"),
+            Column("p99", "ns"),
+            Column("share", "share"),
+        )
+        yield from aligned(columns, [(name, *stage.values()) for name, stage in stages.items()])
         yield ""
 
 
@@ -110,33 +127,23 @@ def _power(power: Mapping[str, Any] | None, reason: str | None) -> Iterator[str]
         yield f"{'power':<12}not measured: {reason}"
     for at, reading in enumerate(power["readings"] if power else ()):
         idle = reading["idle_watts"]
-        told = [f"mean {show_si(reading['mean_watts'], 'W')}"]
-        told.append(f"peak {show_si(reading['peak_watts'], 'W')}")
-        told += [f"idle {show_si(idle, 'W')}"] if idle is not None else []
-        told.append(
-            f"{show_si(reading['joules'], 'J')}, {show_si(reading['joules_per_query'], 'J')} a query"
-        )
-        yield (
-            f"{'' if at else 'power':<12}{'  '.join(told)}  ({reading['source']}, "
-            f"{reading['provenance']})"
-        )
+        watts = {"mean": reading["mean_watts"], "peak": reading["peak_watts"], "idle": idle}
+        words = [f"{n} {show_si(w, 'W')}" for n, w in watts.items() if w is not None]
+        joules = f"{show_si(reading['joules'], 'J')}, {show_si(reading['joules_per_query'], 'J')} a query"
+        origin = f"({reading['source']}, {reading['provenance']})"
+        yield f"{'' if at else 'power':<12}{'  '.join([*words, joules, origin])}"
     if power:
         yield from (f"{'':<12}{m['source']}: no reading: {m['reason']}" for m in power["missing"])
         yield f"{'':<12}{power['note']}"
 
 
-def _quantity(quantity: Mapping[str, Any]) -> str:
+def show_quantity(quantity: Mapping[str, Any]) -> str:
     if quantity["unit"] == "ns":
         return show_ns(quantity["value"])
     return f"{show_rate(quantity['value'])} {quantity['unit']}"
 
 
-def _throughput(rates: Mapping[str, Any]) -> str:
-    names = ("asked", "scheduled", "completed")
-    return "  ".join(f"{n} {show_rate(rates[n])}/s" for n in names if rates.get(n) is not None)
-
-
-def _accuracy(accuracy: Mapping[str, Any]) -> str:
+def show_accuracy(accuracy: Mapping[str, Any]) -> str:
     if accuracy["value"] is None:
         return f"not measured: {accuracy['reason']}"
     target = accuracy["target"]

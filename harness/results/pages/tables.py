@@ -11,14 +11,14 @@ Cell = str | int | float | None
 
 
 class Column(NamedTuple):
-    """unit: "" for words; otherwise ns, bytes, share (of 1), count, or an SI unit, e.g. FLOP/s."""
+    """unit: "" for words; else ns, bytes, share (of 1), count, or an SI unit such as FLOP/s."""
 
     name: str
     unit: str = ""
 
     @property
     def title(self) -> str:
-        """With its unit, as in a CSV or JSON file."""
+        """The name with its unit, as in a CSV or JSON file."""
         plain = self.unit.replace("/", "_per_")
         known = not plain or self.name == plain  # of a column "bytes" of bytes
         return (self.name if known else f"{self.name}_{plain}").replace(" ", "_")
@@ -58,7 +58,7 @@ _SHOWN: Mapping[str, Callable[[float], str]] = {
 
 
 def show_cell(cell: Cell, unit: str) -> str:
-    """`-` where there is none."""
+    """The cell in its unit; `-` for None."""
     if cell is None:
         return "-"
     if isinstance(cell, str) or not unit:
@@ -105,7 +105,7 @@ def shown_rows(columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> lis
 
 
 def to_csv(table: Table) -> str:
-    """Bare numbers; the unit is in the column's name, what was not measured is empty."""
+    """Numbers without units, which are in the names of the columns; an empty field for None."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow([column.title for column in table.columns])

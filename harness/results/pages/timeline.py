@@ -33,7 +33,7 @@ class _Panel(NamedTuple):
 def over_time(
     run: Evidence, latency_ns: Array, host: HostLog | None, power: PowerLog | None
 ) -> Figure:
-    """run: with completions. latency_ns: (queries,) of them."""
+    """run: has completions. latency_ns: (queries,)."""
     assert run.done is not None
     begun_ns = int(run.done.columns["scheduled_ns"].min())
     samples = run.plan.samples_per_query
@@ -71,8 +71,8 @@ def _queries(run: Evidence, at_s: Array, latency_ns: Array) -> Iterator[_Panel]:
         {"x": x, "y": digits(counts / (edges[1] - edges[0])), "name": "answered"}
     ]
     if run.plan.target_qps is not None:
-        asked = {"x": [0, x[-1]], "y": [run.plan.target_qps] * 2, "name": "asked"}
-        rate.append({**asked, "line": {"dash": "dash"}})
+        target = {"x": [0, x[-1]], "y": [run.plan.target_qps] * 2, "name": "requested"}
+        rate.append({**target, "line": {"dash": "dash"}})
     yield _Panel(rate, {"title": "queries/s", "rangemode": "tozero"})
 
 
@@ -81,21 +81,21 @@ def _each(rows: Sequence[Array], fraction: float | None) -> list[float | None]:
 
     fraction: in (0, 1); None is the last one.
     """
-    found = [
+    values_ns = [
         None if not len(r) else r[-1] if fraction is None else percentile_ns(r, fraction)
         for r in rows
     ]
-    return [None if ns is None else round(float(ns) / NS_PER_MS, 6) for ns in found]
+    return [None if ns is None else round(float(ns) / NS_PER_MS, 6) for ns in values_ns]
 
 
 def _power(log: PowerLog, begun_ns: int) -> Iterator[_Panel]:
     lines = []
     for source in log.sources:
         readings = sorted(log.series.get(source.name, ()))
-        found = _watts(source, readings) if len(readings) > 1 else None
-        if found is None:
+        series = _watts(source, readings) if len(readings) > 1 else None
+        if series is None:
             continue
-        at_ns, watts = found
+        at_ns, watts = series
         gap_s = GAP_NS / NS_PER_S if source.unit == "W" else None
         name = source.name if source.provenance == "measured" else f"{source.name} (estimated)"
         lines.append({**_line((at_ns - begun_ns) / NS_PER_S, watts, gap_s), "name": name})
@@ -121,39 +121,35 @@ def _watts(
 
 
 def _host(log: HostLog, begun_ns: int) -> Iterator[_Panel]:
-    """Cores busy between two rows; frequency and temperature where the machine tells them."""
+    """Cores busy between two rows; frequency and temperature where the machine reports them."""
     rows = log.rows
     at_s = (np.array([row["wall_ns"] for row in rows], np.float64) - begun_ns) / NS_PER_S
-    busy = _growth(rows, at_s, lambda r: sum(r[f"cpu_{mode}_s"] for mode in _BUSY))
-    cores = [
-        {**found, "name": name}
-        for name, found in (
-            ("all processes", busy),
-            ("measured process", _growth(rows, at_s, lambda r: r["measured_cpu_s"])),
-            ("stolen", _growth(rows, at_s, lambda r: r["cpu_steal_s"])),
-        )
-        if found is not None
-    ]
+    counters: Mapping[str, Callable[[Row], float]] = {
+        "all processes": lambda row: sum(row[f"cpu_{mode}_s"] for mode in _BUSY),
+        "measured process": lambda row: row["measured_cpu_s"],
+        "stolen": lambda row: row["cpu_steal_s"],
+    }
+    lines = {name: _growth(rows, at_s, counter) for name, counter in counters.items()}
+    cores = [{**line, "name": name} for name, line in lines.items() if line is not None]
     if cores:
         yield _Panel(cores, {"title": "cores busy", "rangemode": "tozero"})
     for prefix, title, names, factor in (
         ("mhz_", "GHz", ("fastest core", "slowest core"), 1e-3),
         ("celsius_", "°C", ("hottest sensor",), 1.0),
     ):
-        lines = _range(rows, at_s, prefix, names, factor)
-        if lines:
-            yield _Panel(lines, {"title": title})
+        if ranges := _range(rows, at_s, prefix, names, factor):
+            yield _Panel(ranges, {"title": title})
 
 
 def _growth(
     rows: Sequence[Row], at_s: Array, counter: Callable[[Row], float]
 ) -> dict[str, Any] | None:
-    """A line of what a cumulative counter grew by a second; None where the rows do not have it."""
+    """A line of the growth of a cumulative counter per second; None where the rows do not have it."""
     points = []
     for at, row in zip(at_s.tolist(), rows, strict=True):
         try:
             points.append((at, counter(row)))
-        except KeyError:  # the machine does not tell, or the process is not there yet
+        except KeyError:  # the machine does not report it, or the process has not started yet
             continue
     x, y = np.array(points, np.float64).reshape(-1, 2).T
     later = np.diff(x) > 0
@@ -166,19 +162,19 @@ def _growth(
 def _range(
     rows: Sequence[Row], at_s: Array, prefix: str, names: Sequence[str], factor: float
 ) -> list[Mapping[str, Any]]:
-    """The highest, and with a second name the lowest, of the columns that begin with `prefix`."""
-    told = [[v for name, v in row.items() if name.startswith(prefix)] for row in rows]
-    have = [i for i, values in enumerate(told) if values]
-    if not have:
+    """The highest value of the columns with `prefix` and, with a second name, the lowest."""
+    values = [[v for name, v in row.items() if name.startswith(prefix)] for row in rows]
+    known = [i for i, of_row in enumerate(values) if of_row]
+    if not known:
         return []
     return [
-        {**_line(at_s[have], np.array([pick(told[i]) for i in have]) * factor), "name": name}
+        {**_line(at_s[known], np.array([pick(values[i]) for i in known]) * factor), "name": name}
         for name, pick in zip(names, (max, min), strict=False)
     ]
 
 
 def _line(x: Array, y: Array, gap_s: float | None = None) -> dict[str, Any]:
-    """Thinned, extremes kept. gap_s: where points lie further apart, the line is broken."""
+    """A thinned line that keeps the extremes. gap_s: distance of points at which the line is broken."""
     breaks: Array = np.flatnonzero(np.diff(x) > (np.inf if gap_s is None else gap_s)) + 1
     parts = [thinned(*p) for p in zip(np.split(x, breaks), np.split(y, breaks), strict=True)]
     xs: list[float | None] = []
@@ -196,7 +192,7 @@ def _stacked(
     shown_s: Sequence[float],
     window_s: Sequence[float],
 ) -> Figure:
-    """One below another on one x axis. shown_s: points of time that must be seen at first."""
+    """Panels above one time axis. shown_s: points of time inside the first view."""
     heights = [panel.height * _PANEL_REM for panel in panels]
     total = sum(heights) + _GAP_REM * (len(panels) - 1)
     data: list[Mapping[str, Any]] = []

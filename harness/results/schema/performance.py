@@ -162,7 +162,7 @@ class AtRunSpeed(TypedDict):
 
 @final
 class Reference(TypedDict):
-    """The run beside a dispatcher that costs nothing (docs/decisions/results.md), from bare loops."""
+    """The run beside a dispatcher without cost (docs/decisions/results.md), from bare loops."""
 
     service_ns: Sequence[ServiceTime]
     """Bare loops by batch size."""

@@ -1,7 +1,7 @@
 """Compares answers of the performance run with the accuracy run's: fast and wrong must not pass.
 
 Modelled on MLPerf's compliance test TEST01, in every quick run of both modes: LoadGen logs about
-WANTED of the performance run's answers, and each is compared with the accuracy run's answer to the
+LOGGED of the performance run's answers, and each is compared with the accuracy run's answer to the
 same sample.
 """
 
@@ -13,8 +13,8 @@ import numpy as np
 from harness.loadgen.logs import ACCURACY, ANSWERS, read_answers
 from harness.results.agreement import decode, is_close
 
-WANTED = 500
-"""Expected number of logged answers; LoadGen logs each with a probability."""
+LOGGED = 500
+"""Expected number of logged answers: LoadGen draws them at random."""
 
 FEWEST = 100
 """Answers below which the comparison shows little."""
@@ -24,8 +24,6 @@ LIMIT_BYTES = 64 << 20
 
 
 class Compared(NamedTuple):
-    """Result of the answer check."""
-
     answers: int
     """Answers compared."""
     differing: int

@@ -13,7 +13,7 @@ from harness.models.manifest.schema import Accuracy
 from harness.results.evidence.evidence import Evidence
 from harness.results.evidence.stages import Completions
 from harness.results.evidence.steady_state import SteadyState
-from harness.results.verdict.answers_check import FEWEST, WANTED
+from harness.results.verdict.answers_check import FEWEST, LOGGED
 
 NOISE_SHARE = 0.10
 """Share of the SLO above which the noise floor means that the machine decides the tail."""
@@ -39,7 +39,7 @@ PADDING_SHARE = 0.10
 """Share of padding among the rows that a model with a fixed batch computed."""
 
 
-def performance_doubts(
+def performance(
     run: Evidence, ours: Mapping[str, int] | None, bound_ns: int | None
 ) -> Iterator[Reason]:
     """ours: percentiles from the journal. bound_ns: the SLO's bound."""
@@ -70,8 +70,8 @@ def performance_doubts(
 
 def _disagreement(run: Evidence, ours: Mapping[str, int]) -> Iterator[Reason]:
     scenario = scenario_named(run.plan.scenario)
-    for name, text in (("p50", "50.00"), ("p99", "99.00")):
-        theirs = run.log.get(percentile_key(scenario, text))
+    for name, percent in (("p50", "50.00"), ("p99", "99.00")):
+        theirs = run.log.get(percentile_key(scenario, percent))
         if theirs is None:
             continue
         gap = abs(ours[name] - theirs)
@@ -83,7 +83,7 @@ def _disagreement(run: Evidence, ours: Mapping[str, int]) -> Iterator[Reason]:
             )
 
 
-def model_doubts(model: str, sha256: str | None, *, pinned: bool) -> Iterator[Reason]:
+def model_file(model: str, sha256: str | None, *, pinned: bool) -> Iterator[Reason]:
     """pinned: the manifest names the file's SHA-256."""
     if not pinned:
         yield Reason(
@@ -93,7 +93,7 @@ def model_doubts(model: str, sha256: str | None, *, pinned: bool) -> Iterator[Re
         )
 
 
-def machine_doubts(
+def machine(
     noise_p99_ns: int, load: Mapping[str, float | None], bound_ns: int | None
 ) -> Iterator[Reason]:
     """load: steal and others, as shares, over the performance run."""
@@ -121,10 +121,8 @@ def machine_doubts(
         )
 
 
-def pin_doubts(
-    backend: str,
-    pinned: Sequence[Sequence[int]],
-    placed: Sequence[tuple[int | None, int | None]],
+def pinning(
+    backend: str, pinned: Sequence[Sequence[int]], placed: Sequence[tuple[int | None, int | None]]
 ) -> Iterator[Reason]:
     """--pin was passed, and a computing thread may run, or may be running, on other processors.
 
@@ -133,7 +131,7 @@ def pin_doubts(
     for instance, (cpus, (threads, outside)) in enumerate(zip(pinned, placed, strict=True)):
         where = ", ".join(map(str, cpus))
         if threads is None:
-            yield Reason("not-pinned", "--pin: this kernel does not tell which threads computed")
+            yield Reason("not-pinned", "--pin: this kernel does not report which threads computed")
             return
         if outside:
             yield Reason(
@@ -145,13 +143,11 @@ def pin_doubts(
             return
 
 
-def power_doubts(why: str) -> Iterator[Reason]:
-    """A meter was passed, and the run has no energy."""
-    yield Reason("power-missing", f"no meter gave a reading: {why}")
+def power(why: str) -> Iterator[Reason]:
+    yield Reason("power-missing", f"no meter has a reading: {why}")
 
 
-def stall_doubts(done: Completions, scenario: str, slowest_batch_ns: int) -> Iterator[Reason]:
-    """No sample was completed for long: the process was stopped, or the model stood still."""
+def stall(done: Completions, scenario: str, slowest_batch_ns: int) -> Iterator[Reason]:
     gap_ns = longest_gap_ns(done, scenario)
     if gap_ns > max(STALL_NS, STALL_BATCHES * slowest_batch_ns):
         yield Reason(
@@ -172,8 +168,7 @@ def longest_gap_ns(done: Completions, scenario: str) -> int:
     return int(gaps.max()) if len(gaps) else 0
 
 
-def drift_doubts(state: SteadyState | None) -> Iterator[Reason]:
-    """The machine or the model was slower or faster at the end than at the beginning."""
+def drift(state: SteadyState | None) -> Iterator[Reason]:
     if state is not None and not state.is_steady:
         yield Reason(
             "drift",
@@ -182,8 +177,8 @@ def drift_doubts(state: SteadyState | None) -> Iterator[Reason]:
         )
 
 
-def padding_doubts(mean_batch: float, fixed_batch: int | None) -> Iterator[Reason]:
-    """Both in samples. Smaller batches are padded to a batch that the file fixes."""
+def padding(mean_batch: float, fixed_batch: int | None) -> Iterator[Reason]:
+    """Both arguments are in samples. Smaller batches are padded to a batch that the file fixes."""
     if fixed_batch is not None and mean_batch < (1 - PADDING_SHARE) * fixed_batch:
         yield Reason(
             "padded",
@@ -193,36 +188,31 @@ def padding_doubts(mean_batch: float, fixed_batch: int | None) -> Iterator[Reaso
         )
 
 
-def unscored_doubts(target: Accuracy, metric: str | None, why: str) -> Iterator[Reason]:
-    """The manifest has a target, and the accuracy run was not judged by it."""
-    asked = f"the manifest has a target, {target.metric} {target.target:g}"
+def unscored(target: Accuracy, metric: str | None, why: str) -> Iterator[Reason]:
+    goal = f"the manifest's target is {target.metric} {target.target:g}"
     if why:
-        yield Reason("target-not-checked", f"{asked}, nothing was scored: {why}")
+        yield Reason("target-not-checked", f"{goal}, but nothing was scored: {why}")
     elif metric != target.metric:
-        yield Reason("target-not-checked", f"{asked}, scored was {metric!r}")
+        yield Reason("target-not-checked", f"{goal}, but the score is of {metric!r}")
 
 
-def compared_doubts(answers: int, asked: int) -> Iterator[Reason]:
-    """answers: answers compared. asked: answers that LoadGen was to log, fewer than usual where large
+def few_compared(answers: int, logged: int) -> Iterator[Reason]:
+    """answers: answers compared. logged: answers that LoadGen was to log, fewer than usual where large
     answers would not fit into its memory.
     """
-    if answers >= FEWEST:
-        return
     advice = "raise --duration or --queries"
-    if asked < WANTED:
-        advice = (
-            f"they are so large that LoadGen was to keep about {asked} in memory; a postprocess step "
-            "that makes answers smaller lets more be compared"
+    if logged < LOGGED:
+        advice = f"LoadGen has memory for {logged} of these answers: add a postprocess step that shrinks them"
+    if answers < FEWEST:
+        yield Reason(
+            "few-compared",
+            f"only {answers} answers of the performance run were compared with the accuracy run's, "
+            f"{FEWEST} are needed: {advice}",
         )
-    yield Reason(
-        "few-compared",
-        f"only {answers} answers of the performance run were compared with the accuracy run's, "
-        f"{FEWEST} would tell more: {advice}",
-    )
 
 
-def sample_doubts(run: Evidence, percentile: float) -> Iterator[Reason]:
-    """Too few queries to know the percentile, even with none late; Offline: too short a run."""
+def few_samples(run: Evidence, percentile: float) -> Iterator[Reason]:
+    """Fewer queries than the percentile needs with none late; in Offline: too short a run."""
     all_at_once = scenario_named(run.plan.scenario).all_at_once
     if all_at_once and run.logged:
         took_ns = run.log.get("result_max_latency_ns", 0)
@@ -237,5 +227,5 @@ def sample_doubts(run: Evidence, percentile: float) -> Iterator[Reason]:
     if not all_at_once and 0 < count < needed:
         yield Reason(
             "few-samples",
-            f"{count:,} queries say little about p{percentile * 100:.10g}: it takes {needed:,}",
+            f"{count:,} queries are too few for p{percentile * 100:.10g}: {needed:,} are needed",
         )

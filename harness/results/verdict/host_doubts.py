@@ -62,9 +62,9 @@ def _setting_doubts(host: Mapping[str, Any], scenario: str) -> Iterator[Reason]:
         names = " and ".join(map(repr, slowing))
         yield Reason(
             "governor",
-            f"the governor {names} may lower the clock of {sum(slowing.values()):.0f} of "
-            f"{sum(governed.values()):.0f} cores between two queries: latencies at low rates are longer "
-            "than this machine's need to be; `cpupower frequency-set -g performance` ends that",
+            f"the governor {names} may slow down {sum(slowing.values()):.0f} of "
+            f"{sum(governed.values()):.0f} cores between two queries, which lengthens latencies at low rates: run `cpupower "
+            "frequency-set -g performance`",
         )
     if host["settings_changed"]:
         detail = ", ".join(
@@ -73,8 +73,8 @@ def _setting_doubts(host: Mapping[str, Any], scenario: str) -> Iterator[Reason]:
         )
         yield Reason(
             "settings-changed",
-            f"the machine was set otherwise while the run went on ({detail}): find what did that, such "
-            "as a power daemon, and run again",
+            f"settings of the machine changed during the run ({detail}): find the cause, such as a power "
+            "daemon, and run again",
         )
 
 
@@ -82,9 +82,7 @@ def _memory_doubts(host: Mapping[str, Any], samples: int) -> Iterator[Reason]:
     faults = host["measured_major_faults"]
     if faults and faults > PAGED_SHARE * samples:
         left = host["memory_available_bytes"]
-        detail = (
-            f", with {show_bytes(left)} of memory left at the least" if left is not None else ""
-        )
+        detail = f", with at least {show_bytes(left)} of memory left" if left is not None else ""
         yield Reason(
             "paged",
             f"the measured process waited for the disk {faults:,.0f} times to read pages of its own "

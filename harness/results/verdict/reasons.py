@@ -20,13 +20,12 @@ from harness.results.verdict.answers_check import Compared
 from harness.types import Score
 
 
-def run_reasons(run: Evidence) -> Iterator[Reason]:
-    """Reasons that apply to performance and accuracy runs."""
+def any_run(run: Evidence) -> Iterator[Reason]:
     name = "accuracy" if run.plan.accuracy else "performance"
     if run.failure is not None:
         yield run.failure
     elif run.ended is None:
-        yield Reason("died", f"{name} run: the measured process never told that it had ended")
+        yield Reason("died", f"{name} run: the measured process ended without its last message")
     if run.ended is not None and run.ended["failed_samples"]:
         answered = len(run.done) if run.done else 0
         yield Reason(
@@ -44,7 +43,7 @@ def run_reasons(run: Evidence) -> Iterator[Reason]:
         yield Reason(
             "clock-jumped",
             f"{name} run: the wall clock was stepped by {show_ns(step_ns)} "
-            f"(limit {show_ns(JUMP_NS)}); LoadGen's latencies are false: run again",
+            f"(limit {show_ns(JUMP_NS)}); LoadGen's latencies are wrong: run again",
         )
 
 
@@ -66,8 +65,7 @@ def _log_reasons(run: Evidence, name: str) -> Iterator[Reason]:
     log, plan = run.log, run.plan
     if not log.values:
         yield Reason(
-            "log-missing",
-            f"{name} run: LoadGen left no detail log: it must be able to write to the run's folder",
+            "log-missing", f"{name} run: LoadGen left no detail log: make the run's folder writable"
         )
         return
     if not log.complete:
@@ -111,9 +109,9 @@ def _sample_reasons(run: Evidence, name: str) -> Iterator[Reason]:
             )
 
 
-def performance_reasons(run: Evidence) -> Iterator[Reason]:
+def performance(run: Evidence) -> Iterator[Reason]:
     """LoadGen's verdict, with advice."""
-    yield from run_reasons(run)
+    yield from any_run(run)
     log, plan = run.log, run.plan
     scenario = scenario_named(plan.scenario)
     if not run.logged:
@@ -163,7 +161,7 @@ def _server_late(log: DetailLog, late: int, lighter: str) -> Reason:
         return Reason(
             "early-stopping",
             f"{queries:,} queries are too few to be sure of p{percentile * 100:.10g}, although none "
-            f"was late: it takes {queries_needed(0, percentile):,}, with ten late ones "
+            f"was late: {queries_needed(0, percentile):,} are needed, with ten late ones "
             f"{queries_needed(10, percentile):,}",
         )
     needed = queries_to_settle(late, queries, percentile)
@@ -173,9 +171,9 @@ def _server_late(log: DetailLog, late: int, lighter: str) -> Reason:
         return Reason("slo-missed", f"{lateness}, {allowed}: {lighter} or raise --slo")
     return Reason(
         "early-stopping",
-        f"{lateness}: too many to be sure of p{percentile * 100:.10g} with so few; "
-        f"{needed:,} queries ({needed / rate:,.0f} s at {show_rate(rate)}/s) would settle it at "
-        f"this share, {late} late need {queries_needed(late, percentile):,}",
+        f"{lateness}: too many to be sure of p{percentile * 100:.10g} with this count; "
+        f"{needed:,} queries ({needed / rate:,.0f} s at {show_rate(rate)}/s) would decide at "
+        f"this share, {queries_needed(late, percentile):,} with {late} late ones",
     )
 
 
@@ -194,12 +192,12 @@ def _official_duration(log: DetailLog) -> Iterator[Reason]:
     setting = log.get("effective_min_duration_ms", 0)
     if setting < MIN_DURATION_MS:
         yield Reason(
-            "too-short", f"min_duration was {setting} ms, the rules ask for {MIN_DURATION_MS}"
+            "too-short", f"min_duration was {setting} ms, the rules require {MIN_DURATION_MS}"
         )
 
 
-def slo_reasons(scenario: Scenario, run: Evidence, slo: Slo | None) -> Iterator[Reason]:
-    """The SLO of streams and Offline, where one was passed. LoadGen judges Server's."""
+def slo(scenario: Scenario, run: Evidence, slo: Slo | None) -> Iterator[Reason]:
+    """The user's SLO of streams and Offline. LoadGen judges Server's."""
     if slo is None or not run.logged:
         return
     judged = scenario.slo_value_ns(run.log.values, slo.percentile)
@@ -210,7 +208,7 @@ def slo_reasons(scenario: Scenario, run: Evidence, slo: Slo | None) -> Iterator[
         )
 
 
-def score_reasons(score: Score, target: Accuracy | None) -> Iterator[Reason]:
+def score(score: Score, target: Accuracy | None) -> Iterator[Reason]:
     if target is None or target.metric != score.metric:
         return
     missed = score.value - target.target if score.lower_is_better else target.target - score.value
@@ -223,13 +221,13 @@ def score_reasons(score: Score, target: Accuracy | None) -> Iterator[Reason]:
         )
 
 
-def compared_reasons(compared: Compared, allowed: int) -> Iterator[Reason]:
+def answers(compared: Compared, allowed: int) -> Iterator[Reason]:
     """allowed: number of answers that may differ, from the manifest."""
     if compared.differing > allowed:
         yield Reason(
             "answers-differ",
-            f"{compared.differing:,} of {compared.answers:,} answers of the performance run are not those "
-            f"of the accuracy run (allowed {allowed}); performance, accuracy: {compared.first}",
+            f"{compared.differing:,} of {compared.answers:,} answers of the performance run differ from "
+            f"the accuracy run's (allowed {allowed}); performance, accuracy: {compared.first}",
         )
 
 

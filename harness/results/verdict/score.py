@@ -20,7 +20,7 @@ from harness.types import Answer, Dataset, HasAnswerShape, Score
 
 
 class Scoring(NamedTuple):
-    """A score, or why the run cannot have one, or a failure. All empty: scoring was not tried."""
+    """A score, or the reason against one, or a failure. All empty: nothing was scored yet."""
 
     score: Score | None = None
     no_score: str = ""
@@ -29,12 +29,7 @@ class Scoring(NamedTuple):
 
 
 def judge(
-    folder: Path,
-    run: ResolvedRun,
-    loaded: Loaded,
-    ended: Mapping[str, Any],
-    *,
-    compared: bool,
+    folder: Path, run: ResolvedRun, loaded: Loaded, ended: Mapping[str, Any], *, compared: bool
 ) -> Scoring:
     """folder: the result folder. ended: last message of the measured process. compared: the
     performance run logged answers for the answer check.
@@ -47,21 +42,20 @@ def judge(
         return Scoring(no_score=pointless)
     assert metric is not None
     try:
-        made = open_dataset(run.config, model, dataset, loaded.inputs)
-        if made.describe().get("digest") != loaded.dataset.get("digest"):
+        data = open_dataset(run.config, model, dataset, loaded.inputs)
+        if data.describe().get("digest") != loaded.dataset.get("digest"):
             raise ValueError("the dataset has changed since the run loaded it")
-        labels = {i: label_of(made, i, model) for i in range(len(made))}
+        labels = {i: label_of(data, i, model) for i in range(len(data))}
         if all(label is None for label in labels.values()):
             return Scoring(no_score=f"dataset {dataset!r} has no labels")
         answer_dtype = str(ended["answer_dtype"])
-        found = Scoring(compute(outdir, metric, answer_dtype, labels, ended["answer_shape"]))
+        score = compute(outdir, metric, answer_dtype, labels, ended["answer_shape"])
+        check = None
         if compared:
             tolerance = model.accuracy.tolerance if model.accuracy else schema.TOLERANCE
             run_1 = folder / "performance" / "run_1"
-            found = found._replace(
-                compared=answers_check.compare(run_1, outdir, answer_dtype, tolerance)
-            )
-        return found
+            check = answers_check.compare(run_1, outdir, answer_dtype, tolerance)
+        return Scoring(score, compared=check)
     except AccuracyLogError as e:
         return Scoring(failure=Reason("accuracy-incomplete", str(e)))
     except (Exception, SystemExit, KeyboardInterrupt) as e:  # noqa: BLE001 - a plug-in's
@@ -95,37 +89,36 @@ def compute(
     """The score over all samples; an AccuracyLogError where the log lacks answers."""
     if any(label is None for label in labels.values()):
         raise ValueError("some samples have a label and some have none")
-    answers = _one_each(outdir / ACCURACY, len(labels))
+    path, total = outdir / ACCURACY, len(labels)
+    first = _first_answers(read_answers(path))
+    if first.keys() != set(range(total)):
+        raise AccuracyLogError(f"{path} answers {len(first):,} of {total:,} samples")
     scorer = registry.load("metric", metric)(answer_dtype)
     if answer_shape is not None and isinstance(scorer, HasAnswerShape):
         scorer.check_shape(answer_shape)
-    found = scorer.score(answers, labels)
-    if not isinstance(found, Score) or not all(
-        math.isfinite(value) for value in (found.value, *found.details.values())
+    score = scorer.score(list(first.values()), labels)
+    if not isinstance(score, Score) or not all(
+        math.isfinite(value) for value in (score.value, *score.details.values())
     ):
-        raise ValueError(f"the metric gave {found!r}, wanted a Score with finite values")
-    if found.samples != len(labels):
-        raise ValueError(f"the metric scored {found.samples:,} of {len(labels):,} samples")
-    return found
+        raise ValueError(f"the metric returned {score!r}, expected a Score with finite values")
+    if score.samples != len(labels):
+        raise ValueError(f"the metric scored {score.samples:,} of {len(labels):,} samples")
+    return score
 
 
 def of_some(
     answers: Iterable[Answer], metric: str, answer_dtype: str, labels: Mapping[int, object]
 ) -> Score:
     """The score over the answered samples, by their first answers: an audit answers only some."""
+    first = _first_answers(answers)
+    scorer = registry.load("metric", metric)(answer_dtype)
+    score: Score = scorer.score(list(first.values()), {i: labels[i] for i in first})
+    return score
+
+
+def _first_answers(answers: Iterable[Answer]) -> dict[int, Answer]:
+    """The first answer to each sample; multi-stream pads its last query with duplicates."""
     first: dict[int, Answer] = {}
     for answer in answers:
         first.setdefault(answer.sample, answer)
-    scorer = registry.load("metric", metric)(answer_dtype)
-    found: Score = scorer.score(list(first.values()), {i: labels[i] for i in first})
-    return found
-
-
-def _one_each(path: Path, total: int) -> list[Answer]:
-    """One answer for each sample; multi-stream pads its last query with duplicates."""
-    answers: dict[int, Answer] = {}
-    for answer in read_answers(path):
-        answers.setdefault(answer.sample, answer)
-    if len(answers) != total or set(answers) != set(range(total)):
-        raise AccuracyLogError(f"{path} answers {len(answers):,} of {total:,} samples")
-    return list(answers.values())
+    return first

@@ -54,7 +54,7 @@ def performance_plan(
     load: of a file of arrivals, in place of the scenario's.
     """
     logged = min(
-        answers_check.WANTED, answers_check.LIMIT_BYTES // max(1, calibration.answer_bytes)
+        answers_check.LOGGED, answers_check.LIMIT_BYTES // max(1, calibration.answer_bytes)
     )
     load = load or scenario.load(config, slo, calibration)
     samples = scenario.samples_per_query(config)

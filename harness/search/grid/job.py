@@ -22,8 +22,8 @@ from harness.errors import ConfigError, HarnessError, PluginUnavailable, RunDied
 from harness.loadgen.scenario import scenario_named
 from harness.models.made.operators import work_of
 from harness.models.precision.ways import BASELINE, way
-from harness.results.compare.run_files import fitting
 from harness.results.outcome import Measure
+from harness.results.run_files import reading_run
 from harness.search.grid.cells.cells import Cell, cells, row_of
 from harness.search.grid.cells.folder import CELLS, GRID, PROBES, folder_of
 from harness.search.grid.cells.options import MOST_CELLS, Axes, Grid, GridOptions
@@ -73,7 +73,7 @@ def problems(config: RunConfig, grid: Grid) -> Iterator[str]:
 
 def show_stored(folder: Path, options: GridOptions, *, as_json: bool = False) -> int:
     """--from: prints every table from the files of `folder`, and rewrites the tables' files if it may."""
-    with fitting(folder):
+    with reading_run(folder):
         view = stored_view(folder, options)
         try:
             write_tables(view, folder)

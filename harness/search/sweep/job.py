@@ -185,7 +185,7 @@ class _SweepJob(Study):
         try:
             return point_of(result, path.parent, self.folder, self._peak)
         except (KeyError, TypeError, AttributeError):
-            raise ConfigError(f"{path} is not what a run writes: `check` says more") from None
+            raise ConfigError(f"{path} is not a file of a run: `check` says more") from None
 
     def content(self) -> dict[str, Any]:
         """The content of sweep.json.

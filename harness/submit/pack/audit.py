@@ -9,16 +9,14 @@ from harness.loadgen.logs import AccuracyLogError
 from harness.submit.pack.finished_run import FinishedRun
 from harness.submit.rules.audit import BASELINE, COMPLIANCE
 from harness.submit.rules.official import verify_audit
-from harness.submit.rules.tree.verify import PASS, TEST01, Verified, verify
+from harness.submit.rules.tree.verify import PASS, TEST01, verify
 
 
 class PackedAudit(NamedTuple):
     texts: Mapping[str, str]
     """File name -> content for the audit's folder."""
-
     accuracy_texts: Mapping[str, str]
     """The same for its accuracy folder: both scores, where answers differ."""
-
     score_text: str
     """The score of the logged answers; '' where the audit logs none."""
 
@@ -31,8 +29,12 @@ def pack_audit(
     official: Path | None,
 ) -> PackedAudit:
     """Verifies the audit from the untruncated logs of all three runs."""
+    folders = (performance.logs, accuracy.logs, audit.logs)
     try:
-        verified = _verified(name, performance, accuracy, audit, official)
+        if official is not None:
+            verified = verify_audit(official, name, *folders, audit.answer_dtype)
+        else:
+            verified = verify(name, *folders, audit.answer_dtype)
         if name != TEST01:
             return PackedAudit(verified.texts, {}, "")
         scores = accuracy.scored(audit)
@@ -45,17 +47,3 @@ def pack_audit(
     if PASS not in verified.texts["verify_accuracy.txt"]:
         both = {BASELINE: before.line + "\n", COMPLIANCE: after.line + "\n"}
     return PackedAudit(verified.texts, both, after.line)
-
-
-def _verified(
-    name: str,
-    performance: FinishedRun,
-    accuracy: FinishedRun,
-    audit: FinishedRun,
-    official: Path | None,
-) -> Verified:
-    folders = (performance.logs, accuracy.logs, audit.logs)
-    dtype = audit.answer_dtype
-    if official is not None:
-        return verify_audit(official, name, *folders, dtype)
-    return verify(name, *folders, dtype)

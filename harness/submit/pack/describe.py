@@ -14,10 +14,11 @@ import psutil
 from harness.core.formats.strict_yaml import load_yaml
 from harness.core.units import show_bytes
 from harness.errors import ConfigError
+from harness.submit.pack.finished_run import FinishedRun
 from harness.submit.rules.tree.rounds import Round
 
 FILE = "describe.yaml"
-_ASKED = {
+_FACTS = {
     "status": "available, preview or rdi: whether others can buy the system",
     "cooling": "e.g. air, liquid",
     "host_networking": "e.g. 10 GbE; N/A where there is none",
@@ -58,33 +59,20 @@ _NO_ACCELERATOR = {"accelerators_per_node": "0"} | dict.fromkeys(
 _SHORT_TYPES = {"float32": "fp32", "float16": "fp16", "float64": "fp64"}
 
 
-class Run(NamedTuple):
-    """Facts of a finished run about its machine and model."""
-
-    environment: Mapping[str, Any]
-    backend: Mapping[str, Any]
-    device: str
-    weights: str | None
-    input_types: tuple[str, ...]
-
-
 class Described(NamedTuple):
     system: dict[str, Any]
     """Content of systems/<system>.json."""
-
     measurements: dict[str, Any]
     """Content of measurements.json."""
-
     calibration: str
     """Text of calibration.md; '' in the open division."""
-
     power: dict[str, str]
     """Answers for the keys of POWER; {} without power."""
 
 
 def describe(
     rules: Round,
-    run: Run,
+    run: FinishedRun,
     fixed: Mapping[str, str],
     answers: Mapping[str, Any],
     *,
@@ -96,7 +84,7 @@ def describe(
     fixed: division, submitter, system_name, system_type. power: True with PTDaemon sessions.
     Raises ConfigError with every key that lacks a value; a rehearsal gets placeholders instead.
     """
-    known = {**read_machine(run), **_read_model(run), **answers, **fixed}
+    known = {**_machine(run), **_model(run), **answers, **fixed}
     keys = rules.system_keys
     unanswered = []
     values: dict[str, Any] = {}
@@ -109,9 +97,9 @@ def describe(
         values[key] = known.get(key, "" if may_be_empty else None)
         if values[key] in (None, "") and not may_be_empty:
             unanswered.append(key)
-            values[key] = _stand_in(key)
+            values[key] = "rdi" if key == "status" else "not described (rehearsal)"
     if unanswered and not rehearsal:
-        raise ConfigError("\n".join(_asked(key) for key in unanswered))
+        raise ConfigError("\n".join(_unknown(key) for key in unanswered))
     if rehearsal:
         values["sw_notes"] = "REHEARSAL: not a submission and not a result"
     system = {key: values[key] for key in keys.required}
@@ -122,27 +110,24 @@ def describe(
     return Described(system, measurements, str(values.get("calibration", "")), power_texts)
 
 
-def _stand_in(key: str) -> str:
-    return {"status": "rdi"}.get(key, "not described (rehearsal)")
-
-
-def _asked(key: str) -> str:
-    about = {**_ASKED, **POWER}.get(key, "a text")
+def _unknown(key: str) -> str:
+    about = {**_FACTS, **POWER}.get(key, "a text")
     return f"{key} cannot be read from the machine: add it to the --describe file ({about})"
 
 
 def template() -> str:
     """A --describe file to fill in: every possible key with its meaning."""
+    keys = {
+        **_FACTS,
+        **dict.fromkeys(_OPTIONAL, "may stay empty"),
+        **{key: f"with power: {about}" for key, about in POWER.items()},
+        _CAPACITY: "with power, may stay empty: capacity of the power supplies, watts",
+    }
     lines = [
-        "# Facts that cannot be read from the machine. Remove lines that do not apply. Values here"
+        "# Facts that cannot be read from the machine. Remove lines that do not apply. Values here",
+        "# override those of the machine. Pass this file as --describe FILE.",
+        *(f'{key}: ""  # {about}' for key, about in keys.items()),
     ]
-    lines.append("# override those of the machine. Pass this file as --describe FILE.")
-    lines += [f'{key}: ""  # {about}' for key, about in _ASKED.items()]
-    lines += [f'{key}: ""  # may stay empty' for key in _OPTIONAL]
-    lines += [f'{key}: ""  # with power: {about}' for key, about in POWER.items()]
-    lines.append(
-        f'{_CAPACITY}: ""  # with power, may stay empty: capacity of the power supplies, watts'
-    )
     return "\n".join(lines) + "\n"
 
 
@@ -160,10 +145,11 @@ def read_answers_file(path: Path, rules: Round) -> dict[str, Any]:
     return {k: str(v) for k, v in content.items() if v not in (None, "")}
 
 
-def read_machine(run: Run) -> dict[str, str]:
+def _machine(run: FinishedRun) -> dict[str, str]:
     """Facts of the run's machine; those not in the run's files are added only on that machine."""
-    machine, system = run.environment["machine"], run.environment["system"]
-    packages = run.environment["packages"]
+    machine, system, packages = (
+        run.result["environment"][key] for key in ("machine", "system", "packages")
+    )
     known = {
         "number_of_nodes": "1",
         "host_processor_model_name": machine["cpu"],
@@ -174,15 +160,16 @@ def read_machine(run: Run) -> dict[str, str]:
             [f"Python {system['python']}", *(f"{k} {v}" for k, v in sorted(packages.items()))]
         ),
     }
-    if run.device == "cpu":
+    if run.config.device == "cpu":
         known |= _NO_ACCELERATOR
     if machine["host"] == platform.node():
-        known |= dict(_read_this_machine())
+        known |= dict(_this_machine())
     return {key: str(value).replace('"', "'") for key, value in known.items() if value}
 
 
-def _read_this_machine() -> Iterator[tuple[str, str]]:
-    yield "host_processors_per_node", str(_sockets())
+def _this_machine() -> Iterator[tuple[str, str]]:
+    packages = Path("/sys/devices/system/cpu").glob("cpu[0-9]*/topology/physical_package_id")
+    yield "host_processors_per_node", str(len({_text(p) for p in packages}) or 1)
     yield "host_processor_core_count", str(psutil.cpu_count(logical=False) or psutil.cpu_count())
     yield "host_processor_caches", _caches()
     try:
@@ -194,19 +181,11 @@ def _read_this_machine() -> Iterator[tuple[str, str]]:
     yield "host_storage_capacity", show_bytes(shutil.disk_usage("/").total)
     kinds = sorted({_text(p) for p in Path("/sys/block").glob("*/queue/rotational")})
     yield "host_storage_type", {"": "", "0": "SSD", "1": "HDD"}.get("".join(kinds), "SSD and HDD")
-    yield (
-        "host_network_card_count",
-        f"{len(list(Path('/sys/class/net').glob('*/device'))) or 'none'}",
-    )
-
-
-def _sockets() -> int:
-    packages = Path("/sys/devices/system/cpu").glob("cpu[0-9]*/topology/physical_package_id")
-    return len({_text(p) for p in packages}) or 1
+    cards = list(Path("/sys/class/net").glob("*/device"))
+    yield "host_network_card_count", str(len(cards) or "none")
 
 
 def _caches() -> str:
-    """Text such as L1d 32K, L1i 32K, L2 1024K, L3 32M."""
     parts = []
     for cache in sorted(Path("/sys/devices/system/cpu/cpu0/cache").glob("index*")):
         kind = {"Data": "d", "Instruction": "i"}.get(_text(cache / "type"), "")
@@ -221,7 +200,8 @@ def _text(path: Path) -> str:
         return ""
 
 
-def _read_model(run: Run) -> dict[str, str]:
-    types = [_SHORT_TYPES.get(t, t) for t in dict.fromkeys(run.input_types)]
-    known = {"input_data_types": ", ".join(types), "starting_weights_filename": run.weights or ""}
+def _model(run: FinishedRun) -> dict[str, str]:
+    types = dict.fromkeys(_SHORT_TYPES.get(spec.dtype, spec.dtype) for spec in run.loaded.inputs)
+    weights = run.weights_file or ""
+    known = {"input_data_types": ", ".join(types), "starting_weights_filename": weights}
     return {key: value for key, value in known.items() if value}

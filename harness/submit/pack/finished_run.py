@@ -8,7 +8,7 @@ from typing import Any
 
 from harness.core.config.run_config import RunConfig, from_plain
 from harness.core.files import read_json
-from harness.core.formats.strict_yaml import load_yaml
+from harness.core.formats.strict_yaml import load_mapping
 from harness.core.units import counted, show_percent
 from harness.errors import ConfigError, HarnessError
 from harness.loadgen.logs import ACCURACY, read_answers
@@ -20,9 +20,8 @@ from harness.models.opened.loading import model_file, open_dataset
 from harness.results.records import read_findings
 from harness.results.run_folder import ACCURACY_TEXT, CONFIG, RESULT, RUN
 from harness.results.verdict.score import of_some
-from harness.submit.pack.describe import Run
 from harness.submit.rules.tree.rounds import Benchmark
-from harness.types import Answer, Score
+from harness.types import Score
 
 LEAST_BUSY = 0.25
 """Least CPU time per wall time of a batch: a model that sleeps 1 ms has less than 0.1, one that computes about 1."""
@@ -38,7 +37,6 @@ class FinishedRun:
 
     @property
     def logs(self) -> Path:
-        """The folder of LoadGen's logs."""
         accuracy = self.kind == "accuracy"
         return self.folder / ("accuracy" if accuracy else "performance/run_1")
 
@@ -53,10 +51,7 @@ class FinishedRun:
     @cached_property
     def config(self) -> RunConfig:
         path = self.folder / CONFIG
-        plain = load_yaml(path)
-        if not isinstance(plain, dict):
-            raise ConfigError(f"{path} is not the settings file of a run")
-        return from_plain(plain, str(path))
+        return from_plain(load_mapping(path), str(path))
 
     @cached_property
     def model(self) -> Model:
@@ -94,14 +89,9 @@ class FinishedRun:
             return None
         return path.name if path is not None else None
 
-    def about(self) -> Run:
-        return Run(
-            environment=self.result["environment"],
-            backend=self.result.get("backend_description") or {},
-            device=self.config.device,
-            weights=self.weights_file,
-            input_types=tuple(spec.dtype for spec in self.loaded.inputs),
-        )
+    @property
+    def backend(self) -> Mapping[str, Any]:
+        return self.result.get("backend_description") or {}
 
     def forbidden(self, benchmark: Benchmark, *, accelerated: bool) -> Iterator[str]:
         """Yields why this VALID run cannot be submitted. accelerated: an accelerator may have
@@ -109,25 +99,22 @@ class FinishedRun:
         """
         name = f"{self.scenario}-{self.kind}"
         yield from (f"{name}: {why}" for why in self.result.get("not_for_submission") or ())
-        if (self.result.get("backend_description") or {}).get("framework") == "none":
+        if self.backend.get("framework") == "none":
             yield f"{name}: its backend reports no framework, so no model computes"
-        busy = self.busy_share
-        if (
-            not accelerated
-            and self.config.device == "cpu"
-            and busy is not None
-            and busy < LEAST_BUSY
-        ):
+        busy = self.busy_share if self.config.device == "cpu" and not accelerated else None
+        if busy is not None and busy < LEAST_BUSY:
             yield (
                 f"{name}: its backend waited instead of computing: {show_percent(busy, 1)} of its time "
                 "was CPU time (describe an accelerator by accelerators_per_node; let the backend "
                 "start its server; stop other programs on a busy machine)"
             )
-        wanted = benchmark.samples_in(self.scenario)
-        if self.loaded.total_count != wanted:
-            yield f"{name}: {counted(self.loaded.total_count, 'sample')} instead of the round's {wanted:,}"
+        count, expected = self.loaded.total_count, benchmark.samples_in(self.scenario)
+        if count != expected:
+            yield f"{name}: {counted(count, 'sample')} instead of the round's {expected:,}"
         if self.kind == "accuracy" and not self.score_text:
-            yield f"{name}: it has no score: {self._no_score()}"
+            accuracy = self.result.get("accuracy")
+            why = accuracy.get("reason") if isinstance(accuracy, dict) else "not measured"
+            yield f"{name}: it has no score: {why}"
 
     @property
     def busy_share(self) -> float | None:
@@ -142,10 +129,6 @@ class FinishedRun:
         sample_s = used["cpu_s_per_query"] / queries["samples_per_query"]
         batch_s = stages["infer"]["p50"] / 1e9
         return float(sample_s * queries["mean_batch"] / batch_s) if batch_s else None
-
-    def _no_score(self) -> str:
-        accuracy = self.result.get("accuracy")
-        return str(accuracy.get("reason")) if isinstance(accuracy, dict) else "not measured"
 
     def scored(self, audit: "FinishedRun") -> tuple[Score, Score] | None:
         """Scores the audit's samples with this accuracy run's answers and with the audit's.
@@ -162,7 +145,7 @@ class FinishedRun:
             self.config, self.model, str(self.result["dataset"]), self.loaded.inputs
         )
         labels = {sample: dataset.label(sample) for sample in samples}
-        return self._score(own, metric, labels), self._score(audited, metric, labels)
-
-    def _score(self, answers: list[Answer], metric: str, labels: dict[int, object]) -> Score:
-        return of_some(answers, metric, self.answer_dtype, labels)
+        before, after = (
+            of_some(answers, metric, self.answer_dtype, labels) for answers in (own, audited)
+        )
+        return before, after

@@ -1,5 +1,6 @@
 """Packs the finished runs into the round's tree, with exactly the files that the round requires."""
 
+import hashlib
 import json
 import shutil
 from collections.abc import Iterator, Mapping
@@ -18,9 +19,9 @@ from harness.submit.pack.audit import pack_audit
 from harness.submit.pack.describe import FILE, Described, describe, template
 from harness.submit.pack.finished_run import FinishedRun
 from harness.submit.pack.power import missing_files, pack_power
-from harness.submit.pack.truncate import truncate
 from harness.submit.plan.matrix import ACCURACY, DONE, FAILED, PERFORMANCE, PlannedRun
 from harness.submit.plan.request import Request
+from harness.submit.rules.accuracy import CUT
 from harness.submit.rules.layout import MARK
 from harness.submit.rules.tree.rounds import Round
 from harness.submit.rules.tree.submission import MAPPING
@@ -62,6 +63,10 @@ def finished_runs(
     return runs
 
 
+@reading(
+    "some file is not a file of a run",
+    "they were changed, or another version of the harness wrote them",
+)
 def pack(
     request: Request,
     rows: list[PlannedRun],
@@ -73,18 +78,6 @@ def pack(
 
     answers: values of the --describe file. official: a checkout whose scripts verify the audits.
     """
-    hint = "they were changed, or another version of the harness wrote them"
-    with reading("the runs' files are not what runs write", hint):
-        return _packed(request, rows, answers, out, official)
-
-
-def _packed(
-    request: Request,
-    rows: list[PlannedRun],
-    answers: Mapping[str, Any],
-    out: Path,
-    official: Path | None,
-) -> Packed:
     accelerators = str(answers.get("accelerators_per_node", "0")).strip()
     runs = finished_runs(request, rows, accelerated=accelerators not in ("", "0", "N/A"))
     described = _described(request, runs, answers)
@@ -120,7 +113,7 @@ def _described(
     try:
         return describe(
             request.rules,
-            first.about(),
+            first,
             fixed,
             answers,
             rehearsal=request.rehearsal,
@@ -150,10 +143,6 @@ class _Packer:
         self._results = self._top / "results" / system / request.called
         self._system = system
 
-    @property
-    def _rules(self) -> Round:
-        return self._request.rules
-
     def write(self, described: Described) -> None:
         request, top = self._request, self._root / self._top
         if request.rehearsal:
@@ -176,7 +165,7 @@ class _Packer:
         _write(folder / "README.md", texts.reproduce(request, performance, list(request.audits)))
         copy_logs(performance, folder / "performance" / "run_1")
         if described.power:
-            pack_power(performance, folder, described.power, self._rules)
+            pack_power(performance, folder, described.power, request.rules)
         copy_logs(accuracy, folder / "accuracy")
         score = accuracy.score_text.strip() or NO_SCORE
         self._truncated(accuracy.accuracy_log, path / "accuracy", score)
@@ -197,7 +186,7 @@ class _Packer:
         name = log.name
         for root in (self._root, self._raw_root):
             (root / inside).mkdir(parents=True, exist_ok=True)
-        digest = truncate(log, self._root / inside / name, self._rules)
+        digest = truncate(log, self._root / inside / name, self._request.rules)
         shutil.copyfile(log, self._raw_root / inside / name)
         _write(self._root / inside / "accuracy.txt", f"{score}\n\nhash={digest}\n")
 
@@ -213,7 +202,6 @@ class _Packer:
 
 
 def _own_files(run: FinishedRun) -> Iterator[Path]:
-    """Files of the run's manifest, hook and plug-ins."""
     config = run.config
     if config.model.endswith((".yaml", ".yml")):
         yield Path(config.model)
@@ -225,6 +213,25 @@ def _own_files(run: FinishedRun) -> Iterator[Path]:
         file, colon, _ = (name or "").rpartition(":")
         if colon and file.endswith(".py"):
             yield Path(file)
+
+
+def truncate(log: Path, target: Path, rules: Round) -> str:
+    """Writes both ends of `log` to `target`, or all of a short log; returns the whole log's SHA-256.
+
+    Source: mlcommons/inference, truncate_accuracy_log.py.
+    """
+    digest, size = hashlib.sha256(), log.stat().st_size
+    end = rules.shown_accuracy_log_bytes
+    with log.open("rb") as f:
+        head = f.read(end)
+        digest.update(head)
+        while chunk := f.read(1 << 20):
+            digest.update(chunk)
+        f.seek(max(0, size - end))
+        tail = f.read(end)
+    is_short = size <= rules.largest_accuracy_log_bytes
+    target.write_bytes(log.read_bytes() if is_short else head + CUT + tail)
+    return digest.hexdigest()
 
 
 def copy_logs(run: FinishedRun, folder: Path) -> None:

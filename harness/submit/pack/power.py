@@ -44,7 +44,6 @@ def _files(rules: Round) -> Iterator[str]:
 
 
 def _analyser(server: Mapping[str, Any]) -> str:
-    """A table of PTDaemon's analysers, one in each line."""
     identity = [m["reply"] for m in server["ptd_messages"] if m["cmd"] == "Identify"][0]  # noqa: RUF015 - an IndexError
     lines = [
         f"PTDaemon: `{identity}`",

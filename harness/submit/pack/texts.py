@@ -22,24 +22,24 @@ to a folder works. Only MLCommons can call a result an MLPerf result.
 
 
 def reproduce(request: Request, run: FinishedRun, audits: list[str]) -> str:
-    """README.md of a scenario."""
     environment = run.result["environment"]
     harness = environment["harness"]
     commit = f", commit {harness['commit']}" if harness.get("commit") else ""
     config = run.config
+    model = Path(config.model).name if is_path(config.model) else config.model
     software = f"LoadGen {config.loadgen_version}, Python {environment['system']['python']}"
     plan = f"{config.instances} instances of {config.threads} threads"
     lines = [
         f"# {request.called}, {run.scenario}",
         "",
         *([REHEARSAL.partition("\n")[2].strip(), ""] if request.rehearsal else []),
-        f"FinishedRun with mlperf-harness {harness.get('version', __version__)}{commit}, {software}.",
+        f"Run with mlperf-harness {harness.get('version', __version__)}{commit}, {software}.",
         "",
         "| part | value |",
         "|---|---|",
-        f"| model | {_model(config.model)}, SHA-256 {config.model_sha256 or 'unknown'} |",
+        f"| model | {model}, SHA-256 {config.model_sha256 or 'unknown'} |",
         f"| data | {_dataset(run)} |",
-        f"| backend | {_named(config.backend)}: {', '.join(_facts(run.about().backend))} |",
+        f"| backend | {_named(config.backend)}: {', '.join(_facts(run.backend))} |",
         f"| instances | {plan}, batches of at most {config.max_batch} |",
         "",
         f"To repeat the runs with that harness installed, from `{'/'.join(('..',) * 4)}`:",
@@ -86,17 +86,12 @@ def packed_name(path: Path) -> str:
     return path.name.replace(" ", "_")
 
 
-def _model(name: str) -> str:
-    return Path(name).name if is_path(name) else name
-
-
 def _facts(description: Mapping[str, Any]) -> Iterator[str]:
     for key, value in description.items():
         yield f"{key} {', '.join(map(str, value)) if isinstance(value, list) else value}"
 
 
 def _named(name: str) -> str:
-    """A plug-in's name without the folder of its file."""
     file, colon, attribute = name.rpartition(":")
     return f"{Path(file).name}:{attribute}" if colon and "/" in file else name
 
@@ -119,7 +114,6 @@ def user_conf(run: FinishedRun) -> str:
 
 
 def sources(request: Request) -> str:
-    """README.md of src/."""
     return (
         f"# Sources of {request.called}\n\n"
         f"The implementation is mlperf-harness {__version__}. This folder has the settings of every run, "

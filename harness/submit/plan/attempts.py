@@ -13,7 +13,6 @@ def attempts(work: Path, name: str) -> list[Path]:
 
 
 def asked_file(attempt: Path) -> Path:
-    """The settings that this attempt was started with."""
     return attempt.with_name(f"{_number(attempt)}-{ASKED}")
 
 

@@ -60,19 +60,13 @@ def execute(request: Request, work: Path, only: str | None = None) -> int:
             with stopping.allowed():
                 has_rate = only not in (None, "Server") or _has_rate(request, work, rows, locks)
             for number in range(len(rows)):
-                rows = _rows(
-                    request, work, only
-                )  # a new performance run makes earlier audits stale
+                # a new performance run makes earlier audits stale
+                rows = _rows(request, work, only)
                 possible = has_rate or rows[number].scenario != "Server"
                 if possible and _is_due(request, rows, rows[number]):
+                    which = f"{number + 1} of {len(rows)}"
                     with stopping.allowed():
-                        _run(
-                            rows[number],
-                            work,
-                            locks,
-                            f"{number + 1} of {len(rows)}",
-                            _left_s(rows, number),
-                        )
+                        _run(rows[number], work, locks, which, _left_s(rows, number))
         except Stopped as e:
             say("stopped: repeat `submit run` to make the remaining runs")
             return e.exit_status
@@ -121,23 +115,20 @@ def _has_rate(
         row = search(request, work)
     if row is None or row.state == DONE:
         return True
-    say(f"{row.name} found no rate, so Server is left out: see {work / RUNS / row.name}")
+    say(f"{row.name} has no rate, so Server is left out: see {work / RUNS / row.name}")
     return False
 
 
 def _is_due(request: Request, rows: Sequence[PlannedRun], row: PlannedRun) -> bool:
     """True for a run that is not done, except an audit without a valid performance run."""
-    if row.state == DONE:
-        return False
     main = next(r for r in rows if (r.scenario, r.kind) == (row.scenario, PERFORMANCE))
-    if row.kind in request.audits and main.state != DONE:
+    if row.state != DONE and row.kind in request.audits and main.state != DONE:
         say(f"{row.name} is left out: {main.name} is {main.state}")
         return False
-    return True
+    return row.state != DONE
 
 
 def _left_s(rows: Sequence[PlannedRun], number: int) -> float:
-    """Expected time of the unfinished runs after run `number`."""
     return sum(r.expected_s or 0.0 for r in rows[number + 1 :] if r.state != DONE)
 
 
@@ -147,31 +138,29 @@ def _run(row: PlannedRun, work: Path, locks: tuple[int, ...], which: str, after_
     number = len(list(folder.glob(f"*-{ASKED}"))) + 1  # counts attempts that left no folder, too
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        asked = folder / f"{number}-{ASKED}"
-        write_yaml(asked, to_plain(row.config))
+        settings = folder / f"{number}-{ASKED}"
+        write_yaml(settings, to_plain(row.config))
         with (folder / f"attempt-{number}.log").open("wb") as log:
-            words = ["--config", str(asked), "--out", str(folder / f"attempt-{number}")]
+            words = ["--config", str(settings), "--out", str(folder / f"attempt-{number}")]
             words = [SEARCH, *words] if row.kind == SEARCH else words
             words += ["--quiet", "--no-metrics", *(["--no-report"] if row.config.no_report else [])]
-            process = start(
-                _COMMAND, words, fds=locks, log=log
-            )  # the run holds the locks, even if this process is killed
+            # the run holds the locks, even if this process is killed
+            process = start(_COMMAND, words, fds=locks, log=log)
     except OSError as e:
         raise ConfigError(f"{folder} cannot be written: {e.strerror}: pass another --work") from e
     began_s = time.monotonic()
-    with _Line(lambda: _progress(row, which, time.monotonic() - began_s, after_s)) as line:
-        status = _wait(process, line)
+    status = _wait(process, lambda: _progress(row, which, time.monotonic() - began_s, after_s))
     outcome = "done" if status == 0 else f"exit status {status}: see {folder}/attempt-{number}.log"
     say(f"{which}: {row.name} {outcome}, {show_s(time.monotonic() - began_s)}")
 
 
-def _wait(process: "subprocess.Popen[bytes]", line: "_Line") -> int:
-    """Waits for the end of a run; passes a stop on, so that the run can save its files."""
+def _wait(process: "subprocess.Popen[bytes]", progress: Callable[[], str]) -> int:
+    """Waits for the end of a run; passes a stop on to it, so that it can save its files."""
     try:
         while True:
+            _rewrite(progress())
             with suppress(subprocess.TimeoutExpired):
                 return process.wait(LOOK_EVERY_S)
-            line.show()
     except Stopped:
         with suppress(ProcessLookupError):
             process.send_signal(signal.SIGTERM)
@@ -181,6 +170,8 @@ def _wait(process: "subprocess.Popen[bytes]", line: "_Line") -> int:
             process.kill()
             process.wait()
         raise
+    finally:
+        _rewrite("")
 
 
 def _progress(row: PlannedRun, which: str, took_s: float, after_s: float) -> str:
@@ -189,23 +180,8 @@ def _progress(row: PlannedRun, which: str, took_s: float, after_s: float) -> str
     return f"{which}: {row.name} {show_s(took_s)}{of}, about {show_s(left_s)} left for all"
 
 
-class _Line:
-    """A progress line that is rewritten in place; nothing is shown without a terminal."""
-
-    def __init__(self, text: Callable[[], str]) -> None:
-        self._text = text
-        self._on = sys.stderr.isatty()
-
-    def __enter__(self) -> "_Line":
-        self.show()
-        return self
-
-    def show(self) -> None:
-        if self._on:
-            sys.stderr.write(f"\r\x1b[K{self._text()}")
-            sys.stderr.flush()
-
-    def __exit__(self, *exc: object) -> None:
-        if self._on:
-            sys.stderr.write("\r\x1b[K")
-            sys.stderr.flush()
+def _rewrite(line: str) -> None:
+    """Rewrites the progress line in place; nothing is shown without a terminal."""
+    if sys.stderr.isatty():
+        sys.stderr.write(f"\r\x1b[K{line}")
+        sys.stderr.flush()

@@ -11,6 +11,7 @@ from harness.core.stats import queries_needed
 from harness.errors import ConfigError
 from harness.machine.power.meters.ptdaemon import PtdaemonMeter
 from harness.models.opened.loading import missing_data, unknown_names
+from harness.results.pages.tables import Cell, Column, aligned
 from harness.results.power import OFFICIAL
 from harness.results.run_folder import CONFIG, RESULT
 from harness.submit.plan import rate
@@ -39,20 +40,15 @@ class PlannedRun(NamedTuple):
     scenario: str
     kind: str
     """performance, accuracy, TEST01, TEST04 or peak."""
-
     config: RunConfig
     state: str
     """done, missing, stale or failed."""
-
     why: str = ""
     """Why the run is stale or failed."""
-
     folder: Path | None = None
     """The newest attempt's result folder."""
-
     expected_s: float | None = None
     """None where no calibration is known."""
-
     queries: int | None = None
     """Expected queries; None where no calibration is known."""
 
@@ -64,16 +60,17 @@ class PlannedRun(NamedTuple):
 def plan(request: Request, work: Path) -> list[PlannedRun]:
     """All runs in the order of execution: an audit follows its performance run."""
     rows: list[PlannedRun] = []
-    searched_rate = _searched_rate(request, work)
+    searches = request.searches
+    searched_rate = rate.searched(work, request.search_config()) if searches else None
     for scenario in request.chosen_scenarios:
-        main: Mapping[str, Any] | None = None
+        performance: Mapping[str, Any] | None = None
         for kind in (PERFORMANCE, ACCURACY, *request.audits):
             audit = audit_file(work, kind) if kind in request.audits else None
             mode = ACCURACY if kind == ACCURACY else PERFORMANCE
             config = request.run_config(scenario, mode, audit, searched_rate)
             row = PlannedRun(scenario, kind, config, MISSING)
-            row, result = _judged(row, work, main, rehearsal=request.rehearsal)
-            main = result if kind == PERFORMANCE else main
+            row, result = _judged(row, work, performance, rehearsal=request.rehearsal)
+            performance = result if kind == PERFORMANCE else performance
             rows.append(_timed(row, request, _calibration(rows, row, result)))
     return rows
 
@@ -87,10 +84,6 @@ def search(request: Request, work: Path) -> PlannedRun | None:
     half = MOST_RUNS / 2  # half are probes, half confirm runs
     expected_s = MOST_RUNS * START_S + half * (PROBE_S + config.duration_ns / 1e9)
     return PlannedRun("Server", SEARCH, config, state, expected_s=expected_s)
-
-
-def _searched_rate(request: Request, work: Path) -> float | None:
-    return rate.searched(work, request.search_config()) if request.searches else None
 
 
 def audit_file(work: Path, audit: str) -> Path:
@@ -111,28 +104,29 @@ def write_audits(request: Request, work: Path) -> None:
 
 
 def _judged(
-    row: PlannedRun, work: Path, main: Mapping[str, Any] | None, *, rehearsal: bool
+    row: PlannedRun, work: Path, performance: Mapping[str, Any] | None, *, rehearsal: bool
 ) -> tuple[PlannedRun, Mapping[str, Any] | None]:
-    """Returns the row with its state, and the newest attempt's result if that is valid."""
+    """Returns the row with its state, and the newest attempt's result if that is valid.
+
+    performance: the result of the scenario's performance run.
+    """
     folders = attempts(work, row.name)
     if not folders:
         return row, None
     folder = folders[-1]
     try:
         result = read_json(folder / RESULT)
-        asked = load_yaml(asked_file(folder))
+        requested = load_yaml(asked_file(folder))
         settings = load_yaml(folder / CONFIG)
     except ConfigError as e:
         return row._replace(state=FAILED, why=str(e)), None
     if folder.name.endswith(".partial") or result.get("verdict") != "VALID":
         return row._replace(state=FAILED, why=_first_reason(result), folder=folder), None
-    powerless = _powerless(row.config, result, rehearsal=rehearsal)
-    if powerless:
-        return row._replace(state=FAILED, why=powerless, folder=folder), None
+    if why := _powerless(row.config, result, rehearsal=rehearsal):
+        return row._replace(state=FAILED, why=why, folder=folder), None
     result = {**result, "settings": settings if isinstance(settings, dict) else {}}
-    why = _stale(row, asked, result, main)
-    row = row._replace(state=STALE if why else DONE, why=why, folder=folder)
-    return row, result
+    why = _stale(row, requested, result, performance)
+    return row._replace(state=STALE if why else DONE, why=why, folder=folder), result
 
 
 def _first_reason(result: Mapping[str, Any]) -> str:
@@ -158,21 +152,21 @@ def _powerless(config: RunConfig, result: Mapping[str, Any], *, rehearsal: bool)
 
 def _stale(
     row: PlannedRun,
-    asked: object,
+    requested: object,
     result: Mapping[str, Any],
-    main: Mapping[str, Any] | None,
+    performance: Mapping[str, Any] | None,
 ) -> str:
     """Returns why a valid run is stale, '' where it is not."""
-    if asked != to_plain(row.config):
+    if requested != to_plain(row.config):
         return "the run was made with other options"
     if row.kind == PERFORMANCE:
         return ""
-    if main is None:
+    if performance is None:
         return "its performance run is missing"
     for key in _SAME:
-        if result["settings"].get(key) != main["settings"].get(key):
+        if result["settings"].get(key) != performance["settings"].get(key):
             return f"its {key} differs from the performance run's"
-    if row.kind != ACCURACY and str(result.get("started")) < str(main.get("started")):
+    if row.kind != ACCURACY and str(result.get("started")) < str(performance.get("started")):
         return "the performance run is newer"
     return ""
 
@@ -190,10 +184,9 @@ def _calibration(
                 continue
     for result in candidates:
         calibration = result.get("calibration")
-        if isinstance(calibration, dict) and (
-            calibration.get("rate_per_s") or calibration.get("latency_ns")
-        ):
-            return calibration
+        known = calibration if isinstance(calibration, dict) else {}
+        if known.get("rate_per_s") or known.get("latency_ns"):
+            return known
     return {}
 
 
@@ -226,7 +219,6 @@ def _length_s(row: PlannedRun, measured_s: float) -> float:
 
 
 def problems(request: Request, rows: Sequence[PlannedRun]) -> Iterator[str]:
-    """Yields the problems that prevent the missing runs."""
     server = [r for r in rows if r.scenario == "Server" and r.state != DONE]
     if server and not request.rehearsal and not request.is_rate_given and not request.searches:
         yield (
@@ -245,16 +237,18 @@ def problems(request: Request, rows: Sequence[PlannedRun]) -> Iterator[str]:
 
 def lines(rows: Sequence[PlannedRun]) -> Iterator[str]:
     """Lines for the terminal: one for each run, then the remaining time."""
-    yield f"{'run':<28}{'state':<9}{'time':>9}{'queries':>12}  why"
-    for row in rows:
-        time = show_s(row.expected_s) if row.expected_s is not None else "?"
-        count = f"{row.queries:,}" if row.queries else "?"
-        yield f"{row.name:<28}{row.state:<9}{time:>9}{count:>12}  {row.why}".rstrip()
+    columns = [Column("run"), Column("state"), Column("time", "s"), Column("queries", "count")]
+    yield from aligned([*columns, Column("why")], [_cells(row) for row in rows])
     left = [r for r in rows if r.state != DONE]
     seconds = sum(r.expected_s or 0.0 for r in left)
     unknown = sum(r.expected_s is None for r in left)
     more = f" and {unknown} of unknown length" if unknown else ""
     yield f"{len(left)} of {len(rows)} runs remain, about {show_s(seconds)}{more}"
+
+
+def _cells(row: PlannedRun) -> Sequence[Cell]:
+    time = show_s(row.expected_s) if row.expected_s is not None else "?"
+    return row.name, row.state, time, row.queries or "?", row.why
 
 
 def show_s(seconds: float) -> str:

@@ -50,13 +50,10 @@ class Request:
     benchmark: str
     folder: str = ""
     """The benchmark's folder in the tree; differs from `benchmark` only in the open division."""
-
     scenarios: tuple[str, ...] = ()
     """The round's names; () stands for those that the category requires."""
-
     rehearsal: bool = False
     """Accepts any data and model, and short runs with `duration` among the options."""
-
     round: str = DEFAULT
     options: Mapping[str, Any] = field(default_factory=dict)
     """Options of every run by their key; `meter` applies to performance runs alone."""
@@ -174,7 +171,6 @@ class Request:
 
     @property
     def conf_rate(self) -> float | None:
-        """Server's rate in --user-conf."""
         path = self.options.get("user_conf")
         return rate.of_user_conf(Path(str(path)), self.of_round.loadgen) if path else None
 
@@ -184,7 +180,6 @@ class Request:
 
     @property
     def searches(self) -> bool:
-        """Whether `peak` searches for Server's rate."""
         requested = "slo" in self.options and not self.is_rate_given
         return requested and "Server" in self.chosen_scenarios
 
@@ -198,7 +193,6 @@ class Request:
 
     @property
     def called(self) -> str:
-        """The benchmark's folder in the tree."""
         return self.folder or self.benchmark
 
     @property

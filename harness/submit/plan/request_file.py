@@ -16,7 +16,7 @@ from harness.submit.plan import rate
 from harness.submit.plan.request import FILE, Request
 
 
-def given_request(values: Mapping[str, Any], options: Mapping[str, Any]) -> Request:
+def make_request(values: Mapping[str, Any], options: Mapping[str, Any]) -> Request:
     """Builds the request of a command line.
 
     values: arguments of the request; `peak` is the folder of a search. options: options of the
@@ -32,14 +32,13 @@ def given_request(values: Mapping[str, Any], options: Mapping[str, Any]) -> Requ
         options = {**options, "target_qps": f"{searched_rate:.10g}"}
     if problems:
         raise ConfigError("\n".join(problems))
-    known = {f.name: "" for f in fields(Request)}
-    scenarios = values.get("scenarios")
-    arguments = {name: values[name] for name in known if values.get(name) is not None}
-    if isinstance(scenarios, str):
-        arguments["scenarios"] = tuple(s.strip() for s in scenarios.split(",") if s.strip())
-    for name in ("division", "submitter", "system", "category", "benchmark"):
-        arguments.setdefault(name, "")
-    request = Request(**arguments, options=_absolute(options))
+    names = [f.name for f in fields(Request)]
+    arguments = {name: values[name] for name in names if values.get(name) is not None}
+    if "scenarios" in arguments:
+        scenarios = arguments["scenarios"].split(",")
+        arguments["scenarios"] = tuple(s.strip() for s in scenarios if s.strip())
+    required = dict.fromkeys(("division", "submitter", "system", "category", "benchmark"), "")
+    request = Request(**{**required, **arguments}, options=_absolute(options))
     _raise_if_wrong(request, slo)
     return request
 

@@ -12,7 +12,7 @@ from harness.submit.rules.findings import Finding
 from harness.submit.rules.run import ACCURACY_MODE, any_run
 from harness.submit.rules.tree.rounds import Benchmark, Bound
 from harness.submit.rules.tree.submission import ACCURACY, Result, RunLog
-from harness.submit.rules.tree.tree import Tree, join, shown
+from harness.submit.rules.tree.tree import join
 
 ACCURACY_LOG, ACCURACY_TEXT = "mlperf_log_accuracy.json", "accuracy.txt"
 CUT = b"\n\n...\n\n"
@@ -35,19 +35,19 @@ def accuracy(result: Result, run: RunLog | None, raw: Path | None) -> Iterator[F
     if benchmark is None or result.scenario is None:
         return
     yield from _score(result, benchmark.targets_in(result.scenario), benchmark)
-    samples = _samples_answered(result.tree, result.inside(ACCURACY, ACCURACY_LOG))
+    log = result.inside(ACCURACY, ACCURACY_LOG)
+    rows = _rows(result.tree.content(log) or b"")  # None where the log is truncated or missing
+    samples = len({row["qsl_idx"] for row in rows}) if rows else None
     expected = benchmark.samples_in(result.scenario)
     if samples is not None and samples != expected:
         actual = f"{samples:,} different samples were answered"
-        file = shown(result.inside(ACCURACY, ACCURACY_LOG))
-        yield Finding("dataset-size", file, actual, f"{expected:,}")
+        yield Finding("dataset-size", log, actual, f"{expected:,}")
     yield from truncated(result, result.inside(ACCURACY), raw)
     yield from _videos(result, benchmark)
 
 
 def _counts(run: RunLog, expected: int) -> Iterator[Finding]:
-    """Checks the sample count that LoadGen used and the one that the data set reported."""
-    file = shown(run.file)
+    file = run.file
     keys = ("effective_accuracy_sample_count", "qsl_reported_total_count")
     answered, total = (run.number(key) for key in keys)
     for key, count in zip(keys, (answered, total), strict=True):
@@ -59,10 +59,10 @@ def _counts(run: RunLog, expected: int) -> Iterator[Finding]:
 
 
 def _score(result: Result, targets: Mapping[str, Bound], benchmark: Benchmark) -> Iterator[Finding]:
-    path = result.inside(ACCURACY, ACCURACY_TEXT)
-    if not result.tree.has(path):
+    file = result.inside(ACCURACY, ACCURACY_TEXT)
+    if not result.tree.has(file):
         return  # the layout reports the missing file
-    file, text = shown(path), result.tree.text(path)
+    text = result.tree.text(file)
     scores = result.round.scores(text, {**targets, **benchmark.limits})
     for metric, target in targets.items():
         values = scores.get(metric, [])
@@ -107,36 +107,30 @@ def truncated(result: Result, folder: str, raw: Path | None) -> Iterator[Finding
     limit = result.round.largest_accuracy_log_bytes
     if tree.size_bytes(path) > limit:
         actual = f"{tree.size_bytes(path):,} bytes"
-        yield Finding("accuracy-log", shown(path), actual, f"at most {limit:,}, after truncation")
+        yield Finding("accuracy-log", path, actual, f"at most {limit:,}, after truncation")
         return
     content = tree.content(path) or b""
     problem = _log_problem(content)
     if problem:
-        yield Finding("accuracy-log", shown(path), problem, "a list of answers in LoadGen's format")
+        yield Finding("accuracy-log", path, problem, "a list of answers in LoadGen's format")
     if not tree.has(text_path):
         return
     match = _HASH.search(tree.text(text_path))
     stated = match[1] if match else ""
     if not _SHA256.fullmatch(stated):
         actual = f"hash={stated}" if stated else "no line that begins with hash="
-        yield Finding("accuracy-hash", shown(text_path), actual[:200], "the raw log's SHA-256")
+        yield Finding("accuracy-hash", text_path, actual[:200], "the raw log's SHA-256")
         return
     whole = hashlib.sha256(content).hexdigest() if CUT not in content and not problem else None
     if raw is not None:
         try:
-            whole = _sha256(raw / path)
+            with (raw / path).open("rb") as log:
+                whole = hashlib.file_digest(log, "sha256").hexdigest()
         except OSError as e:
             actual = f"--raw has no such log: {e.strerror}"
-            yield Finding(
-                "accuracy-hash", shown(path), actual, "the untruncated log at the same path"
-            )
+            yield Finding("accuracy-hash", path, actual, "the untruncated log at the same path")
     if whole is not None and whole != stated:
-        yield Finding("accuracy-hash", shown(text_path), f"hash={stated}", f"hash={whole}")
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as f:
-        return hashlib.file_digest(f, "sha256").hexdigest()
+        yield Finding("accuracy-hash", text_path, f"hash={stated}", f"hash={whole}")
 
 
 def _log_problem(content: bytes) -> str:
@@ -162,16 +156,9 @@ def _rows(content: bytes) -> list[dict[str, Any]] | None:
     return rows
 
 
-def _samples_answered(tree: Tree, path: str) -> int | None:
-    """Counts the different samples; None where the log is truncated or missing."""
-    rows = _rows(tree.content(path) or b"")
-    return len({row["qsl_idx"] for row in rows}) if rows else None
-
-
 def _videos(result: Result, benchmark: Benchmark) -> Iterator[Finding]:
-    """Checks that the videos that the benchmark requires are there."""
     have = {n.split(".")[0] for n in result.tree.files(result.inside(ACCURACY, "videos"))}
     for number in benchmark.accuracy_videos:
         if str(number) not in have:
-            path = shown(result.inside(ACCURACY, "videos", f"{number}.mp4"))
+            path = result.inside(ACCURACY, "videos", f"{number}.mp4")
             yield Finding("missing-file", path, "no such file", "this file")

@@ -9,7 +9,7 @@ from harness.submit.rules.accuracy import ACCURACY_LOG, ACCURACY_TEXT, truncated
 from harness.submit.rules.findings import Finding
 from harness.submit.rules.layout import exactly, must_have
 from harness.submit.rules.tree.submission import PERFORMANCE, Result
-from harness.submit.rules.tree.tree import join, shown
+from harness.submit.rules.tree.tree import join
 from harness.submit.rules.tree.verify import TEST01, Scores, compare, performance_scores
 
 SCORES = "verify_performance.txt"
@@ -24,9 +24,7 @@ def audits(result: Result, raw: Path | None) -> Iterator[Finding]:
     for name in result.required_audits:
         folder = result.inside(name)
         if result.tree.kind(folder) != "folder":
-            yield Finding(
-                "audit-missing", shown(folder), "no such folder", f"{name} of {result.name}"
-            )
+            yield Finding("audit-missing", folder, "no such folder", f"{name} of {result.name}")
             continue
         yield from _outputs(result, name, folder)
         if result.round.audits[name].runs:
@@ -36,7 +34,6 @@ def audits(result: Result, raw: Path | None) -> Iterator[Finding]:
 
 
 def _outputs(result: Result, name: str, folder: str) -> Iterator[Finding]:
-    """Checks that the files of the verification report a passed audit."""
     for file, patterns in result.round.audits[name].outputs.items():
         path = join(folder, file)
         yield from must_have(result.tree, path)
@@ -44,7 +41,7 @@ def _outputs(result: Result, name: str, folder: str) -> Iterator[Finding]:
         rule = "audit-score" if file == SCORES else "audit-failed"
         for pattern in patterns:
             if text and not re.search(rf"^\s*{pattern}\s*$", text, re.MULTILINE):
-                yield Finding(rule, shown(path), _last_line(text), pattern)
+                yield Finding(rule, path, _last_line(text), pattern)
 
 
 def _last_line(text: str) -> str:
@@ -53,14 +50,13 @@ def _last_line(text: str) -> str:
 
 
 def _run(result: Result, name: str, folder: str) -> Iterator[Finding]:
-    """Checks the audit's own logs: a performance run with the audit's settings."""
     rules = result.round
     yield from exactly(result.tree, join(folder, PERFORMANCE), rules.performance_files, rules)
     run = result.audits.get(name)
     if run is None:
         return
     yield from rules_run.performance(result, run)
-    file = shown(run.file)
+    file = run.file
     for key, expected in rules.audits[name].logged.items():
         if run.detail.get(key) != expected:
             yield Finding("audit-not-one", file, f"{key}: {run.text(key)}", f"{expected}")
@@ -83,7 +79,7 @@ def _verified(result: Result, name: str, folder: str) -> Iterator[Finding]:
         return  # `performance` reports a log without its result
     problem = compare(name, performance.detail, run.detail)
     if problem:
-        yield Finding("audit-score", shown(run.file), problem, "a score within the audit's margin")
+        yield Finding("audit-score", run.file, problem, "a score within the audit's margin")
     stated = {m[1].lower(): m[2] for m in _SCORE.finditer(result.tree.text(path))}
     yield from _stale(path, stated, scores)
 
@@ -98,7 +94,7 @@ def _stale(path: str, stated: dict[str, str], scores: Scores) -> Iterator[Findin
             value = float("nan")
         if not abs(value - score) <= _SAME * abs(score):
             actual = f"{which} score = {stated[which]}"
-            yield Finding("audit-stale", shown(path), actual, f"{score:.10g}, the value in the log")
+            yield Finding("audit-stale", path, actual, f"{score:.10g}, the value in the log")
 
 
 def _accuracy(result: Result, folder: str, raw: Path | None) -> Iterator[Finding]:
@@ -127,4 +123,4 @@ def _delta(result: Result, inside: str) -> Iterator[Finding]:
         if not delta <= most:
             actual = f"{metric}: {pair[0]:.10g} in the accuracy run, {pair[1]:.10g} in the audit"
             expected = f"within {most:g} %"
-            yield Finding("audit-failed", shown(join(inside, COMPLIANCE)), actual, expected)
+            yield Finding("audit-failed", join(inside, COMPLIANCE), actual, expected)

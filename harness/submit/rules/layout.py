@@ -1,11 +1,12 @@
 """Checks the layout of the tree: missing, misplaced and unknown files and folders."""
 
+import re
 from collections.abc import Iterator
 
 from harness.submit.rules.findings import Finding
 from harness.submit.rules.tree.rounds import Benchmark, Round
 from harness.submit.rules.tree.submission import MAPPING, Result, Submitter
-from harness.submit.rules.tree.tree import MOST_ENTRIES, Entry, Tree, join, shown
+from harness.submit.rules.tree.tree import MOST_ENTRIES, Entry, Tree, join
 
 MARK = "REHEARSAL.md"
 REHEARSAL_SUBMITTER = "Rehearsal"
@@ -22,9 +23,7 @@ def mark(tree: Tree) -> Iterator[Finding]:
         name = path.rsplit("/", 1)[-1]
         named = path.count("/") == 1 and name == REHEARSAL_SUBMITTER
         if (path == MARK and tree.kind(MARK)) or named or name.endswith(REHEARSAL_SUFFIX):
-            yield Finding(
-                "rehearsal", shown(path), "the mark of a rehearsal", "a submission of real runs"
-            )
+            yield Finding("rehearsal", path, "the mark of a rehearsal", "a submission of real runs")
             return
 
 
@@ -39,22 +38,22 @@ def whole_tree(tree: Tree, rules: Round) -> Iterator[Finding]:
     for name in tree.folders(""):
         if name not in (*rules.divisions, *rules.beside_divisions):
             expected = f"one of {', '.join(rules.divisions)}"
-            yield Finding("stray-folder", shown(name), "a folder at the root", expected)
+            yield Finding("stray-folder", name, "a folder at the root", expected)
     for name in tree.files(""):
         if not name.endswith(rules.root_suffixes):
             expected = f"only {' and '.join(rules.root_suffixes)} files at the root"
-            yield Finding("stray-file", shown(name), "a file at the root", expected)
+            yield Finding("stray-file", name, "a file at the root", expected)
     for division in tree.folders(""):
         if division in rules.divisions:
             for name in tree.files(division):
-                path = shown(join(division, name))
+                path = join(division, name)
                 yield Finding("stray-file", path, "a file", "only submitters' folders here")
 
 
 def unreadable(tree: Tree) -> Iterator[Finding]:
     """Reports unreadable entries. Call it last: the other rules read files, too."""
     for path in dict.fromkeys(tree.unreadable):
-        yield Finding("unreadable", shown(path), "not readable", "a readable file or folder")
+        yield Finding("unreadable", path, "not readable", "a readable file or folder")
 
 
 def _entry_findings(tree: Tree, path: str, entry: Entry, rules: Round) -> Iterator[Finding]:
@@ -64,27 +63,22 @@ def _entry_findings(tree: Tree, path: str, entry: Entry, rules: Round) -> Iterat
     name = path.rsplit("/", 1)[-1]
     if entry.kind in ("link", "other"):
         what = "a symbolic link" if entry.kind == "link" else "a device, pipe or socket"
-        yield Finding("special-file", shown(path), what, "a regular file or folder")
+        yield Finding("special-file", path, what, "a regular file or folder")
     if name == "__pycache__":
-        yield Finding("pycache", shown(path), "Python's cache", "sources only")
+        yield Finding("pycache", path, "Python's cache", "sources only")
     elif rest and _is_bad(name):
-        yield Finding("bad-name", shown(path), repr(shown(name)), "printable ASCII without spaces")
+        yield Finding("bad-name", path, repr(name), "printable ASCII without spaces")
     if entry.size_bytes > rules.largest_file_bytes:
         limit = f"at most {rules.largest_file_bytes / 2**20:.0f} MiB"
-        yield Finding("large-file", shown(path), f"{entry.size_bytes / 2**20:.1f} MiB", limit)
+        yield Finding("large-file", path, f"{entry.size_bytes / 2**20:.1f} MiB", limit)
     if entry.kind == "folder" and not tree.names(path) and path not in tree.unreadable:
-        yield Finding("empty-folder", shown(path), "an empty folder", "files in it, or no folder")
+        yield Finding("empty-folder", path, "an empty folder", "files in it, or no folder")
     if name in _SIDECARS:
-        yield Finding("energy-sidecar", shown(path), "readings of another meter", "no such file")
+        yield Finding("energy-sidecar", path, "readings of another meter", "no such file")
 
 
 def _is_bad(name: str) -> bool:
-    return (
-        name.startswith(".")
-        or not name.isascii()
-        or any(c.isspace() for c in name)
-        or (not name.isprintable())
-    )
+    return re.fullmatch(r"[!-\-/-~][!-~]*", name) is None
 
 
 def submitter_folder(who: Submitter) -> Iterator[Finding]:
@@ -92,22 +86,16 @@ def submitter_folder(who: Submitter) -> Iterator[Finding]:
     tree, path = who.tree, who.path
     for folder in ("results", "src"):
         if tree.kind(join(path, folder)) != "folder":
-            yield Finding("missing-folder", shown(join(path, folder)), "no such folder", "a folder")
+            yield Finding("missing-folder", join(path, folder), "no such folder", "a folder")
     places = [join(path, "calibration.md"), join(path, "documentation", "calibration.md")]
     if not who.is_open and not any(tree.has(p) for p in places):
-        yield Finding(
-            "missing-file", shown(places[0]), "no such file", "the calibration of the weights"
-        )
+        yield Finding("missing-file", places[0], "no such file", "the calibration of the weights")
     described = {
         n.removesuffix(".json") for n in tree.files(join(path, "systems")) if n.endswith(".json")
     }
     for system in sorted(described - set(who.systems())):
-        yield Finding(
-            "unused-system",
-            shown(who.system_file(system)),
-            "a system without results",
-            "a folder of this name in results/",
-        )
+        file, expected = who.system_file(system), "a folder of this name in results/"
+        yield Finding("unused-system", file, "a system without results", expected)
     yield from _mapping(who)
 
 
@@ -117,41 +105,39 @@ def _mapping(who: Submitter) -> Iterator[Finding]:
         return
     if not who.is_open:
         expected = "no mapping outside the open division"
-        yield Finding("model-mapping", shown(path), f"a mapping in {who.division}", expected)
+        yield Finding("model-mapping", path, f"a mapping in {who.division}", expected)
         return
     content = who.tree.json(path)
     if not isinstance(content, dict):
-        yield Finding("bad-json", shown(path), "not a JSON object", "one JSON object")
+        yield Finding("bad-json", path, "not a JSON object", "one JSON object")
         return
     for name, to in content.items():
         if not isinstance(to, str) or to not in who.round.benchmarks:
             actual = f"{name!r}: {to!r}"[:200]
-            yield Finding("model-mapping", shown(path), actual, f"a benchmark of {who.round.name}")
+            yield Finding("model-mapping", path, actual, f"a benchmark of {who.round.name}")
 
 
 def benchmark_folders(who: Submitter, seen: list[Result]) -> Iterator[Finding]:
     """Checks that each system has benchmarks, and each closed benchmark all its scenarios."""
     tree, top = who.tree, join(who.path, "results")
     if not who.systems():
-        yield Finding("no-results", shown(top), "no system", "results/<system>/<benchmark>")
+        yield Finding("no-results", top, "no system", "results/<system>/<benchmark>")
     for system in who.systems():
         if not tree.folders(join(top, system)):
-            yield Finding("no-results", shown(join(top, system)), "no benchmark", "at least one")
+            yield Finding("no-results", join(top, system), "no benchmark", "at least one")
         for folder in tree.folders(join(top, system)):
             mine = [r for r in seen if (r.system, r.folder) == (system, folder)]
             yield from _benchmark(who, system, folder, mine)
 
 
 def _benchmark(who: Submitter, system: str, folder: str, mine: list[Result]) -> Iterator[Finding]:
-    path = shown(join(who.path, "results", system, folder))
+    path = join(who.path, "results", system, folder)
     if not mine:
         yield Finding("no-results", path, "no scenario", "at least one")
         return
     benchmark = mine[0].benchmark
     if benchmark is None:
-        yield Finding(
-            "unknown-benchmark", path, repr(shown(folder)), f"a benchmark of {who.round.name}"
-        )
+        yield Finding("unknown-benchmark", path, repr(folder), f"a benchmark of {who.round.name}")
         return
     category = mine[0].category
     if category not in who.round.categories:
@@ -168,7 +154,6 @@ def _benchmark(who: Submitter, system: str, folder: str, mine: list[Result]) -> 
 def _scenarios(
     path: str, category: str, benchmark: Benchmark, mine: list[Result]
 ) -> Iterator[Finding]:
-    """Checks a closed benchmark: all required scenarios, and no others."""
     required = benchmark.scenarios(category)
     there = {r.scenario for r in mine}
     missing = [s for s in required if s not in there]
@@ -182,7 +167,7 @@ def _scenarios(
         if result.scenario and result.scenario not in (*required, *optional):
             expected = f"one of {', '.join((*required, *optional))}"
             yield Finding(
-                "unknown-scenario", shown(result.path), "a scenario of another category", expected
+                "unknown-scenario", result.path, "a scenario of another category", expected
             )
 
 
@@ -190,9 +175,9 @@ def scenario_folder(result: Result) -> Iterator[Finding]:
     """The files and folders of one result, no more and no fewer."""
     tree, rules = result.tree, result.round
     if result.scenario is None or result.scenario != result.scenario_folder:
-        actual = repr(shown(result.scenario_folder))
+        actual = repr(result.scenario_folder)
         expected = result.scenario or f"one of {', '.join(rules.scenarios)}"
-        yield Finding("unknown-scenario", shown(result.path), actual, expected)
+        yield Finding("unknown-scenario", result.path, actual, expected)
         if result.scenario is None:
             return
     for name in rules.scenario_files:
@@ -200,16 +185,14 @@ def scenario_folder(result: Result) -> Iterator[Finding]:
     for name in tree.folders(result.path):
         if name not in _SCENARIO_FOLDERS and name not in rules.audits:
             expected = "performance, accuracy and the audits"
-            yield Finding("stray-folder", shown(result.inside(name)), "a folder", expected)
+            yield Finding("stray-folder", result.inside(name), "a folder", expected)
     for name in tree.folders(result.inside("performance")):
         if name not in _PERFORMANCE_FOLDERS:
-            path = shown(result.inside("performance", name))
+            path = result.inside("performance", name)
             yield Finding("stray-folder", path, "a folder", "only run_1, power and ranging")
     for name in tree.folders(result.inside("accuracy")):
         if name not in _MEDIA:
-            yield Finding(
-                "stray-folder", shown(result.inside("accuracy", name)), "a folder", "only files"
-            )
+            yield Finding("stray-folder", result.inside("accuracy", name), "a folder", "only files")
     power = (rules.power_log,) if tree.kind(result.inside("performance/power")) else ()
     yield from exactly(
         tree, result.inside("performance/run_1"), rules.performance_files, rules, power
@@ -228,11 +211,11 @@ def exactly(
     for name in tree.files(folder):
         if name not in (*expected, *also, *rules.tolerated_files):
             listed = ", ".join((*expected, *also))
-            yield Finding("stray-file", shown(join(folder, name)), "a file", f"only {listed}")
+            yield Finding("stray-file", join(folder, name), "a file", f"only {listed}")
 
 
 def must_have(tree: Tree, path: str, *, may_be_empty: bool = False) -> Iterator[Finding]:
     if not tree.has(path):
-        yield Finding("missing-file", shown(path), "no such file", "this file")
+        yield Finding("missing-file", path, "no such file", "this file")
     elif not tree.size_bytes(path) and not may_be_empty:
-        yield Finding("empty-file", shown(path), "0 bytes", "a file with content")
+        yield Finding("empty-file", path, "0 bytes", "a file with content")

@@ -36,19 +36,14 @@ _LOG_FILE = "/performance/run_1/mlperf_log_detail.txt"
 
 
 class Outcome(NamedTuple):
-    """The outcome of one official checker."""
-
     checker: str
     results: Mapping[str, bool]
     """Path of a result -> whether it passed."""
-
     passed: bool
     summary: str
     """The summary that the checker printed."""
-
     crash: str
     """Last line of a checker that crashed, else ''."""
-
     errors: tuple[str, ...]
     """Error messages of the checker."""
 
@@ -80,7 +75,6 @@ def run_checkers(
 def _run(
     name: str, words: tuple[str, ...], folder: Path, tree: Path, version: str, only: str | None
 ) -> Outcome:
-    """Runs one checker in a process whose working directory is the checker's folder."""
     with tempfile.TemporaryDirectory() as scratch:
         command = [sys.executable, *words, "--input", str(tree.absolute()), "--version", version]
         command += ["--csv", str(Path(scratch) / "summary.csv")]
@@ -185,7 +179,6 @@ def agreement(ours: Checked, theirs: Outcome) -> Iterator[Agreement]:
 
 
 def lines(ours: Checked, theirs: Outcome) -> Iterator[str]:
-    """Lines for the terminal."""
     verdict = "passed" if theirs.passed else "crashed" if theirs.crash else "failed"
     yield f"official ({theirs.checker}): {verdict}: {theirs.crash or theirs.summary}"
     for word, path, why in agreement(ours, theirs):

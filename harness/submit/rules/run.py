@@ -9,7 +9,7 @@ from harness.loadgen.logs import SUMMARY
 from harness.submit.rules.findings import Finding
 from harness.submit.rules.tree.rounds import Benchmark
 from harness.submit.rules.tree.submission import Result, RunLog
-from harness.submit.rules.tree.tree import join, shown
+from harness.submit.rules.tree.tree import join
 
 PERFORMANCE_MODE, ACCURACY_MODE = "PerformanceOnly", "AccuracyOnly"
 _POWER_TIME = "%m-%d-%Y %H:%M:%S.%f"
@@ -33,16 +33,12 @@ _SUMMARY = {  # line of the summary -> key of the detail log with the same value
 
 def any_run(result: Result, run: RunLog, mode: str) -> Iterator[Finding]:
     """Checks that the log is complete, holds one run of this scenario and mode, uses the round's seeds, and has no errors."""
-    file, log = shown(run.file), run.detail
+    file, log = run.file, run.detail
     if log.malformed_lines or not log.complete:
-        actual = (
-            f"{log.malformed_lines:,} lines that LoadGen did not write"
-            if log.malformed_lines
-            else ""
-        )
-        yield Finding(
-            "log-incomplete", file, actual or "the end of the log is missing", "a complete log"
-        )
+        actual = "the end of the log is missing"
+        if log.malformed_lines:
+            actual = f"{log.malformed_lines:,} lines that LoadGen did not write"
+        yield Finding("log-incomplete", file, actual, "a complete log")
     if log.repeated != 1:
         yield Finding("log-mixed", file, counted(log.repeated, "run"), "one run")
     if log.get("effective_test_mode") != mode:
@@ -62,13 +58,11 @@ def any_run(result: Result, run: RunLog, mode: str) -> Iterator[Finding]:
 
 
 def _summary(run: RunLog) -> Iterator[Finding]:
-    """Checks that mlperf_log_summary.txt has the values of the detail log."""
-    file = shown(join(run.folder, SUMMARY))
-    streams = (
-        run.detail.get("effective_scenario") == "MultiStream"
-    )  # min and max are those of whole queries
+    file = join(run.folder, SUMMARY)
+    # MultiStream's min and max are those of whole queries
+    by_query = run.detail.get("effective_scenario") == "MultiStream"
     for line, name in _SUMMARY.items():
-        key = name.replace("_latency", "_query_latency") if streams else name
+        key = name.replace("_latency", "_query_latency") if by_query else name
         summary, logged = run.summary.get(line), run.detail.get(key)
         if summary is not None and logged is not None and summary != f"{logged}":
             yield Finding("summary-differs", file, f"{line}: {summary}"[:200], f"{logged}")
@@ -76,7 +70,7 @@ def _summary(run: RunLog) -> Iterator[Finding]:
 
 def performance(result: Result, run: RunLog) -> Iterator[Finding]:
     """Checks a performance run; an audit's run is one, too."""
-    file, benchmark = shown(run.file), result.benchmark
+    file, benchmark = run.file, result.benchmark
     if run.detail.get("result_validity") != "VALID":
         yield Finding("invalid-result", file, _why_invalid(run), "VALID")
     yield from any_run(result, run, PERFORMANCE_MODE)
@@ -90,21 +84,16 @@ def performance(result: Result, run: RunLog) -> Iterator[Finding]:
     yield from _latency(result, run, file, benchmark)
     yield from _samples(run, file, benchmark)
     yield from _tokens(result, run, file, benchmark)
-    if "network" in (result.submitter.division, _network_of(result)):
+    if result.submitter.division == "network" or result.description.get("is_network") == "true":
         expected = result.round.network_sut
         if expected not in str(run.detail.get("sut_name")):
-            yield Finding(
-                "network-sut", file, run.text("sut_name"), f"a name that contains {expected!r}"
-            )
-
-
-def _network_of(result: Result) -> str:
-    return "network" if result.description.get("is_network") == "true" else ""
+            expected = f"a name that contains {expected!r}"
+            yield Finding("network-sut", file, run.text("sut_name"), expected)
 
 
 def main_run(run: RunLog) -> Iterator[Finding]:
     """Checks that the performance run does not have an audit's settings."""
-    file = shown(run.file)
+    file = run.file
     for key in ("effective_performance_issue_same", "effective_performance_issue_unique"):
         if run.detail.get(key) not in (None, False):
             yield Finding("audit-settings", file, f"{key}: {run.text(key)}", "false")
@@ -148,16 +137,11 @@ def _duration(result: Result, run: RunLog, file: str) -> Iterator[Finding]:
         yield Finding("too-short", file, actual, f"at least {least_ms}")
     took_ns = _took_ns(run)
     if took_ns is None:
-        yield Finding(
-            "log-incomplete", file, "no times of begin and end", "power_begin and power_end"
-        )
+        actual = "no times of begin and end"
+        yield Finding("log-incomplete", file, actual, "power_begin and power_end")
     elif took_ns < least_ms * 1e6 * (1 - _DURATION_SLACK):
-        yield Finding(
-            "too-short",
-            file,
-            f"the run took {show_ns(took_ns)}",
-            f"at least {show_ns(least_ms * 1e6)}",
-        )
+        actual = f"the run took {show_ns(took_ns)}"
+        yield Finding("too-short", file, actual, f"at least {show_ns(least_ms * 1e6)}")
 
 
 def _took_ns(run: RunLog) -> float | None:
@@ -178,12 +162,8 @@ def _queries(result: Result, run: RunLog, file: str, benchmark: Benchmark) -> It
     scenario = str(run.detail.get("effective_scenario"))
     count, least = run.number("result_query_count"), run.number("effective_min_query_count")
     if count is not None and least is not None and count < least:
-        yield Finding(
-            "too-few-queries",
-            file,
-            f"{count:,.0f} queries",
-            f"at least {least:,.0f}, the log's min_query_count",
-        )
+        expected = f"at least {least:,.0f}, the log's min_query_count"
+        yield Finding("too-few-queries", file, f"{count:,.0f} queries", expected)
     if scenario == "Offline":
         if least is None or least < 1:
             actual = f"effective_min_query_count: {run.text('effective_min_query_count')}"
@@ -191,18 +171,14 @@ def _queries(result: Result, run: RunLog, file: str, benchmark: Benchmark) -> It
         samples = run.number("effective_samples_per_query")
         if samples is None or samples < benchmark.offline_samples:
             actual = f"{run.text('effective_samples_per_query')} samples in the query"
-            yield Finding(
-                "too-few-queries", file, actual, f"at least {benchmark.offline_samples:,}"
-            )
+            expected = f"at least {benchmark.offline_samples:,}"
+            yield Finding("too-few-queries", file, actual, expected)
         return
     if scenario == "MultiStream":
-        samples, expected = (
-            run.number("effective_samples_per_query"),
-            result.round.multi_stream_samples,
-        )
-        if samples != expected:
+        per_query = result.round.multi_stream_samples
+        if run.number("effective_samples_per_query") != per_query:
             actual = f"{run.text('effective_samples_per_query')} samples per query"
-            yield Finding("scenario-settings", file, actual, str(expected))
+            yield Finding("scenario-settings", file, actual, str(per_query))
     if benchmark.token_limits_ns is None:
         yield from _early_stopping(result, run, file, scenario)
     elif run.detail.get("early_stopping_met") is False:
@@ -260,9 +236,8 @@ def _tokens(result: Result, run: RunLog, file: str, benchmark: Benchmark) -> Ite
     if benchmark.token_limits_ns is None:
         return
     if run.detail.get("requested_use_token_latencies") is not True:
-        yield Finding(
-            "token-latencies", file, "use_token_latencies is off", "use_token_latencies = 1"
-        )
+        actual = "use_token_latencies is off"
+        yield Finding("token-latencies", file, actual, "use_token_latencies = 1")
     limit = benchmark.token_limits_ns.get(str(result.scenario))
     if limit is None:
         return

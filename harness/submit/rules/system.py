@@ -8,7 +8,6 @@ from harness.errors import ConfigError, one_line
 from harness.loadgen import user_conf as userconf
 from harness.submit.rules.findings import Finding
 from harness.submit.rules.tree.submission import Result, Submitter
-from harness.submit.rules.tree.tree import shown
 
 _JOINED = (  # the official checkers write these values into a CSV line without quoting
     "system_name",
@@ -24,15 +23,14 @@ _JOINED = (  # the official checkers write these values into a CSV line without 
 
 def system_description(who: Submitter, system: str) -> Iterator[Finding]:
     yield from _capacity(who, system)
-    path = who.system_file(system)
-    if not who.tree.has(path):
-        yield Finding("missing-file", shown(path), "no such file", "the description of the system")
+    file = who.system_file(system)
+    if not who.tree.has(file):
+        yield Finding("missing-file", file, "no such file", "the description of the system")
         return
-    content = who.tree.json(path)
+    content = who.tree.json(file)
     if not isinstance(content, dict):
-        yield Finding("bad-json", shown(path), "not a JSON object", "one JSON object")
+        yield Finding("bad-json", file, "not a JSON object", "one JSON object")
         return
-    file = shown(path)
     yield from _keys(content, file, who)
     yield from _choices(content, file, who)
     yield from _network(content, file, who)
@@ -53,7 +51,7 @@ def _capacity(who: Submitter, system: str) -> Iterator[Finding]:
         try:
             load_yaml(who.tree.root / path)
         except ConfigError as e:
-            yield Finding("system-value", shown(path), one_line(e), "a YAML file")
+            yield Finding("system-value", path, one_line(e), "a YAML file")
 
 
 def _keys(content: Mapping[str, Any], file: str, who: Submitter) -> Iterator[Finding]:
@@ -61,31 +59,27 @@ def _keys(content: Mapping[str, Any], file: str, who: Submitter) -> Iterator[Fin
     for key in keys.required:
         if key not in content:
             yield Finding("system-key", file, f"no {key}", f"all {len(keys.required)} keys")
+    expected = 'a value that is not empty; the text "0" where there is none'
     for key in keys.meaningful:
         if key in content and not content[key]:
-            actual = f"{key}: {content[key]!r:.80}"
-            yield Finding(
-                "system-value",
-                file,
-                actual,
-                'a value that is not empty; the text "0" where there is none',
-            )
+            yield Finding("system-value", file, f"{key}: {content[key]!r:.80}", expected)
 
 
 def _choices(content: Mapping[str, Any], file: str, who: Submitter) -> Iterator[Finding]:
-    rules = who.round
-    if str(content.get("status", "")).lower() not in rules.statuses:
-        actual = f"status: {content.get('status')!r:.80}"
-        yield Finding("system-value", file, actual, f"one of {', '.join(rules.statuses)}")
-    if content.get("system_type") not in rules.categories:
-        actual = f"system_type: {content.get('system_type')!r:.80}"
-        yield Finding("system-value", file, actual, f"one of {'; '.join(rules.categories)}")
-    if str(content.get("submitter", "")).lower() != who.name.lower():
-        actual = f"submitter: {content.get('submitter')!r:.80}"
-        yield Finding("system-value", file, actual, f"{who.name}, the name of the folder")
-    if content.get("division") != who.division:
-        actual = f"division: {content.get('division')!r:.80}"
-        yield Finding("system-value", file, actual, f"{who.division}, the name of the folder")
+    statuses, categories = who.round.statuses, who.round.categories
+    value = content.get
+    for key, is_right, expected in (
+        ("status", str(value("status", "")).lower() in statuses, f"one of {', '.join(statuses)}"),
+        ("system_type", value("system_type") in categories, f"one of {'; '.join(categories)}"),
+        (
+            "submitter",
+            str(value("submitter", "")).lower() == who.name.lower(),
+            f"{who.name}, the name of the folder",
+        ),
+        ("division", value("division") == who.division, f"{who.division}, the name of the folder"),
+    ):
+        if not is_right:
+            yield Finding("system-value", file, f"{key}: {value(key)!r:.80}", expected)
 
 
 def _network(content: Mapping[str, Any], file: str, who: Submitter) -> Iterator[Finding]:
@@ -112,11 +106,10 @@ def _is_count(value: object) -> bool:
 
 
 def measurements(result: Result) -> Iterator[Finding]:
-    path = result.inside("measurements.json")
-    if not result.tree.has(path):
+    file = result.inside("measurements.json")
+    if not result.tree.has(file):
         return  # the layout reports the missing file
-    content = result.tree.json(path)
-    file = shown(path)
+    content = result.tree.json(file)
     if not isinstance(content, dict):
         yield Finding("bad-json", file, "not a JSON object", "one JSON object")
         return
@@ -129,9 +122,5 @@ def measurements(result: Result) -> Iterator[Finding]:
 def user_conf(result: Result) -> Iterator[Finding]:
     path = result.inside("user.conf")
     for number, problem in userconf.problems(result.tree.text(path)):
-        yield Finding(
-            "user-conf",
-            shown(path),
-            f"line {number}: {problem}"[:300],
-            "a line that LoadGen understands",
-        )
+        actual = f"line {number}: {problem}"[:300]
+        yield Finding("user-conf", path, actual, "a line that LoadGen understands")

@@ -9,7 +9,7 @@ from harness.errors import ConfigError
 from harness.submit.rules import accuracy, audit, layout
 from harness.submit.rules import run as rules_run
 from harness.submit.rules import system as rules_system
-from harness.submit.rules.findings import RULES, Finding
+from harness.submit.rules.findings import SHORTENED, Finding
 from harness.submit.rules.power import rules
 from harness.submit.rules.tree.rounds import Round
 from harness.submit.rules.tree.submission import Result, RunLog, Submitter, results, submitters
@@ -19,7 +19,6 @@ from harness.submit.rules.tree.tree import LOG_LIMIT_BYTES, Tree, is_folder, sho
 class Checked(NamedTuple):
     findings: list[Finding]
     """The mark of a rehearsal comes first."""
-
     results: list[str]
     """Paths of all results in the tree."""
 
@@ -35,11 +34,10 @@ class Checked(NamedTuple):
         """Findings that count; shortened: leave out those that a short rehearsal cannot avoid."""
         if not shortened:
             return self.findings
-        return [f for f in self.findings if f.rule != "rehearsal" and not RULES[f.rule].shortened]
+        return [f for f in self.findings if f.rule not in {"rehearsal", *SHORTENED}]
 
 
 def _concerns(file: str, path: str) -> bool:
-    """Whether a finding in `file` concerns the result at `path`."""
     if file == path or file.startswith(f"{path}/") or path.startswith(f"{file}/"):
         return True
     division, submitter, _, system, *_ = path.split("/")
@@ -69,10 +67,11 @@ def validate(
         findings += _submitter(who, mine, raw)
         every += mine
     if not every:
-        wanted = "<division>/<submitter>/results/<system>/<benchmark>/<scenario>"
-        findings.append(Finding("no-results", only or ".", "no result", wanted))
+        expected = "<division>/<submitter>/results/<system>/<benchmark>/<scenario>"
+        findings.append(Finding("no-results", only or ".", "no result", expected))
     findings += layout.unreadable(tree)
-    return Checked(list(dict.fromkeys(findings)), [shown(r.path) for r in every])
+    printable = [Finding(f.rule, *map(shown, f[1:])) for f in findings]
+    return Checked(list(dict.fromkeys(printable)), [shown(r.path) for r in every])
 
 
 def _submitter(who: Submitter, mine: list[Result], raw: Path | None) -> Iterator[Finding]:
@@ -115,12 +114,8 @@ def _copies(mine: list[Result]) -> Iterator[Finding]:
             about = {"system": result.system, "loadgen": result.benchmark.loadgen, "role": role}
             first, known = seen.setdefault(digest, (run.file, about))
             if first != run.file and known != about:
-                yield Finding(
-                    "log-copied",
-                    shown(run.file),
-                    f"a copy of {shown(first)}"[:300],
-                    "the log of a separate run",
-                )
+                actual = f"a copy of {first}"[:300]
+                yield Finding("log-copied", run.file, actual, "the log of a separate run")
 
 
 def _runs(result: Result) -> Iterator[tuple[str, RunLog]]:

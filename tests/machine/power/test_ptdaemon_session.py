@@ -92,7 +92,7 @@ def test_check_derives_the_power_again_and_finds_edits(
         assert main(["check", str(finished)]) == 4
     finally:
         path.write_text(before)
-    assert "power.readings: result.json says" in capsys.readouterr().out
+    assert "power.readings: result.json has" in capsys.readouterr().out
 
 
 def test_the_database_has_the_session_as_one_run(

@@ -26,7 +26,7 @@ from harness.loadgen.logs import ACCURACY, AccuracyLogError
 from harness.models.manifest.lookup import load_model
 from harness.models.manifest.model import MODELS_DIR
 from harness.models.manifest.schema import Accuracy
-from harness.results.verdict.reasons import score_reasons
+from harness.results.verdict import reasons
 from harness.results.verdict.score import compute, label_of
 from harness.types import Answer, Metric, Score
 
@@ -275,8 +275,8 @@ def test_texts_are_bytes_or_symbols() -> None:
 def test_a_target_of_errors_is_the_most_there_may_be() -> None:
     found = scored(WordErrorRate("uint8"), {0: b"one two"}, {0: "one three"})
     assert found.value == 50
-    assert not list(score_reasons(found, Accuracy(metric="wer", target=50)))
-    (reason,) = score_reasons(found, Accuracy(metric="wer", target=49.5))
+    assert not list(reasons.score(found, Accuracy(metric="wer", target=50)))
+    (reason,) = reasons.score(found, Accuracy(metric="wer", target=49.5))
     assert reason.text == "accuracy wer is 50.000 %, the manifest's target is 49.5 %"
 
 

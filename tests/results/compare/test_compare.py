@@ -160,8 +160,8 @@ def noise_line(found: Comparison) -> str:
 @pytest.mark.parametrize(
     ("sides", "doubts", "line"),
     [
-        ((1, 1), (), "of a calm machine, because one run a side cannot tell it (three a side can): a change of less than 5 % in rates, 20 % in p95 and above, 5 % in other numbers"),
-        ((2, 1), ("steal",), "of a busy machine, because two runs of one side cannot tell it (three a side can): a change of less than 30 % in rates, a factor of 5 in p95 and above, a factor of 2 in other numbers"),
+        ((1, 1), (), "for a calm machine: one run a side cannot show it (three a side can): a change of less than 5 % in rates, 20 % in p95 and above, 5 % in other numbers"),
+        ((2, 1), ("steal",), "for a busy machine: two runs of one side cannot show it (three a side can): a change of less than 30 % in rates, a factor of 5 in p95 and above, a factor of 2 in other numbers"),
     ],
 )  # fmt: skip
 def test_the_noise_is_told_in_words(
@@ -170,7 +170,7 @@ def test_the_noise_is_told_in_words(
     ours, theirs = ([a_run(str(i), p99=1000 + i, doubts=doubts) for i in range(n)] for n in sides)
     assert noise_line(compare(ours, theirs)) == f"assumed {line} is no difference"
     assert noise_line(compare(ours, theirs, 0.03)) == (
-        "as given: a change of less than 3 % is no difference"
+        "from --noise: a change of less than 3 % is no difference"
     )
 
 

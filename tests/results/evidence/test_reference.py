@@ -79,7 +79,7 @@ def test_a_run_that_waited_as_asked_was_not_held_back() -> None:
     spec = InstanceGroup(1, 1, 2)
     greedy = report(server, done, bare, spec)
     assert greedy["lost_ns"]["queue"] == 5000
-    assert "held it back" in line(greedy, None)
+    assert "was the bottleneck" in line(greedy, None)
     asked = report(server, done, bare, spec, wait_ns=5000)
     assert (asked["ratio"], asked["at_run_speed"]["ratio"]) == (1, 1)
     assert "was not the bottleneck" in line(asked, None)
@@ -256,7 +256,7 @@ def test_what_a_server_run_lost_sums_to_its_tail() -> None:
     lost = {"issue_delay": 5, "queue": 20, "gather": 0, "infer": 30, "postprocess": 0}
     assert found["lost_ns"] == lost | {"complete": 7}
     assert line(found, 1000.0) == (
-        "p99 162 ns, 1.62 x the reference's 100 ns: the load generator held it back, 30 ns in infer, "
+        "p99 162 ns, 1.62 x the reference's 100 ns: the load generator was the bottleneck, 30 ns in infer, "
         "20 ns in queue more; null backend here 3,000/s, 3 x"
     )
 
@@ -274,7 +274,7 @@ def test_offline_is_held_against_the_bare_loop() -> None:
     bare = {"before": constant(10_000).to_json(), "after": constant(10_000).to_json()}
     found = report(plan("offline"), done, bare, InstanceGroup(2, 1, 1))
     assert (found["reference"], found["ours"], found["ratio"]) == (200_000, 50_000, 0.25)
-    assert "held it back" in line(found, None)
+    assert "was the bottleneck" in line(found, None)
 
 
 @pytest.mark.parametrize(
@@ -359,14 +359,14 @@ def test_a_slow_second_in_the_middle_is_not_the_dispatchers() -> None:
     assert ideal["at_run_speed"]["ratio"] == pytest.approx(1.0)
     assert ideal["model_ratio"] == pytest.approx(1.2, abs=0.05)
     assert line(ideal, None).endswith(
-        "not decidable: with a model as slow as it was in the run the reference's is "
-        f"{ideal['ours'] / 1e6:.0f} ms, and this 1 x that"
+        "not decidable: with the model's speed in the run the reference reaches "
+        f"{ideal['ours'] / 1e6:.0f} ms, and the run is 1 x that"
     )
     alone = judged(journal, 1)["at_run_speed"]["ratio"]
     assert alone < 0.5, "one instance would have been far slower than these two"
     late = judged(journal | {"completed_ns": journal["completed_ns"] + np.int64(200_000_000)})
     assert late["at_run_speed"]["ratio"] > 1.2
-    assert "held it back" in line(late, None)
+    assert "was the bottleneck" in line(late, None)
 
 
 def test_a_slower_model_is_told_in_offline_too() -> None:
@@ -375,7 +375,7 @@ def test_a_slower_model_is_told_in_offline_too() -> None:
     bare = {"before": constant(10_000).to_json(), "after": constant(10_000).to_json()}
     found = report(plan("offline"), done, bare, InstanceGroup(2, 1, 1))
     assert (found["ratio"], found["model_ratio"]) == (pytest.approx(1 / 1.35), pytest.approx(1.3))
-    assert "the reference's is 153,846/s, and this 1.04 x that" in line(found, None)
+    assert "the reference reaches 153,846/s, and the run is 1.04 x that" in line(found, None)
 
 
 def test_a_stall_of_the_model_acquits_no_load_generator() -> None:
@@ -388,7 +388,7 @@ def test_a_stall_of_the_model_acquits_no_load_generator() -> None:
     found = report(plan("single-stream"), done, bare, SPEC)
     assert found["model_ratio"] > 10
     assert found["at_run_speed"]["ratio"] == pytest.approx(1.6)
-    assert "held it back, 600 us in complete" in line(found, None)
+    assert "was the bottleneck, 600 us in complete" in line(found, None)
 
 
 def _ideal_journal(arrivals: Array, instances: int, max_batch: int) -> dict[str, Array]:

@@ -8,7 +8,7 @@ import pytest
 
 from harness.cli.main import main
 from harness.results import database
-from harness.results.pages.history import Told, history, numbers
+from harness.results.pages.history import Quantity, history, numbers
 from harness.results.pages.page import Article
 from harness.results.pages.pareto import beats, pareto
 from tests.results.test_database import result
@@ -123,8 +123,8 @@ def test_what_is_no_number_in_the_database_is_not_drawn(value: object) -> None:
     assert numbers(row) == {}
 
 
-def of(**values: float) -> dict[str, Told]:
-    return {name: Told(value, "", name == "rate") for name, value in values.items()}
+def of(**values: float) -> dict[str, Quantity]:
+    return {name: Quantity(value, "", name == "rate") for name, value in values.items()}
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,8 @@ import pytest
 
 from harness.core.codes import Reason
 from harness.loadgen.logs import ACCURACY, AccuracyLogError
-from harness.results.verdict.answers_check import WANTED, Compared, compare
-from harness.results.verdict.doubts import compared_doubts
-from harness.results.verdict.reasons import compared_reasons
+from harness.results.verdict import doubts, reasons
+from harness.results.verdict.answers_check import LOGGED, Compared, compare
 from harness.types import Array
 
 
@@ -81,29 +80,29 @@ def test_a_missing_log_is_an_error(tmp_path: Path) -> None:
 
 def test_only_more_than_the_manifest_allows_is_a_reason() -> None:
     found = Compared(500, 2, "sample 3: 1, 2")
-    assert not list(compared_reasons(found, 2))
-    (reason,) = compared_reasons(found, 1)
+    assert not list(reasons.answers(found, 2))
+    (reason,) = reasons.answers(found, 1)
     assert reason.code == "answers-differ"
     assert reason.text == (
-        "2 of 500 answers of the performance run are not those of the accuracy run (allowed 1); "
+        "2 of 500 answers of the performance run differ from the accuracy run's (allowed 1); "
         "performance, accuracy: sample 3: 1, 2"
     )
 
 
 def test_few_compared_answers_are_a_doubt() -> None:
-    (doubt,) = compared_doubts(99, WANTED)
+    (doubt,) = doubts.few_compared(99, LOGGED)
     assert doubt == Reason(
         "few-compared",
-        "only 99 answers of the performance run were compared with the accuracy run's, 100 would "
-        "tell more: raise --duration or --queries",
+        "only 99 answers of the performance run were compared with the accuracy run's, 100 are "
+        "needed: raise --duration or --queries",
     )
-    assert not list(compared_doubts(100, WANTED))
-    assert not list(compared_doubts(100, 120))
+    assert not list(doubts.few_compared(100, LOGGED))
+    assert not list(doubts.few_compared(100, 120))
 
 
 def test_answers_too_large_to_compare_many_are_not_blamed_on_the_duration() -> None:
-    (doubt,) = compared_doubts(30, 32)
+    (doubt,) = doubts.few_compared(30, 32)
     assert doubt.text.endswith(
-        "100 would tell more: they are so large that LoadGen was to keep about 32 in memory; a "
-        "postprocess step that makes answers smaller lets more be compared"
+        "100 are needed: LoadGen has memory for 32 of these answers: add a postprocess step that "
+        "shrinks them"
     )

@@ -15,15 +15,7 @@ from harness.core.units import NS_PER_MS, NS_PER_S
 from harness.results.evidence.evidence import Evidence
 from harness.results.evidence.stages import Completions, percentiles, query_latency_ns
 from harness.results.evidence.steady_state import steady_state
-from harness.results.verdict.doubts import (
-    drift_doubts,
-    longest_gap_ns,
-    machine_doubts,
-    padding_doubts,
-    performance_doubts,
-    sample_doubts,
-    stall_doubts,
-)
+from harness.results.verdict import doubts
 from harness.types import Array
 from tests.builders.support import ENDED, SCENARIOS, evidence, plan
 
@@ -35,18 +27,18 @@ def ours(run: Evidence) -> Mapping[str, int]:
     return percentiles(query_latency_ns(run.done, run.plan.samples_per_query))
 
 
-def doubts(run: Evidence) -> list[Reason]:
-    return list(performance_doubts(run, ours(run), BOUND_NS))
+def in_performance(run: Evidence) -> list[Reason]:
+    return list(doubts.performance(run, ours(run), BOUND_NS))
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_a_golden_run_leaves_no_doubt_about_its_numbers(scenario: str) -> None:
     run = evidence(scenario)
     assert run.done is not None
-    assert doubts(run) == []
-    assert list(stall_doubts(run.done, scenario, NS_PER_MS)) == []
+    assert in_performance(run) == []
+    assert list(doubts.stall(run.done, scenario, NS_PER_MS)) == []
     short = ["short-run"] if scenario == "offline" else []  # the golden run takes 6 ms
-    assert [d.code for d in sample_doubts(run, 0.99)] == short
+    assert [d.code for d in doubts.few_samples(run, 0.99)] == short
 
 
 def slewed(ppm: float) -> ClockWatch:
@@ -62,18 +54,18 @@ def test_a_slewed_clock_is_doubted(ppm: int) -> None:
         f"the wall clock was slewed by {ppm} ppm (limit 100): "
         "wait until time synchronisation has settled"
     )
-    assert doubts(evidence("server", clock=slewed(ppm))) == [Reason("clock-slewed", text)]
+    assert in_performance(evidence("server", clock=slewed(ppm))) == [Reason("clock-slewed", text)]
 
 
 @pytest.mark.parametrize("ppm", [0, 99, -99])
 def test_a_clock_that_time_synchronisation_corrects_gently_is_not_doubted(ppm: int) -> None:
-    assert doubts(evidence("server", clock=slewed(ppm))) == []
+    assert in_performance(evidence("server", clock=slewed(ppm))) == []
 
 
 def test_an_error_in_close_is_doubted() -> None:
     run = evidence("server", ended={**ENDED, "close_error": "ValueError: late"})
     text = "the backend raised in close: ValueError: late"
-    assert doubts(run) == [Reason("close-raised", text)]
+    assert in_performance(run) == [Reason("close-raised", text)]
 
 
 @pytest.mark.parametrize(
@@ -87,7 +79,7 @@ def test_loadgens_warnings_are_doubts_but_for_its_own_buffers(
     warnings: list[str], wanted: list[str]
 ) -> None:
     run = evidence("server")
-    found = doubts(replace(run, log=replace(run.log, warnings=warnings)))
+    found = in_performance(replace(run, log=replace(run.log, warnings=warnings)))
     assert [r.text for r in found] == wanted
 
 
@@ -98,8 +90,8 @@ def test_percentiles_that_differ_from_loadgens_are_doubted(scenario: str, name: 
     right = ours(run)
     near = {**right, name: right[name] + 10_000}
     far = {**right, name: int(right[name] * 1.05) + 50_000}
-    assert list(performance_doubts(run, near, BOUND_NS)) == []
-    (doubt,) = performance_doubts(run, far, BOUND_NS)
+    assert list(doubts.performance(run, near, BOUND_NS)) == []
+    (doubt,) = doubts.performance(run, far, BOUND_NS)
     assert doubt.code == "percentiles-disagree"
     assert doubt.text.startswith(f"{name} is ")
     assert doubt.text.endswith(
@@ -117,9 +109,9 @@ def test_a_generator_that_issues_late_is_doubted() -> None:
         "LoadGen issued 1 % of the queries more than 6.00 ms after their time, "
         "above 10 % of the SLO (50.0 ms): the tail is partly its own"
     )
-    assert doubts(run) == [Reason("generator-late", text)]
-    assert list(performance_doubts(run, ours(run), 60 * NS_PER_MS)) == []
-    assert list(performance_doubts(run, ours(run), None)) == []
+    assert in_performance(run) == [Reason("generator-late", text)]
+    assert list(doubts.performance(run, ours(run), 60 * NS_PER_MS)) == []
+    assert list(doubts.performance(run, ours(run), None)) == []
 
 
 DECIDES = "above 10 % of the SLO (50.0 ms): the machine decides the tail"
@@ -144,7 +136,7 @@ DECIDES = "above 10 % of the SLO (50.0 ms): the machine decides the tail"
 def test_a_machine_that_is_not_ours_alone_is_doubted(
     noise_ns: int, load: dict[str, float | None], bound_ns: int | None, wanted: list[str]
 ) -> None:
-    assert [r.text for r in machine_doubts(noise_ns, load, bound_ns)] == wanted
+    assert [r.text for r in doubts.machine(noise_ns, load, bound_ns)] == wanted
 
 
 def completions(entry_ns: Any, completed_ns: Any, batch_size: int = 1) -> Completions:
@@ -167,26 +159,26 @@ def test_a_stop_with_samples_waiting_is_doubted(scenario: str) -> None:
         "no sample was completed for 3.00 s although some were waiting: "
         "the process was stopped or the model stood still"
     )
-    assert list(stall_doubts(done, scenario, NS_PER_MS)) == [Reason("stalled", text)]
-    assert list(stall_doubts(done, scenario, NS_PER_S)) == []  # batches are as slow as that
+    assert list(doubts.stall(done, scenario, NS_PER_MS)) == [Reason("stalled", text)]
+    assert list(doubts.stall(done, scenario, NS_PER_S)) == []  # batches are as slow as that
 
 
 def test_servers_time_without_a_query_is_no_stop() -> None:
     done = completions([0, 60 * NS_PER_S], [10, 60 * NS_PER_S + 10])
-    assert longest_gap_ns(done, "server") == 10
-    assert longest_gap_ns(done, "single-stream") == 60 * NS_PER_S  # the next comes at once
+    assert doubts.longest_gap_ns(done, "server") == 10
+    assert doubts.longest_gap_ns(done, "single-stream") == 60 * NS_PER_S  # the next comes at once
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_fewer_than_two_completions_have_no_gap(scenario: str) -> None:
-    assert longest_gap_ns(completions([], []), scenario) == 0
-    assert longest_gap_ns(completions([0], [9]), scenario) == 0
+    assert doubts.longest_gap_ns(completions([], []), scenario) == 0
+    assert doubts.longest_gap_ns(completions([0], [9]), scenario) == 0
 
 
 def drifts(spent: Array, scenario: str = "single-stream", batch_size: int = 1) -> Iterator[Reason]:
     starts = np.cumsum(spent) - spent
     done = completions(starts, starts + spent, batch_size)
-    return drift_doubts(steady_state(done, plan(scenario)))
+    return doubts.drift(steady_state(done, plan(scenario)))
 
 
 def test_a_machine_that_slows_down_is_doubted() -> None:
@@ -210,9 +202,9 @@ def test_a_steady_machine_is_not_doubted_however_noisy(seed: int, count: int) ->
 def test_fewer_queries_than_the_percentile_needs_are_doubted() -> None:
     run = evidence("single-stream")
     few = replace(run, log=replace(run.log, values={**run.log.values, "result_query_count": 458}))
-    text = "458 queries say little about p99: it takes 459"
-    assert list(sample_doubts(few, 0.99)) == [Reason("few-samples", text)]
-    assert list(sample_doubts(few, 0.9)) == []
+    text = "458 queries are too few for p99: 459 are needed"
+    assert list(doubts.few_samples(few, 0.99)) == [Reason("few-samples", text)]
+    assert list(doubts.few_samples(few, 0.9)) == []
 
 
 @pytest.mark.parametrize(
@@ -222,6 +214,6 @@ def test_fewer_queries_than_the_percentile_needs_are_doubted() -> None:
 def test_work_that_was_mostly_padding_is_doubted(
     mean: float, fixed: int | None, said: list[str]
 ) -> None:
-    found = list(padding_doubts(mean, fixed))
+    found = list(doubts.padding(mean, fixed))
     assert [d.code for d in found] == said
     assert all("75 % of the work was padding" in d.text for d in found)

@@ -18,12 +18,7 @@ from harness.loadgen.logs import DetailLog
 from harness.models.manifest.schema import Accuracy
 from harness.results.evidence.evidence import Evidence
 from harness.results.evidence.stages import Completions
-from harness.results.verdict.reasons import (
-    performance_reasons,
-    run_reasons,
-    score_reasons,
-    slo_reasons,
-)
+from harness.results.verdict import reasons
 from harness.types import Score
 from tests.builders.support import ENDED, SCENARIOS, evidence, golden_completions, golden_log, plan
 
@@ -43,8 +38,8 @@ def accuracy_evidence(scenario: str) -> Evidence:
 
 @each_scenario
 def test_a_golden_run_has_no_reason(scenario: str) -> None:
-    assert list(performance_reasons(evidence(scenario))) == []
-    assert list(run_reasons(accuracy_evidence(scenario))) == []
+    assert list(reasons.performance(evidence(scenario))) == []
+    assert list(reasons.any_run(accuracy_evidence(scenario))) == []
 
 
 def logged(**values: Any) -> Callable[[Evidence], Evidence]:
@@ -114,9 +109,9 @@ SERVER_REASONS: list[tuple[str, Callable[[Evidence], Evidence], str, str]] = [
         "the process never said how it ended",
         lambda run: replace(run, ended=None),
         "died",
-        "performance run: the measured process never told that it had ended",
+        "performance run: the measured process ended without its last message",
     ),
-    ("no log", lambda run: replace(run, log=DetailLog()), "log-missing", "performance run: LoadGen left no detail log: it must be able to write to the run's folder"),
+    ("no log", lambda run: replace(run, log=DetailLog()), "log-missing", "performance run: LoadGen left no detail log: make the run's folder writable"),
     (
         "a cut log",
         log(complete=False),
@@ -186,14 +181,14 @@ SERVER_REASONS: list[tuple[str, Callable[[Evidence], Evidence], str, str]] = [
         stepped(-2 * NS_PER_S),
         "clock-jumped",
         ("performance run: the wall clock was stepped by -2.00 s (limit 1.00 ms); "
-        "LoadGen's latencies are false: run again"),
+        "LoadGen's latencies are wrong: run again"),
     ),
     (
         "the measured process saw the clock jump",
         moved(2 * NS_PER_S, wall_s=10.0),
         "clock-jumped",
         ("performance run: the wall clock was stepped by 2.00 s (limit 1.00 ms); "
-        "LoadGen's latencies are false: run again"),
+        "LoadGen's latencies are wrong: run again"),
     ),
     (
         "another number of samples held",
@@ -223,9 +218,9 @@ SERVER_REASONS: list[tuple[str, Callable[[Evidence], Evidence], str, str]] = [
         "too many late queries to be sure",
         logged(early_stopping_met=False, result_validity="INVALID", result_overlatency_query_count=2),
         "early-stopping",
-        ("2 of 700 queries took longer than 50.0 ms: too many to be sure of p99 with so few; "
-        f"{SETTLED:,} queries ({SETTLED / 2000:,.0f} s at 2,000/s) would settle it at this share, "
-            "2 late need 838"),
+        ("2 of 700 queries took longer than 50.0 ms: too many to be sure of p99 with this count; "
+        f"{SETTLED:,} queries ({SETTLED / 2000:,.0f} s at 2,000/s) would decide at this share, "
+            "838 with 2 late ones"),
     ),
     (
         "more late queries than the percentile allows",
@@ -243,7 +238,7 @@ SERVER_REASONS: list[tuple[str, Callable[[Evidence], Evidence], str, str]] = [
         "an official run that was told to be short",
         planned(model_key="resnet50"),
         "too-short",
-        "min_duration was 1 ms, the rules ask for 600000",
+        "min_duration was 1 ms, the rules require 600000",
     ),
 ]  # fmt: skip
 
@@ -256,14 +251,14 @@ SERVER_REASONS: list[tuple[str, Callable[[Evidence], Evidence], str, str]] = [
 def test_one_thing_wrong_is_one_reason(
     change: Callable[[Evidence], Evidence], code: str, text: str
 ) -> None:
-    found = list(performance_reasons(change(evidence("server"))))
+    found = list(reasons.performance(change(evidence("server"))))
     assert found == [Reason(code, text)]
 
 
 def test_the_queries_that_would_settle_a_share_and_their_seconds_fit_together() -> None:
     late = {"result_overlatency_query_count": 3, "effective_target_qps": 10}
     change = logged(early_stopping_met=False, result_validity="INVALID", **late)
-    (reason,) = performance_reasons(change(evidence("server")))
+    (reason,) = reasons.performance(change(evidence("server")))
     numbers = re.search(r"([\d,]+) queries \(([\d,]+) s at 10.0/s\)", reason.text)
     assert numbers is not None
     queries, seconds = (int(n.replace(",", "")) for n in numbers.groups())
@@ -274,34 +269,34 @@ def test_the_queries_that_would_settle_a_share_and_their_seconds_fit_together() 
 def test_a_dead_process_is_the_reason_and_no_log_is_asked_of_it() -> None:
     died = Reason("died", "the measured process was killed by SIGSEGV in the run")
     run = evidence("server", failure=died, log=DetailLog(), ended=None)
-    assert list(performance_reasons(run)) == [died]
+    assert list(reasons.performance(run)) == [died]
 
 
 def test_slewing_alone_is_no_step() -> None:
     """Ten minutes at the kernel's 500 ppm move the clock by 300 ms without any step."""
-    assert list(performance_reasons(moved(300 * NS_PER_MS, wall_s=600.0)(evidence("server")))) == []
+    assert list(reasons.performance(moved(300 * NS_PER_MS, wall_s=600.0)(evidence("server")))) == []
 
 
 def test_an_accuracy_run_is_judged_by_the_same_rules_and_says_so() -> None:
     run = logged(effective_qsl_rng_seed=1)(accuracy_evidence("server"))
     text = "accuracy run: the qsl seed in the log is not the plan's"
-    assert list(run_reasons(run)) == [Reason("wrong-seed", text)]
+    assert list(reasons.any_run(run)) == [Reason("wrong-seed", text)]
 
 
 def test_a_performance_log_is_no_accuracy_log() -> None:
     run = replace(accuracy_evidence("server"), log=golden_log("server"))
-    assert "wrong-run" in [r.code for r in run_reasons(run)]
+    assert "wrong-run" in [r.code for r in reasons.any_run(run)]
 
 
 def test_multi_stream_counts_samples_not_queries() -> None:
     done = replace(golden_completions("multi-stream"), issued=662)
-    (reason,) = performance_reasons(evidence("multi-stream", done=done))
+    (reason,) = reasons.performance(evidence("multi-stream", done=done))
     assert reason.text == "performance run: LoadGen counted 5,296 samples, the journal 662"
 
 
 def test_offline_is_one_query_however_many_samples() -> None:
     assert golden_log("offline").get("result_query_count") == 1
-    assert list(performance_reasons(evidence("offline"))) == []
+    assert list(reasons.performance(evidence("offline"))) == []
 
 
 @pytest.mark.parametrize(
@@ -322,9 +317,9 @@ def test_a_given_slo_is_judged_on_the_key_of_the_scenario(
     value = run.log.get(key)
     met = parse_slo(f"p{percentile}={value}ns")
     missed = parse_slo(f"p{percentile}={value - 1}ns")
-    assert list(slo_reasons(made, run, met)) == []
-    assert list(slo_reasons(made, run, None)) == []
-    (reason,) = slo_reasons(made, run, missed)
+    assert list(reasons.slo(made, run, met)) == []
+    assert list(reasons.slo(made, run, None)) == []
+    (reason,) = reasons.slo(made, run, missed)
     assert reason.code == "slo-missed"
     assert re.fullmatch(
         rf"{re.escape(key)} is .+, the SLO {re.escape(str(missed))} allows .+", reason.text
@@ -333,7 +328,7 @@ def test_a_given_slo_is_judged_on_the_key_of_the_scenario(
 
 def test_servers_slo_is_judged_by_loadgen_alone() -> None:
     made = registry.load("scenario", "server")
-    assert list(slo_reasons(made, evidence("server"), parse_slo("p99=1ns"))) == []
+    assert list(reasons.slo(made, evidence("server"), parse_slo("p99=1ns"))) == []
 
 
 def _score(value: float) -> Score:
@@ -356,12 +351,12 @@ def _score(value: float) -> Score:
 def test_a_score_below_the_manifests_target_is_a_reason(
     value: float, target: Accuracy | None, wanted: list[str]
 ) -> None:
-    found = list(score_reasons(_score(value), target))
+    found = list(reasons.score(_score(value), target))
     assert [r.text for r in found] == wanted
     assert {r.code for r in found} <= {"accuracy-below-target"}
 
 
 def test_every_reason_has_one_line() -> None:
     for _, change, *_ in SERVER_REASONS:
-        for reason in performance_reasons(change(evidence("server"))):
+        for reason in reasons.performance(change(evidence("server"))):
             assert "\n" not in reason.text

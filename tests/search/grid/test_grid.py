@@ -97,7 +97,7 @@ def test_every_cell_is_a_run_of_its_own(swept: Swept, capsys: pytest.CaptureFixt
     assert re.search(r"^int8 / fp32 +2\.00 +2\.00 +2\.00$", out, re.MULTILINE)  # LV3
     maps = json.loads(Path("grid/heatmaps.json").read_text())["maps"]
     assert maps[0]["z"] == [[1000.0, 2000.0, 4000.0], [2000.0, 4000.0, 8000.0]]
-    assert "no energy: no meter was asked for" in out
+    assert "no energy: no meter was requested" in out
 
 
 def test_a_grid_goes_on_where_it_was_stopped(

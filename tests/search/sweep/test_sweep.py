@@ -432,7 +432,7 @@ def test_the_table_again_from_stored_files_alone(
     for broken in ("{}", '{"reasons": 3}', '{"reasons": [], "queries": {"late": 1}}'):
         point.write_text(broken)
         assert main(["sweep", "--from", "swept"]) == 2
-        told = f"harness: {point} is not what a run writes: `check` says more\n"
+        told = f"harness: {point} is not a file of a run: `check` says more\n"
         assert capsys.readouterr().err == told
     Path("swept/sweep.json").write_text("{}")
     assert main(["sweep", "--from", "swept"]) == 2

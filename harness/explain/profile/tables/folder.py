@@ -19,10 +19,10 @@ from harness.explain.profile.tables.layer_tables import layer_doubts
 from harness.explain.profile.tables.tables import tables as tables_of
 from harness.loadgen.scenario import scenario_named
 from harness.results import records, run_folder
-from harness.results.compare.run_files import fitting, read_files
 from harness.results.evidence.stages import Completions
 from harness.results.pages import tables
 from harness.results.pages.tables import Table
+from harness.results.run_files import read_files, reading_run
 
 PROFILE, TRACE, TEXT, JSON, CSV = (
     "profile.json",
@@ -111,7 +111,7 @@ def _shown(value: Mapping[str, Any]) -> str:
 
 def profile_tables(profiled: Profiled, folder: Path) -> list[Table]:
     """folder: named in the error where its files do not fit together."""
-    with fitting(folder):
+    with reading_run(folder):
         return tables_of(profiled.content, profiled.done)
 
 
@@ -121,7 +121,7 @@ def text(shown: Sequence[Table], most_rows: int | None = SHOWN_ROWS) -> str:
 
 def spans(profiled: Profiled, folder: Path) -> list[Span]:
     """folder: named in the error where its files do not fit together."""
-    with fitting(folder):
+    with reading_run(folder):
         return profile_trace.spans_of(profiled.content, profiled.done)
 
 

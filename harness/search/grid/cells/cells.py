@@ -16,8 +16,8 @@ from harness.core.stats import percentile_ns
 from harness.loadgen.scenario import scenario_named
 from harness.models.manifest.lookup import is_path
 from harness.models.precision.ways import Way
-from harness.results.compare.run_files import RunFiles, fitting, read_files
 from harness.results.evidence.stages import Completions
+from harness.results.run_files import RunFiles, read_files, reading_run
 from harness.search.grid.cells.options import Axes
 from harness.types import Array
 
@@ -183,7 +183,7 @@ def empty_row(cell: Cell, absent: str) -> Row:
 def row_of(cell: Cell, folder: Path, below: Path) -> Row:
     """A ConfigError where the folder's files are not a run's."""
     files = read_files(folder)
-    with fitting(folder):
+    with reading_run(folder):
         return empty_row(cell, "")._replace(
             verdict=files.result["verdict"],
             reasons=tuple(r["code"] for r in files.result["reasons"]),

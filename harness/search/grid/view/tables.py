@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from harness.models.precision.ways import BASELINE
 from harness.results.optimal_batch import UNCERTAINTIES, optimum
-from harness.results.pages.history import Told
+from harness.results.pages.history import Quantity
 from harness.results.pages.pareto import beats
 from harness.search.grid.cells.cells import Row
 
@@ -157,7 +157,7 @@ def _best(context: Context, rows: Mapping[int, Row]) -> Best:
     return Best(context, found.batch, largest, speed, found.is_unsure)
 
 
-def numbers(row: Row) -> dict[str, Told]:
+def numbers(row: Row) -> dict[str, Quantity]:
     """The numbers by which one cell can beat another."""
     per_ms = 1e-6
     found: dict[str, tuple[float | None, float, str, bool]] = {
@@ -168,7 +168,7 @@ def numbers(row: Row) -> dict[str, Told]:
         "memory": (row.rss_bytes, 1e-6, "MB", False),
     }
     return {
-        name: Told(value * factor, unit, better)
+        name: Quantity(value * factor, unit, better)
         for name, (value, factor, unit, better) in found.items()
         if value is not None
     }

@@ -55,7 +55,6 @@ def _at_ns(line: str) -> int:
 
 
 def _uncertainty(lines: Sequence[str], ranging_begin_ns: int) -> Iterator[Complaint]:
-    """Checks that PTDaemon's uncertainty checking was active before the ranging phase."""
     line = next((x for x in lines if _UNCERTAINTY.search(x)), None)
     if line is None or _at_ns(line) >= ranging_begin_ns:
         actual = f"uncertainty checking was {'not' if line is None else 'too late'} activated"

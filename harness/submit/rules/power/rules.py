@@ -9,7 +9,7 @@ from harness.submit.rules.layout import exactly, must_have
 from harness.submit.rules.power import session as power_session
 from harness.submit.rules.power.session import Fault, Session
 from harness.submit.rules.tree.submission import Result
-from harness.submit.rules.tree.tree import LOG_LIMIT_BYTES, join, shown
+from harness.submit.rules.tree.tree import LOG_LIMIT_BYTES, join
 
 _DESCRIPTIONS = ("analyzer_table", "power_settings")
 """Prefixes of the analyser's and the settings' tables, in the scenario's folder or above it."""
@@ -32,7 +32,7 @@ def power(result: Result) -> Iterator[Finding]:
     if tree.kind(folder) is None:
         if tree.kind(ranging) is not None:
             actual = "ranging without power"
-            yield Finding("power-files", shown(ranging), actual, "both folders or neither")
+            yield Finding("power-files", ranging, actual, "both folders or neither")
         return
     yield from (
         f._replace(rule="power-files")
@@ -48,7 +48,7 @@ def power(result: Result) -> Iterator[Finding]:
         for file in files:
             yield from must_have(tree, file)
         if not files:
-            path = shown(join(result.path, f"{name}.*"))
+            path = join(result.path, f"{name}.*")
             yield Finding(
                 "power-files", path, "no such file", "the analyser's and power settings' tables"
             )
@@ -64,7 +64,7 @@ def _session(result: Result) -> Iterator[Finding]:
         if isinstance(content, dict):
             descriptions.append(content)
         elif result.tree.has(path):
-            yield Finding("power-session", shown(path), "not a JSON object", "one JSON object")
+            yield Finding("power-session", path, "not a JSON object", "one JSON object")
     if len(descriptions) == 2:
         for rule, check in _CHECKS:
             yield from _checked(rule, check, Session(result, *descriptions))
@@ -77,10 +77,8 @@ def _checked(
     place = session.result.inside("performance")
     try:
         for file, actual, expected in check(session):
-            texts = (shown(one_line(text)) for text in (actual, expected))
-            yield Finding(rule, shown(join(place, file)), *texts)
+            texts = (one_line(text) for text in (actual, expected))
+            yield Finding(rule, join(place, file), *texts)
     except WRONG_CONTENT as e:
         actual = one_line(f"{type(e).__name__}: {e}")
-        yield Finding(
-            rule, shown(join(place, "power")), shown(actual), "the files of a complete session"
-        )
+        yield Finding(rule, join(place, "power"), actual, "the files of a complete session")

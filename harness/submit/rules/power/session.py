@@ -103,7 +103,6 @@ def talked(session: Session) -> Iterator[Fault]:
 
 
 def sources(session: Session) -> Iterator[Fault]:
-    """Checks that power-dev's files are unchanged."""
     for file, description in session.sides:
         actual = description["sources"]
         if actual not in session.rules.sources:
@@ -146,7 +145,6 @@ def clocks(session: Session) -> Iterator[Fault]:
 
 
 def hashes(session: Session) -> Iterator[Fault]:
-    """Checks the files against the checksums that the session recorded."""
     for file in session.rules.hashed:
         content = session.content(file)
         if content is None:

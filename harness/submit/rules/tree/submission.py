@@ -58,8 +58,6 @@ def read_run(tree: Tree, folder: str) -> RunLog | None:
 
 @dataclass(frozen=True)
 class Submitter:
-    """One submitter in one division."""
-
     tree: Tree
     round: Round
     division: str

@@ -22,7 +22,6 @@ LOG_LIMIT_BYTES = 64 << 20
 class Entry(NamedTuple):
     kind: str
     """file, folder, link or other (a device, a pipe)."""
-
     size_bytes: int
     """0 for an entry that cannot be read."""
 
@@ -78,7 +77,6 @@ class Tree:
         yield from sorted(self._entries.items())
 
     def kind(self, path: str) -> str | None:
-        """Kind of the entry; None where there is none."""
         entry = self._entries.get(path)
         return entry.kind if entry else None
 

@@ -153,13 +153,10 @@ def _summary_score(path: Path) -> float | None:
 class Answers(NamedTuple):
     matched: int
     """Answers of the audit whose sample the accuracy run answered."""
-
     different: int
     """Matched answers that differ from the accuracy run's."""
-
     samples: frozenset[int]
     """Dataset indices that the audit answered."""
-
     text: str
 
     @property

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from harness.core import files
-from harness.core.formats.strict_yaml import load_yaml
+from harness.core.formats.strict_yaml import load_mapping
 from harness.core.registry import SCENARIOS
 from harness.errors import ConfigError
 from harness.results import records, run_folder
@@ -43,9 +43,7 @@ def read_files(folder: Path, known: Evidence | None = None) -> RunFiles:
         raise ConfigError(
             f"{folder} has no {run_folder.CONFIG}: its run ended before its first query"
         )
-    plain = load_yaml(config)
-    if not isinstance(plain, dict):
-        raise ConfigError(f"{config} is not a configuration")
+    plain = load_mapping(config)
     _check(result, folder / run_folder.RESULT)
     return RunFiles(
         name=folder.resolve().name,
@@ -57,11 +55,8 @@ def read_files(folder: Path, known: Evidence | None = None) -> RunFiles:
     )
 
 
-def fitting(folder: Path | str) -> AbstractContextManager[None]:
-    """Context in which missing content becomes a ConfigError about the files.
-
-    folder: of one run, or the names of several.
-    """
+def reading_run(folder: Path | str) -> AbstractContextManager[None]:
+    """Turn an exception about missing content into a ConfigError. folder: or the names of several."""
     return files.reading(f"{folder}: its files do not fit together", "`check` says more")
 
 
