@@ -89,6 +89,18 @@ _REASONS: _Rows = {
     },
     About.LOAD_GENERATOR: {
         "too-few-queries": ("LoadGen counted fewer queries than were planned.", _REPORT),
+        "wrong-settings": (
+            "LoadGen's log states another setting than the plan: the bound, the rate, a count, or how samples are drawn.",
+            "Find the plug-in or the file that changes LoadGen's settings.",
+        ),
+        "numbers-disagree": (
+            "A number in LoadGen's log contradicts another one there, or the journal of the harness.",
+            "Find the plug-in that changes LoadGen's files or its clock; report a bug if there is none.",
+        ),
+        "journal-impossible": (
+            "The journal has rows that no run can leave: an answer before its model ended, or too large a batch.",
+            "Find the plug-in that answers in place of the harness; report a bug if there is none.",
+        ),
         "loadgen-errors": (
             "LoadGen wrote errors into its detail log.",
             "Read `mlperf_log_detail.txt`.",

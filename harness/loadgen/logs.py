@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from harness.types import Answer
 
@@ -129,8 +129,22 @@ class AccuracyLogError(Exception):
     """mlperf_log_accuracy.json is missing, cut or not written by LoadGen."""
 
 
+class LoggedAnswer(NamedTuple):
+    """One row of LoadGen's accuracy log, with the sample's place in the run."""
+
+    order: int
+    """Issue order of the sample."""
+    answer: Answer
+
+
 def read_answers(path: Path) -> Iterator[Answer]:
-    """Yield every row in file order; MultiStream's padding repeats some dataset indices."""
+    """Yield every answer in file order; MultiStream's padding repeats some dataset indices."""
+    for row in read_logged_answers(path):
+        yield row.answer
+
+
+def read_logged_answers(path: Path) -> Iterator[LoggedAnswer]:
+    """Yield every row in file order."""
     try:
         rows = json.loads(path.read_text(encoding="utf-8"))
     except OSError as e:
@@ -141,7 +155,8 @@ def read_answers(path: Path) -> Iterator[Answer]:
         raise AccuracyLogError(f"{path} is not a list of answers")
     for row in rows:
         try:
-            yield Answer(int(row["qsl_idx"]), bytes.fromhex(row["data"]))
+            answer = Answer(int(row["qsl_idx"]), bytes.fromhex(row["data"]))
+            yield LoggedAnswer(int(row["seq_id"]), answer)
         except (KeyError, TypeError, ValueError, OverflowError):
             raise AccuracyLogError(f"{path} has a row that is not an answer: {row!r:.80}") from None
 

@@ -98,8 +98,7 @@ def _scoring(folder: Path, found: Findings, loaded: Loaded) -> score.Scoring:
         return score.Scoring(no_score=score.no_score(found.model, loaded, metric))
     if run.ended is None:
         return score.Scoring()
-    compared = performance is not None and performance.plan.logged_answers > 0
-    return score.judge(folder, found.resolved, loaded, run.ended, compared=compared)
+    return score.judge(folder, found.resolved, loaded, run.ended, performance)
 
 
 def _config_differences(

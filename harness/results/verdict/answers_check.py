@@ -5,13 +5,15 @@ LOGGED of the performance run's answers, and each is compared with the accuracy 
 same sample.
 """
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
-from harness.loadgen.logs import ACCURACY, ANSWERS, read_answers
+from harness.loadgen.logs import ACCURACY, ANSWERS, read_answers, read_logged_answers
 from harness.results.agreement import decode, is_close
+from harness.results.evidence.evidence import Evidence
 
 LOGGED = 500
 """Expected number of logged answers: LoadGen draws them at random."""
@@ -30,24 +32,38 @@ class Compared(NamedTuple):
     """Answers that differ by more than the tolerance."""
     first: str
     """The first differing pair; empty without one."""
+    misplaced: int = 0
+    """Logged answers that are of another sample than the journal has at their place."""
 
 
-def compare(performance: Path, accuracy: Path, dtype: str, tolerance: float) -> Compared:
-    """performance, accuracy: folders of the two runs. dtype: of an answer's elements. tolerance: see
-    `is_close`. Raises AccuracyLogError where a log cannot be read.
+def compare(
+    folder: Path, performance: Evidence, accuracy: Path, dtype: str, tolerance: float
+) -> Compared:
+    """folder, accuracy: of the performance run and the accuracy run. dtype: of an answer's elements.
+    tolerance: see `is_close`. Raises AccuracyLogError where a log cannot be read.
     """
     right = {answer.sample: answer.payload for answer in read_answers(accuracy / ACCURACY)}
-    count = differing = 0
+    index = _indices(performance)
+    count = differing = misplaced = 0
     first = ""
-    ours = performance / ANSWERS
-    for sample, payload in read_answers(ours if ours.is_file() else performance / ACCURACY):
+    log = folder / (ANSWERS if performance.plan.harness_scheduled else ACCURACY)
+    for order, (sample, payload) in read_logged_answers(log):
         count += 1
+        misplaced += index.get(order) != sample
         expected = right.get(sample, b"")
         pair = (decode(payload, dtype), decode(expected, dtype))
         if payload != expected and not is_close(*pair, tolerance):
             differing += 1
             first = first or f"sample {sample}: {_show(payload, dtype)}, {_show(expected, dtype)}"
-    return Compared(count, differing, first)
+    return Compared(count, differing, first, misplaced)
+
+
+def _indices(run: Evidence) -> Mapping[int, int]:
+    """Issue order -> dataset index, by the journal."""
+    if run.done is None:
+        return {}
+    orders, indices = run.done.columns["order"], run.done.columns["index"]
+    return dict(zip(orders.tolist(), indices.tolist(), strict=True))
 
 
 def _show(payload: bytes, dtype: str) -> str:

@@ -223,6 +223,12 @@ def score(score: Score, target: Accuracy | None) -> Iterator[Reason]:
 
 def answers(compared: Compared, allowed: int) -> Iterator[Reason]:
     """allowed: number of answers that may differ, from the manifest."""
+    if compared.misplaced:
+        yield Reason(
+            "numbers-disagree",
+            f"{compared.misplaced:,} of {compared.answers:,} logged answers are of another sample than "
+            "the journal has at their place",
+        )
     if compared.differing > allowed:
         yield Reason(
             "answers-differ",

@@ -14,6 +14,7 @@ from harness.models.manifest import schema
 from harness.models.manifest.model import Model
 from harness.models.opened.loading import open_dataset
 from harness.models.opened.resolved_run import ResolvedRun
+from harness.results.evidence.evidence import Evidence
 from harness.results.verdict import answers_check
 from harness.results.verdict.answers_check import Compared
 from harness.types import Answer, Dataset, HasAnswerShape, Score
@@ -29,10 +30,14 @@ class Scoring(NamedTuple):
 
 
 def judge(
-    folder: Path, run: ResolvedRun, loaded: Loaded, ended: Mapping[str, Any], *, compared: bool
+    folder: Path,
+    run: ResolvedRun,
+    loaded: Loaded,
+    ended: Mapping[str, Any],
+    performance: Evidence | None,
 ) -> Scoring:
-    """folder: the result folder. ended: last message of the measured process. compared: the
-    performance run logged answers for the answer check.
+    """folder: the result folder. ended: last message of the measured process. performance: the
+    performance run, whose logged answers are compared.
 
     An exception of a plug-in's dataset or metric becomes the failure.
     """
@@ -51,10 +56,10 @@ def judge(
         answer_dtype = str(ended["answer_dtype"])
         score = compute(outdir, metric, answer_dtype, labels, ended["answer_shape"])
         check = None
-        if compared:
+        if performance is not None and performance.plan.logged_answers:
             tolerance = model.accuracy.tolerance if model.accuracy else schema.TOLERANCE
             run_1 = folder / "performance" / "run_1"
-            check = answers_check.compare(run_1, outdir, answer_dtype, tolerance)
+            check = answers_check.compare(run_1, performance, outdir, answer_dtype, tolerance)
         return Scoring(score, compared=check)
     except AccuracyLogError as e:
         return Scoring(failure=Reason("accuracy-incomplete", str(e)))

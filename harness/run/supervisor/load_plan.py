@@ -1,5 +1,6 @@
 """Makes the plan of a LoadGen run, and checks that it fits into memory and on the disk."""
 
+import secrets
 from dataclasses import replace
 from math import ceil
 from pathlib import Path
@@ -71,6 +72,7 @@ def performance_plan(
         percentile=slo.percentile if slo else None,
         latency_bound_ns=slo.bound_ns if slo else None,
         logged_answers=logged if compared else 0,
+        answers_seed=secrets.randbits(63) if compared else 0,
         expected_s=load.expected_s,
         concurrency=config.concurrency,
     )
