@@ -75,7 +75,6 @@ def _expected(run: Evidence) -> Mapping[str, object]:
         expected |= {
             "effective_accuracy_log_rng_seed": plan.answers_seed,
             "effective_accuracy_log_probability": 0,
-            "effective_min_duration_ms": 0,
             "effective_max_duration_ms": 0,
             "effective_max_query_count": 0,
         }
