@@ -135,10 +135,14 @@ _REASONS: _Rows = {
         ),
     },
     About.CLOCK: {
+        "clock-differs": (
+            "The clock of the measured process runs at another rate than the supervisor's.",
+            "Remove what changes the clock of the process, such as a preloaded library, and run again.",
+        ),
         "clock-jumped": (
             "The wall clock was set forward or back by more than 1 ms: LoadGen's latencies are wrong.",
             _AGAIN,
-        )
+        ),
     },
     About.RULES: {
         "too-short": (
@@ -163,6 +167,10 @@ _REASONS: _Rows = {
         "did-not-finish": ("The harness ended before it wrote a result.", _AGAIN),
     },
     About.FILES: {
+        "log-changed": (
+            "A file of LoadGen changed after LoadGen had returned.",
+            "Find the plug-in that changes LoadGen's files; do not edit a run's files.",
+        ),
         "log-missing": ("LoadGen's detail log is missing.", _DISK),
         "log-incomplete": ("LoadGen's detail log is cut off, or LoadGen did not write it.", _DISK),
         "log-mixed": ("LoadGen's detail log holds more than one run.", "Run into a new folder."),

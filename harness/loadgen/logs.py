@@ -1,5 +1,6 @@
 """Reads LoadGen's log files as data and judges nothing."""
 
+import hashlib
 import json
 import math
 import re
@@ -14,6 +15,10 @@ DETAIL = "mlperf_log_detail.txt"
 SUMMARY = "mlperf_log_summary.txt"
 ACCURACY = "mlperf_log_accuracy.json"
 TRACE = "mlperf_log_trace.json"
+ANSWERS = "answers.json"
+"""File of answers, in the form of LoadGen's accuracy log, that our own scheduler writes."""
+FILES = (DETAIL, SUMMARY, ACCURACY, ANSWERS)
+"""Files that a run's numbers and answers are read from."""
 _PREFIX = ":::MLLOG "
 _NOT_A_NUMBER = re.compile(r'("value": )-?(?:nan|inf)\b')
 """A value that is not JSON: LoadGen writes the rate of a single query as -nan."""
@@ -125,6 +130,17 @@ def _entry(line: str) -> tuple[str, Any, dict[str, Any]] | None:
     return key, value, metadata
 
 
+def digests(folder: Path) -> dict[str, str]:
+    """Name -> SHA-256 of each file that LoadGen, or our own scheduler in its place, left in `folder`."""
+    found = {}
+    for name in FILES:
+        path = folder / name
+        if path.is_file():
+            with path.open("rb") as file:
+                found[name] = hashlib.file_digest(file, "sha256").hexdigest()
+    return found
+
+
 class AccuracyLogError(Exception):
     """mlperf_log_accuracy.json is missing, cut or not written by LoadGen."""
 
@@ -159,7 +175,3 @@ def read_logged_answers(path: Path) -> Iterator[LoggedAnswer]:
             yield LoggedAnswer(int(row["seq_id"]), answer)
         except (KeyError, TypeError, ValueError, OverflowError):
             raise AccuracyLogError(f"{path} has a row that is not an answer: {row!r:.80}") from None
-
-
-ANSWERS = "answers.json"
-"""File of answers, in the form of LoadGen's accuracy log, that our own scheduler writes."""

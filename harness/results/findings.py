@@ -97,6 +97,8 @@ class Findings:
             *witnesses.settings_reasons(run),
             *witnesses.log_reasons(run),
             *witnesses.journal_reasons(run, self.spec.max_batch),
+            *witnesses.file_reasons(run),
+            *witnesses.clock_reasons(run),
         ]
         if run is self.performance:
             self._contradictions = (run, reasons)

@@ -25,7 +25,7 @@ from harness.core.clock import ClockWatch
 from harness.core.codes import Reason
 from harness.core.config.run_config import to_plain
 from harness.core.files import reading, write_json
-from harness.loadgen.logs import DETAIL, DetailLog, read_detail
+from harness.loadgen.logs import DETAIL, DetailLog, digests, read_detail
 from harness.loadgen.plan import Calibration, InstanceGroup, Loaded, LoadPlan
 from harness.machine.host_log import HOST_CSV, HostLog
 from harness.machine.power.energy import POWER_CSV, PowerLog
@@ -53,6 +53,7 @@ def write(outdir: Path, run: Evidence) -> None:
             "failure": run.failure._asdict() if run.failure else None,
             "issued": run.done.issued if run.done else 0,
             "clock": run.clock.to_json(),
+            "looks": run.looks,
         },
     )
 
@@ -75,7 +76,17 @@ def read(outdir: Path, loadgen_scenario: str) -> Evidence | None:
             ended=content["ended"],
             failure=failure,
             clock=ClockWatch.from_json(content["clock"]),
+            looks=[(int(at), int(answered)) for at, answered in content["looks"]],
+            changed_files=changed_files(content["ended"], outdir),
         )
+
+
+def changed_files(ended: Mapping[str, Any] | None, outdir: Path) -> list[str]:
+    """LoadGen's files that differ from their digests in the last message of the measured process."""
+    if ended is None:
+        return []
+    written, now = ended["files"], digests(outdir)
+    return [name for name in sorted({*written, *now}) if written.get(name) != now.get(name)]
 
 
 def log_of(

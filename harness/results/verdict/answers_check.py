@@ -11,9 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from harness.loadgen.logs import ACCURACY, ANSWERS, read_answers, read_logged_answers
+from harness.loadgen.logs import read_answers, read_logged_answers
 from harness.results.agreement import decode, is_close
-from harness.results.evidence.evidence import Evidence
 
 LOGGED = 500
 """Expected number of logged answers: LoadGen draws them at random."""
@@ -37,33 +36,28 @@ class Compared(NamedTuple):
 
 
 def compare(
-    folder: Path, performance: Evidence, accuracy: Path, dtype: str, tolerance: float
+    performance: Path,
+    accuracy: Path,
+    samples: Mapping[int, int],
+    dtype: str,
+    tolerance: float,
 ) -> Compared:
-    """folder, accuracy: of the performance run and the accuracy run. dtype: of an answer's elements.
-    tolerance: see `is_close`. Raises AccuracyLogError where a log cannot be read.
+    """performance, accuracy: the accuracy logs of the two runs. samples: issue order -> dataset index, by the
+    performance run's journal. dtype: of an answer's elements. tolerance: see `is_close`. Raises
+    AccuracyLogError where a log cannot be read.
     """
-    right = {answer.sample: answer.payload for answer in read_answers(accuracy / ACCURACY)}
-    index = _indices(performance)
+    right = {answer.sample: answer.payload for answer in read_answers(accuracy)}
     count = differing = misplaced = 0
     first = ""
-    log = folder / (ANSWERS if performance.plan.harness_scheduled else ACCURACY)
-    for order, (sample, payload) in read_logged_answers(log):
+    for order, (sample, payload) in read_logged_answers(performance):
         count += 1
-        misplaced += index.get(order) != sample
+        misplaced += samples.get(order) != sample
         expected = right.get(sample, b"")
         pair = (decode(payload, dtype), decode(expected, dtype))
         if payload != expected and not is_close(*pair, tolerance):
             differing += 1
             first = first or f"sample {sample}: {_show(payload, dtype)}, {_show(expected, dtype)}"
     return Compared(count, differing, first, misplaced)
-
-
-def _indices(run: Evidence) -> Mapping[int, int]:
-    """Issue order -> dataset index, by the journal."""
-    if run.done is None:
-        return {}
-    orders, indices = run.done.columns["order"], run.done.columns["index"]
-    return dict(zip(orders.tolist(), indices.tolist(), strict=True))
 
 
 def _show(payload: bytes, dtype: str) -> str:

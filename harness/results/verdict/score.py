@@ -5,10 +5,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from harness.core import registry
 from harness.core.codes import Reason
 from harness.errors import one_line
-from harness.loadgen.logs import ACCURACY, AccuracyLogError, read_answers
+from harness.loadgen.logs import ACCURACY, ANSWERS, AccuracyLogError, read_answers
 from harness.loadgen.plan import Loaded
 from harness.models.manifest import schema
 from harness.models.manifest.model import Model
@@ -57,15 +59,29 @@ def judge(
         score = compute(outdir, metric, answer_dtype, labels, ended["answer_shape"])
         check = None
         if performance is not None and performance.plan.logged_answers:
-            tolerance = model.accuracy.tolerance if model.accuracy else schema.TOLERANCE
-            run_1 = folder / "performance" / "run_1"
-            check = answers_check.compare(run_1, performance, outdir, answer_dtype, tolerance)
+            check = _compare_answers(folder, run.model, performance, answer_dtype)
         return Scoring(score, compared=check)
     except AccuracyLogError as e:
         return Scoring(failure=Reason("accuracy-incomplete", str(e)))
     except (Exception, SystemExit, KeyboardInterrupt) as e:  # noqa: BLE001 - a plug-in's
         text = f"scoring with {metric!r} raised {type(e).__name__}: {one_line(e)}"
         return Scoring(failure=Reason("accuracy-failed", text))
+
+
+def _compare_answers(
+    folder: Path, model: Model, performance: Evidence, answer_dtype: str
+) -> Compared:
+    """The logged answers of the performance run against the accuracy run's."""
+    name = ANSWERS if performance.plan.harness_scheduled else ACCURACY
+    columns = performance.done.columns if performance.done is not None else {}
+    orders, indices = (columns.get(key, np.zeros(0)).tolist() for key in ("order", "index"))
+    return answers_check.compare(
+        folder / "performance" / "run_1" / name,
+        folder / "accuracy" / ACCURACY,
+        dict(zip(orders, indices, strict=True)),
+        answer_dtype,
+        model.accuracy.tolerance if model.accuracy else schema.TOLERANCE,
+    )
 
 
 def label_of(dataset: Dataset, index: int, model: Model) -> object:

@@ -40,6 +40,14 @@ machine the last completion is stamped that much earlier by one of the two.
 """
 
 
+CLOCK_SHARE = 0.01
+CLOCK_NS = 50 * NS_PER_MS
+"""The clocks of both processes must agree within the larger one, as a share of the run so far."""
+
+FEWEST_LOOKS = 3
+"""Looks of the supervisor below which the clocks are not compared: a run below a second."""
+
+
 def settings_reasons(run: Evidence) -> Iterator[Reason]:
     """LoadGen's log states other settings than the plan."""
     if not run.logged or run.plan.harness_scheduled:
@@ -224,6 +232,42 @@ def journal_reasons(run: Evidence, max_batch: int | None) -> Iterator[Reason]:
         return
     for impossible in _impossible(run, done, max_batch):
         yield Reason("journal-impossible", f"{_name(run)} run: {impossible}")
+
+
+def file_reasons(run: Evidence) -> Iterator[Reason]:
+    """A plug-in, or somebody afterwards, changed LoadGen's files."""
+    if run.failure is None and run.changed_files:
+        names = " and ".join(run.changed_files)
+        yield Reason(
+            "log-changed",
+            f"{_name(run)} run: {names} changed after LoadGen had returned",
+        )
+
+
+def clock_reasons(run: Evidence) -> Iterator[Reason]:
+    """The measured process's clock is not the supervisor's.
+
+    At each look of the supervisor, the answers that it saw must have been completed before, and those
+    completed before must have been seen. The median over all looks leaves out those that fell into a pause.
+    """
+    done = run.done
+    if done is None or not run.looks:
+        return
+    completed_ns = np.sort(done.columns["completed_ns"])
+    begun_ns = int(run.looks[0][0])
+    deviations = []
+    for at_ns, answered in run.looks:
+        if 0 < answered < len(completed_ns):
+            early_ns = int(completed_ns[answered - 1]) - at_ns  # seen before its own time
+            late_ns = at_ns - int(completed_ns[answered])  # not seen although its time was over
+            allowed_ns = max(CLOCK_NS, CLOCK_SHARE * (at_ns - begun_ns))
+            deviations.append(max(early_ns, late_ns) / allowed_ns)
+    if len(deviations) >= FEWEST_LOOKS and float(np.median(deviations)) > 1:
+        yield Reason(
+            "clock-differs",
+            f"{_name(run)} run: the measured process's clock and the supervisor's differ by more than "
+            f"{show_ns(CLOCK_NS)} and {show_percent(CLOCK_SHARE)} of the run",
+        )
 
 
 def _impossible(run: Evidence, done: Completions, max_batch: int | None) -> Iterator[str]:

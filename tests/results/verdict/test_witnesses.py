@@ -162,3 +162,42 @@ def test_rows_that_no_run_leaves_are_named(
     """Bug: `infer 1,027 %, complete -969 %` in the table of a VALID run."""
     found = [r for r in reasons(journal(scenario, **columns)) if r.code == "journal-impossible"]
     assert any(text in reason.text for reason in found), found
+
+
+def looks(scenario: str, times: float, pause_ns: int = 0) -> Evidence:
+    """The golden run, seen 20 times by a supervisor whose clock runs `times` as fast; each look, or the one
+    that falls into a pause, sees what was answered.
+    """
+    run = evidence(scenario)
+    assert run.done is not None
+    completed_ns = np.sort(run.done.columns["completed_ns"])
+    first = int(completed_ns[0])
+    length_ns = int(completed_ns[-1]) - first
+    completed_ns = first + (completed_ns - first) * (10_000_000_000 // length_ns)  # about 10 s
+    columns = {**run.done.columns, "completed_ns": completed_ns}
+    last = int(completed_ns[-1])
+    seen: list[tuple[int, int]] = []
+    for at in np.linspace(first, last, 20).astype(np.int64):
+        answered = int(np.searchsorted(completed_ns, at))
+        seen.append((int(first + (at - first) * times) + pause_ns * (len(seen) == 10), answered))
+    return replace(run, looks=seen, done=Completions(columns, run.done.issued, True))
+
+
+@pytest.mark.parametrize("times", [0.5, 0.9, 1.1, 4.0])
+def test_a_clock_of_another_rate_is_found(times: float) -> None:
+    """Bug: VALID at four times the speed, because the measured process's clock ran slowly."""
+    (reason,) = witnesses.clock_reasons(looks("single-stream", times))
+    assert reason.code == "clock-differs"
+
+
+@pytest.mark.parametrize("times", [1.0, 0.999, 1.001])
+def test_the_same_clock_and_a_pause_are_no_reason(times: float) -> None:
+    assert not list(witnesses.clock_reasons(looks("single-stream", times, pause_ns=10**9)))
+
+
+def test_a_file_that_changed_after_loadgen_is_named() -> None:
+    run = replace(evidence("server"), changed_files=["mlperf_log_detail.txt"])
+    (reason,) = witnesses.file_reasons(run)
+    assert (
+        reason.text == "performance run: mlperf_log_detail.txt changed after LoadGen had returned"
+    )
