@@ -86,19 +86,16 @@ def _advise_problems(texts: Mapping[str, object], run: Mapping[str, Any]) -> Ite
 
 
 def bricks(arguments: list[str]) -> int:
-    values = expanded(_brick_values(arguments))
-    as_json, source = values.pop("json", False), values.pop("source", None)
-    from harness.explain.bricks.job import Request, execute, show_again
+    models, options = _brick_options(arguments)
+    from harness.explain.bricks import job
 
-    if source is not None:
-        return show_again(source, as_json=as_json)
-    values["sizes"] = dict(values.pop("size", ()))
-    values["is_run"] = not values.pop("structure", False)
-    return execute(Request(**values, as_json=as_json))
+    if options.source is not None:
+        return job.show_again(options.source, as_json=options.json)
+    return job.execute(models, options)
 
 
-def _brick_values(arguments: list[str]) -> dict[str, Any]:
-    """The values on the command line by field. Raises one ConfigError with every problem."""
+def _brick_options(arguments: list[str]) -> tuple[list[str], BrickOptions]:
+    """(models, options). Raises one ConfigError with every problem."""
     parser = Parser(
         "bricks",
         "Cut models into short sequences of layers (bricks), time each different brick once, without "
@@ -120,7 +117,7 @@ def _brick_values(arguments: list[str]) -> dict[str, Any]:
     problems += _brick_problems(texts, models)
     if problems:
         raise ConfigError("\n".join(problems))
-    return {"models": models, **values}
+    return models, BrickOptions(**expanded(values))
 
 
 def _brick_problems(texts: Mapping[str, object], models: Sequence[str]) -> Iterator[str]:

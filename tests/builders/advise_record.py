@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from harness.explain.advise.layers.database import Timed
+from harness.explain.advise.layers.bench import LayerTimes
 from harness.explain.advise.layers.settings import INT8, PARALLEL, Setting
 from harness.models.opened.ort_session import GRAPH_LEVELS
 
@@ -120,8 +120,8 @@ def _layers() -> dict[str, dict[str, Any]]:
     for setting, row in TIMES_MS.items():
         for key, ms in zip(("wide", "narrow", "join"), row, strict=True):
             ns = round(ms * MS)
-            alone = Timed((ns, 2 * ns), (ns, 2 * ns), (ns, 2 * ns), (0, 0), ("Conv",))
-            found.setdefault(key, {})[str(setting)] = alone.to_json()
+            alone = LayerTimes((ns, 2 * ns), (ns, 2 * ns), (ns, 2 * ns), (0, 0), ("Conv",))
+            found.setdefault(key, {})[str(setting)] = alone._asdict()
     return found
 
 

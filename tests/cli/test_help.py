@@ -11,8 +11,8 @@ import pytest
 from harness.cli.main import main
 from harness.cli.parser import MOST_COLUMNS, PROGRAM, Parser
 from harness.cli.verbs import DEFAULT, VERBS
+from harness.explain.advise import job as advise_job
 from harness.explain.advise import options as advise_options
-from harness.explain.advise import parts as advise_parts
 
 ROOT = Path(__file__).parents[2]
 GROUPS = ("submit", "data")
@@ -95,4 +95,4 @@ def test_a_usage_asks_for_no_scenario_where_a_default_stands_for_it(
 
 
 def test_the_parts_of_advise_that_help_names_are_those_there_are() -> None:
-    assert tuple(advise_parts.PARTS) == advise_options.PARTS
+    assert tuple(advise_job.PARTS) == advise_options.PARTS

@@ -1,7 +1,7 @@
 """Answers Benanza's six questions for ONNX Runtime on a CPU, from one record. Pure.
 
-Source: Benanza (Li et al., IPDPS 2020), section III-D; what its GPU libraries answer is asked of
-graph levels, layouts, threads, executors and precisions here.
+Source: Benanza (Li et al., IPDPS 2020), section III-D. Graph levels, layouts, threads, executors and
+precisions take the place of its GPU libraries.
 """
 
 from collections import Counter, defaultdict
@@ -10,16 +10,17 @@ from statistics import median
 from typing import Any
 
 from harness.explain.advise.bound_reason import why_no_bound
-from harness.explain.advise.layers.lower_bound import critical_path, sequential_ns
+from harness.explain.advise.layers.bench import Clock
 from harness.explain.advise.predict import CREDIBLE, advice, predicted_ns, top
 from harness.explain.advise.questions import questions
 from harness.explain.advise.record import Record
+from harness.explain.pieces.lower_bound import critical_path
 from harness.models.graph import flops
 from harness.models.graph.flops import Cost
 from harness.models.opened.ort_session import GRAPH_LEVELS
 
 CONTENDED = 1.2
-"""Wall over CPU time of one thread: from there on others had the cores, too."""
+"""Wall over CPU time of one thread above which other processes used the cores, too."""
 
 _UNDOES_ITSELF = frozenset(("Transpose", "Cast"))
 _DOES_NOTHING = frozenset(("Identity", "Dropout"))
@@ -56,14 +57,13 @@ def answers(content: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _measured(record: Record) -> dict[str, Any]:
-    wall_ns, cpu_ns = (record.now_ns(cpu=cpu) for cpu in (False, True))
-    is_single = record.uses_cpu()
-    ratio = record.now_median_ns(cpu=False) / max(record.now_median_ns(cpu=True), 1)
+    is_single = record.clock() == "cpu"
+    ratio = record.now_median_ns("wall") / max(record.now_median_ns("cpu"), 1)
     return {
-        "wall_ns": wall_ns,
-        "median_wall_ns": record.now_median_ns(cpu=False),
-        "cpu_ns": cpu_ns,
-        "clock": "cpu" if is_single else "wall",
+        "wall_ns": record.now_ns("wall"),
+        "median_wall_ns": record.now_median_ns("wall"),
+        "cpu_ns": record.now_ns("cpu"),
+        "clock": record.clock(),
         "wall_over_cpu": ratio if is_single else None,
         "contended": is_single and ratio > CONTENDED,
     }
@@ -73,33 +73,33 @@ def _lower_bound(record: Record) -> dict[str, Any]:
     """By CPU time where all have one thread, else by wall time.
     ratio: lower bound / measured time, as Benanza defines it.
     """
+    first = record.clock()
+    clocks: tuple[Clock, ...] = ("cpu", "wall") if first == "cpu" else ("wall",)
     by_clock: dict[str, dict[str, Any]] = {}
-    for clock in ("cpu", "wall") if record.uses_cpu() else ("wall",):
-        cpu = clock == "cpu"
-        times, _ = record.best_ns(cpu=cpu)
+    for clock in clocks:
+        times, _ = record.best_ns(clock)
         path = critical_path(times, record.needs)
-        now_ns = record.now_ns(cpu=cpu)
+        now_ns = record.now_ns(clock)
         by_clock[clock] = {
-            "sequential_ns": sequential_ns(times),
+            "sequential_ns": sum(times),
             "parallel_ns": path.ns,
-            "ratio": sequential_ns(times) / now_ns,
+            "ratio": sum(times) / now_ns,
             "parallel_ratio": path.ns / now_ns,
             "path": list(path.units),
         }
-    first = next(iter(by_clock))
     is_bound = by_clock[first]["ratio"] <= CREDIBLE
     return {
         "clock": first,
         **by_clock[first],
         "by_clock": by_clock,
         "units": len(record.units),
-        "why_none": "" if is_bound else why_no_bound(record, record.best_ns(cpu=first == "cpu")[0]),
+        "why_none": "" if is_bound else why_no_bound(record, record.best_ns(first)[0]),
     }
 
 
 def _work(record: Record) -> dict[str, Any]:
     whole = flops.total(_cost(node) for node in record.nodes)
-    seconds = record.now_ns(cpu=False) / 1e9
+    seconds = record.now_ns("wall") / 1e9
     return {
         **whole._asdict(),
         "bytes": whole.bytes,
@@ -122,7 +122,8 @@ def _coverage(record: Record) -> dict[str, Any]:
     kernel_ns = [median(k["duration_ns"]) for k in kernels]
     by_time = flops.coverage([k["op"] for k in kernels], known, kernel_ns)
     by_node = flops.coverage([n["op"] for n in record.nodes], [_cost(n) for n in record.nodes])
-    alone = [ns is not None for ns in record.own_ns(record.now, cpu=False)]
+    alone = [ns is not None for ns in record.own_ns(record.now, "wall")]
+    why_missing = {one.failed for one in record.alone(record.now) if one and one.failed}
     inside = record.inside_ns
     missing = Counter(record.about(i) for i, ok in enumerate(alone) if not ok)
     return {
@@ -134,22 +135,16 @@ def _coverage(record: Record) -> dict[str, Any]:
         "layers_time": sum(ns for ns, ok in zip(inside, alone, strict=True) if ok)
         / (sum(inside) or 1.0),
         "layers_missing": dict(missing),
-        "why_missing": sorted(_why_missing(record))[:3],
+        "why_missing": sorted(why_missing)[:3],
     }
-
-
-def _why_missing(record: Record) -> set[str]:
-    kernel = record.now.kernel
-    times = (record.layers.get(unit["key"], {}).get(kernel) for unit in record.units)
-    return {timed.failed for timed in times if timed is not None and timed.failed}
 
 
 def _layers(record: Record) -> list[dict[str, Any]]:
     """One row for each different layer, the most time first. Times are those of one occurrence;
     gain_ns is the sum over all.
     """
-    cpu = record.uses_cpu()
-    now, (best, level) = record.own_ns(record.now, cpu=cpu), record.best_ns(cpu=cpu)
+    clock = record.clock()
+    now, (best, level) = record.own_ns(record.now, clock), record.best_ns(clock)
     alike: dict[str, list[int]] = defaultdict(list)
     for i, unit in enumerate(record.units):
         alike[unit["key"]].append(i)
@@ -185,10 +180,9 @@ def _levels(record: Record) -> list[dict[str, Any]]:
     rows = []
     for level in GRAPH_LEVELS:
         setting = record.now._replace(graph=level)
-        cpu = record.uses_cpu(setting)
         kernels = record.kernels(level)
         realised = record.realised(setting)
-        now_ns = record.now_ns(cpu=cpu)
+        now_ns = record.now_ns(record.clock(setting))
         rows.append(
             {
                 "graph": level,

@@ -1,11 +1,10 @@
-"""Finds why the layers alone take longer than the whole model and so give no lower bound."""
+"""Finds why the layers alone take longer than the whole model, so that they are no lower bound."""
 
 from collections import Counter
-from collections.abc import Mapping
 from statistics import median
-from typing import Any
 
 from harness.core.units import show_percent
+from harness.explain.advise.layers.bench import BORDERS
 from harness.explain.advise.record import Record
 from harness.profiler import CONTROL_FLOW
 
@@ -13,38 +12,31 @@ SHORT_NS = 10_000
 """A kernel's mean time up to which a profiler that counts whole microseconds decides the sum."""
 
 _LARGE = 0.1
-"""Share of the layers' time from which on a cause is named."""
-
-_BORDERS = frozenset(
-    ("ReorderInput", "ReorderOutput", "QuantizeLinear", "DequantizeLinear", "Transpose", "Cast")
-)
+"""Least share of the layers' time for which a cause is named."""
 
 
 def why_no_bound(record: Record, times_ns: list[float]) -> str:
     """The most likely cause as a sentence. times_ns: (units,) least time of each unit alone."""
     total = sum(times_ns) or 1.0
-    inside = [set(_ops(record, unit)) & CONTROL_FLOW for unit in record.units]
+    inside = [{record.nodes[i]["op"] for i in one["nodes"]} & CONTROL_FLOW for one in record.units]
     flow_ns = sum(ns for ns, ops in zip(times_ns, inside, strict=True) if ops)
     if flow_ns > _LARGE * total:
         names = ", ".join(sorted(set[str]().union(*inside)))
         return (
-            f"{show_percent(flow_ns / total)} of it is {names}, and the profiler adds its own time to each "
-            "kernel of their bodies, which it counts whole"
+            f"{show_percent(flow_ns / total)} of the layers' time is {names}, and the profiler adds "
+            "its own time to each kernel of their bodies"
         )
     changed, changed_ns = _changed(record, times_ns)
     if changed_ns > _LARGE * total:
         most = ", ".join(name for name, _ in changed.most_common(2))
         return (
-            f"{show_percent(changed_ns / total)} of it is of layers that run other kernels alone than inside "
-            f"the model ({most}): a cut takes quantisation and fusion apart"
+            f"{show_percent(changed_ns / total)} of the layers' time is in layers that run other "
+            f"kernels alone than inside the model ({most}): cut out, they lose quantisation or fusion"
         )
-    if _mean_kernel_ns(record) < SHORT_NS:
+    kernels = record.kernels(record.now.graph)
+    if sum(median(k["duration_ns"]) for k in kernels) < SHORT_NS * len(kernels):
         return "kernels of a few microseconds are mostly the profiler's own time"
     return "the machine was busier when the layers ran than when the model did"
-
-
-def _ops(record: Record, unit: Mapping[str, Any]) -> list[str]:
-    return [record.nodes[i]["op"] for i in unit["nodes"]]
 
 
 def _changed(record: Record, times_ns: list[float]) -> tuple[Counter[str], float]:
@@ -57,19 +49,12 @@ def _changed(record: Record, times_ns: list[float]) -> tuple[Counter[str], float
             executed.setdefault(node, set()).add(kernel["op"])
     layers_by_kernels: Counter[str] = Counter()
     total = 0.0
-    for unit, ns in zip(record.units, times_ns, strict=True):
-        alone = record.layers.get(unit["key"], {}).get(record.now.kernel)
-        there = {op for node in unit["nodes"] for op in executed.get(node, ())} - _BORDERS
-        alone_kernels = set(alone.kernels) - _BORDERS if alone is not None else set()
+    for unit, alone, ns in zip(record.units, record.alone(record.now), times_ns, strict=True):
+        there = {op for node in unit["nodes"] for op in executed.get(node, ())} - BORDERS
+        alone_kernels = set(alone.kernels) - BORDERS if alone is not None else set()
         if alone_kernels and there and not alone_kernels & there:
             layers_by_kernels[
                 f"{'+'.join(sorted(alone_kernels))} instead of {'+'.join(sorted(there))}"
             ] += 1
             total += ns
     return layers_by_kernels, total
-
-
-def _mean_kernel_ns(record: Record) -> float:
-    kernels = record.kernels(record.now.graph)
-    total = float(sum(median(k["duration_ns"]) for k in kernels))
-    return total / max(len(kernels), 1)

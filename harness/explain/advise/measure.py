@@ -9,15 +9,16 @@ from typing import Any
 from harness.errors import ConfigError, HarnessError, one_line
 from harness.explain.advise import accuracy
 from harness.explain.advise.layers import bench
-from harness.explain.advise.layers.database import LayerDatabase, machine_key
 from harness.explain.advise.layers.settings import FILE, INT8, Setting, candidates
-from harness.explain.advise.layers.timing import Timing, against, open_session, timed
+from harness.explain.advise.layers.timing import Timing, compare, open_session, time_alone
 from harness.explain.advise.layers.units import Unit, units
 from harness.explain.advise.predict import combination
 from harness.explain.advise.record import SCHEMA_VERSION, Record
 from harness.explain.advise.subject import Job
 from harness.explain.kernels import ort as ort_profile
 from harness.explain.kernels.kernels import LayerProfile
+from harness.explain.pieces.cut import decisions
+from harness.explain.pieces.database import Database
 from harness.machine import host
 from harness.machine.cores import available
 from harness.models.graph.calls import nodes_of
@@ -28,28 +29,45 @@ _NOW_CALLS = 20
 _PROFILED = 10
 
 
-def measure(job: Job, content: dict[str, Any]) -> None:
+def measure(job: Job, database: Path, content: dict[str, Any]) -> Path | None:
     """Fills in the content of measured.json, without the independent parts. After Ctrl-C the
-    content holds what was measured until then.
+    content holds the measurements so far. Returns the int8 model, where one was made.
     """
     import onnxruntime as ort
 
-    request, now = job.request, job.request.now
-    cores = available().threads
+    now, axes = job.now, job.options.vary
     profiles, failed = _profiles(job)
     if now.graph not in profiles:
         raise ConfigError(failed[now.graph])
-    parts = units(job.graph, _fused(job, profiles.get("all", profiles[now.graph])))
-    content |= _about(job, profiles, failed, parts, f"onnxruntime {ort.__version__}")
+    # Position of a node in the file -> its nodes in the graph: none for a Constant, several for a
+    # function call.
+    in_graph = nodes_of(read_wiring(job.path), job.graph)
+    content |= {
+        **_about(job),
+        "runtime": f"onnxruntime {ort.__version__}",
+        "nodes": _nodes(job, profiles[now.graph], in_graph),
+        "profiles": {level: _profile(profile, in_graph) for level, profile in profiles.items()},
+        "failed_levels": failed,
+        "layers": {},
+        "counted": {"ran": 0, "found": 0, "elsewhere": 0},
+        "now_runs": None,
+        "candidates": [],
+        "pairs": {},
+        "accuracy": {"failed": "stopped before"} if "precision" in axes else None,
+    }
+    kernels = content["profiles"]["all" if "all" in profiles else now.graph]["kernels"]
+    parts = units(job.graph, [kernel["nodes"] for kernel in kernels if not kernel["inserted"]])
+    content["units"] = [unit.to_json() for unit in parts]
     files = {FILE: job.path}
-    content["accuracy"] = _int8(job, files) if "precision" in request.axes else None
-    settings = candidates(now, request.axes, cores)
+    if "precision" in axes:
+        job.report("int8: quantising, and its accuracy")
+        content["accuracy"], int8_file = accuracy.int8(job)
+        files |= {INT8: int8_file} if int8_file else {}
+    settings = candidates(now, axes, available().threads)
     settings = [s for s in settings if s.precision in files and s.graph not in failed]
-    database = LayerDatabase(
-        request.database, machine_key(host.fingerprint()["machine"]), content["runtime"]
-    )
+    stored = Database(database, content["environment"]["machine"], content["runtime"])
     runs: list[Timing] = []
-    layers = partial(_layers, job, parts, database, runs, content)
+    layers = partial(_layers, job, parts, stored, runs, content)
     levels = [now._replace(graph=level) for level in GRAPH_LEVELS if level not in failed]
     layers([now, *levels, *settings])
     content["candidates"] = [str(s) for s in settings]
@@ -58,17 +76,12 @@ def measure(job: Job, content: dict[str, Any]) -> None:
         layers([both])
         settings.append(both)
         content["candidates"].append(str(both))
-    _pairs(job, settings, files, content)
+    _pairs(job, settings, files, content["pairs"])
+    return files.get(INT8)
 
 
-def _about(
-    job: Job,
-    profiles: Mapping[str, LayerProfile],
-    failed: Mapping[str, str],
-    parts: Sequence[Unit],
-    runtime: str,
-) -> dict[str, Any]:
-    request, subject = job.request, job.subject
+def _about(job: Job) -> dict[str, Any]:
+    subject = job.subject
     return {
         "schema_version": SCHEMA_VERSION,
         "model": {
@@ -78,22 +91,11 @@ def _about(
             "dataset": subject.dataset,
             "inputs": {name: [str(rows.dtype), *rows.shape] for name, rows in job.feeds.items()},
         },
-        "batch": request.batch,
+        "batch": job.options.batch,
         "host": platform.node(),
         "environment": dict(host.fingerprint()),
-        "runtime": runtime,
-        "now": str(request.now),
-        "axes": list(request.axes),
-        "nodes": _nodes(job, profiles[request.now.graph]),
-        "units": [unit._asdict() for unit in parts],
-        "profiles": {level: _profile(job, profile) for level, profile in profiles.items()},
-        "failed_levels": dict(failed),
-        "layers": {},
-        "counted": {"ran": 0, "found": 0, "elsewhere": 0},
-        "now_runs": None,
-        "candidates": [],
-        "pairs": {},
-        "accuracy": {"failed": "stopped before"} if "precision" in request.axes else None,
+        "now": str(job.now),
+        "axes": list(job.options.vary),
     }
 
 
@@ -101,8 +103,8 @@ def _profiles(job: Job) -> tuple[dict[str, LayerProfile], dict[str, str]]:
     """Returns (profiles by graph level, reason by level that could not be profiled)."""
     profiles, failed = {}, {}
     for level in GRAPH_LEVELS:
-        job.tell(f"the whole model under ONNX Runtime's profiler, graph={level}")
-        setup = SessionSetup(threads=job.request.now.kernel.threads, graph=level)
+        job.report(f"the whole model under ONNX Runtime's profiler, graph={level}")
+        setup = SessionSetup(threads=job.now.kernel.threads, graph=level)
         try:
             profiles[level] = ort_profile.profile(job.path, job.feeds, runs=_PROFILED, setup=setup)
         except ConfigError as e:
@@ -110,23 +112,11 @@ def _profiles(job: Job) -> tuple[dict[str, LayerProfile], dict[str, str]]:
     return profiles, failed
 
 
-def _file_nodes(job: Job) -> list[tuple[int, ...]]:
-    """Position of a node in the file -> its nodes in the graph: none for a Constant, several for a
-    function call.
-    """
-    return nodes_of(read_wiring(job.path), job.graph)
-
-
-def _fused(job: Job, profile: LayerProfile) -> list[list[int]]:
-    known = _file_nodes(job)
-    kernels = (kernel for kernel in profile.kernels if not kernel.inserted)
-    return [[one for i in kernel.nodes for one in known[i]] for kernel in kernels]
-
-
-def _nodes(job: Job, profile: LayerProfile) -> list[dict[str, Any]]:
+def _nodes(
+    job: Job, profile: LayerProfile, in_graph: Sequence[Sequence[int]]
+) -> list[dict[str, Any]]:
     """One row for each node of the graph: its operator, work and traffic."""
-    known = _file_nodes(job)
-    eliminated = {one: why for i, why in profile.eliminated.items() for one in known[i]}
+    eliminated = {one: why for i, why in profile.eliminated.items() for one in in_graph[i]}
     makers = job.graph.producer
     return [
         {
@@ -141,15 +131,14 @@ def _nodes(job: Job, profile: LayerProfile) -> list[dict[str, Any]]:
     ]
 
 
-def _profile(job: Job, profile: LayerProfile) -> dict[str, Any]:
-    known = _file_nodes(job)
+def _profile(profile: LayerProfile, in_graph: Sequence[Sequence[int]]) -> dict[str, Any]:
     return {
         "run_ns": list(profile.session.run_ns),
         "kernels": [
             {
                 "name": kernel.name,
                 "op": kernel.op_type,
-                "nodes": [one for i in kernel.nodes for one in known[i]],
+                "nodes": [one for i in kernel.nodes for one in in_graph[i]],
                 "inserted": kernel.inserted,
                 "duration_ns": list(kernel.duration_ns),
             }
@@ -158,73 +147,61 @@ def _profile(job: Job, profile: LayerProfile) -> dict[str, Any]:
     }
 
 
-def _int8(job: Job, files: dict[str, Path]) -> dict[str, Any]:
-    """Returns the accuracy cost of int8; adds the file to `files` where it could be made."""
-    job.tell("int8: quantising, and its accuracy")
-    cost, path = accuracy.int8(job)
-    if path is not None:
-        files[INT8] = path
-    return cost
-
-
 def _layers(
     job: Job,
     parts: Sequence[Unit],
-    database: LayerDatabase,
+    database: Database,
     runs: list[Timing],
     content: dict[str, Any],
     settings: Sequence[Setting],
 ) -> None:
     """Adds the layers' times to `content`, and the whole model's between the passes."""
     kernels = list(dict.fromkeys(s.kernel for s in settings))
-    job.tell(f"layers: {len({unit.key for unit in parts})} different ones, {len(kernels)} settings")
+    job.report(
+        f"layers: {len({unit.key for unit in parts})} different ones, {len(kernels)} settings"
+    )
 
     def progress(done: int, total: int) -> None:
         if done % max(1, total // 10) == 0:
-            job.tell(f"layers: {done} of {total} measurements")
+            job.report(f"layers: {done} of {total} measurements")
 
     layer_times, counted = bench.measure(
-        job.graph,
         parts,
         kernels,
         database,
-        passes=job.request.passes,
+        decided=decisions(job.graph, [unit.cut for unit in parts], job.feeds, job.now.session),
+        passes=job.options.passes,
         between=lambda: runs.append(_now(job)),
         progress=progress,
     )
     for key, times in layer_times.items():
         stored = content["layers"].setdefault(key, {})
-        stored |= {str(setting): timed.to_json() for setting, timed in times.items()}
+        stored |= {str(setting): timed._asdict() for setting, timed in times.items()}
     for name in content["counted"]:
         content["counted"][name] += getattr(counted, name)
     content["now_runs"] = {
-        name: [ns for timing in runs for ns in getattr(timing, name)] for name in Timing._fields
+        clock: [ns for timing in runs for ns in timing[clock]] for clock in ("wall_ns", "cpu_ns")
     }
     if counted.was_stopped:
         raise KeyboardInterrupt
 
 
 def _now(job: Job) -> Timing:
-    session = open_session(job.path, job.request.now)
+    session = open_session(job.path, job.now)
     try:
-        return timed(lambda: session.run(None, job.feeds), _NOW_CALLS)
+        return time_alone(lambda: session.run(None, job.feeds), _NOW_CALLS)
     except Exception as e:  # noqa: BLE001 - onnxruntime's own share no base but this
         raise ConfigError(f"{job.path}: ONNX Runtime failed to run it: {one_line(e)}") from None
 
 
 def _pairs(
-    job: Job, settings: Sequence[Setting], files: Mapping[str, Path], content: dict[str, Any]
+    job: Job, settings: Sequence[Setting], files: Mapping[str, Path], pairs: dict[str, Any]
 ) -> None:
-    now = job.request.now
     for setting in settings:
-        job.tell(f"the whole model, {setting.changes(now)} against now")
+        job.report(f"the whole model, {setting.changes(job.now)} against now")
+        other = (files[setting.precision], setting)
         try:
-            before, after = against(
-                (job.path, now),
-                (files[setting.precision], setting),
-                job.feeds,
-                job.request.pairs,
-            )
-            content["pairs"][str(setting)] = {"now": before._asdict(), "other": after._asdict()}
+            timings = compare((job.path, job.now), other, job.feeds, job.options.pairs)
+            pairs[str(setting)] = dict(zip(("now", "other"), timings, strict=True))
         except HarnessError as e:
-            content["pairs"][str(setting)] = {"failed": str(e)}
+            pairs[str(setting)] = {"failed": str(e)}

@@ -4,13 +4,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.core.config.options import option
-from harness.core.config.parse import parse_path, positive, words_of
+from harness.core.config.parse import words_of
 from harness.explain.advise.layers.settings import AXES, PARALLEL, SEQUENTIAL
+from harness.explain.option_kinds import MOST_THREADS, number, path
 from harness.models.opened.ort_session import GRAPH_LEVELS
 
-_MOST = 1_000_000
 PARTS = ("weights", "storage", "operators", "checks")
-"""The names of parts.PARTS, a module that is too slow to import for `--help`."""
+"""The names of job.PARTS, a module that is too slow to import for `--help`."""
 
 _MODEL = "model and data"
 _TODAY = "settings of today"
@@ -33,9 +33,7 @@ class AdviseOptions:
         many=True,
         group=_MODEL,
     )
-    batch: int = option(
-        "samples per call (default 1)", parse=positive(_MOST), default=1, metavar="N", group=_MODEL
-    )
+    batch: int = number("samples per call", _MODEL, 1)
     graph: str = option(
         f"graph optimisation: {', '.join(GRAPH_LEVELS)} (default all)",
         choices=tuple(GRAPH_LEVELS),
@@ -43,11 +41,8 @@ class AdviseOptions:
         metavar="LEVEL",
         group=_TODAY,
     )
-    threads: int | None = option(
-        "threads of ONNX Runtime (default: all usable cores)",
-        parse=positive(1024),
-        metavar="N",
-        group=_TODAY,
+    threads: int | None = number(
+        "threads of ONNX Runtime (default: all usable cores)", _TODAY, most=MOST_THREADS
     )
     execution: str = option(
         f"{SEQUENTIAL} (default) or {PARALLEL}",
@@ -64,32 +59,15 @@ class AdviseOptions:
         metavar="AXIS,...",
         group=_MEASURED,
     )
-    samples: int = option(
-        "samples for the accuracy of int8 (default 200)",
-        parse=positive(_MOST),
-        default=200,
-        metavar="N",
-        group=_MEASURED,
+    samples: int = number("samples for the accuracy of int8", _MEASURED, 200)
+    pairs: int = number(
+        "pairs of timings per setting, today's and the new one in turns", _MEASURED, 7
     )
-    pairs: int = option(
-        "pairs of timings per setting, today's and the new one in turns (default 7)",
-        parse=positive(_MOST),
-        default=7,
-        metavar="N",
-        group=_MEASURED,
-    )
-    passes: int = option(
-        "passes over the layers (default 3)",
-        parse=positive(_MOST),
-        default=3,
-        metavar="N",
-        group=_MEASURED,
-    )
-    database: Path | None = option(
+    passes: int = number("passes over the layers", _MEASURED, 3)
+    database: Path | None = path(
         "database of the layers that were timed before (default: in the cache folder)",
-        parse=parse_path,
-        metavar="FILE",
-        group=_MEASURED,
+        "FILE",
+        _MEASURED,
     )
     skip: tuple[str, ...] = option(
         f"part to leave out: {', '.join(PARTS)} (repeatable)",
@@ -98,18 +76,13 @@ class AdviseOptions:
         many=True,
         group=_MEASURED,
     )
-    out: Path | None = option(
+    out: Path | None = path(
         "result folder, which must not exist yet (default results/TIME-advise-ort-MODEL)",
-        parse=parse_path,
-        metavar="DIR",
-        group=_RESULTS,
+        "DIR",
+        _RESULTS,
     )
-    source: Path | None = option(
-        "run nothing; print the tables of this folder again",
-        name="from",
-        parse=parse_path,
-        metavar="DIR",
-        group=_RESULTS,
+    source: Path | None = path(
+        "run nothing; print the tables of this folder again", "DIR", _RESULTS, name="from"
     )
     json: bool = option(
         "print advise.json instead of the tables", flag=True, default=False, group=_RESULTS

@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from harness.explain.advise.layers.lower_bound import makespan_ns
 from harness.explain.advise.layers.settings import INT8, PARALLEL, Setting
-from harness.explain.advise.record import Realised, Record
+from harness.explain.advise.record import RealisedGain, Record
+from harness.explain.pieces.lower_bound import makespan_ns
 
 WORTH = 0.02
 """Least gain worth a recommendation, as a share of the time."""
@@ -25,7 +25,7 @@ class Advice(NamedTuple):
     question: Q2, Q3, Q5 or Q6; several where the setting changes several things.
     now_ns, predicted_ns: the whole model on `clock`.
     needs: what a person must decide first; "" for nothing.
-    accuracy: cost of another precision, as accuracy.compared gives it.
+    accuracy: cost of another precision, from accuracy.int8.
     """
 
     question: str
@@ -34,7 +34,7 @@ class Advice(NamedTuple):
     clock: str
     now_ns: float
     predicted_ns: float
-    realised: Realised | None
+    realised: RealisedGain | None
     accuracy: Mapping[str, Any] | None
     needs: str
 
@@ -57,23 +57,21 @@ class Advice(NamedTuple):
         """
         if self.realised is None:
             return ""
-        if self.realised.low is not None and self.realised.low > 1:
+        low, high = self.realised.low, self.realised.high
+        if low is not None and low > 1:
             return "faster"
-        return (
-            "slower" if self.realised.high is not None and self.realised.high < 1 else "undecided"
-        )
+        return "slower" if high is not None and high < 1 else "undecided"
 
     def to_json(self) -> dict[str, Any]:
-        realised = None
-        if self.realised is not None:
-            realised = {**self.realised._asdict(), "gain": self.realised.gain}
-        derived = {
+        realised = self.realised and {**self.realised._asdict(), "gain": self.realised.gain}
+        return {
+            **self._asdict(),
+            "setting": str(self.setting),
             "gain": self.gain,
             "within": self.within,
             "verdict": self.verdict,
             "realised": realised,
         }
-        return {**self._asdict(), "setting": str(self.setting), **derived}
 
 
 def predicted_ns(record: Record, setting: Setting) -> float | None:
@@ -84,17 +82,17 @@ def predicted_ns(record: Record, setting: Setting) -> float | None:
     alone take longer than the model (kernels of a few microseconds under a profiler that counts
     whole ones), the savings are scaled down alike.
     """
-    cpu = record.uses_cpu(setting)
-    own = (record.own_ns(s, cpu=cpu) for s in (record.now, setting))
+    clock = record.clock(setting)
+    own = (record.own_ns(s, clock) for s in (record.now, setting))
     if not any(None not in pair for pair in zip(*own, strict=True)):
         return None
-    before_ns = record.unit_ns(record.now, cpu=cpu)
-    after_ns = record.unit_ns(setting, cpu=cpu)
+    before_ns = record.unit_ns(record.now, clock)
+    after_ns = record.unit_ns(setting, clock)
     if setting.execution == PARALLEL:
         saved_ns = sum(before_ns) - makespan_ns(after_ns, record.needs, setting.threads)
     else:
         saved_ns = sum(before_ns) - sum(after_ns)
-    now_ns = record.now_ns(cpu=cpu)
+    now_ns = record.now_ns(clock)
     return now_ns - saved_ns * min(1.0, now_ns / (sum(before_ns) or 1.0))
 
 
@@ -110,14 +108,14 @@ def _advice(record: Record, setting: Setting) -> Advice | None:
     predicted = predicted_ns(record, setting)
     if predicted is None:
         return None
-    cpu = record.uses_cpu(setting)
+    clock = record.clock(setting)
     accuracy = record.content["accuracy"] if setting.precision == INT8 else None
     return Advice(
         question_of(record.now, setting),
         setting,
         setting.changes(record.now),
-        "cpu" if cpu else "wall",
-        record.now_ns(cpu=cpu),
+        clock,
+        record.now_ns(clock),
         predicted,
         record.realised(setting),
         accuracy,

@@ -5,9 +5,10 @@ from functools import cached_property
 from statistics import median
 from typing import Any, NamedTuple
 
+from harness.core.files import reading
 from harness.core.stats import interval_ranks
 from harness.errors import ConfigError
-from harness.explain.advise.layers.database import Timed
+from harness.explain.advise.layers.bench import Clock, LayerTimes
 from harness.explain.advise.layers.settings import PARALLEL, Setting, parse_setting
 from harness.models.opened.ort_session import GRAPH_LEVELS
 
@@ -16,7 +17,7 @@ FILE = "measured.json"
 _LEVEL = 0.95
 
 
-class Realised(NamedTuple):
+class RealisedGain(NamedTuple):
     """Speed-up of a setting against the present one.
     ratio: median over the pairs of now / other.
     low, high: 95 % interval from order statistics; None with too few pairs.
@@ -26,7 +27,7 @@ class Realised(NamedTuple):
     ratio: float
     low: float | None
     high: float | None
-    clock: str
+    clock: Clock
     pairs: int
 
     @property
@@ -48,42 +49,44 @@ class Record:
                 f"{SCHEMA_VERSION}: update the harness, or name a folder of advise"
             )
         self.content = content
-        try:
+        with reading(f"{FILE} is not what advise writes"):
             self.now = parse_setting(content["now"])
             self.candidates = [parse_setting(text) for text in content["candidates"]]
             self.layers = {
-                key: {parse_setting(s): Timed.from_json(t) for s, t in settings.items()}
+                key: {parse_setting(s): LayerTimes.from_json(t) for s, t in settings.items()}
                 for key, settings in content["layers"].items()
             }
             self.units: Sequence[Mapping[str, Any]] = content["units"]
             self.nodes: Sequence[Mapping[str, Any]] = content["nodes"]
-        except (KeyError, TypeError, ValueError, AttributeError) as e:
-            raise ConfigError(f"{FILE} is not what advise writes: {e!r}") from None
 
-    def uses_cpu(self, *settings: Setting) -> bool:
-        """Whether CPU time is compared instead of wall time: all settings have one thread."""
-        return all(s.threads == 1 and s.execution != PARALLEL for s in (self.now, *settings))
+    def clock(self, *settings: Setting) -> Clock:
+        """CPU time is compared where all settings have one thread."""
+        settings = (self.now, *settings)
+        is_single = all(s.threads == 1 and s.execution != PARALLEL for s in settings)
+        return "cpu" if is_single else "wall"
 
-    def now_ns(self, *, cpu: bool) -> float:
+    def now_ns(self, clock: Clock) -> float:
         """The least of all measurements of the whole model under the present setting."""
-        name = "cpu_ns" if cpu else "wall_ns"
         timings = [self.content["now_runs"]]
         timings += [pair["now"] for pair in self.content["pairs"].values() if "now" in pair]
-        return float(min(ns for timing in timings for ns in timing[name]))
+        return float(min(ns for timing in timings for ns in timing[f"{clock}_ns"]))
 
-    def now_median_ns(self, *, cpu: bool) -> float:
-        return float(median(self.content["now_runs"]["cpu_ns" if cpu else "wall_ns"]))
+    def now_median_ns(self, clock: Clock) -> float:
+        return float(median(self.content["now_runs"][f"{clock}_ns"]))
 
-    def own_ns(self, setting: Setting, *, cpu: bool) -> list[float | None]:
+    def alone(self, setting: Setting) -> list[LayerTimes | None]:
+        """(units,)"""
+        return [self.layers.get(unit["key"], {}).get(setting.kernel) for unit in self.units]
+
+    def own_ns(self, setting: Setting, clock: Clock) -> list[float | None]:
         """(units,) least time of each unit alone; None where not measured."""
-        times = (self.layers.get(unit["key"], {}).get(setting.kernel) for unit in self.units)
-        return [timed.least_ns(cpu=cpu) if timed else None for timed in times]
+        return [timed.least_ns(clock) if timed else None for timed in self.alone(setting)]
 
-    def unit_ns(self, setting: Setting, *, cpu: bool) -> list[float]:
+    def unit_ns(self, setting: Setting, clock: Clock) -> list[float]:
         """(units,) least time of each unit alone; else its time under the present setting; else
         the time of its kernels in the whole model.
         """
-        rows = [self.own_ns(s, cpu=cpu) for s in (setting, self.now)]
+        rows = [self.own_ns(s, clock) for s in (setting, self.now)]
         return [
             next((ns for ns in known if ns is not None), 0.0)
             for known in zip(*rows, self.inside_ns, strict=True)
@@ -104,9 +107,7 @@ class Record:
 
     def kernels(self, level: str) -> Sequence[Mapping[str, Any]]:
         """Kernels executed at that graph level; none where it could not be profiled."""
-        profile: Mapping[str, Any] = self.content["profiles"].get(level, {})
-        kernels: Sequence[Mapping[str, Any]] = profile.get("kernels", ())
-        return kernels
+        return list(self.content["profiles"].get(level, {}).get("kernels", ()))
 
     @property
     def needs(self) -> list[Sequence[int]]:
@@ -116,34 +117,27 @@ class Record:
         """The unit's operators, e.g. Conv+BatchNormalization+Relu."""
         return "+".join(self.nodes[i]["op"] for i in self.units[unit]["nodes"])
 
-    def best_ns(self, *, cpu: bool) -> tuple[list[float], list[str]]:
+    def best_ns(self, clock: Clock) -> tuple[list[float], list[str]]:
         """(units,) least time over the graph levels, with the present threads and precision; and
         that level.
         """
-        levels = [level for level in GRAPH_LEVELS if self._has(level)]
-        by_level = [self.own_ns(self.now._replace(graph=level), cpu=cpu) for level in levels]
-        times, chosen = [], []
+        by_level = {
+            level: self.own_ns(self.now._replace(graph=level), clock) for level in GRAPH_LEVELS
+        }
+        best: list[tuple[float, str]] = []
         for i, inside in enumerate(self.inside_ns):
-            known = [(row[i], level) for row, level in zip(by_level, levels, strict=True)]
-            ns, level = min(
-                ((ns, level) for ns, level in known if ns is not None), default=(inside, "")
-            )
-            times.append(ns)
-            chosen.append(level)
-        return times, chosen
+            known = [(ns, level) for level, row in by_level.items() if (ns := row[i]) is not None]
+            best.append(min(known, default=(inside, "")))
+        return [ns for ns, _ in best], [level for _, level in best]
 
-    def _has(self, level: str) -> bool:
-        setting = self.now._replace(graph=level).kernel
-        return any(setting in settings for settings in self.layers.values())
-
-    def realised(self, setting: Setting) -> Realised | None:
+    def realised(self, setting: Setting) -> RealisedGain | None:
         """None where it was not measured."""
         pair = self.content["pairs"].get(str(setting))
         if pair is None or "now" not in pair:
             return None
-        clock = "cpu" if self.uses_cpu(setting) else "wall"
+        clock = self.clock(setting)
         before, after = (pair[side][f"{clock}_ns"] for side in ("now", "other"))
         ratios = sorted(a / max(b, 1) for a, b in zip(before, after, strict=True))
         ranks = interval_ranks(len(ratios), 0.5, _LEVEL)
         low, high = (None if rank is None else ratios[rank] for rank in ranks)
-        return Realised(median(ratios), low, high, clock, len(ratios))
+        return RealisedGain(median(ratios), low, high, clock, len(ratios))

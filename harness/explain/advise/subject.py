@@ -1,16 +1,18 @@
-"""Opens the model that `advise` measures: request, file, graph and first samples."""
+"""Opens the model that `advise` measures: file, graph and first samples."""
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
+from harness.core.console import say
 from harness.errors import ConfigError
 from harness.explain.advise.layers.settings import Setting
+from harness.explain.advise.options import AdviseOptions
 from harness.explain.baseline import Baseline, Subject, open_runner
+from harness.machine.cores import available
 from harness.models.graph import flops, onnx_file
 from harness.models.graph.flops import Cost
 from harness.models.graph.graph import Graph
@@ -18,29 +20,16 @@ from harness.models.opened.loading import model_file
 from harness.types import Array
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
-    """now: the present setting.
-    axes: settings that may change.
-    batch: samples in a call.
-    samples: for measuring accuracy.
-    pairs: measurements of each setting against now.
-    passes: measurements of each layer.
+class Job(NamedTuple):
+    """A model under measurement.
+    now: the present setting.
+    feeds: the first samples of its dataset as one call's inputs.
+    folder: for temporary files.
+    report: prints one line for each step.
     """
 
+    options: AdviseOptions
     now: Setting
-    axes: Sequence[str]
-    batch: int = 1
-    samples: int = 200
-    pairs: int = 7
-    passes: int = 3
-    database: Path
-
-
-class Job(NamedTuple):
-    """A model under measurement. feeds: the first samples of its dataset as one call's inputs."""
-
-    request: Request
     subject: Subject
     baseline: Baseline
     path: Path
@@ -48,20 +37,27 @@ class Job(NamedTuple):
     graph: Graph
     costs: Sequence[Cost]
     folder: Path
-    tell: Callable[[str], None]
+    report: Callable[[str], None]
 
 
-def open_job(request: Request, subject: Subject, folder: Path, tell: Callable[[str], None]) -> Job:
-    """folder: for temporary files. tell: prints one line for each step."""
-    with ExitStack() as first:  # its session is not needed any longer than for the answers
-        baseline = Baseline(subject, request.samples, open_runner(subject, first))
+def open_job(options: AdviseOptions, subject: Subject, folder: Path) -> Job:
+    with ExitStack() as first:  # its session is needed for these answers only
+        baseline = Baseline(subject, options.samples, open_runner(subject, first))
     path = model_file(subject.config, subject.model)
     assert path is not None  # the backend is `ort`, which reads one
-    feeds = _first(baseline, request.batch)
-    shapes = {name: rows.shape for name, rows in feeds.items()}
-    graph = onnx_file.read(path, shapes=shapes)
+    feeds = _first(baseline, options.batch)
+    graph = onnx_file.read(path, shapes={name: rows.shape for name, rows in feeds.items()})
     return Job(
-        request, subject, baseline, path, feeds, graph, flops.graph_costs(graph), folder, tell
+        options=options,
+        now=Setting(options.graph, options.threads or available().planned, options.execution),
+        subject=subject,
+        baseline=baseline,
+        path=path,
+        feeds=feeds,
+        graph=graph,
+        costs=flops.graph_costs(graph),
+        folder=folder,
+        report=(lambda _line: None) if options.quiet else say,
     )
 
 

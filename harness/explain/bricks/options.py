@@ -4,10 +4,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.core.config.options import option
-from harness.core.config.parse import parse_path, positive
+from harness.explain.option_kinds import MOST_THREADS, number, path
 
-_MOST = 1_000_000
 CUTTING, _RUNNING, _RESULTS, _FILES = "cutting", "running", "results", "files of the bricks"
+LAYERS, DATABASE = 8, Path("results/bricks.sqlite")
 
 
 def parse_size(text: str) -> tuple[str, int]:
@@ -20,17 +20,8 @@ def parse_size(text: str) -> tuple[str, int]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrickOptions:
-    """A schema without defaults: those are the defaults of job.Request."""
-
-    most_layers: int | None = option(
-        "largest number of layers in a brick (default 8)",
-        parse=positive(_MOST),
-        metavar="N",
-        group=CUTTING,
-    )
-    batch: int | None = option(
-        "samples in a run (default 1)", parse=positive(_MOST), metavar="N", group=CUTTING
-    )
+    most_layers: int = number("largest number of layers in a brick", CUTTING, LAYERS)
+    batch: int = number("samples in a run", CUTTING, 1)
     size: tuple[tuple[str, int], ...] = option(
         "size of another symbolic dimension of the inputs, e.g. sequence=128 (repeatable)",
         parse=parse_size,
@@ -38,45 +29,32 @@ class BrickOptions:
         many=True,
         group=CUTTING,
     )
-    threads: int | None = option(
-        "threads of ONNX Runtime (default 1)", parse=positive(1024), metavar="N", group=_RUNNING
-    )
-    rounds: int | None = option(
-        "rounds in which each model and each of its bricks is timed twice (default 8)",
-        parse=positive(_MOST),
-        metavar="N",
-        group=_RUNNING,
+    threads: int = number("threads of ONNX Runtime", _RUNNING, 1, MOST_THREADS)
+    rounds: int = number(
+        "rounds in which each model and each of its bricks is timed twice", _RUNNING, 8
     )
     structure: bool = option(
         "cut the models and run nothing", flag=True, default=False, group=_RUNNING
     )
-    database: Path | None = option(
-        "database of the bricks that were timed before (default results/bricks.sqlite)",
-        parse=parse_path,
-        metavar="FILE",
-        group=_RUNNING,
+    database: Path = path(
+        f"database of the bricks that were timed before (default {DATABASE})",
+        "FILE",
+        _RUNNING,
+        default=DATABASE,
     )
-    out: Path | None = option(
+    out: Path | None = path(
         "result folder, which must not exist yet (default results/TIME-bricks-ort-MODELS)",
-        parse=parse_path,
-        metavar="DIR",
-        group=_RESULTS,
+        "DIR",
+        _RESULTS,
     )
-    source: Path | None = option(
-        "run nothing; print the tables of this result folder again",
-        name="from",
-        parse=parse_path,
-        metavar="DIR",
-        group=_RESULTS,
+    source: Path | None = path(
+        "run nothing; print the tables of this result folder again", "DIR", _RESULTS, name="from"
     )
     json: bool = option(
         "print the numbers of the tables as JSON", flag=True, default=False, group=_RESULTS
     )
-    publish: Path | None = option(
-        "write the bricks as ONNX files without any weight of the models",
-        parse=parse_path,
-        metavar="DIR",
-        group=_FILES,
+    publish: Path | None = path(
+        "write the bricks as ONNX files without any weight of the models", "DIR", _FILES
     )
     publish_order: bool = option(
         "with --publish: add the order of the bricks in each model, so that others can add up its time",
@@ -84,15 +62,9 @@ class BrickOptions:
         default=False,
         group=_FILES,
     )
-    synthetic: Path | None = option(
-        "write a made-up ONNX model with the same mix of operators as the model",
-        parse=parse_path,
-        metavar="FILE",
-        group=_FILES,
+    synthetic: Path | None = path(
+        "write a made-up ONNX model with the same mix of operators as the model", "FILE", _FILES
     )
-    synthetic_layers: int | None = option(
-        "layers of the --synthetic model (default: as many as the model has)",
-        parse=positive(_MOST),
-        metavar="N",
-        group=_FILES,
+    synthetic_layers: int | None = number(
+        "layers of the --synthetic model (default: as many as the model has)", _FILES
     )

@@ -24,7 +24,9 @@ MOST_EVENTS = 1_000_000
 Event = Mapping[str, Any]
 """One entry of the profile's list; args hold numbers as text."""
 
-_SUFFIX = "_kernel_time"
+KERNEL = "_kernel_time"
+"""Ends the name of a kernel's event; before it stands the node's name."""
+
 _RUN, _EXECUTE = "model_run", "SequentialExecutor::Execute"
 
 
@@ -62,13 +64,8 @@ def from_events(
     times: of the plain and profiled calls. Raises ConfigError where the profile is truncated or
     belongs to another graph.
     """
-    every = [e for e in events if e["name"] == _RUN]
+    every = _runs(events, runs)
     last = every[-runs:]
-    if len(last) < runs:
-        raise ConfigError(
-            f"the profile has {len(last)} of {runs} runs: ONNX Runtime keeps {MOST_EVENTS:,} "
-            "events at most: profile fewer runs"
-        )
     origins = map_kernels(file, executed)
     table = [_matched(_inside(events, run), executed) for run in last]
     first = _matched(_inside(events, every[0]), executed)
@@ -91,6 +88,23 @@ def from_events(
     )
 
 
+def _runs(events: Sequence[Event], least: int) -> list[Event]:
+    every = [e for e in events if e["name"] == _RUN]
+    if len(every) < least:
+        raise ConfigError(
+            f"the profile has {len(every)} of {least} runs: ONNX Runtime keeps {MOST_EVENTS:,} "
+            "events at most: profile fewer runs"
+        )
+    return every
+
+
+def kernels_by_run(events: Sequence[Event], runs: int) -> list[list[Event]]:
+    """Kernels of the main graph in each of `runs` runs, in the order of execution. Raises
+    ConfigError where the profile is truncated.
+    """
+    return [_inside(events, run) for run in _runs(events, runs)]
+
+
 def _total_ns(events: Iterable[Event]) -> int:
     return sum(int(e["dur"]) for e in events) * NS_PER_US
 
@@ -111,7 +125,7 @@ def _inside(events: Sequence[Event], run: Event) -> list[Event]:
     Scan.
     """
     nodes = [e for e in events if e.get("cat") == "Node" and _within(e, run)]
-    kernels = [e for e in nodes if e["name"].endswith(_SUFFIX)]
+    kernels = [e for e in nodes if e["name"].endswith(KERNEL)]
     kernels.sort(key=lambda e: (e["ts"], -e["dur"]))
     outer = [e for e in kernels if e["args"].get("op_name") in CONTROL_FLOW]
     return [e for e in kernels if not any(e is not o and _within(e, o) for o in outer)]
@@ -127,7 +141,7 @@ def _matched(kernels: Sequence[Event], executed: Wiring) -> list[Event]:
         return list(kernels)
     waiting: dict[tuple[str, str], list[Event]] = defaultdict(list)
     for event in kernels:
-        name = event["name"].removesuffix(_SUFFIX)
+        name = event["name"].removesuffix(KERNEL)
         waiting[(event["args"].get("op_name", ""), name)].append(event)
     matched = []
     for node in executed.nodes:
@@ -152,7 +166,7 @@ def _kernels(
         last = table[-1][i]
         args = last["args"]
         yield Kernel(
-            name=last["name"].removesuffix(_SUFFIX),
+            name=last["name"].removesuffix(KERNEL),
             op_type=args["op_name"],
             provider=args.get("provider", ""),
             nodes=origin.nodes,

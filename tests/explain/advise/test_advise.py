@@ -19,18 +19,20 @@ def test_digits_from_end_to_end(tmp_path: Path, capsys: pytest.CaptureFixture[st
     out = tmp_path / "one"
     assert advise(["--model", "digits", "--threads", "1", "--out", str(out), *shared]) == 0
     text = capsys.readouterr().out
-    found = json.loads((out / "advise.json").read_text())
-    assert found["coverage"]["layers_time"] == 1.0
-    assert found["coverage"]["work_nodes"] == 1.0
-    assert {row["graph"]: row["kernels"] for row in found["levels"]}["off"] == 9
-    assert found["accuracy"]["own_score"] - found["accuracy"]["score"] == found["accuracy"]["drop"]
-    assert 0.9 <= found["accuracy"]["agreement"] <= 1
-    assert found["accuracy"]["quantisation_samples"] == 200
-    assert not found["accuracy"]["quantisation_samples_are_scored"]
-    assert all(one["passed"] for one in found["parts"]["operators"])
-    assert [row["format"] for row in found["parts"]["storage"]] == ["inline", "external", "ort"]
-    assert all(len(row["rounds"]) == 3 for row in found["parts"]["storage"])
-    checks = found["parts"]["checks"]
+    advice = json.loads((out / "advise.json").read_text())
+    assert advice["coverage"]["layers_time"] == 1.0
+    assert advice["coverage"]["work_nodes"] == 1.0
+    assert {row["graph"]: row["kernels"] for row in advice["levels"]}["off"] == 9
+    assert (
+        advice["accuracy"]["own_score"] - advice["accuracy"]["score"] == advice["accuracy"]["drop"]
+    )
+    assert 0.9 <= advice["accuracy"]["agreement"] <= 1
+    assert advice["accuracy"]["quantisation_samples"] == 200
+    assert not advice["accuracy"]["quantisation_samples_are_scored"]
+    assert all(one["passed"] for one in advice["parts"]["operators"])
+    assert [row["format"] for row in advice["parts"]["storage"]] == ["inline", "external", "ort"]
+    assert all(len(row["rounds"]) == 3 for row in advice["parts"]["storage"])
+    checks = advice["parts"]["checks"]
     assert checks["repeatability"]["outputs"][0]["varying"] == 0
     assert checks["micro_batches"]["largest_difference"] < 1e-5
     peak = checks["micro_batches"]["peak_bytes"]

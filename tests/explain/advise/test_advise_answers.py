@@ -57,33 +57,33 @@ def test_nothing_is_predicted_without_any_layer() -> None:
 
 def test_a_prediction_is_never_below_nothing() -> None:
     """Kernels of microseconds take longer under the profiler than the model takes without."""
-    found = predicted_ns(
+    actual = predicted_ns(
         Record(record(now_runs=timing(5 * MS, 5 * MS), pairs={})), NOW._replace(threads=2)
     )
-    assert found == pytest.approx(5 * MS * 9 / 17)
+    assert actual == pytest.approx(5 * MS * 9 / 17)
 
 
 def test_layers_that_another_level_makes_faster_are_named_with_their_gain() -> None:
-    found = answers(record())
-    rows = {row["key"]: row for row in found["layers"]}
+    document = answers(record())
+    rows = {row["key"]: row for row in document["layers"]}
     assert (rows["wide"]["best"], rows["wide"]["gain_ns"]) == ("all", 4 * MS)
     assert (rows["narrow"]["count"], rows["narrow"]["gain_ns"]) == (2, 0)
-    assert "1 of 3 different layers are 5 % faster" in found["questions"][2]["answer"]
+    assert "1 of 3 different layers are 5 % faster" in document["questions"][2]["answer"]
 
 
 def test_realised_gain_is_held_against_its_prediction() -> None:
-    found = _by_change(record())
-    good, bad = found["graph=all"], found["threads=2"]
+    actual = _by_change(record())
+    good, bad = actual["graph=all"], actual["threads=2"]
     assert (good["gain"], good["realised"]["gain"]) == (pytest.approx(0.15), pytest.approx(0.15))
     assert (good["within"], good["verdict"]) == (True, "faster")
     assert (bad["within"], bad["verdict"]) == (False, "slower")
-    assert found["graph=extended"]["verdict"] == ""
+    assert actual["graph=extended"]["verdict"] == ""
 
 
 def test_two_threads_are_judged_by_the_wall_clock_and_one_by_cpu_time() -> None:
-    found = _by_change(record())
-    assert found["graph=all"]["clock"] == "cpu"
-    assert found["threads=2"]["clock"] == "wall"
+    actual = _by_change(record())
+    assert actual["graph=all"]["clock"] == "cpu"
+    assert actual["threads=2"]["clock"] == "wall"
 
 
 def test_int8_is_nothing_to_be_taken_without_knowing_what_it_costs() -> None:
@@ -116,12 +116,12 @@ def test_no_setting_worth_two_percent_is_no_advice() -> None:
 
 def test_kernels_that_compute_nothing_and_the_time_between_kernels_are_told() -> None:
     content = record(now=str(NOW._replace(graph="all")))
-    found = answers(content)["kernels"]
-    assert [(k["op"], k["why"]) for k in found["unexpected"]] == [
+    document = answers(content)["kernels"]
+    assert [(k["op"], k["why"]) for k in document["unexpected"]] == [
         ("Concat", "moves numbers only"),
         ("ReorderOutput", "inserted by the runtime"),
     ]
-    assert found["between_ns"] == 0  # five kernels of 4 ms are the whole run
+    assert document["between_ns"] == 0  # five kernels of 4 ms are the whole run
     assert answers(record())["kernels"]["between_ns"] == 4 * MS
 
 
@@ -158,22 +158,22 @@ def test_layers_and_operators_without_data_are_counted() -> None:
 
 def test_six_questions_are_always_answered() -> None:
     content = record(candidates=[], pairs={})
-    found = answers(content)["questions"]
-    assert [one["question"] for one in found] == ["Q1", "Q2", "Q3", "Q4", "Q5", "Q6"]
-    assert "No data" in found[1]["answer"]
-    assert found[5]["answer"] == "no data: --vary has no precision"
+    document = answers(content)["questions"]
+    assert [one["question"] for one in document] == ["Q1", "Q2", "Q3", "Q4", "Q5", "Q6"]
+    assert "No data" in document[1]["answer"]
+    assert document[5]["answer"] == "no data: --vary has no precision"
 
 
 def test_measurements_of_another_machine_are_not_used_in_silence() -> None:
     counted = {"ran": 18, "found": 0, "elsewhere": 1234}
-    told = "\n".join(lines(answers(record(counted=counted)) | {"parts": {}}))
-    assert "1,234 measurements of these layers from another machine or version: not used" in told
+    output = "\n".join(lines(answers(record(counted=counted)) | {"parts": {}}))
+    assert "1,234 measurements of these layers from another machine or version: not used" in output
 
 
 def test_a_busy_machine_is_told_and_cpu_time_compared() -> None:
-    found = answers(record(now_runs=timing(50 * MS, 20 * MS), pairs={"x": pair(20, 20)}))
-    assert found["measured"]["contended"]
-    assert "contended" in "\n".join(lines(found | {"parts": {}}))
+    document = answers(record(now_runs=timing(50 * MS, 20 * MS), pairs={"x": pair(20, 20)}))
+    assert document["measured"]["contended"]
+    assert "contended" in "\n".join(lines(document | {"parts": {}}))
 
 
 def test_tables_repeat_from_the_stored_file_alone(
@@ -216,16 +216,16 @@ def test_tables_repeat_from_the_stored_file_alone(
     ],
 )
 def test_mistakes_are_lines(arguments: list[str], message: str) -> None:
-    with pytest.raises(ConfigError) as told:
+    with pytest.raises(ConfigError) as error:
         verb(arguments)
-    assert str(told.value) == message or "--input-shape" in str(told.value)
+    assert str(error.value) == message or "--input-shape" in str(error.value)
 
 
 def test_all_mistakes_are_told_at_once() -> None:
     words = "--model digit --pairs x --passes 0 --graph some --tread 2 --data-dir /nowhere"
-    with pytest.raises(ConfigError) as told:
+    with pytest.raises(ConfigError) as error:
         verb(words.split())
-    assert str(told.value).splitlines() == [
+    assert str(error.value).splitlines() == [
         "unknown option --tread: did you mean --threads?",
         "--graph: 'some' is not one of off, basic, extended, all",
         "--pairs: 'x' is not a whole number",

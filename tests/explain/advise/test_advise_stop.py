@@ -1,5 +1,6 @@
 """`advise` stopped by Ctrl-C keeps its measurements and does not repeat them."""
 
+import hashlib
 import json
 from pathlib import Path
 from typing import Any
@@ -7,8 +8,9 @@ from typing import Any
 import pytest
 
 from harness.cli.main import main
+from harness.explain.advise import job as advise_job
 from harness.explain.advise import measure
-from harness.explain.advise import parts as advise_parts
+from harness.explain.advise.checks import weights
 from harness.explain.advise.layers import bench
 from tests.builders.nets import inception
 
@@ -30,14 +32,14 @@ class _Counting:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, until: int | None = None) -> None:
         self.keys: list[Any] = []
         self._until = until
-        self._timed = bench._timed
-        monkeypatch.setattr(bench, "_timed", self)
+        self._timed = bench._layer_times
+        monkeypatch.setattr(bench, "_layer_times", self)
 
-    def __call__(self, pieces: Any, key: str, setting: Any) -> Any:
+    def __call__(self, cut: Any, setting: Any, *others: Any) -> Any:
         if self._until is not None and len(self.keys) == self._until:
             raise KeyboardInterrupt
-        self.keys.append((key, setting))
-        return self._timed(pieces, key, setting)
+        self.keys.append((cut.brick.digest, setting))
+        return self._timed(cut, setting, *others)
 
 
 @pytest.fixture(autouse=True)
@@ -54,9 +56,9 @@ def test_layers_measured_before_are_not_measured_again(
     with pytest.MonkeyPatch.context() as patch:
         stopped = _Counting(patch, until)
         assert main(_words(tmp_path, "one", "--quiet")) == 130
-    told = capsys.readouterr().err
+    output = capsys.readouterr().err
     folder = tmp_path / "one.partial"
-    assert f"stopped: the tables until then: advise --from {folder}" in told
+    assert f"stopped: advise --from {folder} shows the results so far" in output
     assert not (tmp_path / "one").exists()
     assert len(stopped.keys) == until
     content = json.loads((folder / "advise.json").read_text())
@@ -80,15 +82,25 @@ def test_every_table_repeats_from_stored_files_alone(
     words = _words(tmp_path, "one", "--quiet")
     del words[-9:-1]  # with all parts
     assert main([*words, "--skip", "storage"]) == 0
-    told, out = capsys.readouterr().out, tmp_path / "one"
-    made = {name: (out / name).read_bytes() for name in ("advise.json", "advise.html")}
-    for name in made:
+    output, out = capsys.readouterr().out, tmp_path / "one"
+    files = {name: (out / name).read_bytes() for name in ("advise.json", "advise.html")}
+    for name in files:
         (out / name).unlink()
     assert main(["advise", "--from", str(out)]) == 0
-    assert capsys.readouterr().out == told
-    assert {name: (out / name).read_bytes() for name in made} == made
+    assert capsys.readouterr().out == output
+    assert {name: (out / name).read_bytes() for name in files} == files
     assert main(["advise", "--from", str(out), "--json"]) == 0
-    assert capsys.readouterr().out.encode() == made["advise.json"]
+    assert capsys.readouterr().out.encode() == files["advise.json"]
+
+
+def test_the_int8_file_is_in_the_folder(tmp_path: Path) -> None:
+    """Bug: it lay in the cache alone, and faster.yaml named a file that was not there."""
+    words = _words(tmp_path, "one", "--quiet")
+    words[words.index("graph")] = "precision"
+    assert main(words) == 0
+    measured = json.loads((tmp_path / "one/measured.json").read_text())
+    content = (tmp_path / "one/int8.onnx").read_bytes()
+    assert hashlib.sha256(content).hexdigest() == measured["accuracy"]["sha256"]
 
 
 @pytest.mark.parametrize("where", ["_pairs", "_profiles"])
@@ -100,9 +112,9 @@ def test_a_stop_before_or_after_the_layers(
 
     monkeypatch.setattr(measure, where, stop)
     assert main(_words(tmp_path, "one", "--quiet")) == 130
-    told, folder = capsys.readouterr().err, tmp_path / "one.partial"
+    output, folder = capsys.readouterr().err, tmp_path / "one.partial"
     assert folder.exists() == (where == "_pairs"), "nothing was measured yet: nothing is left"
-    assert ("advise --from" in told) == (where == "_pairs")
+    assert ("advise --from" in output) == (where == "_pairs")
     if folder.exists():
         assert json.loads((folder / "advise.json").read_text())["advice"]
 
@@ -113,7 +125,7 @@ def test_a_stop_in_the_parts_keeps_those_before(
     def stop(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(advise_parts, "PARTS", {"weights": advise_parts._weights, "checks": stop})
+    monkeypatch.setattr(advise_job, "PARTS", {"weights": weights.check, "checks": stop})
     words = _words(tmp_path, "one", "--quiet")
     del words[-9:-1]
     assert main(words) == 130

@@ -15,11 +15,15 @@ from harness.explain.advise.checks.operators import errors
 from harness.explain.advise.checks.self_checks import repeatability
 from harness.explain.advise.checks.weights import pattern
 from harness.explain.advise.layers import bench
-from harness.explain.advise.layers.database import LayerDatabase, Timed
-from harness.explain.advise.layers.lower_bound import critical_path, makespan_ns, sequential_ns
+from harness.explain.advise.layers.bench import LayerTimes
 from harness.explain.advise.layers.settings import PARALLEL, Setting, candidates, parse_setting
-from harness.explain.advise.layers.units import cut, units
+from harness.explain.advise.layers.units import units
+from harness.explain.kernels.ort_events import kernels_by_run
+from harness.explain.pieces.cut import Cut, activations
+from harness.explain.pieces.database import Database
+from harness.explain.pieces.lower_bound import critical_path, makespan_ns
 from harness.models.graph import onnx_file
+from harness.models.graph.graph import Tensor
 from harness.models.precision.onnx import quantise, recipe
 
 onnx = pytest.importorskip("onnx")
@@ -70,60 +74,70 @@ def test_units_are_alike_whatever_their_names_and_weights(tmp_path: Path) -> Non
 
 def test_units_hold_every_layer_once_and_need_those_before_them(tmp_path: Path) -> None:
     graph = onnx_file.read(_model(tmp_path / "a.onnx"))
-    found = units(graph, [[0, 1], [1, 2]])
-    assert [unit.nodes for unit in found] == [(0, 1, 2), (3,), (4,), (5,)]
-    assert [unit.needs for unit in found] == [(), (0,), (1,), (2,)]
+    layers = units(graph, [[0, 1], [1, 2]])
+    assert [unit.to_json()["nodes"] for unit in layers] == [[0, 1, 2], [3], [4], [5]]
+    assert [unit.needs for unit in layers] == [(), (0,), (1,), (2,)]
 
 
 def test_a_group_with_something_else_in_between_is_taken_apart(tmp_path: Path) -> None:
     graph = onnx_file.read(_model(tmp_path / "a.onnx"))
-    assert [unit.nodes for unit in units(graph, [[0, 2]])] == [(i,) for i in range(6)]
+    nodes = [unit.to_json()["nodes"] for unit in units(graph, [[0, 2]])]
+    assert nodes == [[i] for i in range(6)]
 
 
 def test_a_unit_runs_alone_without_the_model_s_weights(tmp_path: Path) -> None:
     pytest.importorskip("onnxruntime")
     path = _model(tmp_path / "a.onnx")
     graph = onnx_file.read(path)
-    piece = cut(graph, list(graph.nodes[:3]))
+    piece = Cut(graph, graph.nodes[:3]).model()
     onnx.checker.check_model(piece, full_check=True)
-    original = {t.name: t.raw_data for t in onnx.load(path).graph.initializer}
+    original = {t.raw_data for t in onnx.load(path).graph.initializer}
     weights = [t for t in piece.graph.initializer if len(t.dims) > 1]
     assert weights
-    assert all(t.raw_data != original[t.name] for t in weights)
+    assert all(t.raw_data not in original for t in weights)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "int64", "bool"])
+def test_a_made_up_scalar_is_an_array(dtype: str) -> None:
+    """Bug: ONNX Runtime refuses NumPy's scalars."""
+    value = activations(np.random.default_rng(0), Tensor(dtype, ()))
+    assert isinstance(value, np.ndarray)
+    assert (value.dtype, value.shape) == (np.dtype(dtype), ())
 
 
 def test_only_what_is_missing_is_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("onnxruntime")
     monkeypatch.setattr(bench, "_ENOUGH_NS", 0)
     graph = onnx_file.read(_model(tmp_path / "a.onnx"))
-    found = units(graph, FUSED)
+    parts = units(graph, FUSED)
     settings = [Setting(), Setting(graph="off")]
-    database = LayerDatabase(tmp_path / "l.sqlite", "machine", "runtime 1")
-    times, counted = bench.measure(graph, found, settings, database, passes=1)
+    database = Database(tmp_path / "l.sqlite", {"cpu": "one"}, "runtime 1")
+    times, counted = bench.measure(parts, settings, database, decided={}, passes=1)
     assert (counted.ran, counted.found) == (1 * 2, 0)  # two layers are one
     (alone,) = times.values()
     assert alone[Setting(graph="off")].kernels == ("Conv", "BatchNormalization", "Relu")
-    assert all(t.least_ns(cpu=False) for t in alone.values())
+    assert all(t.least_ns("wall") for t in alone.values())
     strided = onnx_file.read(_model(tmp_path / "b.onnx", stride=2))
-    both = [*found, *units(strided, FUSED)]
-    again = bench.measure(graph, both[:2], settings, database, passes=1)
-    assert again[1] == bench.Counted(0, 2, 0)
-    elsewhere = LayerDatabase(tmp_path / "l.sqlite", "another machine", "runtime 1")
-    assert elsewhere.get(found[0].key, Setting()) is None
-    assert elsewhere.elsewhere([found[0].key]) == 2
+    both = [*parts, *units(strided, FUSED)]
+    again = bench.measure(both[:2], settings, database, decided={}, passes=1)
+    assert again[1] == bench.Counts(0, 2, 0)
+    elsewhere = Database(tmp_path / "l.sqlite", {"cpu": "another"}, "runtime 1")
+    assert elsewhere.read([parts[0].key], str(Setting())) == {}
+    assert elsewhere.elsewhere([parts[0].key]) == 2
 
 
 def test_a_layer_that_cannot_be_run_says_why(tmp_path: Path) -> None:
     pytest.importorskip("onnxruntime")
     graph = onnx_file.read(_model(tmp_path / "a.onnx"))
-    found = units(graph, FUSED)
-    database = LayerDatabase(tmp_path / "l.sqlite", "machine", "runtime 1")
+    layers = units(graph, FUSED)
+    database = Database(tmp_path / "l.sqlite", {"cpu": "one"}, "runtime 1")
     unknown = Setting(graph="all", precision="unknown")
-    times, _ = bench.measure(graph, found[:1], [unknown], database, passes=1)
-    assert times[found[0].key][unknown].least_ns(cpu=False) is not None
+    times, _ = bench.measure(layers[:1], [unknown], database, decided={}, passes=1)
+    assert times[layers[0].key][unknown].least_ns("wall") is not None
     graph.tensors.pop("x")  # type: ignore[attr-defined]
-    failing, _ = bench.measure(graph, found[:1], [Setting()], database, passes=1)
-    assert "'x'" in failing[found[0].key][Setting()].failed
+    failing, _ = bench.measure(units(graph, FUSED)[:1], [Setting()], database, decided={}, passes=1)
+    (timed,) = (by_setting[Setting()] for by_setting in failing.values())
+    assert timed.failed == "Conv: there is a tensor of type undefined"
 
 
 def _event(op: str, at_us: int, us: int) -> dict[str, Any]:
@@ -138,38 +152,47 @@ def _event(op: str, at_us: int, us: int) -> dict[str, Any]:
 
 def test_kernels_at_a_layer_s_ends_are_kept_apart() -> None:
     runs = [[_event("ReorderInput", 0, 7), _event("Conv", 8, 20), _event("ReorderOutput", 30, 5)]]
-    timed = bench.timed_from(runs, [(64_000, 32_000)], ["Conv", "Relu"])
+    timed = bench.times_from(runs, [(64_000, 32_000)], ["Conv", "Relu"])
     assert (timed.kernel_ns, timed.border_ns) == ((20_000,), (12_000,))
-    assert timed.least_ns(cpu=True) == pytest.approx(10_000)  # half of the call was on a core
-    own = bench.timed_from([[_event("Transpose", 0, 3)]], [(4_000, 4_000)], ["Transpose"])
+    assert timed.least_ns("cpu") == pytest.approx(10_000)  # half of the call was on a core
+    own = bench.times_from([[_event("Transpose", 0, 3)]], [(4_000, 4_000)], ["Transpose"])
     assert own.border_ns == (0,)
 
 
+def _run_of(at_us: int, us: int) -> dict[str, Any]:
+    return {"name": "model_run", "ts": at_us, "dur": us, "args": {}}
+
+
 def test_kernels_inside_of_another_are_part_of_it() -> None:
-    events = [_event("Relu", 12, 3), _event("If", 10, 8), _event("Relu", 18, 2)]
-    assert [e["args"]["op_name"] for e in next(bench.split_runs(events, 1))] == ["If", "Relu"]
+    kernels = [_event("Relu", 12, 3), _event("If", 10, 8), _event("Relu", 18, 2)]
+    events = [*kernels, _run_of(9, 12), _event("Relu", 31, 1), _run_of(30, 5)]
+    runs = kernels_by_run(events, 2)
+    assert [[e["args"]["op_name"] for e in run] for run in runs] == [["If", "Relu"], ["Relu"]]
 
 
-def test_runs_that_are_not_alike_are_refused() -> None:
-    with pytest.raises(ConfigError, match="control flow"):
-        list(bench.split_runs([_event("If", i, 1) for i in range(3)], 2))
+def test_a_truncated_profile_is_refused() -> None:
+    with pytest.raises(ConfigError, match="the profile has 1 of 2 runs"):
+        kernels_by_run([_run_of(0, 5)], 2)
 
 
 def test_a_database_of_a_newer_harness_or_no_database_is_refused(tmp_path: Path) -> None:
     (tmp_path / "no.sqlite").write_bytes(b"text" * 1000)
     with pytest.raises(ConfigError, match="pass another --database"):
-        LayerDatabase(tmp_path / "no.sqlite", "m", "r")
+        Database(tmp_path / "no.sqlite", {}, "r")
     with closing(sqlite3.connect(tmp_path / "newer.sqlite")) as db:
         db.execute("PRAGMA user_version = 99")
-    with pytest.raises(ConfigError, match="it has schema 99, this harness knows 1"):
-        LayerDatabase(tmp_path / "newer.sqlite", "m", "r")
+    with pytest.raises(ConfigError, match="it has schema 99, this harness knows 2"):
+        Database(tmp_path / "newer.sqlite", {}, "r")
 
 
 def test_runs_of_two_passes_are_joined_and_a_failure_does_not_hide_them() -> None:
-    one, two = Timed((3,), (3,), (3,), (0,), ("Conv",)), Timed((2,), (2,), (2,), (0,), ("Conv",))
+    one, two = (
+        LayerTimes((3,), (3,), (3,), (0,), ("Conv",)),
+        LayerTimes((2,), (2,), (2,), (0,), ("Conv",)),
+    )
     assert one.joined(two).kernel_ns == (3, 2)
-    assert one.joined(Timed(failed="no memory")) == one._replace(passes=2)
-    assert Timed.from_json(one.to_json()) == one
+    assert one.joined(LayerTimes(failed="no memory")) == one._replace(passes=2)
+    assert LayerTimes.from_json(one._asdict()) == one
 
 
 def test_a_chain_is_its_own_critical_path() -> None:
@@ -178,8 +201,8 @@ def test_a_chain_is_its_own_critical_path() -> None:
 
 
 def test_critical_path_by_hand() -> None:
-    found = critical_path([3.0, 5.0, 2.0, 1.0], TWO_BRANCHES)
-    assert (found.ns, found.units) == (9.0, (0, 1, 3))
+    chain = critical_path([3.0, 5.0, 2.0, 1.0], TWO_BRANCHES)
+    assert (chain.ns, chain.units) == (9.0, (0, 1, 3))
     assert makespan_ns([3.0, 5.0, 2.0, 1.0], TWO_BRANCHES, 2) == 9.0
     assert makespan_ns([3.0, 5.0, 2.0, 1.0], TWO_BRANCHES, 1) == 11.0
 
@@ -191,18 +214,18 @@ def test_workers_are_between_the_critical_path_and_the_sum(
     needs = [[j for j in range(i) if random.random() < 0.3] for i in range(len(times))]
     span = makespan_ns(times, needs, workers)
     assert critical_path(times, needs).ns <= span * (1 + 1e-9) + 1e-6
-    assert span <= sequential_ns(times) * (1 + 1e-9) + 1e-6
+    assert span <= sum(times) * (1 + 1e-9) + 1e-6
 
 
 def test_settings_are_read_back_and_differ_from_now_in_one_thing() -> None:
     now = Setting("all", 1)
-    found = candidates(now, ["graph", "threads", "execution", "precision"], 2)
-    assert [s.changes(now) for s in found] == [
+    others = candidates(now, ["graph", "threads", "execution", "precision"], 2)
+    assert [s.changes(now) for s in others] == [
         *("graph=off", "graph=basic", "graph=extended", "threads=2"),
         *("threads=2 execution=parallel", "precision=int8"),
     ]
-    assert [parse_setting(str(s)) for s in found] == found
-    assert found[4].kernel == now
+    assert [parse_setting(str(s)) for s in others] == others
+    assert others[4].kernel == now
     assert candidates(now._replace(execution=PARALLEL, threads=2), ["execution"], 2) == [
         now._replace(threads=2)
     ]
@@ -275,11 +298,11 @@ def test_weights_say_what_is_zero_and_what_eight_bits_lose() -> None:
     values = np.zeros((2, 100), np.float32)
     values[0, :50] = np.linspace(0.5, 1, 50)
     values[1, :50] = np.linspace(0.005, 0.01, 50)
-    found = pattern(values, axis=0)
-    assert found["zero_share"] == 0.5
-    assert found["channel_ranges"] == pytest.approx([0.01, 0.505, 1.0])
-    assert sum(found["histogram"]["counts"]) == 200
-    assert found["snr_db"]["per_channel"] > found["snr_db"]["per_tensor"]
+    row = pattern(values, axis=0)
+    assert row["zero_share"] == 0.5
+    assert row["channel_ranges"] == pytest.approx([0.01, 0.505, 1.0])
+    assert sum(row["histogram"]["counts"]) == 200
+    assert row["snr_db"]["per_channel"] > row["snr_db"]["per_tensor"]
     assert pattern(np.zeros((2, 4), np.float32), 0)["snr_db"]["per_tensor"] is None
     assert "failed" in pattern(np.full((2, 2), np.inf, np.float32), 0)
 

@@ -15,12 +15,13 @@ from harness.cli.main import main
 from harness.errors import ConfigError
 from harness.explain.bricks import job as bricks
 from harness.explain.bricks.cut import cutting, synthetic
-from harness.explain.bricks.cut.bricks import Cut
 from harness.explain.bricks.tables import construct as brick_tables
 from harness.explain.bricks.tables import mining
 from harness.explain.bricks.tables.construct import construct, trimmed_mean
-from harness.explain.bricks.time import database
 from harness.explain.bricks.time import runs as brick_runs
+from harness.explain.pieces.cut import Cut
+from harness.explain.pieces.database import Database
+from harness.machine import host
 from harness.models.graph.graph import Graph
 from harness.models.graph.onnx_file import read
 from harness.models.made import zoo
@@ -50,10 +51,10 @@ def test_every_layer_is_in_one_piece_and_none_is_too_long(
 def test_pieces_come_after_those_they_read(tmp_path: Path) -> None:
     graph = read(inception(tmp_path / "net.onnx"))
     for most in (1, 4, 6):
-        made = set(graph.inputs)
+        computed = set(graph.inputs)
         for cut in pieces_of(graph, most):
-            assert set(cut.inputs) <= made
-            made |= set(cut.outputs)
+            assert set(cut.inputs) <= computed
+            computed |= set(cut.outputs)
 
 
 def test_what_runtimes_fuse_is_not_cut(tmp_path: Path) -> None:
@@ -85,8 +86,8 @@ def test_every_brick_stands_alone_and_holds_no_weight(tmp_path: Path, make: Any)
             assert not any(secret[at : at + 16] in content for secret in secrets for at in (0, 64))
             session = ort.InferenceSession(content, providers=["CPUExecutionProvider"])
             feed = {i.name: np.ones(i.shape, np.float32) for i in session.get_inputs()}
-            found = [array.shape for array in session.run(None, feed)]
-            assert found == [tensor.shape for tensor in cut.brick.outputs]
+            actual = [array.shape for array in session.run(None, feed)]
+            assert actual == [tensor.shape for tensor in cut.brick.outputs]
 
 
 def test_the_same_piece_of_two_models_is_the_same_brick(tmp_path: Path) -> None:
@@ -185,21 +186,21 @@ _FORK = [("a", ["x"], ["1"]), ("b", ["1"], ["2"]), ("c", ["1"], ["3"]), ("d", ["
 
 def test_the_critical_path_is_the_longer_branch() -> None:
     content = _content({"a": 10, "b": 20, "c": 50, "d": 5}, _FORK, whole_ns=100)
-    made = construct(content["models"]["m"], content["bricks"], "cpu_ns")
-    assert (made.sequential_ns, made.critical_ns, made.covered) == (85, 65, 1)
+    times = construct(content["models"]["m"], content["bricks"], "cpu_ns")
+    assert (times.sequential_ns, times.critical_ns, times.covered) == (85, 65, 1)
 
 
 @given(st.lists(st.integers(0, 1000), min_size=4, max_size=4), st.integers(0, 2000))
 def test_the_critical_path_is_never_longer_than_all_bricks(ns: list[int], once_ns: int) -> None:
     content = _content(dict(zip("abcd", ns, strict=True)), _FORK, 100, once_ns)
-    made = construct(content["models"]["m"], content["bricks"], "cpu_ns")
-    assert made.critical_ns <= made.sequential_ns + 1e-9
+    times = construct(content["models"]["m"], content["bricks"], "cpu_ns")
+    assert times.critical_ns <= times.sequential_ns + 1e-9
 
 
 def test_what_a_run_costs_beside_its_layers_is_paid_once() -> None:
     content = _content({"a": 10, "b": 20, "c": 50, "d": 5}, _FORK, whole_ns=100, once_ns=2)
-    made = construct(content["models"]["m"], content["bricks"], "cpu_ns")
-    assert (made.sequential_ns, made.overhead_ns) == (85 - 4 * 2 + 2, 3 * 2)
+    times = construct(content["models"]["m"], content["bricks"], "cpu_ns")
+    assert (times.sequential_ns, times.overhead_ns) == (85 - 4 * 2 + 2, 3 * 2)
 
 
 @pytest.mark.parametrize(
@@ -228,8 +229,8 @@ def test_layout_conversions_that_the_model_does_not_make_are_taken_off(
             else {"inputs_ns": [at], "outputs_ns": [0]}
         )
         brick["result"]["reorders"] = ends
-    made = construct(content["models"]["m"], content["bricks"], "cpu_ns")
-    assert made.sequential_ns == 300 + left_ns
+    times = construct(content["models"]["m"], content["bricks"], "cpu_ns")
+    assert times.sequential_ns == 300 + left_ns
 
 
 def test_the_saving_counts_every_brick_once() -> None:
@@ -240,10 +241,10 @@ def test_the_saving_counts_every_brick_once() -> None:
 
 
 def test_errors_tell_the_worst() -> None:
-    found = brick_tables.errors({"a": 1.1, "b": 0.5, "c": 1.0})
-    assert found is not None
-    assert (found.worst, found.worst_ratio) == ("b", 0.5)
-    assert found.mean == pytest.approx(0.2)
+    actual = brick_tables.errors({"a": 1.1, "b": 0.5, "c": 1.0})
+    assert actual is not None
+    assert (actual.worst, actual.worst_ratio) == ("b", 0.5)
+    assert actual.mean == pytest.approx(0.2)
 
 
 def test_models_that_share_layers_are_alike(tmp_path: Path) -> None:
@@ -255,10 +256,10 @@ def test_models_that_share_layers_are_alike(tmp_path: Path) -> None:
     content = {
         "models": {n: {"layers": [g.digest(x) for x in g.layers]} for n, g in graphs.items()}
     }
-    found = brick_tables.jaccard(content)
-    assert all(found[name, name] == 1 for name in graphs)
-    assert all(found[a, b] == found[b, a] for a in graphs for b in graphs)
-    assert found["small", "large"] > found["small", "other"]
+    shares = brick_tables.jaccard(content)
+    assert all(shares[name, name] == 1 for name in graphs)
+    assert all(shares[a, b] == shares[b, a] for a in graphs for b in graphs)
+    assert shares["small", "large"] > shares["small", "other"]
 
 
 @pytest.mark.slow
@@ -273,11 +274,11 @@ def test_two_residual_networks_are_more_alike_than_one_and_another_kind(tmp_path
     }
     graphs = {name: read(path) for name, path in paths.items()}
     assert len(graphs["resnet101"].layers) == 345  # Benanza, table I
-    found = brick_tables.jaccard(
+    shares = brick_tables.jaccard(
         {"models": {n: {"layers": [g.digest(x) for x in g.layers]} for n, g in graphs.items()}}
     )
-    assert found["resnet50", "resnet101"] == 1  # a deeper stage has no layers of another kind
-    assert found["resnet50", "resnet101"] > found["resnet50", "vgg16"]
+    assert shares["resnet50", "resnet101"] == 1  # a deeper stage has no layers of another kind
+    assert shares["resnet50", "resnet101"] > shares["resnet50", "vgg16"]
 
 
 def test_common_chains_and_blocks_are_found() -> None:
@@ -310,12 +311,12 @@ def test_the_chain_of_a_residual_network_is_conv_norm_relu(tmp_path: Path) -> No
     content = {"models": {"m": {"op_types": [n.op_type for n in graph.layers], "readers": readers}}}
     first = mining.chains(content)[0]
     assert (first.operators, first.times) == (("Conv", "BatchNormalization", "Relu"), 33)
-    made = synthetic.synthesize(graph, 60)
-    assert made.distance < 0.1
-    assert {n.op_type for n in made.model.graph.node} <= {n.op_type for n in graph.layers}
-    onnx.checker.check_model(made.model)
+    imitation = synthetic.synthesize(graph, 60)
+    assert imitation.distance < 0.1
+    assert {n.op_type for n in imitation.model.graph.node} <= {n.op_type for n in graph.layers}
+    onnx.checker.check_model(imitation.model)
     session = ort.InferenceSession(
-        made.model.SerializeToString(), providers=["CPUExecutionProvider"]
+        imitation.model.SerializeToString(), providers=["CPUExecutionProvider"]
     )
     session.run(None, {"image": np.ones((1, 3, 224, 224), np.float32)})
 
@@ -333,9 +334,9 @@ def test_a_changed_result_is_told_in_one_line(
     (out / "bricks.json").write_text(json.dumps(content))
     capsys.readouterr()
     assert main(["bricks", "--from", str(out), "--json"]) == 2
-    told = capsys.readouterr().err
-    assert "bricks.json is not what `bricks` writes" in told
-    assert told.count("\n") == 1
+    output = capsys.readouterr().err
+    assert "bricks.json is not what `bricks` writes" in output
+    assert output.count("\n") == 1
 
 
 def _bricks(*words: str) -> list[str]:
@@ -348,17 +349,17 @@ def test_a_run_keeps_everything_and_repeats_from_its_files(
     one, two = residual(tmp_path / "one.onnx"), inception(tmp_path / "two.onnx")
     common = ["--database", str(tmp_path / "b.sqlite"), "--out"]
     assert main(_bricks(str(one), str(two), *common, str(tmp_path / "out"))) == 0
-    told = capsys.readouterr().out
+    output = capsys.readouterr().out
     content = json.loads((tmp_path / "out/bricks.json").read_text())
     assert all(brick["fresh"] for brick in content["bricks"].values())
     assert set(brick_tables.ratios(content, "cpu_ns")) == {"one", "two"}
-    assert "construction" in told
-    assert "Jaccard" in told
+    assert "construction" in output
+    assert "Jaccard" in output
     page = (tmp_path / "out/bricks.html").read_bytes()
     (tmp_path / "out/bricks.html").unlink()
     assert main(["bricks", "--from", str(tmp_path / "out")]) == 0
     again = capsys.readouterr().out
-    assert told == again + f"results     {tmp_path / 'out'}\n"
+    assert output == again + f"results     {tmp_path / 'out'}\n"
     assert (tmp_path / "out/bricks.html").read_bytes() == page
     assert main(["bricks", "--from", str(tmp_path / "out"), "--json"]) == 0
     numbers = json.loads(capsys.readouterr().out)
@@ -414,30 +415,30 @@ def test_what_was_not_run_is_not_said_to_be_there(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["bricks", str(residual(tmp_path / "net.onnx")), "--structure"]) == 0
-    told = capsys.readouterr().out.splitlines()[-1]
-    assert re.fullmatch(r"run         0 of (\d+) bricks now, \1 not run", told)
+    output = capsys.readouterr().out.splitlines()[-1]
+    assert re.fullmatch(r"run         0 of (\d+) bricks now, \1 not run", output)
 
 
 def test_a_made_up_model_has_the_operators_of_its_model(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path, made = inception(tmp_path / "net.onnx"), tmp_path / "made.onnx"
-    words = ["bricks", str(path), "--structure", "--synthetic", str(made)]
+    path, file = inception(tmp_path / "net.onnx"), tmp_path / "made.onnx"
+    words = ["bricks", str(path), "--structure", "--synthetic", str(file)]
     assert main([*words, "--synthetic-layers", "50"]) == 0
     assert "50 layers" in capsys.readouterr().out
-    graph, original = read(made), read(path)
+    graph, original = read(file), read(path)
     distance = synthetic.histogram_distance(
         [n.op_type for n in graph.layers], [n.op_type for n in original.layers]
     )
     assert distance < 0.1
-    session = ort.InferenceSession(str(made), providers=["CPUExecutionProvider"])
+    session = ort.InferenceSession(str(file), providers=["CPUExecutionProvider"])
     session.run(None, {"x": np.ones((1, 16, 16, 16), np.float32)})
     assert main(words) == 2
     assert "exists" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "output"),
     [
         ((), "bricks needs models"),
         (
@@ -457,10 +458,10 @@ def test_a_made_up_model_has_the_operators_of_its_model(
     ],
 )
 def test_a_mistake_is_a_line_and_nothing_is_run(
-    words: tuple[str, ...], told: str, capsys: pytest.CaptureFixture[str]
+    words: tuple[str, ...], output: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["bricks", *words]) == 2
-    assert told in capsys.readouterr().err
+    assert output in capsys.readouterr().err
 
 
 def test_all_mistakes_are_told_at_once(capsys: pytest.CaptureFixture[str]) -> None:
@@ -503,7 +504,7 @@ def test_what_was_measured_is_kept_where_the_database_fails_later(
     def locked(*_: object) -> None:
         raise ConfigError("b.sqlite cannot be used: database is locked")
 
-    monkeypatch.setattr(database, "add", locked)
+    monkeypatch.setattr(Database, "add", locked)
     path, out = residual(tmp_path / "net.onnx"), tmp_path / "out"
     words = _bricks(str(path), "--database", str(tmp_path / "b.sqlite"), "--out", str(out))
     assert main(words) == 2
@@ -518,8 +519,8 @@ def test_what_was_measured_until_ctrl_c_is_kept_and_no_other_command_takes_it(
 ) -> None:
     left = iter(range(runs))
 
-    class Stopping(brick_runs.Timed):
-        def run(self) -> brick_runs.Sample:
+    class Stopping(brick_runs.TimedSession):
+        def run(self) -> tuple[int, int]:
             if measuring and next(left, None) is None:
                 raise KeyboardInterrupt
             return super().run()
@@ -531,20 +532,22 @@ def test_what_was_measured_until_ctrl_c_is_kept_and_no_other_command_takes_it(
         measuring.append(True)
         return filler(size_bytes)
 
-    monkeypatch.setattr(brick_runs, "Timed", Stopping)
+    monkeypatch.setattr(brick_runs, "TimedSession", Stopping)
     monkeypatch.setattr(brick_runs, "_filler", begin)
     path, out, base = residual(tmp_path / "n.onnx"), tmp_path / "out", tmp_path / "b.sqlite"
     words = ["bricks", str(path), "--database", str(base), "--out", str(out)]
     assert main(words) == 130
-    assert f"stopped: the results so far are in {out}.partial" in capsys.readouterr().err
+    assert (
+        f"stopped: bricks --from {out}.partial shows the results so far" in capsys.readouterr().err
+    )
     content = json.loads((tmp_path / "out.partial/bricks.json").read_text())
     samples = [
         brick["result"]["cpu_ns"] for brick in content["bricks"].values() if "result" in brick
     ]
     assert bool(samples) == (runs == 30)
     assert main(["bricks", "--from", f"{out}.partial"]) == 0
-    key = (content["machine"], content["version"] + " recipe " + bricks.RECIPE, 1)
-    assert database.read(base, content["bricks"], *key) == {}
+    database = Database(base, host.fingerprint()["machine"], content["version"])
+    assert database.read(content["bricks"], bricks.setting(threads=1)) == {}
 
 
 def test_a_brick_that_does_not_run_is_told_and_its_model_is_not_judged(tmp_path: Path) -> None:

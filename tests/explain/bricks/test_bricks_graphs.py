@@ -12,13 +12,14 @@ import pytest
 
 from harness.cli.main import main
 from harness.explain.bricks.cut import cutting
-from harness.explain.bricks.cut.bricks import Cut
 from harness.explain.bricks.tables import construct
 from harness.explain.bricks.time import runs
 from harness.explain.bricks.time.layouts import reorders
+from harness.explain.kernels.ort_events import Event
+from harness.explain.pieces.cut import Cut, activations, decisions
 from harness.models.graph.graph import Graph
 from harness.models.graph.onnx_file import read
-from harness.models.opened.ort_session import open_session
+from harness.models.opened.ort_session import SessionSetup, open_session
 from tests.builders.nets import Net, inception, residual
 
 onnx = pytest.importorskip("onnx")
@@ -42,9 +43,9 @@ def quantised(path: Path) -> Path:
 
     random = np.random.default_rng(1)
     feeds = [{"x": random.random((1, 16, 16, 16), dtype=np.float32)} for _ in range(2)]
-    made = path.with_name(f"{path.stem}-int8.onnx")
-    quantise(path, made, feeds, recipe("int8", path))
-    return made
+    file = path.with_name(f"{path.stem}-int8.onnx")
+    quantise(path, file, feeds, recipe("int8", path))
+    return file
 
 
 def pooled(path: Path) -> Path:
@@ -99,7 +100,7 @@ def test_pools_of_integers_come_in_the_layout_of_the_model(tmp_path: Path) -> No
     kernels = [
         executed(c.model().SerializeToString(), tmp_path) for c in cuts_of(read(path), most=8)
     ]
-    assert sum(found["NhwcMaxPool"] for found in kernels) == 2
+    assert sum(counts["NhwcMaxPool"] for counts in kernels) == 2
 
 
 def test_a_product_stays_with_the_dynamic_quantisation_before_it(tmp_path: Path) -> None:
@@ -124,10 +125,10 @@ def test_a_product_stays_with_the_dynamic_quantisation_before_it(tmp_path: Path)
 def test_pieces_of_integers_come_after_those_they_read(tmp_path: Path) -> None:
     graph = read(quantised(inception(tmp_path / "net.onnx")))
     for most in (1, 4, 8):
-        made = set(graph.inputs)
+        computed = set(graph.inputs)
         for cut in cuts_of(graph, most):
-            assert set(cut.inputs) <= made
-            made |= set(cut.outputs)
+            assert set(cut.inputs) <= computed
+            computed |= set(cut.outputs)
             ends = {graph.tensors[n].dtype for n in (*cut.inputs, *cut.outputs)}
             assert ends <= {"uint8", "float32"}
             floats = {n for n in (*cut.inputs, *cut.outputs) if graph.tensors[n].dtype == "float32"}
@@ -167,6 +168,15 @@ def test_bricks_of_integers_are_read_back_by_whoever_gets_them(tmp_path: Path, m
     assert construct.construct(model, content["bricks"], "cpu_ns").covered == 1
 
 
+def test_a_made_up_model_of_integers_runs(tmp_path: Path) -> None:
+    """Bug: a layer with its DequantizeLinear nodes was taken for one node: a traceback."""
+    path, file = quantised(residual(tmp_path / "net.onnx")), tmp_path / "made.onnx"
+    assert main(["bricks", str(path), "--structure", "--synthetic", str(file)]) == 0
+    whole = executed(file, tmp_path)
+    assert whole["QLinearConv"] >= 5
+    open_session(file).run(None, {"x": np.ones((1, 16, 16, 16), np.float32)})
+
+
 def test_a_resize_stays_with_what_it_resizes(tmp_path: Path) -> None:
     """Alone it has another kernel: U-Nets came out at 1.12 to 1.14."""
     net, end = Net(), "x"
@@ -197,10 +207,8 @@ def saved(path: Path, nodes: Sequence[Any], inputs: Sequence[str], output: str) 
     return path
 
 
-def profiled(path: Path, took_us: dict[str, int]) -> Path:
-    events = [{"cat": "Node", "name": f"{n}_kernel_time", "dur": us} for n, us in took_us.items()]
-    path.write_text(json.dumps(events))
-    return path
+def profiled(took_us: dict[str, int]) -> list[Event]:
+    return [{"cat": "Node", "name": f"{n}_kernel_time", "dur": us} for n, us in took_us.items()]
 
 
 @pytest.mark.parametrize(
@@ -221,13 +229,11 @@ def test_conversions_around_a_sum_that_reads_an_input_are_known(
         node(before, ["d"], ["y"], "last"),
     ]
     path = saved(tmp_path / "m.onnx", nodes, ("a", "b"), "y")
-    times = profiled(
-        tmp_path / "p.json", {"first": 1, "back": 2, "there": 4, "last": 8, "conv": 99}
-    )
-    found = reorders(path, times, ("a", "b"), ("y",), ("Conv", "Concat", "Conv"))
-    assert found.inputs_ns == (1000, None)
-    assert found.outputs_ns == (8000,)
-    assert found.inside == (((1,), 6000),)
+    times = profiled({"first": 1, "back": 2, "there": 4, "last": 8, "conv": 99})
+    conversions = reorders(path, times, ("a", "b"), ("y",), ("Conv", "Concat", "Conv"))
+    assert conversions.inputs_ns == (1000, None)
+    assert conversions.outputs_ns == (8000,)
+    assert conversions.inside == (((1,), 6000),)
     if before == "Transpose":  # the brick's own is none
         own = reorders(path, times, ("a", "b"), ("y",), ("Conv", "Transpose", "Concat"))
         assert (own.inputs_ns, own.outputs_ns) == ((0, None), (0,))
@@ -357,8 +363,8 @@ def test_control_flow_runs_in_bricks_and_is_not_published(
     content = json.loads((out / "bricks.json").read_text())
     (model,) = content["models"].values()
     assert model["why_not"] is None
-    made = construct.construct(model, content["bricks"], "cpu_ns")
-    assert made.covered == 1
+    times = construct.construct(model, content["bricks"], "cpu_ns")
+    assert times.covered == 1
     capsys.readouterr()
     assert main([*words, "--structure", "--publish", str(tmp_path / "public")]) == 2
     assert "may hold trained numbers" in capsys.readouterr().err
@@ -381,9 +387,10 @@ def test_the_condition_of_an_if_is_the_models(tmp_path: Path) -> None:
     graph = read(choosing(tmp_path / "net.onnx"))
     cut = next(c for c in cuts_of(graph, 1) if "If" in c.brick.layers)
     assert cut.decided_by == ["large"]
-    settings = runs.Settings(threads=1, rounds=1)
-    decided = runs._decisions(graph, [cut], settings)
-    assert {name: found.tolist() for name, found in decided.items()} == {"large": False}
+    setup, random = SessionSetup(threads=1), np.random.default_rng(0)
+    feeds = {name: activations(random, graph.tensors[name]) for name in graph.inputs}
+    decided = decisions(graph, [cut], feeds, setup)
+    assert {name: value.tolist() for name, value in decided.items()} == {"large": False}
     seen: list[Any] = []
 
     class Spy(runs.Pool):
@@ -391,7 +398,7 @@ def test_the_condition_of_an_if_is_the_models(tmp_path: Path) -> None:
             seen.extend(a.tolist() for a in arrays if a.dtype == bool)
             return super().place(arrays)
 
-    runs._brick(cut, settings, Spy(), decided)
+    runs._brick(cut, setup, Spy(), decided)
     assert seen
     assert not any(seen)
 

@@ -16,8 +16,8 @@ from harness.core.config.run_config import make_config, to_plain
 from harness.datasets.digits import DigitsDataset
 from harness.errors import ConfigError
 from harness.explain.advise import accuracy
-from harness.explain.advise.layers.settings import Setting
-from harness.explain.advise.subject import Request, open_job
+from harness.explain.advise.options import AdviseOptions
+from harness.explain.advise.subject import open_job
 from harness.explain.subjects import subjects
 from harness.models.manifest.lookup import load_model
 from harness.models.manifest.model import MODELS_DIR
@@ -193,10 +193,8 @@ def advised(model: str, tmp_path: Path, samples: int = 50) -> Mapping[str, Any]:
     values = {"backend": "ort", "model": model}
     with ExitStack() as stack:
         (subject,) = subjects(values, stack)
-        asked = Request(
-            now=Setting(), axes=("precision",), samples=samples, database=tmp_path / "l"
-        )
-        found, _ = accuracy.int8(open_job(asked, subject, tmp_path, lambda _line: None))
+        options = AdviseOptions(vary=("precision",), samples=samples, quiet=True)
+        found, _ = accuracy.int8(open_job(options, subject, tmp_path))
     return found
 
 

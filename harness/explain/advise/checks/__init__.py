@@ -1,1 +1,1 @@
-"""Checks of weights, files and operators that advice rests on."""
+"""Independent checks of weights, storage formats, operators and reruns."""

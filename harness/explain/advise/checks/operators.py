@@ -4,6 +4,7 @@ Source: Deep500 (Ben-Nun et al., IPDPS 2019), level 0: L1, L2 and largest error 
 """
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,8 @@ import numpy as np
 from harness.errors import one_line
 from harness.explain.advise.layers.settings import Setting
 from harness.explain.advise.layers.timing import open_session
-from harness.explain.advise.layers.units import cut, inputs_of, noise
+from harness.explain.advise.subject import Job
+from harness.explain.pieces.cut import Cut
 from harness.models.graph.flops import Cost
 from harness.models.graph.graph import Graph, Node
 from harness.types import Array
@@ -24,36 +26,36 @@ _MOST_MACS = 250_000_000
 _SEED = 2
 
 
-def compare(graph: Graph, costs: Sequence[Cost], folder: Any) -> list[dict[str, Any]]:
-    """One row for each operator of the model, from the smallest layer that uses it. folder: for
-    the cut layers.
-    """
-    chosen: dict[str, Node] = {}
-    size = {node.index: cost for node, cost in zip(graph.nodes, costs, strict=True)}
-    for node in graph.layers:
-        best = chosen.get(node.op_type)
-        if best is None or _size(size[node.index]) < _size(size[best.index]):
-            chosen[node.op_type] = node
+def check(job: Job, folder: Path) -> list[dict[str, Any]]:
+    """One row for each operator of the model, from the smallest layer that uses it."""
+    smallest: dict[str, tuple[Node, Cost]] = {}
+    for node in job.graph.layers:
+        one = node, job.costs[node.index]
+        smallest[node.op_type] = min(smallest.get(node.op_type, one), one, key=_size)
     return [
-        {"op": op_type, "layer": node.name or node.outputs[0], **_one(graph, node, size, folder)}
-        for op_type, node in sorted(chosen.items())
+        {
+            "op": op_type,
+            "layer": node.name or node.outputs[0],
+            **_one(job.graph, node, cost, folder),
+        }
+        for op_type, (node, cost) in sorted(smallest.items())
     ]
 
 
-def _size(cost: Cost) -> tuple[int, int]:
-    return cost.macs or 0, cost.bytes
+def _size(layer: tuple[Node, Cost]) -> tuple[int, int]:
+    return layer[1].macs or 0, layer[1].bytes
 
 
-def _one(graph: Graph, node: Node, costs: Mapping[int, Cost], folder: Any) -> dict[str, Any]:
-    if (costs[node.index].macs or 0) > _MOST_MACS:
+def _one(graph: Graph, node: Node, cost: Cost, folder: Path) -> dict[str, Any]:
+    if (cost.macs or 0) > _MOST_MACS:
         return {"skipped": f"more than {_MOST_MACS / 1e6:.0f} M MACs: the reference is too slow"}
     try:
         from onnx.reference import ReferenceEvaluator
 
-        model = cut(graph, [node])
-        path = folder / f"operator-{node.index}.onnx"
+        cut = Cut(graph, (node,))
+        model, path = cut.model(), folder / f"operator-{node.index}.onnx"
         path.write_bytes(model.SerializeToString())
-        feeds = _feeds(graph, node)
+        feeds = _signed(cut.feeds({}))
         ours = open_session(path, Setting()).run(None, feeds)
         theirs = ReferenceEvaluator(model).run(None, feeds)
     except Exception as e:  # noqa: BLE001 - the reference lacks what is no ONNX operator
@@ -61,12 +63,14 @@ def _one(graph: Graph, node: Node, costs: Mapping[int, Cost], folder: Any) -> di
     return errors(ours, theirs)
 
 
-def _feeds(graph: Graph, node: Node) -> dict[str, Array]:
+def _signed(feeds: Mapping[str, Array]) -> dict[str, Array]:
+    """Floats on both sides of 0, where e.g. Relu is not the identity."""
     random = np.random.default_rng(_SEED)
-    tensors = {name: graph.tensors[name] for name in inputs_of(graph, [node])}
     return {
-        name: noise(tuple(n or 0 for n in tensor.shape), tensor.dtype, random)
-        for name, tensor in tensors.items()
+        name: random.standard_normal(values.shape).astype(values.dtype)
+        if values.dtype.kind == "f"
+        else values
+        for name, values in feeds.items()
     }
 
 

@@ -1,4 +1,4 @@
-"""Checks whether a model's numbers can be relied on: reruns, harness overhead, micro-batches.
+"""Checks whether a model's numbers are reliable: reruns, harness overhead, micro-batches.
 
 Source: Deep500 (Ben-Nun et al., IPDPS 2019): variance over reruns, overhead of the wrapper,
 micro-batches.
@@ -12,13 +12,33 @@ from typing import Any
 import numpy as np
 
 from harness.core import registry
+from harness.errors import one_line
+from harness.explain.advise.checks.operators import errors
 from harness.explain.advise.layers.settings import Setting
-from harness.explain.advise.layers.timing import alternated, open_session
+from harness.explain.advise.layers.timing import open_session, time_in_turns
+from harness.explain.advise.subject import Job
+from harness.explain.kernels import ort
+from harness.models.opened.ort_session import SessionSetup
 from harness.types import Array, Backend, BackendSetup, Batch
 
 RERUNS = 10
-_PARTS = 4
+_BATCH, _PARTS = 8, 4
 _PAIRS = 15
+
+
+def check(job: Job, _folder: Path) -> dict[str, Any]:
+    session = open_session(job.path, job.now)
+    checks = {
+        "repeatability": repeatability(session, job.feeds, job.graph.outputs),
+        "overhead": overhead(job.path, job.subject.model.name, job.feeds, job.now),
+    }
+    del session
+    feeds = {k: v[[i % len(v) for i in range(_BATCH)]] for k, v in job.feeds.items()}
+    try:
+        checks["micro_batches"] = _micro_batches(job.path, feeds, job.now)
+    except Exception as e:  # noqa: BLE001 - a model of one fixed batch
+        checks["micro_batches"] = {"failed": one_line(e) or type(e).__name__}
+    return checks
 
 
 def repeatability(session: Any, feeds: Mapping[str, Array], names: Sequence[str]) -> dict[str, Any]:
@@ -26,25 +46,22 @@ def repeatability(session: Any, feeds: Mapping[str, Array], names: Sequence[str]
     how many values vary.
     """
     rows: list[dict[str, Any]] = []
-    seen = [session.run(None, feeds) for _ in range(RERUNS)]
-    for i, name in enumerate(names):
-        first = np.asarray(seen[0][i])
-        if first.dtype.kind not in "fiub" or any(run[i].shape != first.shape for run in seen):
+    runs = [session.run(None, feeds) for _ in range(RERUNS)]
+    for name, *values in zip(names, *runs, strict=True):
+        arrays = [np.asarray(one) for one in values]
+        first = arrays[0]
+        if first.dtype.kind not in "fiub" or any(one.shape != first.shape for one in arrays):
             rows.append({"output": name, "failed": "no numbers, or of another shape each time"})
             continue
-        varies = np.zeros(first.shape, bool)
-        mean = np.zeros(first.shape)
-        for run in seen:
-            varies |= run[i] != first
-            mean += run[i].astype(np.float64) / RERUNS
-        variance = sum(np.square(run[i].astype(np.float64) - mean) for run in seen) / RERUNS
-        worst = float(np.max(np.where(varies, variance, 0.0), initial=0.0))
+        stacked = np.stack(arrays)
+        varies = (stacked != first).any(axis=0)
+        variance = np.where(varies, stacked.var(axis=0, dtype=np.float64), 0.0)
         rows.append(
             {
                 "output": name,
                 "values": int(first.size),
                 "varying": int(varies.sum()),
-                "variance": worst,
+                "variance": float(np.max(variance, initial=0.0)),
             }
         )
     return {"reruns": RERUNS, "outputs": rows}
@@ -67,47 +84,43 @@ def overhead(path: Path, name: str, feeds: Mapping[str, Array], setting: Setting
     with ExitStack() as stack:
         backend: Backend = stack.enter_context(cls(setup))
         session = open_session(path, setting._replace(execution="sequential"))
-        with_harness, bare = alternated(
+        with_harness, bare = time_in_turns(
             lambda: backend.infer(batch), lambda: session.run(None, feeds), _PAIRS
         )
-    return {"harness": with_harness._asdict(), "bare": bare._asdict()}
+    return {"harness": with_harness, "bare": bare}
 
 
-def micro_batches(
-    path: Path, feeds: Mapping[str, Array], setting: Setting, peak_of: Any
-) -> dict[str, Any]:
+def _micro_batches(path: Path, feeds: Mapping[str, Array], setting: Setting) -> dict[str, Any]:
     """Compares one batch with the same samples in _PARTS smaller batches, one after the other.
-    feeds: one batch of 8.
-    peak_of: (path, feeds, setting) -> most bytes in use by the runtime's allocator.
+    feeds: one batch of _BATCH.
     """
-    size = len(next(iter(feeds.values())))
-    step = size // _PARTS
+    step = _BATCH // _PARTS
     parts = [
-        {name: rows[at : at + step] for name, rows in feeds.items()} for at in range(0, size, step)
+        {name: rows[at : at + step] for name, rows in feeds.items()}
+        for at in range(0, _BATCH, step)
     ]
     session = open_session(path, setting)
     whole = session.run(None, feeds)
     pieces = [session.run(None, part) for part in parts]
     joined = [np.concatenate([piece[i] for piece in pieces]) for i in range(len(whole))]
-    apart = max(_apart(a, b) for a, b in zip(whole, joined, strict=True))
-    at_once, in_parts = alternated(
+    differences = [errors([b], [a]) for a, b in zip(whole, joined, strict=True)]
+    at_once, in_parts = time_in_turns(
         lambda: session.run(None, feeds), lambda: [session.run(None, p) for p in parts], 5
     )
     return {
-        "batch": size,
-        "parts": len(parts),
-        "largest_difference": apart,
+        "batch": _BATCH,
+        "parts": _PARTS,
+        "largest_difference": max(one.get("relative", np.inf) for one in differences),
         "peak_bytes": {
-            "at_once": peak_of(path, feeds, setting),
-            "in_parts": peak_of(path, parts[0], setting),
+            "at_once": _peak_bytes(path, feeds, setting),
+            "in_parts": _peak_bytes(path, parts[0], setting),
         },
-        "at_once": at_once._asdict(),
-        "in_parts": in_parts._asdict(),
+        "at_once": at_once,
+        "in_parts": in_parts,
     }
 
 
-def _apart(a: Array, b: Array) -> float:
-    if a.shape != b.shape:
-        return float("inf")
-    largest = float(np.abs(a.astype(np.float64)).max(initial=0.0))
-    return float(np.abs(a.astype(np.float64) - b).max(initial=0.0)) / max(1.0, largest)
+def _peak_bytes(path: Path, feeds: Mapping[str, Array], setting: Setting) -> int | None:
+    """Most bytes in use by the runtime's allocator."""
+    setup = SessionSetup(threads=setting.kernel.threads, graph=setting.graph)
+    return ort.profile(path, feeds, runs=1, warm_up=1, setup=setup).peak_bytes

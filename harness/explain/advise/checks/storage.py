@@ -1,10 +1,11 @@
-"""Measures loading cost by storage format of the model file: fresh processes, in turn.
+"""Measures the cost of loading each storage format of a model, in fresh processes, in turns.
 
 inline: one ONNX file. external: weights in a second file beside it. ort: ONNX Runtime's own format,
-already optimised for this machine's settings. The page cache is warm: every file was just written.
+already optimised for this machine's settings. The page cache is warm, because every file was just written.
 """
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,9 @@ import numpy as np
 from harness.core.child import call
 from harness.errors import HarnessError, one_line
 from harness.explain.advise.layers.settings import Setting
+from harness.explain.advise.subject import Job
+from harness.models.manifest.files import files_of
 from harness.models.opened.ort_session import open_session
-from harness.types import Array
 
 MOST_BYTES = 1 << 30
 """Largest model that is written twice more for this comparison."""
@@ -24,63 +26,45 @@ _ROUNDS = 3
 _TIMEOUT_S = 300
 
 
-def compare(
-    path: Path, feeds: Mapping[str, Array], setting: Setting, folder: Path, size_bytes: int
-) -> list[dict[str, Any]]:
-    """One row for each format, with every round's numbers or the reason why there are none.
-    folder: for the written files. size_bytes: the model with all files it reads.
-    """
-    if size_bytes > MOST_BYTES:
+def check(job: Job, folder: Path) -> list[dict[str, Any]]:
+    """One row for each format, with every round's numbers or the reason why there are none."""
+    if sum(path.stat().st_size for path in files_of(job.path).values()) > MOST_BYTES:
         why = f"the model is larger than {MOST_BYTES >> 20} MiB"
         return [{"format": name, "failed": why} for name in _MAKERS]
     inputs = folder / "feeds.npz"
-    np.savez(inputs, allow_pickle=False, **dict(feeds))
+    np.savez(inputs, allow_pickle=False, **dict(job.feeds))
     rows: list[dict[str, Any]] = []
     for name, make in _MAKERS.items():
         format_folder = folder / name
         format_folder.mkdir()
         try:
-            file = make(path, format_folder, setting)
+            file = make(job.path, format_folder, job.now)
             size = sum(f.stat().st_size for f in format_folder.iterdir())
             rows.append({"format": name, "file": file, "size_bytes": size, "rounds": []})
         except Exception as e:  # noqa: BLE001 - onnx's and onnxruntime's own classes
             rows.append({"format": name, "failed": one_line(e) or type(e).__name__})
     for _ in range(_ROUNDS):
         for row in rows:
-            if "failed" not in row:
-                _probe(row, inputs, setting)
+            if "failed" in row:
+                continue
+            request = {
+                "model": str(row["file"]),
+                "feeds": str(inputs),
+                "setting": str(job.now),
+            }
+            try:
+                row["rounds"].append(call(_PROBE, request, None, limit_s=_TIMEOUT_S))
+            except HarnessError as e:
+                row["failed"] = one_line(e)
     for row in rows:
         row.pop("file", None)
     return rows
 
 
-def _probe(row: dict[str, Any], inputs: Path, setting: Setting) -> None:
-    request = {"model": str(row["file"]), "feeds": str(inputs), "setting": str(setting)}
-    try:
-        row["rounds"].append(call(_PROBE, request, None, limit_s=_TIMEOUT_S))
-    except HarnessError as e:
-        row["failed"] = one_line(e)
-
-
-def _inline(path: Path, folder: Path, _setting: Setting) -> Path:
+def _inline(path: Path, folder: Path, _setting: Setting, **how: Any) -> Path:
     import onnx
 
-    onnx.save(onnx.load(path), folder / "model.onnx", format="protobuf")
-    return folder / "model.onnx"
-
-
-def _external(path: Path, folder: Path, _setting: Setting) -> Path:
-    import onnx
-
-    model = onnx.load(path)
-    onnx.save(
-        model,
-        folder / "model.onnx",
-        format="protobuf",
-        save_as_external_data=True,
-        location="weights",
-        size_threshold=1024,
-    )
+    onnx.save(onnx.load(path), folder / "model.onnx", format="protobuf", **how)
     return folder / "model.onnx"
 
 
@@ -92,6 +76,8 @@ def _ort(path: Path, folder: Path, setting: Setting) -> Path:
 
 _MAKERS: Mapping[str, Callable[[Path, Path, Setting], Path]] = {
     "inline": _inline,
-    "external": _external,
+    "external": partial(
+        _inline, save_as_external_data=True, location="weights", size_threshold=1024
+    ),
     "ort": _ort,
 }

@@ -1,4 +1,7 @@
-"""Loads and runs a model once in a child process; reports times and peak memory."""
+"""Loads and runs a model once in a child process; reports times and peak memory.
+
+It imports little, because its imports are part of that peak.
+"""
 
 import re
 import time

@@ -1,15 +1,16 @@
 """Describes a model's weights: zeros, distribution, channel ranges, quantisation noise.
 
-A weight matrix that is mostly zeros can be stored smaller; one whose channels differ by orders of
-magnitude loses most of its digits when all get one scale in eight bits.
+A weight matrix of mostly zeros can be stored smaller. A matrix whose channels differ by orders of
+magnitude loses most of its digits where one scale serves all channels in eight bits.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from harness.explain.advise.subject import Job
 from harness.models.graph.graph import Graph
 from harness.types import Array
 
@@ -21,27 +22,24 @@ _LEAST_ELEMENTS = 256
 """Smaller tensors are offsets, scales and shapes."""
 
 _OUTPUT_AXIS = {"ConvTranspose": 1, "MatMul": -1}
-"""Axis of the output channels, by operator; 0 for all others."""
+"""Axis of the output channels, by operator; 0 for all other operators."""
 
 
-def patterns(graph: Graph, path: Path) -> list[dict[str, Any]]:
-    """One row for each weight of several axes, in the order of the layers that use it first."""
-    return list(_patterns(graph, path))
-
-
-def _patterns(graph: Graph, path: Path) -> Iterator[dict[str, Any]]:
+def check(job: Job, _folder: Path) -> list[dict[str, Any]]:
+    """One row for each weight of several axes, in the order of the file."""
     import onnx
-    from onnx import numpy_helper
 
-    users = _used_by(graph)
-    model = onnx.load(path)  # with what lies in other files beside it
-    for tensor in model.graph.initializer:
+    rows = []
+    users = _used_by(job.graph)
+    for tensor in onnx.load(job.path).graph.initializer:
         if tensor.name not in users or np.prod(tensor.dims) < _LEAST_ELEMENTS:
             continue
         op_type, axis, layer = users[tensor.name]
-        values = numpy_helper.to_array(tensor)
+        values = onnx.numpy_helper.to_array(tensor)
         if values.dtype.kind in "fiu":
-            yield {"name": tensor.name, "layer": layer, "op": op_type, **pattern(values, axis)}
+            about = {"name": tensor.name, "layer": layer, "op": op_type}
+            rows.append({**about, **pattern(values, axis)})
+    return rows
 
 
 def _used_by(graph: Graph) -> Mapping[str, tuple[str, int, str]]:

@@ -1,1 +1,1 @@
-"""Layers measured alone, and the lower bound they give."""
+"""Single layers and the settings under which they are timed."""

@@ -1,42 +1,92 @@
 """Measures layers alone under each setting: micro-benchmarks from the kernels' own times.
 
-The time of a whole call is no lower bound: a layer alone has kernels at its ends that change the
-layout, or quantise, and that a model does not have between its layers. They are kept apart.
+The time of a whole call is no lower bound: a layer alone has kernels at its ends that convert a
+layout or quantise, which a model does not have between its layers. Their times are stored separately.
 """
 
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from itertools import product
 from pathlib import Path
-from typing import NamedTuple
-
-import numpy as np
+from statistics import median
+from typing import Any, Literal, NamedTuple
 
 from harness.core.units import NS_PER_MS
-from harness.errors import ConfigError, one_line
-from harness.explain.advise.layers.database import LayerDatabase, Timed
+from harness.errors import one_line
 from harness.explain.advise.layers.settings import FILE, INT8, Setting
-from harness.explain.advise.layers.units import Unit, cut, inputs_of, noise
-from harness.explain.kernels.ort_events import NS_PER_US, Event, read_events
-from harness.models.graph.graph import Graph
+from harness.explain.advise.layers.units import Unit
+from harness.explain.kernels.ort_events import NS_PER_US, Event, kernels_by_run, read_events
+from harness.explain.pieces.cut import Cut
+from harness.explain.pieces.database import Database
 from harness.models.opened.ort_session import open_session
 from harness.models.precision.onnx import quantise, recipe
-from harness.profiler import CONTROL_FLOW
 from harness.types import Array
 
-_SUFFIX = "_kernel_time"
 _WARM_UP, _LEAST_RUNS, _MOST_RUNS, _ENOUGH_NS = 2, 10, 100, 150 * NS_PER_MS
-_SEED = 1
-_BORDERS = frozenset(
+
+BORDERS = frozenset(
     ("ReorderInput", "ReorderOutput", "QuantizeLinear", "DequantizeLinear", "Transpose", "Cast")
 )
+"""Operators that only convert a layout or a type."""
 
 
-class Counted(NamedTuple):
+Clock = Literal["cpu", "wall"]
+
+
+class LayerTimes(NamedTuple):
+    """Times of one layer run alone under one setting, one number for each run.
+    kernel_ns: kernels that compute the layer.
+    call_ns, cpu_ns: the whole call; its CPU time.
+    border_ns: BORDERS at its ends, absent inside a whole model.
+    kernels: executed operators.
+    failed: why there are no numbers; "" where there are.
+    passes: number of measurements, far apart.
+    """
+
+    kernel_ns: tuple[int, ...] = ()
+    call_ns: tuple[int, ...] = ()
+    cpu_ns: tuple[int, ...] = ()
+    border_ns: tuple[int, ...] = ()
+    kernels: tuple[str, ...] = ()
+    failed: str = ""
+    passes: int = 1
+
+    def least_ns(self, clock: Clock) -> float | None:
+        """The least of all runs. clock: with cpu, the least CPU time, times the median share of
+        kernels in a call; meaningful with one thread only.
+        """
+        if not self.kernel_ns:
+            return None
+        if clock == "wall":
+            return float(min(self.kernel_ns))
+        calls = zip(self.kernel_ns, self.call_ns, strict=True)
+        return min(self.cpu_ns) * median(kernel / call for kernel, call in calls)
+
+    def joined(self, later: "LayerTimes") -> "LayerTimes":
+        """Appends the runs of a later pass."""
+        passes = self.passes + later.passes
+        if later.failed or self.failed:
+            return (later if self.failed else self)._replace(passes=passes)
+        return later._replace(
+            passes=passes,
+            kernel_ns=self.kernel_ns + later.kernel_ns,
+            call_ns=self.call_ns + later.call_ns,
+            cpu_ns=self.cpu_ns + later.cpu_ns,
+            border_ns=self.border_ns + later.border_ns,
+        )
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any]) -> "LayerTimes":
+        numbers = {name: tuple(content[name]) for name in cls._fields[:5]}
+        return cls(**numbers, failed=str(content["failed"]), passes=int(content["passes"]))
+
+
+class Counts(NamedTuple):
     """Counts of one call of `measure`.
-    ran: measurements made. found: taken from the database.
-    elsewhere: in the database for another machine or version, not used.
-    was_stopped: Ctrl-C ended it before all were made.
+    ran: measurements. found: results read from the database.
+    elsewhere: results in the database for another machine or version, not used.
+    was_stopped: Ctrl-C ended the measurements.
     """
 
     ran: int
@@ -45,107 +95,78 @@ class Counted(NamedTuple):
     was_stopped: bool = False
 
 
-class _Pieces:
-    """Units as models of their own, each made when first needed and stored in `folder`."""
-
-    def __init__(self, graph: Graph, units: Sequence[Unit], folder: Path) -> None:
-        self._graph = graph
-        self._units = {unit.key: unit for unit in units}
-        self._folder = folder
-
-    def op_types(self, key: str) -> list[str]:
-        return [self._graph.nodes[i].op_type for i in self._units[key].nodes]
-
-    def path(self, key: str, precision: str) -> Path:
-        path = self._folder / f"{key}-{precision}.onnx"
-        if not path.is_file() and precision == INT8:
-            file = self.path(key, FILE)
-            quantise(file, path, [self.feeds(key)], recipe(INT8, file))
-        elif not path.is_file():
-            nodes = [self._graph.nodes[i] for i in self._units[key].nodes]
-            path.write_bytes(cut(self._graph, nodes).SerializeToString())
-        return path
-
-    def feeds(self, key: str) -> dict[str, Array]:
-        random = np.random.default_rng(_SEED)
-        nodes = [self._graph.nodes[i] for i in self._units[key].nodes]
-        tensors = {name: self._graph.tensors[name] for name in inputs_of(self._graph, nodes)}
-        return {
-            name: noise(tuple(n or 0 for n in t.shape), t.dtype, random)
-            for name, t in tensors.items()
-        }
-
-
 def measure(
-    graph: Graph,
     units: Sequence[Unit],
     settings: Sequence[Setting],
-    database: LayerDatabase,
+    database: Database,
     *,
+    decided: Mapping[str, Array],
     passes: int = 3,
     between: Callable[[], None] = lambda: None,
     progress: Callable[[int, int], None] = lambda _done, _total: None,
-) -> tuple[dict[str, dict[Setting, Timed]], Counted]:
+) -> tuple[dict[str, dict[Setting, LayerTimes]], Counts]:
     """Returns key -> setting -> times. Runs only what the database lacks, and adds it. After
     Ctrl-C it returns the times so far.
     settings: of single kernels.
-    passes: how often each is run, far apart, so that a disturbance does not hit one alone.
+    decided: from pieces.cut.decisions.
+    passes: measurements of each layer, far apart, so that a disturbance does not affect one alone.
     between: called before, between and after the passes.
     progress: called with (measurements done, total).
     """
-    keys = list(dict.fromkeys(unit.key for unit in units))
-    known = {(key, s): database.get(key, s) for key in keys for s in settings}
-    missing = [one for one, timed in known.items() if timed is None or timed.passes < passes]
-    elsewhere = database.elsewhere([key for key, _ in missing]) if missing else 0
-    ran: set[tuple[str, Setting]] = set()
+    cuts = {unit.key: unit.cut for unit in units}
+    layers = {key: "+".join(cut.brick.layers) for key, cut in cuts.items()}
+    times: dict[str, dict[Setting, LayerTimes]] = {key: {} for key in cuts}
+    for setting in settings:
+        for key, content in database.read(cuts, str(setting)).items():
+            times[key][setting] = LayerTimes.from_json(content)
+    # After a stopped command some have fewer passes: only the others are made up for.
+    have = {
+        (key, setting): times[key][setting].passes if setting in times[key] else 0
+        for key, setting in product(cuts, settings)
+    }
+    turns = [[one for one in have if have[one] < number] for number in range(1, passes + 1)]
+    lacking, total = set().union(*turns), sum(map(len, turns))
+    elsewhere = database.elsewhere({key for key, _ in lacking}) if lacking else 0
+    ran: list[tuple[str, Setting]] = []
     was_stopped = False
     with tempfile.TemporaryDirectory(prefix="harness-layers-") as name:
-        pieces = _Pieces(graph, units, Path(name))
         try:
             between()
-            for one, done, total in _in_turn(known, missing, passes):
-                if one is None:
-                    between()
-                    continue
-                timed, before = _timed(pieces, *one), known[one]
-                known[one] = timed = before.joined(timed) if before else timed
-                ran.add(one)
-                database.put(*one, "+".join(pieces.op_types(one[0])), timed)
-                progress(done, total)
+            for turn in filter(None, turns):
+                for key, setting in turn:
+                    timed = _layer_times(cuts[key], setting, Path(name), decided)
+                    before = times[key].get(setting)
+                    timed = before.joined(timed) if before else timed
+                    times[key][setting] = timed
+                    ran.append((key, setting))
+                    database.add({key: timed._asdict()}, str(setting), layers)
+                    progress(len(ran), total)
+                between()
         except KeyboardInterrupt:
             was_stopped = True
-    times: dict[str, dict[Setting, Timed]] = {key: {} for key in keys}
-    for (key, setting), timed_one in known.items():
-        if timed_one is not None:
-            times[key][setting] = timed_one
-    return times, Counted(len(ran), len(known) - len(missing), elsewhere, was_stopped)
+    return times, Counts(len({*ran}), len(have) - len(lacking), elsewhere, was_stopped)
 
 
-def _in_turn(
-    known: Mapping[tuple[str, Setting], Timed | None],
-    missing: Sequence[tuple[str, Setting]],
-    passes: int,
-) -> Iterator[tuple[tuple[str, Setting] | None, int, int]]:
-    """Yields (the next measurement, its number, total); None as measurement after each pass.
-    Measurements that an earlier start left incomplete get only their missing passes.
-    """
-    have = {one: timed.passes if (timed := known[one]) else 0 for one in missing}
-    total, done = sum(passes - count for count in have.values()), 0
-    for number in range(1, passes + 1 if missing else 1):
-        for one in missing:
-            if have[one] < number:
-                done += 1
-                yield one, done, total
-        yield None, done, total
-
-
-def _timed(pieces: _Pieces, key: str, setting: Setting) -> Timed:
+def _layer_times(
+    cut: Cut, setting: Setting, folder: Path, decided: Mapping[str, Array]
+) -> LayerTimes:
     try:
-        path = pieces.path(key, setting.precision)
-        runs, calls = _profiled(path, pieces.feeds(key), setting)
+        path = _file(cut, setting.precision, folder, decided)
+        runs, calls = _profiled(path, cut.feeds(decided), setting)
     except Exception as e:  # noqa: BLE001 - whatever refuses a layer, the others are measured
-        return Timed(failed=one_line(e) or type(e).__name__)
-    return timed_from(runs, calls, pieces.op_types(key))
+        return LayerTimes(failed=one_line(e) or type(e).__name__)
+    return times_from(runs, calls, cut.brick.layers)
+
+
+def _file(cut: Cut, precision: str, folder: Path, decided: Mapping[str, Array]) -> Path:
+    """The layer as a model, written where it is not there yet."""
+    path = folder / f"{cut.brick.digest}-{precision}.onnx"
+    if not path.is_file() and precision == INT8:
+        own = _file(cut, FILE, folder, decided)
+        quantise(own, path, [cut.feeds(decided)], recipe(INT8, own))
+    elif not path.is_file():
+        path.write_bytes(cut.model().SerializeToString())
+    return path
 
 
 def _profiled(
@@ -164,43 +185,22 @@ def _profiled(
             wall_ns = time.perf_counter_ns() - wall_ns
             calls.append((wall_ns, time.process_time_ns() - cpu_ns))
         events = read_events(Path(session.end_profiling()))
-    return list(split_runs(events, len(calls)))[_WARM_UP:], calls[_WARM_UP:]
+    return kernels_by_run(events, len(calls))[_WARM_UP:], calls[_WARM_UP:]
 
 
-def split_runs(events: Iterable[Event], runs: int) -> Iterator[list[Event]]:
-    """Yields the kernels of each of `runs` equal, consecutive runs. Kernels inside an If, Loop or
-    Scan are part of that kernel.
-    """
-    events_of_kernels = [
-        e for e in events if e.get("cat") == "Node" and e["name"].endswith(_SUFFIX)
-    ]
-    kernels: list[Event] = []
-    inside_until = -1
-    for event in sorted(events_of_kernels, key=lambda e: (e["ts"], -e["dur"])):
-        if event["ts"] >= inside_until:
-            kernels.append(event)
-            if event["args"].get("op_name") in CONTROL_FLOW:
-                inside_until = event["ts"] + event["dur"]
-    each, left = divmod(len(kernels), runs)
-    if left:
-        raise ConfigError(f"{len(kernels)} kernels are not {runs} times the same: control flow")
-    for run in range(runs):
-        yield kernels[run * each : (run + 1) * each]
-
-
-def timed_from(
+def times_from(
     runs: Sequence[Sequence[Event]], calls: Sequence[tuple[int, int]], op_types: Sequence[str]
-) -> Timed:
+) -> LayerTimes:
     """runs: the kernels of each run. calls: (wall ns, CPU ns) of each run.
-    op_types: the unit's own operators; other _BORDERS operators stand only at its ends.
+    op_types: the unit's own operators; other BORDERS stand only at its ends.
     """
-    borders = _BORDERS - set(op_types)
+    borders = BORDERS - set(op_types)
 
     def total_ns(run: Sequence[Event], *, is_border: bool) -> int:
         chosen = (e["dur"] for e in run if (e["args"].get("op_name") in borders) == is_border)
         return int(sum(chosen)) * NS_PER_US
 
-    return Timed(
+    return LayerTimes(
         tuple(total_ns(run, is_border=False) for run in runs),
         tuple(call for call, _ in calls),
         tuple(cpu for _, cpu in calls),

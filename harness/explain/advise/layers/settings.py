@@ -50,7 +50,7 @@ class Setting(NamedTuple):
 
 
 def parse_setting(text: str) -> Setting:
-    """The inverse of str(); raises ValueError for any other text."""
+    """Parses str(setting); raises ValueError for any other text."""
     values = dict(part.split("=", 1) for part in text.split())
     if values.keys() != set(Setting._fields):
         raise ValueError(f"{text!r} is not a setting")

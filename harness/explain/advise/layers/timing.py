@@ -1,28 +1,27 @@
 """Times a whole model under a setting, in turns with its present setting."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from harness.core.units import NS_PER_MS
 from harness.errors import ConfigError, one_line
 from harness.explain.advise.layers.settings import Setting
+from harness.explain.kernels.kernels import Times
 from harness.explain.kernels.ort import interleaved
 from harness.models.opened import ort_session
 from harness.types import Array
 
 _WARM_UP = 2
 _LEAST_NS = 30 * NS_PER_MS
-"""Least duration of one measurement: the call is repeated until then, and the mean is taken."""
+"""Least duration of one measurement, which repeats the call and takes the mean."""
 _MOST_CALLS = 200
 
 
-class Timing(NamedTuple):
-    """(n,) times of one call, each the mean of one measurement."""
-
-    wall_ns: tuple[int, ...]
-    cpu_ns: tuple[int, ...]
-    """CPU time of all threads of this process."""
+Timing = Mapping[str, Sequence[int]]
+"""wall_ns, cpu_ns: (n,) times of one call, each the mean of one measurement. CPU time is that of all
+threads of this process.
+"""
 
 
 def open_session(path: Path, setting: Setting) -> Any:
@@ -33,24 +32,28 @@ def open_session(path: Path, setting: Setting) -> Any:
         raise ConfigError(f"{path}: ONNX Runtime refused it: {one_line(e)}") from None
 
 
-def alternated(
+def time_in_turns(
     first: Callable[[], object], second: Callable[[], object], pairs: int
 ) -> tuple[Timing, Timing]:
-    """Measures A B, B A, A B, ...: drift hits both alike."""
+    """Measures A B, B A, A B, ..., so that drift affects both alike."""
     calls = (first, second)
     a, b = interleaved(calls, pairs, repeats=[_repeats(call) for call in calls])
-    return Timing(a.wall_ns, a.cpu_ns), Timing(b.wall_ns, b.cpu_ns)
+    return _timing(a), _timing(b)
 
 
-def timed(call: Callable[[], object], calls: int) -> Timing:
+def time_alone(call: Callable[[], object], calls: int) -> Timing:
     """Measures a call alone, each run by itself."""
     for _ in range(_WARM_UP):
         call()
     (times,) = interleaved([call], calls)
-    return Timing(times.wall_ns, times.cpu_ns)
+    return _timing(times)
 
 
-def against(
+def _timing(times: Times) -> Timing:
+    return {"wall_ns": times.wall_ns, "cpu_ns": times.cpu_ns}
+
+
+def compare(
     now: tuple[Path, Setting],
     other: tuple[Path, Setting],
     feeds: Mapping[str, Array],
@@ -59,7 +62,7 @@ def against(
     """Compares two files, or one file under two settings. Both sessions stay open meanwhile."""
     sessions = [open_session(*one) for one in (now, other)]
     try:
-        return alternated(
+        return time_in_turns(
             lambda: sessions[0].run(None, feeds), lambda: sessions[1].run(None, feeds), pairs
         )
     except Exception as e:  # noqa: BLE001 - onnxruntime's own share no base but this
@@ -67,6 +70,6 @@ def against(
 
 
 def _repeats(call: Callable[[], object]) -> int:
-    """How many runs of the call, once it is warm, take _LEAST_NS."""
-    (run_ns,) = timed(call, 1).wall_ns
+    """Number of runs of the warm call that take _LEAST_NS."""
+    (run_ns,) = time_alone(call, 1)["wall_ns"]
     return max(1, min(_MOST_CALLS, _LEAST_NS // max(run_ns, 1)))

@@ -1,1 +1,1 @@
-"""The advice as text, as a page, and as files that take it."""
+"""The advice as text, as a page, and as files that apply it."""

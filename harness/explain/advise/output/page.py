@@ -14,6 +14,9 @@ PAGE = "advise.html"
 _MOST = 40
 """Most bars in a plot."""
 
+_NAMES = {"autorange": "reversed", "automargin": True}
+"""An axis of names, the first one on top."""
+
 
 def write(advice: Mapping[str, Any], folder: Path) -> Path:
     """Returns the page's path. Raises PluginUnavailable, naming the missing extra, without plotly.
@@ -24,38 +27,43 @@ def write(advice: Mapping[str, Any], folder: Path) -> Path:
 
 
 def figures(advice: Mapping[str, Any]) -> Iterator[Figure]:
-    """The plots that there are numbers for."""
-    if advice["advice"]:
-        yield _predicted(advice["advice"])
-    yield _layers(advice["layers"])
-    yield _levels(advice["levels"])
+    """Omits plots without numbers."""
+    if ranked := advice["advice"]:
+        yield _bars(
+            "Advice: predicted and realised",
+            "Share of the time saved; negative: slower.",
+            [one["change"] for one in ranked],
+            {
+                "predicted": [one["gain"] * 100 for one in ranked],
+                "realised": [one["realised"] and one["realised"]["gain"] * 100 for one in ranked],
+            },
+            "time saved, %",
+        )
+    layers = advice["layers"][:_MOST]
+    yield _bars(
+        "Layers, alone",
+        "Sums over equal layers: under the present setting, and under each layer's best graph level.",
+        [f"{i}. {one['ops']} {one['makes']} x{one['count']}" for i, one in enumerate(layers, 1)],
+        {
+            "now": [one["now_ns"] and one["now_ns"] * one["count"] / NS_PER_MS for one in layers],
+            "best": [one["best_ns"] * one["count"] / NS_PER_MS for one in layers],
+        },
+        "ms",
+    )
+    levels = advice["levels"]
+    yield _bars(
+        "Gain from fusion and layout",
+        "The whole model at each graph level of ONNX Runtime, and how many kernels it runs.",
+        [f"{one['graph']}, {one['kernels'] or 'no'} kernels" for one in levels],
+        {
+            kind: [one[f"{kind}_ns"] and one[f"{kind}_ns"] / NS_PER_MS for one in levels]
+            for kind in ("predicted", "measured")
+        },
+        "ms",
+    )
     weights = advice["parts"].get("weights")
     if isinstance(weights, list) and any("histogram" in row for row in weights):
         yield _weights([row for row in weights if "histogram" in row])
-
-
-def _predicted(advice: Sequence[Mapping[str, Any]]) -> Figure:
-    gains = {
-        "predicted": [one["gain"] * 100 for one in advice],
-        "realised": [one["realised"]["gain"] * 100 if one["realised"] else None for one in advice],
-    }
-    about = "Share of the time saved; negative: slower."
-    names = [one["change"] for one in advice]
-    return _bars("Advice: predicted and realised", about, names, gains, "time saved, %")
-
-
-def _layers(rows: Sequence[Mapping[str, Any]]) -> Figure:
-    shown = rows[:_MOST]
-    names = [f"{i + 1}. {row['ops']} {row['makes']} x{row['count']}" for i, row in enumerate(shown)]
-    times = {
-        "now": [
-            row["now_ns"] * row["count"] / NS_PER_MS if row["now_ns"] else None for row in shown
-        ],
-        "best": [row["best_ns"] * row["count"] / NS_PER_MS for row in shown],
-    }
-    about = "Sums over equal layers: under the present setting, and under each layer's best graph level."
-    figure = _bars("Layers, alone", about, names, times, "ms")
-    return figure._replace(height_rem=max(22, 1.4 * len(shown)))
 
 
 def _bars(
@@ -65,94 +73,45 @@ def _bars(
     series: Mapping[str, Sequence[float | None]],
     unit: str,
 ) -> Figure:
-    """Horizontal bars, one a name for each of the series; the first name on top."""
+    """Horizontal bars: for each name one bar of each series; the first name on top."""
     data = [
-        {"type": "bar", "orientation": "h", "y": names, "x": _all(x), "name": name}
-        for name, x in series.items()
-    ]
-    axes = {"xaxis": {"title": unit}, "yaxis": {"autorange": "reversed", "automargin": True}}
-    return Figure(title, about, data, {**axes, "barmode": "group"})
-
-
-def _levels(rows: Sequence[Mapping[str, Any]]) -> Figure:
-    names = [row["graph"] for row in rows]
-    return Figure(
-        "Gain from fusion and layout",
-        "The whole model at each graph level of ONNX Runtime, and how many kernels it runs.",
-        [
-            {
-                "type": "bar",
-                "x": names,
-                "y": _all([_ms(row[f"{kind}_ns"]) for row in rows]),
-                "name": kind,
-            }
-            for kind in ("predicted", "measured")
-        ]
-        + [
-            {
-                "x": names,
-                "y": [row["kernels"] for row in rows],
-                "name": "kernels",
-                "yaxis": "y2",
-                "mode": "lines+markers",
-            }
-        ],
         {
-            "yaxis": {"title": "ms", "rangemode": "tozero"},
-            "yaxis2": {
-                "title": "kernels",
-                "tickmode": "auto",
-                "overlaying": "y",
-                "side": "right",
-                "rangemode": "tozero",
-            },
-            "barmode": "group",
-        },
-    )
+            "type": "bar",
+            "orientation": "h",
+            "y": names,
+            "x": [None if value is None else _digits(value) for value in values],
+            "name": name,
+        }
+        for name, values in series.items()
+    ]
+    axes = {"xaxis": {"title": unit}, "yaxis": _NAMES, "barmode": "group"}
+    return Figure(title, about, data, axes, height_rem=max(22, 1.4 * len(names)))
 
 
 def _weights(rows: Sequence[Mapping[str, Any]]) -> Figure:
     """Each tensor's histogram on its own scale: -1 to 1 times its largest value."""
     shown = sorted(rows, key=lambda row: -row["elements"])[:_MOST]
-    x, y, z = [], [], []
+    points: list[tuple[float, str, float]] = []
     for row in shown:
         edge = max(abs(row["least"]), abs(row["largest"])) or 1.0
         counts, span = row["histogram"]["counts"], row["histogram"]
         width = (span["to"] - span["from"]) / len(counts)
         for i, count in enumerate(counts):
-            x.append(_digits((span["from"] + (i + 0.5) * width) / edge))
-            y.append(row["name"])
-            z.append(_digits(count / row["elements"] * 100))
+            middle = (span["from"] + (i + 0.5) * width) / edge
+            points.append((_digits(middle), row["name"], _digits(count / row["elements"] * 100)))
+    x, y, shares = zip(*points, strict=True)
+    marker = {"color": shares, "symbol": "square", "showscale": True, "size": 9}
     return Figure(
         "Distribution of weights",
         "Share of each tensor's values in each of 32 bins, in per cent.",
-        [
-            {
-                "mode": "markers",
-                "x": x,
-                "y": y,
-                "marker": {"color": z, "symbol": "square", "showscale": True, "size": 9},
-                "name": "share, %",
-            }
-        ],
-        {
-            "xaxis": {"title": "value / largest of its tensor"},
-            "yaxis": {"autorange": "reversed", "automargin": True},
-        },
+        [{"mode": "markers", "x": x, "y": y, "marker": marker, "name": "share, %"}],
+        {"xaxis": {"title": "value / largest of its tensor"}, "yaxis": _NAMES},
         height_rem=max(22, 1.2 * len(shown)),
     )
 
 
-def _all(values: Sequence[float | None]) -> list[float | None]:
-    return [None if value is None else _digits(value) for value in values]
-
-
 def _digits(value: float) -> float:
     return float(f"{value:.6g}")
-
-
-def _ms(ns: float | None) -> float | None:
-    return None if ns is None else ns / NS_PER_MS
 
 
 def _head(advice: Mapping[str, Any]) -> Iterator[str]:

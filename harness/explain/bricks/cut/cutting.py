@@ -5,11 +5,11 @@ stretches of the file's order that are chains, and gives up (falls back to a sin
 branch begins or ends.
 """
 
-import itertools
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from graphlib import CycleError, TopologicalSorter
 
-from harness.explain.bricks.cut.bricks import (
+from harness.explain.pieces.cut import (
     DEQUANTISE,
     QUANTISE,
     Cut,
@@ -18,6 +18,7 @@ from harness.explain.bricks.cut.bricks import (
     is_known,
     leaving,
 )
+from harness.models.graph.flops import graph_costs
 from harness.models.graph.graph import Graph, Node
 
 Piece = tuple[Node, ...]
@@ -60,7 +61,7 @@ def groups(graph: Graph) -> list[Piece]:
     """
     head: dict[int, int] = {}
     for node in graph.layers:
-        before = _absorbing(graph, node)
+        before = _fused_with(graph, node)
         head[node.index] = node.index if before is None else head[before.index]
     for node in reversed(graph.layers):
         if node.op_type == DEQUANTISE:
@@ -72,10 +73,10 @@ def groups(graph: Graph) -> list[Piece]:
     members: dict[int, list[Node]] = {}
     for node in graph.layers:
         members.setdefault(head[node.index], []).append(node)
-    order = _branch_by_branch(graph, head, list(members))
-    if len(order) < len(members):  # two groups that each need the other
+    try:
+        return [tuple(members[h]) for h in _branch_by_branch(graph, head, list(members))]
+    except CycleError:  # two groups that each need the other
         return [(node,) for node in graph.layers]
-    return [tuple(members[h]) for h in order]
 
 
 def _join_its_reader(graph: Graph, node: Node, head: dict[int, int]) -> None:
@@ -91,16 +92,15 @@ def _join_its_reader(graph: Graph, node: Node, head: dict[int, int]) -> None:
                 head[index] = product
 
 
-def _absorbing(graph: Graph, node: Node) -> Node | None:
+def _fused_with(graph: Graph, node: Node) -> Node | None:
     """The layer that `node` is fused with; the last one where it joins two."""
     if node.op_type not in _ELEMENTWISE | _RESIZES or node.domain:
         return None
     makers = [
-        graph.producer[name]
+        maker
         for name in node.inputs
-        if name in graph.producer
-        and not graph.producer[name].from_constants
-        and graph.producer[name].op_type != DEQUANTISE
+        if (maker := graph.producer.get(name)) is not None
+        and not (maker.from_constants or maker.op_type == DEQUANTISE)
         and len(graph.consumers[name]) == 1
         and name not in graph.outputs
     ]
@@ -115,19 +115,13 @@ def _branch_by_branch(graph: Graph, head: dict[int, int], heads: list[int]) -> l
             maker = _maker(graph, name)
             if maker is not None and not maker.from_constants:
                 needs[head[node.index]].add(head[maker.index])
-    feeds: dict[int, list[int]] = {h: [] for h in heads}
-    for h in heads:
-        needs[h].discard(h)
-        for before in needs[h]:
-            feeds[before].append(h)
-    missing = {h: len(needs[h]) for h in heads}
-    ready, order = [h for h in reversed(heads) if not missing[h]], list[int]()
+    sorter = TopologicalSorter({h: before - {h} for h, before in needs.items()})
+    sorter.prepare()
+    ready, order = sorted(sorter.get_ready(), key=heads.index, reverse=True), list[int]()
     while ready:
         order.append(ready.pop())
-        for after in sorted(feeds[order[-1]], reverse=True):
-            missing[after] -= 1
-            if not missing[after]:
-                ready.append(after)
+        sorter.done(order[-1])
+        ready += sorted(sorter.get_ready(), reverse=True)
     return order
 
 
@@ -144,7 +138,7 @@ def _length(piece: Sequence[Node]) -> int:
     return max(1, sum(node.op_type not in (DEQUANTISE, QUANTISE) for node in piece))
 
 
-def _joined_where_unknown(graph: Graph, parts: Sequence[Piece]) -> list[Piece]:
+def _join_where_shapes_are_unknown(graph: Graph, parts: Sequence[Piece]) -> list[Piece]:
     """Joins the reader of a tensor whose shape depends on data with the layer that computes it and
     everything between, however long: such an input cannot be made up.
     """
@@ -153,7 +147,7 @@ def _joined_where_unknown(graph: Graph, parts: Sequence[Piece]) -> list[Piece]:
         joined.append(part)
         while unknown := _unknown_makers(graph, joined[-1]):
             first = next(i for i, one in enumerate(joined) if unknown & {n.index for n in one})
-            joined[first:] = [_joined(joined[first:])]
+            joined[first:] = [_concatenated(joined[first:])]
     return joined
 
 
@@ -165,7 +159,7 @@ def _unknown_makers(graph: Graph, piece: Piece) -> set[int]:
     return {m.index for m in makers if m is not None and m.index not in inside}
 
 
-def _singly(group: Piece) -> list[Piece]:
+def _single_layers(group: Piece) -> list[Piece]:
     """Each layer alone, with its quantisation nodes."""
     parts: list[list[Node]] = []
     before: list[Node] = []
@@ -190,26 +184,20 @@ def by_groups(graph: Graph, most: int) -> list[Piece]:
     """
     parts: list[Piece] = []
     for group in groups(graph):
-        parts += [group] if _length(group) <= most else _singly(group)
-    parts = _joined_where_unknown(graph, parts)
+        parts += [group] if _length(group) <= most else _single_layers(group)
+    parts = _join_where_shapes_are_unknown(graph, parts)
     costs = _costs(graph, parts, most)
-    best: list[tuple[float, int]] = [
-        (0.0, 0)
-    ]  # up to part i: cost, and where its last piece begins
+    begins: dict[int, list[int]] = {}
+    for begin, end in costs:
+        begins.setdefault(end, []).append(begin)
+    best: list[tuple[float, list[Piece]]] = [(0.0, [])]  # cost and pieces of the first i parts
     for end in range(1, len(parts) + 1):
-        options = []
-        for begin in range(end - 1, -1, -1):
-            if (begin, end) not in costs:
-                break
-            options.append((best[begin][0] + costs[begin, end], begin))
-        best.append(min(options))
-    ends = [len(parts)]
-    while ends[-1]:
-        ends.append(best[ends[-1]][1])
-    return [_joined(parts[begin:end]) for end, begin in itertools.pairwise(ends)][::-1]
+        cost, begin = min((best[begin][0] + costs[begin, end], begin) for begin in begins[end])
+        best.append((cost, [*best[begin][1], _concatenated(parts[begin:end])]))
+    return best[-1][1]
 
 
-def _joined(parts: Sequence[Piece]) -> Piece:
+def _concatenated(parts: Sequence[Piece]) -> Piece:
     return tuple(node for part in parts for node in part)
 
 
@@ -218,14 +206,16 @@ def _costs(graph: Graph, parts: Sequence[Piece], most: int) -> Mapping[tuple[int
     pieces: dict[tuple[int, int], Cut] = {}
     for end in range(1, len(parts) + 1):
         for begin in range(end - 1, -1, -1):
-            piece = _joined(parts[begin:end])
+            piece = _concatenated(parts[begin:end])
             if _length(piece) > most and end - begin > 1:
                 break
             pieces[begin, end] = Cut(graph, piece)
     places = _places(pieces)
+    node_macs = [cost.macs or 0 for cost in graph_costs(graph)]
+    macs = {span: sum(node_macs[node.index] for node in cut.nodes) for span, cut in pieces.items()}
     return {
         span: _crossing_bytes(cut)
-        + BYTES_PER_MAC * cut.macs / places[cut.brick.digest]
+        + BYTES_PER_MAC * macs[span] / places[cut.brick.digest]
         + _PLAIN_POOL_BYTES * _pools_in_plain_layout(cut)
         for span, cut in pieces.items()
     }

@@ -5,7 +5,8 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from harness.explain.bricks.cut import cutting
-from harness.explain.bricks.cut.bricks import Brick, Cut
+from harness.explain.bricks.options import BrickOptions
+from harness.explain.pieces.cut import Brick, Cut
 from harness.machine import host
 from harness.models.graph.graph import Graph
 
@@ -59,10 +60,8 @@ def _readers(graph: Graph, node: Any, place: Mapping[int, int]) -> set[int]:
     return {place[reader.index] for reader in readers if reader.index in place}
 
 
-def content(
-    subjects: Sequence[Subject], *, most_layers: int, batch: int, threads: int, rounds: int
-) -> dict[str, Any]:
-    """most_layers, batch: of the models cut here; published bricks have their own."""
+def content(subjects: Sequence[Subject], options: BrickOptions) -> dict[str, Any]:
+    """Of bricks.json. most_layers, batch: of the models cut here; published bricks have their own."""
     machine = host.fingerprint()["machine"]
     bricks = {d: _brick(one.brick) for sub in subjects for d, one in sub.by_digest.items()}
     is_cut = any(one.graph is not None for one in subjects)
@@ -70,10 +69,10 @@ def content(
     return {
         "schema": SCHEMA,
         "started": now(),
-        "most_layers": most_layers if is_cut else longest,
-        "batch": batch if is_cut else None,
-        "threads": threads,
-        "rounds": rounds,
+        "most_layers": options.most_layers if is_cut else longest,
+        "batch": options.batch if is_cut else None,
+        "threads": options.threads,
+        "rounds": options.rounds,
         "machine": " ".join(f"{machine[k]}" for k in ("cpu", "architecture", "cores_usable")),
         "version": "not run",
         "models": {one.name: dict(one.about) for one in subjects if one.about is not None},

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from harness.errors import ConfigError
-from harness.explain.bricks.cut.bricks import Cut
+from harness.explain.pieces.cut import Cut, model_of, value_info
 from harness.models.graph.graph import Graph, Tensor
 
 _SEED = 0
@@ -36,7 +36,7 @@ def histogram_distance(one: Iterable[str], other: Iterable[str]) -> float:
     return sum(abs(first[k] / sizes[0] - second[k] / sizes[1]) for k in kinds) / 2
 
 
-class _Growing:
+class _SyntheticGraph:
     """A graph under construction. free: tensors that nothing reads yet, the newest last."""
 
     def __init__(self, graph: Graph) -> None:
@@ -63,23 +63,25 @@ class _Growing:
 
     def add(self, cut: Cut, inputs: Sequence[str]) -> None:
         """cut: a piece of one layer."""
-        model, prefix = cut.model(), f"n{len(self.nodes)}_"
-        names = {"": "", **{i.name: n for i, n in zip(model.graph.input, inputs, strict=True)}}
-        for tensor in model.graph.initializer:
+        body, prefix = cut.model().graph, f"n{len(self.nodes)}_"
+        names = {"": "", **{i.name: n for i, n in zip(body.input, inputs, strict=True)}}
+        for tensor in body.initializer:
             names[tensor.name] = prefix + tensor.name
             tensor.name = names[tensor.name]
-            self.initializers.append(tensor)
-        (node,) = model.graph.node
-        outputs = [prefix + name if name else "" for name in node.output]
-        node.input[:] = [names[name] for name in node.input]
-        node.output[:] = outputs
-        self.nodes.append(node)
-        self.operators.append(node.op_type)
+        self.initializers += body.initializer
+        for node in body.node:  # with the DequantizeLinear nodes before the layer
+            names |= {name: prefix + name for name in node.output if name}
+            for side in (node.input, node.output):
+                side[:] = [names[name] for name in side]
+        self.nodes += body.node
+        (layer,) = cut.nodes
+        self.operators.append(layer.op_type)
         for name in inputs:
             self.free.pop(name, None)
-        for original, name in zip(cut.nodes[0].outputs, outputs, strict=True):
-            is_read = original == cut.nodes[0].outputs[0] or cut.graph.consumers.get(original)
-            if name and is_read:
+        for original in layer.outputs:
+            is_read = original == layer.outputs[0] or cut.graph.consumers.get(original)
+            if original and is_read:
+                name = names[cut.numbers[original]]
                 self.tensors[name] = cut.graph.tensors[original]
                 self.free[name] = None
 
@@ -90,25 +92,24 @@ def synthesize(graph: Graph, layers: int) -> SyntheticModel:
     The model grows layer by layer: of all layers that fit, the one that brings the operator
     histogram nearest is added, and among those one that reads a free tensor.
     """
-    candidates = _candidates(graph)
+    cuts = [Cut(graph, (node,)) for node in graph.layers]
+    candidates = {cut.brick.digest: cut for cut in cuts if cut.brick.why_not is None}.values()
     counts = Counter(node.op_type for node in graph.layers)
-    growing, random = _Growing(graph), np.random.default_rng(_SEED)
+    synthetic, random = _SyntheticGraph(graph), np.random.default_rng(_SEED)
     for _ in range(layers):
-        fitting = [(c, w) for c in candidates if (w := growing.wiring(c.brick.inputs)) is not None]
+        fitting = [
+            (c, w) for c in candidates if (w := synthetic.wiring(c.brick.inputs)) is not None
+        ]
         if not fitting:
             raise ConfigError(f"{graph.path}: no layer of it can be attached to its input")
-        need = _need(counts, growing.operators)
-        order = random.permutation(len(fitting))
-        best = min(order, key=lambda i: _rank(growing, need, *fitting[i]))
-        growing.add(*fitting[best])
-    model = _model(graph, growing)
-    return SyntheticModel(model, layers, histogram_distance(growing.operators, counts.elements()))
-
-
-def _candidates(graph: Graph) -> list[Cut]:
-    """One of each unique layer that can run alone."""
-    cuts = {cut.brick.digest: cut for cut in (Cut(graph, (node,)) for node in graph.layers)}
-    return [cut for cut in cuts.values() if cut.brick.why_not is None]
+        need = _need(counts, synthetic.operators)
+        cut, inputs = min(
+            (fitting[i] for i in random.permutation(len(fitting))),
+            key=lambda one: (-need[one[0].nodes[0].op_type], -len(synthetic.free.keys() & one[1])),
+        )
+        synthetic.add(cut, inputs)
+    model = _model(graph, synthetic)
+    return SyntheticModel(model, layers, histogram_distance(synthetic.operators, counts.elements()))
 
 
 def _need(counts: Counter[str], have: Sequence[str]) -> Mapping[str, float]:
@@ -117,31 +118,18 @@ def _need(counts: Counter[str], have: Sequence[str]) -> Mapping[str, float]:
     return {op: n * size / counts.total() - now[op] for op, n in counts.items()}
 
 
-def _rank(
-    growing: _Growing, need: Mapping[str, float], cut: Cut, inputs: Sequence[str]
-) -> tuple[float, int]:
-    return -need[cut.nodes[0].op_type], -sum(1 for name in inputs if name in growing.free)
-
-
-def _model(graph: Graph, growing: _Growing) -> Any:
+def _model(graph: Graph, synthetic: _SyntheticGraph) -> Any:
     """Tensors that nothing reads become outputs, so that no layer is removed as useless."""
     import onnx
 
     inputs, outputs = (
-        [_value_info(onnx, name, growing.tensors[name]) for name in names]
-        for names in (graph.inputs, [n for n in growing.free if n not in graph.inputs])
+        [value_info(onnx, name, synthetic.tensors[name]) for name in names]
+        for names in (graph.inputs, [n for n in synthetic.free if n not in graph.inputs])
     )
-    graph_proto = onnx.helper.make_graph(
-        growing.nodes, "synthetic", inputs, outputs, growing.initializers
+    body = onnx.helper.make_graph(
+        synthetic.nodes, "synthetic", inputs, outputs, synthetic.initializers
     )
-    opsets = [onnx.helper.make_opsetid(*opset) for opset in graph.opsets.items()]
-    version = max(8, min(graph.proto.ir_version, 10))
-    return onnx.helper.make_model(graph_proto, opset_imports=opsets, ir_version=version)
-
-
-def _value_info(onnx: Any, name: str, tensor: Tensor) -> Any:
-    dtype = onnx.helper.np_dtype_to_tensor_dtype(np.dtype(tensor.dtype))
-    return onnx.helper.make_tensor_value_info(name, dtype, tensor.shape)
+    return model_of(onnx, body, graph)
 
 
 def write(synthetic: SyntheticModel, path: Path) -> None:

@@ -1,1 +1,1 @@
-"""Constructed times, repeated sequences, and their texts."""
+"""Times computed from bricks, repeated sequences, and their texts."""

@@ -1,17 +1,26 @@
 """Computes models' times from their bricks, and the errors against the measured times.
 
-Everything here is computed from the content of a bricks.json, and from nothing else.
+The content of a bricks.json is the only input.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
-from math import exp, log
+from statistics import fmean, geometric_mean
 from typing import Any, NamedTuple
+
+from harness.explain.pieces.lower_bound import critical_path
 
 TRIMMED = 0.2
 """Share of the samples dropped at each end."""
 
+CLOCKS = {"cpu_ns": "CPU time", "wall_ns": "wall time"}
+
 Content = Mapping[str, Any]
+
+
+def result(brick: Content) -> Content:
+    """Empty where the brick was not run."""
+    return brick.get("result") or {}
 
 
 def trimmed_mean(values: Sequence[float], share: float = TRIMMED) -> float:
@@ -22,11 +31,10 @@ def trimmed_mean(values: Sequence[float], share: float = TRIMMED) -> float:
     if not values:
         raise ValueError("no values: nothing was measured")
     dropped = int(len(values) * share)
-    middle = sorted(values)[dropped : len(values) - dropped]
-    return sum(middle) / len(middle)
+    return fmean(sorted(values)[dropped : len(values) - dropped])
 
 
-class Constructed(NamedTuple):
+class Construction(NamedTuple):
     """A model's time in ns, computed from its bricks.
     sequential_ns: all bricks one after the other.
     critical_ns: the slowest chain of bricks that wait for each other.
@@ -42,37 +50,30 @@ class Constructed(NamedTuple):
     covered: float
 
 
-def construct(model: Content, bricks: Content, clock: str) -> Constructed:
-    """model, bricks: as in bricks.json. clock: cpu_ns or wall_ns."""
+def construct(model: Content, bricks: Content, clock: str) -> Construction:
+    """model, bricks: as in bricks.json. clock: one of CLOCKS."""
     once_ns = trimmed_mean(model["overhead"][clock])
-    not_paid = _conversions_ns(model["pieces"], bricks)
+    unpaid_ns = _conversions_ns(model["pieces"], bricks)
     net_ns: list[float] = []
     overhead_ns, layers = 0.0, 0
-    for piece, conversions_ns in zip(model["pieces"], not_paid, strict=True):
-        result = bricks[piece["brick"]].get("result")
-        if result is None or not result.get(clock):
+    for piece, conversions_ns in zip(model["pieces"], unpaid_ns, strict=True):
+        one = result(bricks[piece["brick"]])
+        if not one.get(clock):
             net_ns.append(0.0)
             continue
-        beside_ns = trimmed_mean(result["beside"][clock])
+        beside_ns = trimmed_mean(one["beside"][clock])
         overhead_ns += beside_ns
         layers += len(piece["layers"])
-        net_ns.append(max(0.0, trimmed_mean(result[clock]) - beside_ns - conversions_ns))
-    total = sum(len(piece["layers"]) for piece in model["pieces"])
-    return Constructed(
+        net_ns.append(max(0.0, trimmed_mean(one[clock]) - beside_ns - conversions_ns))
+    maker = {name: i for i, piece in enumerate(model["pieces"]) for name in piece["outputs"]}
+    needs = [[maker[n] for n in piece["inputs"] if n in maker] for piece in model["pieces"]]
+    return Construction(
         sequential_ns=sum(net_ns) + once_ns,
-        critical_ns=_longest_ns(model["pieces"], net_ns) + once_ns,
-        reorders_ns=sum(not_paid),
+        critical_ns=critical_path(net_ns, needs).ns + once_ns,
+        reorders_ns=sum(unpaid_ns),
         overhead_ns=max(0.0, overhead_ns - once_ns),
-        covered=layers / total,
+        covered=layers / sum(len(piece["layers"]) for piece in model["pieces"]),
     )
-
-
-def alone_ns(brick: Content, clock: str) -> float | None:
-    """Time of a brick without the overhead of a run; None where it was not run."""
-    result = brick.get("result") or {}
-    if not result.get(clock):
-        return None
-    return max(0.0, trimmed_mean(result[clock]) - trimmed_mean(result["beside"][clock]))
 
 
 def _conversions_ns(pieces: Sequence[Content], bricks: Content) -> list[float]:
@@ -80,11 +81,11 @@ def _conversions_ns(pieces: Sequence[Content], bricks: Content) -> list[float]:
     A tensor that its maker converts back and all readers convert again is passed on as it is; a
     tensor computed in the plain layout is converted once for all its readers.
     """
-    taken = [0.0] * len(pieces)
+    unpaid_ns = [0.0] * len(pieces)
     makers: dict[str, tuple[int, float | None]] = {}
     read: dict[str, list[tuple[int, float | None]]] = {}
     for i, piece in enumerate(pieces):
-        reorders = (bricks[piece["brick"]].get("result") or {}).get("reorders")
+        reorders = result(bricks[piece["brick"]]).get("reorders")
         if not reorders:
             continue
         for name, ns in zip(piece["outputs"], reorders["outputs_ns"], strict=True):
@@ -98,34 +99,16 @@ def _conversions_ns(pieces: Sequence[Content], bricks: Content) -> list[float]:
         )
         is_blocked = out_ns != 0
         if is_blocked and converting and len(converting) == len(readers):
-            taken[maker] += out_ns or 0.0
+            unpaid_ns[maker] += out_ns or 0.0
         for i, ns in converting if is_blocked else converting[1:]:
-            taken[i] += ns
+            unpaid_ns[i] += ns
     blocked = {name for name, (_, out_ns) in makers.items() if out_ns != 0}
-    for i, piece in enumerate(pieces):
-        taken[i] += sum(
-            ns
-            for ends, ns in _inside(bricks[piece["brick"]])
-            if all(piece["inputs"][end] in blocked for end in ends)
+    for i, piece in enumerate(pieces):  # see layouts.Reorders.inside
+        inside = (result(bricks[piece["brick"]]).get("reorders") or {}).get("inside", ())
+        unpaid_ns[i] += sum(
+            ns for ends, ns in inside if all(piece["inputs"][end] in blocked for end in ends)
         )
-    return taken
-
-
-def _inside(brick: Content) -> Sequence[tuple[Sequence[int], float]]:
-    """See layouts.Reorders."""
-    reorders = (brick.get("result") or {}).get("reorders") or {}
-    conversions: Sequence[tuple[Sequence[int], float]] = reorders.get("inside", ())
-    return conversions
-
-
-def _longest_ns(pieces: Sequence[Content], net_ns: Sequence[float]) -> float:
-    """pieces: each after those whose output it reads."""
-    maker = {name: i for i, piece in enumerate(pieces) for name in piece["outputs"]}
-    done_ns: list[float] = []
-    for piece, ns in zip(pieces, net_ns, strict=True):
-        before = (done_ns[maker[name]] for name in piece["inputs"] if name in maker)
-        done_ns.append(ns + max(before, default=0.0))
-    return max(done_ns, default=0.0)
+    return unpaid_ns
 
 
 class Errors(NamedTuple):
@@ -143,9 +126,12 @@ def errors(ratios: Mapping[str, float]) -> Errors | None:
     if not ratios:
         return None
     worst = max(ratios, key=lambda name: abs(ratios[name] - 1))
-    mean = sum(abs(ratio - 1) for ratio in ratios.values()) / len(ratios)
-    geometric = exp(sum(log(max(r, 1e-9)) for r in ratios.values()) / len(ratios))
-    return Errors(mean, worst, ratios[worst], geometric)
+    return Errors(
+        mean=fmean(abs(ratio - 1) for ratio in ratios.values()),
+        worst=worst,
+        worst_ratio=ratios[worst],
+        geometric_mean=geometric_mean(max(ratio, 1e-9) for ratio in ratios.values()),
+    )
 
 
 def measured_ns(model: Content, clock: str) -> float | None:
@@ -192,21 +178,10 @@ class Saving(NamedTuple):
 def saving(content: Content, clock: str) -> Saving | None:
     """None where something was not run. Source: DLBricks (Li et al., ICPE 2020), section 4.3."""
     whole = [measured_ns(model, clock) for model in content["models"].values()]
-    results = [brick.get("result") for brick in content["bricks"].values()]
-    samples = [(result or {}).get(clock) for result in results]
+    samples = [result(brick).get(clock) for brick in content["bricks"].values()]
     if not samples or not all(whole) or not all(samples):
         return None
     return Saving(sum(ns or 0 for ns in whole), sum(trimmed_mean(s) for s in samples if s))
-
-
-def unique_share(model: Content) -> float:
-    return len(set(model["layers"])) / len(model["layers"])
-
-
-def all_unique(content: Content) -> tuple[int, int]:
-    """(layers, unique layers) of all models together."""
-    layers = [key for model in content["models"].values() for key in model["layers"]]
-    return len(layers), len(set(layers))
 
 
 def jaccard(content: Content) -> dict[tuple[str, str], float]:
@@ -222,6 +197,21 @@ def jaccard(content: Content) -> dict[tuple[str, str], float]:
 def fallback_share(lengths: Sequence[int], most: int) -> float:
     """Share of the layers in pieces of one layer, although a piece may have `most`."""
     return sum(1 for n in lengths if n == 1) / sum(lengths) if most > 1 else 0.0
+
+
+def doubts(content: Content) -> Iterator[str]:
+    yield from busy(content)
+    yield from failures(content)
+
+
+def failures(content: Content) -> Iterator[str]:
+    """Models and bricks that were not run, with reasons."""
+    for name, model in content["models"].items():
+        if model.get("why_not"):
+            yield f"{name} was not run as a whole: {model['why_not']}"
+    for brick in content["bricks"].values():
+        if failed := brick["why_not"] or result(brick).get("failed"):
+            yield f"a brick of {' '.join(brick['layers'])} was not run: {failed}"
 
 
 def busy(content: Content) -> Iterator[str]:

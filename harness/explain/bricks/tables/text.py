@@ -5,90 +5,78 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from harness.core.units import show_ns, show_percent
-from harness.explain.bricks.tables import construct, mining
+from harness.core.units import counted, show_ns, show_percent
+from harness.explain.bricks.tables import construct
+from harness.explain.bricks.tables.construct import CLOCKS
+from harness.explain.bricks.tables.to_json import plain, to_json
 from harness.results.pages import page
 from harness.results.pages.tables import Cell, Column, Table, aligned
 
 Content = Mapping[str, Any]
+"""The content of a bricks.json."""
+
+Numbers = Mapping[str, Any]
+"""The result of `to_json`."""
 
 CHAINS_SHOWN, BLOCKS_SHOWN, BRICKS_SHOWN = 8, 8, 20
-CLOCKS = {"cpu_ns": "CPU time", "wall_ns": "wall time"}
 _TIMES = Column("times", "count")
 
 
 def lines(content: Content) -> Iterator[str]:
+    numbers = to_json(content)
     yield (
-        f"BRICKS  {_count(len(content['models']), 'model')}  at most {content['most_layers']} layers a brick  "
-        f"{content['version']}  {_count(content['threads'], 'thread')}"
+        f"BRICKS  {counted(len(numbers['models']), 'model')}  at most {numbers['most_layers']} layers a brick  "
+        f"{numbers['version']}  {counted(numbers['threads'], 'thread')}"
     )
-    for doubt in doubts(content):
+    for doubt in numbers["doubts"]:
         yield f"  doubt   {doubt}"
-    for table in tables(content):
+    for table in _tables(content, numbers):
         yield ""
         yield f"{table.title}: {table.about}" if table.about else table.title
         yield from aligned(table.columns, table.rows)
     yield ""
-    yield from summary(content)
+    yield from _summary(numbers)
 
 
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'s' * (number != 1)}"
-
-
-def doubts(content: Content) -> Iterator[str]:
-    yield from construct.busy(content)
-    yield from failures(content)
-
-
-def failures(content: Content) -> Iterator[str]:
-    """Models and bricks that were not run, with reasons."""
-    for name, model in content["models"].items():
-        if model.get("why_not"):
-            yield f"{name} was not run as a whole: {model['why_not']}"
-    for brick in content["bricks"].values():
-        failed = brick["why_not"] or (brick.get("result") or {}).get("failed")
-        if failed:
-            yield f"a brick of {' '.join(brick['layers'])} was not run: {failed}"
-
-
-def tables(content: Content) -> Iterator[Table]:
-    if any(map(construct.is_measured, content["models"].values())):
-        yield _construction(content)
-    if content["models"]:
-        yield _structure(content)
-    if construct.of_no_model(content):
-        yield _bricks(content)
-    if len(content["models"]) > 1:
-        yield _alike(content)
-    if chains := mining.chains(content)[:CHAINS_SHOWN]:
-        rows: list[list[Cell]] = [[" > ".join(c.operators), c.times, c.models] for c in chains]
+def _tables(content: Content, numbers: Numbers) -> Iterator[Table]:
+    models = numbers["models"]
+    if any(model["cpu"] for model in models.values()):
+        yield _construction(models)
+    if models:
+        yield _structure(models)
+    if unordered := construct.of_no_model(content):
+        yield _bricks([one for one in numbers["bricks"] if one["brick"] in unordered])
+    if len(models) > 1:
+        yield _alike(numbers["alike"])
+    rows: list[list[Cell]]
+    if chains := numbers["chains"][:CHAINS_SHOWN]:
+        rows = [[" > ".join(c["operators"]), c["times"], c["models"]] for c in chains]
         heads = [Column("three operators in a row"), _TIMES, Column("models", "count")]
         yield Table("chains", "chains", "", heads, rows)
-    if blocks := mining.blocks(content)[:BLOCKS_SHOWN]:
-        rows = [[_short(b.operators), b.times, ", ".join(b.models)] for b in blocks]
+    if blocks := numbers["blocks"][:BLOCKS_SHOWN]:
+        rows = [[_short(b["operators"]), b["times"], ", ".join(b["models"])] for b in blocks]
         heads = [Column("repeated block with branches"), _TIMES, Column("models")]
         yield Table("blocks", "blocks", "", heads, rows)
 
 
-def _construction(content: Content) -> Table:
-    cpu, wall = (construct.ratios(content, clock) for clock in CLOCKS)
+def _construction(models: Numbers) -> Table:
     rows: list[list[Cell]] = []
-    for name, model in content["models"].items():
-        if not construct.is_measured(model):
+    for name, model in models.items():
+        cpu, wall = model["cpu"], model["wall"]
+        if cpu is None:
             continue
-        whole_ns = construct.measured_ns(model, "cpu_ns")
-        parts = construct.construct(model, content["bricks"], "cpu_ns")
-        taken_off_ns = parts.reorders_ns + parts.overhead_ns
-        known = f" ({show_percent(parts.covered)} of the layers)" if parts.covered < 1 else ""
+        whole_ns = cpu["measured_ns"]
+        taken_off_ns = cpu["reorders_ns"] + cpu["overhead_ns"]
+        known = f" ({show_percent(cpu['covered'])} of the layers)" if cpu["covered"] < 1 else ""
+        critical_ns = cpu["critical_ns"]
         rows.append(
             [
                 name,
                 whole_ns,
-                parts.sequential_ns,
-                f"{cpu[name]:.3f}" if name in cpu else f"-{known}",
-                f"{parts.critical_ns / whole_ns:.3f}" if whole_ns else show_ns(parts.critical_ns),
-                f"{wall[name]:.3f}" if name in wall else None,
+                cpu["sequential_ns"],
+                f"-{known}" if cpu["ratio"] is None else f"{cpu['ratio']:.3f}",
+                f"{critical_ns / whole_ns:.3f}" if whole_ns else show_ns(critical_ns),
+                None if wall["ratio"] is None else f"{wall['ratio']:.3f}",
                 show_percent(taken_off_ns / whole_ns, 1) if whole_ns else show_ns(taken_off_ns),
             ]
         )
@@ -98,23 +86,19 @@ def _construction(content: Content) -> Table:
     return Table("construction", "construction", about, columns, rows)
 
 
-def _structure(content: Content) -> Table:
-    rows: list[list[Cell]] = []
-    for name, model in content["models"].items():
-        lengths = [len(piece["layers"]) for piece in model["pieces"]]
-        published, most = model["published_lengths"], content["most_layers"]
-        rows.append(
-            [
-                name,
-                len(model["layers"]),
-                construct.unique_share(model),
-                len(lengths),
-                len({piece["brick"] for piece in model["pieces"]}),
-                construct.fallback_share(lengths, most),
-                len(published),
-                construct.fallback_share(published, most),
-            ]
-        )
+def _structure(models: Numbers) -> Table:
+    rows: list[list[Cell]] = [
+        [
+            name,
+            model["layers"],
+            model["unique_layers"] / model["layers"],
+            model["bricks"],
+            model["unique_bricks"],
+            model["alone_share"],
+            *model["published_rule"].values(),
+        ]
+        for name, model in models.items()
+    ]
     columns = [Column("model"), Column("layers", "count"), Column("unique", "share")]
     columns += [Column("bricks", "count"), Column("unique", "count"), Column("alone", "share")]
     columns += [Column("bricks, published", "count"), Column("alone", "share")]
@@ -124,69 +108,56 @@ def _structure(content: Content) -> Table:
     return Table("structure", "structure", about, columns, rows)
 
 
-def _bricks(content: Content) -> Table:
+def _bricks(bricks: Sequence[Numbers]) -> Table:
     """The slowest bricks of models whose order is not known, so that no model is constructed."""
-    bricks = {digest: content["bricks"][digest] for digest in construct.of_no_model(content)}
-    times = {
-        d: [construct.alone_ns(brick, clock) for clock in CLOCKS] for d, brick in bricks.items()
-    }
-    slowest = sorted(bricks, key=lambda digest: times[digest][0] or 0.0, reverse=True)
     rows: list[list[Cell]] = [
         [
-            digest[:16],
-            _short(bricks[digest]["layers"]),
-            ", ".join(bricks[digest]["outputs"]),
-            *times[digest],
+            one["brick"][:16],
+            _short(one["layers"]),
+            ", ".join(one["outputs"]),
+            *(max(0.0, one[c] - one["beside"][c]) if c in one else None for c in CLOCKS),
         ]
-        for digest in slowest[:BRICKS_SHOWN]
+        for one in bricks
     ]
+    slowest = sorted(rows, key=lambda row: row[3] or 0.0, reverse=True)[:BRICKS_SHOWN]
     columns = [Column(name) for name in ("brick", "layers", "makes")]
     columns += [Column(name, "ns") for name in CLOCKS.values()]
-    about = f"the slowest {len(rows)} of {len(bricks)} whose order in a model is not known"
-    return Table("bricks", "bricks", about, columns, rows)
+    about = f"the slowest {len(slowest)} of {len(rows)} whose order in a model is not known"
+    return Table("bricks", "bricks", about, columns, slowest)
 
 
-def _alike(content: Content) -> Table:
-    shares, names = construct.jaccard(content), list(content["models"])
+def _alike(shares: Numbers) -> Table:
     columns = [Column("share of layers in common")]
-    columns += [Column(f"{i}", "share") for i in range(1, len(names) + 1)]
+    columns += [Column(f"{i}", "share") for i in range(1, len(shares) + 1)]
     rows: list[list[Cell]] = [
-        [f"{i} {one}", *(f"{shares[one, other]:.2f}" for other in names)]
-        for i, one in enumerate(names, 1)
+        [f"{i} {name}", *(f"{share:.2f}" for share in others.values())]
+        for i, (name, others) in enumerate(shares.items(), 1)
     ]
     return Table("alike", "alike", "Jaccard index of the sets of unique layers", columns, rows)
 
 
-def summary(content: Content) -> Iterator[str]:
-    layers, unique = construct.all_unique(content)
+def _summary(numbers: Numbers) -> Iterator[str]:
+    layers, unique = numbers["layers"], numbers["unique_layers"]
     if layers:
         yield f"{'unique':<12}{unique:,} of {layers:,} layers ({show_percent(unique / layers, 1)})"
     for clock, clock_name in CLOCKS.items():
-        error = construct.errors(construct.ratios(content, clock))
-        if error is not None:
+        if error := numbers["errors"][plain(clock)]:
             yield (
-                f"{'error':<12}{clock_name}: mean {show_percent(error.mean, 1)}, worst {error.worst_ratio:.3f} "
-                f"({error.worst}), geometric mean of the ratios {error.geometric_mean:.3f}"
+                f"{'error':<12}{clock_name}: mean {show_percent(error['mean'], 1)}, "
+                f"worst {error['worst_ratio']:.3f} ({error['worst']}), "
+                f"geometric mean of the ratios {error['geometric_mean']:.3f}"
             )
-    saved = construct.saving(content, "cpu_ns")
-    if saved is not None:
+    if saved := numbers["saving"]["cpu"]:
         yield (
-            f"{'saving':<12}{saved.factor:.2f} x: all models once take {show_ns(saved.whole_ns)}, "
-            f"their bricks once {show_ns(saved.bricks_ns)}"
+            f"{'saving':<12}{saved['factor']:.2f} x: all models once take "
+            f"{show_ns(saved['whole_ns'])}, their bricks once {show_ns(saved['bricks_ns'])}"
         )
-    yield f"{'run':<12}{_ran(content)}"
-
-
-def _ran(content: Content) -> str:
-    count = len(content["bricks"])
-    results = [b for b in content["bricks"].values() if (b.get("result") or {}).get("cpu_ns")]
-    fresh = sum(1 for brick in results if brick.get("fresh"))
-    parts = [f"{fresh} of {count} bricks now"]
-    if before := len(results) - fresh:
-        parts.append(f"{before} from the database")
-    if missing := count - len(results):
-        parts.append(f"{missing} not run")
-    return ", ".join(parts)
+    measured = [brick for brick in numbers["bricks"] if "cpu_ns" in brick]
+    fresh = sum(brick["is_fresh"] for brick in measured)
+    counts = {"from the database": len(measured) - fresh}
+    counts["not run"] = len(numbers["bricks"]) - len(measured)
+    rest = "".join(f", {count} {where}" for where, count in counts.items() if count)
+    yield f"{'run':<12}{fresh} of {len(numbers['bricks'])} bricks now{rest}"
 
 
 def _short(operators: Sequence[str]) -> str:
@@ -196,22 +167,25 @@ def _short(operators: Sequence[str]) -> str:
 
 def write_page(content: Content, out: Path) -> Path:
     """Raises PluginUnavailable where plotly is not installed."""
+    numbers = to_json(content)
     head = ["<header><h1>Bricks</h1>"]
-    head += [f"<p>{escape(line)}</p>" for line in [*summary(content), *doubts(content)]]
+    head += [f"<p>{escape(line)}</p>" for line in [*_summary(numbers), *numbers["doubts"]]]
     head.append("</header>")
-    tail = [html for table in tables(content) for html in page.section(table)]
-    return page.write(
-        [page.Article(head, list(_figures(content)), tail)], "Bricks", out, script_in=out.parent
-    )
+    tail = [html for table in _tables(content, numbers) for html in page.section(table)]
+    article = page.Article(head, list(_figures(numbers)), tail)
+    return page.write([article], "Bricks", out, script_in=out.parent)
 
 
-def _figures(content: Content) -> Iterator[page.Figure]:
-    names = list(content["models"])
-    cpu, wall = (construct.ratios(content, clock) for clock in CLOCKS)
-    if cpu:
+def _figures(numbers: Numbers) -> Iterator[page.Figure]:
+    models, names = numbers["models"], list(numbers["models"])
+    ratios = {
+        clock_name: [(model[plain(clock)] or {}).get("ratio") for model in models.values()]
+        for clock, clock_name in CLOCKS.items()
+    }
+    if any(ratios["CPU time"]):
         bars = [
-            {"type": "bar", "name": clock_name, "x": names, "y": [ratios.get(n) for n in names]}
-            for clock_name, ratios in zip(CLOCKS.values(), (cpu, wall), strict=True)
+            {"type": "bar", "name": clock_name, "x": names, "y": values}
+            for clock_name, values in ratios.items()
         ]
         layout = {
             "xaxis": {"type": "category"},
@@ -222,12 +196,11 @@ def _figures(content: Content) -> Iterator[page.Figure]:
         yield page.Figure("construction", about, bars, layout)
     if len(names) < 2:
         return
-    ratios = construct.jaccard(content)
     heat = {
         "type": "heatmap",
         "x": names,
         "y": names,
-        "z": [[round(ratios[one, other], 3) for other in names] for one in names],
+        "z": [[round(share, 3) for share in row.values()] for row in numbers["alike"].values()],
         "zmin": 0,
         "zmax": 1,
         "colorscale": "Viridis",

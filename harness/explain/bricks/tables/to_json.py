@@ -1,47 +1,56 @@
-"""Returns the tables of `bricks --json` as numbers, from the content of a bricks.json alone."""
+"""Computes the numbers of all tables, from the content of a bricks.json alone: `bricks --json`."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from harness.explain.bricks.tables import construct, mining
-from harness.explain.bricks.tables.text import CLOCKS, doubts
+from harness.explain.bricks.tables.construct import CLOCKS
 
 Content = Mapping[str, Any]
 
 
 def to_json(content: Content) -> dict[str, Any]:
     """Times in ns, shares and ratios of 1; None where something was not run."""
-    layers, unique = construct.all_unique(content)
+    models = content["models"]
+    layers = [key for model in models.values() for key in model["layers"]]
+    ratios = {clock: construct.ratios(content, clock) for clock in CLOCKS}
+    errors = {clock: construct.errors(ratios[clock]) for clock in CLOCKS}
     saved = {clock: construct.saving(content, clock) for clock in CLOCKS}
-    errors = {c: construct.errors(construct.ratios(content, c)) for c in CLOCKS}
     alike = construct.jaccard(content)
-    names = list(content["models"])
     about = ("started", "machine", "version", "most_layers", "batch", "threads", "rounds")
     return {
         **{name: content[name] for name in about},
-        "doubts": list(doubts(content)),
-        "models": {name: _model(content, name) for name in names},
-        "alike": {one: {other: alike[one, other] for other in names} for one in names},
+        "doubts": list(construct.doubts(content)),
+        "models": {
+            name: {
+                **_structure(model, content["most_layers"]),
+                **{
+                    plain(clock): _construction(model, content["bricks"], clock, of.get(name))
+                    for clock, of in ratios.items()
+                },
+            }
+            for name, model in models.items()
+        },
+        "alike": {one: {other: alike[one, other] for other in models} for one in models},
         "chains": [chain._asdict() for chain in mining.chains(content)],
         "blocks": [block._asdict() for block in mining.blocks(content)],
-        "layers": layers,
-        "unique_layers": unique,
-        "errors": {_plain(c): e._asdict() if e else None for c, e in errors.items()},
+        "layers": len(layers),
+        "unique_layers": len(set(layers)),
+        "errors": {plain(c): e._asdict() if e else None for c, e in errors.items()},
         "saving": {
-            _plain(c): {**s._asdict(), "factor": s.factor} if s else None for c, s in saved.items()
+            plain(c): {**s._asdict(), "factor": s.factor} if s else None for c, s in saved.items()
         },
         "bricks": list(_bricks(content)),
     }
 
 
-def _plain(clock: str) -> str:
+def plain(clock: str) -> str:
     return clock.removesuffix("_ns")
 
 
-def _model(content: Content, name: str) -> dict[str, Any]:
-    model = content["models"][name]
+def _structure(model: Content, most: int) -> dict[str, Any]:
     lengths = [len(piece["layers"]) for piece in model["pieces"]]
-    published, most = model["published_lengths"], content["most_layers"]
+    published = model["published_lengths"]
     return {
         "layers": len(model["layers"]),
         "unique_layers": len(set(model["layers"])),
@@ -52,25 +61,24 @@ def _model(content: Content, name: str) -> dict[str, Any]:
             "bricks": len(published),
             "alone_share": construct.fallback_share(published, most),
         },
-        **{_plain(clock): _construction(content, name, clock) for clock in CLOCKS},
     }
 
 
-def _construction(content: Content, name: str, clock: str) -> dict[str, Any] | None:
+def _construction(
+    model: Content, bricks: Content, clock: str, ratio: float | None
+) -> dict[str, Any] | None:
     """measured_ns: None where the model is absent. ratio: only where every brick was measured."""
-    model = content["models"][name]
     if not construct.is_measured(model):
         return None
+    parts = construct.construct(model, bricks, clock)
     measured_ns = construct.measured_ns(model, clock)
-    parts = construct.construct(model, content["bricks"], clock)
-    ratio = parts.sequential_ns / measured_ns if measured_ns and parts.covered == 1 else None
     return {"measured_ns": measured_ns, "ratio": ratio, **parts._asdict()}
 
 
 def _bricks(content: Content) -> Iterator[dict[str, Any]]:
     """cpu_ns, wall_ns: as measured. beside: time of the empty model right after each."""
     for digest, brick in content["bricks"].items():
-        result = brick.get("result") or {}
+        result = construct.result(brick)
         times = {c: result[c] for c in CLOCKS if result.get(c)}
         yield {
             "brick": digest,

@@ -1,1 +1,1 @@
-"""Bricks measured, and the database of their times."""
+"""Times of bricks, and the layout conversions at their ends."""

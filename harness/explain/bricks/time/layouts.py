@@ -1,11 +1,11 @@
 """Finds where ONNX Runtime converts layouts at the ends of a brick, and how long that takes."""
 
-import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from harness.explain.bricks.cut.cutting import EITHER_LAYOUT
+from harness.explain.kernels.ort_events import KERNEL, NS_PER_US, Event
 
 _OWN_LAYOUT = (
     "AveragePool", "BatchNormalization", "Conv", "GlobalAveragePool", "GlobalMaxPool", "MaxPool",
@@ -40,19 +40,19 @@ def never_converts(operators: Sequence[str]) -> bool:
 
 
 def reorders(
-    optimized: Path,
-    profile: Path,
+    optimised: Path,
+    events: Sequence[Event],
     inputs: Sequence[str],
     outputs: Sequence[str],
     layers: Sequence[str] = (),
 ) -> Reorders:
-    """optimized, profile: written by ONNX Runtime for a brick. inputs, outputs: names in it.
+    """optimised: the brick as ONNX Runtime executes it. events: of its profiler.
+    inputs, outputs: names in the brick.
     layers: the brick's operators; a Transpose that is not among them is a conversion.
     """
-    events = json.loads(profile.read_text(encoding="utf-8"))
     is_inserted = _INTEGER_CONVERSION not in layers
     kinds = (*_CONVERSIONS, *([_INTEGER_CONVERSION] if is_inserted else []))
-    layout = _Layout(optimized, _least_ns(events), kinds)
+    layout = _Layout(optimised, _least_ns(events), kinds)
     return Reorders(
         tuple(map(layout.at_input, inputs)),
         tuple(map(layout.at_output, outputs)),
@@ -61,14 +61,14 @@ def reorders(
 
 
 class _Layout:
-    """Layout conversions in an optimised model. least_ns: of each node's kernel. kinds:
-    operators.
+    """Layout conversions in an optimised model. least_ns: of each node's kernel. kinds: operators
+    that convert.
     """
 
-    def __init__(self, optimized: Path, least_ns: Mapping[str, int], kinds: Sequence[str]) -> None:
+    def __init__(self, optimised: Path, least_ns: Mapping[str, int], kinds: Sequence[str]) -> None:
         import onnx
 
-        graph = onnx.load(str(optimized), load_external_data=False).graph
+        graph = onnx.load(str(optimised), load_external_data=False).graph
         self._least_ns = least_ns
         self._kinds = kinds
         self._outputs = {o.name for o in graph.output}
@@ -80,7 +80,7 @@ class _Layout:
         readers = self._readers(name)
         if readers and all(node.op_type in EITHER_LAYOUT for node in readers):
             return None
-        return sum(self._least_ns.get(n.name, 0) for n in readers if n.op_type in self._kinds)
+        return self._conversions_ns(readers)
 
     def inside(self, inputs: Sequence[str]) -> Iterator[tuple[tuple[int, ...], int]]:
         """See Reorders.inside."""
@@ -88,10 +88,8 @@ class _Layout:
         while left:
             region = self._region(inputs[left[0]])
             names = {name for node in region for name in node.input}
-            yield (
-                tuple(i for i in left if inputs[i] in names),
-                sum(self._least_ns.get(n.name, 0) for n in self._around(region)),
-            )
+            ends = tuple(i for i in left if inputs[i] in names)
+            yield ends, self._conversions_ns(self._around(region))
             left = [i for i in left if inputs[i] not in names]
 
     def _region(self, name: str) -> list[Any]:
@@ -99,28 +97,26 @@ class _Layout:
         nodes, todo = list[Any](), self._readers(name)
         while todo:
             node = todo.pop()
-            if node in nodes or node.op_type not in EITHER_LAYOUT:
-                continue
-            nodes.append(node)
-            todo += [self._maker[x] for x in node.input if x in self._maker]
-            todo += [reader for x in node.output for reader in self._readers(x)]
+            if node not in nodes and node.op_type in EITHER_LAYOUT:
+                nodes.append(node)
+                todo += [*self._makers(node), *self._readers(*node.output)]
         return nodes
 
     def _around(self, region: Sequence[Any]) -> Iterator[Any]:
-        """Conversions between these layers and others, except those at the brick's own ends."""
+        """Nodes beside these layers, except those at the brick's own ends."""
         for node in region:
-            before = [self._maker[x] for x in node.input if x in self._maker]
-            after = [reader for x in node.output for reader in self._readers(x)]
-            yield from (
-                n for n in before if n.input and n.input[0] not in self._inputs and self._is(n)
-            )
-            yield from (n for n in after if n.output[0] not in self._outputs and self._is(n))
+            before, after = self._makers(node), self._readers(*node.output)
+            yield from (n for n in before if n.input and n.input[0] not in self._inputs)
+            yield from (n for n in after if n.output[0] not in self._outputs)
 
-    def _is(self, node: Any) -> bool:
-        return node.op_type in self._kinds
+    def _conversions_ns(self, nodes: Iterable[Any]) -> int:
+        return sum(self._least_ns.get(n.name, 0) for n in nodes if n.op_type in self._kinds)
 
-    def _readers(self, name: str) -> list[Any]:
-        return [node for node in self._nodes if name in node.input]
+    def _makers(self, node: Any) -> list[Any]:
+        return [self._maker[name] for name in node.input if name in self._maker]
+
+    def _readers(self, *names: str) -> list[Any]:
+        return [node for name in names for node in self._nodes if name in node.input]
 
     def at_output(self, name: str) -> int | None:
         """Includes conversions separated from the end only by layers of either layout."""
@@ -138,12 +134,12 @@ class _Layout:
         return sum(conversions_ns) if conversions_ns or is_plain else None
 
 
-def _least_ns(events: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+def _least_ns(events: Sequence[Event]) -> dict[str, int]:
     """Node -> shortest run of its kernel."""
     least_ns: dict[str, int] = {}
     for event in events:
-        name = str(event.get("name", ""))
-        if event.get("cat") == "Node" and name.endswith("_kernel_time"):
-            node, took_ns = name.removesuffix("_kernel_time"), int(event["dur"]) * 1000
+        node = event["name"].removesuffix(KERNEL)
+        if event.get("cat") == "Node" and node != event["name"]:
+            took_ns = event["dur"] * NS_PER_US
             least_ns[node] = min(took_ns, least_ns.get(node, took_ns))
     return least_ns

@@ -1,26 +1,27 @@
 """Times bricks on ONNX Runtime, and the models they were cut from.
 
-A brick is measured in the state in which it finds the machine inside its model: its input has just
-been written, its weights have not been touched since everything else in the model was. So all bricks
-of a model run in turn, and between two turns as many other bytes are read as the model has that the
-bricks have not. What a run costs beside the layers is measured with an empty model.
+A brick is measured with caches as inside its model: its input was just written, and its weights
+were last read before all other weights of the model. Therefore the bricks of a model run in turns,
+and between two turns the program reads as many further bytes as the model has and its bricks lack.
+An empty model measures the overhead of a run.
 """
 
 import functools
 import tempfile
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from harness.core.extras import how_to_install
 from harness.errors import PluginUnavailable, one_line
-from harness.explain.bricks.cut.bricks import UNKNOWN, Cut, activations
 from harness.explain.bricks.time.layouts import Reorders, never_converts, reorders
-from harness.models.graph.graph import Graph, Tensor
+from harness.explain.kernels.ort_events import read_events
+from harness.explain.pieces.cut import UNKNOWN, Cut, activations, decisions
+from harness.models.graph.graph import Graph
 from harness.models.opened.ort_session import SessionSetup, open_session
 from harness.types import Array
 
@@ -29,9 +30,10 @@ CACHE_BYTES = 64 << 20
 
 _REORDER_RUNS = 7
 _IN_A_ROW = 2
-"""Timed runs in each turn, after one that is not timed."""
+"""Timed runs in each turn, after one untimed run."""
 
 _ERROR_LEVEL = 3
+_OPTIMISED = "optimised.onnx"
 
 _IN_THE_SHARED_ARENA = {
     "session.use_env_allocators": "1",
@@ -39,20 +41,8 @@ _IN_THE_SHARED_ARENA = {
 }
 
 
-class Sample(NamedTuple):
-    cpu_ns: int
-    wall_ns: int
-
-
-class Settings(NamedTuple):
-    """threads: in one layer. rounds: turns of all bricks, each between two turns of the model."""
-
-    threads: int
-    rounds: int
-
-    @property
-    def session(self) -> SessionSetup:
-        return SessionSetup(threads=self.threads)
+Samples = dict[str, list[int]]
+"""cpu_ns, wall_ns: one entry a run."""
 
 
 def onnxruntime() -> Any:
@@ -76,18 +66,14 @@ def _share_arena() -> None:
     ort.create_and_register_allocator(ort.OrtMemoryInfo("Cpu", kind, 0, use), None)
 
 
-def _brick_session(
-    model: bytes,
-    settings: Settings,
-    profile_prefix: Path | None = None,
-    optimised: Path | None = None,
-) -> Any:
+def _brick_session(model: bytes, setup: SessionSetup, folder: Path | None = None) -> Any:
+    """folder: for the profile and the optimised graph; None: neither is written."""
     _share_arena()
     return open_session(
         model,
-        settings.session,
-        profile_prefix=profile_prefix,
-        optimised=optimised,
+        setup,
+        profile_prefix=folder / "profile" if folder else None,
+        optimised=folder / _OPTIMISED if folder else None,
         config=_IN_THE_SHARED_ARENA,
     )
 
@@ -113,7 +99,7 @@ class Pool:
         ]
 
 
-class Timed:
+class TimedSession:
     """A session whose inputs lie in a pool and whose outputs ONNX Runtime allocates and frees."""
 
     def __init__(self, session: Any, inputs: Sequence[Array], pool: Pool) -> None:
@@ -125,8 +111,10 @@ class Timed:
         self._outputs = [o.name for o in session.get_outputs()]
         self.run()
 
-    def run(self) -> Sample:
-        """Runs once, with inputs just written, as the layer before would have done."""
+    def run(self) -> tuple[int, int]:
+        """Runs once, with inputs just written, as the layer before would have done. Returns (CPU
+        ns, wall ns).
+        """
         binding = self._binding
         places = self._pool.place(self._given)
         for name, place, array in zip(self._inputs, places, self._given, strict=True):
@@ -136,93 +124,92 @@ class Timed:
             binding.bind_output(name)
         wall, cpu = time.perf_counter_ns(), time.process_time_ns()
         self.session.run_with_iobinding(binding)
-        sample = Sample(time.process_time_ns() - cpu, time.perf_counter_ns() - wall)
+        cpu_ns, wall_ns = time.process_time_ns() - cpu, time.perf_counter_ns() - wall
         self.shapes = [tuple(value.shape()) for value in binding.get_outputs()]
         binding.clear_binding_outputs()
-        return sample
+        return cpu_ns, wall_ns
 
 
-def inputs_of(tensors: Sequence[Tensor], seed: int) -> list[Array]:
-    random = np.random.default_rng(seed)
-    return [activations(random, tensor) for tensor in tensors]
+def _no_samples() -> Samples:
+    return {"cpu_ns": [], "wall_ns": []}
 
 
-class Measured(NamedTuple):
+@dataclass
+class ModelSamples:
     """Samples of one model and its bricks.
-    whole: of the model. bricks: by digest.
-    beside: of the empty model, right after each brick.
-    overhead: of the empty model alone.
-    failed: digest -> why it did not run.
+    whole: of the model. overhead: of the empty model alone.
+    bricks: digest -> samples, those of the empty model right after each (`beside`), and
+    `reorders`; or why it did not run (`failed`).
     why_not: why the whole model did not run.
     setup_s: time to build and load everything.
     """
 
-    whole: list[Sample]
-    bricks: dict[str, list[Sample]]
-    beside: dict[str, list[Sample]]
-    reorders: dict[str, Reorders]
-    failed: dict[str, str]
-    overhead: list[Sample]
-    setup_s: float
+    whole: Samples = field(default_factory=_no_samples)
+    overhead: Samples = field(default_factory=_no_samples)
+    bricks: dict[str, dict[str, Any]] = field(default_factory=dict)
     why_not: str | None = None
+    setup_s: float = 0.0
     was_stopped: bool = False
 
 
 def measure(
-    graph: Graph | None, weight_bytes: int, cuts: Mapping[str, Cut], settings: Settings
-) -> Measured:
+    graph: Graph | None,
+    weight_bytes: int,
+    cuts: Mapping[str, Cut],
+    setup: SessionSetup,
+    rounds: int,
+) -> ModelSamples:
     """Runs the model and the given bricks (by digest) in turns. After Ctrl-C it returns the
     samples so far, with `was_stopped`.
     graph: None where the model is absent. weight_bytes: of the model.
+    rounds: turns of all bricks, each after a turn of the model.
     """
     start = time.monotonic()
-    measured = Measured([], {}, {}, {}, {}, [], 0.0)
-    bricks: dict[str, Timed] = {}
-    pool = Pool()
+    measured = ModelSamples()
+    whole: list[tuple[TimedSession, Samples]] = []
+    bricks: list[tuple[TimedSession, Any]] = []
     decided: dict[str, Array] = {}
-    with suppress(Exception):  # then made-up numbers decide; what else is wrong is told below
-        decided = _decisions(graph, cuts.values(), settings)
-    for digest, cut in cuts.items():
-        try:
-            bricks[digest], measured.reorders[digest] = _brick(cut, settings, pool, decided)
-            measured.bricks[digest], measured.beside[digest] = [], []
-        except Exception as e:  # noqa: BLE001 - a brick that does not run is a result
-            measured.failed[digest] = one_line(e)
-    empty = {"": _empty(settings)}
-    whole: dict[str, Timed] = {}
     try:
         if graph is not None:
-            whole[""] = _whole(graph, settings)
+            random = np.random.default_rng(0)
+            feeds = {name: activations(random, graph.tensors[name]) for name in graph.inputs}
+            decided = decisions(graph, cuts.values(), feeds, setup)
+            # from its own file, with the symbolic dimensions of the bricks
+            session = open_session(graph.path, setup, sizes=graph.sizes)
+            whole.append((TimedSession(session, list(feeds.values()), Pool()), measured.whole))
     except Exception as e:  # noqa: BLE001 - bricks of what does not run whole may still run
-        measured = measured._replace(why_not=one_line(e))
-    setup_s = time.monotonic() - start
-    own = sum(cuts[digest].brick.weight_bytes for digest in bricks)
-    filler = _filler(max(0, weight_bytes - own))
+        measured.why_not = one_line(e)
+    empty, pool, brick_bytes = _empty(setup), Pool(), 0
+    for digest, cut in cuts.items():
+        try:
+            timed, reorders = _brick(cut, setup, pool, decided)
+        except Exception as e:  # noqa: BLE001 - a brick that does not run is a result
+            measured.bricks[digest] = {"failed": one_line(e)}
+            continue
+        beside = _no_samples()
+        result = {**_no_samples(), "beside": beside, "reorders": reorders._asdict()}
+        measured.bricks[digest] = result
+        bricks += [(timed, result), (empty, beside)]
+        brick_bytes += cut.brick.weight_bytes
+    measured.setup_s = time.monotonic() - start
+    filler = _filler(max(0, weight_bytes - brick_bytes))
     try:
-        for _ in range(settings.rounds):
-            _turn(whole, {}, np.zeros(0), {"": measured.whole}, {})
-            _turn(empty, {}, np.zeros(0), {"": measured.overhead}, {})
-            _turn(bricks, empty, filler, measured.bricks, measured.beside)
+        for _ in range(rounds):
+            _turn(whole, np.zeros(0))
+            _turn([(empty, measured.overhead)], np.zeros(0))
+            _turn(bricks, filler)
     except KeyboardInterrupt:
-        measured = measured._replace(was_stopped=True)
-    return measured._replace(setup_s=setup_s)
+        measured.was_stopped = True
+    return measured
 
 
-def _turn(
-    sessions: Mapping[str, Timed],
-    empty: Mapping[str, Timed],
-    filler: Array,
-    into: Mapping[str, list[Sample]],
-    beside: Mapping[str, list[Sample]],
-) -> None:
-    """beside: receives the time of the empty model right after each brick, equally cold."""
-    for timed in range(1 + _IN_A_ROW):
-        for name, session in sessions.items():
-            samples = (session.run(), *(one.run() for one in empty.values()))
-            if timed:
-                into[name].append(samples[0])
-                if empty:
-                    beside[name].append(samples[1])
+def _turn(sessions: Sequence[tuple[TimedSession, Samples]], filler: Array) -> None:
+    for number in range(1 + _IN_A_ROW):
+        for timed, samples in sessions:
+            cpu_ns, wall_ns = timed.run()
+            if number:
+                samples["cpu_ns"].append(cpu_ns)
+                samples["wall_ns"].append(wall_ns)
         filler.sum()
 
 
@@ -230,15 +217,8 @@ def _filler(size_bytes: int) -> Array:
     return np.ones(min(size_bytes, CACHE_BYTES) // 8)
 
 
-def _whole(graph: Graph, settings: Settings) -> Timed:
-    """The model from its own file, with the symbolic dimensions of the bricks."""
-    session = open_session(graph.path, settings.session, sizes=graph.sizes)
-    inputs = inputs_of([graph.tensors[name] for name in graph.inputs], 0)
-    return Timed(session, inputs, Pool())
-
-
-def _empty(settings: Settings) -> Timed:
-    """A model that does nothing: the overhead of a run."""
+def _empty(setup: SessionSetup) -> TimedSession:
+    """A model that does nothing; its time is the overhead of a run."""
     from onnx import TensorProto, helper
 
     ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1]) for name in "xy"]
@@ -246,45 +226,23 @@ def _empty(settings: Settings) -> Timed:
     graph = helper.make_graph([node], "empty", ends[:1], ends[1:])
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     data = [np.ones(1, np.float32)]
-    return Timed(open_session(model.SerializeToString(), settings.session), data, Pool())
-
-
-def _decisions(graph: Graph | None, cuts: Iterable[Cut], settings: Settings) -> dict[str, Array]:
-    """Name -> value of the tensors that decide an If's branch and a Loop's count, for the inputs
-    with which the whole model is measured. Empty where none enters a brick.
-    """
-    names = sorted({name for cut in cuts for name in cut.decided_by})
-    if graph is None or not names:
-        return {}
-    import onnx
-
-    model = onnx.load(str(graph.path))
-    model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names)
-    session = open_session(model.SerializeToString(), settings.session, sizes=graph.sizes)
-    inputs = inputs_of([graph.tensors[name] for name in graph.inputs], 0)
-    values = session.run(names, dict(zip(graph.inputs, inputs, strict=True)))
-    return dict(zip(names, values, strict=True))
+    return TimedSession(open_session(model.SerializeToString(), setup), data, Pool())
 
 
 def _brick(
-    cut: Cut, settings: Settings, pool: Pool, decided: Mapping[str, Array]
-) -> tuple[Timed, Reorders]:
-    """Checks, loads and runs a brick once; ValueError where its output contradicts the graph.
-    decided: inputs that are not made up, by name.
-    """
+    cut: Cut, setup: SessionSetup, pool: Pool, decided: Mapping[str, Array]
+) -> tuple[TimedSession, Reorders]:
+    """Checks, loads and runs a brick once; ValueError where its output contradicts the graph."""
     import onnx
 
-    if cut.brick.why_not:
-        raise ValueError(cut.brick.why_not)
     model = cut.model()
-    if UNKNOWN not in cut.brick.outputs:  # the checker wants their types
+    if UNKNOWN not in cut.brick.outputs:  # the checker needs their types
         onnx.checker.check_model(model)
     content = model.SerializeToString()
     del model
-    made_up = inputs_of(cut.brick.inputs, int(cut.brick.digest[:8], 16))
-    inputs = [decided.get(name, one) for name, one in zip(cut.inputs, made_up, strict=True)]
-    reorders = _reorders(content, cut, settings, inputs, pool)
-    timed = Timed(_brick_session(content, settings), inputs, pool)
+    inputs = list(cut.feeds(decided).values())
+    reorders = _reorders(content, cut, setup, inputs, pool)
+    timed = TimedSession(_brick_session(content, setup), inputs, pool)
     for tensor, shape in zip(cut.brick.outputs, timed.shapes, strict=True):
         if tensor == UNKNOWN:
             continue
@@ -295,20 +253,23 @@ def _brick(
 
 
 def _reorders(
-    content: bytes, cut: Cut, settings: Settings, inputs: Sequence[Array], pool: Pool
+    content: bytes, cut: Cut, setup: SessionSetup, inputs: Sequence[Array], pool: Pool
 ) -> Reorders:
     """Measures conversions in a profiled session of its own, whose other times are not used."""
     if never_converts(cut.brick.layers):
         return Reorders((0,) * len(cut.inputs), (0,) * len(cut.outputs))
-    with tempfile.TemporaryDirectory(prefix="harness-bricks-") as folder:
-        optimized = Path(folder) / "optimized.onnx"
-        prefix = Path(folder) / "profile"
-        session = _brick_session(content, settings, profile_prefix=prefix, optimised=optimized)
-        timed = Timed(session, inputs, pool)
+    with tempfile.TemporaryDirectory(prefix="harness-bricks-") as name:
+        folder = Path(name)
+        session = _brick_session(content, setup, folder)
+        timed = TimedSession(session, inputs, pool)
         for _ in range(_REORDER_RUNS):
             timed.run()
-        profile = Path(timed.session.end_profiling())
-        inputs_in, outputs_in = (
-            [cut.numbers[name] for name in ends] for ends in (cut.inputs, cut.outputs)
+        events = read_events(Path(session.end_profiling()))
+        numbers = cut.numbers
+        return reorders(
+            folder / _OPTIMISED,
+            events,
+            [numbers[name] for name in cut.inputs],
+            [numbers[name] for name in cut.outputs],
+            cut.brick.layers,
         )
-        return reorders(optimized, profile, inputs_in, outputs_in, cut.brick.layers)

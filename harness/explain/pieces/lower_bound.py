@@ -15,10 +15,6 @@ class Path(NamedTuple):
     units: tuple[int, ...]
 
 
-def sequential_ns(unit_ns: Sequence[float]) -> float:
-    return float(sum(unit_ns))
-
-
 def critical_path(unit_ns: Sequence[float], needs: Sequence[Sequence[int]]) -> Path:
     """The slowest chain: no number of workers is faster.
     unit_ns: (n,) in topological order. needs: (n,) positions that each unit waits for, all before

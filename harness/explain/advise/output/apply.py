@@ -1,6 +1,5 @@
-"""Writes how to apply the top advice: the int8 file and a configuration for --config."""
+"""Writes the configuration that applies the top advice, for --config."""
 
-import shutil
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -8,18 +7,12 @@ from typing import Any
 
 from harness.core import files
 from harness.core.config.run_config import RunConfig, to_plain
-from harness.explain.advise.layers.settings import SEQUENTIAL
+from harness.explain.advise.layers.settings import INT8, PARALLEL, SEQUENTIAL, parse_setting
 from harness.results import resolved
 
 CONFIG = "faster.yaml"
 INT8_FILE = "int8.onnx"
-
-
-def keep_int8(temporary: Path, folder: Path) -> None:
-    """Copies the int8 file, if there is one, into the result folder."""
-    file = temporary / INT8_FILE
-    if file.is_file():
-        shutil.copyfile(file, folder / INT8_FILE)
+"""The int8 model in the result folder."""
 
 
 def write(advice: Mapping[str, Any], run: Mapping[str, Any], folder: Path) -> None:
@@ -30,27 +23,27 @@ def write(advice: Mapping[str, Any], run: Mapping[str, Any], folder: Path) -> No
     top = advice["top"]
     if not top or top["verdict"] != "faster":
         return
-    setting = dict(pair.split("=", 1) for pair in top["setting"].split())
-    if setting["execution"] != SEQUENTIAL:
+    setting = parse_setting(top["setting"])
+    if setting.execution != SEQUENTIAL:
         return
     changed: dict[str, Any] = {
-        "threads": int(setting["threads"]),
-        "backend_option": (("graph", setting["graph"]),),
+        "threads": setting.threads,
+        "backend_option": (("graph", setting.graph),),
     }
-    if setting["precision"] == "int8":
+    if setting.precision == INT8:
         changed["model_file"] = (folder / INT8_FILE).absolute()
     config = replace(RunConfig(scenario="offline", **run), **changed)
     files.write_yaml(folder / CONFIG, to_plain(replace(config, **resolved.absolute(config))))
 
 
-def line(advice: Mapping[str, Any], folder: Path) -> str:
-    """The command that applies the top advice; "" where there is none."""
+def lines(advice: Mapping[str, Any], folder: Path) -> list[str]:
+    """The command that applies the top advice; nothing where there is none."""
     top = advice["top"]
     if not top or top["verdict"] != "faster":
-        return ""
+        return []
     file = folder / CONFIG
     if file.is_file():
-        return f"{'take it':<12}python -m harness --config {file}"
-    if "execution=parallel" in top["setting"]:
-        return f"{'take it':<12}{top['change']}: no option of the backend ort sets this"
-    return ""  # the folder is of an earlier version
+        return [f"{'take it':<12}python -m harness --config {file}"]
+    if parse_setting(top["setting"]).execution == PARALLEL:
+        return [f"{'take it':<12}{top['change']}: no option of the backend ort sets this"]
+    return []

@@ -1,20 +1,21 @@
-"""Turns pieces of a graph into bricks: models of their own, without any weight of the original.
+"""Cuts pieces of a graph out as bricks: models of their own, without any weight of the original.
 
-What is kept of the original: types, attributes, shapes, and those constants that shape the work
-(integers, limits of Clip). Names are numbers, weights are random and come from the brick's digest.
+A brick keeps types, attributes, shapes, and those constants that define the work (integers, limits
+of Clip). Names are numbers, weights are random and follow from the brick's digest.
 """
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from harness.explain.bricks.cut.subgraphs import CONTROL_INPUTS, stand_alone, subgraphs
+from harness.explain.pieces.subgraphs import CONTROL_INPUTS, stand_alone, subgraphs
 from harness.models.graph.graph import KEPT_ELEMENTS, Graph, Node, Tensor
+from harness.models.opened.ort_session import SessionSetup, open_session
 from harness.types import Array
 
 _PARAMETERS: Mapping[str, tuple[int, ...]] = {
@@ -30,7 +31,7 @@ _PARAMETERS: Mapping[str, tuple[int, ...]] = {
     "Slice": (1, 2, 3, 4),
     "Upsample": (1,),
 }
-"""Inputs of other types than int64 that say what is computed and were not trained, by operator.
+"""Inputs that define the work and were not trained, by operator; int64 inputs always do.
 
 Scale and zero point of an activation decide what ONNX Runtime fuses: it drops a Relu before a zero
 point of 0, and pools integers where both ends have the same scale.
@@ -50,7 +51,7 @@ _NUMERIC_TYPES = frozenset([
 """Types for which numbers can be made up."""
 
 _INT, _FLOAT, _STRING, _TENSOR, _FLOATS, _INTS, _STRINGS = 2, 1, 3, 4, 6, 7, 8
-"""onnx.AttributeProto's types that are no graphs and no sparse tensors."""
+"""Types of onnx.AttributeProto, except graphs and sparse tensors."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,7 @@ class Brick:
     """A piece without its names.
     digest: of everything that defines it.
     layers: its operators.
-    inputs, outputs: tensors at its ends; `ports` of a piece lists the names in the same order.
+    inputs, outputs: tensors at its ends, in the order of Cut.inputs and Cut.outputs.
     weight_bytes: bytes of its constants.
     why_not: why it cannot be built or run.
     why_private: why it may hold trained numbers, so that it runs here but is not published.
@@ -94,7 +95,7 @@ class Cut:
 
     @cached_property
     def outputs(self) -> list[str]:
-        """The tensors that leave the piece; the last layer's output where none does."""
+        """The tensors that leave the piece; where none does, the last layer's output."""
         return leaving(self.graph, self.nodes) or [self.nodes[-1].outputs[0]]
 
     @cached_property
@@ -106,13 +107,16 @@ class Cut:
     @property
     def decided_by(self) -> list[str]:
         """Inputs that decide which layers run inside the piece, and how often."""
-        places = [
-            node.inputs[i]
+        deciding = {
+            name
             for node in self.nodes
-            for i in CONTROL_INPUTS.get(node.op_type, ())
-            if i < len(node.inputs)
-        ]
-        return [name for name in self.inputs if name in places]
+            for i, name in enumerate(node.inputs)
+            if i in CONTROL_INPUTS.get(node.op_type, ())
+        }
+        return [name for name in self.inputs if name in deciding]
+
+    def tensors(self, names: Iterable[str]) -> tuple[Tensor, ...]:
+        return tuple(self.graph.tensors.get(name, UNKNOWN) for name in names)
 
     @cached_property
     def numbers(self) -> Mapping[str, str]:
@@ -122,13 +126,6 @@ class Cut:
         return {"": "", **{name: f"t{i}" for i, name in enumerate(all_names)}}
 
     @cached_property
-    def macs(self) -> float:
-        """Approximate multiplications of layers with a kernel: each output element reads one row
-        of it.
-        """
-        return float(sum(_macs(self.graph, node) for node in self.nodes))
-
-    @cached_property
     def brick(self) -> Brick:
         graph, numbers = self.graph, self.numbers
         wiring = [
@@ -136,29 +133,28 @@ class Cut:
             for n in self.all_nodes
         ]
         described = [wiring, [numbers[name] for name in self.outputs]]
-        sizes = (graph.tensors[name].size_bytes for name in self.constants)
-        return Brick(
-            hashlib.sha256(json.dumps(described).encode()).hexdigest(),
-            tuple(node.op_type for node in self.nodes),
-            tuple(graph.tensors.get(name, UNKNOWN) for name in self.inputs),
-            tuple(graph.tensors.get(name, UNKNOWN) for name in self.outputs),
-            sum(size or 0 for size in sizes),
-            next(self._obstacles(), None),
-            next(self._secrets(), None),
+        trained = (
+            f"{node.op_type}: its attribute {attribute.name} may hold trained numbers"
+            for node in self.nodes
+            for attribute in node.proto.attribute
+            if _may_be_trained(attribute)
         )
-
-    def _secrets(self) -> Iterator[str]:
-        for node in self.nodes:
-            for attribute in node.proto.attribute:
-                if _may_be_trained(attribute):
-                    yield f"{node.op_type}: its attribute {attribute.name} may hold trained numbers"
+        return Brick(
+            digest=hashlib.sha256(json.dumps(described).encode()).hexdigest(),
+            layers=tuple(node.op_type for node in self.nodes),
+            inputs=self.tensors(self.inputs),
+            outputs=self.tensors(self.outputs),
+            weight_bytes=sum(one.size_bytes or 0 for one in self.tensors(self.constants)),
+            why_not=next(self._obstacles(), None),
+            why_private=next(trained, None),
+        )
 
     def _obstacles(self) -> Iterator[str]:
         """Why inputs cannot be made up. Outputs may have any shape, and a type that only the
         runtime knows (ONNX infers none for a Loop's state).
         """
-        for name in (*self.inputs, *self.outputs, *self.constants):
-            tensor = self.graph.tensors.get(name, UNKNOWN)
+        names = (*self.inputs, *self.outputs, *self.constants)
+        for name, tensor in zip(names, self.tensors(names), strict=True):
             if tensor.dtype not in _NUMERIC_TYPES and (
                 name not in self.outputs or tensor != UNKNOWN
             ):
@@ -167,34 +163,37 @@ class Cut:
                 yield f"{self.nodes[0].op_type}: the shape of a tensor depends on data ({tensor})"
 
     def model(self) -> Any:
-        """The brick as onnx.ModelProto."""
+        """The brick as onnx.ModelProto. Raises ValueError where it cannot be built."""
         import onnx
 
-        numbers, brick = self.numbers, self.brick
+        if self.brick.why_not:
+            raise ValueError(self.brick.why_not)
         inputs, outputs = (
-            [
-                _value_info(onnx, numbers[name], self.graph.tensors.get(name, UNKNOWN))
-                for name in names
-            ]
-            for names in (self.inputs, self.outputs)
+            [value_info(onnx, self.numbers[n], one) for n, one in zip(names, kinds, strict=True)]
+            for names, kinds in (
+                (self.inputs, self.brick.inputs),
+                (self.outputs, self.brick.outputs),
+            )
         )
         nodes = [self._node(onnx, node) for node in self.all_nodes]
-        graph = onnx.helper.make_graph(nodes, f"brick-{brick.digest[:16]}", inputs, outputs)
-        random = np.random.default_rng(int(brick.digest[:16], 16))
+        graph = onnx.helper.make_graph(nodes, f"brick-{self.brick.digest[:16]}", inputs, outputs)
+        random = np.random.default_rng(int(self.brick.digest[:16], 16))
         for name, array in self._arrays(random):
             dtype = onnx.helper.np_dtype_to_tensor_dtype(array.dtype)
-            tensor = graph.initializer.add(name=numbers[name], data_type=dtype, dims=array.shape)
+            tensor = graph.initializer.add(
+                name=self.numbers[name], data_type=dtype, dims=array.shape
+            )
             tensor.raw_data = array.tobytes()
-        used = {node.domain for node in self.all_nodes}
-        opsets = [
-            onnx.helper.make_opsetid(domain, version)
-            for domain, version in self.graph.opsets.items()
-            if domain in used or domain in ("", "ai.onnx")
-        ]
-        version = max(8, min(self.graph.proto.ir_version, 10))
-        return onnx.helper.make_model(
-            graph, opset_imports=opsets, ir_version=version, producer_name="mlperf-harness bricks"
-        )
+        return model_of(onnx, graph, self.graph)
+
+    def feeds(self, decided: Mapping[str, Array]) -> dict[str, Array]:
+        """Made-up inputs, by name in the brick. decided: from `decisions`."""
+        random = np.random.default_rng(int(self.brick.digest[:8], 16))
+        made_up = [activations(random, tensor) for tensor in self.brick.inputs]
+        return {
+            self.numbers[name]: decided.get(name, values)
+            for name, values in zip(self.inputs, made_up, strict=True)
+        }
 
     def _node(self, onnx: Any, node: Node) -> Any:
         proto = onnx.NodeProto(op_type=node.op_type, domain=node.domain)
@@ -249,23 +248,15 @@ class Cut:
     def _kept(self, name: str) -> Array | None:
         """The original's value where it defines the work; None for a weight."""
         value = self.graph.values.get(name)
-        if value is None or not (value.dtype.kind == "b" or self._is_parameter(name, value)):
-            return None
-        return value
-
-    def _is_parameter(self, name: str, value: Array) -> bool:
-        if value.dtype == np.int64:
-            return True
-        places = [
-            (node, place)
+        if value is None or value.dtype in (np.int64, np.bool_):
+            return value
+        is_parameter = all(
+            place in _PARAMETERS.get(node.op_type, ()) and not self._is_of_weights(node)
             for node in self.all_nodes
             for place, read in enumerate(node.inputs)
             if read == name
-        ]
-        return all(
-            place in _PARAMETERS.get(node.op_type, ()) and not self._is_of_weights(node)
-            for node, place in places
         )
+        return value if is_parameter else None
 
     def _is_of_weights(self, node: Node) -> bool:
         """Whether its scales are those of weights, which reveal their magnitude."""
@@ -308,7 +299,7 @@ def weights(random: np.random.Generator, tensor: Tensor) -> Array:
         array = 1 + 0.1 * np.abs(array)
     else:
         array *= np.float32((2.0 / max(1, int(np.prod(shape[1:])))) ** 0.5)
-    return array.astype(dtype, copy=False)
+    return np.asarray(array, dtype)
 
 
 def activations(random: np.random.Generator, tensor: Tensor) -> Array:
@@ -316,25 +307,25 @@ def activations(random: np.random.Generator, tensor: Tensor) -> Array:
     shape = tuple(n or 0 for n in tensor.shape)
     dtype = np.dtype(tensor.dtype)
     if dtype.kind in "iub":
-        return random.integers(0, 2, shape).astype(dtype)
-    return (0.1 + random.random(shape, dtype=np.float32)).astype(dtype, copy=False)
+        return np.asarray(random.integers(0, 2, shape), dtype)
+    return np.asarray(0.1 + random.random(shape, dtype=np.float32), dtype)
 
 
-def _value_info(onnx: Any, name: str, tensor: Tensor) -> Any:
+def value_info(onnx: Any, name: str, tensor: Tensor) -> Any:
     if tensor == UNKNOWN:
         return onnx.ValueInfoProto(name=name)
     dtype = onnx.helper.np_dtype_to_tensor_dtype(np.dtype(tensor.dtype))
     return onnx.helper.make_tensor_value_info(name, dtype, tensor.shape)
 
 
-def _macs(graph: Graph, node: Node) -> float:
-    if len(node.inputs) < 2 or not node.outputs or not is_known(graph, node.inputs[1]):
-        return 0.0
-    weight, out = (graph.tensors.get(n) for n in (node.inputs[1], node.outputs[0]))
-    if weight is None or out is None or len(weight.shape) < 2 or not out.shape:
-        return 0.0
-    channels = out.shape[1 if node.op_type == "Conv" else -1] or 1
-    return (out.elements or 0) * (weight.elements or 0) / channels
+def model_of(onnx: Any, body: Any, graph: Graph) -> Any:
+    """onnx.ModelProto of nodes that come from `graph`. body: onnx.GraphProto."""
+    used = {"", "ai.onnx", *(node.domain for node in body.node)}
+    opsets = [onnx.helper.make_opsetid(*one) for one in graph.opsets.items() if one[0] in used]
+    version = max(8, min(graph.proto.ir_version, 10))
+    return onnx.helper.make_model(
+        body, opset_imports=opsets, ir_version=version, producer_name="mlperf-harness bricks"
+    )
 
 
 def dequantisers(graph: Graph, piece: Sequence[Node]) -> list[Node]:
@@ -395,5 +386,22 @@ def is_known(graph: Graph, name: str) -> bool:
     return name in graph.constants or (maker is not None and maker.from_constants)
 
 
-def cuts(graph: Graph, pieces: Sequence[Sequence[Node]]) -> list[Cut]:
-    return [Cut(graph, tuple(piece)) for piece in pieces]
+def decisions(
+    graph: Graph, cuts: Iterable[Cut], feeds: Mapping[str, Array], setup: SessionSetup
+) -> dict[str, Array]:
+    """Name -> value of the tensors that decide the branch of an If and the turns of a Loop.
+    feeds: input of the whole model. Empty where no such tensor enters a cut, or where the model
+    does not run: then made-up numbers decide.
+    """
+    names = sorted({name for cut in cuts for name in cut.decided_by})
+    if not names:
+        return {}
+    import onnx
+
+    try:
+        model = onnx.load(str(graph.path))
+        model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names)
+        session = open_session(model.SerializeToString(), setup, sizes=graph.sizes)
+        return dict(zip(names, session.run(names, dict(feeds)), strict=True))
+    except Exception:  # noqa: BLE001 - onnxruntime's own classes share no base but this
+        return {}

@@ -1,1 +1,0 @@
-"""Bricks published and read back."""

@@ -1,0 +1,1 @@
+"""Pieces of a graph as models of their own, and the database of their times."""

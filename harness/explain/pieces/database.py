@@ -1,0 +1,88 @@
+"""Stores the times of pieces (layers, bricks) in SQLite for later commands and other models.
+
+A row holds for one machine, one version of the runtime, one piece and one setting. Rows of another
+machine or version are never read.
+"""
+
+import hashlib
+import json
+import sqlite3
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import closing, contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from harness.errors import ConfigError
+
+SCHEMA = 2
+"""Number of the table's layout, stored in the file's user_version."""
+
+_LOCKED_S = 10
+_CREATE = """
+CREATE TABLE IF NOT EXISTS pieces (
+    machine TEXT NOT NULL, runtime TEXT NOT NULL, piece TEXT NOT NULL, setting TEXT NOT NULL,
+    layers TEXT NOT NULL, measured_at TEXT NOT NULL, result TEXT NOT NULL,
+    PRIMARY KEY (machine, runtime, piece, setting)
+)
+"""
+_MACHINE = ("cpu", "architecture", "cores_usable", "cores_physical", "smt_active", "turbo")
+"""Fields of the machine's fingerprint that a kernel's time depends on."""
+
+
+class Database:
+    """One file that several processes may use at once: each call opens it anew."""
+
+    def __init__(self, path: Path, machine: Mapping[str, Any], runtime: str) -> None:
+        """machine: `machine` of harness.machine.host.fingerprint(). runtime: name and version.
+        Creates the file. Every method raises ConfigError where it cannot be used or has a newer
+        schema.
+        """
+        self._path = path
+        text = json.dumps({name: machine.get(name) for name in _MACHINE}, sort_keys=True)
+        self._where = (hashlib.sha256(text.encode()).hexdigest()[:16], runtime)
+        with self._open():
+            pass
+
+    @contextmanager
+    def _open(self) -> Iterator[sqlite3.Connection]:
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            with closing(sqlite3.connect(self._path, timeout=_LOCKED_S)) as db, db:
+                (version,) = db.execute("PRAGMA user_version").fetchone()
+                if version > SCHEMA:
+                    known = f"it has schema {version}, this harness knows {SCHEMA}"
+                    raise sqlite3.DatabaseError(known)
+                if version < SCHEMA:
+                    db.execute(_CREATE)
+                    db.execute(f"PRAGMA user_version = {SCHEMA}")
+                yield db
+        except (OSError, sqlite3.Error, ValueError) as e:
+            raise ConfigError(
+                f"{self._path} cannot be used: {e}: pass another --database"
+            ) from None
+
+    def read(self, pieces: Collection[str], setting: str) -> dict[str, Any]:
+        """Piece -> stored result, of those pieces that have one."""
+        query = "SELECT piece, result FROM pieces WHERE machine = ? AND runtime = ? AND setting = ?"
+        with self._open() as db:
+            rows = db.execute(query, (*self._where, setting)).fetchall()
+            return {piece: json.loads(result) for piece, result in rows if piece in pieces}
+
+    def elsewhere(self, pieces: Collection[str]) -> int:
+        """Number of rows that these pieces have under another machine or runtime."""
+        query = "SELECT piece FROM pieces WHERE NOT (machine = ? AND runtime = ?)"
+        with self._open() as db:
+            return sum(piece in pieces for (piece,) in db.execute(query, self._where))
+
+    def add(
+        self, results: Mapping[str, Mapping[str, Any]], setting: str, layers: Mapping[str, str]
+    ) -> None:
+        """Replaces earlier results. layers: piece -> its operators, for people."""
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        rows = [
+            (*self._where, piece, setting, layers[piece], now, json.dumps(result))
+            for piece, result in results.items()
+        ]
+        with self._open() as db:
+            db.executemany("INSERT OR REPLACE INTO pieces VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
