@@ -27,6 +27,9 @@ _NUMBERS = re.compile(
     r"(result|effective)_\S*(_ns|_ms|_count|_qps|_percentile|_seed)|num_errors|early_stopping_latency_\w+"
 )
 _RATES = re.compile(r"result_\S*_per_sec(ond)?")
+_ONCE = re.compile(
+    r"requested_|effective_|generated_|result_|early_stopping|qsl_|sut_|loadgen_|power_"
+)
 _FLAGS = re.compile(r"\S*_met")
 _LATENCIES = [f"result_{end}_latency_ns" for end in ("min", "mean", "max")] + [
     f"result_{percent}_percentile_latency_ns" for percent in ("50.00", "90.00", "99.00", "99.90")
@@ -61,6 +64,8 @@ class DetailLog:
     """
     repeated: int = 0
     """Runs in the file; more than one means that logs were mixed."""
+    contradicted: list[str] = field(default_factory=list)
+    """Keys of settings and results with two values; LoadGen writes each once."""
     source: str = "LoadGen"
     """Program that measured the values, to be quoted with them."""
 
@@ -81,7 +86,8 @@ def read_detail(path: Path) -> DetailLog:
             log.malformed_lines += 1
             continue
         key, value, metadata = entry
-        log.values.setdefault(key, value)
+        if log.values.setdefault(key, value) != value and _ONCE.match(key):
+            log.contradicted.append(key)
         log.repeated += key == "loadgen_version"
         if metadata.get("is_error"):
             log.errors.append(f"{key}: {value}")

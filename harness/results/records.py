@@ -13,7 +13,6 @@ host.csv          the machine once a second in the performance run
 """
 
 import dataclasses
-import json
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -24,7 +23,7 @@ import numpy as np
 from harness.core.clock import ClockWatch
 from harness.core.codes import Reason
 from harness.core.config.run_config import to_plain
-from harness.core.files import reading, write_json
+from harness.core.files import parse_json, reading, write_json
 from harness.loadgen.logs import DETAIL, DetailLog, digests, read_detail
 from harness.loadgen.plan import Calibration, InstanceGroup, Loaded, LoadPlan
 from harness.machine.host_log import HOST_CSV, HostLog
@@ -64,7 +63,7 @@ def read(outdir: Path, loadgen_scenario: str) -> Evidence | None:
     if not path.is_file():
         return None
     with _reading(path):
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = parse_json(path.read_text(encoding="utf-8"))
         failure = Reason.stored(content["failure"]) if content["failure"] else None
         plan = LoadPlan.from_json(content["plan"])
         done = _read_completions(outdir / COMPLETIONS, content["issued"])
@@ -142,7 +141,7 @@ def read_findings(folder: Path) -> tuple[dict[str, Any], bool]:
     """Values by the names of their fields in Findings, `dataset` and `spec`; whether the run was scored."""
     path = folder / FINDINGS
     with _reading(path):
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = parse_json(path.read_text(encoding="utf-8"))
         loaded, calibration, stopped = (content[k] for k in ("loaded", "calibration", "stopped"))
         values = {
             "started": str(content["started"]),
@@ -175,7 +174,7 @@ def read_samples(folder: Path) -> tuple[HostLog | None, PowerLog | None]:
     """Read the files of `write_samples`. A ConfigError names a file that no run wrote."""
     path = folder / FINDINGS
     with _reading(path):
-        content = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+        content = parse_json(path.read_text(encoding="utf-8")) if path.is_file() else {}
         return _read_host(folder), _read_power(content.get("power"), folder)
 
 

@@ -195,3 +195,13 @@ def test_a_row_that_is_no_answer_is_in_the_message(row: str, file: Path) -> None
     file.write_text(f"[{row}]")
     shown = repr(json.loads(row))
     assert _refusal(file) == f"{file} has a row that is not an answer: {shown}"
+
+
+def test_a_key_with_two_values_is_named_and_a_message_may_repeat(file: Path) -> None:
+    """Bug: a second line before the real one was believed, because the first value wins."""
+    line = b':::MLLOG {"key": "result_validity", "value": "INVALID", "metadata": {}}\n'
+    assert written(file, SERVER).contradicted == []
+    assert written(file, line + SERVER).contradicted == ["result_validity"]
+    message = b':::MLLOG {"key": "generic_message", "value": "one", "metadata": {}}\n'
+    other = message.replace(b"one", b"two")
+    assert written(file, message + other + SERVER).contradicted == []

@@ -72,6 +72,11 @@ def _log_reasons(run: Evidence, name: str) -> Iterator[Reason]:
         yield Reason("log-incomplete", f"{name} run: LoadGen's detail log is cut or not LoadGen's")
     if log.repeated > 1:
         yield Reason("log-mixed", f"{name} run: the detail log holds {log.repeated} runs")
+    if log.contradicted:
+        yield Reason(
+            "log-mixed",
+            f"{name} run: the detail log has two values of {', '.join(log.contradicted[:3])}",
+        )
     errors = max(len(log.errors), int(log.get("num_errors") or 0))
     if errors:
         first = f": {log.errors[0]}" if log.errors else ""
