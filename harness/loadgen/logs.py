@@ -28,7 +28,7 @@ _NUMBERS = re.compile(
 )
 _RATES = re.compile(r"result_\S*_per_sec(ond)?")
 _ONCE = re.compile(
-    r"requested_|effective_|generated_|result_|early_stopping|qsl_|sut_|loadgen_|power_"
+    r"requested_|effective_|result_|early_stopping|qsl_|sut_|loadgen_"
 )
 _FLAGS = re.compile(r"\S*_met")
 _LATENCIES = [f"result_{end}_latency_ns" for end in ("min", "mean", "max")] + [

@@ -95,6 +95,8 @@ class ComparedAnswers(TypedDict):
     """Answers that differ by more than the tolerance."""
     first: str
     """The first differing pair; empty where none differs."""
+    misplaced: int
+    """Logged answers that are of another sample than the journal has at their place."""
 
 
 class Scored(TypedDict):
