@@ -76,7 +76,7 @@ def _weights(interpreter: Interpreter) -> Iterator[tuple[Sequence[int], str]]:
 
 
 def _spec(name: str, detail: Mapping[str, object]) -> TensorSpec:
-    """shape_signature has -1 where the size is free; it is empty in files without such sizes."""
+    """shape_signature has -1 where a size is free; it is empty in files without free sizes."""
     shape = np.asarray(detail["shape_signature"])
     sizes = shape if shape.size else np.asarray(detail["shape"])
     dtype = np.dtype(detail["dtype"]).name  # type: ignore[call-overload] # a numpy scalar type

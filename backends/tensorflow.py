@@ -58,14 +58,14 @@ class TensorFlowBackend(FrameworkBackend):
 
     def _narrow(self) -> None:
         """Turns on mixed precision for all graphs that the process traces or loads from now on."""
-        asked = "--backend-option precision=bf16"
+        option = "--backend-option precision=bf16"
         if not self._compiled or self._setup.device != "cpu":
             raise ConfigError(
-                f"{asked}: TensorFlow narrows compiled functions on CPUs only: drop compile=off and --device"
+                f"{option}: TensorFlow narrows compiled functions on CPUs only: drop compile=off and --device"
             )
         tf.config.optimizer.set_experimental_options({_MIXED: True})
         if not _multiplies_in_bfloat16():
-            raise ConfigError(f"{asked}: TensorFlow computes in float32 on this CPU")
+            raise ConfigError(f"{option}: TensorFlow computes in float32 on this CPU")
 
     def _load_saved_model(self, path: Path) -> tuple[tuple[TensorSpec, ...], tuple[str, ...]]:
         if not self._compiled:
@@ -87,7 +87,7 @@ class TensorFlowBackend(FrameworkBackend):
         return tuple(_spec(name, specs[name]) for name in names), outputs
 
     def _load_keras(self, path: Path) -> tuple[tuple[TensorSpec, ...], tuple[str, ...]]:
-        """Weights and a description of the layers; code of the user's (Lambda) is refused."""
+        """Loads weights and layers; code in the file (Lambda layers) is refused."""
         if path.is_file() and not zipfile.is_zipfile(path):  # Keras would report it as missing
             raise ConfigError(f"{path}: not a Keras file: expected a zip archive")
         model = tf.keras.models.load_model(path, compile=False, safe_mode=True)
@@ -96,8 +96,8 @@ class TensorFlowBackend(FrameworkBackend):
         inputs = tuple(_spec(tensor.name, tensor) for tensor in model.inputs)
 
         def call(*tensors: Any) -> Sequence[Any]:
-            given = tf.nest.pack_sequence_as(model.input, tensors)
-            return list(tf.nest.flatten(model(given, training=False)))
+            inputs = tf.nest.pack_sequence_as(model.input, tensors)
+            return list(tf.nest.flatten(model(inputs, training=False)))
 
         self._traceable = call
         if self._compiled:
@@ -110,7 +110,7 @@ class TensorFlowBackend(FrameworkBackend):
         return inputs, tuple(model.output_names)
 
     def _read(self, function: Any) -> None:
-        """Called with the function of the file; a profiler keeps it."""
+        """Called with the file's function, which the profiled twin keeps."""
 
     def profiler(self) -> Profiler:
         from harness.backends.parts.tensorflow_kernels import TensorFlowProfiler
@@ -120,7 +120,7 @@ class TensorFlowBackend(FrameworkBackend):
                 "with compile=off there is no graph to profile: drop --backend-option compile=off"
             )
         if self._setup.device != "cpu":
-            raise ConfigError("only kernels of the CPU are told apart: drop --device cuda")
+            raise ConfigError("only kernels of the CPU can be profiled: drop --device cuda")
         return TensorFlowProfiler(_Recorded(self._setup))
 
     def __exit__(self, *exc: object) -> None:
@@ -152,7 +152,7 @@ class TensorFlowBackend(FrameworkBackend):
 
 
 class _Recorded(TensorFlowBackend):
-    """Keeps the function that it calls, and can wrap it."""
+    """A profiled twin: keeps the function that it calls, and can wrap it."""
 
     def _read(self, function: Any) -> None:
         self.function = function
@@ -163,7 +163,7 @@ class _Recorded(TensorFlowBackend):
 
 
 def _flat_call(function: Any) -> Callable[..., Sequence[Any]]:
-    """A concrete function without the checks of names and shapes at each call, half its cost."""
+    """Calls a concrete function without its checks of names and shapes, which are half its cost."""
     call, captured = function.inference_fn.call_flat, function.captured_inputs
     return lambda *tensors: call(*tensors, *captured)
 

@@ -20,28 +20,28 @@ from harness.types import Array, Backend, Batch, Network, Outputs, TensorSpec
 
 _EXPECTED_WARNINGS = (
     "The given NumPy array is not writable",  # a dataset's view; nothing here writes to its input
-    r"`torch\.jit\.",  # TorchScript is deprecated, and still what many models come in
+    r"`torch\.jit\.",  # TorchScript is deprecated, but many models are published in it
 )
 
-
 _PRECISIONS = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}
-"""The first leaves a model as it is."""
+"""The default, f32, leaves a model unchanged."""
 
 _QUANTISED = "quantized::"
-"""In the names of TorchScript's int8 operators, which keep their weights to themselves."""
+"""Prefix of TorchScript's int8 operators, whose weights are not in the module's state."""
 
 _FILE_OPERATORS = ("aten::from_file", "aten::save")
-"""All that TorchScript has."""
+"""TorchScript's operators that read or write files."""
 
 
 class TorchBackend(FrameworkBackend):
     """A TorchScript file (.pt), or a program of torch.export (.pt2).
 
-    compile: on freezes and fuses TorchScript with its own compiler, and an exported program with
-    Inductor (torch.compile), which needs a C++ compiler. torch.set_num_threads is one number for
-    the process: each instance's thread computes with that many, itself among them. Neither format
-    names a bare output; of several, the n-th is `output_n` unless the model answers with a dict.
-    precision: what weights and activations are converted to; inputs and outputs stay as they are.
+    compile: `on` freezes and fuses TorchScript with its own compiler, and an exported program with
+    Inductor (torch.compile), which needs a C++ compiler.
+    precision: the type that weights and activations are converted to; inputs and outputs keep theirs.
+    torch.set_num_threads holds for the process: each instance computes with that many threads, its own
+    included. Neither format names a single output; of several outputs the n-th is called `output_n`,
+    unless the model returns a dict.
     """
 
     name = "torch"
@@ -71,13 +71,13 @@ class TorchBackend(FrameworkBackend):
         if files:
             raise ConfigError(
                 f"{self._path}: it calls {files[0]}, which reads or writes files: a model file may only "
-                "compute, so this is not run"
+                "compute, so this file is not loaded"
             )
         arguments = [a.name for a in module.forward.schema.arguments[1:]]
         declared = {spec.name: spec for spec in self._setup.inputs}
         if not declared:
             raise ConfigError(
-                f"{self._path}: a TorchScript file does not say the shapes of its inputs: give a "
+                f"{self._path}: a TorchScript file does not record the shapes of its inputs: name a "
                 f"manifest that declares {', '.join(arguments)}, or export the model as .pt2"
             )
         if set(arguments) != set(declared):
@@ -110,56 +110,56 @@ class TorchBackend(FrameworkBackend):
         return tuple(_spec(name, tensors[name]) for name in names), outputs
 
     def _read(self, model: Any) -> None:
-        """Of the file as it is, a TorchScript module or an exported program."""
+        """Called with the file's module or exported program, which the profiled twin keeps."""
 
     def profiler(self) -> Profiler:
         from harness.backends.parts.torch_kernels import TorchProfiler
 
         if self._option["compile"] == "on":
             raise ConfigError(
-                "PyTorch's profiler does not see the kernels that its compilers make: drop "
+                "PyTorch's profiler does not record the kernels that its compilers generate: drop "
                 "--backend-option compile=on"
             )
         if self._device.type != "cpu":
-            raise ConfigError("only kernels of the CPU are told apart: drop --device cuda")
+            raise ConfigError("only kernels of the CPU can be profiled: drop --device cuda")
         return TorchProfiler(_Recorded(self._setup))
 
     def _converted(self, module: Any) -> Any:
-        """Weights in the precision asked for; the shapes that they have in the file are kept."""
+        """The module in the requested precision; records the weights' shapes and types in the file."""
         self._weights = weights_of(module)
         return module if self._dtype is torch.float32 else module.to(self._dtype)
 
     def network(self, batch: Batch) -> Network:
-        """A compiled module hides its operators: of one, only the weights in the file."""
+        """A compiled module hides its operators, so only its weights are known."""
         if self._compiler != "none":
             return Network(self._weights, None, None)
-        with recording() as found:
-            self._module(*[self._fed(batch.inputs[name]) for name in self._feeds])
-        return Network([*self._weights, *found.weights], found.strides, found.macs)
+        with recording() as recorder:
+            self._module(*[self._to_tensor(batch.inputs[name]) for name in self._feeds])
+        return Network([*self._weights, *recorder.weights], recorder.strides, recorder.macs)
 
     def __exit__(self, *exc: object) -> None:
         del self._module
 
     def _answer(self, inputs: Mapping[str, Array]) -> Outputs:
         with torch.inference_mode():
-            tensors = [self._fed(inputs[name]) for name in self._feeds]
-            found = self._module(*tensors)
-        if isinstance(found, torch.Tensor):
-            return self._given(found)
-        if isinstance(found, Mapping):
-            return {name: self._given(tensor) for name, tensor in found.items()}
-        names = [f"output_{n}" for n in range(len(found))]
-        return named(names, [self._given(tensor) for tensor in found])
+            outputs = self._module(*[self._to_tensor(inputs[name]) for name in self._feeds])
+        if isinstance(outputs, torch.Tensor):
+            return self._to_array(outputs)
+        if isinstance(outputs, Mapping):
+            return {name: self._to_array(tensor) for name, tensor in outputs.items()}
+        names = [f"output_{n}" for n in range(len(outputs))]
+        return named(names, [self._to_array(tensor) for tensor in outputs])
 
-    def _fed(self, rows: Array) -> torch.Tensor:
+    def _to_tensor(self, rows: Array) -> torch.Tensor:
         tensor = torch.from_numpy(rows).to(self._device)
         converts = self._dtype is not torch.float32 and tensor.is_floating_point()
         return tensor.to(self._dtype) if converts else tensor
 
-    def _given(self, tensor: torch.Tensor) -> Array:
-        """What was narrowed here is float32 again: NumPy has no bfloat16."""
+    def _to_array(self, tensor: torch.Tensor) -> Array:
+        """A converted type becomes float32 again: NumPy has no bfloat16."""
         narrowed = self._dtype is not torch.float32 and tensor.dtype == self._dtype
-        return _array(tensor.float() if narrowed else tensor)
+        array: Array = (tensor.float() if narrowed else tensor).cpu().numpy()
+        return array
 
     def _precision(self) -> str:
         if self._quantised:
@@ -181,7 +181,7 @@ class TorchBackend(FrameworkBackend):
 
 
 class _Recorded(TorchBackend):
-    """Keeps what it read of the file, and lets its module be called by way of another."""
+    """A profiled twin: keeps the file's module, and can wrap the module that it calls."""
 
     def _read(self, model: Any) -> None:
         self.file = model
@@ -194,19 +194,14 @@ class _Recorded(TorchBackend):
 def _device(name: str) -> torch.device:
     if name == "cuda" and not torch.cuda.is_available():
         raise ConfigError(
-            f"--device cuda: PyTorch {torch.__version__} sees no CUDA device: is the driver there, "
+            f"--device cuda: PyTorch {torch.__version__} sees no CUDA device: is the driver installed, "
             "and PyTorch a CUDA build?"
         )
     return torch.device(name)
 
 
-def _array(tensor: torch.Tensor) -> Array:
-    array: Array = tensor.cpu().numpy()
-    return array
-
-
 def _spec(name: str, tensor: Any) -> TensorSpec:
-    """tensor: a stand-in whose free sizes are symbols."""
+    """tensor: the fake tensor of torch.export, whose free sizes are symbols."""
     shape = tuple(size if isinstance(size, int) else None for size in tensor.shape)
     return TensorSpec(name, str(tensor.dtype).removeprefix("torch."), shape)
 

@@ -1,9 +1,9 @@
-"""Is what `advise` says true? MACs, lower bounds and predictions, of models made here.
+"""Checks advise's MACs, lower bounds and predictions on generated models.
 
 python benchmarks/advise.py [--models NAME,...] [--pairs N]
 
-Twice a model: as it runs at graph=all on one thread, for the lower bound; and at graph=basic, which
-leaves advice something to find. Layers come from one database that starts empty.
+Each model is measured twice: at graph=all on one thread, for the lower bound, and at graph=basic, which
+leaves something to advise. Layers come from one database that starts empty.
 """
 
 import argparse
@@ -30,7 +30,7 @@ from harness.models.manifest.lookup import load_model
 
 MODELS = ("zoo/resnet50_v1", "zoo/mobilenet_v1", "light/inception_v1")
 MACS = {"zoo/resnet50_v1": (3.86e9, 3.87e9), "zoo/vgg16": (15.47e9, 15.47e9)}
-"""Published, from .. to; 1 % either way is met."""
+"""Published values, from and to; a deviation of 1 % is met."""
 
 RATIO = (0.75, 1.02)
 COVERED = 0.98
@@ -53,7 +53,7 @@ def main() -> int:
 
 
 def _add(rows: list[dict[str, Any]], more: list[dict[str, Any]]) -> None:
-    """Told and kept at once: the whole takes long."""
+    """Prints and saves each row at once, because all rows take long."""
     for row in more:
         print(f"{row['row']:<44}{row['verdict']:<8}{row['found']}", flush=True)
     rows += more
@@ -72,7 +72,7 @@ def _macs(name: str, low: float, high: float) -> dict[str, Any]:
 
 
 def _overhead(name: str) -> dict[str, Any]:
-    """Of the harness's backend over a bare session, in CPU time; a share of the call."""
+    """CPU time of the harness's backend over a bare session, as a share of the call."""
     model = load_model(name)
     path = model.path(("onnx",))
     assert path is not None
@@ -81,8 +81,8 @@ def _overhead(name: str) -> dict[str, Any]:
     bare = median(found["bare"]["cpu_ns"])
     pairs = zip(found["harness"]["cpu_ns"], found["bare"]["cpu_ns"], strict=True)
     share = median(ours - theirs for ours, theirs in pairs) / bare
-    told = f"{share:+.2%} of {bare / 1e6:.1f} ms, {len(found['bare']['cpu_ns'])} pairs"
-    return _row(f"overhead of the backend {name}", share < OVERHEAD, told)
+    text = f"{share:+.2%} of {bare / 1e6:.1f} ms, {len(found['bare']['cpu_ns'])} pairs"
+    return _row(f"overhead of the backend {name}", share < OVERHEAD, text)
 
 
 def _of(model: str, pairs: str, folder: Path) -> list[dict[str, Any]]:
@@ -106,16 +106,16 @@ def _top(model: str, found: Mapping[str, Any]) -> dict[str, Any]:
     top = found["top"]
     if top is None:
         return _row(f"top advice {model}", False, "none")
-    return _row(f"top advice {model}", top["within"] is True, _told(top), found)
+    return _row(f"top advice {model}", top["within"] is True, _realised(top), found)
 
 
 def _other(model: str, now: Mapping[str, Any], one: Mapping[str, Any]) -> dict[str, Any]:
-    """No bar: how far predictions hold where nobody asked."""
-    told = _told(one)
-    return {"row": f"  {model} {now['now'].split()[0]}", "verdict": "-", "found": told}
+    """A row without a bar: the accuracy of the other predictions."""
+    name = f"  {model} {now['now'].split()[0]}"
+    return {"row": name, "verdict": "-", "found": _realised(one)}
 
 
-def _told(one: Mapping[str, Any]) -> str:
+def _realised(one: Mapping[str, Any]) -> str:
     realised = f"{one['realised']['gain']:+.1%}" if one["realised"] else "not measured"
     return (
         f"{one['change']}: predicted {one['gain']:+.1%}, realised {realised} ({one['clock']} time)"
@@ -125,7 +125,7 @@ def _told(one: Mapping[str, Any]) -> str:
 def _row(
     name: str, is_met: bool, found: str, run: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """run: of advise.json, where its times belong to the row."""
+    """run: the content of advise.json, where its times belong to the row."""
     row: dict[str, Any] = {"row": name, "verdict": "met" if is_met else "missed", "found": found}
     if run is not None:
         bounds = run["lower_bound"]["by_clock"].items()

@@ -1,4 +1,4 @@
-"""Our own scheduler against LoadGen's: the same schedule, the same model, the same percentiles?
+"""Compares our own scheduler with LoadGen's on the same schedule and model.
 
 python benchmarks/arrivals.py [--rows NAME,...] [--quick]
 """
@@ -24,12 +24,12 @@ SEED = 20261121
 
 
 def _band(aa: Estimate) -> float:
-    """How far LoadGen's own runs lie apart."""
+    """The deviation between LoadGen's own runs."""
     return max(abs(aa.low - 1.0), abs(aa.high - 1.0))
 
 
 def _verdict(found: Estimate, band: float) -> Verdict:
-    """Inside the A/A band, or outside of it with the whole interval, or neither."""
+    """Met inside the A/A band, missed where the whole interval lies outside of it."""
     if abs(found.value - 1.0) <= band:
         return "met"
     outside = found.low > 1.0 + band or found.high < 1.0 - band
@@ -37,19 +37,19 @@ def _verdict(found: Estimate, band: float) -> Verdict:
 
 
 def replayed(backend: str, model: str, rate: int, count: int, noise: Noise) -> list[Row]:
-    """One row for p50 and one for p99, and the issue delay of both sides beside them."""
+    """A row for p50 and one for p99, with the issue delay of both sides beside them."""
     common = (
-        *("--scenario", "server", "--backend", backend, "--model", model),
-        *("--mode", "performance", "--slo", "p99=1s"),
-    )
+        "--scenario", "server", "--backend", backend, "--model", model,
+        "--mode", "performance", "--slo", "p99=1s",
+    )  # fmt: skip
     runs: dict[str, list[Run]] = {"replayed": [], "LoadGen": []}
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "loadgen.csv"
         after_ns = server_schedule_ns(rate * SECONDS, rate, SEED)
         path.write_text("\n".join(lines(after_ns, "LoadGen's")), encoding="ascii")
         theirs = (
-            *("--target-qps", str(rate), "--queries", str(rate * SECONDS), "--seed", str(SEED)),
-        )
+            "--target-qps", str(rate), "--queries", str(rate * SECONDS), "--seed", str(SEED),
+        )  # fmt: skip
 
         def measure(side: str, *more: str) -> float:
             runs[side].append(noise.quiet(lambda: harness(*common, *more)))

@@ -1,4 +1,4 @@
-"""The yardstick: a bare loop. `bare.py MODEL SECONDS INSTANCESxTHREADSxBATCH...` prints JSON."""
+"""Times a bare loop, the yardstick: `bare.py MODEL SECONDS INSTANCESxTHREADSxBATCH...` prints JSON."""
 
 import json
 import sys

@@ -1,12 +1,12 @@
-"""How well models are put together from their bricks: the bars of `python -m harness bricks`.
+"""Checks models constructed from their bricks against the bars of `python -m harness bricks`.
 
     python benchmarks/bricks.py                  # 14 networks, some minutes on one core
-    python benchmarks/bricks.py --from FOLDER    # judge what a folder of `bricks` holds
+    python benchmarks/bricks.py --from FOLDER    # judge the folder of a finished `bricks`
     python benchmarks/bricks.py --fine-only      # three networks in bricks of three layers at most
 
-The networks are the nine topologies of the onnx package and the project's own five; ResNet-50 v1 is
-measured beside the thirteen that are judged. Three of them are measured again at three layers a
-brick, where much that runtimes fuse is cut. Exit status 4 when a bar is missed.
+The networks are the nine topologies of the onnx package and the project's own five. Thirteen are judged;
+ResNet-50 v1 is measured beside them. Three networks are measured again with bricks of three layers, which
+cut many nodes apart that runtimes fuse. Exit status 4 where a bar is missed.
 """
 
 import argparse
@@ -44,10 +44,10 @@ def rows(content: dict[str, Any]) -> Iterator[Row]:
     ratios = construct.ratios(content, "cpu_ns")
     judged = {name: ratio for name, ratio in ratios.items() if name != BESIDE}
     near = sum(1 for ratio in judged.values() if 0.90 <= ratio <= 1.10)
-    told = ", ".join(f"{name} {ratio:.3f}" for name, ratio in ratios.items())
-    wanted = len(made_models()) - 1
-    is_whole = len(judged) == wanted
-    yield Row("near", near, f">= 10 of {wanted} within 0.90-1.10", is_whole and near >= 10, told)
+    each = ", ".join(f"{name} {ratio:.3f}" for name, ratio in ratios.items())
+    expected = len(made_models()) - 1
+    is_whole = len(judged) == expected
+    yield Row("near", near, f">= 10 of {expected} within 0.90-1.10", is_whole and near >= 10, each)
     far = max((abs(r - 1) for r in judged.values()), default=1.0)
     inside = is_whole and all(0.80 <= ratio <= 1.25 for ratio in judged.values())
     error = construct.errors(judged)
@@ -74,7 +74,7 @@ def fallback(most: int = 6) -> Iterator[Row]:
 
 
 def fine(content: dict[str, Any]) -> Iterator[Row]:
-    """content: of FINE alone, in bricks of FINE_LAYERS."""
+    """content: bricks.json of FINE alone, in bricks of FINE_LAYERS."""
     ratios = construct.ratios(content, "cpu_ns")
     for name in FINE:
         ratio = ratios.get(name, 0.0)
@@ -83,7 +83,7 @@ def fine(content: dict[str, Any]) -> Iterator[Row]:
 
 
 def measured(models: Sequence[str], rounds: int, *options: str) -> Path:
-    """A folder of its own and a fresh database: every brick is run."""
+    """Measures in a new folder with an empty database, so that every brick is run."""
     folder = Path(tempfile.mkdtemp(prefix="harness-bricks-")) / "run"
     database = folder.with_name("bricks.sqlite")
     words = [*models, "--out", str(folder), "--database", str(database)]
@@ -111,8 +111,10 @@ def _kept(content: dict[str, Any]) -> dict[str, Any]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--from", dest="folder", type=Path, metavar="FOLDER")
-    parser.add_argument("--rounds", type=int, default=8, help="as of `bricks` (default 8)")
-    parser.add_argument("--fine-only", action="store_true", help="only those of three layers")
+    parser.add_argument("--rounds", type=int, default=8, help="rounds of `bricks` (default 8)")
+    parser.add_argument(
+        "--fine-only", action="store_true", help="only the networks in bricks of three layers"
+    )
     options = parser.parse_args()
     found, kept = list[Row](), dict[str, Any]()
     if not options.fine_only:

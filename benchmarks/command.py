@@ -1,4 +1,4 @@
-"""The command as a user types it, in a process of its own, and what it left behind."""
+"""Runs the command as a user types it, in a process of its own, and reads its result."""
 
 import json
 import os
@@ -30,9 +30,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """result: result.json. columns: completions.npz, one entry a sample. Times in ns of the wall clock.
+    """result: result.json. columns: completions.npz, with one entry for each sample. Times: wall clock in ns.
 
-    ended_ns: of the command, to 50 ms. supervisor_peak_bytes: resident, as last seen before its end.
+    ended_ns: end of the command, exact to 50 ms. supervisor_peak_bytes: resident memory, last read before
+    the end.
     """
 
     result: dict[str, Any]
@@ -45,7 +46,7 @@ class Run:
 
 
 class Noise:
-    """Repeats what other processes disturbed: decided by their CPU time, never by the outcome."""
+    """Repeats measurements that other processes disturbed, by their CPU time and never by the outcome."""
 
     def __init__(self, tries: int = _TRIES) -> None:
         self._tries = tries
@@ -53,7 +54,7 @@ class Noise:
         self.shares: list[float] = []
 
     def quiet(self, measure: Callable[[], T]) -> T:
-        """The first of `tries` runs in which others used at most 6 % of the machine, else the last."""
+        """The first of `tries` runs in which other processes used at most 6 % of the machine, else the last."""
         tries = 1
         while True:
             _settle()
@@ -80,7 +81,9 @@ def _settle() -> None:
 
 
 def _cpu_s() -> tuple[float, float, float]:
-    """CPU seconds of the machine (stolen included), of us and our children, and idle included."""
+    """CPU seconds of the machine (steal included), of this process and its children, and of the machine with
+    idle time.
+    """
     times = psutil.cpu_times()
     busy = times.user + times.nice + times.system + getattr(times, "steal", 0.0)
     used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
@@ -90,7 +93,7 @@ def _cpu_s() -> tuple[float, float, float]:
 def harness(
     *arguments: str, prefix: Sequence[str] = ("-m", "harness"), checkout: Path = ROOT
 ) -> Run:
-    """One run in a folder that is gone afterwards. A run that is INVALID is a result too."""
+    """One run in a temporary folder. An INVALID run is a result too."""
     with tempfile.TemporaryDirectory() as parent:
         folder = Path(parent) / "run"
         command = [sys.executable, *prefix, *arguments, "--quiet", "--out", str(folder)]
@@ -123,7 +126,7 @@ def harness(
 
 
 def script(name: str, *arguments: str) -> Any:
-    """The JSON that a script of this folder prints."""
+    """The JSON that another script of this folder prints."""
     command = [sys.executable, str(HERE / name), *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment())
     return json.loads(done.stdout.splitlines()[-1])
@@ -143,16 +146,16 @@ def wall_s(*arguments: str) -> float:
 
 
 def environment(checkout: Path = ROOT) -> dict[str, str]:
-    """Scripts of this folder import the checkout's harness, wherever it is installed.
+    """Makes scripts of this folder import the checkout's harness, whatever is installed.
 
-    Compiled modules are kept, as they are for a user: without them every start compiles anew.
+    Compiled modules are kept, as for a user: without them every start compiles all modules.
     """
     kept = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
     return {**kept, "PYTHONPATH": str(checkout)}
 
 
 def _peak_bytes(process: "subprocess.Popen[bytes]") -> int:
-    """Waits for the end; the kernel keeps the high-water mark, so polling loses little."""
+    """Waits for the end and returns the peak memory; the kernel keeps the maximum, so polling loses little."""
     peak = 0
     while process.poll() is None:
         try:

@@ -1,4 +1,4 @@
-"""Compares two checkouts of the harness in turns: does a change cost anything on the hot path?
+"""Compares the hot path of two checkouts of the harness in alternated runs.
 
 python benchmarks/commits.py OLD_CHECKOUT [--rows NAME,...] [--pairs N]
 

@@ -3,10 +3,11 @@
     python benchmarks/full_rehearsal.py WORK [--official CHECKOUT] [--side-by-side]
 
 Sixteen runs under the official rules on 50,000 synthetic samples, then `pack` and `check`. One after
-another they take 2 h 25 min; with --side-by-side, a scenario beside the others, 50 min. That is sound
-only because the model sleeps. Again after an interruption, it goes on. Exit status: `check`'s.
+another they take 2 h 25 min; with --side-by-side all scenarios run at once, in 50 min, which is valid
+only because the model sleeps. After an interruption the same command continues. The exit status is that
+of `check`.
 
-What is measured says nothing about any model: the way from runs to a folder is what is tried.
+The numbers mean nothing for any model: the script tests the path from runs to a submission.
 """
 
 import argparse
@@ -36,11 +37,11 @@ USER_CONF = """\
 *.Server.target_qps = 200
 *.Offline.target_qps = 1100
 """
-"""Sizes that hold however slow the machine is at the moment: the model cannot be faster."""
+"""Sizes that hold on a slow machine too: the model cannot be faster."""
 
 
-class Told:
-    """Images that say their label themselves: the largest of the first ten pixels."""
+class Labelled:
+    """Images whose label is the position of the largest of the first ten pixels."""
 
     def __init__(self, setup: DatasetSetup) -> None:
         random = np.random.default_rng(setup.seed)
@@ -64,11 +65,11 @@ class Told:
         return int(self._labels[index])
 
     def describe(self) -> Mapping[str, object]:
-        return {"name": "told", "count": SAMPLES, "source": "seeded noise", "digest": "seeded"}
+        return {"name": "labelled", "count": SAMPLES, "source": "seeded noise", "digest": "seeded"}
 
 
 class Reader(Sleeper):
-    """Says what stands in the image, after its sleep."""
+    """Answers with the first ten pixels, after its sleep."""
 
     def infer(self, batch: Batch) -> Array:
         time.sleep(self._service_s)
@@ -97,12 +98,12 @@ def main() -> int:
 def _request(work: Path) -> list[str]:
     here = Path(__file__).resolve()
     return [
-        *("--rehearsal", "--division=closed", "--submitter=LabOrg", "--system=asleep"),
-        *("--category=datacenter,edge", "--benchmark=resnet", f"--user-conf={work / 'user.conf'}"),
-        *("--model=digits", f"--backend={here}:Reader", f"--dataset={here}:Told"),
-        *(f"--backend-option=service_ms={SERVICE_MS}", "--instances=1", "--threads=1"),
-        *("--max-batch=1", "--hang-timeout=30min"),
-    ]
+        "--rehearsal", "--division=closed", "--submitter=LabOrg", "--system=asleep",
+        "--category=datacenter,edge", "--benchmark=resnet", f"--user-conf={work / 'user.conf'}",
+        "--model=digits", f"--backend={here}:Reader", f"--dataset={here}:Labelled",
+        f"--backend-option=service_ms={SERVICE_MS}", "--instances=1", "--threads=1",
+        "--max-batch=1", "--hang-timeout=30min",
+    ]  # fmt: skip
 
 
 def _command(verb: str, work: Path | None, *words: str) -> list[str]:
@@ -115,7 +116,9 @@ def _submit(verb: str, work: Path | None, *words: str) -> int:
 
 
 def _all_of(commands: list[list[str]]) -> list[int]:
-    """Their exit statuses. SIGTERM and Ctrl-C reach each, which then saves what it has."""
+    """Runs the commands at once and returns their exit statuses. SIGTERM and Ctrl-C reach every command, which
+    then saves its measurements.
+    """
     processes = [subprocess.Popen(command, cwd=ROOT) for command in commands]
 
     def stop(number: int, _frame: FrameType | None) -> None:
@@ -123,7 +126,7 @@ def _all_of(commands: list[list[str]]) -> list[int]:
             process.send_signal(number)
 
     signal.signal(signal.SIGTERM, stop)
-    signal.signal(signal.SIGINT, lambda *_: None)  # the terminal tells them all
+    signal.signal(signal.SIGINT, lambda *_: None)  # the terminal signals all of them
     return [process.wait() for process in processes]
 
 

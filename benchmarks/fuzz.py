@@ -1,4 +1,4 @@
-"""Files that are not what they should be: no traceback, no hang, whatever is in them.
+"""Feeds broken files to the harness: none may cause a traceback or a hang.
 
 python benchmarks/fuzz.py [--minutes 10] [--seed 0]
 """
@@ -35,7 +35,7 @@ from harness.results.verdict.score import compute
 ROOT = Path(__file__).parent.parent
 HANG_S = 5.0
 _EXAMPLES = 200
-"""A round of each target; rounds follow each other, each with the next seed, until time is up."""
+"""Examples of each target in one round; rounds continue with the next seed until time is up."""
 
 _USER_CONF = """# a comment
 *.Server.target_qps = 20
@@ -70,7 +70,7 @@ structures = st.recursive(
 
 @st.composite
 def broken(draw: st.DrawFn, text: str) -> bytes:
-    """`text` cut, doubled, overwritten or with lines exchanged, in up to six places."""
+    """`text` cut, repeated or overwritten in up to six places."""
     content = text.encode()
     for _ in range(draw(st.integers(1, 6))):
         start = draw(st.integers(0, len(content)))
@@ -94,7 +94,7 @@ def broken(draw: st.DrawFn, text: str) -> bytes:
 
 @st.composite
 def changed_yaml(draw: st.DrawFn, text: str) -> bytes:
-    """The same document with some fields set to something else."""
+    """The same document with some fields set to other values."""
     content = yaml.safe_load(text)
     for _ in range(draw(st.integers(1, 4))):
         place = content
@@ -119,16 +119,16 @@ def _like(text: str) -> st.SearchStrategy[bytes]:
 
 
 class Fuzz:
-    """Every target reads one file of a real run's folder after it was broken."""
+    """Each target breaks one file of a real run's folder, and reads it."""
 
     def __init__(self, folder: Path) -> None:
         self.run = folder / "run"
         status = cli.main(
             [
-                *("--scenario", "server", "--backend", "null", "--target-qps", "2000"),
-                *("--queries", "2010", "--quiet", "--out", str(self.run)),
+                "--scenario", "server", "--backend", "null", "--target-qps", "2000",
+                "--queries", "2010", "--quiet", "--out", str(self.run),
             ]
-        )
+        )  # fmt: skip
         if status not in (0, 4):
             raise RuntimeError(f"the run to break ended with status {status}")
         self.folder = folder
@@ -173,7 +173,7 @@ class Fuzz:
         make_config(values, problems)
 
     def _manifest(self, content: bytes) -> None:
-        """Its files are looked for and never fetched: nothing here asks for that."""
+        """Looks for the model's files, and never fetches them."""
         model = load_model(str(self._file("manifest.yaml", content)))
         assert model.manifest is not None
         list(problems(model.name, model.manifest.requires, read_environment("onnxruntime")))
@@ -218,7 +218,7 @@ class Fuzz:
             except (HarnessError, AccuracyLogError):
                 pass
             except ValueError as e:
-                if name != ACCURACY:  # the metric's own; score.judge makes a reason of it
+                if name != ACCURACY:  # a metric may raise it; score.judge turns it into a reason
                     raise AssertionError(f"{name}: {content!r}") from e
             except Exception as e:
                 raise AssertionError(f"{name}: {content!r}") from e
@@ -233,7 +233,7 @@ class Fuzz:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--minutes", type=float, default=10.0, help="default 10")
-    parser.add_argument("--seed", type=int, default=0, help="of the first round (default 0)")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the first round (default 0)")
     options = parser.parse_args()
     deadline = time.monotonic() + 60 * options.minutes
     failures: dict[str, Any] = {}

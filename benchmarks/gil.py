@@ -1,9 +1,9 @@
-"""Does a framework hold the GIL? Two instances in two threads against one, each computing with one.
+"""Shows whether a framework holds the GIL: two instances in two threads against one in one thread.
 
-    python benchmarks/gil.py [BACKEND...]       # the installed ones, on the digits
+    python benchmarks/gil.py [BACKEND...]       # default: the installed ones, on the digits model
 
-Two does twice the work of one where the framework lets Python go on meanwhile, and no more than one
-where it does not: only then would instances in processes of their own be faster than threads.
+Two instances do twice the work of one where the framework releases the GIL, and no more than one where it
+holds it: only then would instances in separate processes be faster than threads.
 """
 
 import sys
@@ -25,7 +25,7 @@ from harness.run.measured.warm_up import Answerer, calibrate_rate, warm_up
 BATCH = 256
 SECONDS = 0.5
 HELD_BELOW = 1.5
-"""Times the work of one thread: nearer to one than to two."""
+"""Ratio to the work of one thread, nearer to one than to two."""
 
 
 def line(backend: str) -> str:

@@ -1,4 +1,4 @@
-"""What being watched costs a run: scraped, shown, its machine and a meter read; or none of it.
+"""Measures the cost of observation: a run that is scraped, shown and metered, against one that is not.
 
 python benchmarks/observer.py [--rows NAME,...] [--quick]
 """
@@ -24,18 +24,18 @@ WATCHED = ("benchmarks/watching.py", "looks")
 ALONE = ("benchmarks/watching.py", "blind")
 
 _DIGITS = (
-    *("--scenario", "server", "--target-qps", "1000", "--duration", "10s", "--slo", "p99=1s"),
-    *("--backend", "ort", "--mode", "performance"),
-)
+    "--scenario", "server", "--target-qps", "1000", "--duration", "10s", "--slo", "p99=1s",
+    "--backend", "ort", "--mode", "performance",
+)  # fmt: skip
 _NULL = (
-    *("--scenario", "single-stream", "--queries", "300000"),
-    *("--backend", "null", "--mode", "performance"),
-)
+    "--scenario", "single-stream", "--queries", "300000",
+    "--backend", "null", "--mode", "performance",
+)  # fmt: skip
 
 
 @contextmanager
 def _scraper(port: int) -> Iterator[list[int]]:
-    """Yields the sizes of the pages it got; nobody answers before and after the run."""
+    """Scrapes the port and yields the sizes of the pages; no server answers before and after the run."""
     pages: list[int] = []
     over = threading.Event()
 
@@ -63,7 +63,7 @@ def watched(ask: tuple[str, ...]) -> Run:
         place = ("--metrics", f"127.0.0.1:{port}", "--meter", "estimate")
         run = harness(*ask, *place, prefix=WATCHED)
     if not any(size > 10_000 for size in pages):
-        raise RuntimeError("the run was never scraped: it compares nothing")
+        raise RuntimeError("the run was never scraped, so nothing is compared")
     return run
 
 
@@ -76,7 +76,7 @@ def _process(run: Run, key: str) -> float:
 
 
 def observer(count: int, noise: Noise) -> list[Row]:
-    """Two rows of the same runs: CPU time, and how often the measured process had to wait."""
+    """Two rows of the same runs: CPU time, and voluntary context switches of the measured process."""
     seen: dict[str, list[Run]] = {"watched": [], "alone": []}
 
     def measure(kind: str, run: Callable[[tuple[str, ...]], Run]) -> float:
@@ -120,7 +120,7 @@ def observer(count: int, noise: Noise) -> list[Row]:
             what="voluntary context switches per query, watched minus alone, digits at 1,000/s",
             unit="",
             limit="at most",
-            bar=0.03,  # of one or two switches a query: what 3 % of CPU time are
+            bar=0.03,  # 3 % of one or two switches for each query
             found=pairs.compared(switches, difference),
             aa=pairs.same(switches, difference),
             beside={"watched": estimate(switches.a).value, "alone": estimate(switches.b).value},

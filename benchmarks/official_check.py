@@ -1,10 +1,10 @@
-"""Our validator and audits against MLCommons' own, fault by fault.
+"""Compares our validator and audits with MLCommons' own, fault by fault.
 
     python benchmarks/official_check.py CHECKOUT            every mutation, a packed tree with power, both checkers
-    python benchmarks/official_check.py CHECKOUT --record   tests/golden/audits.json anew
+    python benchmarks/official_check.py CHECKOUT --record   writes tests/golden/audits.json again
 
-CHECKOUT: of mlcommons/inference. Exit status 1 where we let pass what they find, or where an audit
-is judged otherwise.
+CHECKOUT: a checkout of mlcommons/inference. Exit status 1 where we accept a submission that they refuse,
+or judge an audit differently.
 """
 
 import argparse
@@ -23,10 +23,10 @@ from harness.submit.plan.matrix import plan  # noqa: E402
 from harness.submit.rules.official import Outcome, run_checkers, verify_audit  # noqa: E402
 from harness.submit.rules.tree.verify import PASS, verify  # noqa: E402
 from harness.submit.rules.validate import validate  # noqa: E402
-from tests.builders import audit_cases  # noqa: E402
-from tests.builders.submission_mutations import MUTATIONS  # noqa: E402
-from tests.builders.submission_power import POWERED, TOLD, make_power_runs  # noqa: E402
-from tests.builders.submission_trees import ROUND, build, copy  # noqa: E402
+from tests.builders.submission import audit_cases  # noqa: E402
+from tests.builders.submission.mutations import MUTATIONS  # noqa: E402
+from tests.builders.submission.power import POWERED, TOLD, make_power_runs  # noqa: E402
+from tests.builders.submission.trees import ROUND, build, copy  # noqa: E402
 
 RECORDED = ROOT / "tests" / "golden" / "audits.json"
 
@@ -35,7 +35,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("checkout", type=Path)
     parser.add_argument("--record", action="store_true")
-    parser.add_argument("--only", help="mutations whose name has this in it; no audits")
+    parser.add_argument("--only", help="only mutations whose name contains this text; no audits")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         differ = 0
@@ -50,25 +50,25 @@ def main() -> int:
 
 
 def audits(checkout: Path, folder: Path, *, record: bool) -> int:
-    """Cases in which our verification and theirs differ."""
-    said = {}
+    """The number of cases in which our verification and theirs differ."""
+    verdicts = {}
     differ = 0
     for number, (name, case) in enumerate(audit_cases.CASES.items()):
         runs = audit_cases.build(case, folder / str(number))
         theirs = verify_audit(checkout, case.audit, *runs, "int64")
         ours = verify(case.audit, *runs, "int64")
-        said[name] = {file: PASS in text for file, text in sorted(theirs.texts.items())}
-        if said[name] != {file: PASS in text for file, text in ours.texts.items()}:
+        verdicts[name] = {file: PASS in text for file, text in sorted(theirs.texts.items())}
+        if verdicts[name] != {file: PASS in text for file, text in ours.texts.items()}:
             differ += 1
             print(f"differ    {name}: theirs {theirs.texts}, ours {ours.texts}")
     if record:
-        RECORDED.write_text(json.dumps(said, indent=1) + "\n")
-    print(f"audits: {len(said)} cases, {differ} judged otherwise")
+        RECORDED.write_text(json.dumps(verdicts, indent=1) + "\n")
+    print(f"audits: {len(verdicts)} cases, {differ} judged differently")
     return differ
 
 
 def powered(checkout: Path, folder: Path) -> int:
-    """What `submit pack` makes of runs with (made-up) PTDaemon sessions: checkers that refuse it."""
+    """Packs runs with artificial PTDaemon sessions; returns the number of findings and refusing checkers."""
     make_power_runs(POWERED, folder)
     found = pack(POWERED, plan(POWERED, folder), TOLD, folder / "tree", checkout)
     findings = validate(found.tree, ROUND, raw=found.raw).findings
@@ -80,7 +80,7 @@ def powered(checkout: Path, folder: Path) -> int:
 
 
 def trees(checkout: Path, folder: Path, only: str) -> int:
-    """Mutations that they find and we do not."""
+    """The number of mutations that they find and we do not."""
     raw = folder / "raw"
     raw.mkdir()
     golden = build(folder / "golden", raw)
@@ -99,8 +99,8 @@ def trees(checkout: Path, folder: Path, only: str) -> int:
         counts[word] += 1
         counts.update(f"{o.checker} {_word(o)}" for o in outcomes)
         shutil.rmtree(tree)
-        told = ", ".join(f"{o.checker} {_word(o)}" for o in outcomes)
-        print(f"{word:<10}{name:<32}{told:<32}ours: {', '.join(rules) or 'nothing'}", flush=True)
+        theirs = ", ".join(f"{o.checker} {_word(o)}" for o in outcomes)
+        print(f"{word:<10}{name:<32}{theirs:<32}ours: {', '.join(rules) or 'nothing'}", flush=True)
     print(", ".join(f"{count} {word}" for word, count in sorted(counts.items())))
     return counts["WEAKER"]
 

@@ -1,4 +1,4 @@
-"""Offline throughput beside the bare loop, both with the plan that is best for the bare loop."""
+"""Compares Offline throughput with the bare loop, both with the bare loop's best plan."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -19,17 +19,17 @@ def row(
     count: int,
     noise: Noise,
 ) -> Row:
-    """The bare loop's best plan of the whole grid, then pairs with that plan."""
+    """Finds the bare loop's best plan of the grid, then measures pairs with that plan."""
     grid = [f"{cores}x{batch}" for batch in batches for cores in ("1x1", "1x2", "2x1")]
     found = [noise.quiet(partial(script, "bare.py", str(path), "2", plan))[0] for plan in grid]
     best = max(found, key=lambda plan: float(plan["samples_per_s"]))["plan"]
     instances, threads, batch = best.split("x")
     ask = (
-        *("--scenario", "offline", "--queries", str(samples)),
-        *("--model", "digits" if path == DIGITS else str(path)),
-        *("--instances", instances, "--threads", threads, "--max-batch", batch),
-        *("--backend", "ort", "--mode", "performance"),
-    )
+        "--scenario", "offline", "--queries", str(samples),
+        "--model", "digits" if path == DIGITS else str(path),
+        "--instances", instances, "--threads", threads, "--max-batch", batch,
+        "--backend", "ort", "--mode", "performance",
+    )  # fmt: skip
     bare = ("bare.py", str(path), "4", best)
     seen = pairs.alternate(
         lambda: noise.quiet(lambda: float(harness(*ask).result["throughput_per_s"]["completed"])),

@@ -1,4 +1,4 @@
-"""How fast the harness itself is: the rows of the table that every release must meet.
+"""Measures the harness's own speed: the rows of the table that every release must meet.
 
 python benchmarks/overhead.py [--rows NAME,...] [--quick]
 """
@@ -19,7 +19,7 @@ from benchmarks.report import Row, absolute, command
 from harness.models.made import onnx_light
 
 PROBE_S = 1.0
-"""The command's own noise probe; not part of its start-up."""
+"""Duration of the command's own noise probe, which is not part of its start-up."""
 
 _PERFORMANCE = ("--mode", "performance")
 _NULL = ("--backend", "null", *_PERFORMANCE)
@@ -94,7 +94,7 @@ _MILLION = {
 
 
 def million(scenario: str, count: int, noise: Noise) -> list[Row]:
-    """Two rows of the same runs: memory, and how long the ending takes."""
+    """Returns two rows of the same runs: memory, and the time of the ending."""
     runs = [noise.quiet(lambda: harness(*_MILLION[scenario])) for _ in range(max(2, count // 2))]
     growth_mb = [_growth_mb(r.result["measured_process"]) for r in runs]
     peaks_mb = [r.supervisor_peak_bytes / 1e6 for r in runs]
@@ -128,9 +128,9 @@ def _growth_mb(process: Mapping[str, Any]) -> float:
 
 def watching(rate: int, count: int, noise: Noise) -> list[Row]:
     ask = (
-        *("--scenario", "server", "--target-qps", str(rate), "--duration", "5s"),
-        *("--slo", "p99=1s", *_ORT),
-    )
+        "--scenario", "server", "--target-qps", str(rate), "--duration", "5s",
+        "--slo", "p99=1s", *_ORT,
+    )  # fmt: skip
 
     def cpu_us(kind: str) -> float:
         run = harness(*ask, prefix=("benchmarks/watching.py", kind))

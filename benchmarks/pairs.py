@@ -1,7 +1,7 @@
-"""Alternated pairs: what a ratio or a difference is, and whether this machine can tell.
+"""Measures ratios and differences in alternated pairs, and decides whether this machine can resolve them.
 
 A and B are measured as A B, B A, A B, ...: drift hits both alike. In that order two runs of the
-same thing also follow each other (B B, A A, ...); those neighbours are the A/A.
+same thing also follow each other (B B, A A, ...); these neighbours are the A/A comparison.
 """
 
 from collections.abc import Callable, Sequence
@@ -37,7 +37,7 @@ class Pairs:
 
 
 def alternate(a: Callable[[], float], b: Callable[[], float], pairs: int) -> Pairs:
-    """Measure `pairs` of them in the order A B B A."""
+    """Measures `pairs` pairs in the order A B B A."""
     seen_a, seen_b = [], []
     for i in range(pairs):
         if i % 2:
@@ -62,12 +62,12 @@ def compared(pairs: Pairs, compare: Compare) -> Estimate:
 
 
 def same(pairs: Pairs, compare: Compare) -> Estimate:
-    """A/A: each run against the next of its own kind, earlier and later taking turns."""
+    """A/A: each run against the next of its own kind; which one is the numerator alternates."""
     return neighbours(pairs.a, compare, pairs.b)
 
 
 def neighbours(a: Sequence[float], compare: Compare, b: Sequence[float] = ()) -> Estimate:
-    """Of one series alone, every run is the neighbour of the next; of two, see `alternate`."""
+    """In a single series each run is the neighbour of the next; for two series see `alternate`."""
     if b:
         columns = (b, a)
         side_by_side = [columns[i % 2][i : i + 2] for i in range(len(a) - 1)]
@@ -87,9 +87,9 @@ def estimate(values: Sequence[float]) -> Estimate:
 
 
 def verdict(found: Estimate, aa: Estimate, limit: Limit, bar: float, neutral: float) -> Verdict:
-    """neutral: what A/A should be, 1 of a ratio and 0 of a difference.
+    """neutral: the ideal A/A, 1 for a ratio and 0 for a difference.
 
-    Undecidable when A/A strays further than the distance to the bar, or the interval holds the bar.
+    Undecidable where A/A deviates by more than the distance to the bar, or the interval contains the bar.
     """
     band = max(abs(aa.low - neutral), abs(aa.high - neutral))
     if band > abs(found.value - bar) or found.low <= bar <= found.high:
@@ -98,7 +98,7 @@ def verdict(found: Estimate, aa: Estimate, limit: Limit, bar: float, neutral: fl
 
 
 def passes_verdict(passed: int, runs: int) -> Verdict:
-    """Of runs at the bar's rate: decided when a fair coin would do as well in under 5 % of cases."""
+    """The verdict on runs at the bar's rate: decided where a fair coin is as one-sided in under 5 % of cases."""
     tail = sum(comb(runs, k) for k in range(max(passed, runs - passed), runs + 1)) / 2**runs
     if tail >= 0.05:
         return "not decidable here"

@@ -1,11 +1,11 @@
-"""Does `peak` find the peak? Of a model whose service time is known, on 1, 2 and 4 servers.
+"""Compares the peak that `peak` finds with the computed one, for a sleeping model on 1, 2 and 4 servers.
 
 python benchmarks/peak.py [--cases N]
 
 The true peak is computed, not measured: LoadGen's schedule of the same seed, recomputed at each
-rate, through a queue of so many servers that serve one query at a time in order, judged by LoadGen's
-own rule (early stopping at the count of queries that the harness asks for). What a service takes is
-measured in a bare loop of as many threads just before.
+rate, through a queue of that number of servers, which serve one query at a time in order, judged by
+LoadGen's own rule (early stopping at the harness's count of queries). The service time is measured just
+before in a bare loop with as many threads.
 """
 
 import argparse
@@ -45,7 +45,7 @@ MOST_RUNS = 12
 MOST_S = 180.0
 _BARE_S = 2.0
 _STEP = 0.0025
-"""Of the rates simulated, as a share of what the servers can do at most."""
+"""Step of the simulated rates, as a share of the servers' capacity."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,9 +68,9 @@ class Case:
 
 
 def latency_ns(arrivals_ns: Array, servers: int, service_ns: float) -> Array:
-    """(n,) of queries served in order, one at a time by each server, all as fast.
+    """(n,) latencies of queries served in order, one at a time by each server, all equally fast.
 
-    So query i goes to the server of query i - servers: each has a queue of its own.
+    Query i goes to the server of query i - servers, so each server has a queue of its own.
     """
     done_ns = np.empty(len(arrivals_ns))
     for first in range(servers):
@@ -81,7 +81,7 @@ def latency_ns(arrivals_ns: Array, servers: int, service_ns: float) -> Array:
 
 
 def is_valid(rate: float, servers: int, service_ns: float, seed: int) -> bool:
-    """What LoadGen would say of a full-length run on an ideal harness."""
+    """LoadGen's verdict on a full-length run of an ideal harness."""
     count = max(queries_needed(10, PERCENTILE), ceil(DURATION_S * rate))
     spent_ns = latency_ns(server_schedule_ns(count, rate, seed), servers, service_ns)
     return int((spent_ns > BOUND_NS).sum()) <= late_allowed(count, PERCENTILE)
@@ -95,7 +95,7 @@ def true_peak(servers: int, service_ns: float, seed: int) -> float:
 
 
 def bare_ms(servers: int) -> float:
-    """Median of what one service takes, with so many threads at it."""
+    """Median service time in ns, with `servers` threads at once."""
     setup = BackendSetup(
         model=None, model_name="", options={"service_ms": str(SERVICE_MS)}, instances=servers
     )
@@ -117,18 +117,18 @@ def bare_ms(servers: int) -> float:
 
 
 def searched(servers: int, seed: int) -> tuple[Mapping[str, Any], float]:
-    """peak.json, and how many seconds the whole command took."""
+    """The content of peak.json, and the duration of the command in s."""
     with tempfile.TemporaryDirectory() as parent:
         folder = Path(parent) / "peak"
         command = [
-            *(sys.executable, "-m", "harness", "peak", "--scenario", "server"),
-            *("--backend", f"{HERE / 'sleeper.py'}:Sleeper", "--backend-option"),
-            *(f"service_ms={SERVICE_MS}", "--max-batch", "1", "--instances", str(servers)),
-            *("--threads", "1", "--oversubscribe"),  # they only sleep
-            *("--slo", f"p{PERCENTILE * 100:g}={BOUND_NS // 10**6}ms"),
-            *("--duration", f"{DURATION_S}s", "--seed", str(seed), "--no-metrics"),
-            *("--out", str(folder), "--json"),
-        ]
+            sys.executable, "-m", "harness", "peak", "--scenario", "server",
+            "--backend", f"{HERE / 'sleeper.py'}:Sleeper", "--backend-option",
+            f"service_ms={SERVICE_MS}", "--max-batch", "1", "--instances", str(servers),
+            "--threads", "1", "--oversubscribe",  # they only sleep
+            "--slo", f"p{PERCENTILE * 100:g}={BOUND_NS // 10**6}ms",
+            "--duration", f"{DURATION_S}s", "--seed", str(seed), "--no-metrics",
+            "--out", str(folder), "--json",
+        ]  # fmt: skip
         begun = time.monotonic()
         done = subprocess.run(
             command, cwd=ROOT, env=environment(), capture_output=True, text=True, check=False
@@ -155,7 +155,7 @@ def case(servers: int, seed: int) -> Case:
 
 
 def row(cases: Sequence[Case]) -> Row:
-    """Nine of ten: more than one that is not met is a miss; with fewer cases nothing is decided."""
+    """Nine of ten must be met; with fewer cases nothing is decided."""
     met = sum(one.is_met for one in cases)
     verdict: Verdict = "met" if met >= 0.9 * len(cases) else "missed"
     near = [(one.found or 0.0) / one.true for one in cases]

@@ -1,4 +1,4 @@
-"""Images: how fast they become inputs, how fast a cached set opens, what a gather costs.
+"""Measures image datasets: preprocessing, opening a cached set, and gathering a batch.
 
 python benchmarks/preprocess.py [--rows NAME,...] [--quick]
 """
@@ -43,7 +43,7 @@ def _step(name: str, **options: Any) -> Step:
 
 
 def _dataset(folder: Path, decoder: str, dtype: str = "uint8", cache: Path | None = None) -> Any:
-    """uint8: as decoded. float32: MLPerf's mean subtracted, channels first."""
+    """uint8: the decoded pixels. float32: with MLPerf's mean subtracted, channels first."""
     steps = [_step("decode", decoder=decoder)]
     shape: tuple[int | str, ...] = ("n", SIDE, SIDE, 3)
     if dtype == "float32":
@@ -59,7 +59,7 @@ def _dataset(folder: Path, decoder: str, dtype: str = "uint8", cache: Path | Non
 
 
 def write_images(folder: Path, count: int) -> None:
-    """A hundred different parts of scikit-learn's two photographs, over and over."""
+    """Writes a hundred different parts of scikit-learn's two photographs, repeatedly."""
     from PIL import Image
     from sklearn.datasets import load_sample_images
 
@@ -79,7 +79,7 @@ def write_images(folder: Path, count: int) -> None:
 
 
 def _bare(decoder: str, folder: Path) -> Callable[[], float]:
-    """Two threads that read, decode and keep the pixels, as load must."""
+    """The bare loop: two threads that read, decode and keep the pixels."""
     paths = sorted((folder / "images").iterdir())
     decode: Callable[[bytes], Any]
     if decoder == "opencv":
@@ -106,7 +106,7 @@ def _bare(decoder: str, folder: Path) -> Callable[[], float]:
 
 
 def _loading(dataset: Any) -> float:
-    """Samples/s of one load of everything."""
+    """Samples/s of one `load` of all samples."""
     indices = range(len(dataset))
     start = time.perf_counter()
     dataset.load(indices)
@@ -152,7 +152,7 @@ def decoding(decoder: str, count: int, noise: Noise) -> list[Row]:
 
 
 def opening(count: int, noise: Noise) -> list[Row]:
-    """Of a set that is in the cache, by a process of its own."""
+    """Opens a cached set in a process of its own."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "data").mkdir()
@@ -173,7 +173,7 @@ def opening(count: int, noise: Noise) -> list[Row]:
 
 
 def open_once(folder: Path) -> None:
-    """One JSON line: seconds from nothing to loaded, and the process's peak."""
+    """Prints one JSON line: seconds from the start until the set is loaded, and the process's peak memory."""
     start = time.perf_counter()
     dataset = _dataset(folder / "data", "opencv", cache=folder / "cache")
     dataset.describe()
@@ -232,7 +232,7 @@ ROWS: Mapping[str, Callable[[int, Noise], list[Row]]] = {
 
 
 def main() -> int:
-    if sys.argv[1:2] == ["--open"]:  # the process whose opening is measured
+    if sys.argv[1:2] == ["--open"]:  # the measured process
         open_once(Path(sys.argv[2]))
         return 0
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)

@@ -1,4 +1,4 @@
-"""The highest Server rate whose p99 stays below 10 ms: runs at every rate of a ladder."""
+"""Finds the highest Server rate whose p99 stays below 10 ms, by runs at every rate of a ladder."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -27,22 +27,22 @@ def search(
 
 def run_at(backend: str, rate: int) -> tuple[bool, float]:
     run = harness(
-        *("--scenario", "server", "--backend", backend, "--mode", "performance"),
-        *("--slo", f"p99={BOUND_MS:g}ms", "--target-qps", str(rate)),
-        *("--duration", f"{DURATION_S}s"),
-    )
+        "--scenario", "server", "--backend", backend, "--mode", "performance",
+        "--slo", f"p99={BOUND_MS:g}ms", "--target-qps", str(rate),
+        "--duration", f"{DURATION_S}s",
+    )  # fmt: skip
     return run.result["verdict"] == "VALID", run.result["latency_ns"]["p99"] / 1e6
 
 
 def bare_null(noise: Noise, rate: int = 200_000) -> Mapping[str, float | str]:
-    """LoadGen completed inside its callback, at twice the rate that is asked of us."""
+    """bare_loadgen.py at twice the bar's rate, as the yardstick."""
     arguments = ("server", str(rate * DURATION_S), str(rate))
     found = noise.quiet(lambda: script("bare_loadgen.py", *arguments))
     return {f"bare LoadGen's p99 at {rate:,}/s, ms": found["p99_ns"] / 1e6}
 
 
 def bare_digits(noise: Noise) -> Mapping[str, float | str]:
-    """What the machine could answer at all, with every core busy on full batches."""
+    """The bare loop's samples/s with every core busy on full batches, as the yardstick."""
     plans = ("2x1x16", "2x1x64", "1x2x64")
     found = noise.quiet(lambda: script("bare.py", str(DIGITS), "2", *plans))
     return {"bare loop, samples/s": max(float(plan["samples_per_s"]) for plan in found)}

@@ -1,4 +1,4 @@
-"""How near to what the machine allows: tuned plans, the reference dispatcher, OpenVINO's own tool.
+"""Compares tuned plans with bare loops, the reference dispatcher and OpenVINO's own tool.
 
 python benchmarks/reach.py [--rows NAME,...] [--quick]
 """
@@ -24,11 +24,11 @@ from benchmarks.tune import LAYOUTS, offline_rate, tune
 from harness.models.made import onnx_light
 
 SHARE = 0.8
-"""Of capacity, where the tail is held against the reference dispatcher's."""
+"""Share of the capacity at which the tail is compared with the reference dispatcher's."""
 
 
 def tuned_offline(name: str, samples: int, count: int, noise: Noise) -> list[Row]:
-    """tune's plan in the harness against the bare loop with the best of bare.py's grid."""
+    """Compares tune's plan in the harness with the bare loop's best plan of the grid."""
     path = str(onnx_light.make(name))
     ask = ("--scenario", "offline", "--backend", "ort", "--model", path, "--rounds", "3")
     found = noise.quiet(partial(tune, *ask))
@@ -66,7 +66,7 @@ def tuned_offline(name: str, samples: int, count: int, noise: Noise) -> list[Row
 
 
 def openvino(hint: str, count: int, noise: Noise) -> list[Row]:
-    """The same file, f32, one image at a time; inferences/s of both."""
+    """Compares inferences/s on the same file, in f32, one image at a time."""
     path = str(onnx_light.make("squeezenet"))
     ask = ("--backend", "openvino", "--model", path, "--mode", "performance", "--max-batch", "1")
 
@@ -103,29 +103,29 @@ def _benchmark_app(path: str, hint: str, seconds: int) -> float:
     with tempfile.TemporaryDirectory() as folder:
         subprocess.run(
             [
-                *(str(Path(sys.executable).with_name("benchmark_app")), "-m", path, "-d", "CPU"),
-                *("-hint", hint, "-infer_precision", "f32", "-t", str(seconds)),
-                *("-shape", "[1,3,224,224]", "-json_stats", "-report_type", "no_counters"),
-                *("-report_folder", folder),
+                str(Path(sys.executable).with_name("benchmark_app")), "-m", path, "-d", "CPU",
+                "-hint", hint, "-infer_precision", "f32", "-t", str(seconds),
+                "-shape", "[1,3,224,224]", "-json_stats", "-report_type", "no_counters",
+                "-report_folder", folder,
             ],
             env=environment(),
             check=True,
             capture_output=True,
-        )
+        )  # fmt: skip
         text = (Path(folder) / "benchmark_report.json").read_text(encoding="utf-8")
         return float(json.loads(text)["execution_results"]["throughput"])
 
 
 def reference_tail(count: int, noise: Noise) -> list[Row]:
-    """Our p99 over the reference dispatcher's, each run against bare loops around itself."""
+    """Our p99 ÷ the reference dispatcher's, for each run by the bare loops around it."""
     path = str(onnx_light.make("squeezenet"))
     (bare,) = noise.quiet(partial(script, "bare.py", path, "4", "2x1x1"))
     rate = SHARE * float(bare["samples_per_s"])
     ask = (
-        *("--scenario", "server", "--backend", "ort", "--model", path, "--mode", "performance"),
-        *("--instances", "2", "--threads", "1", "--max-batch", "8", "--slo", "p99=200ms"),
-        *("--target-qps", f"{rate:.4g}", "--duration", "12s"),
-    )
+        "--scenario", "server", "--backend", "ort", "--model", path, "--mode", "performance",
+        "--instances", "2", "--threads", "1", "--max-batch", "8", "--slo", "p99=200ms",
+        "--target-qps", f"{rate:.4g}", "--duration", "12s",
+    )  # fmt: skip
     runs = [noise.quiet(lambda: harness(*ask)) for _ in range(count + 1)]
     found = [run.result["reference"] for run in runs]
 
@@ -160,7 +160,7 @@ def reference_tail(count: int, noise: Noise) -> list[Row]:
 
 
 def peak_share(count: int, noise: Noise) -> list[Row]:
-    """A search and an Offline run with the same plan, one after the other."""
+    """Alternates a search and an Offline run with the same plan."""
     plan = ("--backend", "ort", "--instances", "2", "--threads", "1", "--max-batch", "64")
     shares, peaks, offlines = [], [], []
     for _ in range(count):
@@ -188,16 +188,16 @@ def _peak(*arguments: str) -> float:
     with tempfile.TemporaryDirectory() as parent:
         done = subprocess.run(
             [
-                *(sys.executable, "-m", "harness", "peak", "--scenario", "server", *arguments),
-                *("--probe", "1500ms", "--no-metrics", "--no-report", "--json", "--quiet"),
-                *("--out", str(Path(parent) / "peak")),
+                sys.executable, "-m", "harness", "peak", "--scenario", "server", *arguments,
+                "--probe", "1500ms", "--no-metrics", "--no-report", "--json", "--quiet",
+                "--out", str(Path(parent) / "peak"),
             ],
             cwd=ROOT,
             env=environment(),
             capture_output=True,
             text=True,
             check=False,
-        )
+        )  # fmt: skip
         if done.returncode not in (0, 4):
             raise RuntimeError(f"peak: status {done.returncode}: {done.stderr}")
         content: dict[str, Any] = json.loads(done.stdout)
@@ -205,17 +205,17 @@ def _peak(*arguments: str) -> float:
 
 
 def watched_null(count: int, noise: Noise) -> list[Row]:
-    """Scraped every second, machine and meter read; the ladder of `server-null`."""
+    """The ladder of `server-null`, scraped every second, with the machine and a meter read."""
     bar, ladder = 120_000, (80_000, 120_000, 160_000)
 
     def one(rate: int) -> tuple[bool, float]:
         run = watched(
             (
-                *("--scenario", "server", "--backend", "null", "--mode", "performance"),
-                *("--slo", f"p99={rates.BOUND_MS:g}ms", "--target-qps", str(rate)),
-                *("--duration", f"{rates.DURATION_S}s"),
+                "--scenario", "server", "--backend", "null", "--mode", "performance",
+                "--slo", f"p99={rates.BOUND_MS:g}ms", "--target-qps", str(rate),
+                "--duration", f"{rates.DURATION_S}s",
             )
-        )
+        )  # fmt: skip
         return run.result["verdict"] == "VALID", run.result["latency_ns"]["p99"] / 1e6
 
     seen = rates.search(one, ladder, count + 1, noise)

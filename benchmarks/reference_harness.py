@@ -1,10 +1,10 @@
-"""Beside MLPerf's reference vision harness: the same ONNX file, its own defaults.
+"""Compares the harness with MLPerf's reference vision harness on the same ONNX file, with its defaults.
 
 python benchmarks/reference_harness.py CHECKOUT [--rows NAME,...] [--quick]
 
-CHECKOUT: of mlcommons/inference, any commit near the round's. It wants OpenCV and pycocotools (the
-extras `images` and `coco`). It reads images that are preprocessed already, made here of noise, so that
-neither side decodes any.
+CHECKOUT: a checkout of mlcommons/inference, at any commit near the round's. It needs OpenCV and
+pycocotools (the extras `images` and `coco`). Both sides read preprocessed images, generated here from
+noise, and decode none.
 """
 
 import argparse
@@ -37,39 +37,39 @@ _VALUE = re.compile(
 
 
 class Reference:
-    """Their main.py on a folder of images, with their defaults but for the length of the run."""
+    """Runs their main.py on a folder of images, with their defaults except the length of the run."""
 
     def __init__(self, checkout: Path, images: Path) -> None:
         self._folder = checkout / _FOLDER
         self._images = images
 
     def run(self, model: Path, scenario: str, count: int, *more: str) -> Mapping[str, float]:
-        """What LoadGen's detail log says. count: samples of Offline, queries of Server."""
+        """The values in LoadGen's detail log. count: samples (Offline) or queries (Server)."""
         names = "".join(f"{i % IMAGES}.JPEG 1\n" for i in range(count))
         (self._images / "val_map.txt").write_text(names, encoding="utf-8")
         with tempfile.TemporaryDirectory() as out:
             done = subprocess.run(
                 [
-                    *(sys.executable, "main.py", "--backend", "onnxruntime", "--model", str(model)),
-                    *("--dataset", "imagenet_mobilenet", "--dataset-path", str(self._images)),
-                    *("--use_preprocessed_dataset", "--preprocessed_dir", str(self._images)),
-                    *("--model-name", "resnet50", "--scenario", scenario, "--output", out),
-                    *("--user_conf", str(self._folder / "user.conf"), "--count", str(count)),
-                    *("--performance-sample-count", str(IMAGES), *more),
+                    sys.executable, "main.py", "--backend", "onnxruntime", "--model", str(model),
+                    "--dataset", "imagenet_mobilenet", "--dataset-path", str(self._images),
+                    "--use_preprocessed_dataset", "--preprocessed_dir", str(self._images),
+                    "--model-name", "resnet50", "--scenario", scenario, "--output", out,
+                    "--user_conf", str(self._folder / "user.conf"), "--count", str(count),
+                    "--performance-sample-count", str(IMAGES), *more,
                 ],
                 cwd=self._folder / "python",
                 env=environment(),
                 capture_output=True,
                 text=True,
                 check=False,
-            )
+            )  # fmt: skip
             if done.returncode:
                 raise RuntimeError(f"the reference harness failed:\n{done.stderr[-2000:]}")
             text = (Path(out) / "mlperf_log_detail.txt").read_text(encoding="utf-8")
         return {key: float(value) for key, value in _VALUE.findall(text)}
 
     def offline_per_s(self, model: Path, count: int) -> float:
-        """--qps 1 for --time 1 s asks for fewer samples than --count, which then counts."""
+        """--qps 1 and --time 1 request fewer samples than --count, so --count decides."""
         found = self.run(model, "Offline", count, "--time", "1", "--qps", "1")
         return found["result_samples_per_second"]
 
@@ -93,7 +93,7 @@ def _images() -> Iterator[Path]:
 def offline(
     name: str, count: int, bar: float, checkout: Path, turns: int, noise: Noise
 ) -> list[Row]:
-    """Ours with the plan that `tune` took."""
+    """Offline samples/s with tune's plan ÷ the reference harness's."""
     model = onnx_light.make(name)
     ask = ("--scenario", "offline", "--backend", "ort", "--model", str(model), "--rounds", "3")
     found = noise.quiet(partial(tune, *ask))
@@ -126,14 +126,14 @@ def offline(
 
 
 SHARES = (0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9)
-"""Of what two bare instances of one thread answer: the ladder."""
+"""The ladder's rates, as shares of the samples/s of two bare instances with one thread."""
 
 QUERIES = 600
-"""Of a run: six may be late."""
+"""Queries of a run, of which six may be late."""
 
 
 def server(checkout: Path, _: int, noise: Noise) -> list[Row]:
-    """Both climb the ladder until p99 misses the bound twice; the ratio of the last rates below it."""
+    """Both sides climb the ladder until p99 misses the bound twice; returns the ratio of their last rates."""
     model = onnx_light.make("squeezenet")
     (bare,) = noise.quiet(partial(script, "bare.py", str(model), "4", "2x1x1"))
     ladder = [round(share * float(bare["samples_per_s"])) for share in SHARES]
@@ -177,7 +177,7 @@ def server(checkout: Path, _: int, noise: Noise) -> list[Row]:
 def _climbed(
     measure: Callable[[int], float], ladder: Sequence[int], noise: Noise
 ) -> dict[int, list[float]]:
-    """rate -> p99 in ms of two runs, of three where those disagree; two rates missed are enough."""
+    """Rate -> p99 in ms of two runs, or of three where two disagree; it stops after two missed rates."""
     seen: dict[int, list[float]] = {}
     missed = 0
     for rate in ladder:
@@ -195,7 +195,7 @@ def _holds(tails: Sequence[float]) -> bool:
 
 
 def _highest(seen: Mapping[int, Sequence[float]]) -> int:
-    """0 where even the lowest rate missed."""
+    """The highest rate that met the bound; 0 where even the lowest one missed it."""
     return max((rate for rate, tails in seen.items() if _holds(tails)), default=0)
 
 
@@ -209,8 +209,8 @@ def rows(checkout: Path) -> Mapping[str, Callable[[int, Noise], list[Row]]]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     given = list(sys.argv[1:] if arguments is None else arguments)
-    parser = argparse.ArgumentParser(description="Beside MLPerf's reference vision harness.")
-    parser.add_argument("checkout", metavar="CHECKOUT", help="of mlcommons/inference")
+    parser = argparse.ArgumentParser(description="Compares with MLPerf's reference vision harness.")
+    parser.add_argument("checkout", metavar="CHECKOUT", help="a checkout of mlcommons/inference")
     first = next((word for word in given if not word.startswith("-")), "")
     checkout = Path(first).absolute()
     if first and not (checkout / _FOLDER / "python/main.py").is_file():

@@ -1,4 +1,4 @@
-"""One row of the table: printed on one line, kept as benchmarks/results/<name>.json."""
+"""Prints a row of the table on one line, and saves it as benchmarks/results/<name>.json."""
 
 import argparse
 import json
@@ -27,10 +27,10 @@ _SIGN = {"at most": "≤", "at least": "≥"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """found and aa in `unit`, or ratios; neutral: what A/A should be.
+    """found and aa: in `unit`, or ratios. neutral: the ideal A/A.
 
-    decided: given where the verdict does not come from `found` and `aa`.
-    beside: the yardstick and other numbers to print beside it. runs: everything measured.
+    decided: set where the verdict does not follow from `found` and `aa`.
+    beside: the yardstick and other numbers, printed beside the row. runs: all measurements.
     """
 
     name: str
@@ -71,7 +71,7 @@ def absolute(
     values: Sequence[float],
     beside: Mapping[str, Sequence[float]],
 ) -> Row:
-    """A row about values that must stay below `bar`; beside: other values of the same runs."""
+    """A row for values that must stay below `bar`. beside: other values of the same runs."""
     return Row(
         name=name,
         what=what,
@@ -86,7 +86,7 @@ def absolute(
 
 
 def save(row: Row, noise: Noise, *, quick: bool) -> None:
-    """A quick run goes beside, so that it never replaces a full one."""
+    """A quick run has a file of its own, so that it never replaces a full one."""
     RESULTS.mkdir(exist_ok=True)
     path = RESULTS / f"{row.name}{'.quick' if quick else ''}.json"
     content = {
@@ -101,10 +101,10 @@ def save(row: Row, noise: Noise, *, quick: bool) -> None:
 
 
 def machine() -> Mapping[str, Any]:
-    """What the numbers depend on; no host name, no path."""
+    """The facts that the numbers depend on, without host name and paths."""
     facts = fingerprint()
-    told = {key: facts[key] for key in ("machine", "system", "packages", "harness")}
-    return {**told, "machine": {k: v for k, v in told["machine"].items() if k != "host"}}
+    kept = {key: facts[key] for key in ("machine", "system", "packages", "harness")}
+    return {**kept, "machine": {k: v for k, v in kept["machine"].items() if k != "host"}}
 
 
 def _show(found: Estimate) -> str:
@@ -124,14 +124,17 @@ def command(
     parser: argparse.ArgumentParser,
     arguments: Sequence[str] | None = None,
 ) -> int:
-    """--rows and --quick; each row measured, printed and kept. 4 when one misses its bar."""
+    """Parses --rows and --quick; measures, prints and saves each row. Returns 4 where one misses its bar."""
     parser.add_argument(
-        "--rows", metavar="NAME,...", default=",".join(rows), help=f"of {', '.join(rows)}"
+        "--rows",
+        metavar="NAME,...",
+        default=",".join(rows),
+        help=f"rows to measure, of {', '.join(rows)}",
     )
     parser.add_argument(
         "--quick",
         action="store_true",
-        help=f"{QUICK_PAIRS} pairs instead of {MIN_PAIRS}: an impression, kept as *.quick.json",
+        help=f"{QUICK_PAIRS} pairs instead of {MIN_PAIRS}: a first impression, saved as *.quick.json",
     )
     options = parser.parse_args(arguments)
     names = options.rows.split(",")

@@ -1,4 +1,4 @@
-"""A model that takes a given time whatever the batch, asleep: N of them need no N cores."""
+"""A model that sleeps for a fixed time for each batch, so that instances need no cores."""
 
 import ctypes
 import time
@@ -13,14 +13,14 @@ _PR_SET_TIMERSLACK = 29
 
 
 class Sleeper:
-    """--backend-option service_ms=5: so long is an answer asleep."""
+    """--backend-option service_ms=5: the time that a batch takes."""
 
     def __init__(self, setup: BackendSetup) -> None:
         self._service_s = float(setup.options.get("service_ms", "5")) / 1e3
         self._answers = np.zeros((setup.max_batch, 10), np.float32)
 
     def __enter__(self) -> Self:
-        # Threads made from here on wake up within a microsecond, not 50, of their time.
+        # Threads started from here on wake up within 1 us of their time, not 50 us.
         ctypes.CDLL(None).prctl(_PR_SET_TIMERSLACK, 1, 0, 0, 0)
         return self
 

@@ -1,4 +1,4 @@
-"""A long Server run on the digits model at half of capacity: nothing may grow, drift or be lost.
+"""Runs the digits model as Server for long at half of its capacity: nothing may grow, drift or be lost.
 
 python benchmarks/soak.py [--minutes 30]
 """
@@ -25,13 +25,13 @@ from harness.types import Array
 
 MARGIN_MB = 20.0
 PLAN = ("--instances", "1", "--threads", "1", "--max-batch", "1")
-"""One sample a batch: at the capacity of large batches, 30 minutes of queries fill 30 GB."""
+"""Batches of one sample: at the capacity of large batches, LoadGen's queries of 30 minutes take 30 GB."""
 
 _FIRST_PER_S = 4000
 _STEP = 1.2
 
 _LOADGEN_GROWTH_BYTES = 16
-"""A query's latency, kept twice (by arrival and for sorting), in vectors that double."""
+"""LoadGen keeps a query's latency twice (by arrival and for sorting), in vectors that double."""
 
 
 def main() -> int:
@@ -55,8 +55,8 @@ def main() -> int:
 
 
 def _capacity_per_s() -> float:
-    """The highest rate of a ladder that meets p99 = 10 ms through LoadGen: what the bare model could
-    do is more than one Python process dispatches one by one.
+    """The highest rate of a ladder that meets p99 = 10 ms through LoadGen. The bare model could do more
+    than one Python process can dispatch one by one.
     """
     capacity, rate = 0.0, float(_FIRST_PER_S)
     while _is_valid(rate) or _is_valid(rate):
@@ -67,18 +67,18 @@ def _capacity_per_s() -> float:
 
 
 def _is_valid(rate_per_s: float) -> bool:
-    asked = ("--target-qps", f"{rate_per_s:.0f}", "--duration", "5s", "--slo", "p99=10ms")
-    run = harness("--scenario", "server", "--mode", "performance", *asked, *PLAN)
+    load = ("--target-qps", f"{rate_per_s:.0f}", "--duration", "5s", "--slo", "p99=10ms")
+    run = harness("--scenario", "server", "--mode", "performance", *load, *PLAN)
     return bool(run.result["verdict"] == "VALID")
 
 
 def _watched(folder: Path, rate: float, minutes: int) -> list[tuple[float, float, float]]:
-    """Once a second: seconds since the first query, private MB of both processes."""
+    """Yields, once a second, the seconds since the first query and the private MB of both processes."""
     command = [
-        *(sys.executable, "-m", "harness", "--scenario", "server", "--mode", "performance"),
-        *("--target-qps", f"{rate:.0f}", "--duration", f"{minutes}min", "--quiet", *PLAN),
-        *("--out", str(folder)),
-    ]
+        sys.executable, "-m", "harness", "--scenario", "server", "--mode", "performance",
+        "--target-qps", f"{rate:.0f}", "--duration", f"{minutes}min", "--quiet", *PLAN,
+        "--out", str(folder),
+    ]  # fmt: skip
     seen = []
     with subprocess.Popen(
         command, cwd=ROOT, env=environment(), stdout=subprocess.DEVNULL
@@ -100,7 +100,7 @@ def _watched(folder: Path, rate: float, minutes: int) -> list[tuple[float, float
 
 
 def _private_mb(pid: int) -> float:
-    """RssAnon: without the journal, which both processes share and which grows by design."""
+    """The process's RssAnon: without the journal, which both processes share and which grows by design."""
     try:
         text = Path(f"/proc/{pid}/status").read_text(encoding="ascii")
     except OSError:

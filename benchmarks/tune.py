@@ -1,9 +1,9 @@
-"""Does `tune` find the best plan, and soon enough? Its winner against the best of the whole grid.
+"""Compares tune's winner with the best plan of the whole grid, and times the search.
 
 python benchmarks/tune.py [--rows NAME,...] [--quick]
 
-Offline: the whole grid is bare.py's, every layout and largest batch. Server: every plan by the harness
-itself at the rate that `tune` judged at. Then winner and best take turns as ordinary runs.
+Offline: bare.py times the whole grid, every layout and largest batch. Server: the harness runs every plan
+at the rate at which `tune` judged. Then the winner and the best plan alternate in ordinary runs.
 """
 
 import argparse
@@ -33,7 +33,7 @@ _RUN = ("--backend", "ort", "--mode", "performance")
 
 @dataclass(frozen=True, slots=True)
 class Tuned:
-    """config: tuned.yaml, which is gone with its folder: `text` is what it says."""
+    """The result of `tune`; text: the content of tuned.yaml, whose folder has been removed."""
 
     text: str
     content: Mapping[str, Any]
@@ -47,7 +47,7 @@ class Tuned:
 
 
 def tune(*arguments: str) -> Tuned:
-    """The command as a user types it."""
+    """Runs the command as a user types it."""
     with tempfile.TemporaryDirectory() as parent:
         folder = Path(parent) / "tuned"
         ask = (sys.executable, "-m", "harness", "tune", *arguments, "--no-metrics", "--quiet")
@@ -117,7 +117,7 @@ def server(count: int, noise: Noise) -> list[Row]:
     best = min(tails, key=tails.__getitem__)
     with tempfile.TemporaryDirectory() as folder:
         config = found.written(folder)
-        seen = pairs.alternate(  # a shorter tail is better: what was best over the winner
+        seen = pairs.alternate(  # a shorter tail is better, so the best plan is the numerator
             lambda: noise.quiet(lambda: 1e9 / tail_ns("--config", config)),
             lambda: noise.quiet(lambda: 1e9 / tail_ns(*plan_options(best))),
             count,
@@ -176,7 +176,11 @@ ROWS: Mapping[str, Callable[[int, Noise], list[Row]]] = {
 
 def main(arguments: Sequence[str] | None = None) -> int:
     return command(
-        ROWS, argparse.ArgumentParser(description="Does tune find the best plan?"), arguments
+        ROWS,
+        argparse.ArgumentParser(
+            description="Compares tune's winner with the best plan of the grid."
+        ),
+        arguments,
     )
 
 

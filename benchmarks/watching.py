@@ -23,7 +23,7 @@ class _Blind:
         return Now(0, 0, 0, None, 0)
 
     def still_loading(self) -> None:
-        """Nothing is watched."""
+        """Does nothing."""
 
 
 def _never(*_: object) -> AbstractContextManager[None]:

@@ -1,6 +1,6 @@
 """Builds harness.json, the Grafana dashboard: python dashboards/build.py
 
-The JSON is committed; a test holds it equal to what this makes. Needs the extra `dashboards`.
+The JSON is committed, and a test compares it with this script's result. Needs the extra `dashboards`.
 """
 
 import json
@@ -27,21 +27,22 @@ WINDOW = "[$__rate_interval]"
 
 
 class Query(NamedTuple):
-    """One series of a panel. legend: in Grafana's {{label}} notation."""
+    """One series of a panel."""
 
     expr: str
     legend: str = "{{run}}"
+    """In Grafana's {{label}} notation."""
     form: PromQueryFormat = PromQueryFormat.TIME_SERIES
     instant: bool = False
 
 
-def quantile(fraction: float, metric: str, wanted: str = TIMED, shift: str = "") -> str:
-    buckets = f"rate({metric}_bucket{{{wanted}}}{WINDOW}{shift})"
+def quantile(fraction: float, metric: str, labels: str = TIMED, shift: str = "") -> str:
+    buckets = f"rate({metric}_bucket{{{labels}}}{WINDOW}{shift})"
     return f"histogram_quantile({fraction}, sum by (le, run) ({buckets}))"
 
 
-def rate(metric: str, wanted: str = TIMED, by: str = "run", shift: str = "") -> str:
-    return f"sum by ({by}) (rate({metric}{{{wanted}}}{WINDOW}{shift}))"
+def rate(metric: str, labels: str = TIMED, by: str = "run", shift: str = "") -> str:
+    return f"sum by ({by}) (rate({metric}{{{labels}}}{WINDOW}{shift}))"
 
 
 def _with(panel: Any, about: str, width: int, height: int, queries: Sequence[Query]) -> Any:
@@ -54,7 +55,7 @@ def _with(panel: Any, about: str, width: int, height: int, queries: Sequence[Que
 
 
 def number(title: str, unit: str, expr: str, about: str, steps: Sequence[Any] = ()) -> Any:
-    """One large number a run, the newest value."""
+    """The newest value as one large number for each run."""
     panel = stat.Panel().title(title).unit(unit).no_value("…")
     panel.graph_mode(kinds.BigValueGraphMode.NONE)
     panel.reduce_options(common.ReduceDataOptions().calcs(["lastNotNull"]))
@@ -68,12 +69,12 @@ def number(title: str, unit: str, expr: str, about: str, steps: Sequence[Any] = 
 
 def verdict() -> Any:
     panel = number("Verdict", "short", f"harness_run_valid{{{OF_RUN}}}", "At the end of the run")
-    said = {
+    texts = {
         "0": parts.ValueMappingResult(text="INVALID", color="red", index=0),
         "1": parts.ValueMappingResult(text="VALID", color="green", index=1),
     }
     panel.color_mode(kinds.BigValueColorMode.BACKGROUND).no_value("running")
-    return panel.mappings([parts.ValueMap(options=said)])
+    return panel.mappings([parts.ValueMap(options=texts)])
 
 
 def lines(
@@ -98,7 +99,7 @@ def latency_lines() -> Any:
     panel = lines(
         "Latency",
         "s",
-        "Queries answered in the last seconds, from the time they were scheduled for; the SLO dashed",
+        "Latency of the queries answered in the last seconds, from their scheduled time; the SLO is dashed",
         Query(quantile(0.5, metric), "{{run}} p50"),
         Query(quantile(0.9, metric), "{{run}} p90"),
         Query(quantile(0.99, metric), "{{run}} p99"),
@@ -118,8 +119,8 @@ def rate_lines() -> Any:
     panel = lines(
         "Rate",
         "reqps",
-        "Queries: asked (Server), issued by LoadGen, completed",
-        Query(f"harness_asked_queries_per_second{{{TIMED}}}", "{{run}} asked"),
+        "Queries/s: offered (Server), issued by LoadGen, completed",
+        Query(f"harness_asked_queries_per_second{{{TIMED}}}", "{{run}} offered"),
         Query(rate("harness_queries_issued_total"), "{{run}} issued"),
         Query(rate("harness_queries_completed_total"), "{{run}} completed"),
         Query(
@@ -129,7 +130,7 @@ def rate_lines() -> Any:
     )
     dashed = {"fill": "dash", "dash": [10, 10]}
     return panel.override_by_regexp(
-        "^other .*|.* asked$", [parts.DynamicConfigValue("custom.lineStyle", dashed)]
+        "^other .*|.* offered$", [parts.DynamicConfigValue("custom.lineStyle", dashed)]
     )
 
 
@@ -140,16 +141,16 @@ def latency_map() -> Any:
     )
     panel.y_axis(heatmap.YAxisConfig().unit("s")).cell_gap(0)
     expr = f"sum by (le) (increase(harness_latency_seconds_bucket{{{TIMED}}}{WINDOW}))"
-    about = "How many queries took how long; all runs chosen together"
+    about = "Number of queries by latency, for all selected runs together"
     return _with(panel, about, 12, 8, [Query(expr, "{{le}}", PromQueryFormat.HEATMAP)])
 
 
 def stages() -> Any:
     spent = rate("harness_stage_seconds_sum", by="stage")
     return lines(
-        "Where the time goes",
+        "Stages of the latency",
         "s",
-        "Mean time of a sample in each stage; they add up to its latency",
+        "Mean time of a sample in each stage; the stages add up to its latency",
         Query(f"{spent} / {rate('harness_stage_seconds_count', by='stage')}", "{{stage}}"),
         stacked=True,
     )
@@ -163,7 +164,7 @@ def inside() -> list[Any]:
         lines(
             "Batch size",
             "short",
-            "Samples a batch",
+            "Samples in a batch",
             Query(mean, "{{run}} mean"),
             Query(quantile(0.99, batches), "{{run}} p99"),
             width=8,
@@ -171,7 +172,7 @@ def inside() -> list[Any]:
         lines(
             "Queue",
             "short",
-            "Samples: issued and not answered; of those, waiting for an instance",
+            "Samples that are issued and not answered, and those of them that wait for an instance",
             Query(f"harness_in_flight_samples{{{TIMED}}}", "{{run}} in flight"),
             Query(f"harness_queue_depth_samples{{{TIMED}}}", "{{run}} waiting"),
             width=8,
@@ -179,29 +180,29 @@ def inside() -> list[Any]:
         lines(
             "Busy instances",
             "short",
-            "Mean number of instances that were answering, of how many",
+            "Mean number of instances that were busy, and the number of instances",
             Query(busy, "{{run}} busy"),
-            Query(f"harness_instances{{{TIMED}}}", "{{run}} of"),
+            Query(f"harness_instances{{{TIMED}}}", "{{run}} instances"),
             width=8,
         ),
     ]
 
 
 def machine() -> list[Any]:
-    """No data where the machine has no such sensor."""
+    """Panels of the machine; a panel is empty where the machine has no such sensor."""
     cpu = f"avg by (mode) (rate(harness_host_cpu_seconds_total{{{OF_RUN}}}{WINDOW}))"
     return [
         lines(
             "Power",
             "watt",
-            "By meter",
+            "Power of each meter",
             Query(f"harness_power_watts{{{OF_RUN}}}", "{{run}} {{source}}"),
             width=8,
         ),
         lines(
-            "Energy a query",
+            "Energy per query",
             "joule",
-            "By meter, idle power included",
+            "Energy of each meter, idle power included",
             Query(
                 f"sum by (run, source) (rate(harness_energy_joules_total{{{OF_RUN}}}{WINDOW})) "
                 f"/ on (run) group_left {rate('harness_queries_completed_total')}",
@@ -212,7 +213,7 @@ def machine() -> list[Any]:
         lines(
             "CPU time",
             "short",
-            "Cores by mode; steal is what the hypervisor took away; the mean of the runs chosen",
+            "Cores by mode, as the mean of the selected runs; steal is time taken by the hypervisor",
             Query(cpu, "{{mode}}"),
             width=8,
             stacked=True,
@@ -227,14 +228,14 @@ def machine() -> list[Any]:
         lines(
             "Temperature",
             "celsius",
-            "By sensor",
+            "Temperature of each sensor",
             Query(f"harness_host_temperature_celsius{{{OF_RUN}}}", "{{run}} {{sensor}}"),
             width=8,
         ),
         lines(
             "Memory available",
             "bytes",
-            "What new work could still get",
+            "Memory that can still be allocated",
             Query(f"harness_host_memory_available_bytes{{{OF_RUN}}}"),
             width=8,
         ),
@@ -250,26 +251,26 @@ def summary() -> list[Any]:
             "Progress",
             "percentunit",
             f'max by (run) (harness_progress_ratio{{{OF_RUN}, phase="performance"}})',
-            "Of the performance run",
+            "Share of the performance run",
         ),
         number(
             "Completed",
             "reqps",
             f"harness_achieved_queries_per_second{{{TIMED}}}",
-            "Queries a second, mean so far",
+            "Queries/s, mean so far",
         ),
         number(
             "p99 so far",
             "s",
             f'harness_latency_percentile_seconds{{{TIMED}, quantile="0.99"}}',
-            "Of all queries so far",
+            "99th percentile of all queries so far",
         ),
         number("Accuracy", "short", f"harness_accuracy{{{OF_RUN}}}", "At the end of the run"),
         number(
             "Failed samples",
             "short",
             f"sum by (run) (harness_samples_failed_total{{{OF_RUN}}})",
-            "One makes the run INVALID",
+            "One failed sample makes the run INVALID",
             bad,
         ),
     ]
@@ -283,36 +284,42 @@ def why() -> Any:
     return _with(panel, about, 24, 5, [Query(expr, "", PromQueryFormat.TABLE, True)])
 
 
-def _chosen_runs() -> Any:
-    made = dashboard.QueryVariable("run").label("Run").datasource(SOURCE)
-    made.query({"query": "label_values(harness_run_info, run)", "refId": "run"})
-    made.multi(True).include_all(False)
-    made.refresh(parts.VariableRefresh.ON_TIME_RANGE_CHANGED)
-    return made.sort(parts.VariableSort.ALPHABETICAL_DESC)
+def _run_variable() -> Any:
+    variable = dashboard.QueryVariable("run").label("Run").datasource(SOURCE)
+    variable.query({"query": "label_values(harness_run_info, run)", "refId": "run"})
+    variable.multi(True).include_all(False)
+    variable.refresh(parts.VariableRefresh.ON_TIME_RANGE_CHANGED)
+    return variable.sort(parts.VariableSort.ALPHABETICAL_DESC)
 
 
 def build() -> str:
     """The dashboard as JSON."""
-    made = dashboard.Dashboard("mlperf-harness").uid("mlperf-harness").tags(["mlperf", "inference"])
-    made.time("now-5m", "now").refresh("1s").timezone("browser").editable()
-    made.timepicker(dashboard.TimePicker().refresh_intervals(["1s", "5s", "30s"]))
-    made.tooltip(parts.DashboardCursorSync.CROSSHAIR)
-    made.with_variable(
+    board = (
+        dashboard.Dashboard("mlperf-harness").uid("mlperf-harness").tags(["mlperf", "inference"])
+    )
+    board.time("now-5m", "now").refresh("1s").timezone("browser").editable()
+    board.timepicker(dashboard.TimePicker().refresh_intervals(["1s", "5s", "30s"]))
+    board.tooltip(parts.DashboardCursorSync.CROSSHAIR)
+    board.with_variable(
         dashboard.DatasourceVariable("source").label("Prometheus").type("prometheus")
     )
-    made.with_variable(_chosen_runs())
+    board.with_variable(_run_variable())
     for name, label, default in (
-        ("other", "Lay over it the run", "none"),
-        ("shift", "that was earlier by", "1h"),
+        ("other", "Compare with run", "none"),
+        ("shift", "which was earlier by", "1h"),
     ):
-        made.with_variable(dashboard.TextBoxVariable(name).label(label).default_value(default))
+        board.with_variable(dashboard.TextBoxVariable(name).label(label).default_value(default))
     for panel in [*summary(), rate_lines(), latency_lines(), latency_map(), stages(), *inside()]:
-        made.with_panel(panel)
+        board.with_panel(panel)
     for panel in [*machine(), why()]:
-        made.with_panel(panel)
-    content = json.loads(JSONEncoder(sort_keys=True).encode(made.build()))
+        board.with_panel(panel)
+    content = json.loads(JSONEncoder(sort_keys=True).encode(board.build()))
     for variable in content["templating"]["list"]:
-        for key in ("auto", "auto_count", "auto_min"):  # of intervals; the SDK gives them to all
+        for key in (
+            "auto",
+            "auto_count",
+            "auto_min",
+        ):  # only for intervals; the SDK adds them to every variable
             variable.pop(key, None)
     return json.dumps(content, indent=2) + "\n"
 

@@ -22,7 +22,7 @@ from harness.errors import ConfigError
 from harness.types import Dataset, DatasetSetup, Step
 
 SUBSET = "annotations/instances_val2017_safe.json"
-"""Of 1,525 images, which MLPerf's own script writes beside the whole set's."""
+"""Annotations of 1,525 images, which MLPerf's own script writes beside those of the whole set."""
 
 ANNOTATIONS = ("annotations/instances_val2017.json", "annotations.json")
 IMAGES = ("val2017", "images")
@@ -30,12 +30,12 @@ EXPECTED = f"{ANNOTATIONS[0]} and the images in {IMAGES[0]}/ (or {ANNOTATIONS[1]
 
 
 class CocoDataset(ImageDataset):
-    """Label: {image_id, width, height, annotations, categories}, all that an mAP needs; and, where
-    the model's steps pad, frame: [x, y, width, height] of the image in parts of the input.
+    """The label is {image_id, width, height, annotations, categories}, for mAP. Where the model's steps
+    pad, it has frame too: [x, y, width, height] of the image in parts of the input.
 
-    annotations: the image's, each {id, category_id, class, bbox [x, y, width, height] in pixels,
-    area, iscrowd}. category_id is COCO's own (1 to 90 with gaps); class is its place among the
-    sorted category ids, from 0: what a model with 80 outputs answers. categories: the sorted ids.
+    annotations: those of the image, each {id, category_id, class, bbox [x, y, width, height] in pixels,
+    area, iscrowd}. category_id is COCO's own (1 to 90 with gaps). class is its position among the sorted
+    category ids, from 0, as a model with 80 outputs answers. categories: the sorted ids.
     """
 
     name = "coco"
@@ -53,16 +53,16 @@ class CocoDataset(ImageDataset):
         super().__init__(folder, samples, setup)
 
     def _content(self, index: int) -> bytes:
-        """A BadSample where the image is not what the annotations say: their boxes are not its own."""
+        """A BadSample where the image's size is not that of the annotations, whose boxes then do not fit."""
         data = super()._content(index)
         try:
             header = check_file(data)
         except ValueError as e:
             raise BadSample(f"{self._path(index)}: {e}") from e
         if (header.width, header.height) != self._sizes[index]:
-            told = "{} x {}".format(*self._sizes[index])
+            width, height = self._sizes[index]
             raise BadSample(
-                f"{self._path(index)} is {header.width} x {header.height} pixels, {told} in "
+                f"{self._path(index)} is {header.width} x {header.height} pixels, {width} x {height} in "
                 f"{self._annotations}: boxes of another image"
             )
         return data
@@ -73,22 +73,22 @@ class CocoDataset(ImageDataset):
 
     @cached_property
     def _sizes(self) -> list[tuple[int, int]]:
-        """(width, height) as the annotations say."""
+        """(width, height) of each image in the annotations."""
         labels = [label for _, label in self._samples if isinstance(label, dict)]
         return [(label["width"], label["height"]) for label in labels]
 
     def _notes(self) -> list[str]:
-        told = [f"annotations of {self._annotations}", *super()._notes()]
+        notes = [f"annotations of {self._annotations}", *super()._notes()]
         if self._without_area:
-            told.append(
+            notes.append(
                 f"{self._without_area:,} boxes have no area: pycocotools counts each as an object, "
-                "which no detection can find"
+                "which no detection can match"
             )
-        return told
+        return notes
 
 
 def _add_frames(samples: list[Sample], steps: Sequence[Step]) -> None:
-    """A ConfigError where steps cut parts of images off: boxes could not be placed."""
+    """A ConfigError where steps crop images: boxes could not be placed."""
     for step in steps:
         if step.name == "crop" or step.options.get("keep") == "shorter":
             raise ConfigError(
@@ -165,9 +165,9 @@ def _problems(path: Path, content: Mapping[str, Any], categories: set[int]) -> I
     for one in content["annotations"]:
         named = f"{path}: annotation {one['id']}"
         if one["image_id"] not in images:
-            yield f"{named} is of image {one['image_id']}, which is not there"
+            yield f"{named} names image {one['image_id']}, which does not exist"
         if one["category_id"] not in categories:
-            yield f"{named} is of category {one['category_id']}, which is not there"
+            yield f"{named} names category {one['category_id']}, which does not exist"
         if fault := _box_fault(one):
             yield f"{named} {fault}"
     for image in content["images"]:
@@ -177,13 +177,13 @@ def _problems(path: Path, content: Mapping[str, Any], categories: set[int]) -> I
 
 
 def _box_fault(one: Mapping[str, Any]) -> str:
-    """What pycocotools would take for a box, and score as something else without a word."""
+    """Why this is no box; pycocotools would score it silently. '' for a box."""
     box, area = one["bbox"], one["area"]
     if len(box) != 4:
         return f"has {len(box)} numbers in bbox, not 4"
     for value in (*box, area):
         if not _is_number(value):
-            return f"has {value!r:.40} in bbox or area, which is no number"
+            return f"has {value!r:.40} in bbox or area, which is not a number"
     if min(box[2], box[3], area) < 0:
         return f"has a negative size: bbox {box}, area {area}"
     return ""

@@ -12,7 +12,7 @@ from harness.errors import ConfigError
 from harness.types import Dataset
 
 LARGEST_EXACT = 2.0**53
-"""From here on a float does not tell a whole number from its neighbour."""
+"""From this number on, neighbouring whole numbers may be the same float."""
 
 
 class CsvDataset(TableDataset):
@@ -72,7 +72,7 @@ class CsvDataset(TableDataset):
 
 
 def _records(file: Iterator[str], path: Path) -> Iterator[tuple[int, list[str]]]:
-    """(line, fields) of every line that is not empty."""
+    """Yields (line, fields) of every line that is not empty."""
     reader = csv.reader(file, strict=True)
     try:
         for fields in reader:
@@ -83,7 +83,7 @@ def _records(file: Iterator[str], path: Path) -> Iterator[tuple[int, list[str]]]
 
 
 def _number(text: str) -> float | None:
-    """None for what is missing, not finite or no number; Python alone reads 1_000 as one."""
+    """None for a missing or infinite number and for other texts, 1_000 included, which Python reads."""
     try:
         value = float(text) if "_" not in text else math.nan
     except ValueError:
@@ -96,7 +96,7 @@ def _fault(text: str) -> str:
 
 
 def _labels(texts: Sequence[str]) -> Sequence[object]:
-    """Numbers where all of them are, whole ones as int; else texts: a text may be a number, too."""
+    """Numbers where all labels are numbers, whole ones as int; else texts."""
     values = [_number(text) for text in texts]
     if any(value is None for value in values):
         return texts
@@ -108,7 +108,7 @@ def _labels(texts: Sequence[str]) -> Sequence[object]:
 
 
 def _whole(text: str, value: float) -> int:
-    """All digits: a float has 15 of them."""
+    """The exact number where the text has all its digits: a float holds 15."""
     try:
         return int(text)
     except ValueError:  # 1e3, 7.0, or more digits than Python reads

@@ -1,4 +1,4 @@
-"""Reads the embedded default dataset: 500 handwritten digits the model was not trained on.
+"""Reads the embedded default dataset: 500 handwritten digits that the model was not trained on.
 
 Source: E. Alpaydin and C. Kaynak, "Optical Recognition of Handwritten Digits", UCI Machine
 Learning Repository (1998), CC BY 4.0, as shipped by scikit-learn; see harness/models/README.md.
@@ -62,21 +62,21 @@ class DigitsDataset(LoadedRows):
 
 
 class DigitsCalibration(DigitsDataset):
-    """200 of the images that the default model was trained on; none of them is among the 500."""
+    """200 of the images that the default model was trained on, for quantisation; none is scored."""
 
     name = "digits, training images"
     file = CALIBRATION_FILE
 
 
 def _image_input(setup: DatasetSetup) -> str:
-    """The name of the one input; a model that takes something else is the user's mistake."""
+    """The name of the model's one input. A ConfigError for a model with other inputs."""
     if not setup.inputs:
         return "image"
     first = setup.inputs[0]
     if len(setup.inputs) != 1 or first.shape[1:] != (1, 8, 8) or first.dtype != "float32":
-        wanted = ", ".join(f"{i.name} {i.dtype} {list(i.shape)}" for i in setup.inputs)
+        inputs = ", ".join(f"{i.name} {i.dtype} {list(i.shape)}" for i in setup.inputs)
         raise ConfigError(
-            f"dataset 'digits' gives float32 images of 1x8x8, the model takes {wanted}: "
+            f"dataset 'digits' has float32 images of 1x8x8, the model takes {inputs}: "
             "choose another --dataset, e.g. synthetic"
         )
     return first.name

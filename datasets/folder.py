@@ -16,10 +16,10 @@ EXPECTED = f"one sub-folder of images for each class, or images and {LABELS} (fi
 
 
 class FolderDataset(ImageDataset):
-    """Label: the class's number. With sub-folders, their sorted names are the classes 0, 1, ...
+    """The label is the class's number. With sub-folders, their sorted names are the classes 0, 1, ...
 
-    labels.csv has the columns file and label in its first line; a label is a whole number, and
-    the file's order is the samples' order. Images beside it that it does not name are an error.
+    labels.csv has the columns file and label in its first line. A label is a whole number, and the file's
+    order is the samples' order. Images that the file does not name are an error.
     """
 
     name = "folder"
@@ -27,15 +27,15 @@ class FolderDataset(ImageDataset):
     def __init__(self, setup: DatasetSetup) -> None:
         folder = given_folder(setup, self.name, f"a folder with {EXPECTED}")
         labels = folder / LABELS
-        told = labels.exists() or labels.is_symlink()
-        samples = _from_csv(folder, labels) if told else _from_folders(folder)
+        has_labels = labels.exists() or labels.is_symlink()
+        samples = _from_csv(folder, labels) if has_labels else _from_folders(folder)
         super().__init__(folder, samples, setup)
 
 
 def _from_folders(folder: Path) -> list[Sample]:
     """Sorted by class, then by name."""
     entries = [p for p in folder.iterdir() if not p.name.startswith(".")]
-    refuse([f"{p} is a link to nothing: mend it, or remove it" for p in entries if _dangles(p)])
+    refuse([f"{p} is a broken link: repair or remove it" for p in entries if _dangles(p)])
     classes = sorted(p.name for p in entries if p.is_dir())
     loose = _images(folder, entries)
     if loose:
@@ -52,11 +52,11 @@ def _from_folders(folder: Path) -> list[Sample]:
 
 
 def _check_order(folder: Path, classes: list[str]) -> None:
-    """Numbers as names say which class they are, and sorted as names 10 comes before 2."""
+    """Refuses names that are numbers in another order than by name: 10 comes before 2 there."""
     if not all(_is_count(name) for name in classes):
         return
-    for i, (name, meant) in enumerate(zip(classes, sorted(classes, key=int), strict=True)):
-        if int(name) != int(meant):
+    for i, (name, by_number) in enumerate(zip(classes, sorted(classes, key=int), strict=True)):
+        if int(name) != int(by_number):
             raise ConfigError(
                 f"{folder}: its sub-folders are numbers, and sorted as names {name!r} would be class "
                 f"{i}: write them with zeros in front, all of one length, or write {LABELS}"
@@ -64,7 +64,7 @@ def _check_order(folder: Path, classes: list[str]) -> None:
 
 
 def _images(folder: Path, paths: Iterable[Path]) -> list[str]:
-    """A link to nothing is one of them, so that it is told and not left out."""
+    """Broken links are included, so that they are reported."""
     return sorted(
         p.relative_to(folder).as_posix()
         for p in paths

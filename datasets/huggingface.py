@@ -1,6 +1,6 @@
 """Reads HuggingFace data sets: saved with save_to_disk, or by name from the Hub.
 
-Columns become inputs as those of any table do. Nothing here runs code of a data set's author.
+Columns become inputs as in any other table. No code from a data set is run.
 """
 
 import re
@@ -8,12 +8,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-# Their modules, not the package: ./datasets passes for that where it is not installed.
+# The modules, not the package: where the package is not installed, ./datasets would be imported.
 from datasets.dataset_dict import DatasetDict  # noqa: TID251 - HuggingFace's
 from datasets.load import load_dataset, load_from_disk  # noqa: TID251 - HuggingFace's
 
 from harness.core.config.parse import HUB
-from harness.datasets.parquet import columns_of, wanted
+from harness.datasets.parquet import columns_of, used_columns
 from harness.datasets.parts.sources import given_folder
 from harness.datasets.parts.tables import Choice, Columns, TableDataset
 from harness.errors import ConfigError
@@ -21,10 +21,9 @@ from harness.types import Dataset, DatasetSetup
 
 
 class HubName(NamedTuple):
-    """configuration: None for the data set's only one."""
-
     name: str
     configuration: str | None
+    """None where the data set has only one."""
     split: str
 
 
@@ -52,12 +51,12 @@ class HuggingFaceDataset(TableDataset):
         return names
 
     def read(self, path: Path, choice: Choice) -> Columns:
-        table = self._rows.select_columns(wanted(choice)).with_format("arrow")[:]
+        table = self._rows.select_columns(used_columns(choice)).with_format("arrow")[:]
         return columns_of(table, choice, str(path))
 
 
 def parse_hub_name(text: str) -> HubName:
-    """'hf:NAME[:CONFIGURATION]@SPLIT'; a ConfigError says what is missing."""
+    """text: 'hf:NAME[:CONFIGURATION]@SPLIT'."""
     match = re.fullmatch(r"hf:([\w.-]+(?:/[\w.-]+)?)(?::([\w.-]+))?@([\w.-]+)", text)
     if match is None:
         raise ConfigError(f"--data-dir {text}: write hf:NAME@SPLIT or hf:NAME:CONFIGURATION@SPLIT")
@@ -65,27 +64,27 @@ def parse_hub_name(text: str) -> HubName:
 
 
 def _from_hub(hub: HubName) -> Any:
-    """From the Hub or its cache. Whatever fails there is one line with what to do without it."""
+    """Loads from the Hub or its cache. A ConfigError, one line, for any failure."""
     try:
         return load_dataset(hub.name, hub.configuration, split=hub.split)
     except Exception as e:
         reason = " ".join(str(e).split())[:200]
         raise ConfigError(
-            f"data set {hub.name!r} cannot be had from the Hub: {reason}: without network, call "
+            f"data set {hub.name!r} cannot be loaded from the Hub: {reason}: without network, call "
             "save_to_disk on it elsewhere, and pass that folder as --data-dir"
         ) from e
 
 
 def _from_disk(folder: Path) -> Any:
     try:
-        found = load_from_disk(str(folder))
+        saved = load_from_disk(str(folder))
     except Exception as e:
         reason = " ".join(str(e).split())[:200]
-        raise ConfigError(f"{folder} is no saved data set: {reason}") from e
-    if isinstance(found, DatasetDict):
-        splits = ", ".join(str(folder / split) for split in found)
+        raise ConfigError(f"{folder} is not a saved data set: {reason}") from e
+    if isinstance(saved, DatasetDict):
+        splits = ", ".join(str(folder / split) for split in saved)
         raise ConfigError(f"{folder} holds several splits: pass one as --data-dir: {splits}")
-    return found
+    return saved
 
 
 _: type[Dataset] = HuggingFaceDataset

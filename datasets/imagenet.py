@@ -13,11 +13,11 @@ from harness.errors import ConfigError
 from harness.types import Dataset, DatasetSetup
 
 LABELS = "val_map.txt"
-EXPECTED = f"{LABELS} (a line an image: its file's name, a space, its class) and the images"
+EXPECTED = f"{LABELS} (for each image a line: its file's name, a space, its class) and the images"
 
 
 class ImagenetDataset(ImageDataset):
-    """Label: the number in val_map.txt. The images lie beside it, or in val/ beside it."""
+    """The label is the number in val_map.txt. The images lie beside that file, or in val/ beside it."""
 
     name = "imagenet"
 
@@ -43,9 +43,8 @@ def _samples(folder: Path) -> list[Sample]:
         ]
     )
     names = [plain(name) for _, (name, _) in rows]
-    inside = (
-        "val/" if names and not (folder / names[0]).exists() and (folder / "val").is_dir() else ""
-    )
+    is_beside = not names or (folder / names[0]).exists()
+    inside = "" if is_beside or not (folder / "val").is_dir() else "val/"
     problems = twice(f"{path} names", names)
     listed = {f"{inside}{name}" for name in names}
     unnamed = sorted(name for name in _jpegs(folder, inside) if name not in listed)

@@ -1,7 +1,7 @@
 """Reads volumes in KiTS19's layout: one case a folder, an image and its segmentation as .npy.
 
-Preprocessing of scans (resampling to 1.6 x 1.2 x 1.2 mm, padding) is not done here: MLPerf's own
-preprocess.py does it, and leaves pickles, which run code when they are read. Convert them once.
+Scans are not preprocessed here (resampling to 1.6 x 1.2 x 1.2 mm, padding): MLPerf's own preprocess.py
+does that, and writes pickles, which run code when they are read. Convert these once.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,47 +10,40 @@ from typing import NamedTuple
 
 import numpy as np
 
-from harness.datasets.parts import numbers
+from harness.datasets.parts import numbers, sources
 from harness.datasets.parts.rows import RaggedRows
-from harness.datasets.parts.sources import (
-    check_steps,
-    digest,
-    given_folder,
-    refuse,
-    shown_steps,
-    unreadable,
-)
 from harness.errors import ConfigError
 from harness.types import Array, Dataset, DatasetSetup, TensorSpec
 
 IMAGE, SEGMENTATION = "imaging.npy", "segmentation.npy"
 MEMORY_LIMIT_BYTES = 4 << 30
-"""Of the volumes held at once; one of KiTS19's is 100 to 600 MB."""
+"""Limit of the volumes held at once; a volume of KiTS19 has 100 to 600 MB."""
 
 
 class Case(NamedTuple):
-    """bytes: of the image as the model takes it. segmentation: None where there is none."""
-
     name: str
     image: Path
     segmentation: Path | None
     shape: tuple[int, ...]
     bytes: int
+    """Size of the image in the input's type."""
 
 
 class KitsDataset(RaggedRows):
     """<case>/imaging.npy and <case>/segmentation.npy, (depth, height, width) or with channels first.
 
-    Cases differ in shape, and filling one up would change it: such cases are answered one by one.
-    The label is the segmentation, memory-mapped.
+    Cases of different shapes are answered one by one, because padding would change them. The label is
+    the segmentation, memory-mapped.
     """
 
     def __init__(self, setup: DatasetSetup) -> None:
-        check_steps(setup, "kits", numbers.STEPS)
+        sources.check_steps(setup, "kits", numbers.STEPS)
         if len(setup.inputs) != 1:
-            raise ConfigError("dataset 'kits' gives one image a case, the model has several inputs")
+            raise ConfigError(
+                "dataset 'kits' has one image for each case, the model has several inputs"
+            )
         self._setup, self._spec = setup, setup.inputs[0]
-        self._root = given_folder(setup, "kits", f"folders <case> with {IMAGE}")
+        self._root = sources.given_folder(setup, "kits", f"folders <case> with {IMAGE}")
         self._cases = read_cases(self._root, self._spec)
         largest = max(case.bytes for case in self._cases)
         self.performance_count = max(1, min(len(self._cases), MEMORY_LIMIT_BYTES // largest))
@@ -65,15 +58,14 @@ class KitsDataset(RaggedRows):
         self.hold(indices, {self._spec.name: [cases[i] for i in indices]})
 
     def _volume(self, case: Case) -> Array:
-        content = np.asarray(_mapped(case.image))
-        made = numbers.apply(content, self._setup.steps.get(self._spec.name, ()))
-        made, bad = numbers.cast(made, self._spec.dtype)
+        steps = self._setup.steps.get(self._spec.name, ())
+        volume = numbers.apply(np.asarray(_mapped(case.image)), steps)
+        volume, bad = numbers.cast(volume, self._spec.dtype)
         if bad is not None:
             raise ConfigError(f"{case.image}: a value is not {self._spec.dtype}, as the input is")
-        return np.array(made.reshape(case.shape), order="C")
+        return np.array(volume.reshape(case.shape), order="C")
 
     def label(self, index: int) -> Array | None:
-        """The segmentation as the file has it; None where there is none."""
         path = self._cases[index].segmentation
         return None if path is None else _mapped(path)
 
@@ -85,13 +77,13 @@ class KitsDataset(RaggedRows):
             "count": len(self),
             "source": str(self._root),
             "shapes": sorted({"x".join(map(str, c.shape)) for c in self._cases}),
-            "steps": shown_steps(self._setup),
-            "digest": digest(files, self._setup),
+            "steps": sources.shown_steps(self._setup),
+            "digest": sources.digest(files, self._setup),
         }
 
 
 def read_cases(root: Path, spec: TensorSpec) -> list[Case]:
-    """Sorted by name, from the files' headers. All problems at once, as a ConfigError."""
+    """Sorted by name, from the files' headers. A ConfigError lists all problems."""
     problems = list(_foreign(root))
     cases = []
     raw = {path.parent for path in root.glob("*/imaging.nii*")}
@@ -107,12 +99,12 @@ def read_cases(root: Path, spec: TensorSpec) -> list[Case]:
         problems += [f"{root / name} has no {SEGMENTATION}, others have" for name in unlabelled]
     if not cases and not problems:
         problems.append(f"{root} has no folders with {IMAGE}: nothing can be measured")
-    refuse(problems)
+    sources.refuse(problems)
     return cases
 
 
 def _foreign(root: Path) -> Iterator[str]:
-    """A problem for each file that holds volumes in a form that is not read here."""
+    """Yields a problem for each file that holds volumes in another format."""
     for path in sorted(root.glob("*.pkl")) + sorted(root.glob("*/*.pkl")):
         yield (
             f"{path} is a pickle, which runs code when it is read: if you trust it, write its two "
@@ -127,7 +119,7 @@ def _foreign(root: Path) -> Iterator[str]:
 def _case(folder: Path, spec: TensorSpec) -> Case:
     image, segmentation = folder / IMAGE, folder / SEGMENTATION
     content = _mapped(image)
-    # A volume has no axis for its one channel, models have.
+    # Models have an axis for the one channel, a volume may not.
     shapes = (content.shape, (1, *content.shape))
     fitting = [shape for shape in shapes if numbers.row_shape(shape, spec) == shape]
     if not fitting or content.dtype.kind not in "biuf":
@@ -154,7 +146,7 @@ def _mapped(path: Path) -> Array:
     try:
         content: Array = np.load(path, mmap_mode="r", allow_pickle=False)
     except (OSError, ValueError, EOFError) as e:
-        raise unreadable(path, e) from e
+        raise sources.unreadable(path, e) from e
     if not isinstance(content, np.ndarray):
         raise ConfigError(f"{path} is an archive: it must be one array, as numpy.save writes it")
     return content

@@ -11,55 +11,51 @@ from typing import NamedTuple
 
 import numpy as np
 
-from harness.datasets.parts import numbers
+from harness.datasets.parts import numbers, sources
 from harness.datasets.parts.rows import LoadedRows
 from harness.datasets.parts.sound import checked_frames, decode
-from harness.datasets.parts.sources import (
-    check_steps,
-    digest,
-    given_folder,
-    refuse,
-    shown_steps,
-    unreadable,
-)
+from harness.datasets.parts.sources import own_step, refuse
 from harness.errors import ConfigError
 from harness.types import Dataset, DatasetSetup, Step, TensorSpec
 
 MEMORY_LIMIT_BYTES = 1 << 30
-"""Of the utterances held at once; half a minute of 16 kHz is 2 MB."""
+"""Limit of the utterances held at once; half a minute at 16 kHz has 2 MB."""
 
 
 class Utterance(NamedTuple):
-    """name: as the transcript calls it. frames: samples of the file."""
-
     name: str
+    """The name in the transcript."""
     path: Path
     transcript: str
     frames: int
+    """Samples in the file."""
 
 
 class LibrispeechDataset(LoadedRows):
     """Mono float32 in [-1, 1] under each input with an `audio` step; the label is the transcript.
 
-    An input whose step gives `length` takes how many of the samples are not filling, as one number.
+    An input whose step gives `length` takes the number of samples without the filling.
     """
 
     def __init__(self, setup: DatasetSetup) -> None:
-        check_steps(setup, "librispeech", ("audio", *numbers.STEPS))
+        sources.check_steps(setup, "librispeech", ("audio", *numbers.STEPS))
         self._setup = setup
         audio = _audio_step(setup)
         self._rate = int(audio.options["rate"])
         self._frames = round(self._rate * audio.options["max_seconds"])
         refuse([p for spec in setup.inputs for p in self._shape_problems(spec)])
-        self._root = given_folder(setup, "librispeech", "folders <speaker>/<chapter>")
+        self._root = sources.given_folder(setup, "librispeech", "folders <speaker>/<chapter>")
         self._utterances = read_utterances(self._root, self._rate)
         held = MEMORY_LIMIT_BYTES // (4 * self._frames)
         self.performance_count = max(1, min(held, len(self._utterances)))
         super().__init__(len(self._utterances))
 
+    def _takes_length(self, spec: TensorSpec) -> bool:
+        step = own_step(self._setup, spec.name, "audio")
+        return step is not None and step.options["gives"] == "length"
+
     def _shape_problems(self, spec: TensorSpec) -> Iterator[str]:
-        given = _own_step(self._setup, spec)
-        length = given is not None and given.options["gives"] == "length"
+        length = self._takes_length(spec)
         if numbers.row_shape(() if length else (self._frames,), spec) is None:
             what = "one number" if length else f"{self._frames:,} audio samples"
             yield f"input {spec.name!r} takes {numbers.shown_shape(spec)}, its step gives {what}"
@@ -72,15 +68,14 @@ class LibrispeechDataset(LoadedRows):
         samples = np.zeros((len(indices), self._frames), np.float32)
         lengths = np.zeros(len(indices), np.int64)
         for row, index in enumerate(indices):
-            found = decode(self._utterances[index].path)[: self._frames]
-            samples[row, : len(found)] = found
-            lengths[row] = len(found)
+            sound = decode(self._utterances[index].path)[: self._frames]
+            samples[row, : len(sound)] = sound
+            lengths[row] = len(sound)
         held = {}
         for spec in self._setup.inputs:
-            given = _own_step(self._setup, spec)
-            rows = lengths if given and given.options["gives"] == "length" else samples
+            rows = lengths if self._takes_length(spec) else samples
             shape = numbers.row_shape(rows.shape[1:], spec)
-            assert shape is not None  # checked as the dataset was built
+            assert shape is not None  # __init__ has checked it
             if rows is samples:
                 rows = numbers.apply(rows, self._setup.steps[spec.name])
             held[spec.name] = rows.reshape(len(indices), *shape).astype(spec.dtype)
@@ -99,45 +94,41 @@ class LibrispeechDataset(LoadedRows):
             "source": str(self._root),
             "hours": round(frames / self._rate / 3600, 4),
             "cut": sum(u.frames > self._frames for u in self._utterances),
-            "steps": shown_steps(self._setup),
-            "digest": digest(files | texts, self._setup),
+            "steps": sources.shown_steps(self._setup),
+            "digest": sources.digest(files | texts, self._setup),
         }
 
 
-def _own_step(setup: DatasetSetup, spec: TensorSpec) -> Step | None:
-    return next((s for s in setup.steps.get(spec.name, ()) if s.name == "audio"), None)
-
-
 def _audio_step(setup: DatasetSetup) -> Step:
-    """The one that all inputs have; they may differ in `gives` alone."""
-    found = {spec.name: _own_step(setup, spec) for spec in setup.inputs}
+    """The `audio` step of all inputs, which may differ in `gives` alone."""
+    by_input = {spec.name: own_step(setup, spec.name, "audio") for spec in setup.inputs}
     refuse(
         [
             f"dataset 'librispeech' needs an `audio` step for input {name!r}: declare it in the "
             "model's manifest"
-            for name, step in found.items()
+            for name, step in by_input.items()
             if step is None
         ]
     )
-    steps = [step for step in found.values() if step is not None]
+    steps = [step for step in by_input.values() if step is not None]
     if len({(s.options["rate"], s.options["max_seconds"]) for s in steps}) > 1:
         raise ConfigError("the inputs' audio steps differ in rate or max_seconds: make them equal")
     return steps[0]
 
 
 def read_utterances(root: Path, rate: int) -> list[Utterance]:
-    """Sorted by name. Every file needs a transcript and every transcript a file; all problems at
-    once, as a ConfigError.
+    """Sorted by name. Every file needs a transcript and every transcript a file; a ConfigError lists all
+    problems.
     """
     problems: list[str] = []
     sounds: dict[str, Path] = {}
     for path in sorted(p for p in root.rglob("*") if p.suffix in (".flac", ".wav")):
         if path.stem in sounds:
-            problems.append(f"{path}: there is {sounds[path.stem]}, too: names must differ")
+            problems.append(f"{path}: {sounds[path.stem]} has the same name: names must differ")
         sounds[path.stem] = path
     transcripts = dict(_transcripts(root, problems))
     problems += [f"{p}: no transcript names it" for n, p in sounds.items() if n not in transcripts]
-    found = []
+    utterances = []
     for name in sorted(transcripts):
         where, text = transcripts[name]
         if name not in sounds:
@@ -148,21 +139,21 @@ def read_utterances(root: Path, rate: int) -> list[Utterance]:
         except ConfigError as e:
             problems.append(str(e))
         else:
-            found.append(Utterance(name, sounds[name], text, frames))
+            utterances.append(Utterance(name, sounds[name], text, frames))
     if not sounds and not transcripts:
         problems.append(f"{root} has no .flac or .wav files and no *.trans.txt: name their folder")
     refuse(problems)
-    return found
+    return utterances
 
 
 def _transcripts(root: Path, problems: list[str]) -> Iterator[tuple[str, tuple[str, str]]]:
-    """(utterance, (file:line, text)); an utterance that comes twice is a problem."""
+    """Yields (utterance, (file:line, text)); a repeated utterance is a problem."""
     seen: dict[str, str] = {}
     for path in sorted(root.rglob("*.trans.txt")):
         try:
             lines = path.read_text(encoding="utf-8").splitlines()
         except (OSError, UnicodeError) as e:
-            problems.append(str(unreadable(path, e)))
+            problems.append(str(sources.unreadable(path, e)))
             continue
         for number, line in enumerate(lines, 1):
             name, _, text = line.partition(" ")
@@ -172,7 +163,7 @@ def _transcripts(root: Path, problems: list[str]) -> Iterator[tuple[str, tuple[s
             if not text.strip():
                 problems.append(f"{where}: no transcript after {name!r}")
             elif name in seen:
-                problems.append(f"{where}: {name!r} is in {seen[name]}, too")
+                problems.append(f"{where}: {name!r} is also in {seen[name]}")
             seen[name] = where
             yield name, (where, text.strip())
 

@@ -15,16 +15,16 @@ from harness.types import Array, Dataset, DatasetSetup, TensorSpec
 LABELS = "labels"
 
 MEMORY_LIMIT_BYTES = 1 << 30
-"""What a performance run holds unless --performance-count or the official rules say otherwise."""
+"""Limit of the samples held, unless --performance-count or the official rules set a number."""
 
 BLOCK_BYTES = 16 << 20
-"""Of rows that are converted at once."""
+"""Size of the rows that are converted at once."""
 
 
 class NpzDataset(LoadedRows):
     """One .npz file. The first axis of every array is the sample; `labels` may be missing.
 
-    Only the headers are read until samples or labels are asked for, and then what is asked for
+    At first only the headers are read, and later only the requested samples and labels
     (datasets/parts/archive.py). A label of one number is an int or a float, a row of several is an array.
     """
 
@@ -42,14 +42,11 @@ class NpzDataset(LoadedRows):
 
     def _problems(self) -> list[str]:
         problems = []
-        wanted = [i.name for i in self._setup.inputs]
+        used = {LABELS, *(i.name for i in self._setup.inputs)}
         for spec in self._setup.inputs:
             if spec.name not in self._headers:
-                have = ", ".join(self._headers)
-                problems.append(
-                    f"there is no array {spec.name!r}, "
-                    + (f"only {have}" if have else "nor any other")
-                )
+                have = f"only {', '.join(self._headers)}" if self._headers else "nor any other"
+                problems.append(f"there is no array {spec.name!r}, {have}")
                 continue
             shape, dtype, *_ = self._headers[spec.name]
             if dtype.kind not in "biuf":
@@ -66,11 +63,11 @@ class NpzDataset(LoadedRows):
         lengths = {
             name: header.shape[0] if header.shape else 0
             for name, header in self._headers.items()
-            if name in (*wanted, LABELS)
+            if name in used
         }
         if len(set(lengths.values())) > 1:
-            told = ", ".join(f"{name} {length:,}" for name, length in lengths.items())
-            problems.append(f"the arrays have different lengths ({told})")
+            each = ", ".join(f"{name} {length:,}" for name, length in lengths.items())
+            problems.append(f"the arrays have different lengths ({each})")
         elif not problems and not max(lengths.values(), default=0):
             problems.append("it has no samples: nothing can be measured")
         return problems
@@ -89,28 +86,27 @@ class NpzDataset(LoadedRows):
     def load(self, indices: Sequence[int]) -> None:
         """A ConfigError where the file is damaged or a value does not fit the input's type."""
         chosen = np.asarray(indices)
-        self.hold(indices, {spec.name: self._made(spec, chosen) for spec in self._setup.inputs})
+        self.hold(indices, {spec.name: self._rows(spec, chosen) for spec in self._setup.inputs})
 
-    def _made(self, spec: TensorSpec, chosen: Array) -> Array:
-        """(n, ...) rows of an input, made block by block: in between they are float32 or float64."""
+    def _rows(self, spec: TensorSpec, chosen: Array) -> Array:
+        """(n, ...) rows of an input, converted block by block: the steps need float32 or float64."""
         shape = numbers.row_shape(self._headers[spec.name].shape[1:], spec)
-        assert shape is not None  # checked as the dataset was built
-        made = np.empty((len(chosen), *shape), spec.dtype)
-        step = max(1, BLOCK_BYTES // max(1, made[:1].nbytes))
-        for start in range(0, len(chosen), step):
-            part = chosen[start : start + step]
-            rows = numbers.apply(
-                self._archived[spec.name].rows(part), self._setup.steps.get(spec.name, ())
-            )
+        assert shape is not None  # __init__ has checked it
+        converted = np.empty((len(chosen), *shape), spec.dtype)
+        block = max(1, BLOCK_BYTES // max(1, converted[:1].nbytes))
+        steps = self._setup.steps.get(spec.name, ())
+        for start in range(0, len(chosen), block):
+            part = chosen[start : start + block]
+            rows = numbers.apply(self._archived[spec.name].rows(part), steps)
             rows, bad = numbers.cast(rows, spec.dtype)
             if bad is not None:
                 raise ConfigError(
                     f"{self._path}: array {spec.name!r}, row {int(part[bad])}: a value is not "
                     f"{spec.dtype}, as the input is"
                 )
-            made[start : start + len(part)] = rows.reshape(len(part), *shape)
+            converted[start : start + len(part)] = rows.reshape(len(part), *shape)
             self._setup.progress(start + len(part), len(chosen))
-        return made
+        return converted
 
     def label(self, index: int) -> object:
         if LABELS not in self._headers:

@@ -15,7 +15,7 @@ from harness.types import Array, Dataset
 
 
 class ParquetDataset(TableDataset):
-    """A column of lists of the same length is as many columns."""
+    """A column of lists of one length counts as that number of columns."""
 
     name = "parquet"
     suffix = ".parquet"
@@ -29,27 +29,27 @@ class ParquetDataset(TableDataset):
 
     def read(self, path: Path, choice: Choice) -> Columns:
         try:
-            table = pq.read_table(path, columns=wanted(choice))
+            table = pq.read_table(path, columns=used_columns(choice))
         except (pa.ArrowInvalid, OSError) as e:
             raise ConfigError(f"{path} cannot be read: {' '.join(str(e).split())[:200]}") from None
         return columns_of(table, choice, str(path))
 
 
-def wanted(choice: Choice) -> list[str]:
-    """The columns to be read."""
-    return [*choice.numeric, *choice.texts, *([choice.label] if choice.label is not None else [])]
+def used_columns(choice: Choice) -> list[str]:
+    columns = [*choice.numeric, *choice.texts]
+    return columns if choice.label is None else [*columns, choice.label]
 
 
 def columns_of(table: Any, choice: Choice, source: str) -> Columns:
     """A pyarrow Table as arrays and labels. A ConfigError names every row that cannot be used."""
     problems: list[str] = []
-    for name in wanted(choice):
+    for name in used_columns(choice):
         problems += (f"{source}: {p}" for p in missing(table.column(name), name))
     refuse(problems)
     numeric = _numeric({name: table.column(name) for name in choice.numeric}, source, problems)
     texts = {name: table.column(name).to_pylist() for name in choice.texts}
     problems += (
-        f"{source}: column {name!r}: {table.column(name).type} is no text"
+        f"{source}: column {name!r}: {table.column(name).type} is not text"
         for name, values in texts.items()
         if not all(isinstance(value, str) for value in values)
     )
@@ -59,14 +59,14 @@ def columns_of(table: Any, choice: Choice, source: str) -> Columns:
 
 
 def _numeric(columns: Mapping[str, Any], source: str, problems: list[str]) -> dict[str, Array]:
-    """pyarrow columns as arrays; what is no number or ragged becomes a problem."""
-    made = {}
+    """pyarrow columns as arrays; a ragged column, or one without numbers, becomes a problem."""
+    arrays = {}
     for name, column in columns.items():
         try:
-            made[name] = _array(column)
+            arrays[name] = _array(column)
         except (ValueError, pa.ArrowInvalid) as e:
             problems.append(f"{source}: column {name!r}: {e}")
-    return made
+    return arrays
 
 
 def missing(column: Any, name: str) -> list[str]:
@@ -76,7 +76,7 @@ def missing(column: Any, name: str) -> list[str]:
 
 
 def _array(column: Any) -> Array:
-    """(n,), or (n, width) of lists. Raises ValueError with what is wrong."""
+    """(n,), or (n, width) for lists. Raises ValueError with the problem."""
     values = column.combine_chunks()
     kind = values.type
     if pa.types.is_fixed_size_list(kind):
@@ -94,7 +94,7 @@ def _array(column: Any) -> Array:
 def _flat(values: Any) -> Array:
     kind = values.type
     if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
-        raise ValueError(f"{kind} is no number")
+        raise ValueError(f"{kind} is not a number")
     array: Array = values.to_numpy(zero_copy_only=False)
     if values.null_count or (array.dtype.kind == "f" and not np.isfinite(array).all()):
         raise ValueError("a value is missing or not finite")

@@ -1,9 +1,9 @@
 """Reads SQuAD v1.1 as MLPerf's BERT does: windows of a question and a part of its context.
 
 The windows follow convert_examples_to_features in mlcommons/inference language/bert/
-create_squad_data.py (commit 2659c1b): a sample is [CLS] question [SEP] part of the context [SEP],
-the parts are as long as fits and begin `stride` pieces apart, in the order of the file. The true
-dev set makes 10,833 of its 10,570 questions at max_length 384, stride 128, max_query_length 64.
+create_squad_data.py (commit 2659c1b): a sample is [CLS] question [SEP] part of the context [SEP]. The
+parts are as long as fits and begin `stride` pieces apart, in the order of the file. The 10,570 questions
+of the official dev set make 10,833 samples at max_length 384, stride 128, max_query_length 64.
 """
 
 import json
@@ -13,23 +13,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from harness.datasets.parts import sources, wordpiece
 from harness.datasets.parts.rows import LoadedRows
-from harness.datasets.parts.sources import (
-    check_steps,
-    digest,
-    given_path,
-    one_file,
-    refuse,
-    shown_steps,
-    unreadable,
-)
-from harness.datasets.parts.wordpiece import (
-    PADDING_ID,
-    Pieces,
-    Wordpiece,
-    tokenise_step,
-    vocab_path,
-)
+from harness.datasets.parts.sources import refuse
+from harness.datasets.parts.wordpiece import Pieces
 from harness.errors import ConfigError
 from harness.types import Array, Dataset, DatasetSetup
 
@@ -37,12 +24,11 @@ DEV_FILE = "dev-v1.1.json"
 
 
 class Question(NamedTuple):
-    """context: its place among the contexts."""
-
     id: str
     text: str
     answers: tuple[str, ...]
     context: int
+    """Position among the contexts."""
 
 
 class Window(NamedTuple):
@@ -57,9 +43,10 @@ class SquadDataset(LoadedRows):
     """--data-dir is the JSON file, or a folder with it and, if the manifest has none, vocab.txt."""
 
     def __init__(self, setup: DatasetSetup) -> None:
-        check_steps(setup, "squad", ("tokenise",))
+        sources.check_steps(setup, "squad", ("tokenise",))
         self._setup = setup
-        options = tokenise_step(setup, "squad").options
+        step = wordpiece.tokenise_step(setup, "squad")
+        options = step.options
         self._length, self._lower = options["max_length"], options["lower"]
         self._stride, most = options["stride"], options["max_query_length"]
         if self._length < most + 4:
@@ -68,81 +55,76 @@ class SquadDataset(LoadedRows):
                 f"max_query_length {most} and three special pieces"
             )
         self._path = _dev_file(setup)
-        self._vocab = vocab_path(setup, tokenise_step(setup, "squad"))
+        self._vocab = wordpiece.vocab_path(setup, step)
         self._texts, self._questions = read_squad(self._path)
-        wordpiece = Wordpiece(self._vocab, lower=self._lower)
-        self._ends = wordpiece.cls_id, wordpiece.sep_id
-        self._contexts = wordpiece.encode(self._texts)
-        asked = wordpiece.encode([q.text for q in self._questions])
-        self._asked = [Pieces(p.ids[:most], p.tokens[:most], p.offsets[:most]) for p in asked]
+        encoder = wordpiece.Wordpiece(self._vocab, lower=self._lower)
+        self._ends = encoder.cls_id, encoder.sep_id
+        self._contexts = encoder.encode(self._texts)
+        queries = encoder.encode([q.text for q in self._questions])
+        self._queries = [Pieces(p.ids[:most], p.tokens[:most], p.offsets[:most]) for p in queries]
         empty = {q.context for q in self._questions if not self._contexts[q.context].ids}
         refuse([f"{self._path}: context {c + 1} has no words" for c in sorted(empty)])
-        self._windows = list(self._all_windows())
+        self._windows = [
+            Window(i, *part) for i in range(len(self._questions)) for part in self._parts(i)
+        ]
         super().__init__(len(self._windows))
 
-    def _all_windows(self) -> Iterator[Window]:
-        for i, question in enumerate(self._questions):
-            total = len(self._contexts[question.context].ids)
-            room = self._length - len(self._asked[i].ids) - 3
-            yield from (Window(i, *part) for part in windows(total, room, self._stride))
+    def _parts(self, question: int) -> list[tuple[int, int]]:
+        """(start, length) of the windows of a question."""
+        total = len(self._contexts[self._questions[question].context].ids)
+        room = self._length - len(self._queries[question].ids) - 3
+        return windows(total, room, self._stride)
 
     def __len__(self) -> int:
         return len(self._windows)
 
     def load(self, indices: Sequence[int]) -> None:
-        made = {
-            given: np.zeros((len(indices), self._length), np.int64)
-            for given in ("ids", "mask", "types")
-        }
-        made["ids"][:] = PADDING_ID
+        arrays = wordpiece.empty_arrays(len(indices), self._length, np.int64)
         cls_id, sep_id = self._ends
         for row, index in enumerate(indices):
             window = self._windows[index]
             context = self._contexts[self._questions[window.question].context]
-            asked = [cls_id, *self._asked[window.question].ids, sep_id]
+            query = [cls_id, *self._queries[window.question].ids, sep_id]
             part = [*context.ids[window.start : window.start + window.length], sep_id]
-            end = len(asked) + len(part)
-            made["ids"][row, :end] = asked + part
-            made["mask"][row, :end] = 1
-            made["types"][row, len(asked) : end] = 1
-        held = {}
-        for spec in self._setup.inputs:
-            given = self._setup.steps[spec.name][0].options["gives"]
-            held[spec.name] = made[given].astype(spec.dtype)
-        self.hold(indices, held)
+            end = len(query) + len(part)
+            arrays["ids"][row, :end] = query + part
+            arrays["mask"][row, :end] = 1
+            arrays["types"][row, len(query) : end] = 1
+        steps = {spec: self._setup.steps[spec.name][0] for spec in self._setup.inputs}
+        self.hold(
+            indices,
+            {s.name: arrays[t.options["gives"]].astype(s.dtype) for s, t in steps.items()},
+        )
 
     def label(self, index: int) -> Mapping[str, object]:
-        """What an answer's (start, end) positions are judged by; of one window, not one question.
+        """The label of one window; a question whose context is long has several windows.
 
-        id: the question's; a question whose context is long has several windows.
-        answers: the right answers' texts. context: the whole text.
+        id: the question's. answers: texts of the right answers. context: the whole text.
         tokens: the wordpieces from [CLS] to the last [SEP].
         offsets: for each of the max_length positions (start, end) in characters of `context`, end
         exclusive, or None where the position holds no piece of the context.
-        is_max_context: for each position whether no other window shows its piece with more around.
-        lower: whether the pieces are in lower case without accents, the context is not.
+        is_max_context: for each position whether no other window has more context around its piece.
+        lower: whether the pieces are in lower case without accents, unlike the context.
         """
         window = self._windows[index]
         question = self._questions[window.question]
-        context, asked = self._contexts[question.context], self._asked[window.question]
+        context, query = self._contexts[question.context], self._queries[window.question]
         part = slice(window.start, window.start + window.length)
-        before = len(asked.ids) + 2
+        before = len(query.ids) + 2
         after = self._length - before - window.length
         best = self._is_max_context(window)
         return {
             "id": question.id,
             "answers": question.answers,
             "context": self._texts[question.context],
-            "tokens": ["[CLS]", *asked.tokens, "[SEP]", *context.tokens[part], "[SEP]"],
+            "tokens": ["[CLS]", *query.tokens, "[SEP]", *context.tokens[part], "[SEP]"],
             "offsets": [*[None] * before, *context.offsets[part], *[None] * after],
             "is_max_context": [*[False] * before, *best, *[False] * after],
             "lower": self._lower,
         }
 
     def _is_max_context(self, window: Window) -> list[bool]:
-        total = len(self._contexts[self._questions[window.question].context].ids)
-        room = self._length - len(self._asked[window.question].ids) - 3
-        parts = windows(total, room, self._stride)
+        parts = self._parts(window.question)
         best = best_windows(parts)[window.start : window.start + window.length]
         mine: list[bool] = (best == parts.index((window.start, window.length))).tolist()
         return mine
@@ -154,8 +136,10 @@ class SquadDataset(LoadedRows):
             "questions": len(self._questions),
             "source": str(self._path),
             "vocabulary": str(self._vocab),
-            "steps": shown_steps(self._setup),
-            "digest": digest({self._path.name: self._path, "vocabulary": self._vocab}, self._setup),
+            "steps": sources.shown_steps(self._setup),
+            "digest": sources.digest(
+                {self._path.name: self._path, "vocabulary": self._vocab}, self._setup
+            ),
         }
 
 
@@ -173,8 +157,10 @@ def windows(total: int, room: int, stride: int) -> list[tuple[int, int]]:
 
 
 def best_windows(parts: Sequence[tuple[int, int]]) -> Array:
-    """(pieces,) the place of the window that shows a piece with the most context: the fewer of the
-    pieces to its left and right, plus a hundredth of the window's length; the first of equals.
+    """(pieces,) position of the window with the most context around a piece; the first of equals.
+
+    The context is the smaller number of pieces to its left and right, plus a hundredth of the window's
+    length.
     """
     starts, lengths = np.array(parts).T[:, :, np.newaxis]
     ends = starts + lengths - 1
@@ -186,20 +172,20 @@ def best_windows(parts: Sequence[tuple[int, int]]) -> Array:
 
 
 def _dev_file(setup: DatasetSetup) -> Path:
-    named = given_path(setup, "squad", f"{DEV_FILE}, or a folder with it") / DEV_FILE
-    return named if named.is_file() else one_file(setup, "squad", ".json")
+    named = sources.given_path(setup, "squad", f"{DEV_FILE}, or a folder with it") / DEV_FILE
+    return named if named.is_file() else sources.one_file(setup, "squad", ".json")
 
 
 def read_squad(path: Path) -> tuple[list[str], list[Question]]:
-    """The contexts, and the questions in the file's order. All problems at once, each with its
-    place in the file, as a ConfigError.
+    """The contexts, and the questions in the file's order. A ConfigError lists all problems, each with
+    its place in the file.
     """
     try:
         content = json.loads(path.read_bytes())
     except json.JSONDecodeError as e:
         raise ConfigError(f"{path}:{e.lineno}: not JSON: {e.msg}") from None
     except (OSError, ValueError, RecursionError) as e:
-        raise unreadable(path, e) from e
+        raise sources.unreadable(path, e) from e
     reader = _Reader()
     for article, at in reader.items(content, "data", ""):
         for paragraph, place in reader.items(article, "paragraphs", at):
@@ -221,34 +207,34 @@ class _Reader:
 
     def paragraph(self, paragraph: object, at: str) -> None:
         self.contexts.append(self._text(paragraph, "context", at))
-        for asked, place in self.items(paragraph, "qas", at):
-            name = self._text(asked, "id", place)
+        for entry, place in self.items(paragraph, "qas", at):
+            name = self._text(entry, "id", place)
             answers = [
                 self._text(answer, "text", where)
-                for answer, where in self.items(asked, "answers", place)
+                for answer, where in self.items(entry, "answers", place)
             ]
-            if isinstance(asked, dict) and asked.get("answers") == []:
+            if isinstance(entry, dict) and entry.get("answers") == []:
                 self.problems.append(f"{place} has no answers: only SQuAD v1.1 is read, not v2.0")
             if name in self._seen:
-                self.problems.append(f"{place}: id {name!r} is that of {self._seen[name]}, too")
+                self.problems.append(f"{place}: id {name!r} is also that of {self._seen[name]}")
             elif name:
                 self._seen[name] = place
-            text = self._text(asked, "question", place)
+            text = self._text(entry, "question", place)
             self.questions.append(Question(name, text, tuple(answers), len(self.contexts) - 1))
 
     def items(self, owner: object, key: str, at: str) -> Iterator[tuple[Any, str]]:
         """The entries of the list under `key`, each with its place."""
-        found = owner.get(key) if isinstance(owner, dict) else None
-        if not isinstance(found, list):
+        entries = owner.get(key) if isinstance(owner, dict) else None
+        if not isinstance(entries, list):
             self.problems.append(f"{at or 'the file'} has no list {key!r}")
             return
         dot = "." if at else ""
-        yield from ((item, f"{at}{dot}{key}[{i}]") for i, item in enumerate(found))
+        yield from ((item, f"{at}{dot}{key}[{i}]") for i, item in enumerate(entries))
 
     def _text(self, owner: object, key: str, at: str) -> str:
-        found = owner.get(key) if isinstance(owner, dict) else None
-        if isinstance(found, str) and found:
-            return found
+        text = owner.get(key) if isinstance(owner, dict) else None
+        if isinstance(text, str) and text:
+            return text
         self.problems.append(f"{at} has no text {key!r}")
         return ""
 

@@ -24,9 +24,9 @@ Shape = tuple[int | str, ...]
 class SyntheticDataset:
     """Sample i is the same for the same seed, shapes, lengths and dtypes. No labels.
 
-    Where --lengths gives a symbolic dimension, each sample has a length of its own, the same in
-    all inputs, and a batch is filled up with zeros to its longest; an input with `mask` in its
-    name is 1 where the sample is.
+    With --lengths for a symbolic dimension each sample has a length of its own, the same in all inputs,
+    and a batch is padded with zeros to its longest sample. An input with `mask` in its name is 1 except
+    in the padding.
     """
 
     synthetic = True
@@ -43,7 +43,7 @@ class SyntheticDataset:
             raise ConfigError("\n".join(problems))
         self._setup = setup
         self._lengths = {
-            name: draw(given, COUNT, setup.seed, name) for name, given in setup.lengths.items()
+            name: draw(source, COUNT, setup.seed, name) for name, source in setup.lengths.items()
         }
         longest = {name: int(drawn.max()) for name, drawn in self._lengths.items()}
         row_bytes = sum(
@@ -65,7 +65,7 @@ class SyntheticDataset:
             self._equal.hold(indices, {name: self._stacked(name, indices) for name in self._specs})
 
     def _stacked(self, name: str, indices: Sequence[int]) -> Array:
-        """(len(indices), ...) of samples that are all alike in shape."""
+        """(len(indices), ...) samples of one shape."""
         rows = np.empty((len(indices), *_sized(self._shapes[name], {})), self._specs[name].dtype)
         for row, index in enumerate(indices):
             rows[row] = self._draw(name, index)
@@ -93,16 +93,14 @@ class SyntheticDataset:
         return None
 
     def describe(self) -> Mapping[str, object]:
-        # Not the specifications themselves: frameworks spell the batch dimension in their own ways.
-        drawn = {name: lengths.tolist() for name, lengths in self._lengths.items()}
-        made_from = [
-            self._setup.seed,
-            # not the batch, nor a name for an open size: frameworks spell those in ways of their own
-            sorted((name, spec.dtype, self._shapes[name]) for name, spec in self._specs.items()),
-            *([sorted(drawn.items())] if drawn else []),
-        ]
+        # Not the specifications themselves: frameworks write batch and open sizes in their own ways.
+        specs = sorted((name, spec.dtype, self._shapes[name]) for name, spec in self._specs.items())
+        content: tuple[object, ...] = (self._setup.seed, specs)
+        if self._lengths:
+            content += (sorted((name, drawn.tolist()) for name, drawn in self._lengths.items()),)
         about = {
-            name: summary(given, self._lengths[name]) for name, given in self._setup.lengths.items()
+            name: summary(source, self._lengths[name])
+            for name, source in self._setup.lengths.items()
         }
         integers = sorted(name for name, i in self._specs.items() if np.dtype(i.dtype).kind != "f")
         return {
@@ -112,7 +110,7 @@ class SyntheticDataset:
             "source": f"seeded noise, seed {self._setup.seed}",
             "shapes": {name: list(shape) for name, shape in self._shapes.items()},
             **({"lengths": about} if about else {}),
-            "digest": hashlib.sha256(repr(tuple(made_from)).encode()).hexdigest(),
+            "digest": hashlib.sha256(repr(content).encode()).hexdigest(),
         }
 
 
@@ -121,7 +119,7 @@ def _sized(shape: Shape, lengths: Mapping[str, int]) -> tuple[int, ...]:
 
 
 def _unknown_names(setup: DatasetSetup) -> Iterator[str]:
-    """A problem for --input-shape and --lengths of what the model does not have."""
+    """Yields a problem for each name in --input-shape and --lengths that the model does not have."""
     names = [i.name for i in setup.inputs]
     unknown = set(setup.shapes) - set(names)
     if unknown:
@@ -143,11 +141,11 @@ def _row_shape(spec: TensorSpec, setup: DatasetSetup, problems: list[str]) -> Sh
         np.dtype(spec.dtype)
     except TypeError:
         problems.append(
-            f"input {spec.name!r} is {spec.dtype}: no synthetic data of that type: give it by a dataset "
-            "of your own, texts as an array of objects: --dataset FILE.py:CLASS"
+            f"input {spec.name!r} is {spec.dtype}: there is no synthetic data of that type: write a "
+            "dataset of your own, with texts as an array of objects: --dataset FILE.py:CLASS"
         )
-    given = setup.shapes.get(spec.name)
-    if given is None:
+    shape = setup.shapes.get(spec.name)
+    if shape is None:
         known = tuple(d for d in spec.shape[1:] if isinstance(d, int) or d in setup.lengths)
         if len(known) == len(spec.shape) - 1:
             return tuple(d for d in known if d is not None)
@@ -157,15 +155,15 @@ def _row_shape(spec: TensorSpec, setup: DatasetSetup, problems: list[str]) -> Sh
             f"{_NAMED_SHAPE_HINT} {spec.name}=1x{example}"
         )
         return ()
-    clashes = len(given) != len(spec.shape) or any(
+    clashes = len(shape) != len(spec.shape) or any(
         isinstance(want, int) and want != have
-        for want, have in zip(spec.shape[1:], given[1:], strict=False)
+        for want, have in zip(spec.shape[1:], shape[1:], strict=False)
     )
     if clashes:
         problems.append(
-            f"--input-shape {spec.name}={'x'.join(map(str, given))} does not fit {_show(spec)}"
+            f"--input-shape {spec.name}={'x'.join(map(str, shape))} does not fit {_show(spec)}"
         )
-    return given[1:]
+    return shape[1:]
 
 
 def _show(spec: TensorSpec) -> str:

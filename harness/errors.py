@@ -11,7 +11,7 @@ HarnessError                 shown as one line a problem, exit status = .exit_st
 Any other exception that reaches the top is a bug of ours and keeps its traceback.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 
 class HarnessError(Exception):
@@ -46,6 +46,12 @@ class RunHung(RunDied):
 
 class Regression(HarnessError):
     exit_status = 6
+
+
+def refuse(problems: Iterable[str]) -> None:
+    """Raise one ConfigError with every problem; return where there is none."""
+    if text := "\n".join(problems):
+        raise ConfigError(text)
 
 
 MOST_PROBLEMS = 20

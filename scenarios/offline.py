@@ -8,8 +8,8 @@ from typing import Any
 from harness.core.config.parse import Slo
 from harness.core.config.run_config import RunConfig
 from harness.core.units import NS_PER_S
-from harness.loadgen.plan import Calibration, LoadPlan
-from harness.loadgen.scenario import Axis, ExpectedLoad, Load, Scenario
+from harness.loadgen.plan import Calibration
+from harness.loadgen.scenario import ExpectedLoad, Load, Scenario
 from harness.types import Quantity
 
 OFFICIAL_RATE_SHARE = 1.3
@@ -19,33 +19,17 @@ _PERCENTILES = ("50.00", "90.00", "95.00", "97.00", "99.00", "99.90")
 
 
 @dataclass(frozen=True, slots=True)
-class _Offline:
+class _Offline(Scenario):
     name: str = "offline"
     loadgen_name: str = "Offline"
     dispatch: str = "sliced"
-    options: frozenset[str] = frozenset()
-    streams: bool = False
-    scheduled: bool = False
     all_at_once: bool = True
-    by_query: bool = False
     rate_key: str | None = "result_samples_per_second"
-    search_axis: Axis | None = None
-    percentile: float = 0.99
-    default_slo: Slo | None = None
-
-    def samples_per_query(self, config: RunConfig) -> int:
-        return 1
-
-    def needs_calibration(self, config: RunConfig) -> bool:
-        return config.mlperf or config.queries is None
 
     def load(self, config: RunConfig, slo: Slo | None, calibration: Calibration | None) -> Load:
         rate = (calibration.rate_per_s if calibration else None) or 0.0
         count = config.queries or max(1, ceil(config.duration_ns / NS_PER_S * rate))
         return Load(count, count / rate if rate else None)
-
-    def settings(self, plan: LoadPlan) -> Iterator[tuple[str, object]]:
-        return iter(())
 
     def expected_load(self, settings: Any, seconds: float) -> ExpectedLoad:
         rate = settings.offline_expected_qps
@@ -55,16 +39,13 @@ class _Offline:
         assert calibration.rate_per_s is not None
         yield "Offline.target_qps", f"{OFFICIAL_RATE_SHARE * calibration.rate_per_s:.6f}"
 
-    def accuracy_user_conf(self) -> Iterator[tuple[str, str]]:
-        return iter(())
-
     def headline(self, log: Mapping[str, Any]) -> Quantity:
         key = "result_samples_per_second"
         return Quantity("throughput", log[key], "samples/s", f"LoadGen {key}")
 
     def slo_value_ns(self, log: Mapping[str, Any], percentile: float) -> tuple[int, str] | None:
-        """LoadGen makes no early-stopping estimate for one query. The SLO is judged on the smallest
-        percentile it reports that is not below the SLO's.
+        """The smallest percentile in the log that is not below the SLO's: LoadGen makes no
+        early-stopping estimate for one query.
         """
         for text in _PERCENTILES:
             if float(text) >= percentile * 100 - 1e-9:
@@ -73,4 +54,4 @@ class _Offline:
         return log["result_max_latency_ns"], "result_max_latency_ns"
 
 
-OFFLINE: Scenario = _Offline()
+OFFLINE = _Offline()

@@ -10,14 +10,7 @@ from harness.core.config.run_config import RunConfig
 from harness.core.stats import queries_needed
 from harness.core.units import NS_PER_MS, NS_PER_S
 from harness.loadgen.plan import Calibration, LoadPlan
-from harness.loadgen.scenario import (
-    LATE_ALLOWED,
-    TURNS,
-    Axis,
-    ExpectedLoad,
-    Load,
-    Scenario,
-)
+from harness.loadgen.scenario import LATE_ALLOWED, TURNS, Axis, ExpectedLoad, Load, Scenario
 from harness.types import Quantity
 
 DEFAULT_SLO = Slo(0.99, 100 * NS_PER_MS)
@@ -27,29 +20,22 @@ DEMONSTRATION_SHARE = 0.25
 DEMONSTRATION_LIMIT_QPS = 20_000.0
 """The default rate is a quarter of the calibrated capacity, at most this: a demonstration."""
 
-
 _RATE = Axis("target_qps", "queries/s", MIN_QPS, 1e9)
 
 
 @dataclass(frozen=True, slots=True)
-class _Server:
+class _Server(Scenario):
     name: str = "server"
     loadgen_name: str = "Server"
     dispatch: str = "queued"
     options: frozenset[str] = frozenset(
         {"target_qps", "dispatch", "batch_wait_ns", "arrivals", "concurrency"}
     )
-    streams: bool = False
     scheduled: bool = True
-    all_at_once: bool = False
-    by_query: bool = False
     rate_key: str | None = "result_completed_samples_per_sec"
     search_axis: Axis | None = _RATE
     percentile: float = DEFAULT_SLO.percentile
     default_slo: Slo | None = DEFAULT_SLO
-
-    def samples_per_query(self, config: RunConfig) -> int:
-        return 1
 
     def needs_calibration(self, config: RunConfig) -> bool:
         if config.concurrency is not None:
@@ -111,4 +97,4 @@ class _Server:
         return None
 
 
-SERVER: Scenario = _Server()
+SERVER = _Server()

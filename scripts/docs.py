@@ -34,7 +34,7 @@ from harness.cli.main import main as harness  # noqa: E402
 from harness.cli.parser import MOST_COLUMNS  # noqa: E402
 from harness.cli.run_options import ALIASES  # noqa: E402
 from harness.cli.verbs import DEFAULT, VERBS  # noqa: E402
-from harness.core.codes import ABOUT, CODES, Kind  # noqa: E402
+from harness.core.codes import CODES, About, Kind  # noqa: E402
 from harness.results.schema import machine, performance  # noqa: E402
 from harness.results.schema import result as result_schema  # noqa: E402
 
@@ -56,7 +56,9 @@ def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def _subjects() -> str:
-    return _table(("about", "the code says something about"), ABOUT.items())
+    return _table(
+        ("about", "the code says something about"), ((about, about.meaning) for about in About)
+    )
 
 
 def _codes(kind: Kind) -> str:

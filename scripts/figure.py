@@ -1,8 +1,8 @@
-"""One plot of a page as an SVG file for docs/, drawn by the page itself in a headless Chromium.
+"""Writes one plot of a page as an SVG file for docs/, with a headless Chromium.
 
     python scripts/figure.py results/PROFILE/profile.html 'Roofline (A9, A14)' docs/figures/profile-roofline.svg
 
-The page's own plotly draws it, on white and without what only a mouse needs.
+The page's own plotly draws it, on white and without controls for the mouse.
 """
 
 import argparse
@@ -11,7 +11,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import xml.etree.ElementTree as ET  # of a page of our own
+import xml.etree.ElementTree as ET  # parses a page of our own
 from html import unescape
 from pathlib import Path
 from urllib.parse import unquote
@@ -20,9 +20,9 @@ REM_PX = 16
 MOST_BYTES = 60_000
 _BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 _OPTIONS = (
-    *("--headless", "--no-sandbox", "--disable-gpu", "--allow-file-access-from-files"),
-    *("--virtual-time-budget=20000", "--dump-dom"),
-)
+    "--headless", "--no-sandbox", "--disable-gpu", "--allow-file-access-from-files",
+    "--virtual-time-budget=20000", "--dump-dom",
+)  # fmt: skip
 _DRAWS = """
 <script>
 (async () => {
@@ -37,20 +37,20 @@ _DRAWS = """
 
 
 def draw(page: Path, title: str, width_px: int) -> str:
-    """The SVG of the page's first plot of that title. SystemExit says why there is none."""
+    """The SVG of the page's first plot with that title. Exits with the reason where there is none."""
     text = page.read_text(encoding="utf-8")
     plots = re.findall(
         r'<h2>([^<]*)</h2>\n<p[^>]*>[^<]*</p>\n<div class="plot" id="plot-(\d+)" '
         r'style="height:([0-9.]+)rem">',
         text,
     )
-    found = [(int(i), float(rem)) for name, i, rem in plots if unescape(name) == title]
-    if not found:
+    matching = [(int(i), float(rem)) for name, i, rem in plots if unescape(name) == title]
+    if not matching:
         sys.exit(f"{page} has no plot {title!r}: {', '.join(unescape(p[0]) for p in plots)}")
     browser = next((b for b in map(shutil.which, _BROWSERS) if b), None)
     if browser is None:
         sys.exit(f"no browser on the PATH: one of {', '.join(_BROWSERS)}")
-    number, height_rem = found[0]
+    number, height_rem = matching[0]
     script = _DRAWS % (number, width_px, round(height_rem * REM_PX))
     with tempfile.NamedTemporaryFile("w", dir=page.parent, suffix=".html") as copy:
         copy.write(text.replace("</body>", f"{script}</body>"))
@@ -66,7 +66,7 @@ def draw(page: Path, title: str, width_px: int) -> str:
 
 
 def trimmed(svg: str) -> str:
-    """Without empty groups, numbers to a tenth of a pixel; well-formed, or a ParseError."""
+    """The SVG without empty groups, with numbers to a tenth of a pixel. Raises a ParseError."""
     ET.register_namespace("", "http://www.w3.org/2000/svg")
     ET.register_namespace("xlink", "http://www.w3.org/1999/xlink")
     root = ET.fromstring(svg)  # noqa: S314
@@ -93,8 +93,8 @@ def _without_empty_groups(parent: ET.Element) -> bool:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("page", type=Path, help="a page that the harness wrote")
-    parser.add_argument("title", help="of the plot, as it stands on the page")
-    parser.add_argument("out", type=Path, help="the SVG file, replaced")
+    parser.add_argument("title", help="title of the plot on the page")
+    parser.add_argument("out", type=Path, help="the SVG file, which is overwritten")
     parser.add_argument("--width", type=int, default=800, help="in px (default 800)")
     options = parser.parse_args()
     svg = trimmed(draw(options.page, options.title, options.width))

@@ -1,8 +1,8 @@
 """Refuses a program of torch.export (.pt2) that could do more than compute, before PyTorch reads it.
 
 The archive names functions to call and holds expressions that sympy evaluates as Python, so a file
-could run any code. Only operators and the arithmetic of sizes are let through. Pickles in it are
-left to PyTorch, which backends/torch.py tells to read weights only.
+could run any code. Only operators and the arithmetic of sizes are accepted. PyTorch checks the
+archive's pickles itself: backends/torch.py makes it read weights only.
 """
 
 import ast
@@ -49,9 +49,7 @@ def check_is_data(path: Path) -> None:
         with zipfile.ZipFile(path) as archive:
             members = archive.namelist()
             graphs = [n for n in members if re.fullmatch(r"[^/]+/models/[^/]+\.json", n)]
-            suspects = [
-                n for n in members if "/aotinductor/" in n
-            ]  # libraries, which PyTorch would load
+            suspects = [n for n in members if "/aotinductor/" in n]  # PyTorch would load libraries
             if not graphs:
                 raise ConfigError(
                     f"{path}: not an archive of torch.export.save, or of a PyTorch before 2.8: "
@@ -69,7 +67,7 @@ def check_is_data(path: Path) -> None:
 
 
 def _suspects(node: object) -> Iterator[str]:
-    """Every call target and expression that the lists above do not allow."""
+    """Yields every call target and expression that the lists above do not allow."""
     if isinstance(node, list):
         for item in node:
             yield from _suspects(item)
@@ -88,7 +86,7 @@ def _suspects(node: object) -> Iterator[str]:
 def _is_size(expression: str) -> bool:
     """Arithmetic on symbols and numbers, e.g. Symbol('s0', integer=True)*2.
 
-    A text is a symbol's name and nothing else: sympy evaluates the texts that its functions get.
+    A text may only be a symbol's name: sympy evaluates the texts that its functions take.
     """
     try:
         tree = ast.parse(expression.strip(), mode="eval")
@@ -109,7 +107,7 @@ def _is_size(expression: str) -> bool:
 
 
 def _is_symbol(call: ast.Call) -> bool:
-    """Symbol('s0', ...): its first argument is a name, such as PyTorch makes."""
+    """Whether the call is Symbol('s0', ...), with a name of PyTorch's form."""
     if not (isinstance(call.func, ast.Name) and call.func.id == "Symbol" and call.args):
         return False
     name = call.args[0]

@@ -1,10 +1,9 @@
-"""The base class of our framework backends: refuses unknown options and devices, fills up batches."""
+"""The base class of the framework backends: refuses unknown options and devices, pads batches."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from types import TracebackType
 from typing import ClassVar, Self
 
 import numpy as np
@@ -81,7 +80,10 @@ class FrameworkBackend(ABC):
 
     @abstractmethod
     def _answer(self, inputs: Mapping[str, Array]) -> Outputs:
-        """(n, ...) arrays -> n rows, or n rows under each output's name; n is the file's if fixed."""
+        """inputs: (n, ...) arrays; n is the file's batch where that is fixed.
+
+        Returns n rows, or n rows under each output's name.
+        """
 
     @abstractmethod
     def describe(self) -> Mapping[str, object]:
@@ -100,7 +102,7 @@ class FrameworkBackend(ABC):
         return self._answer_padded(batch, size)
 
     def _answer_padded(self, batch: Batch, size: int) -> Outputs:
-        """Fills up a batch of fixed size by repeating the last sample, and drops the surplus answers."""
+        """Pads the batch to the file's fixed size with its last sample, and drops the surplus answers."""
         count = len(batch.indices)
         outputs = self._answer(
             {
@@ -129,13 +131,8 @@ class TwinProfiler(ABC):
         self._twin.__enter__()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._twin.__exit__(kind, error, trace)
+    def __exit__(self, *exc: object) -> None:
+        self._twin.__exit__(None, None, None)
 
     def infer(self, batch: Batch) -> Outputs:
         return self._twin.infer(batch)

@@ -1,7 +1,7 @@
 """Reads OpenVINO's counters: the kernels of its CPU plug-in, and the file's nodes behind each kernel.
 
-OpenVINO tells of each kernel the mean over all calls of the compiled model, in whole microseconds; the
-mean of the last calls alone is the difference of two such means.
+OpenVINO reports each kernel's mean time over all calls of the compiled model, in whole microseconds.
+The mean over the last calls alone is computed from two of these means.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,26 +18,28 @@ from harness.types import Backend
 
 _NS_PER_US, _NS_PER_MS = 1_000, 1_000_000
 _ABSENT = {
-    "spread": "OpenVINO counts means over all calls, so these are means that nothing is trimmed from",
-    "start": "OpenVINO tells how long a kernel took, not when",
-    "allocated": "OpenVINO does not tell what a kernel allocates",
+    "spread": "OpenVINO reports means over all calls, so these are means without trimming",
+    "start": "OpenVINO reports how long a kernel took, not when it started",
+    "allocated": "OpenVINO does not report a kernel's allocations",
 }
 
 
 class OpenVinoProfiler(TwinProfiler):
-    """twin: counts. request: its one request, once it is entered. file: an ONNX file, or the .xml of an
-    IR. batch: the largest.
-    """
+    """Profiles a backend whose compiled model counts (PERF_COUNT)."""
 
     def __init__(
         self, twin: Backend, request: Callable[[], openvino.InferRequest], file: Path, batch: int
     ) -> None:
+        """request: returns the entered twin's infer request. file: an ONNX file, or the .xml of an IR.
+
+        batch: samples of the largest batch.
+        """
         super().__init__(twin)
         self._request = request
         self._path = file
         self._batch = batch
         self._means: list[Mapping[str, int]] = []
-        """After each recorded call: kernel -> the mean of all calls so far, us."""
+        """After each recorded call: kernel -> mean of all calls so far, in us."""
         self._run_ns: list[int] = []
 
     @contextmanager
@@ -59,12 +61,12 @@ class OpenVinoProfiler(TwinProfiler):
             kernels=[
                 ExecutedKernel(
                     node=_wired(node, named),
-                    implementation=_told(node, "primitiveType"),
-                    inserted=not _told(node, "originalLayersNames"),
+                    implementation=_info(node, "primitiveType"),
+                    inserted=not _info(node, "originalLayersNames"),
                     duration_ns=(mean_ns[name],) if mean_ns.get(name) else (),
                 )
                 for name, node in nodes.items()
-                if name not in constants and _told(node, "layerType") not in ("Input", "Output")
+                if name not in constants and _info(node, "layerType") not in ("Input", "Output")
             ],
             inputs=file.inputs,
             outputs=file.outputs,
@@ -73,14 +75,16 @@ class OpenVinoProfiler(TwinProfiler):
             file=None if self._path.suffix == ".onnx" else file.wiring,
             run_start_ns=(),
             run_ns=tuple(self._run_ns[-calls:]),
-            without_time="OpenVINO counted no time: done in place, or in less than 1 us",
+            without_time="OpenVINO counted no time: it ran in place, or in less than 1 us",
             absent=_ABSENT,
         )
 
 
 def last_mean_ns(means: Sequence[Mapping[str, int]], calls: int) -> dict[str, int]:
-    """Of the last `calls`, from means over all calls up to then. As OpenVINO cuts those to whole us,
-    these are up to len(means) / calls us too short, or the rest of that above 1 us too long.
+    """Each kernel's mean over the last `calls`.
+
+    means: after each call, the mean over all calls so far, in us. OpenVINO truncates it to whole us, so
+    a result is up to len(means) / calls us too short, or up to len(means) / calls - 1 us too long.
     """
     before = len(means) - calls
     earlier = means[before - 1] if before else {}
@@ -94,44 +98,44 @@ def _us(time: timedelta) -> int:
     return time // timedelta(microseconds=1)
 
 
-def _told(node: openvino.Node, key: str) -> str:
-    """Of what a node of the runtime's graph says about itself."""
+def _info(node: openvino.Node, key: str) -> str:
+    """The node's runtime information under `key`; '' where it has none."""
     info = node.get_rt_info()
     return str(info[key].astype(str)) if key in info else ""
 
 
 def _runtime_nodes(model: openvino.Model) -> dict[str, openvino.Node]:
-    """By name, in order of execution."""
-    found = sorted(model.get_ordered_ops(), key=lambda node: int(_told(node, "execOrder") or 0))
-    return {node.get_friendly_name(): node for node in found}
+    """Name -> node, in order of execution."""
+    nodes = sorted(model.get_ordered_ops(), key=lambda node: int(_info(node, "execOrder") or 0))
+    return {node.get_friendly_name(): node for node in nodes}
 
 
 def _sources(node: openvino.Node) -> list[tuple[str, int]]:
-    """Of each input the node that makes it, and which of its outputs that is."""
+    """For each input, the node that produces it and the index of that node's output."""
     ports = [port.get_source_output() for port in node.inputs()]
     return [(port.get_node().get_friendly_name(), port.get_index()) for port in ports]
 
 
 def _constants(nodes: Mapping[str, openvino.Node]) -> set[str]:
-    """Nodes that depend on no input: done when the model is compiled."""
-    found: set[str] = set()
+    """Nodes that depend on no input: OpenVINO computes them when it compiles the model."""
+    constants: set[str] = set()
     for name, node in nodes.items():
-        sources = _sources(node)
-        if _told(node, "layerType") == "Const" or (sources and all(s in found for s, _ in sources)):
-            found.add(name)
-    return found
+        sources = [source for source, _ in _sources(node)]
+        if _info(node, "layerType") == "Const" or (sources and constants.issuperset(sources)):
+            constants.add(name)
+    return constants
 
 
 def _wired(node: openvino.Node, named: Mapping[str, Sequence[str]]) -> WiredNode:
     name = node.get_friendly_name()
     inputs = tuple(named[source][port] for source, port in _sources(node))
-    return WiredNode(name, _told(node, "layerType"), "", inputs, tuple(named[name]))
+    return WiredNode(name, _info(node, "layerType"), "", inputs, tuple(named[name]))
 
 
 def _tensors(
     nodes: Mapping[str, openvino.Node], named: Mapping[str, Sequence[str]], batch: int
 ) -> Iterator[tuple[str, Tensor]]:
-    """A first size that is left open is the batch; tensors with another open size are left out."""
+    """batch: the size of an open first dimension. Tensors with another open dimension are left out."""
     for name, node in nodes.items():
         for tensor, port in zip(named[name], node.outputs(), strict=True):
             sizes = port.get_partial_shape()
@@ -152,10 +156,10 @@ _DTYPES = {"boolean": "bool", "bf16": "bfloat16"}
 
 
 class _FileGraph:
-    """The operations of a file as OpenVINO read it: what its optimiser calls "original layers".
+    """The operations of a file as OpenVINO read it: its optimiser calls them "original layers".
 
-    Tensors have the names that the file gives them; OpenVINO makes several operations of some nodes
-    of an ONNX file, and what lies between those has no name there, but one of OpenVINO's.
+    Tensors have the names in the file. OpenVINO splits some nodes of an ONNX file into several
+    operations; a tensor between these has a name that OpenVINO made.
     """
 
     def __init__(self, model: openvino.Model) -> None:
@@ -174,21 +178,23 @@ class _FileGraph:
         )
 
     def names_of(self, nodes: Mapping[str, openvino.Node]) -> dict[str, list[str]]:
-        """Of each node of the runtime's graph the names of what it makes: those of the last
-        operation it stands for, unless a later node stands for that one, too.
+        """Runtime node -> names of its outputs.
+
+        They are the outputs of the last operation that the node replaces, unless a later node
+        replaces that operation too.
         """
         last = {name: self._last(node) for name, node in nodes.items()}
         owner = {op: name for name, op in last.items() if op}
-        found = {}
+        outputs = {}
         for name, node in nodes.items():
             own = [f"{name}#{i}" for i in range(len(node.outputs()))]
             op = last[name]
             theirs = self._outputs[op] if op and owner[op] == name else []
-            found[name] = theirs if len(theirs) == len(own) else [*theirs[:1], *own][: len(own)]
-        return found
+            outputs[name] = theirs if len(theirs) == len(own) else [*theirs[:1], *own][: len(own)]
+        return outputs
 
     def _last(self, node: openvino.Node) -> str | None:
-        names = _told(node, "originalLayersNames").split(",")
+        names = _info(node, "originalLayersNames").split(",")
         return max(
             (n for n in names if n in self._order), key=self._order.__getitem__, default=None
         )
@@ -204,6 +210,6 @@ def _file_node(op: openvino.Node) -> WiredNode:
 
 
 def _name(port: Any) -> str:
-    """Of a tensor, in the file where it has one."""
+    """The tensor's name in the file, else one made from its node."""
     own = f"{port.get_node().get_friendly_name()}#{port.get_index()}"
     return str(min(port.get_names(), default=own))

@@ -1,6 +1,7 @@
 """Reads the graph of a TensorFlow function, as in the file and as optimised for execution.
 
-Tensors are told apart by the node that makes them alone: that is enough to know what a kernel is of.
+A tensor is identified by the node that produces it, without the number of the output: that is enough
+to assign kernels to nodes.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -16,17 +17,18 @@ _NO_NODES = frozenset({"Const", "Placeholder", "VarHandleOp", "NoOp", "_Arg", "_
 
 
 class _Operation(NamedTuple):
-    """takes: names of operations. type: of its first output, where it is known."""
-
     op_type: str
     takes: tuple[str, ...]
+    """Names of the operations whose outputs it takes."""
     type: Tensor | None
+    """The type of its first output; None where it is unknown."""
 
 
 def of_file(function: Any, batch: int) -> tuple[Wiring, dict[str, Tensor]]:
-    """A concrete function, with what it calls in the place of each call, named as TensorFlow names it
-    when it does the same. batch: a first size that is left open; tensors with another such size are
-    not among the types.
+    """The wiring and the tensor types of a concrete function, with every call inlined.
+
+    Inlined operations have the names that TensorFlow's own inlining gives them. batch: the size of an
+    open first dimension; tensors with another open dimension have no type.
     """
     graph = function.graph.as_graph_def(add_shapes=True)
     library = {one.signature.name: one for one in graph.library.function}
@@ -44,7 +46,7 @@ def of_file(function: Any, batch: int) -> tuple[Wiring, dict[str, Tensor]]:
 
 
 def of_executed(graph: Any) -> Wiring:
-    """graph: a GraphDef, optimised and with nothing left to call."""
+    """graph: a GraphDef, optimised, with all calls inlined."""
     operations = {
         node.name: _Operation(node.op, tuple(_producers(node.input)), None) for node in graph.node
     }
@@ -58,8 +60,8 @@ def of_executed(graph: Any) -> Wiring:
 
 
 def moved(file: Wiring, executed: Wiring) -> set[str]:
-    """Nodes that the optimiser put elsewhere, e.g. an activation behind a pooling: they make something
-    else than the node of that name in the file.
+    """Nodes that the optimiser moved, e.g. an activation behind a pooling: their outputs differ from
+    those of the file's node of the same name.
     """
     theirs = {node.name: node for node in file.nodes}
     pairs = [(node, theirs[node.name]) for node in executed.nodes if node.name in theirs]
@@ -84,7 +86,7 @@ def _wiring(
     takes = {name: _origins(one.takes, operations) for name, one in operations.items()}
     loops = {name for name, one in operations.items() if one.op_type == "NextIteration"}
     order = TopologicalSorter(
-        {name: [] if name in loops else found for name, found in takes.items()}
+        {name: [] if name in loops else names for name, names in takes.items()}
     ).static_order()
     nodes = [
         WiredNode(name, operations[name].op_type, "", takes[name], (name,))
@@ -100,8 +102,8 @@ def _is_passed_through(one: _Operation) -> bool:
 
 
 def _origins(names: Iterable[str], operations: Mapping[str, _Operation]) -> tuple[str, ...]:
-    """Behind calls and the arguments of what is called."""
-    found: dict[str, None] = {}
+    """The operations behind calls and behind the arguments of called functions, in order."""
+    origins: dict[str, None] = {}
     waiting, seen = list(names)[::-1], set()
     while waiting:
         name = waiting.pop()
@@ -112,12 +114,12 @@ def _origins(names: Iterable[str], operations: Mapping[str, _Operation]) -> tupl
         if one is not None and one.op_type in (*_CALLS, "argument"):
             waiting += one.takes[::-1]
         else:
-            found[name] = None
-    return tuple(found)
+            origins[name] = None
+    return tuple(origins)
 
 
 def _producers(inputs: Sequence[str], prefix: str = "") -> Iterator[str]:
-    """Of references such as `conv:0` and `conv:y:0`; `^conv` waits for it and takes nothing."""
+    """Operations in references such as `conv:0` and `conv:y:0`; `^conv` waits for conv and takes nothing."""
     return (prefix + name.partition(":")[0] for name in inputs if not name.startswith("^"))
 
 
@@ -128,9 +130,9 @@ def _operations(
     library: Mapping[str, Any],
     batch: int,
 ) -> Iterator[tuple[str, _Operation]]:
-    """arguments: of the function that these are the body of -> what it is called with."""
-    for name, given in arguments.items():
-        yield f"{prefix}{name}", _Operation("argument", (given,), None)
+    """Yields the operations of a function's body. arguments: parameter -> operation passed for it."""
+    for name, passed in arguments.items():
+        yield f"{prefix}{name}", _Operation("argument", (passed,), None)
     for node in nodes:
         takes = tuple(_producers(node.input, prefix))
         name = prefix + node.name

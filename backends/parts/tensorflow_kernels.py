@@ -1,7 +1,7 @@
 """Profiles a TensorFlow function: its kernels, and the file's nodes behind each kernel.
 
-The times are those of the host trace of tf.profiler, the graph is the one that TensorFlow tells when a
-function is first called. Its optimiser calls a fused node by the name of the last of those it is made of.
+The times come from tf.profiler's host trace. The graph is the one that TensorFlow exports when a function
+is first called; its optimiser names a fused node after the last of the nodes that it replaces.
 """
 
 import time
@@ -24,27 +24,26 @@ from harness.types import Backend
 
 _RUN = "harness: function"
 _OPERATORS = 2
-"""Of tf.profiler's levels the one that tells of every operator that is worth it."""
+"""tf.profiler's host_tracer_level that records operators, without the cheapest."""
 
 
 class RecordedBackend(Backend, Protocol):
-    """function: the concrete function that is called. batch: the largest."""
+    """A backend whose calls can be wrapped."""
 
     function: Any
+    """The concrete function that is called."""
     batch: int
+    """Samples of the largest batch."""
 
     def mark(self, around: Callable[[Any], Any], /) -> None:
-        """Call `around(call)` instead of the function."""
+        """Calls `around(call)` instead of the function."""
 
 
 class _Call(NamedTuple):
-    """took_ns: of the function. spans: node -> when its kernel began, on the clock of began_ns, and how
-    long it took, ns.
-    """
-
     began_ns: int
     took_ns: int
     spans: Mapping[str, tuple[int, int]]
+    """Node -> start of its kernel, on the clock of began_ns, and its duration, in ns."""
 
 
 class TensorFlowProfiler(TwinProfiler):
@@ -79,9 +78,9 @@ class TensorFlowProfiler(TwinProfiler):
             files = list(Path(folder).glob("plugins/profile/*/*.xplane.pb"))
             self._calls.append(_read(XSpace.FromString(files[0].read_bytes()), self._began_ns))
         if first:
-            found = context.context().export_run_metadata()
+            metadata = context.context().export_run_metadata()
             context.context().disable_graph_collection()
-            self._graphs = [g for one in found.function_graphs for g in one.partition_graphs]
+            self._graphs = [g for one in metadata.function_graphs for g in one.partition_graphs]
 
     def executed(self, calls: int) -> Executed:
         file, tensors = of_file(self._program.function, self._program.batch)
@@ -115,13 +114,13 @@ class TensorFlowProfiler(TwinProfiler):
             file=file,
             run_start_ns=tuple(call.began_ns for call in recorded),
             run_ns=tuple(call.took_ns for call in recorded),
-            without_time="TensorFlow tells no time of it: it only hands on what is there",
-            absent={"allocated": "TensorFlow's host trace does not tell what a kernel allocates"},
+            without_time="TensorFlow records no time for it: it only passes a tensor on",
+            absent={"allocated": "TensorFlow's host trace does not record a kernel's allocations"},
         )
 
 
 def _read(space: Any, began_ns: int) -> _Call:
-    """Kernels are called node:operator; one that runs several times in a call is the sum of them."""
+    """The trace names kernels node:operator. A kernel that ran several times counts with the sum."""
     events = sorted(_events(space))
     runs = [(start, took) for start, took, name in events if name == _RUN]
     begin, took_ns = runs[0]
@@ -136,7 +135,7 @@ def _read(space: Any, began_ns: int) -> _Call:
 
 
 def _events(space: Any) -> Iterator[tuple[int, int, str]]:
-    """Start and duration in ns, and name, of the host's events."""
+    """Yields start and duration in ns, and name, of the host's events."""
     for plane in space.planes:
         for line in plane.lines if plane.name == "/host:CPU" else ():
             for event in line.events:

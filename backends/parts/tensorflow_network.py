@@ -14,7 +14,7 @@ _CONVOLUTIONS = ("Conv2D", "Conv3D", "DepthwiseConv2dNative")
 _HIDDEN = frozenset(
     ("While", "StatelessWhile", "If", "StatelessIf", "PartitionedCall", "StatefulPartitionedCall")
 ) | {"BlockLSTM", "BlockLSTMV2", "LSTMBlockCell", "GRUBlockCell", "CudnnRNNV3", "XlaCallModule"}
-"""Their products are not counted here."""
+"""Operations whose multiplications are not counted here."""
 
 Shapes = Sequence[Sequence[int]]
 
@@ -30,7 +30,7 @@ def weights_of(function: Any) -> list[tuple[Sequence[int], str]]:
 
 
 def network_of(call: Callable[..., Sequence[Any]], arrays: Sequence[Array]) -> Network:
-    """call: from flat tensors to flat tensors. arrays: its inputs, for their shapes and types."""
+    """call: takes and returns flat tensors. arrays: its inputs, for their shapes and types."""
     specs = [tf.TensorSpec(array.shape, array.dtype) for array in arrays]
     traced = tf.function(lambda *tensors: list(call(*tensors)), autograph=False)
     operations = convert_variables_to_constants_v2(
@@ -53,39 +53,39 @@ def _total(counts: Sequence[int | None]) -> int | None:
 
 
 def _macs(op: Any) -> int | None:
-    """0 of what multiplies no weights; None where it cannot be told."""
+    """The operation's multiplications; 0 where it multiplies no weights, None where they are unknown."""
     if op.type in _HIDDEN:
         return None
     if op.type not in _RULES:
         return 0
     try:
-        given = [tensor.shape.as_list() for tensor in op.inputs]
-        return _RULES[op.type](op, given, op.outputs[0].shape.as_list())
-    except (TypeError, ValueError, KeyError):  # a size that is not known, or an ellipsis
+        inputs = [tensor.shape.as_list() for tensor in op.inputs]
+        return _RULES[op.type](op, inputs, op.outputs[0].shape.as_list())
+    except (TypeError, ValueError, KeyError):  # an unknown size, or an ellipsis
         return None
 
 
-def _product(op: Any, given: Shapes, made: Sequence[int]) -> int:
-    turned = op.get_attr("transpose_a" if op.type == "MatMul" else "adj_x")
-    return prod(made) * given[0][-2 if turned else -1]
+def _product(op: Any, inputs: Shapes, output: Sequence[int]) -> int:
+    transposed = op.get_attr("transpose_a" if op.type == "MatMul" else "adj_x")
+    return prod(output) * inputs[0][-2 if transposed else -1]
 
 
-def _einsum(op: Any, given: Shapes, _made: Sequence[int]) -> int:
+def _einsum(op: Any, inputs: Shapes, _output: Sequence[int]) -> int:
     terms = op.get_attr("equation").decode().partition("->")[0].split(",")
     sizes = {
         letter: size
-        for term, shape in zip(terms, given, strict=True)
+        for term, shape in zip(terms, inputs, strict=True)
         for letter, size in zip(term, shape, strict=True)
     }
     return prod(sizes.values())
 
 
 _RULES: Mapping[str, Callable[[Any, Shapes, Sequence[int]], int]] = {
-    # weights: (kernel..., in, out); of depthwise ones (kernel..., in, multiplier)
-    "Conv2D": lambda _, given, made: prod(made) * prod(given[1][:-1]),
-    "Conv3D": lambda _, given, made: prod(made) * prod(given[1][:-1]),
-    "DepthwiseConv2dNative": lambda _, given, made: prod(made) * prod(given[1][:2]),
-    "Conv2DBackpropInput": lambda _, given, _made: prod(given[2]) * prod(given[1][:-1]),
+    # weights: (kernel..., in, out), depthwise (kernel..., in, multiplier)
+    "Conv2D": lambda _, inputs, output: prod(output) * prod(inputs[1][:-1]),
+    "Conv3D": lambda _, inputs, output: prod(output) * prod(inputs[1][:-1]),
+    "DepthwiseConv2dNative": lambda _, inputs, output: prod(output) * prod(inputs[1][:2]),
+    "Conv2DBackpropInput": lambda _, inputs, _output: prod(inputs[2]) * prod(inputs[1][:-1]),
     **dict.fromkeys(("MatMul", "BatchMatMul", "BatchMatMulV2", "BatchMatMulV3"), _product),
     "Einsum": _einsum,
 }

@@ -12,21 +12,20 @@ _OPERATOR = type(torch.ops.aten.relu.default)
 
 
 class FileGraph(NamedTuple):
-    """wiring: its nodes are the operators alone, each called as PyTorch's profiler calls it; what only
-    puts values together or takes them apart is passed through. tensors: the types that the file
-    tells. arguments: of each node the tensor at each position of its schema, None for all else;
-    empty where `tensors` has all types.
+    wiring: Wiring
+    """The operators, named as PyTorch's profiler names them, without nodes that pack and unpack values."""
+    tensors: Mapping[str, Tensor]
+    """The types that the file records."""
+    arguments: Sequence[Sequence[str | None]]
+    """For each node, the tensor at each position of its schema, None for other arguments; () where
+    `tensors` has all types.
     """
 
-    wiring: Wiring
-    tensors: Mapping[str, Tensor]
-    arguments: Sequence[Sequence[str | None]]
 
-
-def of_program(program: Any, given: Sequence[Sequence[int]], narrow: str) -> FileGraph:
-    """given: the sizes of each input in the calls. narrow: what float32 was converted to."""
+def of_program(program: Any, input_sizes: Sequence[Sequence[int]], narrow: str) -> FileGraph:
+    """input_sizes: the shape of each input in the calls. narrow: the type float32 was converted to."""
     inputs = list(program.graph_signature.user_inputs)
-    sizes = dict(zip(inputs, given, strict=True))
+    sizes = dict(zip(inputs, input_sizes, strict=True))
     symbols: dict[Any, int] = {}
     stands_for: dict[str, tuple[str, ...]] = {}
     nodes: list[WiredNode] = []
@@ -34,54 +33,53 @@ def of_program(program: Any, given: Sequence[Sequence[int]], narrow: str) -> Fil
     outputs: tuple[str, ...] = ()
     for node in program.graph.nodes:
         value = node.meta.get("val")
-        taken = _together(stands_for[other.name] for other in node.all_input_nodes)
+        taken = _flat(stands_for[other.name] for other in node.all_input_nodes)
         if node.op == "placeholder":
-            made: tuple[str, ...] = (node.name,)
+            names: tuple[str, ...] = (node.name,)
             if node.name in sizes:
                 symbols |= _bound(value, sizes[node.name])
         elif isinstance(node.target, _OPERATOR):
-            several = isinstance(value, list | tuple)
-            made = tuple(f"{node.name}#{i}" for i in range(len(value))) if several else (node.name,)
+            names = (node.name,)
+            if isinstance(value, list | tuple):
+                names = tuple(f"{node.name}#{i}" for i in range(len(value)))
             operation = node.target.name().partition(".")[0]  # aten::add of aten::add.Tensor
-            nodes.append(WiredNode(_title(node), operation, "", taken, made))
+            nodes.append(WiredNode(_title(node), operation, "", taken, names))
         elif node.target is operator.getitem:
-            made = taken[node.args[1] : node.args[1] + 1] or taken
+            names = taken[node.args[1] : node.args[1] + 1] or taken
             value = None
         else:
-            made, value = taken, None
-        stands_for[node.name] = made
+            names, value = taken, None
+        stands_for[node.name] = names
         outputs = taken if node.op == "output" else outputs
         values = value if isinstance(value, list | tuple) else [value]
-        tensors.update(_known(zip(made, values, strict=False), symbols, narrow))
-    constants = frozenset(n for n in _placeholders(program) if n not in sizes)
+        tensors.update(_known(zip(names, values, strict=False), symbols, narrow))
+    placeholders = {node.name for node in program.graph.nodes if node.op == "placeholder"}
+    constants = frozenset(placeholders - sizes.keys())
     return FileGraph(Wiring(nodes, tuple(inputs), outputs, constants), tensors, ())
 
 
-def _placeholders(program: Any) -> Iterator[str]:
-    return (node.name for node in program.graph.nodes if node.op == "placeholder")
-
-
 def _title(node: Any) -> str:
-    """With the module it is of, e.g. layer1.0.conv1/conv2d_3."""
+    """The node's name behind its module's, e.g. layer1.0.conv1/conv2d_3."""
     modules = [path for path, _ in (node.meta.get("nn_module_stack") or {}).values()]
     module = modules[-1] if modules else ""
     return str(node.name) if module.startswith("_") or not module else f"{module}/{node.name}"
 
 
-def _together(found: Iterable[Sequence[str]]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(name for names in found for name in names))
+def _flat(groups: Iterable[Sequence[str]]) -> tuple[str, ...]:
+    """The names of all groups in order, each once."""
+    return tuple(dict.fromkeys(name for names in groups for name in names))
 
 
 def _bound(value: Any, sizes: Sequence[int]) -> dict[Any, int]:
-    """Symbol -> what it is in these calls."""
+    """Symbol -> its size in these calls."""
     free = zip(getattr(value, "shape", ()), sizes, strict=False)
     return {size.node.expr: n for size, n in free if isinstance(size, torch.SymInt)}
 
 
 def _known(
-    found: Iterable[tuple[str, Any]], symbols: Mapping[Any, int], narrow: str
+    values: Iterable[tuple[str, Any]], symbols: Mapping[Any, int], narrow: str
 ) -> Iterator[tuple[str, Tensor]]:
-    for name, value in found:
+    for name, value in values:
         if not isinstance(value, torch.Tensor):
             continue
         shape = [
@@ -102,24 +100,24 @@ def of_script(module: Any) -> FileGraph:
     arguments: list[list[str | None]] = []
     for node in _in_order(graph):
         taken = [stands_for.get(value.debugName(), ()) for value in node.inputs()]
-        made = tuple(value.debugName() for value in node.outputs())
+        outputs = tuple(value.debugName() for value in node.outputs())
         kind = node.kind()
         if kind.startswith("aten::"):
-            nodes.append(WiredNode(_scoped(node), kind, "", _together(taken), made))
+            nodes.append(WiredNode(_scoped(node), kind, "", _flat(taken), outputs))
             arguments.append([names[0] if len(names) == 1 else None for names in taken])
-            stands_for.update((name, (name,)) for name in made)
+            stands_for.update((name, (name,)) for name in outputs)
         elif kind in ("prim::GetAttr", "prim::Constant"):
             tensors = [v.debugName() for v in node.outputs() if str(v.type()) == "Tensor"]
             constants.update(tensors)
             stands_for.update((name, (name,)) for name in tensors)
         else:
-            stands_for.update((name, _together(taken)) for name in made)
-    outputs = _together(stands_for.get(value.debugName(), ()) for value in graph.outputs())
+            stands_for.update((name, _flat(taken)) for name in outputs)
+    outputs = _flat(stands_for.get(value.debugName(), ()) for value in graph.outputs())
     return FileGraph(Wiring(nodes, tuple(inputs), outputs, frozenset(constants)), {}, arguments)
 
 
 def _in_order(block: Any) -> Iterator[Any]:
-    """Of both sides of a branch, too; each node after what is in it."""
+    """Yields all nodes, both sides of a branch included; a node comes after the nodes inside it."""
     for node in block.nodes():
         for inner in node.blocks():
             yield from _in_order(inner)
@@ -127,7 +125,7 @@ def _in_order(block: Any) -> Iterator[Any]:
 
 
 def _scoped(node: Any) -> str:
-    """With the module it is of, where the file kept that."""
+    """The operation behind its module's name, where the file records that."""
     scope = node.scopeName().rpartition("/")[2].removeprefix("__module.")
     operation = node.kind().removeprefix("aten::")
     return f"{scope}/{operation}" if scope else f"{operation} {next(node.outputs()).debugName()}"

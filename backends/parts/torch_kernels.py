@@ -1,7 +1,7 @@
 """Profiles a PyTorch program: the operators it calls, and the file's nodes behind each operator.
 
-PyTorch runs a program as it stands in the file, one operator after another; so the operators that no
-other called are the file's nodes, in order.
+PyTorch runs a program as it stands in the file, one operator after another. So the outermost operators,
+which no other operator called, are the file's nodes, in order.
 """
 
 import os
@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from difflib import SequenceMatcher
 from typing import Any, NamedTuple, Protocol, Self
 
-os.environ.setdefault("KINETO_LOG_LEVEL", "6")  # nothing: it tells when it starts and stops
+os.environ.setdefault("KINETO_LOG_LEVEL", "6")  # silent: it would report its start and stop
 
 import torch
 from torch.profiler import ProfilerActivity, profile, record_function
@@ -26,11 +26,12 @@ _RUN = "harness: module"
 
 
 class _Called(NamedTuple):
-    """An operator that no other called. start_ns: from the start of the module."""
+    """One call of an outermost operator."""
 
     name: str
     implementation: str
     start_ns: int
+    """Counted from the start of the module."""
     duration_ns: int
     allocated_bytes: int
     arguments: tuple[tuple[str, Sequence[int]], ...]
@@ -38,15 +39,15 @@ class _Called(NamedTuple):
 
 
 class RecordedBackend(Backend, Protocol):
-    """file: the TorchScript module or the exported program, as it was read. dtype: what its float32
-    was converted to, float32 where it was not.
-    """
+    """A backend whose calls can be wrapped."""
 
     file: Any
+    """The TorchScript module or the exported program, as read from the file."""
     dtype: torch.dtype
+    """The type that its float32 was converted to; float32 where it was not converted."""
 
     def mark(self, around: Callable[[Any], Any], /) -> None:
-        """Call `around(module)` instead of the module."""
+        """Calls `around(module)` instead of the module."""
 
 
 class TorchProfiler(TwinProfiler):
@@ -54,7 +55,7 @@ class TorchProfiler(TwinProfiler):
         super().__init__(twin)
         self._program = twin
         self._recorded: list[tuple[int, int, list[_Called]]] = []
-        """Of each recorded call: when the module began, how long it took, what it called."""
+        """For each recorded call: start and duration of the module in ns, and its operators."""
 
     def __enter__(self) -> Self:
         super().__enter__()
@@ -63,11 +64,11 @@ class TorchProfiler(TwinProfiler):
 
     def _marked(self, module: Any) -> Any:
         def call(*tensors: torch.Tensor) -> Any:
-            self._given_sizes = [tuple(tensor.shape) for tensor in tensors]
+            self._input_sizes = [tuple(tensor.shape) for tensor in tensors]
             self._began_ns = time.perf_counter_ns()
             with record_function(_RUN):
-                self._found = module(*tensors)
-            return self._found
+                self._answer = module(*tensors)
+            return self._answer
 
         return call
 
@@ -118,18 +119,18 @@ class TorchProfiler(TwinProfiler):
         if isinstance(program.file, torch.jit.ScriptModule):
             return of_script(program.file)
         narrow = str(program.dtype).removeprefix("torch.")
-        return of_program(program.file, self._given_sizes, narrow)
+        return of_program(program.file, self._input_sizes, narrow)
 
     def _tensors(
         self, graph: FileGraph, places: Sequence[int | None], row: Sequence[_Called]
     ) -> dict[str, Tensor]:
-        """Of what the file does not tell, that which operators were given, and the answer."""
-        told = dict(_told(graph.arguments, places, row))
-        found, outputs = self._found, graph.wiring.outputs
-        if isinstance(found, torch.Tensor) and len(outputs) == 1:
-            dtype = str(found.dtype).removeprefix("torch.")
-            told.setdefault(outputs[0], Tensor(dtype, tuple(found.shape)))
-        return told | dict(graph.tensors)
+        """The types in the file, completed by those of the operators' arguments and of the answer."""
+        recorded = dict(_argument_types(graph.arguments, places, row))
+        answer, outputs = self._answer, graph.wiring.outputs
+        if isinstance(answer, torch.Tensor) and len(outputs) == 1:
+            dtype = str(answer.dtype).removeprefix("torch.")
+            recorded.setdefault(outputs[0], Tensor(dtype, tuple(answer.shape)))
+        return recorded | dict(graph.tensors)
 
 
 def _ns(us: float) -> int:
@@ -137,7 +138,7 @@ def _ns(us: float) -> int:
 
 
 def _outermost(run: Any) -> Iterator[Any]:
-    """The operators that no other operator called, in order; TorchScript puts `forward` around them."""
+    """Yields the outermost operators in order; TorchScript wraps them in `forward`."""
     for event in sorted(run.cpu_children, key=lambda event: event.time_range.start):
         if "::" in event.name:
             yield event
@@ -157,7 +158,7 @@ def _called(event: Any, begin_us: float) -> _Called:
 
 
 def _innermost(event: Any) -> Any:
-    """What it spent most of its time in, down to the operator that called none of that weight."""
+    """The operator that took the time: from caller to callee while a callee takes half of the time."""
     while event.cpu_children:
         longest = max(event.cpu_children, key=lambda child: child.time_range.elapsed_us())
         if longest.time_range.elapsed_us() < event.time_range.elapsed_us() / 2:
@@ -167,7 +168,7 @@ def _innermost(event: Any) -> Any:
 
 
 def _places(called: Sequence[str], nodes: Sequence[str]) -> list[int | None]:
-    """Of each operator called, the node that it is; None for one that the file has not."""
+    """For each called operator, the position of its node; None where the file has no such node."""
     places: list[int | None] = [None] * len(called)
     for at, place, size in SequenceMatcher(
         None, called, nodes, autojunk=False
@@ -202,10 +203,10 @@ _DTYPES = {
     "long int": "int64",
     "bool": "bool",
 }
-"""As the profiler writes them."""
+"""The profiler's name of a type -> NumPy's name."""
 
 
-def _told(
+def _argument_types(
     arguments: Sequence[Sequence[str | None]],
     places: Sequence[int | None],
     row: Sequence[_Called],

@@ -10,80 +10,81 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 _CONVOLUTIONS = ("convolution", "_convolution", "mkldnn_convolution")
 _PRODUCTS: Mapping[str, Callable[[Sequence[Any], Any], int]] = {
-    "mm": lambda args, made: made.numel() * args[0].shape[-1],
-    "bmm": lambda args, made: made.numel() * args[0].shape[-1],
+    "mm": lambda args, output: output.numel() * args[0].shape[-1],
+    "bmm": lambda args, output: output.numel() * args[0].shape[-1],
     "mv": lambda args, _: args[0].numel(),
-    "addmm": lambda args, made: made.numel() * args[1].shape[-1],
-    "baddbmm": lambda args, made: made.numel() * args[1].shape[-1],
-    "linear": lambda args, made: made.numel() * args[1].shape[-1],
-    "mkldnn_linear": lambda args, made: made.numel() * args[1].shape[-1],
+    **dict.fromkeys(
+        ("addmm", "baddbmm", "linear", "mkldnn_linear"),
+        lambda args, output: output.numel() * args[1].shape[-1],
+    ),
 }
 _HIDDEN = ("rnn", "lstm", "gru", "attention", "einsum", "embedding_bag", "custom")
-"""In the names of operators whose products are not counted here."""
+"""Words in the names of operators whose multiplications are not counted here."""
 
 _TRANSPOSED = 6
-"""The place of that argument."""
+"""The position of the argument `transposed`."""
 
 
 class Recorder(TorchDispatchMode):  # type: ignore[misc] # torch may not be installed
-    """weights: of quantised operators, which pack them away. strides: of convolutions. macs: None once
-    an operator was called whose products are not known.
-    """
+    """Records the operators that are called while it is entered."""
 
     def __init__(self) -> None:
         super().__init__()
         self.weights: list[tuple[tuple[int, ...], str]] = []
+        """Shape and type of the weights of quantised operators, which hold them packed."""
         self.strides: list[tuple[int, ...]] = []
+        """The strides of convolutions."""
         self.macs: int | None = 0
+        """None once an operator was called whose multiplications are unknown."""
 
     def __torch_dispatch__(
         self, function: Any, _types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
-        made = function(*args, **(kwargs or {}))
+        output = function(*args, **(kwargs or {}))
         space, _, name = str(function.overloadpacket).partition(".")
         if space == "quantized":
-            self._quantised(name, args, made)
+            self._quantised(name, args, output)
         elif name in _CONVOLUTIONS:
-            self._convolution(args, made)
+            self._convolution(args, output)
         elif name in _PRODUCTS:
-            self._add(_PRODUCTS[name](args, made))
+            self._add(_PRODUCTS[name](args, output))
         elif any(word in name for word in _HIDDEN):
             self.macs = None
-        return made
+        return output
 
     def _add(self, macs: int) -> None:
         self.macs = None if self.macs is None else self.macs + macs
 
-    def _convolution(self, args: Sequence[Any], made: Any) -> None:
+    def _convolution(self, args: Sequence[Any], output: Any) -> None:
         transposed = len(args) > _TRANSPOSED and args[_TRANSPOSED] is True
         each = prod(args[1].shape[1:])
-        self._add((args[0] if transposed else made).numel() * each)
+        self._add((args[0] if transposed else output).numel() * each)
         if not transposed:
             self.strides.append(tuple(args[3]))
 
-    def _quantised(self, name: str, args: Sequence[Any], made: Any) -> None:
+    def _quantised(self, name: str, args: Sequence[Any], output: Any) -> None:
         if not name.startswith(("conv", "linear")):
             return
         weight = args[1].unpack()[0]
         self.weights.append((tuple(weight.shape), "int8"))
         transposed = "transpose" in name
-        self._add((args[0] if transposed else made).numel() * prod(weight.shape[1:]))
+        self._add((args[0] if transposed else output).numel() * prod(weight.shape[1:]))
         if name.startswith("conv") and not transposed:
             self.strides.append(tuple(args[1].stride()))
 
 
 @contextmanager
 def recording() -> Iterator[Recorder]:
-    """What is called inside; without gradients, so that operators come in their parts."""
-    with torch.no_grad(), Recorder() as found:
-        yield found
+    """Records the operators called inside; without gradients, so that composite ones are taken apart."""
+    with torch.no_grad(), Recorder() as recorder:
+        yield recorder
 
 
 def weights_of(module: Any) -> list[tuple[tuple[int, ...], str]]:
-    """Shape and type of each, in its state or, where it was frozen, in its graph."""
+    """Shape and type of each weight, in the module's state or, where it was frozen, in its graph."""
     tensors = list(module.state_dict().values())
     if isinstance(module, torch.jit.ScriptModule):
-        graph = module.inlined_graph  # made anew by each call: its nodes go with it
+        graph = module.inlined_graph  # each access makes a new graph, which owns its nodes
         constants = graph.findAllNodes("prim::Constant")
         kinds = ((node, str(node.output().type())) for node in constants)
         tensors += [node.t("value") for node, kind in kinds if "Tensor" in kind or "Float(" in kind]

@@ -1,8 +1,8 @@
 """Reads arrays of an .npz archive row by row: a large array is never in memory as a whole.
 
-A small array is read whole and kept. Of a large one that is stored as it is (numpy.savez), rows are
-read from where they lie in the file; of a large compressed one, they are put into the cache once,
-and read from there. Bytes are checked against the archive's CRC-32 before a row is believed.
+A small array is read whole and kept. Rows of a large uncompressed array (numpy.savez) are read at their
+place in the file. A large compressed array is unpacked into the cache once, and its rows are read from
+there. All bytes are checked against the archive's CRC-32 before a row is returned.
 """
 
 import hashlib
@@ -27,25 +27,25 @@ from harness.errors import ConfigError
 from harness.types import Array
 
 WHOLE_BYTES = 64 << 20
-"""An array of at most so many is held."""
+"""Size of the largest array that is held whole."""
 
 _BLOCK_BYTES = 4 << 20
 _LOCAL_HEADER = struct.Struct("<26xHH")
-"""Of a zip file's entry, up to the lengths of the name and the extra field that follow it."""
+"""The local header of a zip file's entry; its numbers are the lengths of the name and the extra field."""
 
 _BROKEN = (OSError, ValueError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error)
-"""What reading a damaged or encrypted archive raises; NotImplementedError is a RuntimeError."""
+"""Exceptions on damaged or encrypted archives; NotImplementedError is a RuntimeError."""
 
 Progress = Callable[[int, int], None]
 
 
 class Header(NamedTuple):
-    """offset: bytes of the .npy header before the values. fortran: the first index varies fastest."""
-
     shape: tuple[int, ...]
     dtype: "np.dtype[Any]"
     fortran: bool
+    """The first index varies fastest."""
     offset: int
+    """Bytes of the .npy header before the values."""
 
     @property
     def row_bytes(self) -> int:
@@ -61,7 +61,7 @@ def read_headers(path: Path) -> dict[str, Header]:
     try:
         with zipfile.ZipFile(path) as archive:
             every = archive.namelist()
-            # numpy takes `x` for `x.npy`, where both are there
+            # numpy takes `x` for `x.npy` where both exist
             refuse(twice(f"{path} has an array", (n.removesuffix(".npy") for n in every)))
             names = [n for n in every if n.endswith(".npy")]
             return {name.removesuffix(".npy"): _header(archive, name) for name in names}
@@ -84,8 +84,8 @@ class ArchivedArray:
     def __init__(
         self, path: Path, name: str, header: Header, cache_dir: Path | None, progress: Progress
     ) -> None:
-        """cache_dir: where a large compressed array may be put; without it each reading of rows
-        goes through all of it. progress: called with (rows done, of how many) on the way.
+        """cache_dir: for large compressed arrays; without it every reading unpacks the whole array.
+        progress: called with (rows read, rows of the array).
         """
         self._path, self._name, self._header = path, f"{name}.npy", header
         self._cache_dir, self._progress = cache_dir, progress
@@ -101,7 +101,7 @@ class ArchivedArray:
         return self._read(chosen)
 
     def _opened(self) -> Callable[[Array], Array]:
-        """What reads rows, once the bytes are known to be right."""
+        """Checks the array's bytes; returns the function that reads rows."""
         header = self._header
         if header.nbytes <= WHOLE_BYTES or header.fortran:
             with np.load(self._path, allow_pickle=False) as file:
@@ -117,7 +117,7 @@ class ArchivedArray:
         return self._streamed if cache is None else self._cached(cache)
 
     def _in_place(self, info: zipfile.ZipInfo) -> Callable[[Array], Array]:
-        """Reads rows where they lie in the archive."""
+        """Returns the function that reads rows at their place in the archive."""
         descriptor = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
         weakref.finalize(self, os.close, descriptor)
         local = os.pread(descriptor, _LOCAL_HEADER.size, info.header_offset)
@@ -126,16 +126,16 @@ class ArchivedArray:
         size = self._header.row_bytes
 
         def read(chosen: Array) -> Array:
-            made = self._empty(len(chosen))
-            for row, index in zip(made.reshape(len(made), -1), chosen.tolist(), strict=True):
+            rows = self._empty(len(chosen))
+            for row, index in zip(rows.reshape(len(rows), -1), chosen.tolist(), strict=True):
                 if os.preadv(descriptor, [row.view(np.uint8).data], start + index * size) != size:
                     raise ConfigError(f"{self._path} has changed since the run began: run again")
-            return made
+            return rows
 
         return read
 
     def _open_cache(self, checksum: int) -> RowCache | None:
-        """For this array of this file; None where none can be had."""
+        """The cache of this array of this file; None without a folder that can be written."""
         if self._cache_dir is None:
             return None
         about = [str(self._path.resolve()), self._name, checksum, *map(str, self._header)]
@@ -154,11 +154,11 @@ class ArchivedArray:
             checksums = cache.checksums(stamps)
 
         def read(chosen: Array) -> Array:
-            made = self._empty(len(chosen))
-            for row, index in zip(made.reshape(len(made), -1), chosen.tolist(), strict=True):
+            rows = self._empty(len(chosen))
+            for row, index in zip(rows.reshape(len(rows), -1), chosen.tolist(), strict=True):
                 if not cache.read(index, int(checksums[index]), [row]):
                     return self._streamed(chosen)
-            return made
+            return rows
 
         return read
 
@@ -169,22 +169,21 @@ class ArchivedArray:
                 cache.write(i, stamps[i], [np.ascontiguousarray(row)])
 
     def _stamps(self) -> Stamps:
-        found = self._path.stat()
-        return np.tile(
-            np.array([found.st_size, found.st_ctime_ns], np.int64), (self._header.shape[0], 1)
-        )
+        stat = self._path.stat()
+        stamp = np.array([stat.st_size, stat.st_ctime_ns], np.int64)
+        return np.tile(stamp, (self._header.shape[0], 1))
 
     def _streamed(self, chosen: Array) -> Array:
-        """Goes through the whole array and keeps the rows chosen."""
-        made = self._empty(len(chosen))
+        """Reads the whole array and keeps the chosen rows."""
+        rows = self._empty(len(chosen))
         for first, block in self._blocks():
             places = np.flatnonzero((first <= chosen) & (chosen < first + len(block)))
-            made[places] = block[chosen[places] - first]
-        return made
+            rows[places] = block[chosen[places] - first]
+        return rows
 
     def _blocks(self) -> Iterator[tuple[int, Array]]:
-        """(index of the first row, rows) from first to last; the end is a ConfigError where the
-        bytes are not those that were archived.
+        """Yields (index of the first row, rows) from first to last. Raises a ConfigError at the end where
+        the bytes differ from the archived ones.
         """
         total, size = self._header.shape[0], self._header.row_bytes
         step = max(1, _BLOCK_BYTES // max(1, size))
@@ -197,7 +196,7 @@ class ArchivedArray:
                     rows = np.frombuffer(content, self._header.dtype)
                     yield first, rows.reshape(count, *self._header.shape[1:])
                     self._progress(first + count, total)
-                if file.read(1):  # nothing; reading on is what compares the CRC-32
+                if file.read(1):  # expected to be empty; reading to the end compares the CRC-32
                     raise ValueError(f"{self._name} is longer than its header says")
         except _BROKEN as e:
             raise unreadable(self._path, e) from e

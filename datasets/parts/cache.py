@@ -1,4 +1,4 @@
-"""Keeps preprocessed rows on disk between runs, safe against every way a run can end."""
+"""Keeps preprocessed rows on disk between runs; a run may end at any time."""
 
 import errno
 import os
@@ -19,22 +19,21 @@ from harness.types import Array
 _RECORD = np.dtype([("size", "<i8"), ("ctime_ns", "<i8"), ("crc", "<i8")])
 
 Stamps = npt.NDArray[Any]
-"""(n, 2) int64: size in bytes and ctime in ns of each sample's file; how a change is noticed. Copies that keep
-the mtime (rsync -a, cp -p, tar) do not keep the ctime."""
+"""(n, 2) int64: size in bytes and ctime in ns of each sample's file, to detect changes. Copies that keep the
+mtime (rsync -a, cp -p, tar) do not keep the ctime."""
 
 
 class RowCache:
-    """`rows`, one after the other, and `records`, which say what each row was made from.
+    """Two files: `rows`, and `records` with the stamp and the CRC-32 of each row.
 
-    A record is written after its row and holds the row's CRC-32: a row that was half written, by
-    a run that was killed or two at the same time, or that the disk lost, is made again. Rows are
-    read with preadv into the caller's arrays and not mapped: mapped pages would be fetched from
-    the disk in the timed part, and a full disk would be a SIGBUS. Calls from several threads are
-    fine for different rows.
+    A record is written after its row. A row that was half written, by a run that was killed or by two
+    runs at once, or that the disk lost, fails its checksum and is made again. Rows are read with preadv
+    into the caller's arrays and not mapped: mapped pages would be fetched from the disk in the timed
+    part, and a full disk would be a SIGBUS. Several threads may call it for different rows.
     """
 
     def __init__(self, folder: Path, count: int, row_bytes: int) -> None:
-        """folder: of this set of files, steps and versions alone. OSError: cannot be written."""
+        """folder: for one set of files, steps and versions. Raises OSError where it cannot be written."""
         self.folder = folder
         self._count = count
         self._row_bytes = row_bytes
@@ -48,14 +47,14 @@ class RowCache:
         return descriptor
 
     def checksums(self, stamps: Stamps) -> npt.NDArray[np.int64]:
-        """(n,) of the rows made from files with these stamps, -1 where there is none."""
-        found = np.zeros(self._count, _RECORD)
-        os.preadv(self._records, [_bytes(found)], 0)
-        same = (found["size"] == stamps[:, 0]) & (found["ctime_ns"] == stamps[:, 1])
-        return np.where(same, found["crc"], -1)
+        """(n,) checksums of the rows made from files with these stamps, -1 where there is none."""
+        records = np.zeros(self._count, _RECORD)
+        os.preadv(self._records, [_bytes(records)], 0)
+        same = (records["size"] == stamps[:, 0]) & (records["ctime_ns"] == stamps[:, 1])
+        return np.where(same, records["crc"], -1)
 
     def need(self, rows: int) -> None:
-        """A ConfigError when so many more rows do not fit on the disk: before the work is done."""
+        """A ConfigError where `rows` more rows do not fit on the disk; called before they are made."""
         free_bytes, needed_bytes = shutil.disk_usage(self.folder).free, rows * self._row_bytes
         if needed_bytes > free_bytes:
             raise self._full(
@@ -63,9 +62,9 @@ class RowCache:
             )
 
     def read(self, index: int, checksum: int, parts: Sequence[Array]) -> bool:
-        """Fill `parts`, the row's contiguous arrays; False where the row is not what was written."""
-        got = os.preadv(self._rows, [_bytes(p) for p in parts], index * self._row_bytes)
-        return got == self._row_bytes and _checksum(parts) == checksum
+        """Fills `parts`, the row's contiguous arrays; False where the row fails its checksum."""
+        size = os.preadv(self._rows, [_bytes(p) for p in parts], index * self._row_bytes)
+        return size == self._row_bytes and _checksum(parts) == checksum
 
     def write(self, index: int, stamp: Sequence[int], parts: Sequence[Array]) -> None:
         record = np.array([(*stamp, _checksum(parts))], _RECORD)

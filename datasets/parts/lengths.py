@@ -10,20 +10,20 @@ from harness.datasets.parts.sources import refuse, unreadable
 from harness.types import Array, Lognormal
 
 
-def draw(given: Lognormal | Path, count: int, seed: int, dimension: str) -> Array:
+def draw(source: Lognormal | Path, count: int, seed: int, dimension: str) -> Array:
     """(count,) int64 lengths, at least 1; the same for the same seed and name of the dimension.
 
-    From a file with replacement. A ConfigError names every line of it that is no length.
+    source: the lengths of a file are drawn with replacement.
     """
     random = np.random.default_rng([seed, *dimension.encode()])
-    if isinstance(given, Path):
-        return random.choice(read_lengths(given), count)
-    drawn = given.median * np.exp(given.sigma * random.standard_normal(count))
-    return np.clip(np.rint(drawn), 1, given.most).astype(np.int64)
+    if isinstance(source, Path):
+        return random.choice(read_lengths(source), count)
+    drawn = source.median * np.exp(source.sigma * random.standard_normal(count))
+    return np.clip(np.rint(drawn), 1, source.most).astype(np.int64)
 
 
 def read_lengths(path: Path) -> Array:
-    """One whole number a line; empty lines do not count."""
+    """One whole number a line, without empty lines. A ConfigError names every other line."""
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeError) as e:
@@ -35,20 +35,20 @@ def read_lengths(path: Path) -> Array:
         length = int(text) if text.isascii() and text.isdigit() and len(text) <= 9 else 0
         if text and not 1 <= length <= LONGEST_SEQUENCE:
             problems.append(
-                f"{path}:{number}: {text[:40]!r} is no length from 1 to {LONGEST_SEQUENCE:,}"
+                f"{path}:{number}: {text[:40]!r} is not a length from 1 to {LONGEST_SEQUENCE:,}"
             )
         elif text:
             lengths.append(length)
     if not lengths and not problems:
-        problems.append(f"{path} is empty: it must hold a length a line")
+        problems.append(f"{path} is empty: it must have one length on each line")
     refuse(problems)
     return np.asarray(lengths)
 
 
-def summary(given: Lognormal | Path, drawn: Array) -> Mapping[str, object]:
-    """As describe() tells it."""
+def summary(source: Lognormal | Path, drawn: Array) -> Mapping[str, object]:
+    """The lengths for describe()."""
     return {
-        "from": str(given),
+        "from": str(source),
         "min": int(drawn.min()),
         "mean": round(float(drawn.mean()), 1),
         "max": int(drawn.max()),

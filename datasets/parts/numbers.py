@@ -15,10 +15,9 @@ STEPS = ("normalise", "clip")
 
 
 def apply(rows: Array, steps: Sequence[Step]) -> Array:
-    """normalise and clip, in the order declared; other steps are another function's.
+    """Applies normalise and clip in the declared order; other steps are ignored here.
 
-    rows: (n, ...). mean and std hold one number, or one for each entry of the last axis.
-    A ConfigError where they hold another number of them.
+    rows: (n, ...).
     """
     for step in steps:
         if step.name == "normalise":
@@ -29,50 +28,50 @@ def apply(rows: Array, steps: Sequence[Step]) -> Array:
 
 
 def normalised(values: Array, options: Mapping[str, Any]) -> Array:
-    """(values * scale - mean) / std in float32, of a step `normalise`.
+    """(values * scale - mean) / std in float32, the step `normalise`.
 
-    values: (n, ...). mean and std: one number, or one for each entry of the last axis (of a single
-    axis: one number). A ConfigError where they hold another number of them.
+    values: (n, ...). mean and std: one number, or one for each entry of the last axis (one number for
+    an array with one axis). A ConfigError for other lengths.
     """
-    made = values.astype(np.float32, order="C")
-    columns = made.shape[-1] if made.ndim > 1 else 1
+    result = values.astype(np.float32, order="C")
+    columns = result.shape[-1] if result.ndim > 1 else 1
     scale = np.float32(options["scale"])
     mean, std = (np.asarray(options[key], np.float32) for key in ("mean", "std"))
-    for name, given in (("mean", mean), ("std", std)):
-        if len(given) not in (1, columns):
+    for name, numbers in (("mean", mean), ("std", std)):
+        if len(numbers) not in (1, columns):
             raise ConfigError(
-                f"normalise.{name} has {len(given)} numbers for {columns} columns: "
-                "give one, or one for each"
+                f"normalise.{name} has {len(numbers)} numbers for {columns} columns: "
+                "write one, or one for each"
             )
     # Whole rows at a time: with three values in its inner loop numpy is six times as slow.
-    width = prod(made.shape[1:])
-    rows = made.reshape(len(made), width)
+    width = prod(result.shape[1:])
+    rows = result.reshape(len(result), width)
     if scale != 1:
         rows *= scale
     if mean.any():
         rows -= np.tile(mean, width // len(mean))
     if (std != 1).any():
         rows /= np.tile(std, width // len(std))
-    return made
+    return result
 
 
 def cast(rows: Array, dtype: str) -> tuple[Array, int | None]:
-    """rows in another element type, and the first row whose value that type cannot hold.
+    """The rows in another element type, and the first row with a value that the type cannot hold.
 
     Integers hold whole numbers in their range only; floats round, but must not overflow.
     """
-    wanted = np.dtype(dtype)
-    if rows.dtype == wanted:
+    target = np.dtype(dtype)
+    if rows.dtype == target:
         return rows, None
     with np.errstate(all="ignore"):
-        made: Array = rows.astype(wanted)
-    wrong = made != rows if wanted.kind in "iub" else np.isfinite(made) != np.isfinite(rows)
+        result: Array = rows.astype(target)
+    wrong = result != rows if target.kind in "iub" else np.isfinite(result) != np.isfinite(rows)
     bad = wrong.reshape(len(rows), -1).any(axis=1)
-    return made, int(bad.argmax()) if bad.any() else None
+    return result, int(bad.argmax()) if bad.any() else None
 
 
 def array_of(values: Sequence[float | int]) -> Array:
-    """(n,) float64; int64 where an integer is among them, all are whole, and all fit into it."""
+    """(n,) float64; int64 where one value is an int, all are whole, and all fit."""
     if any(isinstance(value, int) for value in values) and all(v == v // 1 for v in values):
         with suppress(OverflowError):
             return np.array([int(value) for value in values], np.int64)
@@ -80,24 +79,25 @@ def array_of(values: Sequence[float | int]) -> Array:
 
 
 def joined(parts: Sequence[Array]) -> Array:
-    """(n, ...) arrays as one with their columns side by side; all of them as integers where one is
-    and the others hold whole numbers: as floats, large ones would lose their last digits.
+    """(n, ...) arrays joined side by side.
+
+    The result has integers where one array has, and the others hold whole numbers: as floats, large
+    integers would lose their last digits.
     """
-    made: Array = np.concatenate(parts, axis=1)
-    if made.dtype.kind != "f" or all(part.dtype.kind == "f" for part in parts):
-        return made
+    result: Array = np.concatenate(parts, axis=1)
+    if result.dtype.kind != "f" or all(part.dtype.kind == "f" for part in parts):
+        return result
     whole = [cast(part, "int64") for part in parts]
     if any(bad is not None for _, bad in whole):
-        return made
+        return result
     return np.concatenate([part for part, _ in whole], axis=1)
 
 
 def row_shape(have: tuple[int, ...], spec: TensorSpec) -> tuple[int, ...] | None:
-    """The shape that rows of shape `have` are given for the input; None where they do not fit.
+    """The shape to which rows of shape `have` are reshaped for the input; None where they do not fit.
 
-    A row fits as it is, or with sizes of 1 put in or left out; a flat one is spread over the input's
-    fixed shape: 784 columns make 1x28x28. Anything else (channels last for channels first) would
-    only look as if it fitted.
+    A row fits as it is, or with sizes of 1 added or removed; a flat row fits the input's fixed shape: 784
+    columns make 1x28x28. Other reshapes, e.g. of channels last to channels first, would mix up values.
     """
     want = spec.shape[1:]
     same = len(have) == len(want)
@@ -111,5 +111,5 @@ def row_shape(have: tuple[int, ...], spec: TensorSpec) -> tuple[int, ...] | None
 
 
 def shown_shape(spec: TensorSpec) -> str:
-    """Of one sample: '3x224x224', '?' where the model leaves it open."""
+    """The shape of one sample, e.g. '3x224x224'; '?' for an open size."""
     return "x".join(str(d) if isinstance(d, int) else "?" for d in spec.shape[1:]) or "one number"

@@ -14,7 +14,7 @@ TELL_EVERY_S = 0.25
 
 
 class BadSample(ConfigError):
-    """One sample cannot be used; the others can be looked at nevertheless."""
+    """One sample cannot be used; the others are still checked."""
 
 
 def each(
@@ -23,14 +23,14 @@ def each(
     progress: Callable[[int, int], None],
     enough: int | None = None,
 ) -> list[str]:
-    """work(0), ... work(count - 1), in that order, on one thread a core.
+    """Calls work(0), ... work(count - 1), in that order, on one thread for each core.
 
-    progress: called with (about how many are done, count), on the caller's thread.
-    enough: stop after so many bad samples. -> the lines of the bad samples, in order.
-    Anything else that is raised ends it.
+    progress: called with (approximate number done, count), on the caller's thread.
+    enough: the number of bad samples after which it stops.
+    Returns the messages of the bad samples, in order. Any other exception ends it.
     """
     bad: dict[int, str] = {}
-    todo = iter(range(count))  # shared: next() of it is one step under the GIL
+    todo = iter(range(count))  # shared: next(todo) is one step under the GIL
     taken = 0
     stop = False
 

@@ -9,13 +9,13 @@ from harness.errors import ConfigError
 from harness.types import Array, Batch
 
 FEW = 8
-"""Samples up to which lists find the rows faster than numpy (8: 3.5 us against 4.5; 32: 6.2, 4.8)."""
+"""Up to this batch, lists are faster than numpy (8 samples: 3.5 us, numpy 4.5; 32 samples: 6.2, numpy 4.8)."""
 
 
 class LoadedRows:
-    """index -> row: the part of a dataset that LoadGen's queries meet.
+    """Holds the loaded samples and gathers batches of them.
 
-    A run of rows that lie side by side is a view; anything else is one copy.
+    A batch of adjacent rows is a view; any other batch is one copy.
     """
 
     def __init__(self, total: int) -> None:
@@ -27,7 +27,7 @@ class LoadedRows:
     def hold(self, indices: Sequence[int], arrays: Mapping[str, Array]) -> None:
         """arrays: input name -> (len(indices), ...) rows in the order of `indices`.
 
-        An index that comes twice (multi-stream's padding) keeps its first row.
+        A repeated index (multi-stream's padding) keeps its first row.
         """
         self._position[:] = -1
         self._position[np.asarray(indices)[::-1]] = np.arange(len(indices))[::-1]
@@ -36,7 +36,7 @@ class LoadedRows:
             array.setflags(write=False)  # batches are views: a backend must not change the data
 
     def unload(self, indices: Sequence[int]) -> None:
-        """Everything: LoadGen holds one set of samples at a time."""
+        """Drops all samples: LoadGen holds one set at a time."""
         self._position[:] = -1
         self._arrays = {}
 
@@ -71,10 +71,10 @@ class LoadedRows:
 
 
 class RaggedRows:
-    """Rows of different shapes: a batch is filled up with zeros to its longest, in one copy.
+    """Holds rows of different shapes. A batch is padded with zeros to its longest row, in one copy.
 
-    A row alone is a view. With pad=False rows of different shapes in one batch are a ConfigError:
-    a volume filled up is another volume.
+    A single row is a view. With pad=False rows of different shapes in one batch are a ConfigError:
+    padding would change a volume.
     """
 
     def __init__(self, total: int, *, pad: bool = True) -> None:
@@ -86,7 +86,7 @@ class RaggedRows:
     def hold(self, indices: Sequence[int], rows: Mapping[str, Sequence[Array]]) -> None:
         """rows: input name -> one array for each of `indices`, without the batch's axis.
 
-        An index that comes twice (multi-stream's padding) keeps its first row.
+        A repeated index (multi-stream's padding) keeps its first row.
         """
         self.unload(indices)
         for position in reversed(range(len(indices))):
@@ -94,7 +94,7 @@ class RaggedRows:
         self._rows = {name: [_RaggedRow.of(row) for row in held] for name, held in rows.items()}
 
     def unload(self, indices: Sequence[int]) -> None:
-        """Everything: LoadGen holds one set of samples at a time."""
+        """Drops all samples: LoadGen holds one set at a time."""
         self._position = [-1] * len(self._position)
         self._rows = {}
 
@@ -112,19 +112,17 @@ class RaggedRows:
         )
 
     def lengths(self, indices: Sequence[int]) -> Array:
-        """(n,) numbers in each sample, of all inputs together."""
-        sizes = np.sum([[row.data.size for row in rows] for rows in self._rows.values()], axis=0)
-        positions = np.asarray(self._position)[np.asarray(indices)]
-        found: Array = sizes[positions]
-        return found
+        """(n,) elements of each sample, in all inputs together."""
+        sizes: Array = np.sum([[r.data.size for r in rows] for rows in self._rows.values()], axis=0)
+        return np.take(sizes, [self._position[i] for i in indices])
 
     def _gather(self, rows: Sequence["_RaggedRow"]) -> Array:
         shapes = {row.shape for row in rows}
         if len(shapes) == 1:
             return np.concatenate([row.alone for row in rows])
         if not self._pad:
-            told = " and ".join("x".join(map(str, shape)) for shape in sorted(shapes)[:2])
-            raise ConfigError(f"samples of {told} cannot be one batch: run with --max-batch 1")
+            two = " and ".join("x".join(map(str, shape)) for shape in sorted(shapes)[:2])
+            raise ConfigError(f"samples of {two} cannot be one batch: run with --max-batch 1")
         gathered = np.zeros((len(rows), *map(max, *shapes)), rows[0].data.dtype)
         for target, row in zip(gathered, rows, strict=True):
             target[row.corner] = row.data
@@ -132,12 +130,14 @@ class RaggedRows:
 
 
 class _RaggedRow(NamedTuple):
-    """data: one sample. alone: a view of it as a batch. corner: where it lies in a larger one."""
+    """One sample."""
 
     data: Array
     alone: Array
+    """A view of it as a batch."""
     shape: tuple[int, ...]
     corner: tuple[slice, ...]
+    """Its place in a larger sample."""
 
     @classmethod
     def of(cls, data: Array) -> "_RaggedRow":

@@ -12,21 +12,21 @@ from harness.errors import ConfigError, PluginUnavailable
 from harness.types import Array
 
 _PCM_SCALE = {1: 1 << 7, 2: 1 << 15, 3: 1 << 23, 4: 1 << 31}
-"""By the bytes of a value: what full scale is."""
+"""Bytes of a value -> full scale."""
 
 
 def checked_frames(path: Path, rate: int) -> int:
-    """How many samples the file has. A ConfigError for another rate, two channels or no sound."""
-    channels, found, frames = _flac_header(path) if path.suffix == ".flac" else _wav_header(path)
-    if found != rate:
+    """The number of samples in the file. A ConfigError for another rate, two channels or no sound."""
+    channels, actual, frames = _flac_header(path) if path.suffix == ".flac" else _wav_header(path)
+    if actual != rate:
         raise ConfigError(
-            f"{path}: {found:,} Hz, the audio step says {rate:,}: convert the file, a resampler "
+            f"{path}: {actual:,} Hz, the audio step says {rate:,}: convert the file: resampling "
             "here would change the scores"
         )
     if channels != 1:
         raise ConfigError(f"{path}: {channels} channels: convert it to one")
     if not frames:
-        raise ConfigError(f"{path}: no sound in it")
+        raise ConfigError(f"{path}: it holds no sound")
     return frames
 
 
@@ -44,7 +44,7 @@ def _wav_header(path: Path) -> tuple[int, int, int]:
 
 
 def _wav(path: Path) -> Array:
-    """PCM of 8 bits (unsigned), 16, 24 or 32."""
+    """PCM with 8 (unsigned), 16, 24 or 32 bits."""
     try:
         with wave.open(str(path), "rb") as file:
             width, frames = file.getsampwidth(), file.getnframes()
@@ -55,7 +55,7 @@ def _wav(path: Path) -> Array:
         raise ConfigError(f"{path} is cut off: {len(content)} of {frames * width} bytes")
     if width == 1:
         values = np.frombuffer(content, np.uint8).astype(np.int32) - 128
-    elif width == 3:  # as the upper three bytes of four
+    elif width == 3:  # the upper three bytes of four
         wide = np.zeros((frames, 4), np.uint8)
         wide[:, 1:] = np.frombuffer(content, np.uint8).reshape(frames, 3)
         values = wide.view("<i4")[:, 0] >> 8
@@ -95,5 +95,5 @@ def _soundfile(path: Path) -> ModuleType:
 
 
 def _named(error: Exception, otherwise: str) -> Exception:
-    """EOFError says nothing of its own."""
+    """The error, or `otherwise` where it has no text, as EOFError."""
     return error if str(error) else ValueError(otherwise)

@@ -1,4 +1,4 @@
-"""Locates a dataset's files, words what is wrong with them, and computes their digest."""
+"""Locates a dataset's files, reports what is wrong with them, and computes their digest."""
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,26 +15,26 @@ def refuse(problems: Sequence[str]) -> None:
 
 
 def refuse_data_dir(setup: DatasetSetup, dataset: str) -> None:
-    """Of a dataset without files: a run on other samples than the user's must not begin."""
+    """For a dataset without files: a run on other samples than the user's must not begin."""
     if setup.data_dir is not None:
         raise ConfigError(
             f"dataset {dataset!r} reads no --data-dir: drop it, or name the --dataset that does"
         )
 
 
-def given_path(setup: DatasetSetup, dataset: str, wanted: str) -> Path:
-    """--data-dir, which there must be. wanted: what it should name, for the message."""
+def given_path(setup: DatasetSetup, dataset: str, expected: str) -> Path:
+    """--data-dir, which must exist. expected: what it should name, for the message."""
     if setup.data_dir is None:
-        raise ConfigError(f"dataset {dataset!r} needs --data-dir: {wanted}")
+        raise ConfigError(f"dataset {dataset!r} needs --data-dir: {expected}")
     if not setup.data_dir.exists():
         raise ConfigError(f"--data-dir {setup.data_dir}: there is no such file or folder")
     return setup.data_dir
 
 
-def given_folder(setup: DatasetSetup, dataset: str, wanted: str) -> Path:
-    path = given_path(setup, dataset, wanted)
+def given_folder(setup: DatasetSetup, dataset: str, expected: str) -> Path:
+    path = given_path(setup, dataset, expected)
     if not path.is_dir():
-        raise ConfigError(f"--data-dir {path} is a file: dataset {dataset!r} wants {wanted}")
+        raise ConfigError(f"--data-dir {path} is a file: dataset {dataset!r} needs {expected}")
     return path
 
 
@@ -45,32 +45,40 @@ def one_file(setup: DatasetSetup, dataset: str, suffix: str) -> Path:
         return path
     if not path.is_dir():
         raise ConfigError(f"--data-dir {path} is neither a file nor a folder: name a {suffix} file")
-    found = sorted(p for p in path.iterdir() if p.suffix == suffix and p.is_file())
-    if len(found) != 1:
-        names = ", ".join(p.name for p in found[:5]) or "none"
+    files = sorted(p for p in path.iterdir() if p.suffix == suffix and p.is_file())
+    if len(files) != 1:
+        names = ", ".join(p.name for p in files[:5]) or "none"
         raise ConfigError(f"{path} must hold exactly one {suffix} file, it has {names}: name one")
-    return found[0]
+    return files[0]
 
 
 def check_steps(setup: DatasetSetup, dataset: str, known: Iterable[str]) -> None:
-    """A ConfigError names every declared step that this dataset has no use for.
+    """A ConfigError names every declared step that this dataset does not have.
 
-    Also where nothing is known about the model's inputs, which every dataset of files needs.
+    It is raised too where the model's inputs are unknown, which every dataset of files needs.
     """
     if not setup.inputs:
         raise needs_inputs(dataset)
     known = tuple(known)
-    given = [("--input-shape", setup.shapes), ("--lengths", setup.lengths)]
-    refuse(
-        [f"{flag} is of dataset 'synthetic': drop it for {dataset!r}" for flag, of in given if of]
-        + [
-            f"input {name!r}: dataset {dataset!r} has no step {step.name!r}, "
-            f"only {', '.join(known)}: choose another --dataset or change the manifest"
-            for name, steps in setup.steps.items()
-            for step in steps
-            if step.name not in known
-        ]
-    )
+    flags = {"--input-shape": setup.shapes, "--lengths": setup.lengths}
+    problems = [
+        f"{flag} belongs to dataset 'synthetic': drop it for {dataset!r}"
+        for flag, value in flags.items()
+        if value
+    ]
+    problems += [
+        f"input {name!r}: dataset {dataset!r} has no step {step.name!r}, "
+        f"only {', '.join(known)}: choose another --dataset or change the manifest"
+        for name, steps in setup.steps.items()
+        for step in steps
+        if step.name not in known
+    ]
+    refuse(problems)
+
+
+def own_step(setup: DatasetSetup, name: str, kind: str) -> Step | None:
+    """The first step `kind` of input `name`."""
+    return next((step for step in setup.steps.get(name, ()) if step.name == kind), None)
 
 
 def shown(steps: Iterable[Step]) -> list[dict[str, object]]:
@@ -79,14 +87,12 @@ def shown(steps: Iterable[Step]) -> list[dict[str, object]]:
 
 
 def shown_steps(setup: DatasetSetup) -> Mapping[str, object]:
-    """The declared steps of each input, as describe() tells them."""
+    """The declared steps of each input, for describe()."""
     return {name: shown(steps) for name, steps in setup.steps.items()}
 
 
 def needs_inputs(dataset: str) -> ConfigError:
-    """The error for a model of which nothing is known: none was named, or a file without a manifest
-    that nobody has opened.
-    """
+    """The error for unknown inputs: no model was named, or a file without a manifest that is not open."""
     return ConfigError(
         f"dataset {dataset!r} needs the model's inputs: name a --model with a manifest, which "
         "declares them"
@@ -94,7 +100,7 @@ def needs_inputs(dataset: str) -> ConfigError:
 
 
 def digest(files: Mapping[str, Path], setup: DatasetSetup) -> str:
-    """SHA-256 of the files' names and contents, and of the steps that samples are made by."""
+    """SHA-256 of the files' names and contents, and of the declared steps."""
     total = hashlib.sha256(repr(sorted(shown_steps(setup).items())).encode())
     for name in sorted(files):
         try:
@@ -107,6 +113,6 @@ def digest(files: Mapping[str, Path], setup: DatasetSetup) -> str:
 
 
 def unreadable(path: Path, error: Exception) -> ConfigError:
-    """The error for a file that cannot be opened, or is not what its name says."""
+    """The error for a file that cannot be opened, or is not of the format that its name says."""
     reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
     return ConfigError(f"{path} cannot be read: {' '.join(reason.split())[:200]}")

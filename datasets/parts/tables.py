@@ -1,8 +1,7 @@
 """Base of the table datasets: columns of numbers or texts are the inputs, one column holds the labels.
 
-`column` steps say which columns make which input; without them a model's only input takes every
-column but the label's. Missing values, values that are no numbers and ragged rows are errors that
-name their lines.
+`column` steps choose the columns of each input; without them a model's only input takes every column
+but the label's. Missing values, values that are not numbers and ragged rows are errors with their lines.
 """
 
 from abc import abstractmethod
@@ -14,64 +13,58 @@ from typing import NamedTuple
 import numpy as np
 
 from harness.core.extras import how_to_install
-from harness.datasets.parts import numbers
+from harness.datasets.parts import numbers, sources
 from harness.datasets.parts.listing import twice
 from harness.datasets.parts.rows import LoadedRows
-from harness.datasets.parts.sources import (
-    check_steps,
-    digest,
-    one_file,
-    refuse,
-    shown_steps,
-    unreadable,
-)
+from harness.datasets.parts.sources import one_file, own_step, refuse, unreadable
 from harness.errors import ConfigError, PluginUnavailable
-from harness.types import Array, DatasetSetup, Step, TensorSpec
+from harness.types import Array, DatasetSetup, TensorSpec
 
 LABEL = "label"
-"""The label column's name, unless a `column` step names another; it may be missing."""
+"""Name of the label column unless a `column` step names another; the column may be missing."""
 
 STEPS = ("column", "tokenise", *numbers.STEPS)
 
 
 class Choice(NamedTuple):
-    """inputs: input name -> its columns, in order. label: the label's column, if there is one.
-
-    texts: the columns that are tokenised; the others are numbers.
-    """
+    """The columns that a dataset uses."""
 
     inputs: Mapping[str, tuple[str, ...]]
+    """Input name -> its columns, in order."""
     label: str | None
     texts: tuple[str, ...]
+    """Columns that are tokenised; the others are numbers."""
 
     @property
     def numeric(self) -> tuple[str, ...]:
-        all_of_them = dict.fromkeys(c for columns in self.inputs.values() for c in columns)
-        return tuple(c for c in all_of_them if c not in self.texts)
+        columns = dict.fromkeys(c for columns in self.inputs.values() for c in columns)
+        return tuple(c for c in columns if c not in self.texts)
 
 
 class Columns(NamedTuple):
-    """numeric: column -> (n,) or, for a column of lists, (n, width). labels: n, () without any."""
+    """The content of the chosen columns."""
 
     numeric: Mapping[str, Array]
+    """Column -> (n,); (n, width) for a column of lists."""
     texts: Mapping[str, Sequence[str]]
     labels: Sequence[object]
+    """(n,), or () without a label column."""
     rows: int
 
 
 def choose(setup: DatasetSetup, header: Sequence[str], source: str) -> Choice:
-    """Which columns make which input. All problems at once, as a ConfigError."""
+    """Assigns columns to inputs. A ConfigError lists all problems."""
     problems = twice("it names column", header)
     label = _label_column(setup, header, problems)
     named = {spec.name: _named_columns(setup, spec.name, header) for spec in setup.inputs}
     for name, columns in named.items():
         absent = [c for c in columns if c not in header]
         problems += [
-            f"input {name!r} wants column {c!r}, the file has {_some(header)}" for c in absent
+            f"input {name!r} needs column {c!r}, the file has {_some(header)}" for c in absent
         ]
     taken = {label, *(c for columns in named.values() for c in columns)}
     left = tuple(c for c in header if c not in taken)
-    tokenised = [n for n in named if _step(setup, n, "tokenise") is not None]
+    tokenised = [n for n in named if own_step(setup, n, "tokenise") is not None]
     unnamed = [n for n, columns in named.items() if not columns and n not in tokenised]
     if len(unnamed) > 1:
         problems.append(
@@ -91,15 +84,15 @@ def choose(setup: DatasetSetup, header: Sequence[str], source: str) -> Choice:
 
 
 def _named_columns(setup: DatasetSetup, name: str, header: Sequence[str]) -> tuple[str, ...]:
-    """What a `column` step says; () for the columns left. One of several inputs may be a column."""
-    step = _step(setup, name, "column")
+    """The columns of a `column` step, or the column of the same name; () for the columns left."""
+    step = own_step(setup, name, "column")
     if step is not None and step.options["names"]:
         return tuple(step.options["names"])
     return (name,) if len(setup.inputs) > 1 and name in header else ()
 
 
 def _label_column(setup: DatasetSetup, header: Sequence[str], problems: list[str]) -> str | None:
-    steps = (_step(setup, spec.name, "column") for spec in setup.inputs)
+    steps = (own_step(setup, spec.name, "column") for spec in setup.inputs)
     own = sorted({s.options["label"] for s in steps if s is not None} - {LABEL})
     if len(own) > 1:
         problems.append(f"the inputs name different label columns: {', '.join(own)}")
@@ -109,23 +102,19 @@ def _label_column(setup: DatasetSetup, header: Sequence[str], problems: list[str
     return label if label in header else None
 
 
-def _step(setup: DatasetSetup, name: str, kind: str) -> Step | None:
-    return next((s for s in setup.steps.get(name, ()) if s.name == kind), None)
-
-
 def _some(header: Sequence[str]) -> str:
     shown = ", ".join(header[:8])
     return f"{shown}, … ({len(header)} columns)" if len(header) > 8 else shown
 
 
 class TableDataset(LoadedRows):
-    """One table, read whole. The formats differ in `header` and `read`, and in where they lie."""
+    """One table, held in memory. A format defines `header`, `read` and, where it differs, `find`."""
 
     name: str
     suffix: str
 
     def __init__(self, setup: DatasetSetup) -> None:
-        check_steps(setup, self.name, STEPS)
+        sources.check_steps(setup, self.name, STEPS)
         self._setup = setup
         self._path = self.find(setup)
         try:
@@ -136,16 +125,16 @@ class TableDataset(LoadedRows):
         if not self._table.rows:
             raise ConfigError(f"{self._path} has no rows: nothing can be measured")
         self._tokens, self._vocabularies = self._tokenised()
-        found = (self._problem(spec) for spec in setup.inputs)
-        refuse([f"{self._path}: {problem}" for problem in found if problem])
+        problems = (self._problem(spec) for spec in setup.inputs)
+        refuse([f"{self._path}: {problem}" for problem in problems if problem])
         super().__init__(self._table.rows)
 
     def find(self, setup: DatasetSetup) -> Path:
-        """What --data-dir names: the table."""
+        """The table's file in --data-dir."""
         return one_file(setup, self.name, self.suffix)
 
     def files(self) -> Mapping[str, Path]:
-        """What the digest is of, by names that are the same on every machine."""
+        """The digest's files, by names that are the same on every machine."""
         return {self._path.name: self._path}
 
     @abstractmethod
@@ -154,20 +143,20 @@ class TableDataset(LoadedRows):
 
     @abstractmethod
     def read(self, path: Path, choice: Choice) -> Columns:
-        """The columns chosen. A ConfigError names every line that cannot be used."""
+        """The chosen columns. A ConfigError names every line that cannot be used."""
 
     def where(self, row: int) -> str:
-        """Where row `row` (from 0) is, for messages."""
+        """The place of row `row` (from 0), for messages."""
         return f"row {row + 1}"
 
     def _problem(self, spec: TensorSpec) -> str:
-        """Why the columns chosen cannot be this input; empty where they can."""
+        """Why the chosen columns cannot be this input; '' where they can."""
         rows = self._matrix(spec.name)
         if numbers.row_shape(rows.shape[1:], spec) is None:
             have = "x".join(map(str, rows.shape[1:]))
             return (
                 f"input {spec.name!r} takes {numbers.shown_shape(spec)} a sample, "
-                f"its columns give {have}"
+                f"its columns have {have}"
             )
         _, bad = numbers.cast(numbers.apply(rows, self._setup.steps.get(spec.name, ())), spec.dtype)
         if bad is None:
@@ -175,12 +164,12 @@ class TableDataset(LoadedRows):
         return f"{self.where(bad)}: {rows[bad].tolist()} is not {spec.dtype}, as input {spec.name!r} is"
 
     def _tokenised(self) -> tuple[dict[str, Array], dict[str, Path]]:
-        """Input name -> its tokens, and the vocabularies they come from, for the digest."""
+        """Input name -> its tokens, and the vocabularies' files for the digest."""
         tokens: dict[str, Array] = {}
         vocabularies: dict[str, Path] = {}
-        made: dict[tuple[object, ...], dict[str, Array]] = {}  # ids and mask are made at once
+        encoded: dict[tuple[object, ...], dict[str, Array]] = {}  # ids, mask and types together
         for spec in self._setup.inputs:
-            step = _step(self._setup, spec.name, "tokenise")
+            step = own_step(self._setup, spec.name, "tokenise")
             if step is None:
                 continue
             wordpiece = _wordpiece(self.name)
@@ -188,15 +177,15 @@ class TableDataset(LoadedRows):
             length, lower = step.options["max_length"], step.options["lower"]
             (column,) = self._choice.inputs[spec.name]
             key = (column, vocab, length, lower)
-            if key not in made:
+            if key not in encoded:
                 pieces = wordpiece.Wordpiece(vocab, lower=lower)
-                made[key] = pieces.rows(self._table.texts[column], length)
-            tokens[spec.name] = made[key][step.options["gives"]]
+                encoded[key] = pieces.rows(self._table.texts[column], length)
+            tokens[spec.name] = encoded[key][step.options["gives"]]
             vocabularies[f"vocabulary {step.options['vocab']}"] = vocab
         return tokens, vocabularies
 
     def _matrix(self, name: str) -> Array:
-        """(n, columns) numbers, or (n, max_length) tokens: what the input is made from."""
+        """(n, columns) numbers or (n, max_length) tokens of the input, before its steps."""
         if name in self._tokens:
             return self._tokens[name]
         parts = [self._table.numeric[c] for c in self._choice.inputs[name]]
@@ -210,16 +199,14 @@ class TableDataset(LoadedRows):
         held = {}
         for spec in self._setup.inputs:
             rows = self._matrix(spec.name)[chosen]
-            made, _ = numbers.cast(
-                numbers.apply(rows, self._setup.steps.get(spec.name, ())), spec.dtype
-            )
             shape = numbers.row_shape(rows.shape[1:], spec)
-            assert shape is not None  # checked as the dataset was built
-            held[spec.name] = np.ascontiguousarray(made.reshape(len(chosen), *shape))
+            assert shape is not None  # __init__ has checked it
+            rows = numbers.apply(rows, self._setup.steps.get(spec.name, ()))
+            rows, _ = numbers.cast(rows, spec.dtype)
+            held[spec.name] = np.ascontiguousarray(rows.reshape(len(chosen), *shape))
         self.hold(indices, held)
 
     def label(self, index: int) -> object:
-        """A number where the column holds numbers, else what it holds."""
         return self._table.labels[index] if self._table.labels else None
 
     def describe(self) -> Mapping[str, object]:
@@ -229,14 +216,13 @@ class TableDataset(LoadedRows):
             "source": str(self._path),
             "columns": {name: list(columns) for name, columns in self._choice.inputs.items()},
             "label": self._choice.label,
-            "steps": shown_steps(self._setup),
-            "digest": digest({**self.files(), **self._vocabularies}, self._setup),
+            "steps": sources.shown_steps(self._setup),
+            "digest": sources.digest({**self.files(), **self._vocabularies}, self._setup),
         }
 
 
 def _wordpiece(dataset: str) -> ModuleType:
-    """Only a table of texts needs the package."""
-    try:
+    try:  # only a table of texts needs the package
         from harness.datasets.parts import wordpiece
     except ModuleNotFoundError as e:
         raise PluginUnavailable(

@@ -37,10 +37,9 @@ def _meters() -> Iterator[str]:
     from harness.core import registry
     from harness.machine.power import opening
 
-    reasons = dict(opening.availability())
+    reasons = {name: f"  ({reason})" for name, reason in opening.availability() if reason}
     for name, entry in registry.rows("meter"):
-        reason = reasons.get(name, "")
-        yield f"  {name:<16}{entry.about}{f'  ({reason})' if reason else ''}"
+        yield f"  {name:<16}{entry.about}{reasons.get(name, '')}"
 
 
 def check(arguments: list[str]) -> int:
@@ -89,14 +88,9 @@ def _arrivals_parser() -> Parser:
         "arrivals",
         "Write a schedule of arrivals, to be replayed with --scenario server --arrivals FILE.",
         "KIND --rate QPS[,QPS...] --out FILE [options]",
-        notes="kinds:\n" + "\n".join(f"  {kind:<10}{about}" for kind, about in KINDS.items()),
+        notes="kinds:\n" + "\n".join(f"  {name:<10}{k.about}" for name, k in KINDS.items()),
     )
-    parser.add_argument(
-        "kind",
-        choices=tuple(KINDS),
-        metavar="KIND",
-        help=f"kind of schedule, e.g. {next(iter(KINDS))}",
-    )
+    parser.text("kind", "KIND", f"kind of schedule, e.g. {next(iter(KINDS))}", choices=tuple(KINDS))
     parser.text("--rate", "QPS[,QPS...]", "queries/s, without thousands separators", required=True)
     parser.text("--duration", "TIME", "length of the schedule (default 10s)", default="10s")
     parser.text(

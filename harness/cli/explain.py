@@ -9,7 +9,7 @@ from harness.cli.run_options import invocation, read_run_options, run_parser
 from harness.core.config.options import expanded, flag_name, parse_values, user_path
 from harness.core.config.run_config import RunConfig, config_from
 from harness.core.units import NS_PER_S
-from harness.errors import ConfigError
+from harness.errors import ConfigError, refuse
 from harness.explain.advise.options import AdviseOptions
 from harness.explain.bricks.options import CUTTING, BrickOptions
 from harness.explain.profile.options import ProfileOptions
@@ -37,10 +37,7 @@ def profile(arguments: list[str]) -> int:
 
 
 def _unused_beside_from(texts: Mapping[str, object], shown: Sequence[str]) -> Iterator[str]:
-    """The problem with options that --from, which reads a folder and runs nothing, would ignore.
-
-    texts: options on the command line by key. shown: keys of the options that --from allows.
-    """
+    """The problem with options in `texts` that --from would ignore. shown: keys that it takes."""
     others = [flag_name(key) for key in texts if key not in ("from", *shown)]
     if "from" in texts and others:
         yield f"--from reads a folder and runs nothing: drop {', '.join(others)}"
@@ -69,8 +66,7 @@ def advise_options(arguments: list[str]) -> tuple[AdviseOptions, Mapping[str, An
     as_a_run = {name: texts[name] for name in _ADVISE_AS_A_RUN if name in texts}
     run = {"backend": "ort", **config_from(as_a_run, "command line", problems)}
     problems += _advise_problems(texts, run)
-    if problems:
-        raise ConfigError("\n".join(problems))
+    refuse(problems)
     return AdviseOptions(**expanded(values)), run
 
 
@@ -103,11 +99,11 @@ def _brick_options(arguments: list[str]) -> tuple[list[str], BrickOptions]:
         "MODEL... [options]",
         "--from DIR [--json]",
     )
-    parser.add_argument(
+    parser.text(
         "models",
+        "MODEL",
+        "a name of `list`, an .onnx file, or a folder of bricks that --publish wrote",
         nargs="*",
-        metavar="MODEL",
-        help="a name of `list`, an .onnx file, or a folder of bricks that --publish wrote",
     )
     cutting = add_options(parser, BrickOptions)[CUTTING]
     cutting.add_argument("-G", dest="most_layers", metavar="N", help="the same as --most-layers")
@@ -115,8 +111,7 @@ def _brick_options(arguments: list[str]) -> tuple[list[str], BrickOptions]:
     models: list[str] = texts.pop("models")
     values = parse_values(BrickOptions, texts, "command line", problems)
     problems += _brick_problems(texts, models)
-    if problems:
-        raise ConfigError("\n".join(problems))
+    refuse(problems)
     return models, BrickOptions(**expanded(values))
 
 
@@ -145,9 +140,7 @@ def pitfalls(arguments: list[str]) -> int:
     parser.text("--data-dir", "PATH", "the dataset's file or folder")
     parser.text("--backend", "NAME", "default ort; null compares the inputs only")
     parser.text("--hook", "FILE", "Python file with the manifest's hook; its code is run")
-    parser.add_argument(
-        "--samples", type=int, default=500, metavar="N", help="use at most N samples (default 500)"
-    )
+    parser.text("--samples", "N", "use at most N samples (default 500)", type=int, default=500)
     parser.text("--out", "DIR", "folder for pitfalls.json and the page pitfalls.html")
     values = {k: v for k, v in vars(parser.parse_args(arguments)).items() if v is not None}
     if values["samples"] < 1:

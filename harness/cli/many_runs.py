@@ -5,15 +5,12 @@ from typing import TypeVar
 
 from harness.cli.run_options import Invocation
 from harness.core.config.run_config import RunConfig
-from harness.errors import ConfigError
+from harness.errors import refuse
 
 T = TypeVar("T")
 
 _REPLAYING = ("run", "peak", "profile")
 """Verbs that can offer the arrivals of a file or a closed loop; the others set a Poisson rate."""
-
-_AUDIT_REFUSED = {"run": "--repeats", "peak": "peak", "sweep": "sweep"}
-"""Verb -> its name in the message that refuses --audit. tune and grid refuse it in messages of their own."""
 
 
 def execute(
@@ -29,9 +26,7 @@ def execute(
     """
     from harness.run.supervisor import job as one_run
 
-    lines = [*problems(call.config, call.own), *_problems(verb, call.config)]
-    if lines:
-        raise ConfigError("\n".join(lines))
+    refuse([*problems(call.config, call.own), *_problems(verb, call.config)])
     return job(call.config, call.own, one_run.measure, as_json=call.as_json, quiet=call.quiet)
 
 
@@ -41,7 +36,5 @@ def _problems(verb: str, config: RunConfig) -> Iterator[str]:
 
     if config.harness_scheduled and verb not in _REPLAYING:
         yield f"{verb} offers Poisson arrivals: drop --arrivals and --concurrency"
-    if config.audit is not None and verb in _AUDIT_REFUSED:
-        yield f"--audit is one run, {_AUDIT_REFUSED[verb]} makes many: drop it"
-    if ptdaemon_session.asked(config):
+    if ptdaemon_session.is_requested(config):
         yield f"--meter {NAME} measures one run: drop it"

@@ -10,11 +10,10 @@ import shutil
 import textwrap
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
-from itertools import chain
 from typing import Any, NoReturn
 
 from harness.core.config.options import flag_name, option_key, visible_fields
-from harness.errors import ConfigError
+from harness.errors import ConfigError, refuse
 
 PROGRAM = "python -m harness"
 MOST_COLUMNS = 100
@@ -28,10 +27,7 @@ _ARGPARSE_MESSAGES = {
 
 
 class HelpFormatter(argparse.HelpFormatter):
-    """Prints help texts as they are written: `%` is a character, not a format.
-
-    A text of several lines keeps its lines; a text of one line is wrapped.
-    """
+    """Prints help texts as written: `%` is a character, and only texts of one line are wrapped."""
 
     def __init__(self, prog: str) -> None:
         columns = shutil.get_terminal_size().columns
@@ -77,7 +73,7 @@ class Parser(argparse.ArgumentParser):
         self._negative_number_matcher = re.compile(r"-\.?\d")
 
     def text(self, name: str, metavar: str, about: str, **more: Any) -> None:
-        """Add an argument or option whose value is text; it is None where it is not given."""
+        """Add an argument or option whose value is text; None by default."""
         self.add_argument(name, metavar=metavar, help=about, **more)
 
     def flag(self, name: str, about: str) -> None:
@@ -101,8 +97,7 @@ class Parser(argparse.ArgumentParser):
         """Raises one ConfigError with every unknown option and unexpected argument."""
         del namespace
         options, problems = _parsed(self, args)
-        if problems:
-            raise ConfigError("\n".join(problems))
+        refuse(problems)
         return options
 
     def error(self, message: str) -> NoReturn:
@@ -136,7 +131,7 @@ class Parser(argparse.ArgumentParser):
 def read_options(
     parser: argparse.ArgumentParser, arguments: Sequence[str]
 ) -> tuple[dict[str, Any], list[str]]:
-    """(text by key of the options on the command line, problems). A flag is True where it is given.
+    """(text by key of the options on the command line, problems). A flag is True.
 
     Unlike `parse_args`, an unknown option is a problem and no error, so that the caller can report it
     together with its own.
@@ -171,15 +166,13 @@ def _parsed(
 def add_options(
     parser: argparse.ArgumentParser, *schemas: type
 ) -> Mapping[str, argparse._ArgumentGroup]:
-    """Adds the visible fields of the schemas. Returns their groups by title.
-
-    The value of an option that is not on the command line is None.
-    """
+    """Adds the visible fields of the schemas; returns their groups by title. Default of all: None."""
     groups: dict[str, argparse._ArgumentGroup] = {}
     title = ""
-    for field in chain.from_iterable(map(visible_fields, schemas)):
+    pairs = ((schema, field) for schema in schemas for field in visible_fields(schema))
+    for schema, field in pairs:
         meta, key = field.metadata, option_key(field)
-        title = meta["group"] or title
+        title = meta["group"] or getattr(schema, "GROUP", "") or title
         if title not in groups:
             groups[title] = parser.add_argument_group(title)
         kind: dict[str, Any] = {"action": "store_true"}

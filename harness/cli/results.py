@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from harness.cli.parser import Parser
 from harness.core.console import show
-from harness.errors import ConfigError, RunInvalid
+from harness.errors import ConfigError, RunInvalid, refuse
 
 if TYPE_CHECKING:
     from harness.results.compare.report import Limit
@@ -24,11 +24,11 @@ def compare(arguments: list[str]) -> int:
         "or a pattern. Every further side is compared with the first one.",
         "SIDE SIDE... [options]",
     )
-    parser.add_argument(
+    parser.text(
         "sides",
+        "SIDE",
+        "a run, or runs of one configuration, e.g. results/a 'results/b-*'",
         nargs="+",
-        metavar="SIDE",
-        help="a run, or runs of one configuration, e.g. results/a 'results/b-*'",
     )
     _add_gate(parser)
     parser.text(
@@ -55,13 +55,13 @@ def _prices(text: str | None, sides: int) -> list[float | None]:
 
 
 def _add_gate(parser: Parser) -> None:
-    parser.add_argument(
+    parser.text(
         "--fail-on",
+        "LIMIT",
+        "exit with status 6 if a number got worse by more than the limit, e.g. p99:+5% or "
+        "throughput:-3% (repeatable)",
         action="append",
         default=[],
-        metavar="LIMIT",
-        help="exit with status 6 if a number got worse by more than the limit, e.g. p99:+5% or "
-        "throughput:-3% (repeatable)",
     )
     parser.text(
         "--noise",
@@ -88,8 +88,7 @@ def _gate(options: argparse.Namespace) -> "tuple[list[Limit], float | None]":
             noise = -1.0
         if not 0 <= noise <= 100:
             problems.append(f"--noise {options.noise}: write a percentage from 0 up, e.g. 5%")
-    if problems:
-        raise ConfigError("\n".join(problems))
+    refuse(problems)
     return limits, noise
 
 
@@ -178,7 +177,7 @@ def report(arguments: list[str]) -> int:
         "Write an HTML page with plots of a finished run, or one page for several runs.",
         "RUN... [options]",
     )
-    parser.add_argument("runs", nargs="+", metavar="RUN", help=_RUN)
+    parser.text("runs", "RUN", _RUN, nargs="+")
     parser.text("--out", "FILE", "file to write (default report.html in the run's folder)")
     parser.flag("--standalone", "put the plotting script into the page")
     options = parser.parse_args(arguments)

@@ -2,7 +2,7 @@
 
 from harness.cli import many_runs
 from harness.cli.parser import Parser
-from harness.cli.run_options import configured, run_parser
+from harness.cli.run_options import invocation, read_run_options, run_parser
 from harness.cli.verbs import VERBS, verb_list
 from harness.core.config.run_config import RunConfig
 from harness.search.options import RepeatOptions
@@ -24,7 +24,7 @@ examples:
 
 
 def run(arguments: list[str]) -> int:
-    call = configured(parser(), arguments, RepeatOptions)
+    call = invocation(*read_run_options(parser(), arguments), RepeatOptions)
     if call.own.repeats is not None:
         from harness.search import repeats
 

@@ -3,7 +3,7 @@
 An option of a run is a field of `RunOptions` (harness/core/config/schema.py), where it gets its flag, its
 key in a file, its help and its parser. It needs an entry here only in these cases:
 
-`SETTLED_ANEW`: a config.yaml holds a value that no longer holds once the option is given beside it.
+`SETTLED_ANEW`: a config.yaml holds a value that no longer holds once the option is set beside it.
 `ALIASES`: MLPerf's reference harness has the same option under another name.
 """
 
@@ -43,8 +43,9 @@ _REFUSED: Mapping[str, str] = {
 }
 """An option of MLPerf's reference harness that cannot be translated -> the message that refuses it."""
 
+_SEEDS = ("qsl_seed", "sample_index_seed", "schedule_seed")
 SETTLED_ANEW: Mapping[str, Sequence[str]] = {
-    "seed": ("qsl_seed", "sample_index_seed", "schedule_seed", "dataset_digest"),
+    "seed": (*_SEEDS, "dataset_digest"),
     "input_shape": ("dataset_digest",),
     "lengths": ("dataset_digest",),
     "duration": ("queries",),
@@ -57,9 +58,7 @@ SETTLED_ANEW: Mapping[str, Sequence[str]] = {
         "slo",
         "samples_per_query",
         "target_qps",
-        "qsl_seed",
-        "sample_index_seed",
-        "schedule_seed",
+        *_SEEDS,
     ),
     "target_qps": ("queries", "arrivals", "arrivals_sha256", "concurrency"),
     "arrivals": ("queries", "duration_ns", "target_qps", "arrivals_sha256", "concurrency"),
@@ -132,16 +131,6 @@ def run_parser(
     return parser
 
 
-def configured(
-    parser: Parser,
-    arguments: Sequence[str],
-    schema: type[T],
-    defaults: Mapping[str, Any] = MappingProxyType({}),
-    not_from_file: Sequence[str] = (),
-) -> Invocation[T]:
-    return invocation(*read_run_options(parser, arguments), schema, defaults, not_from_file)
-
-
 def read_run_options(parser: Parser, arguments: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
     """(text by key of the options on the command line, problems), with `ALIASES` under our names."""
     return read_options(parser, _translated(arguments))
@@ -206,10 +195,7 @@ def _translated(arguments: Sequence[str]) -> list[str]:
 
 
 def from_file(path: Path, problems: list[str]) -> dict[str, Any]:
-    """Fields of RunConfig in a YAML file, or in the config.yaml of a run's folder.
-
-    Raises a ConfigError where it is no configuration.
-    """
+    """Fields of RunConfig in a YAML file, or in the config.yaml of a run's folder."""
     from harness.core import files
     from harness.core.formats.strict_yaml import load_yaml
     from harness.results import run_folder

@@ -10,7 +10,7 @@ from typing import Any
 from harness.cli.parser import Parser
 from harness.core.config.options import user_path
 from harness.core.console import say, show
-from harness.errors import ConfigError
+from harness.errors import ConfigError, refuse
 
 SHOWN_RUNS = 20
 """Rows of a table without --limit. An export has all runs."""
@@ -74,21 +74,18 @@ def _parser() -> Parser:
     parser.text("--since", "DATE", "only runs begun then or later, e.g. 2026-11-21")
     parser.text("--verdict", "VERDICT", "only runs with this verdict: valid or invalid")
     parser.text("--format", "FORMAT", "print a table (default), csv or json")
-    parser.add_argument(
-        "--limit",
-        type=int,
-        metavar="N",
-        help=f"at most N runs (default: {SHOWN_RUNS} in a table, else all)",
+    parser.text(
+        "--limit", "N", f"at most N runs (default: {SHOWN_RUNS} in a table, else all)", type=int
     )
     for name, about in _PAGES.items():
-        parser.add_argument(
+        parser.text(
             f"--{name}",
+            "PAGE",
+            f"draw {about}, as an HTML file",
             dest="pages",
             action="append",
             default=[],
             type=partial(_page, name),
-            metavar="PAGE",
-            help=f"draw {about}, as an HTML file",
         )
     parser.flag("--standalone", "put the plotting script into the pages")
     return parser
@@ -141,8 +138,7 @@ def _filters(options: argparse.Namespace) -> dict[str, str]:
         if filters["verdict"] not in ("VALID", "INVALID"):
             problems.append(f"--verdict {options.verdict}: write valid or invalid")
     problems += _output_problems(options)
-    if problems:
-        raise ConfigError("\n".join(problems))
+    refuse(problems)
     return filters
 
 

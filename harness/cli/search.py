@@ -4,10 +4,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from harness.cli import many_runs
-from harness.cli.run_options import Invocation, configured, invocation, read_run_options, run_parser
+from harness.cli.run_options import Invocation, invocation, read_run_options, run_parser
 from harness.core.config.options import flag_name, option_key, parse_values, visible_fields
 from harness.core.config.run_config import RunConfig
-from harness.errors import ConfigError
+from harness.errors import refuse
 from harness.search.grid.cells.options import Grid, GridOptions, names_grid, take_lists
 from harness.search.options import TUNE_DURATION_NS, PeakOptions, SweepOptions, TuneOptions
 
@@ -32,7 +32,7 @@ def peak(arguments: list[str]) -> int:
         (PeakOptions, RunConfig),
     )
     defaults = {"mode": "performance"}
-    call = configured(parser, arguments, PeakOptions, defaults, _SEARCHED)
+    call = invocation(*read_run_options(parser, arguments), PeakOptions, defaults, _SEARCHED)
     from harness.search.peak import job
 
     return many_runs.execute("peak", call, job.problems, job.find)
@@ -43,7 +43,7 @@ def tune(arguments: list[str]) -> int:
         "tune",
         "Find the instances, threads, largest batch and backend options that suit model, machine, "
         "scenario and latency bound: loops without LoadGen drop most candidates, runs under LoadGen "
-        "judge the rest. Options that are given (--instances, --threads, --max-batch, "
+        "judge the rest. Options on the command line (--instances, --threads, --max-batch, "
         "--backend-option) stay as they are. In the server scenario the runs are at --target-qps, "
         "else at the highest rate that meets the bound. --duration is that of each run (default "
         "1500ms).",
@@ -51,7 +51,7 @@ def tune(arguments: list[str]) -> int:
         (TuneOptions, RunConfig),
     )
     defaults = {"mode": "performance", "duration_ns": TUNE_DURATION_NS}
-    call = configured(parser, arguments, TuneOptions, defaults, _TUNED)
+    call = invocation(*read_run_options(parser, arguments), TuneOptions, defaults, _TUNED)
     from harness.search.tune import job
 
     return many_runs.execute("tune", call, job.problems, job.tune)
@@ -75,7 +75,10 @@ def sweep(arguments: list[str]) -> int:
     )
     texts, problems = read_run_options(parser, arguments)
     if not names_grid(texts):
-        return _sweep_of_rates(texts, problems)
+        call = invocation(texts, problems, SweepOptions, {"mode": "performance"}, _SEARCHED)
+        from harness.search.sweep import job
+
+        return many_runs.execute("sweep", call, job.problems, job.sweep)
     for key in map(option_key, visible_fields(SweepOptions)):
         if texts.pop(key, None) is not None:
             problems.append(f"{flag_name(key)} is for a sweep of rates, not for a grid: drop it")
@@ -89,13 +92,6 @@ examples:
   # speed and accuracy for each batch size and precision
   python -m harness sweep --batch 1,2,4..64 --precision fp32,int8 --duration 2s
 """
-
-
-def _sweep_of_rates(texts: dict[str, Any], problems: list[str]) -> int:
-    call = invocation(texts, problems, SweepOptions, {"mode": "performance"}, _SEARCHED)
-    from harness.search.sweep import job
-
-    return many_runs.execute("sweep", call, job.problems, job.sweep)
 
 
 def _sweep_of_grid(texts: dict[str, Any], problems: list[str]) -> int:
@@ -144,6 +140,5 @@ def _only_folder(
     ]
     own = {key: texts[key] for key in (name, *allowed) if key in texts}
     values = parse_values(GridOptions, own, "command line", problems)
-    if problems:
-        raise ConfigError("\n".join(problems))
+    refuse(problems)
     return GridOptions(**values)

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from harness.cli.parser import Parser, add_options
 from harness.core.config.options import option_key, user_path, visible_fields
@@ -25,33 +25,25 @@ WORK = "submission"
 _OFFICIAL = "a checkout of mlcommons/inference, whose scripts verify and check the tree, too"
 
 
-class Text(NamedTuple):
-    metavar: str
-    help: str
-
-
-_REQUEST: Mapping[str, Text] = {
-    "division": Text("NAME", "closed or open"),
-    "submitter": Text("NAME", "folder name of the submitter"),
-    "system": Text("NAME", "folder name of the system"),
-    "category": Text("NAMES", "edge, datacenter, or datacenter,edge"),
-    "benchmark": Text("NAME", "benchmark of the round, e.g. resnet"),
-    "folder": Text("NAME", "open division: name of the model (default: the benchmark's name)"),
-    "scenarios": Text(
-        "NAMES", "e.g. SingleStream,Offline (default: those that the category requires)"
-    ),
-    "peak": Text(
+_REQUEST: Mapping[str, tuple[str, str]] = {
+    "division": ("NAME", "closed or open"),
+    "submitter": ("NAME", "folder name of the submitter"),
+    "system": ("NAME", "folder name of the system"),
+    "category": ("NAMES", "edge, datacenter, or datacenter,edge"),
+    "benchmark": ("NAME", "benchmark of the round, e.g. resnet"),
+    "folder": ("NAME", "open division: name of the model (default: the benchmark's name)"),
+    "scenarios": ("NAMES", "e.g. SingleStream,Offline (default: those that the category requires)"),
+    "peak": (
         "DIR",
-        "folder of a finished `peak`, whose rate Server takes (or give --target-qps, --slo or "
-        "--user-conf)",
+        "folder of a finished `peak`, whose rate Server takes; or --target-qps, --slo or --user-conf",
     ),
-    "round": Text("NAME", f"{', '.join(known_rounds())} (default {DEFAULT})"),
+    "round": ("NAME", f"{', '.join(known_rounds())} (default {DEFAULT})"),
 }
-"""Options of a request, beside those of a run. All are kept in WORK/request.yaml."""
+"""Option -> its metavar and help: those of a request, kept in WORK/request.yaml beside those of a run."""
 
 
 def _request_parser(
-    verb: str, about: str, own: Mapping[str, Text] = MappingProxyType({})
+    verb: str, about: str, own: Mapping[str, tuple[str, str]] = MappingProxyType({})
 ) -> Parser:
     parser = Parser(
         f"submit {verb}",
@@ -65,8 +57,8 @@ def _request_parser(
         metavar="DIR",
         help=f"folder of the request and its runs (default {WORK})",
     )
-    for name, text in {**own, **_REQUEST}.items():
-        group.add_argument(f"--{name}", metavar=text.metavar, help=text.help)
+    for name, (metavar, text) in {**own, **_REQUEST}.items():
+        group.add_argument(f"--{name}", metavar=metavar, help=text)
     group.add_argument(
         "--rehearsal",
         action="store_true",
@@ -117,7 +109,7 @@ def run(arguments: Sequence[str]) -> int:
         "run",
         "Make the runs that are missing, stale or failed. After an interruption, the same command "
         "goes on.",
-        {"only": Text("SCENARIO", "make the runs of this scenario only")},
+        {"only": ("SCENARIO", "make the runs of this scenario only")},
     )
     options = parser.parse_args(arguments)
     from harness.submit.plan.execute import execute
@@ -130,9 +122,9 @@ def pack(arguments: Sequence[str]) -> int:
         "pack",
         "Write the submission folder from the finished runs, and check it.",
         {
-            "describe": Text("FILE", "YAML file with facts about the system that it cannot report"),
-            "official": Text("DIR", _OFFICIAL),
-            "to": Text("DIR", "folder to write (default WORK/tree)"),
+            "describe": ("FILE", "YAML file with facts about the system that it cannot report"),
+            "official": ("DIR", _OFFICIAL),
+            "to": ("DIR", "folder to write (default WORK/tree)"),
         },
     )
     options = parser.parse_args(arguments)
@@ -142,14 +134,12 @@ def pack(arguments: Sequence[str]) -> int:
     from harness.submit.rules.official import tools_of
 
     work = user_path(options.work)
-    request = _request(options)
-    official = user_path(options.official) if options.official else None
+    request, official = _request(options), _path(options.official)
     if official is not None:
         tools_of(official)  # before anything is written
-    answers = {}
-    if options.describe:
-        answers = read_answers_file(user_path(options.describe), request.rules)
-    to = user_path(options.to) if options.to else work / "tree"
+    facts = _path(options.describe)
+    answers = read_answers_file(facts, request.rules) if facts else {}
+    to = _path(options.to) or work / "tree"
     packed = write_tree(request, planned_runs(request, work), answers, to, official)
     status = _check(
         packed.tree, request.round, official=official, raw=packed.raw, rehearsal=request.rehearsal
@@ -173,7 +163,7 @@ def check(arguments: Sequence[str]) -> int:
         "TREE [options]",
     )
     parser.text("tree", "TREE", "root of the submission: the folder with closed/ or open/")
-    parser.text("--round", _REQUEST["round"].metavar, _REQUEST["round"].help, default=DEFAULT)
+    parser.text("--round", *_REQUEST["round"], default=DEFAULT)
     parser.text("--submitter", "NAME", "check this submitter only")
     parser.text("--official", "DIR", _OFFICIAL)
     parser.text("--raw", "DIR", "folder of the untruncated logs, to compute their hashes again")
@@ -186,11 +176,15 @@ def check(arguments: Sequence[str]) -> int:
         user_path(options.tree),
         options.round,
         only=options.submitter,
-        official=user_path(options.official) if options.official else None,
-        raw=user_path(options.raw) if options.raw else None,
+        official=_path(options.official),
+        raw=_path(options.raw),
         rehearsal=options.rehearsal,
         as_json=options.json,
     )
+
+
+def _path(text: str | None) -> Path | None:
+    return user_path(text) if text else None
 
 
 def _check(
@@ -233,16 +227,14 @@ def _check(
 
 
 def _summary(checked: "Checked", counting: "Sequence[Finding]") -> str:
-    """The last line of the rules' findings: whether the tree passes them, and what a rehearsal need
-    not keep.
-    """
+    """The last line: whether the tree passes, and the findings that a rehearsal may have."""
     verdict = "not passed" if counting else "passed"
-    found = f"{counted(len(checked.results), 'result')}, {counted(len(counting), 'finding')}"
+    counts = f"{counted(len(checked.results), 'result')}, {counted(len(counting), 'finding')}"
     left_out = Counter(f.rule for f in checked.findings if f not in counting)
     if not left_out:
-        return f"{verdict}: {found}"
+        return f"{verdict}: {counts}"
     rules = ", ".join(f"{rule} x {n}" if n > 1 else rule for rule, n in sorted(left_out.items()))
     return (
-        f"{verdict}, as a rehearsal: {found}; left out because a rehearsal may be short, on other data and "
+        f"{verdict}, as a rehearsal: {counts}; left out because a rehearsal may be short, on other data and "
         f"marked: {rules}"
     )

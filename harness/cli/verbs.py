@@ -42,7 +42,7 @@ VERBS: Mapping[str, Verb] = {
     ),
     "bricks": Verb("explain:bricks", "time the layer sequences that several models share"),
     "pitfalls": Verb("explain:pitfalls", "show which mistakes in preparing inputs cost accuracy"),
-    "compare": Verb("results:compare", "tell whether runs differ by more than noise"),
+    "compare": Verb("results:compare", "show whether runs differ by more than noise"),
     "rerun": Verb("results:rerun", "repeat a finished run here and compare the two"),
     "check": Verb("results:check", "derive a run's verdict again from its files"),
     "report": Verb("results:report", "draw finished runs as an HTML page"),

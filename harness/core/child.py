@@ -110,10 +110,7 @@ def connect(
     under: Sequence[str] = (),
     new_session: bool = False,
 ) -> "tuple[subprocess.Popen[bytes], Channel]":
-    """Start a child process whose `main` calls `serve`; the other parameters are those of `start`.
-
-    fds: descriptors the child inherits and `serve` hands to its function, in this order.
-    """
+    """Start a child process whose `main` calls `serve`, with `fds` in this order; the rest: as `start`."""
     ours, theirs = socket.socketpair()
     with theirs:
         passed = (theirs.fileno(), *fds)

@@ -18,36 +18,29 @@ class Kind(StrEnum):
 
 
 class About(StrEnum):
-    """The part of a run that a code is about; `ABOUT` explains each."""
+    """The part of a run that a code is about, and its explanation."""
 
-    LOAD = "load"
-    LOAD_GENERATOR = "load generator"
-    MODEL = "model"
-    ACCURACY = "accuracy"
-    MACHINE = "machine"
-    SETTINGS = "machine settings"
-    CLOCK = "clock"
-    POWER = "power"
-    RULES = "rules"
-    PROCESS = "process"
-    FILES = "files"
+    meaning: str
 
+    LOAD = "load", "the rate, the number of queries, or the length of the run"
+    LOAD_GENERATOR = (
+        "load generator",
+        "LoadGen, or the part of the harness that passes its queries on",
+    )
+    MODEL = "model", "the model file, or the backend that runs it"
+    ACCURACY = "accuracy", "the answers, their score, and the data they are scored on"
+    MACHINE = "machine", "something that changed the speed of the machine during the run"
+    SETTINGS = "machine settings", "how the machine is set up"
+    CLOCK = "clock", "the wall clock, which LoadGen measures with"
+    POWER = "power", "the power meters"
+    RULES = "rules", "the official rules of MLPerf"
+    PROCESS = "process", "the start and the end of the process that is measured"
+    FILES = "files", "the logs and the other files of the run"
 
-ABOUT: Mapping[About, str] = MappingProxyType(
-    {
-        About.LOAD: "the rate, the number of queries, or the length of the run",
-        About.LOAD_GENERATOR: "LoadGen, or the part of the harness that hands out its queries",
-        About.MODEL: "the model file, or the backend that runs it",
-        About.ACCURACY: "the answers, their score, and the data they are scored on",
-        About.MACHINE: "something that changed the speed of the machine during the run",
-        About.SETTINGS: "how the machine is set up",
-        About.CLOCK: "the wall clock, which LoadGen measures with",
-        About.POWER: "the power meters",
-        About.RULES: "the official rules of MLPerf",
-        About.PROCESS: "the start and the end of the process that is measured",
-        About.FILES: "the logs and the other files of the run",
-    }
-)
+    def __new__(cls, word: str, meaning: str) -> Self:
+        about = str.__new__(cls, word)
+        about._value_, about.meaning = word, meaning
+        return about
 
 
 class Code(NamedTuple):
@@ -246,7 +239,7 @@ _DOUBTS: _Rows = {
             _QUIET,
         ),
         "steal": (
-            "The host of this virtual machine gave more than 2 % of the CPU time to others.",
+            "Other virtual machines on this host used more than 2 % of the CPU time.",
             "Use a machine with dedicated cores, or run again at another time.",
         ),
         "throttled": (
@@ -331,11 +324,7 @@ class _Reason(NamedTuple):
 
 
 class Reason(_Reason):
-    """Why a run is INVALID or doubtful.
-
-    code: a stable word for programs, one of harness/core/codes.py. text: for people, with the numbers of
-    the run.
-    """
+    """Why a run is INVALID or doubtful: a code of CODES for programs, and a text with numbers for people."""
 
     __slots__ = ()
 

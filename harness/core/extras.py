@@ -14,7 +14,7 @@ from pathlib import Path
 
 import harness
 from harness.core.console import say, show
-from harness.errors import ConfigError, HarnessError
+from harness.errors import ConfigError, HarnessError, refuse
 
 DISTRIBUTION = "mlperf-harness"
 ROOT = Path(str(harness.__file__)).parent.parent
@@ -153,8 +153,7 @@ def _check_names(names: Sequence[str]) -> None:
         elif name in RIVALS and RIVALS[name][0] in names:
             both = " and ".join(sorted((name, RIVALS[name][0])))
             problems.append(f"{both} provide the same module: name one")
-    if problems:
-        raise ConfigError("\n".join(dict.fromkeys(problems)))
+    refuse(dict.fromkeys(problems))
 
 
 if __name__ == "__main__":

@@ -76,10 +76,7 @@ def cached_file(path: Path) -> Iterator[Path]:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Replace the file in one step; write into a device or a pipe, which a file must not replace.
-
-    Bytes that are not UTF-8, as names of files may hold, become question marks.
-    """
+    """Replace the file in one step; write into a device or a pipe. Bytes outside UTF-8 become `?`."""
     if path.exists() and not path.is_file():
         path.write_text(text, encoding="utf-8", errors="replace")
         return
@@ -98,7 +95,7 @@ def write_yaml(path: Path, content: Mapping[str, Any]) -> None:
 def not_a_run(folder: Path, name: str, sign: str = "") -> str:
     """The message for a folder without the file `name`; it names the newest runs in the folder.
 
-    sign: a file that every run has, where `name` is none.
+    sign: the file that marks a run; default: `name`.
     """
     runs = [p.parent for p in folder.glob(f"*/{sign or name}") if not p.parent.is_symlink()]
     if not runs:

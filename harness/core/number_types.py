@@ -26,29 +26,18 @@ BITS = {
 """Name -> size of one number."""
 
 _SPELLINGS = {
-    "f64": "float64",
-    "fp64": "float64",
+    f"{short}{bits}": f"{kind}{bits}"
+    for short, kind in {"f": "float", "fp": "float", "i": "int", "u": "uint"}.items()
+    for bits in (4, 8, 16, 32, 64)
+    if f"{kind}{bits}" in BITS
+} | {
     "double": "float64",
-    "f32": "float32",
-    "fp32": "float32",
     "float": "float32",
     "single": "float32",
-    "f16": "float16",
-    "fp16": "float16",
     "half": "float16",
     "bf16": "bfloat16",
     "f8e4m3": "float8_e4m3fn",
     "f8e5m2": "float8_e5m2",
-    "i64": "int64",
-    "i32": "int32",
-    "i16": "int16",
-    "i8": "int8",
-    "i4": "int4",
-    "u64": "uint64",
-    "u32": "uint32",
-    "u16": "uint16",
-    "u8": "uint8",
-    "u4": "uint4",
     "qint8": "int8",
     "quint8": "uint8",
     "boolean": "bool",

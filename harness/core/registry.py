@@ -33,7 +33,7 @@ class Entry(NamedTuple):
 
     @property
     def installed(self) -> bool:
-        """Whether the module exists. A folder without code, such as our datasets/, is no module."""
+        """Whether the module exists. A folder without code, like our datasets/, is no module."""
         if not self.needs:
             return True
         spec = importlib.util.find_spec(self.needs)

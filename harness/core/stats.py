@@ -142,10 +142,6 @@ def _at_most(n: int, p: float, last: int) -> tuple[int, Array]:
     first = max(0, int(n * p - 12 * math.sqrt(n * p * (1.0 - p))))
     k = np.arange(first, last)
     steps = np.log((n - k) / (k + 1)) + math.log(p / (1.0 - p))
-    logs = _log_binomial(n, first, p) + np.concatenate([[0.0], np.cumsum(steps)])
-    return first, np.cumsum(np.exp(logs))
-
-
-def _log_binomial(n: int, k: int, p: float) -> float:
-    choose = math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1)
-    return choose + k * math.log(p) + (n - k) * math.log1p(-p)
+    choose = math.lgamma(n + 1) - math.lgamma(first + 1) - math.lgamma(n - first + 1)
+    log_first = choose + first * math.log(p) + (n - first) * math.log1p(-p)
+    return first, np.cumsum(np.exp(log_first + np.concatenate([[0.0], np.cumsum(steps)])))

@@ -1,11 +1,23 @@
-"""Names the kinds of arrival schedules that `arrivals` writes, for `--help`, which must not wait for NumPy."""
+"""Names the kinds of arrival schedules that `arrivals` writes, for `--help`, which must not import NumPy."""
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
-KINDS: Mapping[str, str] = {
-    "constant": "evenly spaced",
-    "steps": "Poisson, at each of the rates in turn, for an equal time",
-    "ramp": "Poisson, at a rate that rises or falls evenly from the first to the second",
-    "gamma": "bursts: gaps with the coefficient of variation --cv, where 1 is Poisson",
-    "loadgen": "LoadGen's own schedule for --seed",
+
+class Kind(NamedTuple):
+    about: str
+    fewest: int = 1
+    """Rates."""
+    most: int = 1
+    """Rates."""
+
+
+KINDS: Mapping[str, Kind] = {
+    "constant": Kind("evenly spaced"),
+    "steps": Kind("Poisson, at each of the rates in turn, for an equal time", 2, 1000),
+    "ramp": Kind(
+        "Poisson, at a rate that rises or falls evenly from the first to the second", 2, 2
+    ),
+    "gamma": Kind("bursts: gaps with the coefficient of variation --cv, where 1 is Poisson"),
+    "loadgen": Kind("LoadGen's own schedule for --seed"),
 }

@@ -16,19 +16,11 @@ from harness.core.config.parse import bounded, parse_positive_duration_ns, parse
 from harness.core.config.schema import MAX_SEED
 from harness.core.units import NS_PER_S, write_duration
 from harness.errors import ConfigError
+from harness.loadgen.arrival_kinds import KINDS
 from harness.loadgen.arrivals import MOST_ARRIVALS
 from harness.loadgen.schedule import server_schedule_ns
 from harness.loadgen.versions import PINNED_VERSION, ROUNDS
 from harness.types import Array
-
-_RATES = {
-    "constant": (1, 1),
-    "steps": (2, 1000),
-    "ramp": (2, 2),
-    "gamma": (1, 1),
-    "loadgen": (1, 1),
-}
-"""Fewest and most rates of each kind."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,16 +38,14 @@ class Profile:
     """64 bits."""
 
     def problems(self) -> Iterable[str]:
-        fewest, most = _RATES[self.kind]
+        _, fewest, most = KINDS[self.kind]
         if not fewest <= len(self.rates) <= most:
             allowed = str(fewest) if fewest == most else f"{fewest} or more"
             yield f"--rate has {len(self.rates)} rates, {self.kind} takes {allowed}"
-        if (self.cv is None) == (self.kind == "gamma"):
-            yield (
-                "gamma needs --cv"
-                if self.cv is None
-                else f"--cv belongs to gamma: drop it for {self.kind}"
-            )
+        if self.kind == "gamma" and self.cv is None:
+            yield "gamma needs --cv"
+        if self.kind != "gamma" and self.cv is not None:
+            yield f"--cv belongs to gamma: drop it for {self.kind}"
         expected = self.duration_ns / NS_PER_S * sum(self.rates) / len(self.rates)
         if expected > MOST_ARRIVALS:
             yield (
@@ -72,7 +62,7 @@ class Profile:
             return server_schedule_ns(count, self.rates[0], self.seed)
         seconds = self.duration_ns / NS_PER_S
         starts, rates = self._pieces(seconds)
-        expected = np.concatenate([[0.0], np.cumsum(np.diff(starts) * _middles(rates))])
+        expected = np.concatenate([[0.0], np.cumsum(np.diff(starts) * rates.mean(axis=1))])
         after_s = _inverse(starts, rates, expected, self._numbers(float(expected[-1])))
         after_ns: Array = np.rint(after_s * NS_PER_S).astype(np.int64)
         return after_ns
@@ -88,7 +78,7 @@ class Profile:
         """Ascending sums of gaps of mean 1, the first 0, the last below `expected`."""
         if self.kind == "constant":
             return np.arange(max(1, ceil(expected - 1e-9)), dtype=float)
-        random = np.random.RandomState(_seed_words(self.seed))
+        random = np.random.RandomState([self.seed & 0xFFFFFFFF, self.seed >> 32])
         variance = (self.cv if self.cv is not None else 1.0) ** 2
         numbers = np.zeros(1)
         while numbers[-1] < expected:
@@ -104,15 +94,6 @@ class Profile:
         return (
             f"{self.kind} --rate {rates}{cv} --duration {write_duration(self.duration_ns)}{drawn}"
         )
-
-
-def _seed_words(seed: int) -> list[int]:
-    return [seed & 0xFFFFFFFF, seed >> 32]
-
-
-def _middles(rates: Array) -> Array:
-    middles: Array = rates.mean(axis=1)
-    return middles
 
 
 def _inverse(starts: Array, rates: Array, expected: Array, numbers: Array) -> Array:

@@ -1,8 +1,8 @@
-"""Reads the file of --arrivals, which says when each query comes.
+"""Reads the file of --arrivals: the arrival time of each query.
 
-Each line holds one arrival: a time, in seconds or with a unit, ascending; then, on every line or on
-none, a comma and the dataset index of the sample. Only the distances between times count: the first
-query comes at once. Empty lines, lines that begin with # and a heading `arrival[,sample]` are skipped.
+Each line holds one arrival: a time, in seconds or with a unit, ascending; then, on every line or on no
+line, a comma and the dataset index of the sample. Only the distances between times count: the first query
+arrives at once. Empty lines, lines that begin with # and a heading `arrival[,sample]` are skipped.
 """
 
 import hashlib
@@ -195,7 +195,7 @@ def _check_order(path: Path, times_ns: Array, lines: Sequence[int]) -> None:
 def _message(path: Path, shown: list[str], count: int) -> str:
     more = count - len(shown)
     rest = [f"{path}: {more:,} more lines like these"] if more else []
-    return "\n".join([*(f"{path} {problem}" for problem in shown), *rest])
+    return "\n".join([f"{path} {problem}" for problem in shown] + rest)
 
 
 def parse_time_ns(text: str) -> int:

@@ -1,7 +1,7 @@
 """Binds MLPerf LoadGen: its settings, its responses and its run. No other module imports LoadGen.
 
-docs/decisions/loadgen.md tells how LoadGen 6.0.17 behaved in real runs: an exception in a callback crashes
-it, StartTest must run off the main thread, and only the first FromConfig of a process has effect.
+docs/decisions/loadgen.md records how LoadGen 6.0.17 behaved in real runs: an exception in a callback
+crashes it, StartTest must run off the main thread, and only the first FromConfig of a process has effect.
 """
 
 from collections import deque
@@ -99,14 +99,32 @@ Complete = Callable[[Any], None]
 """Takes a list of QuerySampleResponse; called on any thread."""
 
 
-class Responder:
+class _Responder:
     """Answers LoadGen for one worker. Not thread-safe: each worker has its own.
 
     LoadGen copies no answer in a performance run, and copies inside the call in an accuracy run. So
     the response objects and the buffer they point into are made once and serve every batch.
     """
 
-    __slots__ = ("_buffer", "_complete", "_one", "_one_row", "_pool", "_set_id")
+    __slots__ = ("_buffer", "_complete", "_pool")
+
+    _complete: Complete
+
+    def complete_empty(self, ids: Sequence[int]) -> int:
+        """Complete a failed batch: LoadGen would wait for ever for an unanswered sample.
+
+        Returns the wall clock in ns just before LoadGen's call.
+        """
+        responses = [lg.QuerySampleResponse(sample_id, 0, 0) for sample_id in ids]
+        completed_ns = wall_ns()
+        self._complete(responses)
+        return completed_ns
+
+
+class Responder(_Responder):
+    """Answers of one shape."""
+
+    __slots__ = ("_one", "_one_row", "_set_id")
 
     def __init__(self, max_batch: int, row: AnswerRow, complete: Complete | None = None) -> None:
         """row: dtype and shape of every answer. complete: called in place of LoadGen."""
@@ -137,18 +155,14 @@ class Responder:
         self._complete(responses)
         return completed_ns
 
-    def complete_empty(self, ids: Sequence[int]) -> int:
-        """Complete a failed batch: LoadGen would wait for ever for an unanswered sample."""
-        return _complete_empty(ids, self._complete)
 
-
-class RaggedResponder:
-    """Answers LoadGen with answers of different lengths. Not thread-safe.
+class RaggedResponder(_Responder):
+    """Answers of different lengths.
 
     The answers of a batch lie one after another in one buffer, which grows with the largest batch.
     """
 
-    __slots__ = ("_buffer", "_complete", "_pool", "_setters")
+    __slots__ = ("_setters",)
 
     def __init__(self, max_batch: int, row: AnswerRow, complete: Complete | None = None) -> None:
         self._buffer: Array = np.empty(0, row.dtype)
@@ -173,17 +187,6 @@ class RaggedResponder:
         completed_ns = wall_ns()
         self._complete(responses)
         return completed_ns
-
-    def complete_empty(self, ids: Sequence[int]) -> int:
-        """As Responder.complete_empty."""
-        return _complete_empty(ids, self._complete)
-
-
-def _complete_empty(ids: Sequence[int], complete: Complete) -> int:
-    responses = [lg.QuerySampleResponse(sample_id, 0, 0) for sample_id in ids]
-    completed_ns = wall_ns()
-    complete(responses)
-    return completed_ns
 
 
 def responder_for(

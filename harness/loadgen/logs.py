@@ -27,9 +27,7 @@ _NUMBERS = re.compile(
     r"(result|effective)_\S*(_ns|_ms|_count|_qps|_percentile|_seed)|num_errors|early_stopping_latency_\w+"
 )
 _RATES = re.compile(r"result_\S*_per_sec(ond)?")
-_ONCE = re.compile(
-    r"requested_|effective_|result_|early_stopping|qsl_|sut_|loadgen_"
-)
+_ONCE = re.compile(r"requested_|effective_|result_|early_stopping|qsl_|sut_|loadgen_")
 _FLAGS = re.compile(r"\S*_met")
 _LATENCIES = [f"result_{end}_latency_ns" for end in ("min", "mean", "max")] + [
     f"result_{percent}_percentile_latency_ns" for percent in ("50.00", "90.00", "99.00", "99.90")

@@ -1,11 +1,13 @@
 """Defines what a scenario is: how queries arrive, and which of LoadGen's numbers is the result.
 
-A scenario is pure: it has no clock and imports no LoadGen. Whoever needs to know how a run's
-queries came asks its scenario, never its name.
+A scenario is pure: it has no clock and does not import LoadGen. Code that depends on how queries arrive
+reads an attribute of the scenario, never its name.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple, Protocol
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 from harness.core import registry
 from harness.core.config.parse import Slo
@@ -26,10 +28,8 @@ class Load(NamedTuple):
 
     query_count: int
     """Queries (Offline: samples)."""
-
     expected_s: float | None
-    """Forecast duration; None where the count was given and nothing tells how long it takes."""
-
+    """Forecast duration; None where the user set the count and no rate is known."""
     target_qps: float | None = None
     """Queries/s; Offline: samples/s."""
 
@@ -39,7 +39,6 @@ class ExpectedLoad(NamedTuple):
 
     queries: float
     """Queries (Offline: samples) that LoadGen generates, unless its least count is larger."""
-
     percentile: float = 0.99
     samples_per_query: int = 1
     target_qps: float | None = None
@@ -51,110 +50,78 @@ class Axis(NamedTuple):
 
     field: str
     """The field in RunConfig."""
-
     unit: str
     least: float
     most: float
     whole: bool = False
 
 
-class Scenario(Protocol):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scenario(ABC):
     """How queries arrive, how they reach the model, and which number is the result."""
 
-    @property
-    def name(self) -> str: ...
+    name: str
+    loadgen_name: str
+    """MLPerf's name, which LoadGen's TestScenario has."""
+    dispatch: str
+    """inline: the issuing thread answers. sliced: workers share one large query. queued: workers
+    take the waiting queries (harness/run/measured/dispatch).
+    """
+    options: frozenset[str] = frozenset()
+    """Fields of RunConfig that this scenario takes and not every scenario does."""
+    streams: bool = False
+    """The next query comes when the last one is answered, so one instance is enough."""
+    scheduled: bool = False
+    """Queries come on a schedule of their own, at a rate in queries/s, answered or not."""
+    all_at_once: bool = False
+    """One query holds all samples. Its latencies only show how many samples were requested at once."""
+    by_query: bool = False
+    """A query has several samples, and LoadGen's latencies are those of whole queries."""
+    rate_key: str | None = None
+    """Key of the completed samples/s in LoadGen's log; None where the journal's rate is taken."""
+    search_axis: Axis | None = None
+    """None where there is no load to search."""
+    percentile: float = 0.99
+    """The percentile of an SLO that names none, in (0, 1)."""
+    default_slo: Slo | None = None
+    """The SLO for models whose manifest states none; None: no SLO unless the user sets one."""
 
-    @property
-    def loadgen_name(self) -> str:
-        """MLPerf's name, that of LoadGen's TestScenario."""
-        ...
-
-    @property
-    def dispatch(self) -> str:
-        """inline: the issuing thread answers. sliced: workers share one large query. queued:
-        workers take what waits (harness/run/measured/dispatch).
-        """
-        ...
-
-    @property
-    def options(self) -> frozenset[str]:
-        """The fields of RunConfig that only some scenarios take, and this one does."""
-        ...
-
-    @property
-    def streams(self) -> bool:
-        """The next query comes when the last one is answered, so one instance is enough."""
-        ...
-
-    @property
-    def scheduled(self) -> bool:
-        """Queries come on a schedule of their own, at a rate in queries/s, answered or not."""
-        ...
-
-    @property
-    def all_at_once(self) -> bool:
-        """One query holds all samples. Its latencies only say how much was asked for at once."""
-        ...
-
-    @property
-    def by_query(self) -> bool:
-        """A query has several samples, and LoadGen's latencies are those of whole queries."""
-        ...
-
-    @property
-    def rate_key(self) -> str | None:
-        """The completed samples/s in LoadGen's log; None where the journal's rate is taken."""
-        ...
-
-    @property
-    def search_axis(self) -> Axis | None:
-        """None where there is no load to find."""
-        ...
-
-    @property
-    def percentile(self) -> float:
-        """The percentile of an SLO that names none, in (0, 1)."""
-        ...
-
-    @property
-    def default_slo(self) -> Slo | None:
-        """The SLO for models whose manifest states none; None: no SLO unless the user sets one."""
-        ...
-
-    def samples_per_query(self, config: RunConfig) -> int: ...
+    def samples_per_query(self, config: RunConfig) -> int:  # noqa: ARG002 - of other scenarios
+        return 1
 
     def needs_calibration(self, config: RunConfig) -> bool:
         """False when `load` does not use the calibration."""
-        ...
+        return config.mlperf or config.queries is None
 
+    @abstractmethod
     def load(self, config: RunConfig, slo: Slo | None, calibration: Calibration | None) -> Load: ...
 
-    def settings(self, plan: LoadPlan) -> Iterator[tuple[str, object]]:
+    def settings(self, plan: LoadPlan) -> Iterator[tuple[str, object]]:  # noqa: ARG002 - likewise
         """(field of LoadGen's TestSettings, value) of a quick run, beside its count and seeds."""
-        ...
+        return iter(())
 
+    @abstractmethod
     def expected_load(self, settings: Any, seconds: float) -> ExpectedLoad:
         """settings: TestSettings with the official values. seconds: the least duration."""
-        ...
 
+    @abstractmethod
     def user_conf(self, config: RunConfig, calibration: Calibration) -> Iterator[tuple[str, str]]:
         """(key, value) lines that size an official run, e.g. ('Server.target_qps', '20')."""
-        ...
 
     def accuracy_user_conf(self) -> Iterator[tuple[str, str]]:
         """Lines that shorten an official accuracy run and do not change its answers."""
-        ...
+        return iter(())
 
+    @abstractmethod
     def headline(self, log: Mapping[str, Any]) -> Quantity | None:
         """MLPerf's metric of the scenario from LoadGen's detail log; None where the log lacks it."""
-        ...
 
+    @abstractmethod
     def slo_value_ns(self, log: Mapping[str, Any], percentile: float) -> tuple[int, str] | None:
         """The value that an SLO is judged on, and its key in the log.
 
         None where LoadGen judges the SLO, or has too few queries for an estimate.
         """
-        ...
 
 
 def scenario_named(name: str) -> Scenario:

@@ -67,7 +67,7 @@ stored = lru_cache(maxsize=1)(read_stored)
 
 
 def planned_ns(plan: LoadPlan, queries: int) -> Array | None:
-    """(queries,) ns after the start when each query is due; None where only its callback tells."""
+    """(queries,) ns after the start when each query is due; None where only the callback shows it."""
     if plan.accuracy or not scenario_named(plan.scenario).scheduled:
         return None
     if plan.schedule is not None:

@@ -133,10 +133,10 @@ def compose(user_text: str, sized: Iterator[tuple[str, str]]) -> str:
             continue
         weaker = any(o[1:] == ("*", key) for o in own)
         lines.append(f"*.{'*' if weaker else scenario}.{key} = {value}")
-    header = ["# sized by calibration", *lines] if lines else []
-    if not user_text and not header:
-        return ""
-    return "\n".join([*header, *([user_text.rstrip()] if user_text else []), ""])
+    parts = ["# sized by calibration", *lines] if lines else []
+    if user_text:
+        parts.append(user_text.rstrip())
+    return "\n".join([*parts, ""]) if parts else ""
 
 
 def server_text(rate_per_s: float, slo: Slo, about: str) -> str:
@@ -178,7 +178,5 @@ def copy_audit(path: Path, outdir: Path) -> str:
 
 def without(text: str, key: str) -> str:
     """The file without the lines that set 'Scenario.key' for any model."""
-    lines = [
-        line for line in text.splitlines() if not re.match(rf"\s*\S+\.{re.escape(key)} +=", line)
-    ]
-    return "\n".join(lines)
+    line_of_key = re.compile(rf"\s*\S+\.{re.escape(key)} +=")
+    return "\n".join(line for line in text.splitlines() if not line_of_key.match(line))

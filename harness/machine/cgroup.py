@@ -7,6 +7,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from harness.machine.kernel import text
+
 ROOT = Path("/sys/fs/cgroup")
 OWN = Path("/proc/self/cgroup")
 
@@ -18,9 +20,9 @@ def cpu_limit() -> float | None:
     """Processor time that the quota allows, in cores; None without a quota."""
     limits = []
     for folder in _folders("cpu"):
-        quota = _read(folder / "cpu.max").split()
+        quota = text(folder / "cpu.max").split()
         if not quota:
-            quota = [_read(folder / f"cpu.cfs_{name}_us") for name in ("quota", "period")]
+            quota = [text(folder / f"cpu.cfs_{name}_us") for name in ("quota", "period")]
         if len(quota) == 2 and quota[0].isdigit() and quota[1].isdigit():
             limits.append(int(quota[0]) / int(quota[1]))
     return min(limits, default=None)
@@ -43,7 +45,7 @@ def _memory() -> Iterator[tuple[int, int]]:
             ("memory.max", "memory.current"),
             ("memory.limit_in_bytes", "memory.usage_in_bytes"),
         ):
-            limit, used = _read(folder / limit_name), _read(folder / used_name)
+            limit, used = text(folder / limit_name), text(folder / used_name)
             if limit.isdigit() and used.isdigit() and int(limit) < _NO_LIMIT_BYTES:
                 yield int(limit), int(used)
 
@@ -52,9 +54,9 @@ def throttled_s() -> float | None:
     """Time for which the quota has held back this group since it began; None where unknown."""
     times_s = []
     for folder in _folders("cpu"):
-        text = _read(folder / "cpu.stat")
+        stat = text(folder / "cpu.stat")
         for name, unit in (("throttled_usec", 1e6), ("throttled_time", 1e9)):
-            match = re.search(rf"^{name} (\d+)$", text, re.MULTILINE)
+            match = re.search(rf"^{name} (\d+)$", stat, re.MULTILINE)
             if match is not None:
                 times_s.append(int(match[1]) / unit)
     return max(times_s, default=None)
@@ -62,7 +64,7 @@ def throttled_s() -> float | None:
 
 def _folders(controller: str) -> Iterator[Path]:
     """Yield this process's group and those above it, in each hierarchy that may have the controller."""
-    for line in _read(OWN).splitlines():
+    for line in text(OWN).splitlines():
         _, names, path = line.split(":", 2)
         if not names:
             bases = [ROOT, ROOT / "unified"]
@@ -73,10 +75,3 @@ def _folders(controller: str) -> Iterator[Path]:
         for base in bases:
             own = base / path.lstrip("/")
             yield from (f for f in (own, *own.parents) if f.is_relative_to(base))
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError):
-        return ""

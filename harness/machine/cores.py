@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from harness.machine import cgroup
+from harness.machine import cgroup, kernel
 
 CPUS = Path("/sys/devices/system/cpu")
 
@@ -73,9 +73,6 @@ def available() -> Cores:
 
 def _siblings(cpu: int) -> str:
     """Text that all logical processors of a core share; core_cpus_list exists since Linux 5.3."""
-    for name in ("core_cpus_list", "thread_siblings_list"):
-        try:
-            return (CPUS / f"cpu{cpu}/topology" / name).read_text(encoding="utf-8").strip()
-        except (OSError, UnicodeDecodeError):
-            continue
-    return str(cpu)
+    topology = CPUS / f"cpu{cpu}/topology"
+    names = ("core_cpus_list", "thread_siblings_list")
+    return next(filter(None, (kernel.text(topology / name) for name in names)), str(cpu))

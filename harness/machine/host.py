@@ -16,6 +16,11 @@ import psutil
 from harness.core.stats import percentile_ns
 from harness.core.units import NS_PER_MS
 from harness.machine import cgroup, cores
+from harness.machine.kernel import text
+
+_CPUS = Path("/sys/devices/system/cpu")
+_CPU_INFO = Path("/proc/cpuinfo")
+_CLOCK_SOURCE = Path("/sys/devices/system/clocksource/clocksource0/current_clocksource")
 
 THREAD_VARIABLES = (
     "OMP_NUM_THREADS",
@@ -73,9 +78,8 @@ def noise_floor(seconds: float) -> NoiseFloor:
         time.sleep(0.001)
         late.append(time.monotonic_ns() - start - NS_PER_MS)
     late.sort()
-    return NoiseFloor(
-        percentile_ns(late, 0.50), percentile_ns(late, 0.99), _steal(before, _cpu_times())
-    )
+    steal = _steal(before, _cpu_times())
+    return NoiseFloor(percentile_ns(late, 0.50), percentile_ns(late, 0.99), steal)
 
 
 class SystemLoad:
@@ -140,12 +144,11 @@ def fingerprint() -> Mapping[str, Any]:
             "cores_online": os.cpu_count(),
             "cores_usable": usable.threads,
             "cores_physical": len(usable.groups),
-            "smt_active": _read(Path("/sys/devices/system/cpu/smt/active")) or None,
-            "governor": _read(Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"))
-            or None,
+            "smt_active": text(_CPUS / "smt/active") or None,
+            "governor": text(_CPUS / "cpu0/cpufreq/scaling_governor") or None,
             "turbo": turbo(),
             "memory_bytes": psutil.virtual_memory().total,
-            "hypervisor": "hypervisor" in _read(Path("/proc/cpuinfo")),
+            "hypervisor": "hypervisor" in text(_CPU_INFO),
             "cgroup_cpu_cores": cgroup.cpu_limit(),
             "cgroup_memory_bytes": cgroup.memory_limit_bytes(),
         },
@@ -154,10 +157,7 @@ def fingerprint() -> Mapping[str, Any]:
             "kernel": platform.release(),
             "python": platform.python_version(),
             "switch_interval_s": sys.getswitchinterval(),
-            "clock_source": _read(
-                Path("/sys/devices/system/clocksource/clocksource0/current_clocksource")
-            )
-            or None,
+            "clock_source": text(_CLOCK_SOURCE) or None,
         },
         "packages": _package_versions(),
         "variables": {k: os.environ[k] for k in THREAD_VARIABLES if k in os.environ},
@@ -165,9 +165,9 @@ def fingerprint() -> Mapping[str, Any]:
     }
 
 
-def turbo(cpus: Path = Path("/sys/devices/system/cpu")) -> bool | None:
+def turbo(cpus: Path = _CPUS) -> bool | None:
     """True where cores may exceed their nominal frequency; None where the kernel does not report it."""
-    off, on = _read(cpus / "intel_pstate/no_turbo"), _read(cpus / "cpufreq/boost")
+    off, on = text(cpus / "intel_pstate/no_turbo"), text(cpus / "cpufreq/boost")
     return off == "0" if off else on == "1" if on else None
 
 
@@ -207,7 +207,7 @@ def _git(root: Path, *arguments: str) -> str | None:
 
 
 def _cpu_model() -> str:
-    for line in _read(Path("/proc/cpuinfo")).splitlines():
+    for line in text(_CPU_INFO).splitlines():
         if line.startswith("model name"):
             return line.partition(":")[2].strip()
     return platform.processor() or "unknown"
@@ -215,7 +215,7 @@ def _cpu_model() -> str:
 
 def cpu_flags() -> frozenset[str]:
     """Instruction sets as the kernel names them (x86 "flags", Arm "Features"); empty where unknown."""
-    for line in _read(Path("/proc/cpuinfo")).splitlines():
+    for line in text(_CPU_INFO).splitlines():
         name, _, flags = line.partition(":")
         if name.strip() in ("flags", "Features"):
             return frozenset(flags.split())
@@ -227,11 +227,3 @@ def _os_name() -> str:
         return platform.freedesktop_os_release()["PRETTY_NAME"]
     except (OSError, KeyError):
         return platform.system()
-
-
-def _read(path: Path) -> str:
-    """The file's text; '' where the kernel has no such file."""
-    try:
-        return path.read_text(encoding="utf-8", errors="replace").strip()
-    except OSError:
-        return ""

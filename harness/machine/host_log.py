@@ -8,7 +8,7 @@ import csv
 import os
 import statistics
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +18,7 @@ import psutil
 
 from harness.core.clock import wall_ns
 from harness.machine import cgroup, host
+from harness.machine.kernel import text
 
 HOST_CSV = "host.csv"
 HOST_PERIOD_S = 1.0
@@ -108,10 +109,10 @@ class HostReader:
 
     def _settings(self) -> Row:
         """Cores under each governor; smt_active and turbo as 1 or 0; the quota in cores."""
-        cores = Counter(_text(path) for path in self._governors)
+        cores = Counter(text(path) for path in self._governors)
         settings: dict[str, float] = {f"governor_{name}": n for name, n in cores.items() if name}
         others: dict[str, str | float | None] = {
-            "smt_active": _text(self._cpus / "smt/active"),
+            "smt_active": text(self._cpus / "smt/active"),
             "turbo": host.turbo(self._cpus),
             "cgroup_cpu_cores": cgroup.cpu_limit(),
         }
@@ -161,7 +162,7 @@ class _Switches:
 
     def _note(self, thread: str, status: str) -> None:
         pairs = (line.partition(":") for line in status.splitlines())
-        now = Counter({name: int(text) for name, _, text in pairs if name in _SWITCHES})
+        now = Counter({name: int(count) for name, _, count in pairs if name in _SWITCHES})
         if thread in self._threads and not now >= self._threads[thread]:
             self._of_others += self._threads[thread]
         self._threads[thread] = now
@@ -173,19 +174,12 @@ def _scaled_files(root: Path) -> Iterator[tuple[str, tuple[Path, float]]]:
     for path in sorted(frequencies, key=lambda p: int(p.parts[-3].removeprefix("cpu"))):
         yield f"mhz_{path.parts[-3]}", (path, 1e-3)  # kHz
     for path in sorted(root.glob("sys/class/thermal/thermal_zone*/temp")):
-        yield f"celsius_{path.parent.name}_{_text(path.with_name('type'))}", (path, 1e-3)
+        yield f"celsius_{path.parent.name}_{text(path.with_name('type'))}", (path, 1e-3)
     for path in sorted(root.glob("sys/class/hwmon/hwmon*/temp*_input")):
         sensor = path.name.removesuffix("_input")
-        label = _text(path.with_name(f"{sensor}_label")) or sensor
-        chip = f"{path.parent.name}_{_text(path.with_name('name'))}"
+        label = text(path.with_name(f"{sensor}_label")) or sensor
+        chip = f"{path.parent.name}_{text(path.with_name('name'))}"
         yield f"celsius_{chip}_{label.replace(' ', '_')}", (path, 1e-3)
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(errors="replace").strip()
-    except OSError:
-        return ""
 
 
 def summary(log: HostLog | None, window_ns: tuple[int, int] | None) -> dict[str, Any] | None:
@@ -193,6 +187,15 @@ def summary(log: HostLog | None, window_ns: tuple[int, int] | None) -> dict[str,
     rows = log.within(window_ns) if log is not None and window_ns is not None else []
     if not rows:
         return None
+    counters = (
+        "thermal_throttles",
+        "cgroup_throttled_s",
+        "measured_minor_faults",
+        "measured_major_faults",
+        "measured_voluntary_switches",
+        "measured_involuntary_switches",
+        "measured_cpu_s",
+    )
     fastest = [f for f in (_highest(row, "mhz_") for row in rows) if f is not None]
     thirds = len(fastest) // 3 if len(fastest) >= FEWEST_ROWS else 0
     return {
@@ -205,15 +208,9 @@ def summary(log: HostLog | None, window_ns: tuple[int, int] | None) -> dict[str,
         "hottest_celsius": max(
             (c for c in (_highest(row, "celsius_") for row in rows) if c is not None), default=None
         ),
-        "thermal_throttles": _grown(rows, "thermal_throttles"),
-        "cgroup_throttled_s": _grown(rows, "cgroup_throttled_s"),
-        "memory_available_bytes": _over(min, rows, "memory_available_bytes"),
-        "measured_rss_bytes": _over(max, rows, "measured_rss_bytes"),
-        "measured_minor_faults": _grown(rows, "measured_minor_faults"),
-        "measured_major_faults": _grown(rows, "measured_major_faults"),
-        "measured_voluntary_switches": _grown(rows, "measured_voluntary_switches"),
-        "measured_involuntary_switches": _grown(rows, "measured_involuntary_switches"),
-        "measured_cpu_s": _grown(rows, "measured_cpu_s"),
+        **{name: _grown(rows, name) for name in counters},
+        "memory_available_bytes": min(_values(rows, "memory_available_bytes"), default=None),
+        "measured_rss_bytes": max(_values(rows, "measured_rss_bytes"), default=None),
         "settings": {n: v for n, v in rows[-1].items() if n.startswith(_SETTINGS)},
         "settings_changed": _changed(rows),
     }
@@ -241,11 +238,6 @@ def _highest(row: Row, prefix: str) -> float | None:
 
 def _values(rows: Sequence[Row], column: str) -> list[float]:
     return [row[column] for row in rows if column in row]
-
-
-def _over(pick: Callable[[list[float]], float], rows: Sequence[Row], column: str) -> float | None:
-    values = _values(rows, column)
-    return pick(values) if values else None
 
 
 def _grown(rows: Sequence[Row], column: str) -> float | None:

@@ -4,7 +4,6 @@ import math
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from types import TracebackType
 from typing import Self
 
 from harness.core.clock import wall_ns
@@ -19,7 +18,6 @@ POWER_PERIOD_S = 0.05
 IDLE_S = 1.0
 _IDLE_MARGIN_S = 0.2
 """Wait before and after the idle baseline, so that a reading of every meter lies on either side."""
-
 
 END_LIMIT_S = 5.0
 """Limit of a meter's last reading; a thread that takes longer ends with the supervisor."""
@@ -37,12 +35,7 @@ class Repeated:
         self._thread.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exc: object) -> None:
         self._stop.set()
         self._thread.join(END_LIMIT_S)  # a device that does not answer must not block the run
 
@@ -80,12 +73,7 @@ class PowerSampler:
             self._stack = stack.pop_all()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exc: object) -> None:
         self._stack.close()
 
     def idle_baseline(self, sleep: Callable[[float], object]) -> None:

@@ -16,7 +16,6 @@ from typing import NamedTuple
 LEAST_NS = 100_000
 """Time that a thread must have run to count as computing; others only woke up and slept again."""
 
-
 TICK_S = 0.01
 """Time within which the kernel updates the account of every thread, the calling one included."""
 

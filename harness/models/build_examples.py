@@ -2,9 +2,9 @@
 
     python -m harness.models.build_examples OUT
 
-The package `onnx` is needed; Parquet and HuggingFace files are written where their packages are
-installed. The README has a command for each. A model here computes what its data were made by, so
-that a score says whether the way from file to score is right, and nothing else.
+The command needs the package `onnx`; it writes Parquet and HuggingFace files where their packages are
+installed. docs/datasets.md has a run for each. A model computes the rule that its data follow, so a score
+shows only whether the path from file to score is right.
 """
 
 import argparse
@@ -33,24 +33,24 @@ except PluginUnavailable as e:
 COUNT = 24
 COLOURS = ("red", "green", "blue")
 CATEGORIES = (1, 18, 90)
-"""COCO's ids of the colours' classes; with gaps, as COCO's are."""
+"""COCO's ids of the colours' classes; with gaps, as in COCO."""
 
 CITIES = ("oslo", "rome", "lima", "cairo", "delhi", "quito", "tunis", "hanoi")
 ASIDES = ("where it often rains", "as everybody knows", "which is far away")
 WORDS = ("the", "sky", "over", "is", "what", "colour", "today", "and", "people", "like", "it")
 SENTENCES = ("THE SUN IS UP", "IT'S RAINING", "GO ON", "HELLO WORLD", "NO", "WE SAW A SHIP")
-"""What is said; the last letter of the last one is spoken wrongly."""
+"""The transcripts; the last letter of the last sentence is spoken wrongly."""
 
 
 def pieces() -> list[str]:
-    """The vocabulary of the texts here, a line of vocab.txt each."""
+    """The vocabulary of the texts, the lines of vocab.txt."""
     asides = {word for aside in ASIDES for word in aside.split()}
     special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]
     return [*special, ".", "?", ",", *dict.fromkeys([*COLOURS, *CITIES, *WORDS, *sorted(asides)])]
 
 
 def picture(bright: int) -> Array:
-    """Grey noise with one bright tile of six, at twice the model's size."""
+    """Grey noise with one bright tile out of six, at twice the model's size."""
     random = np.random.default_rng(bright)
     rows, columns = models.TILES
     side = 2 * models.TILE
@@ -109,7 +109,7 @@ def write_json(path: Path, content: Mapping[str, object]) -> None:
 
 
 def weather() -> Iterator[tuple[str, str, str]]:
-    """(city, colour, a text that says which colour the sky over it has)."""
+    """Yields (city, colour, a text about the colour of the sky over the city)."""
     for i in range(COUNT):
         city, colour = CITIES[i % len(CITIES)], COLOURS[i % len(COLOURS)]
         aside = ASIDES[i % len(ASIDES)]
@@ -120,27 +120,27 @@ def write_squad(out: Path) -> None:
     paragraphs = []
     for i, (city, colour, text) in enumerate(weather()):
         answer = {"text": colour, "answer_start": text.index(colour)}
-        asked = {"id": f"q{i}", "question": f"What colour is the sky over {city}?"}
-        paragraphs.append({"context": text, "qas": [{**asked, "answers": [answer]}]})
+        query = {"id": f"q{i}", "question": f"What colour is the sky over {city}?"}
+        paragraphs.append({"context": text, "qas": [{**query, "answers": [answer]}]})
     data = [{"title": "weather", "paragraphs": paragraphs}]
     write_json(out / "squad/dev-v1.1.json", {"version": "1.1", "data": data})
 
 
 def write_texts(out: Path) -> None:
-    """texts.csv: a text, and a summary that its first words come close to."""
+    """texts.csv: a text, and a summary that resembles its first words."""
     lines = ["text,label"]
     lines += [f'"{text}",the sky over {city} is {colour}' for city, colour, text in weather()]
     (out / "texts.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
 def write_speech(out: Path) -> None:
-    """Each letter is a tone, as loud as its place in the alphabet is high."""
+    """Each letter is a tone, whose loudness is the letter's position in the alphabet."""
     folder = out / "librispeech/7/3"
     folder.mkdir(parents=True, exist_ok=True)
     tone = np.sin(2 * np.pi * np.arange(models.SYMBOL_FRAMES) / 8)
     lines = []
-    for i, said in enumerate(SENTENCES):
-        spoken = said if i < len(SENTENCES) - 1 else said[:-1] + "N"
+    for i, sentence in enumerate(SENTENCES):
+        spoken = sentence if i < len(SENTENCES) - 1 else sentence[:-1] + "N"
         levels = [models.SYMBOLS.index(letter) / models.LOUDEST for letter in spoken]
         samples = np.concatenate([level * tone for level in levels])
         with wave.open(str(folder / f"7-3-{i:04}.wav"), "wb") as file:
@@ -148,12 +148,12 @@ def write_speech(out: Path) -> None:
             file.setsampwidth(2)
             file.setframerate(models.RATE)
             file.writeframes((samples * 32767).astype("<i2").tobytes())
-        lines.append(f"7-3-{i:04} {said}\n")
+        lines.append(f"7-3-{i:04} {sentence}\n")
     (folder / "7-3.trans.txt").write_text("".join(lines), encoding="utf-8")
 
 
 def write_vectors(out: Path) -> None:
-    """vectors.npz: what the projection gives, a little off; pairs: two near vectors for each label."""
+    """vectors.npz: noisy results of the projection; pairs: two similar vectors for each label."""
     random = np.random.default_rng(0)
     matrix = random.standard_normal((8, 4)).astype(np.float32)
     models.write_vectors(out, matrix)
@@ -187,7 +187,7 @@ def write_tables(out: Path, columns: Mapping[str, list[float] | list[int]]) -> N
 
 
 def write_volumes(out: Path) -> None:
-    """Cases of different shapes, whose density tells their segmentation."""
+    """Cases of different shapes, whose densities determine their segmentation."""
     random = np.random.default_rng(0)
     for i in range(6):
         folder = out / f"kits/case_{i:05}"
@@ -199,7 +199,7 @@ def write_volumes(out: Path) -> None:
 
 
 def build(out: Path) -> None:
-    """Everything into `out`, which may be there already."""
+    """Writes all files into `out`, which may exist."""
     out.mkdir(parents=True, exist_ok=True)
     (out / models.VOCABULARY).write_text("\n".join(pieces()) + "\n", encoding="utf-8")
     models.write_tiles(out)

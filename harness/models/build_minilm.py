@@ -2,33 +2,42 @@
 
     python -m harness.models.build_minilm SOURCE OUT
 
-SOURCE is a folder with model.safetensors, config.json and vocab.txt as sentence-transformers
-publishes them (Apache-2.0, W. Wang et al. 2020, N. Reimers and I. Gurevych 2019); the package
-`onnx` is needed. OUT gets minilm.onnx, vocab.txt and minilm.yaml. Nothing of it is shipped here.
+SOURCE is a folder with model.safetensors, config.json and vocab.txt as sentence-transformers publishes
+them (Apache-2.0, W. Wang et al. 2020, N. Reimers and I. Gurevych 2019). The command needs the package
+`onnx` and writes minilm.onnx, vocab.txt and minilm.yaml into OUT. None of these files is shipped.
 """
 
 import argparse
 import json
 import math
 import shutil
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
 import yaml
-from onnx import TensorProto, helper, numpy_helper
 
+from harness.core.console import say
+from harness.errors import PluginUnavailable
 from harness.models.manifest.files import sha256_of
 from harness.types import Array
+
+try:
+    from harness.models.made import onnx_graph
+except PluginUnavailable as e:
+    if __name__ != "__main__":
+        raise
+    say(str(e))
+    sys.exit(e.exit_status)
 
 INPUTS = ("input_ids", "attention_mask")
 LARGEST_HEADER_BYTES = 100 << 20
 
 
 def read_safetensors(path: Path) -> dict[str, Array]:
-    """Tensor name -> array, float32 only. Raises ValueError for another format.
+    """Tensor name -> array, for float32 tensors. Raises ValueError for another format.
 
     The format: eight bytes with the header's length, the header as JSON (name -> dtype, shape,
     data_offsets), then the tensors.
@@ -36,7 +45,7 @@ def read_safetensors(path: Path) -> dict[str, Array]:
     content = path.read_bytes()
     length = int.from_bytes(content[:8], "little")
     if not 2 <= length <= min(LARGEST_HEADER_BYTES, len(content) - 8):
-        raise ValueError(f"{path} is no safetensors file")
+        raise ValueError(f"{path} is not a safetensors file")
     header = json.loads(content[8 : 8 + length])
     header.pop("__metadata__", None)
     tensors = {}
@@ -49,7 +58,7 @@ def read_safetensors(path: Path) -> dict[str, Array]:
 
 
 class _Graph:
-    """Nodes and constants, each under a name of its own."""
+    """Collects nodes and constants, and names them."""
 
     def __init__(self, weights: Mapping[str, Array]) -> None:
         self._weights = weights
@@ -60,11 +69,11 @@ class _Graph:
         """The name of the node's output."""
         names = [i if isinstance(i, str) else self.constant(i) for i in inputs]
         output = f"{kind.lower()}_{len(self.nodes)}"
-        self.nodes.append(helper.make_node(kind, names, [output], **attributes))
+        self.nodes.append(onnx_graph.node(kind, names, [output], **attributes))
         return output
 
     def constant(self, value: Array | float) -> str:
-        """A number becomes float32, an array stays what it is."""
+        """A number becomes float32, an array keeps its type."""
         name = f"constant_{len(self.constants)}"
         number = isinstance(value, float)
         self.constants[name] = np.asarray(value, np.float32 if number else None, order="C")
@@ -90,7 +99,7 @@ class _Graph:
         return self.normalised(self.add("Add", words, places), "embeddings.LayerNorm", epsilon)
 
     def attention(self, x: str, layer: str, blocked: str, heads: int) -> str:
-        """blocked: (n, 1, 1, length), 0 where a piece may be looked at, else very negative."""
+        """blocked: (n, 1, 1, length), 0 for pieces of the text, very negative for padding."""
         hidden = self._weights[f"{layer}.self.query.bias"].size
         split = np.array([0, 0, heads, hidden // heads])
 
@@ -104,9 +113,8 @@ class _Graph:
         weight = self.add("Softmax", self.add("Add", score, blocked), axis=-1)
         mixed = self.add("MatMul", weight, part("value", [0, 2, 1, 3]))
         mixed = self.add("Transpose", mixed, perm=[0, 2, 1, 3])
-        return self.dense(
-            self.add("Reshape", mixed, np.array([0, 0, hidden])), f"{layer}.output.dense"
-        )
+        mixed = self.add("Reshape", mixed, np.array([0, 0, hidden]))
+        return self.dense(mixed, f"{layer}.output.dense")
 
     def gelu(self, x: str) -> str:
         bent = self.add("Erf", self.add("Div", x, math.sqrt(2)))
@@ -114,12 +122,12 @@ class _Graph:
 
 
 def build(weights: Mapping[str, Array], *, heads: int, epsilon: float) -> Any:
-    """A BERT encoder whose answer is the mean of its pieces' vectors, of length 1.
+    """A BERT encoder whose answer is the mean of its pieces' vectors, scaled to length 1.
 
     Inputs input_ids and attention_mask, (batch, sequence) int64; output embedding, (batch, hidden).
     """
     graph = _Graph(weights)
-    seen = graph.add("Cast", INPUTS[1], to=TensorProto.FLOAT)
+    seen = graph.add("Cast", INPUTS[1], to=onnx_graph.FLOAT)
     wide = graph.add("Unsqueeze", seen, np.array([1, 2]))
     blocked = graph.add("Mul", graph.add("Sub", wide, 1.0), 1e9)
     x = graph.embedded(epsilon)
@@ -127,9 +135,8 @@ def build(weights: Mapping[str, Array], *, heads: int, epsilon: float) -> Any:
     for number in range(layers):
         layer = f"encoder.layer.{number}"
         attended = graph.attention(x, f"{layer}.attention", blocked, heads)
-        x = graph.normalised(
-            graph.add("Add", x, attended), f"{layer}.attention.output.LayerNorm", epsilon
-        )
+        x = graph.add("Add", x, attended)
+        x = graph.normalised(x, f"{layer}.attention.output.LayerNorm", epsilon)
         widened = graph.gelu(graph.dense(x, f"{layer}.intermediate.dense"))
         narrowed = graph.dense(widened, f"{layer}.output.dense")
         x = graph.normalised(graph.add("Add", x, narrowed), f"{layer}.output.LayerNorm", epsilon)
@@ -137,20 +144,16 @@ def build(weights: Mapping[str, Array], *, heads: int, epsilon: float) -> Any:
     total = graph.add("ReduceSum", graph.add("Mul", x, column), np.array([1]), keepdims=0)
     mean = graph.add("Div", total, graph.add("ReduceSum", seen, np.array([1]), keepdims=1))
     last = graph.add("LpNormalization", mean, axis=1, p=2)
-    graph.nodes.append(helper.make_node("Identity", [last], ["embedding"]))
-    return _model(graph, weights["embeddings.LayerNorm.bias"].size)
-
-
-def _model(graph: _Graph, hidden: int) -> Any:
-    shape = ["batch", "sequence"]
-    made = helper.make_graph(
-        graph.nodes,
+    graph.nodes.append(onnx_graph.node("Identity", [last], ["embedding"]))
+    hidden = weights["embeddings.LayerNorm.bias"].size
+    return onnx_graph.build(
         "minilm",
-        [helper.make_tensor_value_info(name, TensorProto.INT64, shape) for name in INPUTS],
-        [helper.make_tensor_value_info("embedding", TensorProto.FLOAT, ["batch", hidden])],
-        [numpy_helper.from_array(value, name) for name, value in graph.constants.items()],
+        graph.nodes,
+        {name: (onnx_graph.INT64, ["batch", "sequence"]) for name in INPUTS},
+        {"embedding": (onnx_graph.FLOAT, ["batch", hidden])},
+        graph.constants,
+        ir_version=10,
     )
-    return helper.make_model(made, opset_imports=[helper.make_opsetid("", 17)], ir_version=10)
 
 
 def manifest(model: Path) -> dict[str, object]:
@@ -192,7 +195,7 @@ def main() -> None:
     )
     options.out.mkdir(parents=True, exist_ok=True)
     path = options.out / "minilm.onnx"
-    onnx.save(model, str(path))
+    path.write_bytes(model.SerializeToString())
     shutil.copy(options.source / "vocab.txt", options.out)
     (options.out / "minilm.yaml").write_text(yaml.safe_dump(manifest(path), sort_keys=False))
 

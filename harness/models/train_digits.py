@@ -44,7 +44,6 @@ EPOCHS, BATCH = 60, 64  # passes over the training images, images per step
 PEAK_LEARNING_RATE = 4e-3
 DROPOUT = 0.25
 GREY_MAX = 16  # the largest pixel value in the data
-OPSET = 17
 IR_VERSION = 10  # of onnx 1.16, so that runtimes older than the onnx package read the file
 
 # Read by the libraries when they are first imported: one thread, and the same instruction set on
@@ -161,11 +160,14 @@ def weights_of(network: Any) -> Weights:
 
 def write_onnx(path: Path, weights: Weights) -> None:
     """Built node by node: an exporter would write its own version and names into the file."""
-    from onnx import TensorProto, checker, helper, numpy_helper
+    from onnx import checker
+
+    from harness.models.made.onnx_graph import FLOAT, Ports, build
+    from harness.models.made.onnx_graph import node as make_node
 
     def node(kind: str, source: str, target: str, layer: str = "", **attributes: Any) -> Any:
         inputs = [source, f"{layer}_weight", f"{layer}_bias"] if layer else [source]
-        return helper.make_node(kind, inputs, [target], name=f"{target}_{kind}", **attributes)
+        return make_node(kind, inputs, [target], name=f"{target}_{kind}", **attributes)
 
     same = {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1]}
     nodes = [
@@ -179,12 +181,9 @@ def write_onnx(path: Path, weights: Weights) -> None:
         node("Relu", "dense1", "relu3"),
         node("Gemm", "relu3", "logits", "dense2", transB=1),
     ]
-    image = helper.make_tensor_value_info("image", TensorProto.FLOAT, ["batch", 1, 8, 8])
-    logits = helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["batch", 10])
-    arrays = [numpy_helper.from_array(array, name) for name, array in weights.items()]
-    graph = helper.make_graph(nodes, "digits", [image], [logits], arrays)
-    opsets = [helper.make_opsetid("", OPSET)]
-    model = helper.make_model(graph, opset_imports=opsets, ir_version=IR_VERSION)
+    image: Ports = {"image": (FLOAT, ["batch", 1, 8, 8])}
+    logits: Ports = {"logits": (FLOAT, ["batch", 10])}
+    model = build("digits", nodes, image, logits, weights, IR_VERSION)
     checker.check_model(model, full_check=True)
     path.write_bytes(model.SerializeToString(deterministic=True))
 

@@ -19,9 +19,7 @@ from harness.types import Array
 
 
 def decode(payload: bytes, dtype: np.dtype[Any] | str) -> Array:
-    """(n,) elements of an answer as LoadGen logged it; single bytes where it holds no whole number
-    of elements.
-    """
+    """(n,) elements of a logged answer; single bytes where these are no whole number of elements."""
     kind = np.dtype(dtype)
     return np.frombuffer(payload, kind if len(payload) % kind.itemsize == 0 else np.uint8)
 
@@ -48,7 +46,7 @@ def is_first_equal(payload: bytes, expected: bytes, dtype: str) -> bool:
 
 def has_same_label(ours: Array, theirs: Array) -> bool:
     """The label: the position of the largest of several scores, else the answer itself."""
-    if _are_floats(ours, theirs) and ours.size == theirs.size > 1:
+    if ours.dtype.kind == theirs.dtype.kind == "f" and ours.size == theirs.size > 1:
         return bool(ours.argmax() == theirs.argmax())
     return bool(np.array_equal(ours, theirs))
 
@@ -64,7 +62,7 @@ def distance(pairs: Iterable[tuple[Array, Array]]) -> Distance | None:
     """None without pairs, or where a pair is not of floats in one shape."""
     distances, lengths = [], []
     for ours, theirs in pairs:
-        if not _are_floats(ours, theirs) or ours.shape != theirs.shape:
+        if not ours.dtype.kind == theirs.dtype.kind == "f" or ours.shape != theirs.shape:
             return None
         wide = ours.astype(np.float64).ravel()
         distances.append(float(np.linalg.norm(wide - theirs.astype(np.float64).ravel())))
@@ -73,10 +71,6 @@ def distance(pairs: Iterable[tuple[Array, Array]]) -> Distance | None:
         return None
     mean, length = float(np.mean(distances)), float(np.mean(lengths))
     return Distance(mean, mean / length if length else None)
-
-
-def _are_floats(ours: Array, theirs: Array) -> bool:
-    return ours.dtype.kind == theirs.dtype.kind == "f"
 
 
 class Limits(NamedTuple):
@@ -150,9 +144,7 @@ def _is_alike(ours: Array, theirs: Array, far: float) -> bool:
 
 
 def _answers(outdir: Path) -> tuple[dict[int, bytes], np.dtype[Any]] | None:
-    """Payload by sample, and the element type; None without an accuracy run. Multi-stream pads its
-    last query with duplicates.
-    """
+    """Payload by sample, and the element type; None without an accuracy run."""
     if not (outdir / ACCURACY).is_file():
         return None
     try:

@@ -102,9 +102,7 @@ def _has_table(db: sqlite3.Connection) -> bool:
 
 
 def null_ceiling_per_s(results: Path, scenario: str, host: str) -> float | None:
-    """Highest rate of a VALID run of the null backend on that host. None without such a run, and where
-    the database cannot be read, which `add` reports.
-    """
+    """Highest rate of a VALID null run on that host; None without one or without a readable database."""
     try:
         rows = newest_first(results, scenario=scenario, backend="null", host=host, verdict="VALID")
     except sqlite3.Error:

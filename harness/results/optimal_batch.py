@@ -16,19 +16,19 @@ UNCERTAINTIES = 2
 
 class Optimum(NamedTuple):
     batch: int | None
-    """None where every doubling gave more than GAIN."""
+    """None where every doubling gained more than GAIN."""
     is_unsure: bool = False
-    """Noise hides whether the doubled batch gives more, and no larger batch decides it."""
+    """Noise hides whether the doubled batch is faster, and no larger batch decides it."""
 
 
 def optimum(
     throughput: Mapping[int, float], uncertainty: Mapping[int, float] = MappingProxyType({})
 ) -> Optimum:
-    """The smallest batch whose doubling gives no more than GAIN; smaller steps are no doubling.
+    """The smallest batch whose doubling gains no more than GAIN; smaller steps are no doubling.
 
     throughput: batch -> samples/s. uncertainty: batch -> standard error of the throughput, as a share.
     One slow run does not end the search: where noise leaves a doubling open, a larger batch that
-    certainly gives more decides.
+    certainly gains more decides.
     """
 
     def bounds(batch: int, larger: int) -> tuple[float, float]:

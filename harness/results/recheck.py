@@ -15,8 +15,6 @@ from typing import Any
 from harness.core import files, registry
 from harness.core.config.parse import Slo
 from harness.core.config.run_config import RunConfig, from_plain, to_plain
-from harness.core.formats.strict_yaml import load_mapping
-from harness.errors import ConfigError
 from harness.loadgen.logs import SUMMARY
 from harness.loadgen.plan import Loaded
 from harness.loadgen.schedule import SCHEDULE, read_stored
@@ -28,6 +26,7 @@ from harness.results import records, resolved, run_folder
 from harness.results.evidence.evidence import Evidence
 from harness.results.findings import Findings
 from harness.results.result_json import result
+from harness.results.run_files import read_config
 from harness.results.verdict import score
 
 _FOLDERS = re.compile(r"[^\s:]*/(?=(?:performance|accuracy)[/.])")
@@ -39,10 +38,6 @@ _CHANGED = "they were changed, or another version of the harness wrote them"
 def check(folder: Path) -> list[str]:
     """Differences between result.json and the files, one line each; [] when they agree."""
     stored = files.read_json(folder / run_folder.RESULT)
-    if not (folder / run_folder.CONFIG).is_file():
-        raise ConfigError(
-            f"{folder} has no {run_folder.CONFIG}: its run ended before its first query"
-        )
     config = configuration(folder)
     with files.reading(f"{folder}: its files do not fit together", _CHANGED):
         derived = findings(folder, config)
@@ -62,8 +57,7 @@ def agreed(folder: Path) -> str:
 
 
 def configuration(folder: Path) -> RunConfig:
-    path = folder / run_folder.CONFIG
-    return from_plain(load_mapping(path), str(path))
+    return from_plain(read_config(folder), str(folder / run_folder.CONFIG))
 
 
 def findings(folder: Path, config: RunConfig) -> Findings:
@@ -92,33 +86,30 @@ def findings(folder: Path, config: RunConfig) -> Findings:
     return derived
 
 
-def _scoring(folder: Path, found: Findings, loaded: Loaded) -> score.Scoring:
-    run, performance = found.accuracy, found.performance
+def _scoring(folder: Path, derived: Findings, loaded: Loaded) -> score.Scoring:
+    run, performance = derived.accuracy, derived.performance
     if run is None:
-        metric = found.resolved.metric
-        return score.Scoring(no_score=score.no_score(found.model, loaded, metric))
+        metric = derived.resolved.metric
+        return score.Scoring(no_score=score.no_score(derived.model, loaded, metric))
     if run.ended is None:
         return score.Scoring()
-    return score.judge(folder, found.resolved, loaded, run.ended, performance)
+    return score.judge(folder, derived.resolved, loaded, run.ended, performance)
 
 
 def _config_differences(
-    folder: Path, config: RunConfig, found: Findings, run: Evidence
+    folder: Path, config: RunConfig, facts: Findings, run: Evidence
 ) -> Iterator[str]:
     """config.yaml is the request with every value resolved; resolve the request again and compare."""
-    assert found.loaded is not None
+    assert facts.loaded is not None
     path = folder / records.FINDINGS
     request = from_plain(files.read_json(path)["asked"], str(path))
-    again = resolved.config(replace(found.resolved, config=request), run.plan, found.loaded)
+    again = resolved.config(replace(facts.resolved, config=request), run.plan, facts.loaded)
     stored, derived = to_plain(config), to_plain(again)
     for key in dict.fromkeys([*derived, *stored]):
         if stored.get(key) != derived.get(key) and key != "loadgen_version":
-            ours, theirs = (_shown(plain.get(key)) for plain in (stored, derived))
+            values = (plain.get(key) for plain in (stored, derived))
+            ours, theirs = (", ".join(map(str, v)) if isinstance(v, list) else v for v in values)
             yield f"config.yaml: {key} is {ours}, the run used {theirs}"
-
-
-def _shown(value: object) -> str:
-    return ", ".join(map(str, value)) if isinstance(value, list) else f"{value}"
 
 
 def _differences(stored: Mapping[str, Any], derived: Mapping[str, Any]) -> Iterator[str]:
@@ -138,24 +129,24 @@ def _without_folders(value: Any) -> Any:
     return value
 
 
-def _file_differences(folder: Path, found: Findings, stored: Mapping[str, Any]) -> Iterator[str]:
+def _file_differences(folder: Path, derived: Findings, stored: Mapping[str, Any]) -> Iterator[str]:
     """Differences in files that repeat what other files hold."""
-    if found.performance is not None or found.accuracy is not None:
+    if derived.performance is not None or derived.accuracy is not None:
         machine = files.read_json(folder / run_folder.ENVIRONMENT)
         for key, value in stored.get("environment", {}).items():
             yield from _compare(f"environment.{key}", value, machine.get(key))
         if not stored.get("environment"):
             yield "environment: result.json holds none"
-        yield from _environment_differences(found, machine)
-    if found.scoring.score is not None:
+        yield from _environment_differences(derived, machine)
+    if derived.scoring.score is not None:
         path = folder / "accuracy" / run_folder.ACCURACY_TEXT
-        if not path.is_file() or found.scoring.score.line not in path.read_text().splitlines():
-            yield f"{path} has no line {found.scoring.score.line!r}"
-    if found.performance is not None and found.performance.plan.harness_scheduled:
-        yield from _schedule_differences(folder / "performance" / "run_1", found.performance)
+        if not path.is_file() or derived.scoring.score.line not in path.read_text().splitlines():
+            yield f"{path} has no line {derived.scoring.score.line!r}"
+    if derived.performance is not None and derived.performance.plan.harness_scheduled:
+        yield from _schedule_differences(folder / "performance" / "run_1", derived.performance)
     else:
-        yield from _summary_differences(folder / "performance" / "run_1", found.performance)
-    yield from _summary_differences(folder / "accuracy", found.accuracy)
+        yield from _summary_differences(folder / "performance" / "run_1", derived.performance)
+    yield from _summary_differences(folder / "accuracy", derived.accuracy)
 
 
 def _summary_differences(folder: Path, run: Evidence | None) -> Iterator[str]:
@@ -179,15 +170,15 @@ def _counted(kind: str, count: int) -> str:
     return f"{count} {kind}{'' if count == 1 else 'S' if kind.isupper() else 's'} encountered. See detailed log."
 
 
-def _environment_differences(found: Findings, machine: Mapping[str, Any]) -> Iterator[str]:
+def _environment_differences(derived: Findings, machine: Mapping[str, Any]) -> Iterator[str]:
     """environment.json repeats the seeds, the dataset and the model; `compare` reads them there."""
-    run = found.performance or found.accuracy
+    run = derived.performance or derived.accuracy
     assert run is not None
-    assert found.loaded is not None
+    assert derived.loaded is not None
     for name, ours, theirs in (
         ("seeds", run.plan.seeds._asdict(), machine["loadgen"]["seeds"]),
-        ("dataset digest", found.loaded.dataset.get("digest"), machine["dataset"].get("digest")),
-        ("model_sha256", found.loaded.model_sha256, machine["model_sha256"]),
+        ("dataset digest", derived.loaded.dataset.get("digest"), machine["dataset"].get("digest")),
+        ("model_sha256", derived.loaded.model_sha256, machine["model_sha256"]),
     ):
         if ours != theirs:
             yield f"environment.json: {name} is {theirs}, the run used {ours}"

@@ -29,15 +29,17 @@ from harness.loadgen.plan import Calibration, InstanceGroup, Loaded, LoadPlan
 from harness.machine.host_log import HOST_CSV, HostLog
 from harness.machine.power.energy import POWER_CSV, PowerLog
 from harness.machine.power.ptdaemon_log import PtdaemonLog
-from harness.results import resolved
 from harness.results.evidence.evidence import Evidence
 from harness.results.evidence.own_log import detail_log
 from harness.results.evidence.stages import Completions
 from harness.results.findings import Findings
+from harness.results.resolved import absolute
 from harness.results.run_folder import RUN
 
 COMPLETIONS = "completions.npz"
 FINDINGS = "findings.json"
+_PLAIN = ("started", "dataset", "noise", "ceiling_per_s", "load")
+"""Fields of Findings that findings.json holds as they are."""
 
 
 def write(outdir: Path, run: Evidence) -> None:
@@ -116,23 +118,21 @@ def _read_completions(path: Path, issued: int) -> Completions | None:
         return Completions(columns, issued, once)
 
 
-def write_findings(folder: Path, found: Findings) -> None:
+def write_findings(folder: Path, findings: Findings) -> None:
     write_json(
         folder / FINDINGS,
         {
-            "asked": to_plain(resolved.from_anywhere(found.config)),
-            "started": found.started,
-            "dataset": found.dataset,
-            "spec": found.spec._asdict(),
-            "noise": found.noise,
-            "ceiling_per_s": found.ceiling_per_s,
-            "load": found.load,
-            "power": found.power.to_json() if found.power else None,
-            "ptdaemon": found.ptdaemon.to_json() if found.ptdaemon else None,
-            "loaded": dataclasses.asdict(found.loaded) if found.loaded else None,
-            "calibration": dataclasses.asdict(found.calibration) if found.calibration else None,
-            "stopped": found.stopped._asdict() if found.stopped else None,
-            "scored": any(found.scoring),
+            "asked": to_plain(dataclasses.replace(findings.config, **absolute(findings.config))),
+            **{name: getattr(findings, name) for name in _PLAIN},
+            "spec": findings.spec._asdict(),
+            "power": findings.power.to_json() if findings.power else None,
+            "ptdaemon": findings.ptdaemon.to_json() if findings.ptdaemon else None,
+            "loaded": dataclasses.asdict(findings.loaded) if findings.loaded else None,
+            "calibration": dataclasses.asdict(findings.calibration)
+            if findings.calibration
+            else None,
+            "stopped": findings.stopped._asdict() if findings.stopped else None,
+            "scored": any(findings.scoring),
         },
     )
 
@@ -144,12 +144,8 @@ def read_findings(folder: Path) -> tuple[dict[str, Any], bool]:
         content = parse_json(path.read_text(encoding="utf-8"))
         loaded, calibration, stopped = (content[k] for k in ("loaded", "calibration", "stopped"))
         values = {
-            "started": str(content["started"]),
-            "dataset": str(content["dataset"]),
+            **{name: content[name] for name in _PLAIN},
             "spec": InstanceGroup.from_json(content["spec"]),
-            "noise": content["noise"],
-            "ceiling_per_s": content["ceiling_per_s"],
-            "load": content["load"],
             "power": _read_power(content["power"], folder),
             "ptdaemon": (
                 PtdaemonLog.from_files(content["ptdaemon"], folder / "performance")

@@ -41,10 +41,6 @@ def config(run: ResolvedRun, plan: LoadPlan, loaded: Loaded) -> RunConfig:
     return dataclasses.replace(requested, **values)
 
 
-def from_anywhere(requested: RunConfig) -> RunConfig:
-    return dataclasses.replace(requested, **absolute(requested))
-
-
 _FILES = ("data_dir", "user_conf", "hook", "model_file", "arrivals", "audit")
 
 
@@ -76,9 +72,7 @@ def _absolute(name: str) -> str:
 
 
 def absolute_argument(meter: str, argument: str) -> str:
-    """A meter's argument with absolute paths: rapl and hwmon take a folder, command takes words that
-    may be files.
-    """
+    """A meter's argument with absolute paths: a folder of rapl and hwmon, words of a command."""
     if meter in ("rapl", "hwmon"):
         return str(Path(argument).absolute()) if argument else ""
     if meter != "command":

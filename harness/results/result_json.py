@@ -14,7 +14,7 @@ from harness.results.evidence.performance import Performance
 from harness.results.findings import NOT_STORED, Findings
 from harness.results.power import report
 from harness.results.schema.machine import Calibration as CalibrationEntry
-from harness.results.schema.machine import Host, NoiseFloor, Plan, PowerSection
+from harness.results.schema.machine import Cold, Host, NoiseFloor, Plan, PowerSection, WarmUp
 from harness.results.schema.performance import ComparedAnswers, NotScored, Scored
 from harness.results.schema.result import Headline, ReasonEntry, Result
 from harness.results.verdict import doubts, reasons
@@ -59,8 +59,8 @@ def result(findings: Findings) -> Result:
         "noise_floor_ns": cast("NoiseFloor | None", findings.noise),
         "plan": _plan(findings, run),
         "calibration": _calibration(findings.calibration),
-        "cold": dict(calibration.cold) if calibration else None,
-        "warm_up": dict(calibration.warm_up) if calibration else None,
+        "cold": cast("Cold", dict(calibration.cold)) if calibration else None,
+        "warm_up": cast("WarmUp", dict(calibration.warm_up)) if calibration else None,
         "backend_description": findings.loaded.backend if findings.loaded else None,
         "dataset_description": findings.loaded.dataset if findings.loaded else None,
         "environment": findings.environment,
@@ -142,7 +142,7 @@ def _doubts(findings: Findings, power: PowerSection, host: Host | None) -> Itera
         yield from doubts.model_file(findings.model.name, sha256, pinned=pinned)
     metered = findings.power is not None or findings.ptdaemon is not None
     if run is not None and metered and power["power"] is None:
-        yield from doubts.power(power["power_reason"] or "")
+        yield Reason("power-missing", f"no meter has a reading: {power['power_reason']}")
     if host is not None:
         samples = len(run.done) if run is not None and run.done is not None else 0
         yield from host_doubts(host, findings.config.scenario, samples, findings.load.get("others"))

@@ -38,21 +38,24 @@ def read_files(folder: Path, known: Evidence | None = None) -> RunFiles:
     known: the performance run, where it has just ended and is still in memory.
     """
     result = files.read_json(folder / run_folder.RESULT)
-    config = folder / run_folder.CONFIG
-    if not config.is_file():
-        raise ConfigError(
-            f"{folder} has no {run_folder.CONFIG}: its run ended before its first query"
-        )
-    plain = load_mapping(config)
+    config = read_config(folder)
     _check(result, folder / run_folder.RESULT)
     return RunFiles(
         name=folder.resolve().name,
         folder=folder,
         result=result,
         environment=files.read_json(folder / run_folder.ENVIRONMENT),
-        config=plain,
+        config=config,
         performance=known or records.read(folder / "performance" / "run_1", ""),
     )
+
+
+def read_config(folder: Path) -> dict[Any, Any]:
+    """The content of config.yaml, which a run writes before its first query."""
+    path = folder / run_folder.CONFIG
+    if not path.is_file():
+        raise ConfigError(f"{folder} has no {path.name}: its run ended before its first query")
+    return load_mapping(path)
 
 
 def reading_run(folder: Path | str) -> AbstractContextManager[None]:
@@ -62,14 +65,11 @@ def reading_run(folder: Path | str) -> AbstractContextManager[None]:
 
 def _check(result: Mapping[str, Any], path: Path) -> None:
     wrong = [n for n, types in _NEEDED.items() if not isinstance(result.get(n, 0), types)]
-    for name in ("reasons", "doubts"):
-        if name not in wrong and not all(_is_reason(one) for one in result[name]):
+    for name in [n for n in ("reasons", "doubts") if n not in wrong]:
+        entries = [one if isinstance(one, dict) else {} for one in result[name]]
+        if not all(isinstance(one.get(k), str) for one in entries for k in ("code", "text")):
             wrong.append(name)
     if "scenario" not in wrong and result["scenario"] not in SCENARIOS:
         wrong.append(f"scenario ({result['scenario']!r:.60})")
     if wrong:
         raise ConfigError(f"{path} has no usable {', '.join(wrong)}: `check` says more")
-
-
-def _is_reason(one: object) -> bool:
-    return isinstance(one, dict) and all(isinstance(one.get(k), str) for k in ("code", "text"))

@@ -61,15 +61,12 @@ class ResultFolder:
     def finish(self, *, newest: bool = True) -> Path:
         """Rename to the final name. newest: point the link `latest` at the folder."""
         self.path.rename(self.final)
-        if newest:
-            with suppress(OSError):  # the run is whole without it
-                self._point_at_it(self.final.parent / "latest")
+        link = self.final.parent / "latest"
+        with suppress(OSError):  # the run is whole without the link
+            ours = link.is_symlink() and link.readlink().parent == Path()  # a link to a sibling
+            if newest and (ours or not (link.exists() or link.is_symlink())):
+                point_link(link, self.final.name)
         return self.final
-
-    def _point_at_it(self, link: Path) -> None:
-        ours = link.is_symlink() and link.readlink().parent == Path()  # a link to a sibling
-        if ours or not (link.exists() or link.is_symlink()):
-            point_link(link, self.final.name)
 
 
 def new_folder(out: Path | None, scenario: str, backend: str, model: str) -> ResultFolder:

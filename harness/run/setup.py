@@ -1,4 +1,4 @@
-"""Holds what the measured process is told before it loads anything."""
+"""Defines the first message to the measured process: the run, before anything is loaded."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,20 +19,14 @@ class Setup:
     config: RunConfig
     model: Model
     dataset: str
-
     metric: str | None
-    """The metric that will score the answers; its refusal of their shape ends the run before it begins."""
-
+    """The metric that will score the answers. A metric that refuses their shape ends the run early."""
     instances: InstanceGroup
-
     dispatch: str
     """How the scenario's samples reach the model: inline, sliced or queued."""
-
     samples_per_query: int
-
     outdir: Path
     """LoadGen writes its logs here."""
-
     calibrate_s: float
     """Seconds for the calibration; 0 where the plan needs none."""
 
@@ -65,7 +59,7 @@ class Setup:
 
     @classmethod
     def from_json(cls, message: Mapping[str, Any]) -> "Setup":
-        """message: `to_json`, as it came over the channel."""
+        """message: `to_json`, as received from the channel."""
         return cls(
             config=from_plain(message["config"]),
             model=model_from_json(message["model"]),

@@ -17,13 +17,12 @@ from harness.core.units import show_ns, show_percent, show_rate
 from harness.errors import RunInvalid
 from harness.loadgen.scenario import scenario_named
 from harness.loadgen.versions import seeds_of
-from harness.models.manifest.lookup import load_model
 from harness.results import run_folder
 from harness.results.evidence.between_runs import LEAST_RUNS, over_runs
 from harness.results.evidence.stages import PERCENTILES
-from harness.results.outcome import Finished, Measure
-from harness.results.pages.tables import Column, aligned, show_cell
-from harness.search.study import Study, other_reason
+from harness.results.outcome import Finished
+from harness.results.pages.tables import aligned, columns, show_cell
+from harness.run.study import Study, code_lines, other_reason, unfit_options
 
 _ENDED = (0, RunInvalid.exit_status)
 """Exit statuses of runs that were completed."""
@@ -35,37 +34,32 @@ _LEAST_REPEATS = 2
 def problems(config: RunConfig, repeats: int) -> Iterator[str]:
     if repeats < _LEAST_REPEATS:
         yield f"--repeats {repeats}: a spread takes at least {_LEAST_REPEATS}"
-    if config.mlperf:
-        yield "--repeats takes other seeds each time: drop --mlperf, whose round sets them"
-    if config.mode == "accuracy":
-        yield "--repeats is about performance runs: drop --mode accuracy"
-    if config.metrics_linger_ns:
-        yield "--metrics-linger waits after one run, --repeats makes many: drop it"
+    reason = "--repeats takes other seeds each time: drop --mlperf, whose round sets them"
+    yield from unfit_options(config, "--repeats", reason)
 
 
-class Repeats(Study):
+class Repeats(Study[int]):
     """N runs that differ in the schedule seed alone."""
 
     file = run_folder.REPEATS
 
-    def __init__(self, config: RunConfig, repeats: int, measure: Measure, *, quiet: bool) -> None:
-        super().__init__(config, repeats, measure, quiet=quiet)
-        self._count = repeats
-        self._model = load_model(config.model).name
+    def _begin(self) -> None:
+        config = self._config
         self._first_seed = seeds_of(config).schedule
         self._runs: list[Finished] = []
-        self._results = self._new_folder(f"repeats-{config.scenario}", config.backend, self._model)
+        name = f"repeats-{config.scenario}"
+        self._results = self._new_folder(name, config.backend, self._model.name)
 
     def run(self) -> int:
         """Returns 0 where every run was VALID, else the largest exit status of a run."""
         config = self._config
-        for number in range(1, self._count + 1):
+        for number in range(1, self._options + 1):
             seed = (self._first_seed + number - 1) & MAX_SEED
             out = self.folder / f"run-{number}"
             run = self._measure(replace(config, out=out, schedule_seed=seed), quiet=True)
             self._runs.append(run)
             self._save()
-            self._say(f"run {number} of {self._count}: {_summary(run.result)}")
+            self._say(f"run {number} of {self._options}: {_summary(run.result)}")
             if run.status not in _ENDED:
                 break  # a run that was stopped, died or hung: the others would do the same
             config = _sized_as(config, self._runs[0].result)
@@ -82,7 +76,7 @@ class Repeats(Study):
             "schema_version": SCHEMA_VERSION,
             "scenario": self._config.scenario,
             "backend": self._config.backend,
-            "model": self._model,
+            "model": self._model.name,
             "schedule_seeds": [(self._first_seed + i) & MAX_SEED for i in range(len(results))],
             "verdicts": [result["verdict"] for result in results],
             "reasons": [[r["code"] for r in result["reasons"]] for result in results],
@@ -157,15 +151,14 @@ def _lines(content: Mapping[str, Any], folder: Path) -> Iterator[str]:
     valid = verdicts.count("VALID")
     words = "  ".join((content["scenario"], content["backend"], content["model"]))
     yield f"{valid} of {len(verdicts)} VALID  {words}"
-    doubts = sorted({code for codes in content["doubts"] for code in codes})
-    for code in doubts:
-        count = sum(code in codes for codes in content["doubts"])
-        yield f"  doubt   {code} in {count} of {len(verdicts)} runs"
-    yield from _left_out(content["left_out"])
+    yield from code_lines(content["doubts"], "  doubt   ")
+    if left_out := sorted({code for code in content["left_out"] if code is not None}):
+        kept = content["left_out"].count(None)
+        yield f"  over    {kept} of {len(verdicts)} runs; left out: {', '.join(left_out)}"
     yield ""
     level = f"{show_percent(content['level'])} interval over runs"
-    numbers = [Column(name, "ns") for name in ("mean", level, "least", "most")]
-    yield from aligned([Column(""), *numbers], list(_rows(content)))
+    heads = columns(f" | mean [ns] | {level} [ns] | least [ns] | most [ns]")
+    yield from aligned(heads, list(_rows(content)))
     yield ""
     yield f"{'results':<12}{folder}"
 
@@ -182,9 +175,3 @@ def _rows(content: Mapping[str, Any]) -> Iterator[list[str]]:
             show_cell(value, number["unit"]) for value in (number["mean"], min(values), max(values))
         )
         yield [name, mean, interval, least, most]
-
-
-def _left_out(codes: Sequence[str | None]) -> Iterator[str]:
-    """A line where the numbers leave runs out."""
-    if left_out := sorted({code for code in codes if code is not None}):
-        yield f"  over    {codes.count(None)} of {len(codes)} runs; left out: {', '.join(left_out)}"

@@ -10,7 +10,7 @@ from harness.core.config.run_config import RunConfig
 from harness.core.stats import queries_needed
 from harness.core.units import NS_PER_MS, NS_PER_S
 from harness.loadgen.plan import Calibration, LoadPlan
-from harness.loadgen.scenario import Axis, ExpectedLoad, Load, Scenario
+from harness.loadgen.scenario import ExpectedLoad, Load, Scenario
 from harness.types import Quantity
 
 OFFICIAL_LATENCY_SHARE = 0.4
@@ -18,34 +18,18 @@ OFFICIAL_LATENCY_SHARE = 0.4
 out: expecting 0.4 x the calibrated latency leaves room for a run five times as fast."""
 
 
-@dataclass(frozen=True, slots=True)
-class Stream:
-    name: str
-    loadgen_name: str
-    percentile: float
-    default_samples_per_query: int
-
-    early_stopping_key: str
-    """LoadGen's estimate of the target percentile in its log, in ns."""
-
-    settings_prefix: str
-    """How the stream's fields of LoadGen's TestSettings begin."""
-
-    by_query: bool = False
-    options: frozenset[str] = frozenset()
-    search_axis: Axis | None = None
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stream(Scenario):
     dispatch: str = "inline"
     streams: bool = True
-    scheduled: bool = False
-    all_at_once: bool = False
-    rate_key: str | None = None
-    default_slo: Slo | None = None
+    default_samples_per_query: int
+    early_stopping_key: str
+    """LoadGen's estimate of the target percentile in its log, in ns."""
+    settings_prefix: str
+    """Prefix of the stream's fields in LoadGen's TestSettings."""
 
     def samples_per_query(self, config: RunConfig) -> int:
         return config.samples_per_query or self.default_samples_per_query
-
-    def needs_calibration(self, config: RunConfig) -> bool:
-        return config.mlperf or config.queries is None
 
     def load(self, config: RunConfig, slo: Slo | None, calibration: Calibration | None) -> Load:
         """At least as many queries as the early-stopping estimate needs with one outlier."""
@@ -75,9 +59,6 @@ class Stream:
         expected_ms = OFFICIAL_LATENCY_SHARE * calibration.latency_ns / NS_PER_MS
         yield f"{self.loadgen_name}.target_latency", f"{expected_ms:.6f}"
 
-    def accuracy_user_conf(self) -> Iterator[tuple[str, str]]:
-        return iter(())
-
     def headline(self, log: Mapping[str, Any]) -> Quantity | None:
         if not self._estimate_ns(log):
             return None
@@ -94,9 +75,5 @@ class Stream:
         return (estimate_ns, self.early_stopping_key) if estimate_ns else None
 
     def _estimate_ns(self, log: Mapping[str, Any]) -> int:
-        """0 where LoadGen made none: too few queries, which it calls INVALID."""
+        """0 where LoadGen had too few queries for an estimate; it reports such a run as INVALID."""
         return int(log.get(self.early_stopping_key) or 0)
-
-
-def _(stream: Stream) -> Scenario:
-    return stream  # mypy checks that it is one

@@ -17,6 +17,7 @@ from harness.core.config.run_config import RunConfig
 from harness.core.extras import how_to_install
 from harness.core.units import NS_PER_MS, NS_PER_S
 from harness.results import database
+from tests.builders.result import stored_result
 
 SCENARIOS = "choose from single-stream, multi-stream, server, offline"
 
@@ -309,32 +310,20 @@ def test_runs_without_a_database_says_how_to_get_one(capsys: pytest.CaptureFixtu
     assert errors == "harness: no runs in results: make one, or pass --results DIR\n"
 
 
-def _result(started: str, **changed: Any) -> dict[str, Any]:
-    return {
-        "started": started,
-        "scenario": "server",
-        "backend": "ort",
-        "model": "digits",
-        "dataset": "digits",
-        "mode": "both",
-        "verdict": "VALID",
-        "reasons": [],
-        "headline": {"value": 2000.4, "unit": "queries/s"},
-        "latency_ns": {"p50": 10, "p99": 1_500_000},
-        "throughput_per_s": {"completed": 2000.4},
-        "accuracy": {"value": 99.2},
-        "environment": {},
-        **changed,
-    }
+def test_runs_refuses_an_empty_folder_name(capsys: pytest.CaptureFixture[str]) -> None:
+    """Bug: an unset shell variable in `--results "$DIR"` meant the working directory."""
+    assert problems(["runs", "--results", ""], capsys) == [
+        "'' is not a path: name a file or a folder"
+    ]
 
 
 def test_runs_lists_the_newest_first_and_shows_a_dash_for_what_was_not_measured(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    database.add(tmp_path, "first", _result("2026-01-01"))
+    database.add(tmp_path, "first", stored_result("2026-01-01"))
     nothing = {"headline": None, "latency_ns": None, "throughput_per_s": None, "accuracy": None}
     reasons = [{"code": "hung", "text": "it hung"}, {"code": "clock-jumped", "text": "by 1 s"}]
-    failed = _result("2026-01-02", **nothing, verdict="INVALID", reasons=reasons)
+    failed = stored_result("2026-01-02", **nothing, verdict="INVALID", reasons=reasons)
     database.add(tmp_path, "second.partial", failed)
     for name in ("first", "second.partial"):
         (tmp_path / name).mkdir()

@@ -4,7 +4,7 @@ from importlib import import_module
 
 import pytest
 
-from harness.cli import verbs
+from harness.cli import data, verbs
 from harness.cli.main import main
 from harness.cli.verbs import DEFAULT, VERBS, Verb, find
 from harness.core.console import show
@@ -44,7 +44,8 @@ def test_a_verb_is_found_with_the_words_after_it(
 def test_a_row_is_all_that_a_new_verb_needs(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    row = Verb(f"{__name__}:_greet", "greet the user")
+    monkeypatch.setattr(data, "greet", _greet, raising=False)
+    row = Verb("data:greet", "greet the user")
     monkeypatch.setattr(verbs, "VERBS", {**VERBS, "data greet": row})
     assert main(["data", "greet", "you"]) == 7
     assert capsys.readouterr().out == "hello you\n"

@@ -277,11 +277,11 @@ def test_what_is_not_set_is_left_out_of_a_written_configuration() -> None:
         ),
         (
             {"input_shape": (("ids", (1, 2)), ("ids", (1, 3)))},
-            "--input-shape ids is given twice: keep one",
+            "--input-shape ids appears twice: keep one",
         ),
         (
             {"backend_option": (("a", "1"), ("b", "2"), ("a", "1"))},
-            "--backend-option a is given twice: keep one",
+            "--backend-option a appears twice: keep one",
         ),
         (
             {"user_conf": Path("user.conf")},

@@ -178,7 +178,7 @@ def test_a_noun_agrees_with_its_number(count: int, words: tuple[str, ...], text:
 PERCENT_FORMAT = re.compile(r"\{[^{}\n]*:[^{}\n]*%\}")
 """`{share:.1%}`, which writes no space."""
 
-TEMPLATES = ("explain/profile/pages/page.py",)
+TEMPLATES = ("explain/profile/page.py",)
 """Plotly's own format lies there."""
 
 

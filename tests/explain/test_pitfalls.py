@@ -169,7 +169,7 @@ def test_answers_that_are_no_labels_agree_within_the_tolerance(tmp_path: Path) -
     assert found["precision: input rounded to float16"]["verdict"] == "small"
     assert 1 / 3 <= found["colour: bgr"]["agreement"] < 0.5  # of each row, green stays
     reason = impossible(report)["decoder: simplejpeg"]
-    assert reason == "red0.jpg: it is no JPEG, and simplejpeg decodes nothing else"
+    assert reason == "red0.jpg: it is not a JPEG, the only format that simplejpeg decodes"
 
 
 @pytest.mark.usefixtures("_light")

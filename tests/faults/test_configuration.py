@@ -103,7 +103,7 @@ def test_a_value_out_of_range_is_one_line(option: str, value: str, tmp_path: Pat
         ),
         (
             (*SERVER, "--input-shape", "a=1x2", "--input-shape", "a=1x3"),
-            "--input-shape a is given twice: keep one",
+            "--input-shape a appears twice: keep one",
         ),
         (
             (*SERVER, "--backend", "null", "--provider", "CPUExecutionProvider"),
@@ -124,9 +124,9 @@ def test_several_mistakes_are_all_told(tmp_path: Path) -> None:
     config.write_text("scenario: server\nqueriez: 5\nmax_batch: 0\n")
     lines = refused(
         tmp_path,
-        *("--config", str(config), "--slo", "fast", "--queries", "-1", "--nosuch"),
-        *("--backend", "nosuch", "--model", "missing.onnx"),
-    )
+        "--config", str(config), "--slo", "fast", "--queries", "-1", "--nosuch",
+        "--backend", "nosuch", "--model", "missing.onnx",
+    )  # fmt: skip
     assert [line.partition(":")[0] for line in lines] == [
         "unknown option --nosuch",
         str(config),

@@ -46,9 +46,9 @@ def test_a_performance_count_above_the_dataset_is_the_whole_dataset(tmp_path: Pa
 
 def test_lengths_that_are_none_are_found_before_the_run(tmp_path: Path) -> None:
     done = run(
-        *("--scenario", "offline", "--queries", "700", "--backend", "null"),
-        *("--dataset", f"{DATA}:ForgetsLengths", "--out", f"{tmp_path}/r"),
-    )
+        "--scenario", "offline", "--queries", "700", "--backend", "null",
+        "--dataset", f"{DATA}:ForgetsLengths", "--out", f"{tmp_path}/r",
+    )  # fmt: skip
     assert done.status == 3
     assert f"dataset '{DATA}:ForgetsLengths': lengths raised ValueError: " in done.said
     assert codes(tmp_path / "r.partial") == ["did-not-start"]

@@ -81,9 +81,9 @@ BOX: dict[str, object] = {"id": 7, "image_id": 1, "category_id": 1, "bbox": [1, 
     [
         ([BOX, BOX], ": annotations has id 7 twice: keep one"),
         *only_all(
-            ([{**BOX, "bbox": [1, 2, float("nan"), 4]}], ": annotation 7 has nan in bbox or area, which is no number"),
+            ([{**BOX, "bbox": [1, 2, float("nan"), 4]}], ": annotation 7 has nan in bbox or area, which is not a number"),
             ([{**BOX, "bbox": [1, 2, -3, 4]}], ": annotation 7 has a negative size: bbox [1, 2, -3, 4], area 9"),
-            ([{**BOX, "image_id": 2}], ": annotation 7 is of image 2, which is not there"),
+            ([{**BOX, "image_id": 2}], ": annotation 7 names image 2, which does not exist"),
         ),
     ],
 )  # fmt: skip
@@ -102,10 +102,10 @@ def test_a_file_that_may_not_be_read_is_one_line(tmp_path: Path) -> None:
     path.write_bytes(archive())
     path.chmod(0)
     done = run(
-        *(*NULL, "--dataset", "npz", "--data-dir", str(path), "--out", f"{tmp_path}/r"),
+        *NULL, "--dataset", "npz", "--data-dir", str(path), "--out", f"{tmp_path}/r",
         prefix=NOBODY,
         env={"HOME": str(tmp_path)},
-    )
+    )  # fmt: skip
     assert done.status == 2
     assert done.said == f"harness: {path} cannot be read: Permission denied\n"
 
@@ -134,9 +134,9 @@ def manifest(folder: Path, **changed: object) -> Path:
     [
         ({"topk": {"k": 11}}, ".0': topk of 11, but the output has 10 classes"),
         *only_all(
-            (["argmax", "argmax"], ".1': argmax takes (n, classes, ...), here it gets int64 of shape (n)"),
-            ({"boxes": {"side": 8}}, ".0': boxes takes (n, 4 + classes, anchors), here it gets float32 of shape (n, 10)"),
-            ({"stack": {"outputs": ["a"]}}, ".0': stack needs outputs by name, this backend gives one alone"),
+            (["argmax", "argmax"], ".1': argmax takes (n, classes, ...), not int64 of shape (n)"),
+            ({"boxes": {"side": 8}}, ".0': boxes takes (n, 4 + classes, anchors), not float32 of shape (n, 10)"),
+            ({"stack": {"outputs": ["a"]}}, ".0': stack needs outputs by name, this backend returns a single one"),
         ),
     ],
 )  # fmt: skip
@@ -176,20 +176,20 @@ def test_a_model_of_another_task_is_refused(tmp_path: Path) -> None:
 def test_options_of_synthetic_data_are_not_ignored_by_others(tmp_path: Path) -> None:
     (tmp_path / "data.npz").write_bytes(archive())
     done = run(
-        *(*NULL, "--dataset", "npz", "--data-dir", f"{tmp_path}", "--out", f"{tmp_path}/r"),
-        *("--input-shape", "image=1x1x8x8"),
-    )
+        *NULL, "--dataset", "npz", "--data-dir", f"{tmp_path}", "--out", f"{tmp_path}/r",
+        "--input-shape", "image=1x1x8x8",
+    )  # fmt: skip
     assert done.status == 2
-    assert done.said == "harness: --input-shape is of dataset 'synthetic': drop it for 'npz'\n"
+    assert done.said == "harness: --input-shape belongs to dataset 'synthetic': drop it for 'npz'\n"
 
 
 @pytest.mark.slow
 def test_a_name_of_the_hub_without_its_split_is_refused(tmp_path: Path) -> None:
     pytest.importorskip("datasets.load")
     done = run(
-        *(*NULL, "--dataset", "huggingface", "--data-dir", "hf:imdb", "--out", f"{tmp_path}/r"),
-        *("--hang-timeout", "60s"),  # the package takes 8 s to import
-    )
+        *NULL, "--dataset", "huggingface", "--data-dir", "hf:imdb", "--out", f"{tmp_path}/r",
+        "--hang-timeout", "60s",  # the package takes 8 s to import
+    )  # fmt: skip
     assert done.status == 2
     assert done.said == (
         "harness: --data-dir hf:imdb: write hf:NAME@SPLIT or hf:NAME:CONFIGURATION@SPLIT\n"

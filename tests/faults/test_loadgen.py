@@ -65,9 +65,9 @@ def test_a_log_that_is_not_what_loadgen_wrote_is_invalid(
 ) -> None:
     """Changed by the backend as it closes: after LoadGen's end, before anybody reads it."""
     done = run(
-        *(*SERVER, *SHORT, "--backend", f"{FAULTY}:{backend}", "--out", f"{tmp_path}/r"),
-        *("--mode", "performance", "--backend-option", f"run={tmp_path}/r.partial"),
-    )
+        *SERVER, *SHORT, "--backend", f"{FAULTY}:{backend}", "--out", f"{tmp_path}/r",
+        "--mode", "performance", "--backend-option", f"run={tmp_path}/r.partial",
+    )  # fmt: skip
     assert done.status == 4
     assert code in codes(tmp_path / "r")
     assert done.printed.startswith("INVALID")
@@ -78,10 +78,10 @@ def test_a_log_folder_without_permission_is_invalid(tmp_path: Path) -> None:
     """LoadGen then runs nothing and says nothing. As an unprivileged user: root writes anywhere."""
     unprivileged(tmp_path)
     done = run(
-        *(*SERVER, *SHORT, "--backend", f"{FAULTY}:LocksTheFolder", "--out", f"{tmp_path}/r"),
-        *("--mode", "performance", "--backend-option", f"run={tmp_path}/r.partial"),
+        *SERVER, *SHORT, "--backend", f"{FAULTY}:LocksTheFolder", "--out", f"{tmp_path}/r",
+        "--mode", "performance", "--backend-option", f"run={tmp_path}/r.partial",
         prefix=NOBODY,
-    )
+    )  # fmt: skip
     assert done.status == 4, done.said + done.printed
     assert done.printed.startswith("INVALID")
     assert "log-missing" in done.printed, done.said + done.printed

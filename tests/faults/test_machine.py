@@ -70,9 +70,9 @@ def test_ctrl_c_twice_still_saves(tmp_path: Path) -> None:
 def test_a_signal_while_the_run_is_saved_loses_nothing(tmp_path: Path) -> None:
     """Right after LoadGen's end, where reading a large journal and its logs takes a moment."""
     process = start(
-        *("--scenario", "offline", "--backend", "null", "--mode", "performance"),
-        *("--queries", "1000000", "--max-batch", "4", "--out", str(tmp_path / "r")),
-    )
+        "--scenario", "offline", "--backend", "null", "--mode", "performance",
+        "--queries", "1000000", "--max-batch", "4", "--out", str(tmp_path / "r"),
+    )  # fmt: skip
     run_1 = tmp_path / "r.partial/performance/run_1"
     while not (run_1 / "completions.npz").is_file():
         assert process.poll() is None
@@ -288,9 +288,9 @@ def test_a_sensor_or_program_that_vanishes_in_the_run_is_no_reading_and_no_power
     loop = f"while [ -e {sensor} ]; do echo 9 W; sleep 0.05; done; exit 3"
     argument = {"hwmon": sensor.parent.parent, "command": f"sh -c {shlex.quote(loop)}"}[meter]
     process = start(
-        *(*SERVER, "--target-qps", "500", "--duration", "4s", "--slo", "p99=1s"),
-        *("--meter", f"{meter}={argument}", "--out", str(tmp_path / "r")),
-    )
+        *SERVER, "--target-qps", "500", "--duration", "4s", "--slo", "p99=1s",
+        "--meter", f"{meter}={argument}", "--out", str(tmp_path / "r"),
+    )  # fmt: skip
     wait_until_it_runs(process, tmp_path / "r.partial")
     sensor.unlink()
     done = ended(process)

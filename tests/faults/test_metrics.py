@@ -83,14 +83,14 @@ def test_an_error_of_the_start_is_the_only_line_where_the_default_port_is_taken(
                     "--mode",
                     "both",
                 ),
-                *("--out", str(tmp_path / "r")),
+                "--out", str(tmp_path / "r"),
             ],
             cwd=ROOT,
             capture_output=True,
             text=True,
             timeout=LIMIT_S,
             check=False,
-        )
+        )  # fmt: skip
     assert done.returncode == 2
     (line,) = done.stderr.splitlines()
     assert line.startswith("harness: metric 'squad_f1' cannot score what the model answers: ")

@@ -91,9 +91,9 @@ def _top1(checkout: Path, random: Any) -> dict[str, Any]:
         file.write_text(json.dumps(log))
         said = _printed(
             checkout / "vision/classification_and_detection/tools/accuracy-imagenet.py",
-            *("--mlperf-accuracy-file", str(file), "--imagenet-val-file", str(names)),
-            *("--dtype", "int64"),
-        )
+            "--mlperf-accuracy-file", str(file), "--imagenet-val-file", str(names),
+            "--dtype", "int64",
+        )  # fmt: skip
     return {"dtype": "int64", "labels": labels, "log": log, "line": said.strip()}
 
 
@@ -111,9 +111,9 @@ def _map(checkout: Path, random: Any) -> dict[str, Any]:
         file.write_text(json.dumps(_log(official, order)))
         said = _printed(
             checkout / "vision/classification_and_detection/tools/accuracy-coco.py",
-            *("--mlperf-accuracy-file", str(file), "--coco-dir", folder),
-            *("--output-file", str(Path(folder) / "out.json")),
-        )
+            "--mlperf-accuracy-file", str(file), "--coco-dir", folder,
+            "--output-file", str(Path(folder) / "out.json"),
+        )  # fmt: skip
     log = _log(answers, order)
     return {"dtype": "float32", "labels": labels, "log": log, "line": said.strip().splitlines()[-1]}
 
@@ -194,8 +194,8 @@ class _BasicTokenizer:
 def _squad(checkout: Path, random: Any) -> dict[str, Any]:
     script = _loaded(
         checkout / "language/bert/accuracy-squad.py",
-        *("pkg_resources", "transformers", "tensorflow", "tokenization", "create_squad_data"),
-    )
+        "pkg_resources", "transformers", "tensorflow", "tokenization", "create_squad_data",
+    )  # fmt: skip
     script.write_predictions.__globals__["tokenization"] = SimpleNamespace(
         BasicTokenizer=_BasicTokenizer
     )

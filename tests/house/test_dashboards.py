@@ -24,7 +24,7 @@ from tests.faults.command import ROOT, Ended, result, run
 from tests.stand_ins.prometheus_server import DASHBOARDS, Prometheus, programs, prometheus
 
 DASHBOARD = json.loads((DASHBOARDS / "harness.json").read_text())
-NO_DATA_HERE = {"Power", "Energy a query", "CPU frequency", "Temperature"}
+NO_DATA_HERE = {"Power", "Energy per query", "CPU frequency", "Temperature"}
 """Panels that need a meter or a sensor, which a test machine need not have; fake trees feed them."""
 
 MAYBE = {"Reasons and doubts"}
@@ -171,7 +171,7 @@ def test_without_meters_their_panels_alone_are_empty(server: Prometheus, tmp_pat
     done = _watched(server, tmp_path / "run-bare", "offline")
     assert done.status == 0, done.printed + done.said
     empty = _empty(server, "run-bare") - MAYBE
-    assert {"Power", "Energy a query"} <= empty <= NO_DATA_HERE
+    assert {"Power", "Energy per query"} <= empty <= NO_DATA_HERE
 
 
 def _watched(

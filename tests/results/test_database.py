@@ -6,40 +6,23 @@ import json
 import sqlite3
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from harness.cli.main import main
 from harness.results import database
-
-
-def result(started: str, **changed: Any) -> dict[str, Any]:
-    return {
-        "started": started,
-        "scenario": "server",
-        "backend": "ort",
-        "model": "digits",
-        "dataset": "digits",
-        "mode": "both",
-        "verdict": "VALID",
-        "reasons": [],
-        "headline": {"value": 2000.4, "unit": "queries/s"},
-        "latency_ns": {"p50": 10, "p99": 1_500_000},
-        "throughput_per_s": {"completed": 2000.4},
-        "accuracy": {"metric": "top1", "value": 99.2},
-        "environment": {"machine": {"host": "alpha"}},
-        **changed,
-    }
+from tests.builders.result import stored_result
 
 
 @pytest.fixture
 def results(tmp_path: Path) -> Path:
     made = {
-        "old": result("2026-01-01T10:00:00.000+00:00"),
-        "new": result("2026-02-01T10:00:00.000+00:00", model="resnet50", scenario="offline"),
-        "bad": result("2026-02-02T10:00:00.000+00:00", verdict="INVALID", backend="null"),
-        "far": result("2026-02-03T10:00:00.000+00:00", environment={"machine": {"host": "beta"}}),
+        "old": stored_result("2026-01-01T10:00:00.000+00:00"),
+        "new": stored_result("2026-02-01T10:00:00.000+00:00", model="resnet50", scenario="offline"),
+        "bad": stored_result("2026-02-02T10:00:00.000+00:00", verdict="INVALID", backend="null"),
+        "far": stored_result(
+            "2026-02-03T10:00:00.000+00:00", environment={"machine": {"host": "beta"}}
+        ),
     }
     for name, content in made.items():
         database.add(tmp_path, name, content)
@@ -79,7 +62,7 @@ def test_filters(
 def test_csv_has_every_column_and_nothing_for_what_was_not_measured(
     results: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    database.add(results, "bare", result("2026-03-01", accuracy=None, backend='a,"b"'))
+    database.add(results, "bare", stored_result("2026-03-01", accuracy=None, backend='a,"b"'))
     assert main(["runs", "--results", str(results), "--format", "csv", "--limit", "1"]) == 0
     (row,) = csv.DictReader(io.StringIO(capsys.readouterr().out))
     assert list(row) == [*database.COLUMNS, "removed"]
@@ -99,7 +82,7 @@ def test_energy_is_of_a_measured_source_where_there_is_one(
 ) -> None:
     names = ("source", "provenance", "joules_per_sample")
     power = {"readings": [dict(zip(names, one, strict=True)) for one in readings]}
-    database.add(tmp_path, "run", result("2026-01-01", power=power))
+    database.add(tmp_path, "run", stored_result("2026-01-01", power=power))
     (row,) = database.newest_first(tmp_path)
     assert (row["joules_per_sample"], row["energy_source"]) == energy
 
@@ -147,7 +130,7 @@ def test_a_file_of_another_schema_is_left_alone(
         db.execute("PRAGMA user_version = 99")
     before = database.path_in(results).read_bytes()
     with pytest.raises(sqlite3.DatabaseError, match="schema 99, this harness reads schema 1"):
-        database.add(results, "next", result("2026-04-01"))
+        database.add(results, "next", stored_result("2026-04-01"))
     assert main(["runs", "--results", str(results)]) == 2
     line = "schema 99, this harness reads schema 1: remove it, runs make a new one\n"
     assert capsys.readouterr().err.endswith(line)
@@ -161,7 +144,7 @@ def test_a_locked_database_is_said_and_stays_whole(
     with closing(sqlite3.connect(database.path_in(results))) as other:
         other.execute("BEGIN EXCLUSIVE")
         with pytest.raises(sqlite3.OperationalError, match="locked"):
-            database.add(results, "next", result("2026-04-01"))
+            database.add(results, "next", stored_result("2026-04-01"))
         assert main(["runs", "--results", str(results)]) == 2
         line = "runs.sqlite cannot be read: database is locked: another process writes there: "
         assert capsys.readouterr().err.endswith(f"{line}try again\n")

@@ -49,8 +49,8 @@ def test_texts_are_refused_with_what_to_do(
     shared = ("--scenario", "offline", "--duration", "1s", "--out", tmp_path / "out")
     error = refusal(capsys, *shared, "--model", path)
     assert error.splitlines()[-1] == (
-        "harness: input 'words' is tensor(string): no synthetic data of that type: give it by a dataset "
-        "of your own, texts as an array of objects: --dataset FILE.py:CLASS"
+        "harness: input 'words' is tensor(string): there is no synthetic data of that type: write a "
+        "dataset of your own, with texts as an array of objects: --dataset FILE.py:CLASS"
     )
 
 

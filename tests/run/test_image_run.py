@@ -72,11 +72,11 @@ def coloured(folder: Path, count: int = 30) -> Path:
 
 def offline(tmp_path: Path, model: Path, out: str, *more: str) -> Ended:
     return run(
-        *("--scenario", "offline", "--backend", "ort", "--model", str(model), "--queries", "300"),
-        *("--instances", "1", "--threads", "1", "--max-batch", "4"),
-        *("--data-dir", f"{tmp_path}/data", "--out", f"{tmp_path}/{out}", *more),
+        "--scenario", "offline", "--backend", "ort", "--model", str(model), "--queries", "300",
+        "--instances", "1", "--threads", "1", "--max-batch", "4",
+        "--data-dir", f"{tmp_path}/data", "--out", f"{tmp_path}/{out}", *more,
         env={"XDG_CACHE_HOME": f"{tmp_path}/cache"},
-    )
+    )  # fmt: skip
 
 
 def environment(folder: Path) -> Any:

@@ -41,14 +41,14 @@ def test_the_manifest_is_read_by_the_command_line_and_by_preflight_and_then_no_m
     manifest, reads = digits(tmp_path), tmp_path / "reads"
     (tmp_path / "sitecustomize.py").write_text(COUNT_READS)
     ended = run(
-        *("--scenario", "offline", "--model", str(manifest), "--queries", "500"),
-        *("--out", str(tmp_path / "run")),
+        "--scenario", "offline", "--model", str(manifest), "--queries", "500",
+        "--out", str(tmp_path / "run"),
         env={
             "PYTHONPATH": str(tmp_path),
             "WATCHED": str(manifest),
             "READS": str(reads),
         },
-    )
+    )  # fmt: skip
     assert ended.status == 0, ended
     pids = reads.read_text().split()
     assert (len(pids), len(set(pids))) == (2, 1)

@@ -46,10 +46,10 @@ def test_power_is_read_in_the_run_and_check_derives_it_again(tmp_path: Path) -> 
     program = "command=sh -c 'while :; do echo 12.5 W; sleep 0.05; done'"
     with counting(root / "intel-rapl:0/energy_uj", watts=80.0):
         done = harness(
-            *("--scenario", "server", "--backend", "null", "--mode", "performance"),
-            *("--target-qps", "1000", "--queries", "2010", "--slo", "p99=1s", "--out", str(out)),
-            *("--meter", f"rapl={root}", "--meter", program),
-        )
+            "--scenario", "server", "--backend", "null", "--mode", "performance",
+            "--target-qps", "1000", "--queries", "2010", "--slo", "p99=1s", "--out", str(out),
+            "--meter", f"rapl={root}", "--meter", program,
+        )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     power = json.loads((out / "result.json").read_text())["power"]
     package, board = power["readings"]

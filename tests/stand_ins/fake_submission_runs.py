@@ -23,7 +23,7 @@ from harness.submit.plan.matrix import PlannedRun, plan, write_audits
 from harness.submit.plan.request import Request
 from harness.submit.plan.request_file import read_request
 from harness.submit.rules.tree.verify import TEST01
-from tests.builders.submission_trees import (
+from tests.builders.submission.trees import (
     AUDIT,
     SAMPLES,
     write_accuracy_logs,

@@ -15,9 +15,9 @@ from harness.loadgen.logs import DETAIL
 from harness.submit.rules.findings import RULES, Finding
 from harness.submit.rules.tree import tree as tree_module
 from harness.submit.rules.validate import Checked, validate
-from tests.builders.submission_mutations import MUTATIONS, RUN, SERVER
-from tests.builders.submission_power import session
-from tests.builders.submission_trees import (
+from tests.builders.submission.mutations import MUTATIONS, RUN, SERVER
+from tests.builders.submission.power import session
+from tests.builders.submission.trees import (
     CLOSED,
     OPEN,
     ROUND,

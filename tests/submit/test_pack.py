@@ -20,7 +20,7 @@ from harness.submit.plan.request_file import write_request
 from harness.submit.rules.accuracy import CUT
 from harness.submit.rules.tree.verify import PASS
 from harness.submit.rules.validate import validate
-from tests.builders.submission_trees import ROUND, SAMPLES
+from tests.builders.submission.trees import ROUND, SAMPLES
 from tests.stand_ins.fake_submission_runs import ANSWERS, CLOSED, make_run, make_runs, right_answers
 
 SCENARIOS = ("SingleStream", "MultiStream", "Server", "Offline")

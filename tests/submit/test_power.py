@@ -1,6 +1,6 @@
 """A submission with power: from PTDaemon sessions alone, packed as they are.
 
-The sessions are made up and keep every rule (tests/builders/submission_power.py); tests/machine/power/test_ptdaemon_client.py goes
+The sessions are made up and keep every rule (tests/builders/submission/power.py); tests/machine/power/test_ptdaemon_client.py goes
 the same way with power-dev's own client and server.
 """
 
@@ -18,9 +18,9 @@ from harness.submit.pack.pack import Packed, pack
 from harness.submit.plan.matrix import DONE, FAILED, PlannedRun, plan, search
 from harness.submit.plan.request import Request
 from harness.submit.rules.validate import validate
-from tests.builders.submission_power import METER, POWERED, TOLD, make_power_runs
-from tests.builders.submission_trees import CLOSED as RESULTS
-from tests.builders.submission_trees import ROUND
+from tests.builders.submission.power import METER, POWERED, TOLD, make_power_runs
+from tests.builders.submission.trees import CLOSED as RESULTS
+from tests.builders.submission.trees import ROUND
 from tests.stand_ins.fake_submission_runs import ANSWERS, CLOSED
 from tests.submit.test_plan import WORDS
 
@@ -171,7 +171,7 @@ def test_the_checkout_is_looked_at_before_the_first_run(
     words = [*WORDS, "--work", "w", "--meter", "ptdaemon=power-dev,director=d,ntp=n"]
     assert main(["submit", "plan", *words]) == 0
     told = capsys.readouterr()
-    assert "SingleStream-performance    missing      20:50" in told.out
+    assert "SingleStream-performance  missing  20:50" in told.out
     assert f"there is no {tmp_path}/power-dev/ptd_client_server/client.py" in told.err
     assert main(["submit", "plan", *words]) == 0  # the same request, from wherever it is given
     assert main(["submit", "run", "--work", "w"]) == 2

@@ -7,7 +7,7 @@ import pytest
 
 from harness.loadgen.logs import ACCURACY, AccuracyLogError
 from harness.submit.rules.tree.verify import PASS, TEST01, compare_answers, verify
-from tests.builders.audit_cases import CASES, RIGHT, Case, build
+from tests.builders.submission.audit_cases import CASES, RIGHT, Case, build
 from tests.builders.support import GOLDEN
 
 OFFICIAL = json.loads((GOLDEN / "audits.json").read_text())
@@ -33,8 +33,8 @@ def test_a_sample_asked_twice_must_be_answered_alike(tmp_path: Path) -> None:
     _, accuracy, test = build(case, tmp_path)
     rows = [{"seq_id": i, "qsl_idx": 1, "data": data} for i, data in enumerate([RIGHT, "00" * 8])]
     (test / ACCURACY).write_text(json.dumps(rows))
-    found = compare_answers(accuracy / ACCURACY, test / ACCURACY, "int64")
-    assert (found.matched, found.different, found.samples) == (2, 1, frozenset({1}))
+    lines = compare_answers(accuracy / ACCURACY, test / ACCURACY, "int64").splitlines()
+    assert {"num_perf_log_qsl_idx_match = 2", "num_perf_log_data_mismatch = 1"} <= set(lines)
 
 
 def test_a_log_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:

@@ -1,14 +1,13 @@
-"""Decodes image files with four decoders, which give the same pixels where the format defines them.
+"""Decodes image files with four decoders, which return the same pixels where the format defines them.
 
-Every decoder gives (height, width, channels) uint8, channels in the order asked for. EXIF
-orientation is ignored by all of them: Pillow, simplejpeg and TensorFlow never look at it, OpenCV
-does unless told not to. Grey is a JPEG's own luma. Alpha is dropped.
+Every decoder returns (height, width, channels) uint8, channels in the requested order. All of them ignore
+EXIF orientation; OpenCV needs a flag for that. Grey is a JPEG's own luma. Alpha is dropped.
 
-Files are data from anywhere: the header is read first and an image that is too large is refused
-before it is decoded; a truncated JPEG is refused for every decoder (OpenCV would fill up in grey).
+Files are not trusted: the header is read first, and an image that is too large is refused before it is
+decoded. A truncated JPEG is refused for every decoder (OpenCV would fill the rest with grey).
 
-A JPEG has no checksum. Where bytes in its middle were overwritten, libjpeg warns and fills up;
-Pillow, OpenCV and TensorFlow drop the warning, simplejpeg raises. `damage` asks for it.
+A JPEG has no checksum. Where bytes in its middle were overwritten, libjpeg warns and fills the gap.
+Pillow, OpenCV and TensorFlow drop the warning, simplejpeg raises it; `damage` uses that.
 """
 
 import importlib.util
@@ -25,10 +24,10 @@ from harness.errors import PluginUnavailable
 from harness.types import Array
 
 MAX_PIXELS = 89_478_485
-"""Width x height; Pillow's own limit, at which RGBA takes a third of a GiB."""
+"""Limit of width x height: Pillow's own, at which RGBA takes a third of a GiB."""
 
 FORMATS = ("JPEG", "PNG", "BMP", "WEBP", "PPM")
-"""Formats that Pillow reads itself; not those for which it starts another program."""
+"""Formats that Pillow reads without starting another program."""
 
 Decoder = Callable[[bytes], Array]
 
@@ -42,15 +41,16 @@ _EXTRAS = {"opencv": "images", "simplejpeg": "images", "tensorflow": "tensorflow
 
 
 class Header(NamedTuple):
-    """width, height: in pixels. scan: where a JPEG's first scan begins, 0 for other formats."""
+    """An image's size in pixels."""
 
     width: int
     height: int
     scan: int
+    """Offset of a JPEG's first scan, 0 for other formats."""
 
 
 def library_version(library: str) -> str:
-    """Of pillow, opencv, simplejpeg or tensorflow; nothing is imported."""
+    """The package and its version. library: a key of _PACKAGES; nothing is imported."""
     for package in _PACKAGES[library]:
         try:
             return f"{package} {version(package)}"
@@ -63,7 +63,7 @@ def library_version(library: str) -> str:
 
 
 def make_decoder(options: Mapping[str, Any]) -> Decoder:
-    """options: of the step `decode`. The decoder raises ValueError with the reason."""
+    """options: those of the step `decode`. The decoder raises ValueError with the reason."""
     name, colour, fast = options["decoder"], options["colour"], options["dct"] == "fast"
     library_version(name)
     decode = _MAKERS[name](colour, fast)
@@ -74,14 +74,14 @@ def make_decoder(options: Mapping[str, Any]) -> Decoder:
             return decode(data)
         except (MemoryError, ValueError):
             raise
-        except Exception as e:  # Pillow alone has six kinds for a broken file
+        except Exception as e:  # Pillow alone raises six classes for a broken file
             raise ValueError(f"{name} cannot decode it: {' '.join(str(e).split())}") from e
 
     return checked
 
 
 def check_file(data: bytes) -> Header:
-    """Neither too large nor cut off, as far as the header can tell; else a ValueError."""
+    """A ValueError where the header shows that the image is too large or cut off."""
     header = _jpeg_header(data) if data[:2] == b"\xff\xd8" else _other_header(data)
     if header.width * header.height > MAX_PIXELS:
         raise ValueError(
@@ -94,14 +94,14 @@ def check_file(data: bytes) -> Header:
 
 
 def can_see_damage() -> bool:
-    """Whether the one library that passes libjpeg's warnings on is here."""
+    """Whether simplejpeg is installed, the one library that reports libjpeg's warnings."""
     return importlib.util.find_spec("simplejpeg") is not None
 
 
 def damage(data: bytes) -> str:
-    """What libjpeg warns of in a JPEG; empty where nothing, and for other formats.
+    """libjpeg's warning about a JPEG; '' without one, and for other formats.
 
-    Decodes the brightness alone. Bytes that are wrong and still make sense cannot be seen.
+    Only the brightness is decoded. Wrong bytes that are valid JPEG are not detected.
     """
     if data[:2] != b"\xff\xd8":
         return ""
@@ -139,9 +139,9 @@ def _other_header(data: bytes) -> Header:
             if image.mode[0] in "IF":  # Pillow would cut the values off at 255
                 raise ValueError("it has more than 8 bits a pixel's channel: convert it to 8 bits")
             header = Header(*image.size, 0)
-            image.verify()  # PNG: every chunk's checksum; OpenCV gives the half that is there
+            image.verify()  # PNG: every chunk's checksum; OpenCV would return half of an image
     except UnidentifiedImageError:
-        raise ValueError(f"it is no image in one of the formats {', '.join(FORMATS)}") from None
+        raise ValueError(f"it is not an image in one of the formats {', '.join(FORMATS)}") from None
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as e:
         raise ValueError(f"refused, it could fill the memory: {e}") from None
     except (MemoryError, ValueError):
@@ -191,7 +191,7 @@ def _simplejpeg(colour: str, fast: bool) -> Decoder:
 
     def decode(data: bytes) -> Array:
         if data[:2] != b"\xff\xd8":
-            raise ValueError("it is no JPEG, and simplejpeg decodes nothing else")
+            raise ValueError("it is not a JPEG, the only format that simplejpeg decodes")
         pixels: Array = simplejpeg.decode_jpeg(data, space, fastdct=fast, fastupsample=fast)
         return pixels
 

@@ -16,15 +16,13 @@ _RANK = {"decode": 0, "resize": 1, "crop": 1, "normalise": 2, "layout": 3}
 
 
 class ImageSteps:
-    """The bytes of an image file -> one row of the input. Calls from several threads are fine.
+    """Turns the bytes of an image file into one row of the input. Several threads may call it.
 
-    A ConfigError where the steps make no sense for an image, all problems at once; a call raises
-    ValueError with the reason.
+    A ConfigError lists all problems of the steps; a call raises ValueError with the reason.
     """
 
     def __init__(self, spec: TensorSpec, steps: Sequence[Step]) -> None:
-        """steps: none stands for `decode` alone."""
-        self._spec = spec
+        """steps: () stands for `decode` alone."""
         steps = steps if steps and steps[0].name == "decode" else (DECODE, *steps)
         problems = [f"input {spec.name!r}: {text}" for text in _problems(steps)]
         if problems:
@@ -48,7 +46,7 @@ def _problems(steps: Sequence[Step]) -> list[str]:
     unknown = [s.name for s in steps if s.name not in _RANK]
     if unknown:
         return [f"the step {name!r} is not for images" for name in unknown]
-    problems = []
+    problems: list[str] = []
     names = [s.name for s in steps]
     if [_RANK[n] for n in names] != sorted(_RANK[n] for n in names):
         problems.append(
@@ -61,18 +59,18 @@ def _problems(steps: Sequence[Step]) -> list[str]:
         if names.count(name) > 1
     ]
     channels = 1 if steps[0].options["colour"] == "grey" else 3
-    for step in steps:
-        if step.name == "normalise":
-            problems += [
-                f"normalise has {len(step.options[key])} values of {key} for {channels} channels"
-                for key in ("mean", "std")
-                if len(step.options[key]) not in (1, channels)
-            ]
+    problems += [
+        f"normalise has {len(step.options[key])} values of {key} for {channels} channels"
+        for step in steps
+        if step.name == "normalise"
+        for key in ("mean", "std")
+        if len(step.options[key]) not in (1, channels)
+    ]
     return problems
 
 
 def _versions(steps: Sequence[Step]) -> dict[str, str]:
-    """Library -> version, of everything whose version can change the pixels."""
+    """Library -> version, for every library that can change the pixels."""
     libraries = {
         s.options[key] for s in steps for key in ("decoder", "library") if key in s.options
     }
@@ -80,50 +78,49 @@ def _versions(steps: Sequence[Step]) -> dict[str, str]:
 
 
 def _pair(size: int | Sequence[int]) -> tuple[int, int]:
-    """-> (height, width)."""
+    """(height, width)."""
     return (size, size) if isinstance(size, int) else (size[0], size[1])
 
 
 def _resize(options: Mapping[str, Any]) -> Transform:
-    keep, fill, size = options["keep"], options["fill"], options["size"]
-    wanted = _pair(size)
+    keep, fill, size = options["keep"], options["fill"], _pair(options["size"])
     library_version(options["library"])
     scale = _LIBRARIES[options["library"]](options["method"])
 
     def resize(pixels: Array) -> Array:
-        height, width = _target(pixels.shape[0], pixels.shape[1], wanted, keep)
+        height, width = _target(pixels.shape[0], pixels.shape[1], size, keep)
         if (height, width) != pixels.shape[:2]:
             pixels = scale(pixels, height, width)
-        return _padded(pixels, wanted, fill) if keep == "pad" else pixels
+        return _padded(pixels, size, fill) if keep == "pad" else pixels
 
     return resize
 
 
-def _target(height: int, width: int, wanted: tuple[int, int], keep: str) -> tuple[int, int]:
+def _target(height: int, width: int, size: tuple[int, int], keep: str) -> tuple[int, int]:
     """The other side is truncated for `shorter` (as MLPerf and torchvision do), rounded for `pad`."""
     if keep == "none":
-        return wanted
+        return size
     if keep == "shorter":
         if height > width:
-            return wanted[1] * height // width, wanted[1]
-        return wanted[0], wanted[0] * width // height
-    ratio = min(wanted[0] / height, wanted[1] / width)
+            return size[1] * height // width, size[1]
+        return size[0], size[0] * width // height
+    ratio = min(size[0] / height, size[1] / width)
     return max(1, round(height * ratio)), max(1, round(width * ratio))
 
 
 def frame(height: int, width: int, size: Sequence[int] | int) -> tuple[float, float, float, float]:
-    """Where `keep: pad` puts an image: x, y, width, height in parts of the padded one."""
-    wanted = _pair(size)
-    inside = _target(height, width, wanted, "pad")
-    top, left = (wanted[0] - inside[0]) // 2, (wanted[1] - inside[1]) // 2
-    return left / wanted[1], top / wanted[0], inside[1] / wanted[1], inside[0] / wanted[0]
+    """The place of an image after `keep: pad`: x, y, width, height in parts of the padded image."""
+    padded = _pair(size)
+    inside = _target(height, width, padded, "pad")
+    top, left = (padded[0] - inside[0]) // 2, (padded[1] - inside[1]) // 2
+    return left / padded[1], top / padded[0], inside[1] / padded[1], inside[0] / padded[0]
 
 
-def _padded(pixels: Array, wanted: tuple[int, int], fill: int) -> Array:
+def _padded(pixels: Array, size: tuple[int, int], fill: int) -> Array:
     """Centred; an odd row or column goes below or to the right."""
     height, width, channels = pixels.shape
-    canvas = np.full((*wanted, channels), fill, pixels.dtype)
-    top, left = (wanted[0] - height) // 2, (wanted[1] - width) // 2
+    canvas = np.full((*size, channels), fill, pixels.dtype)
+    top, left = (size[0] - height) // 2, (size[1] - width) // 2
     canvas[top : top + height, left : left + width] = pixels
     return canvas
 
@@ -132,7 +129,7 @@ Scale = Callable[[Array, int, int], Array]
 
 
 def _pillow(method: str) -> Scale:
-    """It widens the filter when it shrinks (antialiasing), as OpenCV does for `area` only."""
+    """Pillow widens the filter when it shrinks (antialiasing); OpenCV does so for `area` only."""
     from PIL import Image
 
     resample = {
@@ -146,8 +143,8 @@ def _pillow(method: str) -> Scale:
     def scale(pixels: Array, height: int, width: int) -> Array:
         grey = pixels.shape[2] == 1
         image = Image.fromarray(pixels[..., 0] if grey else pixels)
-        made = np.asarray(image.resize((width, height), resample))
-        return made[..., np.newaxis] if grey else made
+        scaled = np.asarray(image.resize((width, height), resample))
+        return scaled[..., np.newaxis] if grey else scaled
 
     return scale
 
@@ -165,21 +162,21 @@ def _opencv(method: str) -> Scale:
     }[method]
 
     def scale(pixels: Array, height: int, width: int) -> Array:
-        made: Array = cv2.resize(pixels, (width, height), interpolation=interpolation)
-        return made.reshape(height, width, -1)
+        scaled: Array = cv2.resize(pixels, (width, height), interpolation=interpolation)
+        return scaled.reshape(height, width, -1)
 
     return scale
 
 
 def _tensorflow(method: str) -> Scale:
-    """Without antialiasing, as its default is; float32 except for `nearest`."""
+    """TensorFlow's default, without antialiasing; float32 except for `nearest`."""
     import tensorflow as tf
 
     name = "lanczos3" if method == "lanczos" else method
 
     def scale(pixels: Array, height: int, width: int) -> Array:
-        made: Array = tf.image.resize(pixels, (height, width), name).numpy()
-        return made
+        scaled: Array = tf.image.resize(pixels, (height, width), name).numpy()
+        return scaled
 
     return scale
 
@@ -188,30 +185,26 @@ _LIBRARIES = {"pillow": _pillow, "opencv": _opencv, "tensorflow": _tensorflow}
 
 
 def _crop(options: Mapping[str, Any]) -> Transform:
-    """By size as MLPerf's reference truncates, by fraction as tf.image.central_crop does."""
+    """Truncates a size as MLPerf's reference does, and a fraction as tf.image.central_crop does."""
     size, fraction = options["size"], options["fraction"]
 
     def crop(pixels: Array) -> Array:
         have = pixels.shape[:2]
         if fraction is not None:
             starts = [int((side - side * fraction) / 2) for side in have]
-            wanted = tuple(side - 2 * start for side, start in zip(have, starts, strict=True))
+            sides = tuple(side - 2 * start for side, start in zip(have, starts, strict=True))
         else:
-            wanted = _pair(size)
-            starts = [(side - part) // 2 for side, part in zip(have, wanted, strict=True)]
+            sides = _pair(size)
+            starts = [(side - part) // 2 for side, part in zip(have, sides, strict=True)]
         if min(starts) < 0:
             raise ValueError(
                 f"{have[0]} x {have[1]} pixels are left (height x width), too few to crop "
-                f"{wanted[0]} x {wanted[1]}: resize first"
+                f"{sides[0]} x {sides[1]}: resize first"
             )
         top, left = starts
-        return pixels[top : top + wanted[0], left : left + wanted[1]]
+        return pixels[top : top + sides[0], left : left + sides[1]]
 
     return crop
-
-
-def _normalise(options: Mapping[str, Any]) -> Transform:
-    return lambda pixels: numbers.normalised(pixels, options)
 
 
 def _layout(options: Mapping[str, Any]) -> Transform:
@@ -221,13 +214,13 @@ def _layout(options: Mapping[str, Any]) -> Transform:
 _MAKERS: Mapping[str, Callable[[Mapping[str, Any]], Transform]] = {
     "resize": _resize,
     "crop": _crop,
-    "normalise": _normalise,
+    "normalise": lambda options: lambda pixels: numbers.normalised(pixels, options),
     "layout": _layout,
 }
 
 
 def _cast_to(dtype: "np.dtype[Any]") -> Transform:
-    """Floats become integers rounded and clipped; the rest as numpy converts."""
+    """Rounds and clips floats for an integer type; converts everything else as numpy does."""
 
     def cast(pixels: Array) -> Array:
         if pixels.dtype.kind == "f" and dtype.kind in "iu":

@@ -23,7 +23,7 @@ from harness.errors import MOST_PROBLEMS, ConfigError, say_once
 from harness.types import Array, DatasetSetup, TensorSpec
 
 MEMORY_LIMIT_BYTES = 160 << 20
-"""What a performance run holds unless --performance-count or the official rules say otherwise."""
+"""Limit of the samples held, unless --performance-count or the official rules set a number."""
 
 MAX_FILE_BYTES = 4 * decode.MAX_PIXELS
 ANY_IMAGE = TensorSpec("image", "uint8", (None,))
@@ -32,30 +32,27 @@ ANY_IMAGE = TensorSpec("image", "uint8", (None,))
 class ImageDataset(LoadedRows):
     """Sample i is `samples[i]`, under every input the model declares steps for.
 
-    Building looks at every file's size and time, and opens none.
+    The constructor reads every file's size and time, and opens no file.
     """
 
     name = "images"
 
     def __init__(self, folder: Path, samples: Sequence[Sample], setup: DatasetSetup) -> None:
-        """A ConfigError, all problems at once, when there are no samples or a file is missing."""
+        """A ConfigError without samples, or with a line for every missing file."""
         if not samples:
             raise ConfigError(f"dataset {self.name!r}: {folder} has no images: nothing to measure")
         self._folder = folder
         self._samples = samples
         self._setup = setup
-        self._check_steps()
-        self._stamps = stamps_of(folder, samples)
-        super().__init__(len(samples))
-
-    def _check_steps(self) -> None:
-        bare = [spec.name for spec in self._setup.inputs if not self._setup.steps.get(spec.name)]
+        bare = [spec.name for spec in setup.inputs if not setup.steps.get(spec.name)]
         if bare:
             raise ConfigError(
-                f"dataset {self.name!r} gives images, and nothing says how they become the input "
+                f"dataset {self.name!r} has images, and no steps say how they become the input "
                 f"{bare[0]!r}: declare its preprocessing steps (decode, resize, crop, normalise, "
                 "layout) in the model's manifest"
             )
+        self._stamps = stamps_of(folder, samples)
+        super().__init__(len(samples))
 
     def __len__(self) -> int:
         return len(self._samples)
@@ -73,7 +70,7 @@ class ImageDataset(LoadedRows):
             raise needs_inputs(self.name)
 
     def load(self, indices: Sequence[int]) -> None:
-        """From the cache what is there; the rest is preprocessed now, and put there."""
+        """Reads rows from the cache; preprocesses the others, and adds them to the cache."""
         self._check_inputs()
         arrays = [np.empty((len(indices), *s), d) for s, d in self._rows]
         cache, _ = self._cache
@@ -87,33 +84,34 @@ class ImageDataset(LoadedRows):
             row = [array[position] for array in arrays]
             if cache and checksums[index] >= 0 and cache.read(index, checksums[index], row):
                 return
-            for part, made in zip(row, self._made(index), strict=True):
-                part[...] = made
+            for part, values in zip(row, self._sample(index), strict=True):
+                part[...] = values
             if cache:
                 cache.write(index, self._stamps[index], row)
 
         bad = each(fill, len(indices), self._setup.progress, enough=MOST_PROBLEMS)
         if bad:
-            check = f"python -m harness data check {self.name} names every one"
-            told = say_once(bad[:MOST_PROBLEMS])
-            raise ConfigError("\n".join([*told, *([check] if len(bad) > 1 else [])]))
+            lines = list(say_once(bad[:MOST_PROBLEMS]))
+            if len(bad) > 1:
+                lines.append(f"python -m harness data check {self.name} names every one")
+            raise ConfigError("\n".join(lines))
         self.hold(indices, dict(zip(self._steps, arrays, strict=True)))
 
     def faults(self) -> Iterator[str]:
-        """One line for every file that cannot become the input, or that libjpeg warns of; nothing is
-        cached or held.
+        """Yields a line for every file that cannot become the input, or that libjpeg warns about; nothing
+        is cached or held.
         """
         can_see = decode.can_see_damage()
 
         def look(index: int) -> None:
-            self._made(index)
-            if can_see and (found := decode.damage(self._content(index))):
-                raise BadSample(f"{self._path(index)}: {found}")
+            self._sample(index)
+            if can_see and (damage := decode.damage(self._content(index))):
+                raise BadSample(f"{self._path(index)}: {damage}")
 
         yield from each(look, len(self), self._setup.progress)
 
     def describe(self) -> Mapping[str, object]:
-        """digest: of the files' names and sizes, the labels and the steps, in order."""
+        """digest: SHA-256 of the files' names and sizes, the labels and the steps, in order."""
         steps = {name: shown(self._setup.steps.get(name, ())) for name in self._steps}
         listing = [
             (s.file, int(size), s.label)
@@ -135,11 +133,11 @@ class ImageDataset(LoadedRows):
     def _notes(self) -> list[str]:
         if decode.can_see_damage():
             return []
-        return [f"only simplejpeg tells of damaged JPEGs: {how_to_install('images')}"]
+        return [f"only simplejpeg reports damaged JPEGs: {how_to_install('images')}"]
 
     @cached_property
     def _steps(self) -> dict[str, ImageSteps]:
-        """Not in __init__: TensorFlow takes ten seconds to import."""
+        """Made when first used: importing TensorFlow takes ten seconds."""
         specs = self._setup.inputs or (ANY_IMAGE,)
         return {s.name: ImageSteps(s, self._setup.steps.get(s.name, ())) for s in specs}
 
@@ -149,7 +147,7 @@ class ImageDataset(LoadedRows):
 
     @cached_property
     def _rows(self) -> list[tuple[tuple[int, ...], "np.dtype[np.generic]"]]:
-        """Shape and type of each input's row. A size that varies is the first image's."""
+        """Shape and type of each input's row. An open size is that of the first image."""
         example: list[Array] = []
         rows = []
         for i, spec in enumerate(self._setup.inputs):
@@ -172,24 +170,27 @@ class ImageDataset(LoadedRows):
 
     @property
     def _looked_at(self) -> object:
-        """JSON of what else an image was compared with before its row was kept; None: nothing."""
+        """JSON content that images were checked against before their rows were kept; None for none."""
         return None
 
     @cached_property
     def _cache(self) -> tuple[RowCache | None, str]:
-        """And where it is, or why there is none. Its name is the digest of all a row depends on."""
+        """The cache and its folder, or None and the reason. Its name is a digest of all that a row
+        depends on.
+        """
         if self._setup.cache_dir is None or not self._setup.inputs:
             return None, "none"
         code = b"".join(Path(m.__file__ or "").read_bytes() for m in (decode, images, numbers))
-        depends = [
+        depends: list[object] = [
             str(self._folder.resolve()),
             [s.file for s in self._samples],
             [(shape, dtype.name) for shape, dtype in self._rows],
             {name: shown(self._setup.steps[name]) for name in self._steps},
             self._versions,
             hashlib.sha256(code).hexdigest(),
-            *([self._looked_at] if self._looked_at is not None else []),
         ]
+        if self._looked_at is not None:
+            depends.append(self._looked_at)
         key = hashlib.sha256(json.dumps(depends, sort_keys=True).encode()).hexdigest()
         folder = self._setup.cache_dir / "images" / key[:32]
         try:
@@ -197,16 +198,16 @@ class ImageDataset(LoadedRows):
         except OSError as e:
             return None, f"none: {folder} cannot be written: {e.strerror}"
 
-    def _made(self, index: int) -> list[Array]:
+    def _sample(self, index: int) -> list[Array]:
         """The rows of one sample; a BadSample names the file."""
-        made = self._preprocessed(index)
-        for (shape, _), row, name in zip(self._rows, made, self._steps, strict=False):
+        rows = self._preprocessed(index)
+        for (shape, _), row, name in zip(self._rows, rows, self._steps, strict=False):
             if row.shape != shape:
                 raise BadSample(
                     f"{self._path(index)}: after its steps the image is {_show(row.shape)}, the "
                     f"input {name!r} takes {_show(shape)}: see resize, crop and layout"
                 )
-        return made
+        return rows
 
     def _preprocessed(self, index: int) -> list[Array]:
         data = self._content(index)

@@ -46,12 +46,13 @@ def option(
 ) -> Any:
     """A dataclass field that is also an option.
 
-    name: the key in a file, from which the flag is made; default: the field's name.
+    name: the key in a file, which also names the flag; default: the field's name.
     parse: text -> value, or a ValueError with a sentence that follows "--flag: ".
     choices: the values that are allowed, where there are few.
     many: the option may be repeated; the field is a tuple, () by default.
     flag: the option takes no value; the field is a bool, False by default.
-    group: title of the section of `--help` that begins with this option; "" continues the section.
+    group: title of the section of `--help` that begins with this option. "": the section is that of GROUP of
+        the dataclass, or goes on.
     visible: the option has a flag; without one it exists in files only.
     """
     if many or flag:

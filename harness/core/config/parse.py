@@ -172,8 +172,7 @@ def parse_meter(text: str) -> tuple[str, str]:
 
 def parse_path(text: str) -> Path:
     """Refuses an empty name and characters that are not UTF-8 or cannot be printed."""
-    if not text.strip():
-        raise ValueError("the name is empty")
+    parse_name(text)
     try:
         text.encode()
     except UnicodeEncodeError:

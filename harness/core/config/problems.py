@@ -49,7 +49,7 @@ def _repeated_names(options: RunOptions) -> Iterator[str]:
     ):
         names = [name for name, _ in pairs]
         for name in sorted({n for n in names if names.count(n) > 1}):
-            yield f"{flag} {name} is given twice: keep one"
+            yield f"{flag} {name} appears twice: keep one"
 
 
 def _arrival_problems(options: RunOptions) -> Iterator[str]:
@@ -77,16 +77,13 @@ def _scenario_problems(options: RunOptions) -> Iterator[str]:
     defaults = {field.name: field.default for field in fields(options)}
     for field, beginning in _OF_SOME_SCENARIOS.items():
         if field not in scenario.options and getattr(options, field) != defaults[field]:
-            yield f"{beginning} --scenario {_scenarios_with(field)}: drop it for {name}"
+            others = [n for n in SCENARIOS if field in registry.load("scenario", n).options]
+            yield f"{beginning} --scenario {' or '.join(others)}: drop it for {name}"
     if scenario.streams and (options.instances or 1) > 1:
         yield (
             f"--instances {options.instances}: {name} issues one query at a time, which one instance "
             "answers: drop it"
         )
-
-
-def _scenarios_with(field: str) -> str:
-    return " or ".join(n for n in SCENARIOS if field in registry.load("scenario", n).options)
 
 
 def _mlperf_problems(options: RunOptions) -> Iterator[str]:

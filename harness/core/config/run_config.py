@@ -10,7 +10,7 @@ from harness.core.config.parse import Slo
 from harness.core.config.problems import NO_SCENARIO, problems
 from harness.core.config.schema import RunOptions
 from harness.core.units import write_duration
-from harness.errors import ConfigError, some_of
+from harness.errors import ConfigError, refuse, some_of
 
 SCHEMA_VERSION = 1
 """Version of config.yaml and result.json. A file of a newer version is refused."""
@@ -21,11 +21,10 @@ _NOT_REPEATED = ("out", "metrics", "no_metrics", "metrics_linger_ns", "no_report
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunConfig(RunOptions):
-    """One run as the user asked for it. Raises one ConfigError with every contradiction."""
+    """The options of one run. Raises one ConfigError with every contradiction."""
 
     def __post_init__(self) -> None:
-        if lines := list(problems(self)):
-            raise ConfigError("\n".join(lines))
+        refuse(problems(self))
 
 
 def config_from(raw: Mapping[str, object], source: str, problems: list[str]) -> dict[str, Any]:

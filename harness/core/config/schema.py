@@ -9,24 +9,9 @@ has it under another name. A new type of value also needs a line in `_plain` of 
 from dataclasses import dataclass
 from pathlib import Path
 
+from harness.core.config import parse as parsers
 from harness.core.config.options import option, resolved
-from harness.core.config.parse import (
-    Endpoint,
-    Slo,
-    bounded,
-    parse_endpoint,
-    parse_input_shape,
-    parse_key_value,
-    parse_lengths,
-    parse_meter,
-    parse_name,
-    parse_path,
-    parse_positive_duration_ns,
-    parse_rate,
-    parse_scenario,
-    parse_slo,
-    positive,
-)
+from harness.core.config.parse import Endpoint, Slo
 from harness.core.units import NS_PER_S, parse_duration_ns
 from harness.types import Lognormal
 
@@ -48,35 +33,35 @@ class RunOptions:
 
     scenario: str = option(
         "single-stream, multi-stream, server (Poisson arrivals) or offline",
-        parse=parse_scenario,
+        parse=parsers.parse_scenario,
         group="scenario, model and data",
     )
     backend: str = option(
         "framework that runs the model: a name of `list`, module:Class or file.py:Class (default ort)",
         default="ort",
-        parse=parse_name,
+        parse=parsers.parse_name,
     )
     model: str = option(
         "a name of `list`, a manifest (.yaml) or a model file (default digits)",
         default="digits",
-        parse=parse_name,
+        parse=parsers.parse_name,
         metavar="MODEL",
     )
     dataset: str | None = option(
         "a name of `list`, module:Class or file.py:Class (default: the manifest's, else synthetic)",
-        parse=parse_name,
+        parse=parsers.parse_name,
     )
     data_dir: Path | None = option(
         "file or folder of the dataset, or hf:NAME for --dataset huggingface",
-        parse=parse_path,
+        parse=parsers.parse_path,
         metavar="PATH",
     )
     metric: str | None = option(
-        "accuracy metric, a name of `list` (default: the manifest's)", parse=parse_name
+        "accuracy metric, a name of `list` (default: the manifest's)", parse=parsers.parse_name
     )
     hook: Path | None = option(
         "Python file with the postprocessing hook of the manifest; its code is run",
-        parse=parse_path,
+        parse=parsers.parse_path,
         metavar="FILE",
     )
     mode: str = option(
@@ -88,61 +73,63 @@ class RunOptions:
     duration_ns: int = option(
         "approximate duration of the performance run, e.g. 10s or 2min (default 10s)",
         name="duration",
-        parse=parse_positive_duration_ns,
+        parse=parsers.parse_positive_duration_ns,
         default=DEFAULT_DURATION_NS,
         metavar="TIME",
         group="load",
     )
     queries: int | None = option(
         "issue exactly N queries (offline: N samples) instead of --duration",
-        parse=positive(MAX_QUERIES),
+        parse=parsers.positive(MAX_QUERIES),
         metavar="N",
     )
     slo: Slo | None = option(
         "latency bound on a percentile of the queries, e.g. p99=15ms",
-        parse=parse_slo,
+        parse=parsers.parse_slo,
         metavar="SLO",
     )
     target_qps: float | None = option(
         "server: arrival rate in queries/s (default: 25 % of the calibrated capacity)",
-        parse=parse_rate,
+        parse=parsers.parse_rate,
         metavar="QPS",
     )
     arrivals: Path | None = option(
         "server: replay the arrival times of a file, one a line; not MLPerf (docs/arrivals.md)",
-        parse=parse_path,
+        parse=parsers.parse_path,
         metavar="FILE",
     )
     concurrency: int | None = option(
         "server: keep N queries in flight, each answer issues the next query; not MLPerf",
-        parse=positive(MAX_CONCURRENCY),
+        parse=parsers.positive(MAX_CONCURRENCY),
         metavar="N",
     )
     samples_per_query: int | None = option(
-        "multi-stream: samples per query (default 8)", parse=positive(4096), metavar="N"
+        "multi-stream: samples per query (default 8)", parse=parsers.positive(4096), metavar="N"
     )
     performance_count: int | None = option(
         "samples in memory that the performance run draws from (default: the dataset's choice)",
-        parse=positive(2**31 - 1),
+        parse=parsers.positive(2**31 - 1),
         metavar="N",
     )
     seed: int | None = option(
         "seed of arrivals, sample order and synthetic data (default: the MLPerf round's)",
-        parse=bounded(0, MAX_SEED),
+        parse=parsers.bounded(0, MAX_SEED),
         metavar="N",
     )
     instances: int | None = option(
         "copies of the model that answer in parallel (default: 1 for streams, else one per core)",
-        parse=positive(1024),
+        parse=parsers.positive(1024),
         metavar="N",
         group="instances and batches",
     )
     threads: int | None = option(
-        "threads per instance (default: cores / instances)", parse=positive(1024), metavar="N"
+        "threads per instance (default: cores / instances)",
+        parse=parsers.positive(1024),
+        metavar="N",
     )
     max_batch: int | None = option(
         "largest batch in samples (default: the manifest's, else 8)",
-        parse=positive(MAX_BATCH),
+        parse=parsers.positive(MAX_BATCH),
         metavar="N",
     )
     oversubscribe: bool = option("allow more threads than the cores can run at once", flag=True)
@@ -171,21 +158,21 @@ class RunOptions:
     )
     input_shape: tuple[tuple[str, tuple[int, ...]], ...] = option(
         "shape of an input with symbolic dimensions, e.g. ids=1x128 (repeatable)",
-        parse=parse_input_shape,
+        parse=parsers.parse_input_shape,
         many=True,
         metavar="NAME=1xDIM",
     )
     lengths: tuple[tuple[str, Lognormal | Path], ...] = option(
         "synthetic data: lengths of a symbolic dimension, as lognormal:median=128,sigma=0.6,max=512 or "
         "as a file with one length a line (repeatable)",
-        parse=parse_lengths,
+        parse=parsers.parse_lengths,
         many=True,
         metavar="DIM=LENGTHS",
     )
     backend_option: tuple[tuple[str, str], ...] = option(
         "option of the backend, e.g. compile=off; format=NAME chooses the model's file, processes=on "
         "gives each instance a process of its own (repeatable)",
-        parse=parse_key_value,
+        parse=parsers.parse_key_value,
         many=True,
         metavar="KEY=VALUE",
     )
@@ -193,13 +180,13 @@ class RunOptions:
         "end the run after this long without an answer (default: 10s, or 20 times the slowest warm-up "
         "batch if that is longer)",
         name="hang_timeout",
-        parse=parse_positive_duration_ns,
+        parse=parsers.parse_positive_duration_ns,
         metavar="TIME",
     )
     meter: tuple[tuple[str, str], ...] = option(
         "read power from a meter: a name of `list`, NAME=ARGUMENT, module:Class or file.py:Class "
         "(repeatable)",
-        parse=parse_meter,
+        parse=parsers.parse_meter,
         many=True,
         group="power",
     )
@@ -209,23 +196,23 @@ class RunOptions:
         group="MLPerf rules",
     )
     user_conf: Path | None = option(
-        "with --mlperf: LoadGen's user.conf", parse=parse_path, metavar="FILE"
+        "with --mlperf: LoadGen's user.conf", parse=parsers.parse_path, metavar="FILE"
     )
     audit: Path | None = option(
         "LoadGen's audit.config: make the performance run of a compliance test (see `submit run`)",
-        parse=parse_path,
+        parse=parsers.parse_path,
         metavar="FILE",
     )
     out: Path | None = option(
         "result folder, which must not exist yet (default results/TIME-SCENARIO-BACKEND-MODEL)",
-        parse=parse_path,
+        parse=parsers.parse_path,
         metavar="DIR",
         group="output",
     )
     no_report: bool = option("write no report.html", flag=True)
     metrics: Endpoint | None = option(
         "address where Prometheus can scrape the run (default 127.0.0.1:9464, or another port if that is taken)",
-        parse=parse_endpoint,
+        parse=parsers.parse_endpoint,
         metavar="HOST:PORT",
     )
     no_metrics: bool = option(
@@ -234,15 +221,15 @@ class RunOptions:
     metrics_linger_ns: int = option(
         "serve the metrics this long after the run, so that the verdict is scraped, e.g. 15s",
         name="metrics_linger",
-        parse=parse_positive_duration_ns,
+        parse=parsers.parse_positive_duration_ns,
         default=0,
         metavar="TIME",
     )
     # Values that a finished run resolved and wrote into its config.yaml. They have no flag.
-    qsl_seed: int | None = resolved(bounded(0, MAX_SEED))
-    sample_index_seed: int | None = resolved(bounded(0, MAX_SEED))
-    schedule_seed: int | None = resolved(bounded(0, MAX_SEED))
-    model_file: Path | None = resolved(parse_path)
+    qsl_seed: int | None = resolved(parsers.bounded(0, MAX_SEED))
+    sample_index_seed: int | None = resolved(parsers.bounded(0, MAX_SEED))
+    schedule_seed: int | None = resolved(parsers.bounded(0, MAX_SEED))
+    model_file: Path | None = resolved(parsers.parse_path)
     model_sha256: str | None = resolved()
     dataset_digest: str | None = resolved()
     arrivals_sha256: str | None = resolved()

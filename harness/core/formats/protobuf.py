@@ -18,6 +18,12 @@ _DOMAIN, _VERSION = 1, 2
 _VARINT, _FIXED64, _BYTES, _GROUP, _GROUP_END, _FIXED32 = range(6)
 
 
+def mapped(path: Path) -> memoryview:
+    """The file's content, mapped, which outlives the file object. An empty file is a ValueError."""
+    with path.open("rb") as file:
+        return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+
+
 def fields(message: memoryview) -> Iterator[tuple[int, int | memoryview]]:
     """Yield the number and the value of each field, without groups and numbers of fixed width."""
     position = depth = 0
@@ -53,8 +59,7 @@ def onnx_origin(path: Path) -> dict[str, str]:
     A key is absent where the file does not name it; the result is empty for any other file.
     """
     try:
-        with path.open("rb") as file:  # the map outlives the file object
-            model = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+        model = mapped(path)
         values = dict(fields(model))
         opsets = ", ".join(_opset(message) for message in messages(model, _OPSET))
     except (OSError, ValueError):

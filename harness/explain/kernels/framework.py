@@ -23,9 +23,7 @@ _CHANGE_OF_LAYOUT = "ReorderInput"
 
 
 class FrameworkProfile(NamedTuple):
-    """file: the graph of the model's own file. tensors: types of its tensors as the framework
-    reports them.
-    """
+    """file: the graph of the model's own file. tensors: types of its tensors, as the framework reports."""
 
     profile: LayerProfile
     file: Wiring
@@ -36,9 +34,7 @@ class FrameworkProfile(NamedTuple):
 def profile(
     backend: Backend, profiler: Profiler, batch: Batch, path: Path, *, runs: int, warm_up: int = 3
 ) -> FrameworkProfile:
-    """`runs` calls without and `runs` calls with the profiler, in turns (ABBA). path: the model's
-    file.
-    """
+    """`runs` plain and `runs` profiled calls, in turns (ABBA). path: the model's file."""
     calls = [partial(backend.infer, batch), partial(profiler.infer, batch)]
     around = [nullcontext, profiler.recording]
     with profiler:
@@ -51,7 +47,7 @@ def profile(
 
 
 def of_executed(executed: Executed, file: Wiring, times: tuple[Times, ...]) -> LayerProfile:
-    """times: of the plain and the profiled calls. Pure."""
+    """times: the plain calls, then the profiled calls. Pure."""
     wiring = Wiring(
         [
             k.node._replace(op_type=_CHANGE_OF_LAYOUT) if k.inserted else k.node
@@ -110,6 +106,5 @@ def _kernel(kernel: ExecutedKernel, origin: Origin, executed: Executed) -> Kerne
 
 
 def _bytes(names: Iterable[str], tensors: Mapping[str, Tensor]) -> int:
-    """Sum of the known sizes."""
     known = (graph.Tensor(*tensors[name]) for name in names if name in tensors)
     return sum(tensor.size_bytes or 0 for tensor in known)

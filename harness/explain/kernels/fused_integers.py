@@ -21,6 +21,12 @@ def activations(node: WiredNode, file: Wiring) -> Iterator[str]:
     return (file.originals.get(t, t) for t in node.inputs if t and t not in file.constants)
 
 
+def known_data(node: WiredNode, same: Mapping[str, str], executed: Wiring) -> list[str]:
+    """The file's tensors that an executed node reads, without constants; [] where one is unknown."""
+    data = [same.get(t, "") for t in node.inputs if t and t not in executed.constants]
+    return [] if "" in data else data
+
+
 class IntegerKernels:
     """Integer kernels, each of which stands for an operator and the quantisation around it (QDQ).
     ONNX Runtime changes their layout and then names their output after a node, no longer after a
@@ -37,8 +43,8 @@ class IntegerKernels:
     def made_by(self, node: WiredNode, same: Mapping[str, str], executed: Wiring) -> dict[int, str]:
         """Output position -> quantised tensor of the file."""
         op = _INTEGER.fullmatch(node.op_type)
-        data = [same.get(t, "") for t in node.inputs if t and t not in executed.constants]
-        if op is None or not data or "" in data:
+        data = known_data(node, same, executed)
+        if op is None or not data:
             return {}
         nodes: Sequence[WiredNode] = self._nodes.get(key(op[1], data), ())
         if len(nodes) > 1:
@@ -46,9 +52,7 @@ class IntegerKernels:
         return {0: self._after(nodes[0].outputs[0])} if len(nodes) == 1 else {}
 
     def _distinguished(self, node: WiredNode, nodes: Sequence[WiredNode]) -> Sequence[WiredNode]:
-        """Distinguishes nodes by weights where these kept their names, else by the node's own
-        name.
-        """
+        """By the weights, where these kept their names, else by the node's own name."""
         weights = [{self._before(t) for t in other.inputs} & {*node.inputs} for other in nodes]
         most = max(map(len, weights))
         by_weights = [o for o, w in zip(nodes, weights, strict=True) if len(w) == most]
@@ -68,9 +72,7 @@ class IntegerKernels:
         return file.originals.get(quantised, quantised)
 
     def _after(self, tensor: str) -> str:
-        """The quantised tensor computed from this one and its activation; the last one where there
-        is none.
-        """
+        """The quantised tensor computed from this one and its activation; without one, the last tensor."""
         file = self._file
         while True:
             takers = [file.nodes[i] for i in file.consumers.get(tensor, ())]

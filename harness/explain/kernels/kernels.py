@@ -10,53 +10,50 @@ from harness.profiler import Tensor
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kernel:
-    """One node of the executed graph, in execution order.
-    provider: ONNX Runtime's execution provider.
-    implementation: the framework's code variant.
-    nodes: indices of the file's nodes that it computes.
-    inserted: it only changes a layout.
-    start_ns, duration_ns: one entry a run. start_ns counts from the start of the run, empty where
-    the framework does not report it; a single duration is the mean of all runs.
-    allocated_bytes: taken from the allocator less what was returned, in the session's first run
-    (later runs get one planned block); None where it is not reported.
-    """
+    """One node of the executed graph."""
 
     name: str
     op_type: str
     provider: str
+    """ONNX Runtime's execution provider."""
     nodes: tuple[int, ...]
+    """Indices of the file's nodes that the kernel computes."""
     inserted: bool
+    """Whether the kernel only changes a layout."""
     inputs: tuple[Tensor, ...]
     outputs: tuple[Tensor, ...]
     activation_bytes: int
     parameter_bytes: int
     output_bytes: int
     allocated_bytes: int | None
+    """Allocated less returned in the first run (later runs get one block); None if not reported."""
     start_ns: tuple[int, ...]
+    """One entry a run, counted from its start; empty where the framework does not report it."""
     duration_ns: tuple[int, ...]
+    """One entry a run, or one that is the mean of all runs."""
     implementation: str = ""
+    """The framework's code variant."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Session:
-    """The runtime's own spans; None or empty where it has no such span.
-    load_ns, initialise_ns: once. The others have one entry a run.
-    A run is the call inside the runtime; execute is the part of it that runs kernels.
-    run_start_ns: on the profiler's clock.
-    """
+    """The runtime's own spans, one entry a run; None or empty where it has no such span."""
 
     load_ns: int | None
+    """Once a session."""
     initialise_ns: int | None
+    """Once a session."""
     run_start_ns: tuple[int, ...]
+    """On the profiler's clock."""
     run_ns: tuple[int, ...]
+    """The call inside the runtime."""
     execute_ns: tuple[int, ...]
+    """The part of the run in which kernels run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Times:
-    """Calls from Python, one entry a call.
-    start_ns: monotonic clock. cpu_ns: all threads of this process.
-    """
+    """Calls from Python, one entry a call. start_ns: monotonic clock. cpu_ns: all threads."""
 
     start_ns: tuple[int, ...]
     wall_ns: tuple[int, ...]
@@ -90,29 +87,3 @@ class LayerProfile:
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
-
-    @classmethod
-    def from_json(cls, content: Mapping[str, Any]) -> "LayerProfile":
-        """The inverse of `to_json`; raises KeyError, TypeError or ValueError for other content."""
-        times = {k: Times(**_tuples(content[k])) for k in ("plain", "profiled")}
-        return cls(
-            runtime=content["runtime"],
-            setup=SessionSetup(**content["setup"]) if content["setup"] else None,
-            kernels=tuple(_kernel(k) for k in content["kernels"]),
-            eliminated={int(k): v for k, v in content["eliminated"].items()},
-            session=Session(**_tuples(content["session"])),
-            peak_bytes=content["peak_bytes"],
-            absent=content.get("absent", {}),
-            **times,
-        )
-
-
-def _kernel(content: Mapping[str, Any]) -> Kernel:
-    values = _tuples(content)
-    for side in ("inputs", "outputs"):
-        values[side] = tuple(Tensor(dtype, tuple(shape)) for dtype, shape in content[side])
-    return Kernel(**values)
-
-
-def _tuples(content: Mapping[str, Any]) -> dict[str, Any]:
-    return {k: tuple(v) if isinstance(v, list) else v for k, v in content.items()}

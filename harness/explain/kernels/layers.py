@@ -1,8 +1,8 @@
 """Analyses a profile's kernels: shares, thirds, roofline, time between kernels.
 
-Pure. Every mean is over the same runs: those left when the fastest and the slowest fifth, by the
-time of the whole call, are dropped; so parts add up to the whole exactly. Of a framework that tells
-only the mean of all runs, it is over all of them.
+Every mean is over the same runs: all but the fastest and the slowest fifth, by the time of the whole
+call; so parts add up to the whole exactly. A framework that reports only the mean of all runs has
+that mean. Pure.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -38,38 +38,44 @@ class NodeCost(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """A kernel and the nodes it computes. ops: operators of the file's nodes, joined by +.
-    latency_ns: trimmed mean.
-    spread_ns: standard deviation over all runs; None where only the mean is known.
-    macs, flops: of the file's nodes, without normalisation folded into weights; None where a node
-    has no rule. Work of a node shared by several kernels is divided among them by time;
-    shared_macs is that part.
-    read_bytes, write_bytes: its operands, each once.
-    is_integer: it multiplies eight-bit integers, to which the float32 peak does not apply.
-    """
+    """A kernel and the nodes it computes."""
 
     index: int
     name: str
     op_type: str
     ops: str
+    """Operators of the file's nodes, joined by +."""
     shape: str
     latency_ns: float
+    """Trimmed mean."""
     spread_ns: float | None
+    """Standard deviation over all runs; None where only the mean is known."""
     allocated_bytes: int | None
     macs: int | None
+    """Of the file's nodes without folded normalisation; None where a node has no rule. The work of a
+    node that several kernels compute is divided among them by time.
+    """
     flops: int | None
+    """As `macs`."""
     read_bytes: int
+    """Each operand once."""
     write_bytes: int
     nodes: tuple[int, ...]
     inserted: bool
     implementation: str
     shared_macs: int = 0
+    """The part of `macs` that belongs to nodes of several kernels."""
     is_integer: bool = False
+    """Whether it multiplies eight-bit integers, to which the float32 peak does not apply."""
+
+    @property
+    def moved_bytes(self) -> int:
+        return self.read_bytes + self.write_bytes
 
     @property
     def intensity(self) -> float | None:
         """FLOP/byte."""
-        moved = self.read_bytes + self.write_bytes
+        moved = self.moved_bytes
         return self.flops / moved if self.flops is not None and moved else None
 
     @property
@@ -97,9 +103,7 @@ class Peaks(NamedTuple):
 
 
 def bound_of(layer: Layer, peaks: Peaks) -> str | None:
-    """The resource that bounds a kernel; None for integer kernels, to which these peaks do not
-    apply.
-    """
+    """The resource that bounds a kernel; None for integer kernels, which have other peaks."""
     return None if layer.is_integer else peaks.bound(layer.intensity)
 
 
@@ -147,7 +151,7 @@ def trimmed_mean(values: Sequence[float], trimmed: float = TRIMMED) -> float:
 
 
 def layers_of(profile: LayerProfile, nodes: Sequence[NodeCost | None]) -> list[Layer]:
-    """nodes: of the file, by index; None where the graph has no such node (a constant)."""
+    """nodes: costs of the file's nodes by index; None for a node that the graph lacks (a constant)."""
     chosen = kept(profile.profiled.wall_ns, _trimmed(profile))
     times = [_mean(kernel.duration_ns, chosen) for kernel in profile.kernels]
     products = {i for i, cost in enumerate(nodes) if cost is not None and cost.macs}
@@ -166,11 +170,7 @@ def _mean(values: Sequence[int], chosen: Array) -> float:
 
 
 def _layer(
-    index: int,
-    kernel: Kernel,
-    nodes: Sequence[NodeCost | None],
-    chosen: Array,
-    shares: Shares,
+    index: int, kernel: Kernel, nodes: Sequence[NodeCost | None], chosen: Array, shares: Shares
 ) -> Layer:
     known = {i: cost for i in kernel.nodes if i < len(nodes) and (cost := nodes[i]) is not None}
     costs = list(known.values())
@@ -235,12 +235,8 @@ def _computed(costs: Sequence[NodeCost]) -> list[NodeCost]:
 
 def summed(values: Iterable[int | None]) -> int | None:
     """None where one is unknown."""
-    total = 0
-    for value in values:
-        if value is None:
-            return None
-        total += value
-    return total
+    known = list(values)
+    return None if None in known else sum(value or 0 for value in known)
 
 
 def overhead(profile: LayerProfile) -> Overhead:
@@ -275,28 +271,21 @@ def _named(session: Session, kernels_ns: float, call_ns: float, chosen: Array) -
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Layers with a common property."""
-
     name: str
     count: int
     latency_ns: float
     allocated_bytes: int | None
     flops: int | None
-    read_bytes: int
-    write_bytes: int
 
 
 def grouped(layers: Sequence[Layer], by: Callable[[Layer], str]) -> list[Group]:
-    """Groups, the longest first."""
     names = dict.fromkeys(map(by, layers))
     groups = [_group(name, [layer for layer in layers if by(layer) == name]) for name in names]
     return sorted(groups, key=lambda g: -g.latency_ns)
 
 
 def _group(name: str, layers: Sequence[Layer]) -> Group:
-    """Sums allocations, not returns, where reported; no flops where those of one layer are
-    unknown.
-    """
+    """Adds up allocations, not returns; no flops where those of one layer are unknown."""
     allocated = [layer.allocated_bytes for layer in layers if layer.allocated_bytes is not None]
     return Group(
         name,
@@ -304,8 +293,6 @@ def _group(name: str, layers: Sequence[Layer]) -> Group:
         sum(layer.latency_ns for layer in layers),
         sum(max(taken, 0) for taken in allocated) if allocated else None,
         summed(layer.flops for layer in layers),
-        sum(layer.read_bytes for layer in layers),
-        sum(layer.write_bytes for layer in layers),
     )
 
 

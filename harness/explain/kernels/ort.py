@@ -49,9 +49,7 @@ def profile(
         plain, profiled = _sessions(model, setup, folder)
         calls = [partial(session.run, None, feeds) for session in (plain, profiled)]
         try:
-            for call in calls:
-                for _ in range(warm_up):
-                    call()
+            interleaved(calls, warm_up)
             times = interleaved(calls, runs)
         except Exception as e:  # onnxruntime's own classes share no base but this
             raise ConfigError(f"{model}: ONNX Runtime failed to run it: {_first_line(e)}") from e

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from harness.core.files import reading
 from harness.errors import ConfigError
 from harness.explain.kernels.fused import KernelMap, map_kernels
 from harness.explain.kernels.kernels import Kernel, LayerProfile, Session, Times
@@ -32,12 +33,11 @@ _RUN, _EXECUTE = "model_run", "SequentialExecutor::Execute"
 
 def read_events(path: Path) -> list[Event]:
     """Reads ONNX Runtime's profile as written. Raises ConfigError for any other file."""
-    try:
+    problem = f"{path} is not a profile of ONNX Runtime"
+    with reading(problem, also=(OSError,)):
         events = json.loads(path.read_text(encoding="utf-8", errors="replace"))
-    except (OSError, ValueError) as e:
-        raise ConfigError(f"{path} is not a profile of ONNX Runtime: {e}") from None
     if not isinstance(events, list) or not all(_is_event(e) for e in events):
-        raise ConfigError(f"{path} is not a profile of ONNX Runtime: it must be a list of events")
+        raise ConfigError(f"{problem}: it must be a list of events")
     return events
 
 
@@ -61,7 +61,7 @@ def from_events(
     times: tuple[Times, ...],
 ) -> LayerProfile:
     """Takes the last `runs` runs of a profile; those before were warm-up. Pure.
-    times: of the plain and profiled calls. Raises ConfigError where the profile is truncated or
+    times: the plain calls, then the profiled calls. Raises ConfigError where the profile is truncated or
     belongs to another graph.
     """
     every = _runs(events, runs)
@@ -121,9 +121,7 @@ def _execute_ns(events: Sequence[Event], run: Event) -> int:
 
 
 def _inside(events: Sequence[Event], run: Event) -> list[Event]:
-    """The run's kernels of the main graph; those of a subgraph lie inside their If, Loop or
-    Scan.
-    """
+    """The run's kernels of the main graph; a subgraph's lie inside their If, Loop or Scan."""
     nodes = [e for e in events if e.get("cat") == "Node" and _within(e, run)]
     kernels = [e for e in nodes if e["name"].endswith(KERNEL)]
     kernels.sort(key=lambda e: (e["ts"], -e["dur"]))

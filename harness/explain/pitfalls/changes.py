@@ -5,6 +5,7 @@ measured, too. What the schema does not allow is an `Impossible` with its reason
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import product
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -94,17 +95,13 @@ def array_changes(
 
 
 def backend_changes(model: Model, baseline: str) -> Iterator[BackendChange | Impossible]:
-    """Each installed backend with each of the model's files that it reads, and with lower
-    precision.
-    """
+    """Each installed backend with each file of the model that it reads, and in lower precision."""
     for backend, entry in registry.rows("backend"):
         if backend == "null":
             continue
-        if not entry.installed:
-            reason = str(registry.missing_extra("backend", backend, entry))
-            yield Impossible("framework", backend, reason)
-            continue
         try:
+            if not entry.installed:
+                raise registry.missing_extra("backend", backend, entry)
             cls = registry.load("backend", backend)
         except HarnessError as e:
             yield Impossible("framework", backend, one_line(e))
@@ -135,19 +132,18 @@ def _find(steps: Steps, name: str) -> Step | None:
     return next((step for step in steps if step.name == name), None)
 
 
-def _edited(step: Step, **options: object) -> Step:
-    return preprocess_step(step.name, **{**step.options, **options})
-
-
 def _with(steps: Steps, name: str, **options: object) -> Steps:
-    return tuple(_edited(step, **options) if step.name == name else step for step in steps)
+    return tuple(
+        preprocess_step(name, **{**step.options, **options}) if step.name == name else step
+        for step in steps
+    )
 
 
 def _without(steps: Steps, name: str) -> Steps:
     return tuple(step for step in steps if step.name != name)
 
 
-def _made(kind: str, name: str, make: Callable[[], Steps]) -> StepChange | Impossible:
+def _possible(kind: str, name: str, make: Callable[[], Steps]) -> StepChange | Impossible:
     try:
         return StepChange(kind, name, make())
     except ValueError as e:
@@ -162,21 +158,13 @@ def _other_options(
     if step is None:
         yield Impossible(kind, "any other", f"the model declares no step {name}")
         return
-    for values in _combinations(name, options):
+    for chosen in product(*(choices(name, option) for option in options)):
+        values = dict(zip(options, chosen, strict=True))
         text = ", ".join(
             v if k == kind else f"{k} {v}" for k, v in values.items() if v != step.options[k]
         )
         if text:
-            yield _made(kind, text, lambda v=values: _with(steps, name, **v))  # type: ignore[misc]
-
-
-def _combinations(name: str, options: Sequence[str]) -> list[dict[str, str]]:
-    combinations: list[dict[str, str]] = [{}]
-    for option in options:
-        combinations = [
-            {**one, option: value} for one in combinations for value in choices(name, option)
-        ]
-    return combinations
+            yield _possible(kind, text, lambda v=values: _with(steps, name, **v))  # type: ignore[misc]
 
 
 def _crops(steps: Steps) -> Iterator[StepChange | Impossible]:
@@ -190,9 +178,11 @@ def _crops(steps: Steps) -> Iterator[StepChange | Impossible]:
         yield StepChange("crop", "left out", bare)
         return
     stretched = {"size": size, "keep": "none"}
-    yield _made("crop", "left out, stretched to size", lambda: _with(bare, "resize", **stretched))
+    yield _possible(
+        "crop", "left out, stretched to size", lambda: _with(bare, "resize", **stretched)
+    )
     fraction = _height(size) / _height(resize.options["size"])
-    yield _made(
+    yield _possible(
         "crop",
         f"fraction {fraction:.4g} before the resize",
         lambda: (
@@ -244,10 +234,8 @@ def _misread(shape: Sequence[int]) -> Iterator[ArrayChange | Impossible]:
         yield from (Impossible("layout", name, reason) for name in names)
         return
     first = shape[1] in (1, 3, 4)
-    if first:
-        yield ArrayChange("layout", names[0], lambda x: x.transpose(0, 2, 3, 1).reshape(x.shape))
-    else:
-        yield ArrayChange("layout", names[0], lambda x: x.transpose(0, 3, 1, 2).reshape(x.shape))
+    axes = (0, 2, 3, 1) if first else (0, 3, 1, 2)
+    yield ArrayChange("layout", names[0], lambda x: x.transpose(axes).reshape(x.shape))
     height = 2 if first else 1
     if shape[height] == shape[height + 1]:
         yield ArrayChange("layout", names[1], lambda x: x.swapaxes(height, height + 1))

@@ -3,10 +3,11 @@
 Each change is made alone against the baseline, which is the model as its manifest declares it.
 """
 
+import math
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -26,42 +27,28 @@ from harness.explain.pitfalls.changes import (
 from harness.run.supervisor.progress import end_loading, show_measured
 from harness.types import Array
 
+FEW = 100
+"""With fewer samples, agreement and accuracy move in steps of more than a percent."""
+
 
 class Row(NamedTuple):
-    """Effect of one change; None: not measured.
-    differing: share of the input's values that differ, in [0, 1].
-    largest, mean: absolute difference, in the input's own unit.
-    agreement: share of the samples with the baseline's answer, in [0, 1].
-    score: in the metric's unit.
-    verdict: `dangerous`: answers change. `small`: the input changes, the answers do not.
-    `harmless`: the input is the same. `differs`: no trained model can tell whether the change
-    matters.
-    """
+    """Effect of one change, as in pitfalls.json."""
 
     kind: str
-    name: str
-    differing: float
-    largest: float
-    mean: float
+    change: str
+    input_share_differing: float
+    """Share of the input's values that differ, in [0, 1]."""
+    input_max_difference: float | None
+    """In the input's own unit; None where it is not finite, which JSON cannot hold."""
+    input_mean_difference: float | None
     agreement: float | None
+    """Share of the samples with the baseline's answer, in [0, 1]; None without answers."""
     score: float | None
+    """In the metric's unit."""
     verdict: str
-
-
-@dataclass(frozen=True)
-class Report:
-    """rows: the most dangerous first. impossible: changes that could not be measured, with
-    reasons.
+    """`dangerous`: answers change. `small`: the input changes, the answers do not. `harmless`: the
+    input is the same. `differs`: only a trained model could show whether the change matters.
     """
-
-    subject: Subject
-    samples: int
-    span: tuple[float, float]
-    metric: str | None
-    score: float | None
-    no_score: str
-    rows: tuple[Row, ...]
-    impossible: tuple[Impossible, ...]
 
 
 @dataclass
@@ -84,8 +71,11 @@ class _Difference:
         self.total += float(apart.sum())
 
 
-def measure(subject: Subject, samples: int) -> Report:
-    """samples: most samples used. Raises HarnessError where the baseline itself fails."""
+def measure(subject: Subject, samples: int) -> dict[str, Any]:
+    """Returns an entry of `reports` in pitfalls.json, the most dangerous change first.
+
+    samples: most samples used. Raises HarnessError where the baseline itself fails.
+    """
     with ExitStack() as stack:
         runner = open_runner(subject, stack) if subject.has_answers else None
         base = Baseline(subject, samples, runner)
@@ -95,21 +85,34 @@ def measure(subject: Subject, samples: int) -> Report:
             show_measured(done, len(changes))
             rows.append(change if isinstance(change, Impossible) else _measured(base, change))
         end_loading()
-    return Report(
-        subject=subject,
-        samples=len(base.indices),
-        span=base.spans[base.target],
-        metric=base.metric,
-        score=base.score,
-        no_score=base.no_score,
-        rows=tuple(sorted((one for one in rows if isinstance(one, Row)), key=_danger)),
-        impossible=tuple(one for one in rows if isinstance(one, Impossible)),
-    )
+    notes, count = list(subject.notes), len(base.indices)
+    if count < FEW and subject.has_answers:
+        notes.append(f"{count} samples are few: unchanged answers prove little")
+    return {
+        "model": subject.model.name,
+        "backend": subject.config.backend if subject.has_answers else None,
+        "dataset": subject.label or subject.dataset,
+        "notes": notes,
+        "samples": count,
+        "steps": {
+            name: [{step.name: dict(step.options)} for step in steps]
+            for name, steps in subject.steps.items()
+        },
+        "input_range": list(base.spans[base.target]),
+        "metric": base.metric,
+        "score": base.score,
+        "no_score": base.no_score,
+        "changes": [
+            row._asdict() for row in sorted((r for r in rows if isinstance(r, Row)), key=_danger)
+        ],
+        "not_possible": [one._asdict() for one in rows if isinstance(one, Impossible)],
+    }
 
 
 def _danger(row: Row) -> tuple[float, float, str, str]:
     agreement = 1.0 if row.agreement is None else row.agreement
-    return agreement, -row.mean, row.kind, row.name
+    mean = math.inf if row.input_mean_difference is None else row.input_mean_difference
+    return agreement, -mean, row.kind, row.change
 
 
 def _changes(base: Baseline) -> Iterator[Change | Impossible]:
@@ -134,7 +137,13 @@ def _measured(base: Baseline, change: Change) -> Row | Impossible:
             runner, difference = base.runner, _Difference()
             rows: Rows = []
             if isinstance(change, BackendChange):
-                runner = open_runner(_on(base.subject, change), stack)
+                config = replace(
+                    base.subject.config,
+                    backend=change.backend,
+                    backend_option=change.options,
+                    provider=None,
+                )
+                runner = open_runner(base.subject._replace(config=config), stack)
             for indices, ours, theirs in _pairs(base, change):
                 difference.add(ours[base.target], theirs[base.target])
                 rows += runner.answers(theirs, indices) if runner else []
@@ -155,14 +164,18 @@ def _row(
     trained = not base.subject.model.has_random_weights
     return Row(
         kind=change.kind,
-        name=change.name,
-        differing=difference.differing / difference.values,
-        largest=difference.largest,
-        mean=difference.total / difference.values,
+        change=change.name,
+        input_share_differing=difference.differing / difference.values,
+        input_max_difference=_finite(difference.largest),
+        input_mean_difference=_finite(difference.total / difference.values),
         agreement=agreement,
         score=base.scored(rows),
         verdict=_verdict(difference, agreement if trained or agreement != 1 else None),
     )
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
 
 
 def _verdict(difference: _Difference, agreement: float | None) -> str:
@@ -171,13 +184,6 @@ def _verdict(difference: _Difference, agreement: float | None) -> str:
     if not difference.differing:
         return "harmless"
     return "differs" if agreement is None else "small"
-
-
-def _on(subject: Subject, change: BackendChange) -> Subject:
-    config = replace(
-        subject.config, backend=change.backend, backend_option=change.options, provider=None
-    )
-    return subject._replace(config=config)
 
 
 def _pairs(

@@ -5,9 +5,11 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+from harness.core.units import counted
 from harness.results.pages import page
 from harness.results.pages.page import Article, Figure, table
-from harness.results.pages.tables import Cell, Column, Table
+from harness.results.pages.plots import rounded, tall
+from harness.results.pages.tables import Cell, Column, Table, columns
 
 PAGE = "pitfalls.html"
 
@@ -15,16 +17,10 @@ LEAST_SHOWN_PERCENT = 1e-4
 """Left end of the logarithmic axis, as a percentage of the input's range."""
 
 _COLOURS = {"dangerous": "#c0392b", "small": "#d9a520", "differs": "#4a78b0", "harmless": "#4c9a5b"}
-_ROW_REM = 1.6
-_AXES_REM = 8.0
-_WIDE_REM = Figure._field_defaults["height_rem"] + 1
-"""A higher figure gets the page's whole width: names of changes are long."""
 
 
 def write(reports: Sequence[Mapping[str, Any]], folder: Path) -> Path:
-    """Returns the page's path. reports: of pitfalls.json. Raises PluginUnavailable without
-    plotly.
-    """
+    """Returns the page's path. reports: of pitfalls.json. Raises PluginUnavailable without plotly."""
     articles = [Article(list(_head(one)), list(figures(one)), list(_tail(one))) for one in reports]
     return page.write(articles, "pitfalls", folder / PAGE, script_in=folder)
 
@@ -37,13 +33,12 @@ def figures(report: Mapping[str, Any]) -> Iterator[Figure]:
             "Answers that agree",
             "Share of the samples whose answer is the baseline's, by change; the worst on top.",
             changes,
-            [_percent(one["agreement"]) for one in changes],
+            [rounded(one["agreement"], 100) for one in changes],
             {"title": "agreement, %", "range": [0, 112]},
         )
     low, high = report["input_range"]
     span = (high - low) or 1.0
-    means = [one["input_mean_difference"] for one in changes]
-    shares = [None if mean is None else _percent(mean / span) for mean in means]
+    shares = [rounded(one["input_mean_difference"], 100 / span) for one in changes]
     yield _bars(
         "Change of the input",
         "Mean difference of the input's values, as a share of their range; no bar where there is "
@@ -91,36 +86,33 @@ def _bars(
         "range": [-0.5, len(changes) - 0.5],
         "dtick": 1,
     }
-    height_rem = max(_WIDE_REM, _AXES_REM + _ROW_REM * len(changes))
-    return Figure(title, about, data, {"xaxis": axis, "yaxis": rows}, height_rem)
+    return Figure(title, about, data, {"xaxis": axis, "yaxis": rows}, tall(len(changes)))
 
 
 def _name(change: Mapping[str, Any]) -> str:
     return f"{change['kind']}: {change['change']}"
 
 
-def _percent(share: float | None) -> float | None:
-    return None if share is None else float(f"{share * 100:.6g}")
-
-
 def _head(report: Mapping[str, Any]) -> Iterator[str]:
     on = f"on {report['backend']}" if report["backend"] else "inputs only"
     yield f"<h1>Pitfalls · {escape(report['model'])} · {escape(report['dataset'])} · {escape(on)}</h1>"
-    low, high = report["input_range"]
-    score = report["no_score"] or "no score"
-    if report["score"] is not None:
-        score = f"{report['metric']} {report['score']:.2f}"
-    line = f"{report['samples']:,} samples, input {low:.4g} to {high:.4g}, {score}"
-    yield f"<p><b>{escape(line)}</b></p>"
+    yield f"<p><b>{escape(summary(report))}</b></p>"
     for note in report["notes"]:
         yield f'<p class="quiet">{escape(note)}</p>'
 
 
+def summary(report: Mapping[str, Any]) -> str:
+    low, high = report["input_range"]
+    score = "no score" if report["score"] is None else f"{report['metric']} {report['score']:.2f}"
+    why = f" ({report['no_score']})" if report["no_score"] else ""
+    return f"{counted(report['samples'], 'sample')}, input {low:.4g} to {high:.4g}, {score}{why}"
+
+
 def changes_table(report: Mapping[str, Any]) -> Table:
     """report: one of pitfalls.json."""
-    columns = [Column("kind"), Column("change"), Column("differ", "share"), Column("max", "1")]
-    columns += [Column("mean", "1"), Column("agree", "share")]
-    columns += [Column("score" if report["score"] is None else report["metric"], "1")]
+    score = "score" if report["score"] is None else report["metric"]
+    heads = columns("kind | change | differ [share] | max [1] | mean [1] | agree [share]")
+    heads += [Column(score, "1"), Column("verdict")]
     rows: list[list[Cell]] = [
         [
             one["kind"],
@@ -134,7 +126,7 @@ def changes_table(report: Mapping[str, Any]) -> Table:
         ]
         for one in report["changes"]
     ]
-    return Table("changes", "Changes", "", [*columns, Column("verdict")], rows)
+    return Table("changes", "Changes", "", heads, rows)
 
 
 def _number(value: float | None, form: str) -> str:

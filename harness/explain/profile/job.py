@@ -1,32 +1,32 @@
 """Runs the verb `profile`: one model at several levels of the stack, each number from its own run."""
 
-import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from harness.core import registry
 from harness.core.config.run_config import SCHEMA_VERSION, RunConfig, to_plain
-from harness.core.console import frameworks_output, keep_output, say, show
-from harness.core.files import write_json
-from harness.core.signals import Stopped, Stopping, stoppable
-from harness.errors import ConfigError, HarnessError, PluginUnavailable, RunInvalid, one_line
+from harness.core.console import frameworks_output, keep_output, say
+from harness.errors import ConfigError, PluginUnavailable, RunInvalid
+from harness.explain.profile.measure import layer_level as pl
+from harness.explain.profile.measure import measure as pm
+from harness.explain.profile.measure import valgrind
 from harness.explain.profile.options import ProfileOptions
-from harness.explain.profile.spans.spans import LEVELS
+from harness.explain.profile.page import write
+from harness.explain.profile.spans import otlp
 from harness.explain.profile.tables import folder as files
-from harness.explain.profile.tables.folder import Profiled
+from harness.explain.profile.tables.layer_tables import Profiled
 from harness.machine import cores, host
 from harness.models.manifest.defaults import default_dataset
-from harness.models.manifest.lookup import load_model
 from harness.models.opened import instances
 from harness.results import run_folder
 from harness.results.outcome import Measure
+from harness.results.pages.tables import Table
 from harness.results.run_files import reading_run
-from harness.run.jobs import keep_or_remove
+from harness.run.study import Study, keep_or_remove, show_result, write_page
 from harness.run.supervisor.preflight import obtain_model
 
 RUN_LEVELS = frozenset(("query", "batch", "stage"))
@@ -35,10 +35,6 @@ _BATCHES = (1, 2, 4, 8)
 
 
 def problems(config: RunConfig, options: ProfileOptions) -> Iterator[str]:
-    """All objections to a profile with these options."""
-    unknown = [level for level in options.levels if level not in LEVELS]
-    if unknown:
-        yield f"--levels {','.join(unknown)}: choose from {', '.join(LEVELS)}"
     if config.mode != "performance":
         yield "profile measures speed: drop --mode"
     if config.mlperf:
@@ -62,57 +58,46 @@ def profile(
     as_json: bool = False,
     quiet: bool = False,
 ) -> int:
-    """Measures, or reads stored measurements (--from); prints the tables; returns the exit
-    status.
-    """
-    if options.source is not None:
-        return _again(options, config.out, as_json=as_json)
-    job = _ProfileJob(config, options, measure, quiet=quiet)
-    try:
-        with stoppable() as stopping, keep_or_remove(lambda: job.folder, lambda: job.has_measured):
-            with stopping.allowed():
-                status = job.run(stopping)
-            folder = job.finish()
-    except Stopped as e:
-        if job.folder.exists():
-            say(f"stopped: profile --from {job.folder} shows the results so far")
-        return e.exit_status
+    """Measures, or reads a stored profile (--from); prints the tables; returns the exit status."""
+    if options.source is None:
+        return _ProfileJob.execute(config, options, measure, as_json=as_json, quiet=quiet)
+    folder = options.source
     profiled = files.read(folder)
-    try:
-        _show(profiled, folder, options, as_json=as_json)
-    except (
-        ConfigError
-    ) as e:  # of --table: what was measured is there, and the status says how it went
-        say(str(e))
-    if not as_json:
-        show(f"\n{'results':<12}{folder}")
-        if (folder / files.PAGE).is_file():
-            show(f"{'page':<12}{folder / files.PAGE}")
-    _export(profiled, folder, options.otlp)
-    return status
-
-
-def _again(options: ProfileOptions, out: Path | None, *, as_json: bool) -> int:
-    """Uses stored files alone. out: for the files derived from them."""
-    assert options.source is not None
-    profiled = files.read(options.source)
-    if out is not None:
-        new = run_folder.new_folder(out, "", "", "")
-        with keep_or_remove(lambda: new.path, lambda: False), reading_run(options.source):
-            files.write(profiled, files.profile_tables(profiled, options.source), new.path)
-            _page(profiled, new.path)
+    if config.out is not None:
+        new = run_folder.new_folder(config.out, "", "", "")
+        with keep_or_remove(lambda: new.path, lambda: False), reading_run(folder):
+            files.write(profiled, files.profile_tables(profiled, folder), new.path)
+            write_page(write, profiled, new.path)
             new.finish(newest=False)
-    _show(profiled, options.source, options, as_json=as_json)
-    _export(profiled, options.source, options.otlp)
+    with reading_run(folder):
+        tables = _tables(profiled, folder, options.table)
+        lines = partial(_lines, profiled, tables, options.table)
+        show_result(partial(files.to_json, tables), lines, as_json=as_json)
+    _export(profiled, folder, options.otlp)
     return 0
+
+
+def _tables(profiled: Profiled, folder: Path, name: str | None) -> list[Table]:
+    tables = files.profile_tables(profiled, folder)
+    if name is None:
+        return tables
+    chosen = [table for table in tables if table.key == name]
+    if not chosen:
+        keys = ", ".join(table.key for table in tables)
+        raise ConfigError(f"--table {name}: {folder} has {keys}")
+    return chosen
+
+
+def _lines(profiled: Profiled, tables: Sequence[Table], name: str | None) -> Iterator[str]:
+    if name is None:
+        yield from files.headline(profiled)
+    yield files.text(tables, files.SHOWN_ROWS if name is None else None)
 
 
 def _export(profiled: Profiled, folder: Path, target: Path | str | None) -> None:
     """Comes last: a failure loses nothing, and --from can repeat it."""
     if target is None:
         return
-    from harness.explain.profile.spans import otlp
-
     spans = files.spans(profiled, folder)
     with reading_run(folder):
         messages = otlp.messages(spans, profiled.content["started"], profiled.content["model_name"])
@@ -123,49 +108,19 @@ def _export(profiled: Profiled, folder: Path, target: Path | str | None) -> None
     say(f"{len(spans):,} spans to {target}")
 
 
-def _show(profiled: Profiled, folder: Path, options: ProfileOptions, *, as_json: bool) -> None:
-    shown = files.profile_tables(profiled, folder)
-    if options.table is not None:
-        keys = [table.key for table in shown]
-        if options.table not in keys:
-            raise ConfigError(f"--table {options.table}: {folder} has {', '.join(keys)}")
-        shown = [table for table in shown if table.key == options.table]
-    with reading_run(folder):
-        if as_json:
-            text = json.dumps({t.key: t.to_json() for t in shown}, indent=2, allow_nan=False)
-        else:
-            head = [] if options.table else ["\n".join(files.headline(profiled.content))]
-            text = "\n".join(
-                [*head, files.text(shown, None if options.table else files.SHOWN_ROWS)]
-            )
-    show(text)
+class _ProfileJob(Study[ProfileOptions]):
+    file = files.PROFILE
+    continuation = "profile --from {folder} shows the results so far"
 
-
-def _page(profiled: Profiled, folder: Path) -> None:
-    from harness.explain.profile.pages.page import write
-
-    try:
-        write(profiled, folder)
-    except PluginUnavailable as e:
-        say(f"no page was made: {e}")
-
-
-class _ProfileJob:
-    def __init__(
-        self, config: RunConfig, options: ProfileOptions, measure: Measure, *, quiet: bool
-    ) -> None:
-        self._options = options
-        self._measure = measure
-        self._quiet = quiet
-        self._config = config
+    def _begin(self) -> None:
+        config, options = self._config, self._options
         self._levels = set(options.levels)
-        self._model = load_model(config.model)
+        self._profiled: Profiled | None = None
         obtain_model(config, self._model)
-        self._made = run_folder.new_folder(config.out, "profile", config.backend, self._model.name)
-        self.folder = self._made.path
+        self._results = self._new_folder("profile", config.backend, self._model.name)
         self._content: dict[str, Any] = {
             "schema_version": SCHEMA_VERSION,
-            "started": datetime.now(UTC).isoformat(timespec="milliseconds"),
+            "started": self._started,
             "model_name": self._model.name,
             "config": to_plain(replace(config, out=None)),
             "levels": list(options.levels),
@@ -173,16 +128,49 @@ class _ProfileJob:
             "missing": {},
         }
 
-    @property
     def has_measured(self) -> bool:
-        return (self.folder / files.PROFILE).exists()
+        return (self.folder / self.file).exists()
 
-    def run(self, stopping: Stopping) -> int:
-        """Returns 0 or the exit status of the harness run. What was measured stays, whatever fails
-        later.
-        """
+    def content(self) -> Mapping[str, Any]:
+        return self._content
+
+    def run(self) -> int:
+        """Returns 0 or the exit status of the harness run, whose files stay whatever fails later."""
+        with self._stopping.allowed():
+            status = self._measure_levels()
+        self._save()
+        profiled = files.read(self.folder)
+        files.write(profiled, files.profile_tables(profiled, self.folder), self.folder)
+        if not self._config.no_report:
+            write_page(write, profiled, self.folder)
+        self.folder = self._results.finish(newest=False)
+        self._profiled = profiled
+        return status
+
+    def to_json(self) -> dict[str, Any]:
+        assert self._profiled is not None  # `show` has checked it
+        return files.to_json(_tables(self._profiled, self.folder, self._options.table))
+
+    def lines(self) -> Iterator[str]:
+        assert self._profiled is not None
+        name = self._options.table
+        yield from _lines(self._profiled, _tables(self._profiled, self.folder, name), name)
+        yield from ("", f"{'results':<12}{self.folder}")
+        if (self.folder / files.PAGE).is_file():
+            yield f"{'page':<12}{self.folder / files.PAGE}"
+
+    def show(self, *, as_json: bool) -> None:
+        if self._profiled is None:  # it was stopped
+            return
+        try:
+            super().show(as_json=as_json)
+        except ConfigError as e:  # no such --table: the measurements are stored all the same
+            say(str(e))
+        _export(self._profiled, self.folder, self._options.otlp)
+
+    def _measure_levels(self) -> int:
         load = os.getloadavg()
-        status = self._harness_run(stopping) if self._levels & RUN_LEVELS else 0
+        status = self._harness_run() if self._levels & RUN_LEVELS else 0
         if self._levels - RUN_LEVELS:
             with frameworks_output() as log:
                 try:
@@ -194,27 +182,11 @@ class _ProfileJob:
         self._save()
         return status
 
-    def finish(self) -> Path:
-        """Writes tables, trace and page from the files; gives the folder its final name."""
-        self._save()
-        profiled = files.read(self.folder)
-        files.write(profiled, files.profile_tables(profiled, self.folder), self.folder)
-        if not self._config.no_report:
-            _page(profiled, self.folder)
-        return self._made.finish(newest=False)
-
-    def _save(self) -> None:
-        write_json(self.folder / files.PROFILE, self._content)
-
-    def _say(self, what: str) -> None:
-        if not self._quiet:
-            say(what)
-
-    def _harness_run(self, stopping: Stopping) -> int:
+    def _harness_run(self) -> int:
         self._say("query, batch, stage: a run of the harness")
         out = self.folder / files.RUN
         config = replace(self._config, out=out, no_report=True)
-        with stopping.allowed(False):  # the run stops itself, and is kept
+        with self._stopping.allowed(False):  # the run stops itself, and is kept
             finished = self._measure(config, quiet=self._quiet)
             for left in ("latest", "runs.sqlite"):  # of a folder of runs, which this is not
                 (self.folder / left).unlink(missing_ok=True)
@@ -226,11 +198,8 @@ class _ProfileJob:
         return finished.status
 
     def _below_the_harness(self) -> None:
-        from harness.explain.profile.measure import measure as pm
-
         config, options = self._config, self._options
-        scenario = registry.load("scenario", config.scenario)
-        spec = instances.plan(config, scenario, self._model, cores.available())
+        spec = instances.plan(config, self._scenario, self._model, cores.available())
         batches = options.batches or _BATCHES
         most = max(options.batch, *batches)
         spec = spec._replace(instances=1, max_batch=most)
@@ -254,9 +223,6 @@ class _ProfileJob:
                 self._library_level(subject, batch)
 
     def _library_level(self, subject: Any, batch: int) -> None:
-        from harness.explain.profile.measure import measure as pm
-        from harness.explain.profile.measure import valgrind
-
         if "perf" in self._options.counters:
             self._say("library: counters of the processor and the kernel")
             self._content["hardware"] = pm.hardware(subject, batch, self._options.runs)
@@ -273,12 +239,9 @@ class _ProfileJob:
 
     def _layer_level(self, subject: Any, batch: int, batches: Sequence[int]) -> None:
         """batches: further batch sizes."""
-        from harness.explain.profile.measure import layer_level as pl
-        from harness.explain.profile.measure import measure as pm
-
         self._say("layer: calls without and with the framework's profiler, in turn")
         events = self.folder / EVENTS
-        before = self._peaks(subject)
+        before = pm.peaks(subject.spec.threads)
         try:
             layer, graph = pl.layer_level(subject, batch, self._options.runs, events)
         except pl.Unprofiled as e:
@@ -297,14 +260,4 @@ class _ProfileJob:
         self._content["memory"] = memory = pm.memory_of(subject, graph, batch)
         if "missing" in memory:
             self._content["missing"]["memory"] = layer["no_costs"] or memory["missing"]
-        self._content["peaks"] = pm.highest(before, self._peaks(subject))
-
-    def _peaks(self, subject: Any) -> dict[str, Any]:
-        from harness.explain.profile.measure import measure as pm
-
-        try:
-            return pm.peaks(subject.spec.threads)
-        except HarnessError:
-            raise
-        except Exception as e:  # noqa: BLE001 - of a framework: the roofline is missing, no more
-            return {"missing": one_line(e)}
+        self._content["peaks"] = pm.highest(before, pm.peaks(subject.spec.threads))

@@ -3,18 +3,11 @@
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 from urllib.parse import urlsplit, urlunsplit
 
 from harness.core.config.options import option
 from harness.core.config.parse import MOST_RUNS, parse_path, positive, words_of
-
-
-def parse_levels(text: str) -> tuple[str, ...]:
-    """'model,layer' -> ('model', 'layer'); profile/job.py refuses unknown levels."""
-    levels = tuple(dict.fromkeys(word.strip() for word in text.split(",") if word.strip()))
-    if not levels:
-        raise ValueError("name at least one level, e.g. model,layer")
-    return levels
 
 
 def parse_sizes(text: str) -> tuple[int, ...]:
@@ -38,34 +31,36 @@ def parse_otlp(text: str) -> Path | str:
     return urlunsplit(parts._replace(path=path, fragment=""))
 
 
+LEVELS = ("query", "batch", "stage", "model", "layer", "library")
+"""From the outermost to the innermost."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProfileOptions:
+    GROUP: ClassVar = "profile"
+
     levels: tuple[str, ...] = option(
-        "levels to measure: query, batch, stage, model, layer, library (default: all)",
-        parse=parse_levels,
-        default=("query", "batch", "stage", "model", "layer", "library"),
+        f"levels to measure: {', '.join(LEVELS)} (default: all)",
+        parse=words_of(LEVELS),
+        default=LEVELS,
         metavar="LEVELS",
-        group="profile",
     )
     batch: int = option(
         "samples per call at the levels below the harness: model, layer, library (default 1)",
         parse=positive(MOST_RUNS),
         default=1,
         metavar="N",
-        group="profile",
     )
     batches: tuple[int, ...] | None = option(
-        "batches of the model level (default 1,2,4,8); if given, of the layer level, too",
+        "batches of the model level (default 1,2,4,8) and, if set, of the layer level",
         parse=parse_sizes,
         metavar="LIST",
-        group="profile",
     )
     runs: int = option(
         "largest number of calls per measurement (default 20)",
         parse=positive(MOST_RUNS),
         default=20,
         metavar="N",
-        group="profile",
     )
     counters: tuple[str, ...] = option(
         "counters of the library level: perf (default); valgrind simulates instructions and cache "
@@ -73,21 +68,18 @@ class ProfileOptions:
         parse=words_of(("perf", "valgrind")),
         default=("perf",),
         metavar="LIST",
-        group="profile",
     )
     source: Path | None = option(
         "run nothing; print the tables of a profile's or a run's folder again (--out DIR: write the files, too)",
         name="from",
         parse=parse_path,
         metavar="DIR",
-        group="profile",
     )
     otlp: Path | str | None = option(
         "also write the spans for OpenTelemetry: a new file of OTLP/JSON lines, or a collector's URL",
         parse=parse_otlp,
         metavar="FILE|URL",
-        group="profile",
     )
     table: str | None = option(
-        "print only this table, without abbreviation, e.g. layers", metavar="NAME", group="profile"
+        "print only this table, without abbreviation, e.g. layers", metavar="NAME"
     )

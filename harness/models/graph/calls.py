@@ -1,7 +1,7 @@
-"""Finds the nodes of a Graph that each node of the model's file stands for.
+"""Maps each node of the model's file to nodes of its Graph.
 
-They differ where the file calls functions of its own: a Graph has the nodes of the function's body in
-their place, with other names; inputs and outputs of the call keep theirs.
+They differ where the file calls functions of its own: the Graph has the nodes of the function's body in
+place of the call, with other names. Inputs and outputs of the call keep their names.
 """
 
 from harness.models.graph.graph import DEFAULT_DOMAINS, Graph
@@ -14,14 +14,14 @@ def nodes_of(file: Wiring, graph: Graph) -> list[tuple[int, ...]]:
 
 
 def _behind(call: WiredNode, graph: Graph) -> tuple[int, ...]:
-    """From its outputs back to its inputs. A node that is no call makes its outputs itself."""
+    """The nodes from the call's outputs back to its inputs; a node that is not a call stands alone."""
     domain = "" if call.domain in DEFAULT_DOMAINS else call.domain
-    found: set[int] = set()
+    indices: set[int] = set()
     waiting, taken = [t for t in call.outputs if t], set(call.inputs)
     while waiting:
         node = graph.producer.get(waiting.pop())
-        if node is not None and node.index not in found:
-            found.add(node.index)
+        if node is not None and node.index not in indices:
+            indices.add(node.index)
             if (node.op_type, node.domain) != (call.op_type, domain):
                 waiting += [t for t in node.inputs if t and t not in taken]
-    return tuple(sorted(found))
+    return tuple(sorted(indices))

@@ -89,24 +89,22 @@ def conv_transpose(work: Work) -> tuple[int, int]:
     return macs, 2 * macs + work.output_elements * work.has(2)
 
 
-def gemm(work: Work) -> tuple[int, int]:
-    across = -2 if work.attributes.get("transA", 0) else -1
-    macs = work.output_elements * work.shape(0)[across]
-    return macs, 2 * macs + work.output_elements * (work.has(2) + _fused(work))
-
-
 def matmul(work: Work) -> tuple[int, int]:
-    """transA is an attribute of ONNX Runtime's FusedMatMul."""
+    """transA is an attribute of Gemm and of ONNX Runtime's FusedMatMul."""
     across = -2 if work.attributes.get("transA", 0) else -1
     macs = work.output_elements * work.shape(0)[across]
     return macs, 2 * macs
 
 
+def gemm(work: Work, bias: int = 2) -> tuple[int, int]:
+    """bias: position of this input."""
+    macs, flops = matmul(work)
+    return macs, flops + work.output_elements * (work.has(bias) + _fused(work))
+
+
 def qgemm(work: Work) -> tuple[int, int]:
     """ONNX Runtime's QGemm has the inputs A, a_scale, a_zero, B, b_scale, b_zero, C."""
-    across = 0 if work.attributes.get("transA", 0) else 1
-    macs = work.output_elements * work.shape(0)[across]
-    return macs, 2 * macs + work.output_elements * work.has(6)
+    return gemm(work, bias=6)
 
 
 def _fused(work: Work) -> int:
@@ -193,22 +191,22 @@ def matmul_of_few_bits(work: Work) -> tuple[int, int]:
     return macs, 2 * macs
 
 
-def quantised_lstm(work: Work) -> tuple[int, int]:
-    """ONNX Runtime's DynamicQuantizeLSTM, with transposed W: (directions, inputs, gates * hidden)."""
-    steps, batch, inputs = work.shape(0)
-    directions, _, rows = work.shape(1)
-    cells = steps * batch * directions * rows
-    macs = cells * (inputs + work.shape(2)[1])
-    return macs, 2 * macs + 3 * cells
-
-
 def recurrent(work: Work) -> tuple[int, int]:
     """X: (steps, batch, inputs); W: (directions, gates * hidden, inputs); R: (.., .., hidden).
 
     Each gate also adds a bias, sums both products and computes a function.
     """
+    return _recurrent(work, *work.shape(2))
+
+
+def quantised_lstm(work: Work) -> tuple[int, int]:
+    """ONNX Runtime's DynamicQuantizeLSTM, with transposed W: (directions, inputs, gates * hidden)."""
+    directions, _, rows = work.shape(1)
+    return _recurrent(work, directions, rows, work.shape(2)[1])
+
+
+def _recurrent(work: Work, directions: int, rows: int, hidden: int) -> tuple[int, int]:
     steps, batch, inputs = work.shape(0)
-    directions, rows, hidden = work.shape(2)
     cells = steps * batch * directions * rows
     macs = cells * (inputs + hidden)
     return macs, 2 * macs + 3 * cells
@@ -225,7 +223,7 @@ def lrn(work: Work) -> tuple[int, int]:
 
 
 def resize(work: Work) -> tuple[int, int]:
-    """Linear: a factor and an addition for each corner; cubic: for each of four taps an axis."""
+    """Linear: a factor and an addition for each corner; cubic: the same for four taps an axis."""
     mode = work.attributes.get("mode", "nearest")
     if isinstance(mode, bytes):
         mode = mode.decode()

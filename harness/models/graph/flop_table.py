@@ -2,28 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from harness.models.graph.flop_rules import (
-    Rule,
-    attention,
-    attention_products,
-    conv,
-    conv_transpose,
-    einsum,
-    fused_conv,
-    gemm,
-    lrn,
-    matmul,
-    matmul_of_few_bits,
-    nothing,
-    per_input,
-    per_output,
-    pool,
-    qgemm,
-    quantised_lstm,
-    recurrent,
-    resize,
-    variadic,
-)
+from harness.models.graph import flop_rules as rules
 
 VIEWS = frozenset(
     ("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Dropout", "Shape", "Size")
@@ -36,26 +15,25 @@ PICKED_FROM: Mapping[str, Sequence[int]] = {
     **dict.fromkeys(_PICKS, (0,)),
     "EmbedLayerNormalization": (2, 3, 4),
     **dict.fromkeys(("embedding", "index_select", "gather", "index"), (0,)),  # PyTorch's
-    **dict.fromkeys(
-        ("GatherV2", "ResourceGather", "StridedSlice"), (0,)
-    ),  # TensorFlow's, OpenVINO's
+    # TensorFlow's and OpenVINO's
+    **dict.fromkeys(("GatherV2", "ResourceGather", "StridedSlice"), (0,)),
 }
 """Operator -> the inputs from which it reads only some rows."""
 
 _MOVES = (
-    *("Transpose", "Concat", "Cast", "Pad", "Expand", "Tile", "DepthToSpace", "SpaceToDepth"),
-    *("Constant", "ConstantOfShape", "Range", "Where", "OneHot", "ScatterND", "ScatterElements"),
-    *("EyeLike", "Trilu", "CastLike", "ReverseSequence", "Unique", "Compress", "NonZero"),
-    *("QLinearConcat", "QLinearWhere", "BiasDropout"),
-    *("ReorderInput", "ReorderOutput", "MemcpyFromHost", "MemcpyToHost"),  # ONNX Runtime's own
-)
+    "Transpose", "Concat", "Cast", "Pad", "Expand", "Tile", "DepthToSpace", "SpaceToDepth",
+    "Constant", "ConstantOfShape", "Range", "Where", "OneHot", "ScatterND", "ScatterElements",
+    "EyeLike", "Trilu", "CastLike", "ReverseSequence", "Unique", "Compress", "NonZero",
+    "QLinearConcat", "QLinearWhere", "BiasDropout",
+    "ReorderInput", "ReorderOutput", "MemcpyFromHost", "MemcpyToHost",  # ONNX Runtime's own
+)  # fmt: skip
 
 _ONE_EACH = (
-    *("Relu", "Neg", "Abs", "Exp", "Log", "Sqrt", "Erf", "Floor", "Ceil", "Round", "Sign", "Not"),
-    *("Reciprocal", "Sin", "Cos", "Tan", "Tanh", "IsNaN", "IsInf", "ThresholdedRelu"),
-    *("Add", "Sub", "Mul", "Div", "Pow", "Mod", "PRelu", "LeakyRelu", "BitShift", "And", "Or"),
-    *("Xor", "Equal", "Greater", "Less", "GreaterOrEqual", "LessOrEqual"),
-)
+    "Relu", "Neg", "Abs", "Exp", "Log", "Sqrt", "Erf", "Floor", "Ceil", "Round", "Sign", "Not",
+    "Reciprocal", "Sin", "Cos", "Tan", "Tanh", "IsNaN", "IsInf", "ThresholdedRelu",
+    "Add", "Sub", "Mul", "Div", "Pow", "Mod", "PRelu", "LeakyRelu", "BitShift", "And", "Or",
+    "Xor", "Equal", "Greater", "Less", "GreaterOrEqual", "LessOrEqual",
+)  # fmt: skip
 
 _SEVERAL_EACH = {
     "BatchNormalization": 2,  # its four numbers a channel are a factor and an offset
@@ -98,50 +76,49 @@ _SEVERAL_EACH = {
 }
 
 _FOLDED = (
-    *("ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceL1", "CumSum"),
-    *("GlobalAveragePool", "GlobalMaxPool", "QLinearGlobalAveragePool", "ArgMax", "ArgMin"),
-    *("GlobalLpPool", "QLinearReduceMean"),
-)
+    "ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceL1", "CumSum",
+    "GlobalAveragePool", "GlobalMaxPool", "QLinearGlobalAveragePool", "ArgMax", "ArgMin",
+    "GlobalLpPool", "QLinearReduceMean",
+)  # fmt: skip
 
-PRODUCTS: Mapping[str, Rule] = {
-    "Conv": conv,
-    "ConvInteger": lambda work: conv(work, bias=None),
-    "QLinearConv": lambda work: conv(work, kernel=3, bias=8),
-    "FusedConv": fused_conv,
-    "ConvTranspose": conv_transpose,
-    "Gemm": gemm,
-    "FusedGemm": gemm,
-    "QGemm": qgemm,
-    **dict.fromkeys(
-        (
-            *("MatMul", "MatMulInteger", "QLinearMatMul", "FusedMatMul", "MatMulIntegerToFloat"),
-            "DynamicQuantizeMatMul",
-        ),
-        matmul,
-    ),
-    "MatMulNBits": matmul_of_few_bits,
-    "Einsum": einsum,
-    "Attention": attention,
-    "QAttention": attention,
-    "MultiHeadAttention": attention_products,
-    "DynamicQuantizeLSTM": quantised_lstm,
-    **dict.fromkeys(("LSTM", "GRU", "RNN"), recurrent),
+_MATRIX_PRODUCTS = (
+    "MatMul", "MatMulInteger", "QLinearMatMul", "FusedMatMul", "MatMulIntegerToFloat",
+    "DynamicQuantizeMatMul",
+)  # fmt: skip
+
+PRODUCTS: Mapping[str, rules.Rule] = {
+    "Conv": rules.conv,
+    "ConvInteger": lambda work: rules.conv(work, bias=None),
+    "QLinearConv": lambda work: rules.conv(work, kernel=3, bias=8),
+    "FusedConv": rules.fused_conv,
+    "ConvTranspose": rules.conv_transpose,
+    "Gemm": rules.gemm,
+    "FusedGemm": rules.gemm,
+    "QGemm": rules.qgemm,
+    **dict.fromkeys(_MATRIX_PRODUCTS, rules.matmul),
+    "MatMulNBits": rules.matmul_of_few_bits,
+    "Einsum": rules.einsum,
+    "Attention": rules.attention,
+    "QAttention": rules.attention,
+    "MultiHeadAttention": rules.attention_products,
+    "DynamicQuantizeLSTM": rules.quantised_lstm,
+    **dict.fromkeys(("LSTM", "GRU", "RNN"), rules.recurrent),
 }
 """Operators that multiply and add up; all others have no MACs."""
 
-RULES: Mapping[str, Rule] = {
-    **dict.fromkeys((*VIEWS, *_PICKS, *_MOVES), nothing),
-    **dict.fromkeys(_ONE_EACH, per_output(1)),
-    **{name: per_output(flops) for name, flops in _SEVERAL_EACH.items()},
-    **dict.fromkeys(_FOLDED, per_input(1)),
-    **dict.fromkeys(("ReduceL2", "ReduceSumSquare", "ReduceLogSumExp"), per_input(2)),
-    **dict.fromkeys(("Sum", "Mean", "Max", "Min"), variadic),
-    **dict.fromkeys(
-        ("MaxPool", "NhwcMaxPool", "AveragePool", "LpPool", "QLinearAveragePool"), pool
-    ),
-    "DynamicQuantizeLinear": per_input(6),  # least, largest, then as QuantizeLinear
-    "LRN": lrn,
-    "Resize": resize,
-    "Upsample": resize,
+_POOLS = ("MaxPool", "NhwcMaxPool", "AveragePool", "LpPool", "QLinearAveragePool")
+
+RULES: Mapping[str, rules.Rule] = {
+    **dict.fromkeys((*VIEWS, *_PICKS, *_MOVES), rules.nothing),
+    **dict.fromkeys(_ONE_EACH, rules.per_output(1)),
+    **{name: rules.per_output(flops) for name, flops in _SEVERAL_EACH.items()},
+    **dict.fromkeys(_FOLDED, rules.per_input(1)),
+    **dict.fromkeys(("ReduceL2", "ReduceSumSquare", "ReduceLogSumExp"), rules.per_input(2)),
+    **dict.fromkeys(("Sum", "Mean", "Max", "Min"), rules.variadic),
+    **dict.fromkeys(_POOLS, rules.pool),
+    "DynamicQuantizeLinear": rules.per_input(6),  # least, largest, then as QuantizeLinear
+    "LRN": rules.lrn,
+    "Resize": rules.resize,
+    "Upsample": rules.resize,
     **PRODUCTS,
 }

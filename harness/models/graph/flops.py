@@ -35,11 +35,6 @@ class Cost(NamedTuple):
     def bytes(self) -> int:
         return self.weight_bytes + self.input_bytes + self.output_bytes
 
-    @property
-    def intensity_flops_per_byte(self) -> float | None:
-        """Arithmetic intensity; None where either is not known."""
-        return self.flops / self.bytes if self.flops is not None and self.bytes else None
-
 
 class Coverage(NamedTuple):
     """Which part of a model the rules cover."""
@@ -98,9 +93,8 @@ def has_rule(op_type: str) -> bool:
 
 def may_multiply(op_type: str, domain: str = "") -> bool:
     """Whether a node of unknown MACs may have any: a product, a subgraph or a vendor's operator."""
-    return (
-        op_type in PRODUCTS or op_type in CONTROL_FLOW or (bool(domain) and not has_rule(op_type))
-    )
+    is_vendors = bool(domain) and not has_rule(op_type)
+    return op_type in PRODUCTS or op_type in CONTROL_FLOW or is_vendors
 
 
 def missing_text(op_types: Iterable[str]) -> list[str]:

@@ -1,6 +1,6 @@
 """The graph of a model: its layers, their concrete shapes, and which layers are alike.
 
-graph_file.py reads one from an ONNX file.
+onnx_file.py reads one from an ONNX file.
 """
 
 import hashlib
@@ -17,7 +17,7 @@ import numpy as np
 from harness.types import Array
 
 KEPT_ELEMENTS = 64
-"""A floating-point constant of no more elements is kept for shape inference, e.g. Resize's scales."""
+"""The largest floating-point constant that is kept for shape inference, e.g. Resize's scales."""
 
 _NEUTRAL: Mapping[str, int | str] = {
     "allowzero": 0,
@@ -31,7 +31,7 @@ _NEUTRAL: Mapping[str, int | str] = {
     "strides": 1,
     "training_mode": 0,
 }
-"""Attributes that say nothing where all their values are these; older operators do not have them."""
+"""Attribute -> its neutral value: it has no effect, and older versions of operators lack the attribute."""
 
 _WITHOUT_EFFECT = {
     "BatchNormalization": ("epsilon", "momentum", "spatial", "is_test", "consumed_inputs"),
@@ -39,16 +39,16 @@ _WITHOUT_EFFECT = {
     "InstanceNormalization": ("epsilon",),
     "LayerNormalization": ("epsilon",),
 }
-"""Attributes of training, and numbers that change the result and not the work."""
+"""Operator -> attributes of training, and attributes that change the result and not the work."""
 
 DEFAULT_DOMAINS = ("", "ai.onnx")
 
 
 class Tensor(NamedTuple):
-    """dtype: NumPy's name, e.g. float32, bfloat16. shape: elements; None where it depends on data."""
-
     dtype: str
+    """NumPy's name, e.g. float32, bfloat16."""
     shape: tuple[int | None, ...]
+    """A size is None where it depends on data."""
 
     @property
     def elements(self) -> int | None:
@@ -60,81 +60,79 @@ class Tensor(NamedTuple):
         return None if self.elements is None else self.elements * _itemsize(self.dtype)
 
     def __str__(self) -> str:
-        """E.g. float32[1,64,56,56]."""
         return f"{self.dtype}[{','.join('?' if n is None else str(n) for n in self.shape)}]"
 
 
 class Constant(NamedTuple):
-    """A number of the model that is in its file (or beside it: is_external): weight or parameter.
-
-    value: of integers and truth values (shapes, axes, indices) and of few floating-point numbers;
-    None of all others, and of what is external.
-    """
+    """A constant of the model: a weight or a parameter."""
 
     tensor: Tensor
     is_external: bool
+    """The values are in another file beside the model's."""
     value: Array | None
+    """Integers and truth values (shapes, axes, indices), and up to KEPT_ELEMENTS floats; None for all
+    others, and for external values.
+    """
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Node:
-    """A layer. index: its position in the topological order. inputs: names, "" where left out;
-    after the declared ones come those that only the subgraphs of its attributes read.
-
-    attributes: int, float, str, tuples of them; a tensor or subgraph is the SHA-256 of its bytes.
-    from_constants: all that it needs is known when the model is loaded, so runtimes fold it then:
-    it reads constants only, or the shape of a tensor that has the same one in every run.
-    """
+    """A layer."""
 
     index: int
+    """Its position in the topological order."""
     name: str
     op_type: str
     domain: str
     attributes: Mapping[str, Any]
+    """int, float, str, or tuples of these; the SHA-256 of its bytes for a tensor or subgraph."""
     inputs: tuple[str, ...]
+    """Names, "" for an omitted input; then the names that only the subgraphs of its attributes read."""
     outputs: tuple[str, ...]
     from_constants: bool
+    """Runtimes fold the layer when they load the model: it reads only constants, or the shape of a
+    tensor whose shape is fixed.
+    """
     proto: Any = field(repr=False)
     """onnx.NodeProto, as it stands in the file."""
 
 
 @dataclass(frozen=True, eq=False)
 class Graph:
-    """path: of the file. nodes: in topological order, without `Constant` nodes: these are constants.
-
-    tensors: by name, of every input, constant and output of a node whose type could be inferred.
-    constants: initializers and the values of `Constant` nodes. values: of those constants that have
-    one, and of what is folded from them if it is of integers or truth values. inputs, outputs: names, without
-    those inputs that have an initializer. sizes: what the symbolic dimensions were set to.
-    opsets: domain -> version.
-    """
+    """The graph of an ONNX file for one size of its inputs."""
 
     path: Path
     nodes: tuple[Node, ...]
+    """In topological order, without `Constant` nodes, which are in `constants`."""
     tensors: Mapping[str, Tensor]
+    """Every input, constant and output of a node whose type could be inferred, by name."""
     constants: Mapping[str, Constant]
+    """Initializers and the values of `Constant` nodes, by name."""
     values: Mapping[str, Array]
+    """Known values of constants, and of integers and truth values folded from constants, by name."""
     inputs: tuple[str, ...]
+    """Names, without the inputs that have an initializer."""
     outputs: tuple[str, ...]
     sizes: Mapping[str, int]
+    """Symbolic dimension -> the size it was set to."""
     opsets: Mapping[str, int]
+    """Domain -> version."""
     proto: Any = field(repr=False, compare=False)
-    """onnx.ModelProto with these shapes, without the large weights' bytes: to cut pieces from."""
+    """onnx.ModelProto with these shapes, without the bytes of large weights; pieces are cut from it."""
 
     @cached_property
     def producer(self) -> Mapping[str, Node]:
-        """Name of a tensor -> the node that makes it."""
+        """Name of a tensor -> the node that computes it."""
         return {name: node for node in self.nodes for name in node.outputs if name}
 
     @cached_property
     def consumers(self) -> Mapping[str, tuple[Node, ...]]:
         """Name of a tensor -> the nodes that read it, in order, each once."""
-        found: defaultdict[str, list[Node]] = defaultdict(list)
+        readers: defaultdict[str, list[Node]] = defaultdict(list)
         for node in self.nodes:
-            for name in dict.fromkeys(node.inputs):
-                if name:
-                    found[name].append(node)
-        return {name: tuple(nodes) for name, nodes in found.items()}
+            for name in filter(None, dict.fromkeys(node.inputs)):
+                readers[name].append(node)
+        return {name: tuple(nodes) for name, nodes in readers.items()}
 
     @cached_property
     def layers(self) -> tuple[Node, ...]:
@@ -142,21 +140,21 @@ class Graph:
         return tuple(node for node in self.nodes if not node.from_constants)
 
     def key(self, node: Node) -> str:
-        """What the layer is, whatever its name and weights: its type, attributes, and the shapes and
-        types of what it reads and makes; and the value of each integer that shapes its work.
+        """The layer's identity without its name and weights: type, attributes, shapes and types of inputs
+        and outputs, and the values of integer inputs, which decide the layer's work.
 
         Source: layer identity of DLBricks (Li et al., ICPE 2020), section 2.2.
         """
         described = {
             "op": f"{node.domain}::{node.op_type}" if node.domain else node.op_type,
-            "attributes": dict(sorted(_telling(node).items())),
+            "attributes": dict(sorted(_effective(node).items())),
             "inputs": [self._described(name) for name in node.inputs],
             "outputs": [str(self.tensors.get(name, "?")) if name else "" for name in node.outputs],
         }
         return json.dumps(described, separators=(",", ":"), default=str)
 
     def digest(self, node: Node) -> str:
-        """Of the key, short enough for files."""
+        """A digest of the key, short enough for the name of a file."""
         return hashlib.sha256(self.key(node).encode()).hexdigest()[:24]
 
     def _described(self, name: str) -> str:
@@ -178,17 +176,16 @@ class Graph:
 
     @property
     def weight_bytes(self) -> int:
-        """Of all constants."""
         return sum(constant.tensor.size_bytes or 0 for constant in self.constants.values())
 
     @cached_property
     def unique(self) -> Mapping[str, int]:
-        """Key -> how many layers have it."""
+        """Key -> number of layers with this key."""
         return Counter(self.key(node) for node in self.layers)
 
 
 def _itemsize(dtype: str) -> int:
-    """Bytes of an element; what NumPy does not know (bfloat16, float8, int4) by the digits in its name."""
+    """Bytes of an element. A type that NumPy lacks (bfloat16, float8, int4) has its bits in its name."""
     try:
         return np.dtype(dtype).itemsize
     except TypeError:
@@ -196,16 +193,16 @@ def _itemsize(dtype: str) -> int:
         return max(1, int(bits or 8) // 8)
 
 
-def _telling(node: Node) -> dict[str, Any]:
-    """Attributes without those that say what would be so anyway."""
+def _effective(node: Node) -> dict[str, Any]:
+    """The attributes that change the layer's work."""
     ignored = _WITHOUT_EFFECT.get(node.op_type, ())
-    found = {}
+    effective = {}
     for name, value in node.attributes.items():
         neutral = _NEUTRAL.get(name)
         values = value if isinstance(value, tuple) else (value,)
         if name in ignored or (neutral is not None and set(values) == {neutral}):
             continue
         if name == "kernel_shape" and node.op_type.startswith("Conv"):
-            continue  # the weights' shape says it
-        found[name] = value
-    return found
+            continue  # the weights' shape contains it
+        effective[name] = value
+    return effective

@@ -1,6 +1,6 @@
 """Reads a Graph from an ONNX file.
 
-The file is data: it is parsed and its shapes are inferred, nothing is run, and numbers in other
+The file is data: it is parsed and its shapes are inferred. Nothing in it is executed, and values in other
 files (external data) are not read.
 """
 
@@ -13,15 +13,8 @@ import numpy as np
 
 from harness.core.extras import how_to_install
 from harness.errors import ConfigError, PluginUnavailable, one_line
+from harness.models.graph import onnx_nodes
 from harness.models.graph.graph import DEFAULT_DOMAINS, KEPT_ELEMENTS, Constant, Graph, Tensor
-from harness.models.graph.onnx_nodes import (
-    dtype_of,
-    forget_outputs,
-    inferred,
-    ordered,
-    settled,
-    tensors_of,
-)
 
 
 def read(
@@ -32,9 +25,9 @@ def read(
 ) -> Graph:
     """The graph of an ONNX file, for one size of its inputs.
 
-    batch: what a first dimension is that has no number, unless told otherwise. sizes: of further
-    symbolic dimensions, by name. shapes: of whole inputs, by name; they win.
-    A ConfigError where the file is no ONNX model, and with every dimension that has no size.
+    batch: size of an open first dimension that `sizes` and `shapes` do not set. sizes: symbolic
+    dimension -> size. shapes: input -> shape, which overrides both.
+    A ConfigError where the file is no ONNX model, or with every dimension whose size is missing.
     """
     onnx = _onnx()
     model = _parsed(onnx, path)
@@ -42,9 +35,10 @@ def read(
     _drop_large(model.graph)
     _sort(model.graph, path)
     used = _set_sizes(model.graph, set(constants), batch, sizes, shapes, path)
-    model = inferred(onnx, model, path)
-    tensors = dict(tensors_of(onnx, model.graph)) | {n: c.tensor for n, c in constants.items()}
-    nodes, values = settled(onnx, model, constants, tensors, path)
+    model = onnx_nodes.inferred(onnx, model, path)
+    tensors = dict(onnx_nodes.tensors_of(onnx, model.graph))
+    tensors |= {name: constant.tensor for name, constant in constants.items()}
+    nodes, values = onnx_nodes.settled(onnx, model, constants, tensors, path)
     return Graph(
         path=path,
         nodes=nodes,
@@ -93,7 +87,7 @@ def _parsed(onnx: Any, path: Path) -> Any:
 
 
 def _names(graph: Any) -> Iterator[object]:
-    """Those that are used here. One that is no UTF-8 comes from protobuf as bytes."""
+    """Yields the names that are used here. protobuf returns a name that is not UTF-8 as bytes."""
     for node in graph.node:
         yield from (node.name, node.op_type, node.domain, *node.input, *node.output)
         for attribute in node.attribute:
@@ -109,7 +103,7 @@ def _constants(onnx: Any, graph: Any) -> Iterator[tuple[str, Constant]]:
     for tensor in graph.initializer:
         yield tensor.name, _constant(onnx, tensor)
     for sparse in graph.sparse_initializer:
-        dtype = dtype_of(onnx, sparse.values.data_type)
+        dtype = onnx_nodes.dtype_of(onnx, sparse.values.data_type)
         yield sparse.values.name, Constant(Tensor(dtype, tuple(sparse.dims)), False, None)
     for node in graph.node:
         if node.op_type == "Constant" and node.domain in DEFAULT_DOMAINS:
@@ -117,7 +111,7 @@ def _constants(onnx: Any, graph: Any) -> Iterator[tuple[str, Constant]]:
 
 
 def _of_constant_node(onnx: Any, node: Any) -> Any:
-    """Its value as a TensorProto, however it is given."""
+    """The node's value as a TensorProto, whichever attribute holds it."""
     kinds = {
         "value_float": np.float32,
         "value_floats": np.float32,
@@ -135,21 +129,23 @@ def _of_constant_node(onnx: Any, node: Any) -> Any:
 
 def _constant(onnx: Any, tensor: Any) -> Constant:
     shape = tuple(tensor.dims)
-    about = Tensor(dtype_of(onnx, tensor.data_type), shape)
+    dtype = onnx_nodes.dtype_of(onnx, tensor.data_type)
     is_external = tensor.data_location == onnx.TensorProto.EXTERNAL
-    is_structure = about.dtype in ("int64", "bool")
+    is_structure = dtype in ("int64", "bool")
     value = None
     if not is_external and (is_structure or int(np.prod(shape)) <= KEPT_ELEMENTS):
         value = onnx.numpy_helper.to_array(tensor)
-    return Constant(about, is_external, value)
+    return Constant(Tensor(dtype, shape), is_external, value)
+
+
+_INT64 = 7
+"""TensorProto's code; such a tensor may be a shape."""
 
 
 def _drop_large(graph: Any) -> None:
-    """The bytes of weights, which no shape depends on: what is left says that they are elsewhere."""
+    """Drops the bytes of weights, on which no shape depends, and marks them as external."""
     for tensor in graph.initializer:
-        if (
-            int(np.prod(tensor.dims)) > KEPT_ELEMENTS and tensor.data_type != 7
-        ):  # INT64: may be shapes
+        if int(np.prod(tensor.dims)) > KEPT_ELEMENTS and tensor.data_type != _INT64:
             for name in ("raw_data", "float_data", "int32_data", "double_data", "uint64_data"):
                 tensor.ClearField(name)
             tensor.data_location = 1  # EXTERNAL
@@ -157,7 +153,7 @@ def _drop_large(graph: Any) -> None:
 
 def _sort(graph: Any, path: Path) -> None:
     nodes = list(graph.node)
-    in_order = ordered(nodes, path)
+    in_order = onnx_nodes.ordered(nodes, path)
     if in_order is not nodes:
         copies = [type(node).FromString(node.SerializeToString()) for node in in_order]
         del graph.node[:]
@@ -166,17 +162,16 @@ def _sort(graph: Any, path: Path) -> None:
 
 def _set_sizes(
     graph: Any,
-    given: set[str],
+    constants: set[str],
     batch: int,
     sizes: Mapping[str, int],
     shapes: Mapping[str, tuple[int, ...]],
     path: Path,
 ) -> Mapping[str, int]:
-    """Every dimension of every input becomes a number. -> what the symbolic ones became."""
-    inputs = [i for i in graph.input if i.name not in given]
-    problems = [
-        f"{path} has no input {name!r}" for name in shapes.keys() - {i.name for i in inputs}
-    ]
+    """Sets every dimension of every input to a number. Returns symbolic dimension -> size."""
+    inputs = [i for i in graph.input if i.name not in constants]
+    unknown = shapes.keys() - {i.name for i in inputs}
+    problems = [f"{path} has no input {name!r}" for name in unknown]
     used: dict[str, int] = {}
     for one in inputs:
         dims = one.type.tensor_type.shape.dim
@@ -191,7 +186,7 @@ def _set_sizes(
             name = dim.dim_param or f"{one.name}[{axis}]"
             if size is None:
                 problems.append(
-                    f"{path}: dimension {name!r} of input {one.name!r} has no size: give it"
+                    f"{path}: dimension {name!r} of input {one.name!r} has no size: set it"
                 )
             elif not dim.HasField("dim_value"):
                 used[name] = size
@@ -202,7 +197,9 @@ def _set_sizes(
                 )
     if problems:
         raise ConfigError("\n".join(problems))
-    _forget(graph, used)
+    if used:  # shapes inside the graph were inferred for other sizes
+        del graph.value_info[:]
+        onnx_nodes.forget_outputs(graph)
     return used
 
 
@@ -212,11 +209,3 @@ def _size(dim: Any, axis: int, batch: int, sizes: Mapping[str, int]) -> int | No
     if dim.dim_param in sizes:
         return sizes[dim.dim_param]
     return None if axis else batch
-
-
-def _forget(graph: Any, used: Mapping[str, int]) -> None:
-    """What the file says of shapes inside it: it was inferred for other sizes, and is again."""
-    if not used:
-        return
-    del graph.value_info[:]
-    forget_outputs(graph)

@@ -14,7 +14,7 @@ from harness.models.graph.runtime_operators import stand_ins
 from harness.types import Array
 
 _OF_SHAPE = ("Shape", "Size")
-"""Operators that look at the shape of what they read, and at nothing else."""
+"""Operators that read only the shape of their input."""
 
 
 def settled(
@@ -24,27 +24,30 @@ def settled(
     tensors: dict[str, Tensor],
     path: Path,
 ) -> tuple[tuple[Node, ...], Mapping[str, Array]]:
-    """The nodes and known values. Sizes that the model computes settle further shapes (`tensors` is
-    filled in), and these further sizes: again until nothing new is found.
+    """The nodes and the known values; adds to `tensors` the shapes that follow from them.
+
+    Sizes that the model computes determine further shapes, and these further sizes, so the inference
+    is repeated until no value is added.
     """
     known = 0
     while True:
         nodes = tuple(_nodes(onnx, model, set(constants), tensors, path))
         values = _values(onnx, nodes, constants, tensors, model.opset_import)
-        made = {n: values[n] for node in nodes for n in node.outputs if n in values}
-        if len(made) == known:
+        folded = {n: values[n] for node in nodes for n in node.outputs if n in values}
+        if len(folded) == known:
             return nodes, values
-        known = len(made)
+        known = len(folded)
         again = onnx.ModelProto()
         again.CopyFrom(model)
         del again.graph.node[:]
-        again.graph.node.extend(n for n in model.graph.node if not set(n.output) & made.keys())
-        given = (onnx.numpy_helper.from_array(value, name) for name, value in made.items())
-        again.graph.initializer.extend(given)
+        again.graph.node.extend(n for n in model.graph.node if not set(n.output) & folded.keys())
+        again.graph.initializer.extend(
+            onnx.numpy_helper.from_array(value, name) for name, value in folded.items()
+        )
         del again.graph.value_info[:]
         forget_outputs(again.graph)
         tensors.update(tensors_of(onnx, inferred(onnx, again, path).graph))
-        tensors.update((name, Tensor(v.dtype.name, v.shape)) for name, v in made.items())
+        tensors.update((name, Tensor(v.dtype.name, v.shape)) for name, v in folded.items())
 
 
 def forget_outputs(graph: Any) -> None:
@@ -55,16 +58,16 @@ def forget_outputs(graph: Any) -> None:
 
 
 def inferred(onnx: Any, model: Any, path: Path) -> Any:
-    """The model with the shapes that follow from its inputs'; its nodes are the same."""
+    """The model with the shapes inferred from its inputs' shapes, and with its own nodes."""
     try:
-        found = onnx.shape_inference.infer_shapes(stand_ins(onnx, model), data_prop=True)
-    except Exception as e:  # noqa: BLE001 - of its own kind, from C++
+        shaped = onnx.shape_inference.infer_shapes(stand_ins(onnx, model), data_prop=True)
+    except Exception as e:  # noqa: BLE001 - onnx raises a class of its own from C++
         raise ConfigError(f"{path}: its shapes do not fit together: {one_line(e)}") from None
-    del found.graph.node[:]
-    found.graph.node.extend(model.graph.node)
-    del found.graph.initializer[:]
-    found.graph.initializer.extend(model.graph.initializer)
-    return found
+    del shaped.graph.node[:]
+    shaped.graph.node.extend(model.graph.node)
+    del shaped.graph.initializer[:]
+    shaped.graph.initializer.extend(model.graph.initializer)
+    return shaped
 
 
 def tensors_of(onnx: Any, graph: Any) -> Iterator[tuple[str, Tensor]]:
@@ -90,41 +93,34 @@ def _values(
     tensors: Mapping[str, Tensor],
     opsets: Any,
 ) -> Mapping[str, Array]:
-    """Of what is folded, only where it is of integers or truth values: shapes, axes, indices."""
+    """Known values of constants, and of folded integers and truth values: shapes, axes, indices."""
     values = {name: c.value for name, c in constants.items() if c.value is not None}
     for node in nodes:
         kinds = {tensors[name].dtype for name in node.outputs if name in tensors}
         if not node.from_constants or not kinds or not kinds <= {"int64", "int32", "bool"}:
             continue
-        given = {n: _stand_in(values.get(n), tensors.get(n), node) for n in node.inputs if n}
-        if any(value is None for value in given.values()):
-            continue
-        values |= _evaluated(onnx, node, given, opsets)
+        inputs = {n: _stand_in(values.get(n), tensors.get(n), node) for n in node.inputs if n}
+        if all(value is not None for value in inputs.values()):
+            values |= _evaluated(onnx, node, inputs, opsets)
     return values
 
 
 def _stand_in(value: Array | None, tensor: Tensor | None, node: Node) -> Array | None:
-    """For the question after a shape, an array that has it and takes no memory."""
+    """The value; for an operator that reads only the shape, an array of that shape without memory."""
     if value is None and node.op_type in _OF_SHAPE and tensor is not None and _is_fixed(tensor):
         return np.broadcast_to(np.float32(0), [n or 0 for n in tensor.shape])
     return value
 
 
-def _evaluated(onnx: Any, node: Node, given: Mapping[str, Any], opsets: Any) -> dict[str, Array]:
-    empty = onnx.ValueInfoProto
-    graph = onnx.helper.make_graph(
-        [node.proto],
-        "folded",
-        [empty(name=n) for n in given],
-        [empty(name=n) for n in node.outputs],
-    )
+def _evaluated(onnx: Any, node: Node, inputs: Mapping[str, Any], opsets: Any) -> dict[str, Array]:
+    ports = ([onnx.ValueInfoProto(name=n) for n in names] for names in (inputs, node.outputs))
+    graph = onnx.helper.make_graph([node.proto], "folded", *ports)
+    model = onnx.helper.make_model(graph, opset_imports=list(opsets))
     try:
-        found = onnx.reference.ReferenceEvaluator(
-            onnx.helper.make_model(graph, opset_imports=list(opsets))
-        ).run(None, dict(given))
-    except Exception:  # noqa: BLE001 - whatever it is, the value stays unknown
+        outputs = onnx.reference.ReferenceEvaluator(model).run(None, dict(inputs))
+    except Exception:  # noqa: BLE001 - whatever it raises, the value stays unknown
         return {}
-    return dict(zip(node.outputs, map(np.asarray, found), strict=True))
+    return dict(zip(node.outputs, map(np.asarray, outputs), strict=True))
 
 
 def _nodes(
@@ -160,14 +156,14 @@ def _nodes(
 
 
 def _defaults(onnx: Any, proto: Any, opsets: Mapping[str, int]) -> dict[str, Any]:
-    """What the operator's definition says of attributes that are left out; {} of unknown operators."""
+    """The defaults of attributes in the operator's definition; {} for an unknown operator."""
     version = opsets.get(proto.domain, opsets.get("", 1))
     try:
         schema = onnx.defs.get_schema(proto.op_type, version, proto.domain)
-    except Exception:  # noqa: BLE001 - SchemaError, which is no public class: a vendor's operator
+    except Exception:  # noqa: BLE001 - SchemaError is not a public class: a vendor's operator
         return {}
-    given = ((name, a.default_value) for name, a in schema.attributes.items())
-    return {name: _value(onnx, value) for name, value in given if value.type}
+    defaults = ((name, a.default_value) for name, a in schema.attributes.items())
+    return {name: _value(onnx, value) for name, value in defaults if value.type}
 
 
 def _is_fixed(tensor: Tensor | None) -> bool:
@@ -175,19 +171,18 @@ def _is_fixed(tensor: Tensor | None) -> bool:
 
 
 def _is_deterministic(proto: Any) -> bool:
-    return not proto.op_type.startswith("Random") and proto.op_type not in (
-        "Bernoulli",
-        "Multinomial",
-    )
+    return not proto.op_type.startswith(("Random", "Bernoulli", "Multinomial"))
 
 
 def ordered(protos: Sequence[Any], path: Path) -> Sequence[Any]:
-    """ONNX wants files in topological order; those that are stay as they are. Shapes are inferred in
-    the order of the file, and so stop at the first node that comes too early.
+    """The nodes in topological order; the same list where the file is sorted, as ONNX requires.
+
+    Shape inference follows the file's order, and stops at the first node that comes too early.
     """
-    made = {name: i for i, n in enumerate(protos) for name in n.output if name}
+    producers = {name: i for i, n in enumerate(protos) for name in n.output if name}
     needs = {
-        i: [made[x] for x in (*n.input, *_captured(n)) if x in made] for i, n in enumerate(protos)
+        i: [producers[x] for x in (*n.input, *_captured(n)) if x in producers]
+        for i, n in enumerate(protos)
     }
     if all(before < i for i, all_before in needs.items() for before in all_before):
         return protos
@@ -199,14 +194,15 @@ def ordered(protos: Sequence[Any], path: Path) -> Sequence[Any]:
 
 def _captured(proto: Any) -> Iterable[str]:
     """Names that the subgraphs of a node's attributes read from outside of themselves."""
-    found: dict[str, None] = {}
+    captured: dict[str, None] = {}
     for attribute in proto.attribute:
         for graph in (attribute.g, *attribute.graphs):
-            made = {n for node in graph.node for n in node.output}
-            made |= {i.name for i in (*graph.input, *graph.initializer)}
+            own = {n for node in graph.node for n in node.output}
+            own |= {i.name for i in (*graph.input, *graph.initializer)}
             for node in graph.node:
-                found |= {n: None for n in (*node.input, *_captured(node)) if n and n not in made}
-    return found
+                outer = (n for n in (*node.input, *_captured(node)) if n and n not in own)
+                captured |= dict.fromkeys(outer)
+    return captured
 
 
 def _value(onnx: Any, attribute: Any) -> Any:

@@ -1,7 +1,7 @@
 """Infers shapes of ONNX Runtime's own operators through standard operators of the same shapes and types.
 
-Files that ONNX Runtime optimised or quantised hold operators that `onnx` does not know; behind the first
-of them no shape would be inferred. The stand-ins are inferred in their place and are never run.
+Files that ONNX Runtime optimised or quantised hold operators that `onnx` does not know, and its shape
+inference stops at the first of them. The stand-ins replace them during inference and are never executed.
 
 Source: docs/ContribOperators.md of ONNX Runtime 1.22, and core/optimizer/nchwc_transformer.cc.
 """
@@ -20,14 +20,12 @@ _AXES_ARE_INPUTS = 18
 
 
 class _Standing:
-    """The nodes that stand for one node, and the constants that they need.
-
-    constants: name -> shape, of those in the file.
-    """
+    """Builds the nodes that stand for one node, and the constants that they need."""
 
     def __init__(
         self, onnx: Any, node: Any, constants: Mapping[str, Sequence[int]], opset: int
     ) -> None:
+        """constants: name -> shape of the constants in the file."""
         self.node = node
         self.opset = opset
         self.nodes: list[Any] = []
@@ -42,36 +40,36 @@ class _Standing:
         self.attributes: dict[str, Any] = dict(values)
 
     def add(self, op_type: str, *inputs: str, to: str = "", **attributes: Any) -> str:
-        """to: the output's name, a new one where it is left out."""
+        """to: the output's name; '' for a new one."""
         name = to or self._new()
         self.nodes.append(self._onnx.helper.make_node(op_type, list(inputs), [name], **attributes))
         return name
 
     def cast(self, name: str) -> str:
         """The same tensor in float32."""
-        made = self._new()
-        self.nodes.append(self._onnx.helper.make_node("Cast", [name], [made], to=_FLOAT))
-        return made
+        output = self._new()
+        self.nodes.append(self._onnx.helper.make_node("Cast", [name], [output], to=_FLOAT))
+        return output
 
     def numbers(self, *values: int) -> str:
         name = self._new()
-        made = self._onnx.helper.make_tensor(name, _INT64, [len(values)], list(values))
-        self.tensors.append(made)
+        tensor = self._onnx.helper.make_tensor(name, _INT64, [len(values)], list(values))
+        self.tensors.append(tensor)
         return name
 
     def of_shape(self, *shape: int) -> str:
-        """A constant without values: its shape alone is looked at."""
+        """A constant without values: only its shape is used."""
         name = self._new()
         self.tensors.append(self._onnx.TensorProto(name=name, data_type=_FLOAT, dims=shape))
         return name
 
-    def given(self, position: int) -> str:
-        """The name of an input, "" where it is left out."""
+    def input(self, position: int) -> str:
+        """The name of an input, "" for an omitted one."""
         return self.node.input[position] if position < len(self.node.input) else ""
 
     def constant_shape(self, position: int) -> Sequence[int]:
         """KeyError where the input is no constant."""
-        return self._constants[self.given(position)]
+        return self._constants[self.input(position)]
 
     def without(self, *names: str) -> dict[str, Any]:
         return {name: value for name, value in self.attributes.items() if name not in names}
@@ -81,7 +79,7 @@ class _Standing:
 
 
 _Rule = Callable[[_Standing], str]
-"""Adds nodes; -> the tensor that is like the first output."""
+"""Adds nodes and returns the tensor that has the shape and type of the first output."""
 
 
 def stand_ins(onnx: Any, model: Any) -> Any:
@@ -105,7 +103,7 @@ def stand_ins(onnx: Any, model: Any) -> Any:
 
 
 def _rule(onnx: Any, node: Any, opset: int) -> _Rule | None:
-    """Standard names of later opsets are ONNX Runtime's own in earlier ones, e.g. LayerNormalization."""
+    """Some operators are standard from a later opset on and ONNX Runtime's before, e.g. LayerNormalization."""
     rule = _RULES.get(node.op_type)
     if rule is None or node.domain in _DOMAINS:
         return rule
@@ -118,11 +116,7 @@ def _stands(standing: _Standing, rule: _Rule | None) -> bool:
         return False
     try:
         like = rule(standing)
-    except (
-        KeyError,
-        IndexError,
-        ValueError,
-    ):  # an input that the rule needs is left out, or no constant
+    except (LookupError, ValueError):  # an input that the rule needs is omitted, or not a constant
         return False
     standing.add("Identity", like, to=standing.node.output[0])
     for position in _ALSO_LIKE_FIRST.get(standing.node.op_type, ()):
@@ -136,25 +130,25 @@ _ALSO_LIKE_FIRST: Mapping[str, Sequence[int]] = {
     "SkipSimplifiedLayerNormalization": (3,),
     "EmbedLayerNormalization": (2,),
 }
-"""Which further outputs have the shape of the first."""
+"""Operator -> further outputs with the shape of the first."""
 
 
 def _same(standing: _Standing) -> str:
-    return standing.given(0)
+    return standing.input(0)
 
 
 def _as(op_type: str, *positions: int, drop: Sequence[str] = ()) -> _Rule:
-    """Another operator on some of the inputs, with the same attributes but `drop`."""
+    """Another operator on the inputs at `positions`, with the same attributes except `drop`."""
 
     def rule(standing: _Standing) -> str:
-        inputs = [standing.given(i) for i in positions if standing.given(i)]
+        inputs = [standing.input(i) for i in positions if standing.input(i)]
         return standing.add(op_type, *inputs, **standing.without(*drop))
 
     return rule
 
 
 def _float(rule: _Rule) -> _Rule:
-    """The same, of float32."""
+    """The rule with its result in float32."""
     return lambda standing: standing.cast(rule(standing))
 
 
@@ -163,7 +157,7 @@ _ACTIVATION_GAMMA = (*_ACTIVATION, "activation_gamma")
 
 
 def _pooled(op_type: str, *, last: bool = False) -> _Rule:
-    """Shapes of an image operation whose channels may come last."""
+    """An image operation whose channels may come last."""
 
     def rule(standing: _Standing) -> str:
         is_last = last or standing.attributes.get("channels_last", 0)
@@ -171,38 +165,38 @@ def _pooled(op_type: str, *, last: bool = False) -> _Rule:
         if is_last:
             first = standing.add("Transpose", first, perm=[0, 3, 1, 2])
         inputs = [first, *others] if op_type == "QLinearConv" else [first]
-        found = standing.add(op_type, *inputs, **standing.without("channels_last"))
-        return standing.add("Transpose", found, perm=[0, 2, 3, 1]) if is_last else found
+        output = standing.add(op_type, *inputs, **standing.without("channels_last"))
+        return standing.add("Transpose", output, perm=[0, 2, 3, 1]) if is_last else output
 
     return rule
 
 
 def _blocked_input(standing: _Standing) -> str:
     if standing.attributes.get("channels_last", 0):
-        return standing.add("Transpose", standing.given(0), perm=[0, 3, 1, 2])
-    return standing.given(0)
+        return standing.add("Transpose", standing.input(0), perm=[0, 3, 1, 2])
+    return standing.input(0)
 
 
 def _blocked_output(standing: _Standing) -> str:
-    """Blocks are filled up with channels of zeros, which go here."""
+    """Cuts off the channels of zeros that fill up the last block."""
     ends = (standing.numbers(n) for n in (0, int(standing.attributes["channels"]), 1))
-    found = standing.add("Slice", standing.given(0), *ends)
+    output = standing.add("Slice", standing.input(0), *ends)
     if standing.attributes.get("channels_last", 0):
-        return standing.add("Transpose", found, perm=[0, 2, 3, 1])
-    return found
+        return standing.add("Transpose", output, perm=[0, 2, 3, 1])
+    return output
 
 
 def _fused_matmul(standing: _Standing) -> str:
     """alpha x A' x B', each of the two transposed or not."""
     left = "...ki" if standing.attributes.get("transA", 0) else "...ik"
     right = "...jk" if standing.attributes.get("transB", 0) else "...kj"
-    inputs = standing.given(0), standing.given(1)
-    return standing.add("Einsum", *inputs, equation=f"{left},{right}->...ij")
+    equation = f"{left},{right}->...ij"
+    return standing.add("Einsum", standing.input(0), standing.input(1), equation=equation)
 
 
 def _qgemm(standing: _Standing) -> str:
-    found = _as("Gemm", 0, 3)(standing)
-    return found if standing.given(8) else standing.cast(found)
+    output = _as("Gemm", 0, 3)(standing)
+    return output if standing.input(8) else standing.cast(output)
 
 
 def _concat(standing: _Standing) -> str:
@@ -213,45 +207,44 @@ def _reduced(standing: _Standing) -> str:
     axes = standing.attributes.get("axes", ())
     kept = {"keepdims": standing.attributes.get("keepdims", 1)}
     if standing.opset >= _AXES_ARE_INPUTS:
-        return standing.add("ReduceMean", standing.given(0), standing.numbers(*axes), **kept)
-    return standing.add("ReduceMean", standing.given(0), axes=axes, **kept)
+        return standing.add("ReduceMean", standing.input(0), standing.numbers(*axes), **kept)
+    return standing.add("ReduceMean", standing.input(0), axes=axes, **kept)
 
 
 def _attention(standing: _Standing) -> str:
     """Input (batch, length, n) and weights (n, 3 x hidden): (batch, length, hidden)."""
     sizes = standing.attributes.get("qkv_hidden_sizes")
     hidden = sizes[2] if sizes else standing.constant_shape(1)[1] // 3
-    return standing.add(
-        "MatMul", standing.given(0), standing.of_shape(standing.constant_shape(1)[0], hidden)
-    )
+    weights = standing.of_shape(standing.constant_shape(1)[0], hidden)
+    return standing.add("MatMul", standing.input(0), weights)
 
 
 def _of_few_bits(standing: _Standing) -> str:
     weights = standing.of_shape(standing.attributes["K"], standing.attributes["N"])
-    return standing.add("MatMul", standing.given(0), weights)
+    return standing.add("MatMul", standing.input(0), weights)
 
+
+_ELEMENTWISE = (
+    "Gelu", "FastGelu", "QuickGelu", "BiasGelu", "BiasSoftmax", "BiasDropout",
+    "LayerNormalization", "SimplifiedLayerNormalization", "SkipLayerNormalization",
+    "SkipSimplifiedLayerNormalization", "RotaryEmbedding", "GroupNorm", "Swish",
+    "QLinearSigmoid", "QLinearLeakyRelu", "QLinearSoftmax", "MultiHeadAttention",
+    "GroupQueryAttention",
+)  # fmt: skip
+"""Operators whose first output has the shape and type of the first input."""
 
 _RULES: Mapping[str, _Rule] = {
-    **dict.fromkeys(
-        (
-            *("Gelu", "FastGelu", "QuickGelu", "BiasGelu", "BiasSoftmax", "BiasDropout"),
-            *("LayerNormalization", "SimplifiedLayerNormalization", "SkipLayerNormalization"),
-            *("SkipSimplifiedLayerNormalization", "RotaryEmbedding", "GroupNorm", "Swish"),
-            *("QLinearSigmoid", "QLinearLeakyRelu", "QLinearSoftmax", "MultiHeadAttention"),
-            "GroupQueryAttention",
-        ),
-        _same,
-    ),
+    **dict.fromkeys(_ELEMENTWISE, _same),
     "FusedConv": _as("Conv", 0, 1, 2, drop=_ACTIVATION),
     "Conv": _as("Conv", 0, 1, 2, drop=_ACTIVATION),  # of blocks of channels
     "FusedGemm": _as("Gemm", 0, 1, 2, drop=_ACTIVATION_GAMMA),
     "FusedMatMul": _fused_matmul,
     "ReorderInput": _blocked_input,
     "ReorderOutput": _blocked_output,
-    **{
-        name: _as(name, 0)
-        for name in ("MaxPool", "AveragePool", "GlobalMaxPool", "GlobalAveragePool")
-    },
+    "MaxPool": _as("MaxPool", 0),
+    "AveragePool": _as("AveragePool", 0),
+    "GlobalMaxPool": _as("GlobalMaxPool", 0),
+    "GlobalAveragePool": _as("GlobalAveragePool", 0),
     "NhwcMaxPool": _pooled("MaxPool", last=True),
     "QLinearConv": _pooled("QLinearConv"),
     "QLinearAveragePool": _pooled("AveragePool"),
@@ -266,9 +259,7 @@ _RULES: Mapping[str, _Rule] = {
     "DynamicQuantizeMatMul": _as("MatMul", 0, 1),
     "DynamicQuantizeLSTM": _as("LSTM", 0, 1, 2),
     "MatMulNBits": _of_few_bits,
-    "EmbedLayerNormalization": lambda standing: standing.add(
-        "Gather", standing.given(2), standing.given(0)
-    ),
+    "EmbedLayerNormalization": lambda s: s.add("Gather", s.input(2), s.input(0)),
     "Attention": _attention,
     "QAttention": _float(_attention),
 }

@@ -1,10 +1,9 @@
 """Reads how the nodes of an ONNX file are wired: names and tensors, no weights, no shapes.
 
-Read with the project's own protobuf reader over a mapped file: no package is needed for it, and a
-file of half a GB costs no memory.
+It uses the project's own protobuf reader on a mapped file: no package is needed, and a file of half a GB
+takes no memory.
 """
 
-import mmap
 from collections.abc import Iterator
 from dataclasses import replace
 from graphlib import CycleError, TopologicalSorter
@@ -17,10 +16,8 @@ from harness.profiler import WiredNode, Wiring
 # Field numbers of onnx.proto.
 _MODEL_GRAPH = 7
 _GRAPH_NODE, _GRAPH_INITIALIZER, _GRAPH_INPUT, _GRAPH_OUTPUT, _GRAPH_SPARSE = 1, 5, 11, 12, 15
-_NODE_INPUT, _NODE_OUTPUT, _NODE_NAME, _NODE_OP_TYPE, _NODE_ATTRIBUTE, _NODE_DOMAIN = (
-    *(1, 2, 3, 4, 5),
-    7,
-)
+_NODE_INPUT, _NODE_OUTPUT, _NODE_NAME, _NODE_OP_TYPE = 1, 2, 3, 4
+_NODE_ATTRIBUTE, _NODE_DOMAIN = 5, 7
 _NODE_TEXTS = frozenset({_NODE_INPUT, _NODE_OUTPUT, _NODE_NAME, _NODE_OP_TYPE, _NODE_DOMAIN})
 """The other fields of a node are messages (metadata_props, device configurations) or are not read."""
 _ATTRIBUTE_GRAPH, _ATTRIBUTE_GRAPHS = 6, 11
@@ -30,20 +27,18 @@ _TENSOR_NAME, _VALUE_NAME, _SPARSE_VALUES = 8, 1, 1
 def read_wiring(path: Path) -> Wiring:
     """A ConfigError where the file is no ONNX model."""
     try:
-        with path.open("rb") as file:  # the map outlives it, and goes with its last slice
-            view = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
-        found = [_graph(graph) for graph in protobuf.messages(view, _MODEL_GRAPH)]
+        graphs = [_graph(m) for m in protobuf.messages(protobuf.mapped(path), _MODEL_GRAPH)]
     except OSError as e:
         raise ConfigError(f"{path} cannot be read: {e.strerror or e}") from None
-    except ValueError as e:  # UnicodeDecodeError is one, too; so is an empty file, to mmap
+    except ValueError as e:  # UnicodeDecodeError is one, too
         raise ConfigError(f"{path} is no ONNX model: {e}") from None
-    if not found or not found[-1].nodes:
+    if not graphs or not graphs[-1].nodes:
         raise ConfigError(f"{path} is no ONNX model, or has no node: nothing to profile")
-    return _in_order(found[-1])
+    return _in_order(graphs[-1])
 
 
 def _in_order(wiring: Wiring) -> Wiring:
-    """Topological: onnx's converters leave files in another order, and runtimes sort them."""
+    """Sorts the nodes topologically: onnx's converters write other orders, which runtimes accept."""
     needs = {
         i: [wiring.producers[t] for t in node.inputs if t in wiring.producers]
         for i, node in enumerate(wiring.nodes)
@@ -52,7 +47,7 @@ def _in_order(wiring: Wiring) -> Wiring:
         return wiring
     try:
         order = list(TopologicalSorter(needs).static_order())
-    except CycleError:  # no runtime takes it, and each says why
+    except CycleError:  # every runtime refuses the file and says why
         return wiring
     return replace(wiring, nodes=[wiring.nodes[i] for i in order])
 
@@ -113,5 +108,5 @@ def _taken_from_outside(attribute: memoryview) -> Iterator[str]:
             yield from (t for t in (*used, *inner.outputs) if t and t not in own)
 
 
-def _text(message: memoryview, wanted: int) -> str:
-    return next((str(text, "utf-8") for text in protobuf.messages(message, wanted)), "")
+def _text(message: memoryview, number: int) -> str:
+    return next((str(text, "utf-8") for text in protobuf.messages(message, number)), "")

@@ -1,8 +1,8 @@
 """Makes the nine topologies inside the onnx package runnable: performance only.
 
-The files in onnx/backend/test/data/light hold no weights: ConstantOfShape nodes make them at run
-time, all equal, which leads to denormals; and the batch is fixed at 1. Here the weights are seeded
-random numbers and the batch is symbolic. Nothing in these files was ever trained in this form.
+The files in onnx/backend/test/data/light hold no weights: ConstantOfShape nodes produce them at run
+time, all equal, which leads to denormals. Their batch is fixed at 1. Here the weights are seeded random
+numbers and the batch is symbolic. The weights were never trained.
 """
 
 import hashlib
@@ -19,7 +19,7 @@ from harness.errors import PluginUnavailable
 
 PREFIX = "light/"
 RECIPE = b"1"
-"""Part of each file's name: another recipe, or other files in the onnx package, are other models."""
+"""Part of each file's path: another recipe, or other files in the onnx package, make other models."""
 
 _SEED = 0
 _FLOAT = 1
@@ -27,9 +27,10 @@ _FLOAT = 1
 
 
 class Light(NamedTuple):
-    """file: light_<file>.onnx. input, output: their names in it; the input is an ImageNet image."""
+    """A topology, whose input is an ImageNet image."""
 
     file: str
+    """Its file is light_<file>.onnx."""
     input: str
     output: str
     about: str
@@ -71,7 +72,7 @@ def manifest_of(name: str) -> dict[str, Any]:
 
 
 def made_path(name: str) -> Path:
-    """Where the runnable file of LIGHT[name] is, or is going to be."""
+    """The path of the runnable file of LIGHT[name], which may not exist yet."""
     digest = hashlib.sha256(RECIPE + _template(name).read_bytes()).hexdigest()
     return cache_dir() / "light" / digest[:16] / f"{name}.onnx"
 
@@ -101,27 +102,27 @@ def _template(name: str) -> Path:
 
 
 def write(template: Path, path: Path) -> None:
-    """template: one of the package's files. path: for the same with weights and any batch."""
+    """template: one of the package's files. path: receives the model with weights and a symbolic batch."""
     import onnx
     from onnx import numpy_helper
 
     model = onnx.load(template)
     graph = model.graph
-    given = {t.name: t for t in graph.initializer}
+    constants = {t.name: t for t in graph.initializer}
     shapes, nodes = {}, []
     for node in graph.node:
         if node.op_type == "ConstantOfShape":
-            dims = numpy_helper.to_array(given[node.input[0]])
+            dims = numpy_helper.to_array(constants[node.input[0]])
             shapes[node.output[0]] = tuple(int(d) for d in dims)
         else:
             nodes.append(node)
-    shapes |= {t.name: tuple(t.dims) for t in given.values() if t.data_type == _FLOAT}
+    shapes |= {t.name: tuple(t.dims) for t in constants.values() if t.data_type == _FLOAT}
     used = {name for node in nodes for name in node.input}
     shapes = {name: shape for name, shape in shapes.items() if name in used}
-    _free_batch(nodes, given, shapes)
-    _replace(graph.input, [i for i in graph.input if i.name not in given])
+    _free_batch(nodes, constants, shapes)
+    _replace(graph.input, [i for i in graph.input if i.name not in constants])
     _replace(graph.node, nodes)
-    _replace(graph.initializer, [t for t in given.values() if t.name in used - shapes.keys()])
+    _replace(graph.initializer, [t for t in constants.values() if t.name in used - shapes.keys()])
     _replace(graph.value_info, [])
     roles = dict(_roles(nodes, shapes))
     random = np.random.default_rng(_SEED)
@@ -134,20 +135,20 @@ def write(template: Path, path: Path) -> None:
     onnx.save(model, path, format="protobuf")
 
 
-def _free_batch(nodes: list[Any], given: dict[str, Any], weights: Mapping[str, Any]) -> None:
-    """A Reshape of activations to [1, ...] keeps the first dimension instead (0 says so)."""
+def _free_batch(nodes: list[Any], constants: dict[str, Any], weights: Mapping[str, Any]) -> None:
+    """Makes a Reshape of activations to [1, ...] keep the first dimension, which is written as 0."""
     from onnx import numpy_helper
 
     for node in nodes:
         if node.op_type == "Reshape" and node.input[0] not in weights:
             name = node.input[1]
-            dims = numpy_helper.to_array(given[name]).copy()
+            dims = numpy_helper.to_array(constants[name]).copy()
             dims[0] = 0
-            given[name] = numpy_helper.from_array(dims, name)
+            constants[name] = numpy_helper.from_array(dims, name)
 
 
 def _roles(nodes: list[Any], shapes: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """What a weight is to the node that takes it, where that is more than a kernel or an offset."""
+    """Yields the weights that are neither kernels nor offsets, with their role in `_weights`."""
     origin = {n.output[0]: n.input[0] for n in nodes if n.op_type == "Unsqueeze"}
     summed = {name for n in nodes if n.op_type == "Sum" for name in n.input}
     for node in nodes:
@@ -160,9 +161,9 @@ def _roles(nodes: list[Any], shapes: Mapping[str, Any]) -> Iterator[tuple[str, s
 
 
 def _weights(random: np.random.Generator, shape: tuple[int, ...], role: str) -> Any:
-    """Scaled (He) so that activations neither vanish nor overflow; factors near 1; offsets small.
+    """Scaled (He) so that activations neither vanish nor overflow; factors near 1; small offsets.
 
-    branch: the last factor of a residual branch; near 1, the sums would double their variance.
+    role `branch`: the last factor of a residual branch; near 1, each sum would double the variance.
     """
     array = random.standard_normal(shape, dtype=np.float32)
     if role == "branch":

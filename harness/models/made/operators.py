@@ -1,8 +1,8 @@
 """Builds single operators as models, as DeepBench does: matrix product, convolution, LSTM.
 
-Shapes are from DeepBench's lists of what speech, vision and text models compute (github.com/
+The shapes come from DeepBench's lists of the operators in speech, vision and text models (github.com/
 baidu-research/DeepBench, code/kernels/*_problems.h); its batch n is a run's batch here. The weights are
-seeded random numbers: the time of these operators does not depend on them.
+seeded random numbers: the time of these operators does not depend on their values.
 """
 
 import hashlib
@@ -18,14 +18,13 @@ from harness.core.files import cache_dir, cached_file
 from harness.errors import PluginUnavailable
 
 RECIPE = "1"
-"""Part of the folder's name: with another recipe they are other models."""
+"""Part of the folder's name: another recipe makes other models."""
 
-_OPSET, _IR_VERSION = 17, 8
 _SEED = 0
 
 
 class Gemm(NamedTuple):
-    """m outputs of k inputs."""
+    """m outputs from k inputs."""
 
     m: int
     k: int
@@ -44,7 +43,7 @@ class Gemm(NamedTuple):
 
 
 class Conv(NamedTuple):
-    """size x size pixels of c channels; k filters of r x r; padded, every stride-th place."""
+    """An image of size x size pixels and c channels, k filters of r x r pixels."""
 
     size: int
     c: int
@@ -71,7 +70,7 @@ class Conv(NamedTuple):
 
 
 class Lstm(NamedTuple):
-    """As many inputs as hidden units, `steps` of them one after the other."""
+    """A layer with as many inputs as hidden units, over `steps` time steps."""
 
     hidden: int
     steps: int
@@ -86,7 +85,7 @@ class Lstm(NamedTuple):
 
     @property
     def flop_per_sample(self) -> int:
-        """Of the eight products of a step; the few operations on each gate are not counted."""
+        """Counts the eight products of a step, without the few operations on each gate."""
         return self.steps * 2 * 8 * self.hidden * self.hidden
 
 
@@ -100,7 +99,7 @@ SUITE: dict[str, Sequence[Op]] = {
 
 
 def make(kinds: Sequence[str]) -> list[Path]:
-    """The files of those kinds, made where they are not there yet."""
+    """The files of those kinds; missing ones are written first."""
     if find_spec("onnx") is None:
         raise PluginUnavailable(f"--ops are made with the module 'onnx': {how_to_install('light')}")
     paths = []
@@ -114,25 +113,23 @@ def make(kinds: Sequence[str]) -> list[Path]:
 
 
 def work_of(model: str) -> dict[str, Any] | None:
-    """flop_per_sample and about, of a file that `make` gave."""
+    """flop_per_sample and about of a file of `make`; None for other files."""
     path = Path(model)
-    if path.parent != _folder():
+    ops = {op.name: op for kind in SUITE.values() for op in kind}
+    if path.parent != _folder() or path.stem not in ops:
         return None
-    found = next((o for ops in SUITE.values() for o in ops if o.name == path.stem), None)
-    if found is None:
-        return None
-    told = f"{found.name}: {found.about}, {found.flop_per_sample / 1e6:,.4g} MFLOP a sample"
-    return {"flop_per_sample": found.flop_per_sample, "about": told}
+    op = ops[path.stem]
+    about = f"{op.name}: {op.about}, {op.flop_per_sample / 1e6:,.4g} MFLOP a sample"
+    return {"flop_per_sample": op.flop_per_sample, "about": about}
 
 
 def _folder() -> Path:
-    made_from = hashlib.sha256(f"{RECIPE} {SUITE}".encode()).hexdigest()
-    return cache_dir() / "ops" / made_from[:16]
+    digest = hashlib.sha256(f"{RECIPE} {SUITE}".encode()).hexdigest()
+    return cache_dir() / "ops" / digest[:16]
 
 
 def _write(op: Op, path: Path) -> None:
-    import onnx
-    from onnx import TensorProto, helper, numpy_helper
+    from harness.models.made.onnx_graph import FLOAT, Ports, build, node
 
     weights: dict[str, Any] = {}
     random = np.random.default_rng(_SEED)
@@ -144,29 +141,21 @@ def _write(op: Op, path: Path) -> None:
 
     if isinstance(op, Gemm):
         shape = [op.k]
-        nodes = [helper.make_node("Gemm", ["x", weight("w", op.m, op.k)], ["y"], transB=1)]
+        nodes = [node("Gemm", ["x", weight("w", op.m, op.k)], ["y"], transB=1)]
     elif isinstance(op, Conv):
         shape = [op.c, op.size, op.size]
         filters = weight("w", op.k, op.c, op.r, op.r)
         same = {"pads": [op.pad] * 4, "strides": [op.stride] * 2}
-        nodes = [helper.make_node("Conv", ["x", filters], ["y"], **same)]
+        nodes = [node("Conv", ["x", filters], ["y"], **same)]
     else:
         shape = [op.steps, op.hidden]
         gates = [weight(name, 1, 4 * op.hidden, op.hidden) for name in ("w", "r")]
-        # ONNX Runtime's CPU kernel wants time before batch, a run the batch first.
+        # ONNX Runtime's CPU kernel takes time before batch, a run has the batch first.
         nodes = [
-            helper.make_node("Transpose", ["x"], ["by_time"], perm=[1, 0, 2]),
-            helper.make_node("LSTM", ["by_time", *gates], ["", "last"], hidden_size=op.hidden),
-            helper.make_node("Transpose", ["last"], ["y"], perm=[1, 0, 2]),
+            node("Transpose", ["x"], ["by_time"], perm=[1, 0, 2]),
+            node("LSTM", ["by_time", *gates], ["", "last"], hidden_size=op.hidden),
+            node("Transpose", ["last"], ["y"], perm=[1, 0, 2]),
         ]
-    value = helper.make_tensor_value_info
-    graph = helper.make_graph(
-        nodes,
-        op.name,
-        [value("x", TensorProto.FLOAT, ["batch", *shape])],
-        [value("y", TensorProto.FLOAT, None)],
-        [numpy_helper.from_array(array, name) for name, array in weights.items()],
-    )
-    opsets = [helper.make_opsetid("", _OPSET)]
-    model = helper.make_model(graph, opset_imports=opsets, ir_version=_IR_VERSION)
-    onnx.save(model, path, format="protobuf")
+    inputs: Ports = {"x": (FLOAT, ["batch", *shape])}
+    model = build(op.name, nodes, inputs, {"y": (FLOAT, None)}, weights)
+    path.write_bytes(model.SerializeToString())

@@ -1,8 +1,8 @@
 """Builds five well-known networks with seeded random weights: performance only.
 
-They look as trainers' exporters leave them: convolution, batch normalisation and activation are
-nodes of their own, the batch is symbolic, and a classifier's logits are the output. Nothing in
-these files was ever trained.
+They look as exporters of training frameworks write them: convolution, batch normalisation and activation
+are separate nodes, the batch is symbolic, and a classifier's logits are the output. The weights were never
+trained.
 
 Sources: He et al. 2015 (ResNet-50: v1 has the stride of a stage in its first 1x1 convolution, v1.5
 in the 3x3), Howard et al. 2017 and Sandler et al. 2018 (MobileNet v1 and v2, width 1), Simonyan and
@@ -22,7 +22,7 @@ from harness.errors import PluginUnavailable
 
 PREFIX = "zoo/"
 RECIPE = "1"
-"""Part of each file's place: made by another recipe, a file is another model."""
+"""Part of each file's path: another recipe makes another model."""
 
 _SEED = 0
 _CLASSES = 1000
@@ -30,16 +30,15 @@ _OPSET, _IR_VERSION = 17, 8
 
 
 class Network(NamedTuple):
-    """build: adds all layers between the input and the output."""
-
     about: str
     build: Callable[["Builder"], None]
+    """Adds all layers between the input and the output."""
 
 
 class Builder:
-    """A graph that grows at its end: each method adds layers to `end` and moves it.
+    """A graph that grows at its end: each method adds layers behind `end` and moves it.
 
-    end: name of the activations so far. channels: theirs. The weights are scaled (He) so that
+    end: name of the last activations. channels: their channels. The weights are scaled (He) so that
     activations neither vanish nor overflow.
     """
 
@@ -51,23 +50,17 @@ class Builder:
         self.model = onnx.ModelProto(ir_version=_IR_VERSION, producer_name="mlperf-harness zoo")
         self.model.opset_import.add(version=_OPSET)
         self.model.graph.name = name
-        image = ["batch", 3, 224, 224]
-        for field, tensor, shape in (
-            ("input", "image", image),
-            ("output", "logits", ["batch", _CLASSES]),
-        ):
-            value = self._helper.make_tensor_value_info(tensor, onnx.TensorProto.FLOAT, shape)
-            getattr(self.model.graph, field).append(value)
+        port, kind = self._helper.make_tensor_value_info, onnx.TensorProto.FLOAT
+        self.model.graph.input.append(port("image", kind, ["batch", 3, 224, 224]))
+        self.model.graph.output.append(port("logits", kind, ["batch", _CLASSES]))
         self.end, self.channels = "image", 3
 
     def add(self, op_type: str, *more: str, output: str = "", **attributes: object) -> str:
-        """One layer. more: its inputs after `end`. -> its output, the new `end`."""
-        number = len(self.model.graph.node)
-        name = f"{op_type.lower()}_{number}"
-        made = self._helper.make_node(
-            op_type, [self.end, *more], [output or name], name, **attributes
-        )
-        self.model.graph.node.append(made)
+        """Adds one layer. more: its inputs after `end`. Returns its output, the new `end`."""
+        name = f"{op_type.lower()}_{len(self.model.graph.node)}"
+        inputs, outputs = [self.end, *more], [output or name]
+        node = self._helper.make_node(op_type, inputs, outputs, name, **attributes)
+        self.model.graph.node.append(node)
         self.end = output or name
         return self.end
 
@@ -75,7 +68,9 @@ class Builder:
         self, channels: int, kernel: int, stride: int = 1, groups: int = 1, *, bias: bool = False
     ) -> None:
         shape = (channels, self.channels // groups, kernel, kernel)
-        weights = [self._weight(shape), *([self._weight((channels,), 0.01)] if bias else [])]
+        weights = [self._weight(shape)]
+        if bias:
+            weights.append(self._weight((channels,), 0.01))
         self.add(
             "Conv",
             *weights,
@@ -88,7 +83,7 @@ class Builder:
         self.channels = channels
 
     def norm(self, factor: float = 1.0) -> None:
-        """factor: of the scales; less than 1 on a residual branch, so that sums stay in range."""
+        """factor: mean of the scales; less than 1 on a residual branch, so that sums stay in range."""
         scale, variance = (self._weight((self.channels,), 0.1, at=at) for at in (factor, 1.0))
         shift, mean = (self._weight((self.channels,), 0.01) for _ in range(2))
         self.add("BatchNormalization", scale, shift, mean, variance, epsilon=1e-5)
@@ -108,7 +103,7 @@ class Builder:
         self.linear(_CLASSES, output="logits")
 
     def _weight(self, shape: tuple[int, ...], spread: float | None = None, at: float = 0.0) -> str:
-        """spread: standard deviation around `at`; by default He's, of a kernel."""
+        """spread: standard deviation around `at`; by default He's for a kernel."""
         spread = (2.0 / np.prod(shape[1:])) ** 0.5 if spread is None else spread
         array = self._random.standard_normal(shape, dtype=np.float32)
         np.abs(array, out=array) if at else None
@@ -129,7 +124,7 @@ class Builder:
 def _bottleneck(
     net: Builder, width: int, stride: int, *, first: bool, stride_in_first: bool
 ) -> None:
-    """first: of its stage, with a projection on the shortcut."""
+    """first: the first of its stage, with a projection on the shortcut."""
     start, channels = net.end, net.channels
     net.conv(width, 1, stride if stride_in_first else 1)
     net.norm()
@@ -259,7 +254,7 @@ def manifest_of(name: str) -> dict[str, Any]:
 
 
 def made_path(name: str) -> Path:
-    """Where the runnable file of ZOO[name] is, or is going to be."""
+    """The path of the runnable file of ZOO[name], which may not exist yet."""
     return cache_dir() / "zoo" / RECIPE / f"{name}.onnx"
 
 
@@ -277,7 +272,7 @@ def make(name: str) -> Path:
 
 
 def write(name: str, path: Path) -> None:
-    """ZOO[name] as an ONNX file."""
+    """Writes ZOO[name] as an ONNX file."""
     net = Builder(name)
     ZOO[name].build(net)
     path.write_bytes(net.model.SerializeToString())

@@ -6,12 +6,11 @@ the model's own folder.
 """
 
 import hashlib
-import mmap
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from harness.core.formats.protobuf import fields
+from harness.core.formats.protobuf import fields, mapped
 from harness.errors import ConfigError
 
 _INSIDE: Mapping[str, Mapping[int, str]] = {
@@ -25,9 +24,11 @@ _INSIDE: Mapping[str, Mapping[int, str]] = {
 }
 """Message of onnx.proto -> field number -> nested message, for every path that leads to a tensor."""
 
-_SINGULAR = {
-    *(("model", 7), ("training", 1), ("training", 2), ("sparse", 1), ("sparse", 2)),
-    *(("attribute", 5), ("attribute", 6), ("attribute", 22)),
+_SINGULAR: Mapping[str, Sequence[int]] = {
+    "model": (7,),
+    "training": (1, 2),
+    "sparse": (1, 2),
+    "attribute": (5, 6, 22),
 }
 """Fields that a message holds once: where a file repeats one, parsers merge the parts."""
 
@@ -91,7 +92,7 @@ def external_data(content: memoryview) -> set[str]:
         for number, value in fields(message):
             if number not in inside or not isinstance(value, memoryview):
                 continue
-            if (kind, number) not in _SINGULAR:
+            if number not in _SINGULAR.get(kind, ()):
                 todo.append((inside[number], value))
             elif number in once:  # the parts of a message in parts are one message
                 once[number] = memoryview(bytes(once[number]) + bytes(value))
@@ -123,8 +124,7 @@ def _read_by(path: Path) -> set[str]:
         weights = path.with_suffix(".bin")
         return {weights.name} if weights.exists() else set()
     try:
-        with path.open("rb") as file:  # the map outlives it, and goes with its last slice
-            return external_data(memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)))
+        return external_data(mapped(path))
     except OSError as e:
         raise _unreadable(path, e) from e
     except ValueError:  # empty, or another format: the framework reports what is wrong

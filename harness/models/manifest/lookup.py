@@ -1,16 +1,18 @@
-"""Finds the model that --model names: shipped, made here, a manifest, or a bare file."""
+"""Finds the model that --model names: shipped, generated, a manifest, or a bare file."""
 
 from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Protocol
 
+from pydantic import ValidationError
+
 from harness.core.formats.strict_yaml import load_yaml
-from harness.errors import ConfigError
+from harness.errors import ConfigError, one_line, some_of
 from harness.models.made import onnx_light, zoo
-from harness.models.manifest.manifest import parse_manifest
 from harness.models.manifest.model import MODELS_DIR, Model
-from harness.models.manifest.schema import ModelFile
+from harness.models.manifest.schema import Manifest, ModelFile
+from harness.models.steps import steps
 
 
 class Maker(Protocol):
@@ -55,6 +57,27 @@ class MadeModel(Model):
         return path if path.is_file() else None
 
 
+def parse_manifest(content: object, source: str) -> Manifest:
+    """Parses the content of a manifest; a ConfigError names every field that is wrong."""
+    if not isinstance(content, dict):
+        raise ConfigError(f"{source}: a manifest is a mapping of fields, see digits.yaml")
+    try:
+        return Manifest.model_validate(content)
+    except ValidationError as e:
+        problems = some_of([f"{source}: {_problem(p)}" for p in e.errors()])
+        raise ConfigError(problems) from None
+
+
+def _problem(error: Any) -> str:
+    field = ".".join(map(str, error["loc"]))
+    if error["type"] == "extra_forbidden":
+        return f"unknown field {field!r:.100}"
+    if error["type"] == "missing":
+        return f"field {field!r} is missing"
+    text = one_line(steps.problem(error))
+    return f"field {field!r}: {text}" if field else text
+
+
 def load_model(text: str) -> Model:
     """A shipped manifest's name, light/<topology>, zoo/<network>, a .yaml path, or a path to a file."""
     if (model := _made_model(text)) is not None:
@@ -71,11 +94,9 @@ def load_model(text: str) -> Model:
     shipped = MODELS_DIR / f"{text}.yaml"
     if not shipped.is_file():
         near = get_close_matches(text, named_models(), n=1)
-        hint = (
-            f"did you mean {near[0]!r}?"
-            if near
-            else "see `python -m harness list`, or give a path to a file"
-        )
+        hint = "see `python -m harness list`, or give a path to a file"
+        if near:
+            hint = f"did you mean {near[0]!r}?"
         raise ConfigError(f"no model named {text!r}: {hint}")
     return _from_manifest(shipped)
 

@@ -1,42 +1,32 @@
 """Reads the networks in ONNX files and OpenVINO's IR without their frameworks."""
 
-import mmap
 import xml.parsers.expat
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import prod
 from pathlib import Path
 
-from harness.core.formats.protobuf import fields, messages, packed
+from harness.core.formats.onnx_tensors import initializers
+from harness.core.formats.protobuf import fields, mapped, messages, packed
+from harness.core.number_types import number_type
 from harness.errors import ConfigError, HarnessError
 from harness.models.graph.flops import graph_costs, may_multiply
 from harness.models.graph.onnx_file import read
 from harness.models.network.network import Structure, of_shapes
 
-_GRAPH, _NODE, _INITIALIZER = 7, 1, 5
+_GRAPH, _NODE = 7, 1
 _OP_TYPE, _ATTRIBUTE = 4, 5
-_DIMS, _DATA_TYPE = 1, 2
 _ATTRIBUTE_NAME, _ATTRIBUTE_INTS = 1, 8
-"""Fields of onnx.proto: ModelProto, GraphProto, NodeProto, TensorProto, AttributeProto."""
+"""Field numbers of onnx.proto: ModelProto, GraphProto, NodeProto, AttributeProto."""
 
-_ONNX_TYPES = {1: "float32", 2: "uint8", 3: "int8", 10: "float16", 11: "float64", 16: "bfloat16"}
-_IR_TYPES = {
-    "f32": "float32",
-    "f16": "float16",
-    "bf16": "bfloat16",
-    "f64": "float64",
-    "i8": "int8",
-    "u8": "uint8",
-}
+_WEIGHT_TYPES = ("float32", "float16", "bfloat16", "float64", "int8", "uint8")
 _CONVOLUTIONS = frozenset(("Conv", "QLinearConv", "ConvInteger", "Convolution", "GroupConvolution"))
 
 
 def of_onnx(path: Path) -> Structure:
     """A ConfigError where it is no ONNX file."""
     try:
-        with path.open("rb") as file:  # the map outlives it, and goes with its last slice
-            content = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
-        graphs = list(messages(content, _GRAPH))
-        shapes = [t for graph in graphs for m in messages(graph, _INITIALIZER) for t in _tensor(m)]
+        shapes = [(t.shape, t.dtype) for t in initializers(path) if t.dtype in _WEIGHT_TYPES]
+        graphs = messages(mapped(path), _GRAPH)
         strides = [s for graph in graphs for m in messages(graph, _NODE) for s in _strides(m)]
     except (OSError, ValueError) as e:
         raise ConfigError(f"{path} is no ONNX file: {e}") from None
@@ -65,18 +55,6 @@ def onnx_macs(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> int | None:
     return macs
 
 
-def _tensor(message: memoryview) -> Iterator[tuple[list[int], str]]:
-    shape: list[int] = []
-    kind = None
-    for number, value in fields(message):
-        if number == _DIMS:
-            shape += [value] if isinstance(value, int) else packed(value)
-        elif number == _DATA_TYPE and isinstance(value, int):
-            kind = _ONNX_TYPES.get(value)
-    if kind is not None:
-        yield shape, kind
-
-
 def _strides(node: memoryview) -> Iterator[tuple[int, ...]]:
     kinds = [bytes(v).decode(errors="replace") for v in messages(node, _OP_TYPE)]
     if not kinds or kinds[-1] not in _CONVOLUTIONS:
@@ -84,31 +62,33 @@ def _strides(node: memoryview) -> Iterator[tuple[int, ...]]:
     for attribute in messages(node, _ATTRIBUTE):
         if [bytes(v) for v in messages(attribute, _ATTRIBUTE_NAME)] != [b"strides"]:
             continue
-        found: list[int] = []
+        strides: list[int] = []
         for number, value in fields(attribute):
             if number == _ATTRIBUTE_INTS:
-                found += [value] if isinstance(value, int) else packed(value)
-        yield tuple(found)
+                strides += [value] if isinstance(value, int) else packed(value)
+        yield tuple(strides)
 
 
 _Shapes = Sequence[tuple[int, ...]]
 
 _IR_RULES: Mapping[str, Callable[[_Shapes, tuple[int, ...], int], int]] = {
     # weights: (out, in, kernel...), after the group where there is one; (in, out, ...) backwards
-    "Convolution": lambda given, made, _: prod(made) * prod(given[1][1:]),
-    "GroupConvolution": lambda given, made, _: prod(made) * prod(given[1][2:]),
-    "ConvolutionBackpropData": lambda given, _made, _: prod(given[0]) * prod(given[1][1:]),
-    "GroupConvolutionBackpropData": lambda given, _made, _: prod(given[0]) * prod(given[1][2:]),
-    "MatMul": lambda given, made, across: prod(made) * given[0][across],
+    "Convolution": lambda inputs, output, _: prod(output) * prod(inputs[1][1:]),
+    "GroupConvolution": lambda inputs, output, _: prod(output) * prod(inputs[1][2:]),
+    "ConvolutionBackpropData": lambda inputs, _output, _: prod(inputs[0]) * prod(inputs[1][1:]),
+    "GroupConvolutionBackpropData": lambda inputs, _output, _: (
+        prod(inputs[0]) * prod(inputs[1][2:])
+    ),
+    "MatMul": lambda inputs, output, across: prod(output) * inputs[0][across],
 }
 _IR_HIDDEN = frozenset(
     ("LSTMSequence", "GRUSequence", "RNNSequence", "LSTMCell", "GRUCell", "RNNCell", "If", "Loop")
 ) | {"TensorIterator", "Einsum", "ScaledDotProductAttention", "DeformableConvolution"}
-"""Their products are not counted here."""
+"""Layers whose multiplications are not counted here."""
 
 
 def of_openvino(path: Path) -> Structure:
-    """Of an IR's .xml; a ConfigError where it is none. Its entities, if any, are refused."""
+    """Reads the .xml of an IR. A ConfigError where it is not one, or declares XML entities."""
     reader = _IrReader()
 
     def refuse(*_: object) -> None:
@@ -128,12 +108,13 @@ def of_openvino(path: Path) -> Structure:
 
 
 class _IrReader:
-    """Layers one after the other. macs: of a batch of 1 where it is open; None once it cannot be told."""
+    """Handles the events of an XML parser, layer by layer."""
 
     def __init__(self) -> None:
         self.shapes: list[tuple[list[int], str]] = []
         self.strides: list[list[int]] = []
         self.macs: int | None = 0
+        """For a batch of 1 where the batch is open; None once a layer's multiplications are unknown."""
         self._kind = self._text = ""
         self._about: dict[str, str] = {}
         self._ports: dict[str, list[list[int]]] = {}
@@ -154,42 +135,36 @@ class _IrReader:
         elif name == "dim":
             self._text = ""
 
-    def text(self, found: str) -> None:
-        self._text += found
+    def text(self, part: str) -> None:
+        self._text += part
 
     def end(self, name: str) -> None:
         if name == "dim" and self._side:
             self._side[-1].append(int(self._text))
         elif name == "layer":
             if self._kind == "Const":
-                self.shapes.extend(_constant(self._about))
+                dtype = number_type(self._about.get("element_type", ""))
+                if dtype in _WEIGHT_TYPES:
+                    self.shapes.append((_numbers(self._about.get("shape", "")), dtype))
             elif self._kind in _CONVOLUTIONS:
                 self.strides.append(_numbers(self._about.get("strides", "")))
             if self._kind in _IR_RULES and self.macs is not None:
-                found = self._found()
-                self.macs = self.macs + found if found is not None else None
+                macs = self._macs()
+                self.macs = self.macs + macs if macs is not None else None
             self._kind = ""
 
-    def _found(self) -> int | None:
-        given, made = (
-            [tuple(map(_batch_of_1, enumerate(shape))) for shape in self._ports[side]]
+    def _macs(self) -> int | None:
+        inputs, outputs = (
+            [
+                tuple(1 if not axis and size < 0 else size for axis, size in enumerate(shape))
+                for shape in self._ports[side]
+            ]
             for side in ("input", "output")
         )
-        if any(size < 0 for shape in (*given, *made) for size in shape):
+        if any(size < 0 for shape in (*inputs, *outputs) for size in shape):
             return None
         across = -2 if self._about.get("transpose_a") == "true" else -1
-        return _IR_RULES[self._kind](given, made[0], across)
-
-
-def _batch_of_1(size: tuple[int, int]) -> int:
-    axis, count = size
-    return 1 if axis == 0 and count < 0 else count
-
-
-def _constant(attributes: Mapping[str, str]) -> Iterator[tuple[list[int], str]]:
-    kind = _IR_TYPES.get(attributes.get("element_type", ""))
-    if kind is not None:
-        yield _numbers(attributes.get("shape", "")), kind
+        return _IR_RULES[self._kind](inputs, outputs[0], across)
 
 
 def _numbers(text: str) -> list[int]:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from harness.core.extras import how_to_install
+from harness.core.files import WRONG_CONTENT
 from harness.errors import ConfigError, PluginUnavailable
 from harness.models.network.network import Structure, of_shapes
 
@@ -29,44 +30,38 @@ _STRIDES = {
     "DEPTHWISE_CONV_2D": ("DepthwiseConv2DOptions", "StrideH", "StrideW"),
     "CONV_3D": ("Conv3DOptions", "StrideD", "StrideH", "StrideW"),
 }
-"""Operator -> the table of its options, and the fields in which strides are."""
+"""Operator -> the table of its options, and the fields that hold its strides."""
 
-_HIDDEN = frozenset(
-    (
-        *("LSTM", "UNIDIRECTIONAL_SEQUENCE_LSTM", "BIDIRECTIONAL_SEQUENCE_LSTM"),
-        *("RNN", "UNIDIRECTIONAL_SEQUENCE_RNN", "BIDIRECTIONAL_SEQUENCE_RNN", "SVDF"),
-        *("CUSTOM", "IF", "WHILE", "CONV_3D_TRANSPOSE"),
-        *("STABLEHLO_CONVOLUTION", "STABLEHLO_DOT_GENERAL", "STABLEHLO_COMPOSITE"),
-    )
-)
-"""Operators whose products are not counted here."""
+_HIDDEN = frozenset((
+    "LSTM", "UNIDIRECTIONAL_SEQUENCE_LSTM", "BIDIRECTIONAL_SEQUENCE_LSTM",
+    "RNN", "UNIDIRECTIONAL_SEQUENCE_RNN", "BIDIRECTIONAL_SEQUENCE_RNN", "SVDF",
+    "CUSTOM", "IF", "WHILE", "CONV_3D_TRANSPOSE",
+    "STABLEHLO_CONVOLUTION", "STABLEHLO_DOT_GENERAL", "STABLEHLO_COMPOSITE",
+))  # fmt: skip
+"""Operators whose multiplications are not counted here."""
 
 _Shape = tuple[int, ...]
 
 _RULES: Mapping[str, Callable[[Sequence[_Shape], _Shape, int], int]] = {
-    # weights: (out, kernel..., in); of depthwise ones (1, kernel..., out)
-    "CONV_2D": lambda given, made, _: prod(made) * prod(given[1][1:]),
-    "CONV_3D": lambda given, made, _: prod(made) * prod(given[1][:-1]),
-    "DEPTHWISE_CONV_2D": lambda given, made, _: prod(made) * prod(given[1][1:-1]),
-    "FULLY_CONNECTED": lambda given, made, _: prod(made) * given[1][-1],
-    "TRANSPOSE_CONV": lambda given, _made, _: prod(given[2]) * prod(given[1][:-1]),
-    "BATCH_MATMUL": lambda given, made, across: prod(made) * given[0][across],
+    # weights: (out, kernel..., in), depthwise (1, kernel..., out)
+    "CONV_2D": lambda inputs, output, _: prod(output) * prod(inputs[1][1:]),
+    "CONV_3D": lambda inputs, output, _: prod(output) * prod(inputs[1][:-1]),
+    "DEPTHWISE_CONV_2D": lambda inputs, output, _: prod(output) * prod(inputs[1][1:-1]),
+    "FULLY_CONNECTED": lambda inputs, output, _: prod(output) * inputs[1][-1],
+    "TRANSPOSE_CONV": lambda inputs, _output, _: prod(inputs[2]) * prod(inputs[1][:-1]),
+    "BATCH_MATMUL": lambda inputs, output, across: prod(output) * inputs[0][across],
 }
 
-_BROKEN = (
-    *(struct.error, ArithmeticError, AttributeError, LookupError),
-    *(MemoryError, OSError, TypeError, ValueError),
-)
-"""What reading a file that is none, or is cut, raises: the generated schema checks nothing."""
+_BROKEN: tuple[type[Exception], ...] = (*WRONG_CONTENT, struct.error, MemoryError, OSError)
+"""Exceptions on another format or a cut file: the generated schema checks nothing."""
 
 
 class _Tensor(NamedTuple):
-    """is_free: a size beside the first is open."""
-
     shape: _Shape
     type: str | None
     is_constant: bool
     is_free: bool
+    """A dimension other than the first is open."""
 
 
 def of_tflite(path: Path) -> Structure:
@@ -100,23 +95,23 @@ def _names(enumeration: str) -> Mapping[int, str]:
 
 
 class _Reader:
-    """Reads tables of the schema, which checks nothing: counts in a broken file may be anything.
-
-    size_bytes: of the file, which has room for no more elements than bytes, so one that says it has
-    more is cut. Without that bound, vectors that point at each other take hours to read.
-    """
+    """Reads tables of the schema, which checks nothing: counts in a broken file may have any value."""
 
     def __init__(self, size_bytes: int) -> None:
+        """size_bytes: of the file. It cannot hold more elements than bytes: without that bound, vectors
+        that point at each other take hours to read.
+        """
         self._left = size_bytes
 
     def structure(self, model: Any) -> Structure:
         filled = [b.DataLength() > 0 or b.Size() > 0 for b in self._tables(model, "Buffers")]
         known = _names("BuiltinOperator")
-        # The older field held what fits into a byte. A code of a newer schema is not counted, either.
-        codes = self._tables(model, "OperatorCodes")
-        kinds = [
-            known.get(max(c.DeprecatedBuiltinCode(), c.BuiltinCode()), "CUSTOM") for c in codes
+        # The older field holds codes up to 127. A code of a newer schema counts as CUSTOM.
+        codes = [
+            max(c.DeprecatedBuiltinCode(), c.BuiltinCode())
+            for c in self._tables(model, "OperatorCodes")
         ]
+        kinds = [known.get(code, "CUSTOM") for code in codes]
         strides: list[_Shape] = []
         constants: list[_Tensor] = []
         macs: int | None = 0
@@ -128,8 +123,8 @@ class _Reader:
             for operator in self._tables(graph, "Operators"):
                 kind = kinds[operator.OpcodeIndex()]
                 strides += _strides(kind, operator)
-                found = self._macs(kind, operator, tensors)
-                macs = None if macs is None or found is None else macs + found
+                count = self._macs(kind, operator, tensors)
+                macs = None if macs is None or count is None else macs + count
         shapes = [(t.shape, t.type) for t in constants if t.type]
         only = len(graphs) == 1 and macs
         size = tensors[self._numbers(graphs[0], "Inputs")[0]].shape[0] if only else 0
@@ -160,18 +155,18 @@ class _Reader:
         )
 
     def _macs(self, kind: str, operator: Any, tensors: Sequence[_Tensor]) -> int | None:
-        """Of one operator, for the batch in the file; None where it cannot be told."""
+        """The operator's multiplications for the batch in the file; None where they are unknown."""
         if kind in _HIDDEN:
             return None
         if kind not in _RULES:
             return 0
-        given = [tensors[i] for i in self._numbers(operator, "Inputs") if i >= 0]
-        made = tensors[self._numbers(operator, "Outputs")[0]]
-        if any(t.is_free for t in (*given, made)):
+        inputs = [tensors[i] for i in self._numbers(operator, "Inputs") if i >= 0]
+        output = tensors[self._numbers(operator, "Outputs")[0]]
+        if any(t.is_free for t in (*inputs, output)):
             return None
         options = _options(operator, "BatchMatMulOptions") if kind == "BATCH_MATMUL" else None
         across = -2 if options is not None and options.AdjX() else -1
-        return _RULES[kind]([t.shape for t in given], made.shape, across)
+        return _RULES[kind]([t.shape for t in inputs], output.shape, across)
 
 
 def _strides(kind: str, operator: Any) -> Iterator[_Shape]:
@@ -183,7 +178,7 @@ def _strides(kind: str, operator: Any) -> Iterator[_Shape]:
 
 
 def _options(operator: Any, table: str) -> Any:
-    """The operator's options as that table of the schema; None where they are left out."""
+    """The operator's options as that table of the schema; None where the file has none."""
     place = operator.BuiltinOptions()
     if place is None:
         return None

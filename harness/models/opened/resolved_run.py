@@ -16,21 +16,15 @@ class ResolvedRun:
 
     config: RunConfig
     """The run as the user asked for it."""
-
     model: Model
     scenario: Scenario
-
     dataset: str
     """The name that the configuration or the manifest gives."""
-
     metric: str | None
     """The name that the configuration or the manifest gives; None where neither gives one."""
-
     slo: Slo | None
     """The SLO that the verdict is judged by; under --mlperf LoadGen's, once the plan is made."""
-
     instances: InstanceGroup
     """The instance group; its batch is the model file's where that fixes one."""
-
     arrivals: Arrivals | None = None
     """The file of --arrivals; None without one, and for a finished run."""

@@ -1,7 +1,7 @@
 """Makes a model in int8 or fp16 with the framework's own tools, cached by its inputs.
 
-Runs in a process of its own (harness/core/child.py). int8 is post-training quantisation: activations'
-ranges come from samples that are never scored.
+Runs in a process of its own (harness/core/child.py). int8 is post-training quantisation: the ranges of
+activations come from samples that are never scored.
 """
 
 import hashlib
@@ -31,23 +31,25 @@ _BATCH = 8
 
 
 class Maker(Protocol):
-    """A module that writes one format. SOURCE: the model's format that it starts from; BACKEND reads
-    that. TITLE: what does the work. SUFFIX: of what is made.
-    """
+    """A module that writes one format."""
 
     SOURCE: str
+    """The format of the file that it converts."""
     BACKEND: str
+    """The backend that reads this format."""
     TITLE: str
+    """Name of the tool, for messages."""
     SUFFIX: str
+    """Suffix of the written file."""
 
     def require(self, precision: str, /) -> None:
         """Raises a PluginUnavailable where a tool is missing. Imports none of them."""
 
     def check(self, precision: str, source: Path, /) -> None:
-        """Raises a ConfigError where the source is of no use."""
+        """Raises a ConfigError where the source cannot be converted."""
 
     def recipe(self, precision: str, source: Path, /) -> dict[str, Any]:
-        """Versions and settings: all that decides what the file will be, beside source and samples."""
+        """Versions and settings; with the source and the samples they determine the file."""
 
     def write(
         self,
@@ -57,17 +59,13 @@ class Maker(Protocol):
         recipe: Mapping[str, Any],
         /,
     ) -> None:
-        """samples: for int8. A ConfigError where nothing changes; whatever the tools raise."""
+        """samples: for int8. A ConfigError where nothing changes; else whatever the tools raise."""
 
-    def told(self, path: Path, recipe: Mapping[str, Any], /) -> dict[str, Any]:
-        """`kernels`, operators by name where they are known, and, in words, `about`."""
+    def describe(self, path: Path, recipe: Mapping[str, Any], /) -> dict[str, Any]:
+        """`kernels`: operator -> count, {} where unknown; `about`: a sentence about the file."""
 
 
-MAKERS: Mapping[str, Maker] = {
-    "onnx": onnx,
-    "tflite": tflite,
-    "torchscript": torchscript,
-}
+MAKERS: Mapping[str, Maker] = {"onnx": onnx, "tflite": tflite, "torchscript": torchscript}
 
 
 def make(request: Mapping[str, Any]) -> dict[str, Any]:
@@ -75,13 +73,13 @@ def make(request: Mapping[str, Any]) -> dict[str, Any]:
     (nothing is scored), `calibration_dir` (may be null), and `scored`, the indices of the dataset that
     are scored (null or absent: all).
 
-    Returns `file`, its `sha256`, the `source_sha256`, the `recipe`, and what the maker says of the file.
+    Returns `file`, its `sha256`, the `source_sha256`, the `recipe`, and the maker's description.
     """
     precision, maker = request["precision"], MAKERS[request["format"]]
-    asked = from_plain(request["config"])
-    config = replace(asked, backend=maker.BACKEND, backend_option=())
+    requested = from_plain(request["config"])
+    config = replace(requested, backend=maker.BACKEND, backend_option=())
     model = load_model(config.model)
-    if precision == "int8" and (own := _own_int8(asked, model)) is not None:
+    if precision == "int8" and (own := _own_int8(requested, model)) is not None:
         return own
     maker.require(precision)
     source = _source(model, maker, precision)
@@ -113,7 +111,7 @@ def make(request: Mapping[str, Any]) -> dict[str, Any]:
         "sha256": sha256_alone(path),
         "source_sha256": recipe["source_sha256"],
         "recipe": recipe,
-        **maker.told(path, recipe),
+        **maker.describe(path, recipe),
     }
     write_json(record, content)
     return {**content, "file": str(path)}
@@ -124,7 +122,7 @@ def _own_int8(config: RunConfig, model: Model) -> dict[str, Any] | None:
     try:
         path = model_file(config, model)
         types = _weight_types(path) if path is not None else ()
-    except HarnessError:  # it is made first, or cannot be read: whoever opens it says so
+    except HarnessError:  # not obtained yet, or unreadable: opening it raises the same error
         return None
     if path is None or not {"int8", "uint8"} & set(types):
         return None
@@ -140,10 +138,9 @@ def _own_int8(config: RunConfig, model: Model) -> dict[str, Any] | None:
 
 
 def _weight_types(path: Path) -> Sequence[str]:
-    """() where the file's format is not read here."""
+    """() for other formats."""
     readers = {".onnx": of_onnx, ".tflite": of_tflite, ".xml": of_openvino}
-    reader = readers.get(path.suffix)
-    return reader(path).types if reader is not None else ()
+    return readers[path.suffix](path).types if path.suffix in readers else ()
 
 
 def _source(model: Model, maker: Maker, precision: str) -> Path:
@@ -169,9 +166,12 @@ def _samples(
         inputs = inputs_of(model, backend)
         batch = batch_in_file(backend, inputs) or _BATCH
     folder = request["calibration_dir"]
-    there = Path(folder) if folder is not None else None
     return quantisation_samples(
-        *(config, model, inputs, batch, there),
+        config,
+        model,
+        inputs,
+        batch,
+        Path(folder) if folder is not None else None,
         synthetic=request["synthetic"],
         scored=request.get("scored"),
     )
@@ -184,7 +184,7 @@ def _write(
     samples: QuantisationSamples | None,
     recipe: Mapping[str, Any],
 ) -> None:
-    """What the tools warn of is for people who call them by hand."""
+    """The tools' warnings are dropped: they are for people who call the tools by hand."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

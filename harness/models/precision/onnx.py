@@ -1,8 +1,8 @@
 """Makes int8 and fp16 of an ONNX model with ONNX Runtime's own tools: one recipe for every verb.
 
-int8: QuantizeLinear and DequantizeLinear around each operator (QDQ), which runtimes turn into integer
-kernels. Activations are unsigned and per tensor, weights signed and per output channel: the operands
-of the CPU's dot products (VNNI).
+int8: QuantizeLinear and DequantizeLinear around each operator (QDQ), which runtimes replace by integer
+kernels. Activations are unsigned and per tensor, weights signed and per output channel: the operand
+types of the CPU's dot products (VNNI).
 """
 
 import contextlib
@@ -18,6 +18,7 @@ from typing import Any
 
 from harness.core.extras import how_to_install
 from harness.errors import ConfigError, PluginUnavailable
+from harness.machine import host
 from harness.models.opened.ort_session import SessionSetup, open_session
 from harness.models.precision.samples import Feed, QuantisationSamples
 
@@ -27,13 +28,17 @@ TITLE = "ONNX Runtime's tools"
 SUFFIX = ".onnx"
 
 _FAST = ("avx512_vnni", "avx_vnni", "amx_int8")
-"""Without one of these, x86 adds products of bytes in 16 bits, which overflow unless weights have 7."""
+"""Without these instructions x86 adds products of bytes in 16 bits, which overflow unless weights have
+7 bits.
+"""
 
 _PER_CHANNEL_OPSET = 13
-"""From this version of the default domain on, DequantizeLinear has an axis."""
+"""From this version of the default domain on, DequantizeLinear has the attribute `axis`."""
 
 _FLOAT_OPERATORS = ("Softmax",)
-"""Stay in float32. A Softmax has 256 steps from 0 to 1 in int8, which loses every unlikely class."""
+"""Operators that stay in float32. In int8 a Softmax has 256 steps from 0 to 1, too few for unlikely
+classes.
+"""
 
 _QUANTISED_PREFIXES = ("Quantize", "Dequantize", "DynamicQuantize", "QLinear")
 _QUANTISED = frozenset(
@@ -41,12 +46,11 @@ _QUANTISED = frozenset(
 )
 
 _UPCAST = "InsertedPrecisionFreeCast_"
-"""Begins the names that ONNX Runtime gives to what it converts because a kernel lacks the type."""
+"""Prefix of the tensors that ONNX Runtime converts because a kernel lacks the type."""
 
 
 def require(precision: str) -> None:
-    """`onnx` is no dependency of ONNX Runtime."""
-    for module, extra in (("onnx", "light"), ("onnxruntime", "ort")):
+    for module, extra in (("onnx", "light"), ("onnxruntime", "ort")):  # onnxruntime needs no onnx
         if find_spec(module) is None:
             raise PluginUnavailable(
                 f"{precision} is made with the module {module!r}: {how_to_install(extra)}"
@@ -56,7 +60,7 @@ def require(precision: str) -> None:
 def check(precision: str, source: Path) -> None:
     if precision == "int8" and (kinds := already_quantised(source)):
         raise ConfigError(
-            f"{source} is quantised already ({kinds}): int8 is not made again: name its float32 "
+            f"{source} is quantised already ({kinds}), and is not quantised again: name its float32 "
             "original, or drop int8 from --precision"
         )
 
@@ -65,12 +69,12 @@ def already_quantised(source: Path) -> str:
     """The integer operators in the file, e.g. `12 QLinearConv, 1 QuantizeLinear`; "" where there are none."""
     import onnx
 
-    found = Counter(
+    counts = Counter(
         kind
         for kind in _operators(onnx.load(source, load_external_data=False).graph)
         if kind in _QUANTISED or kind.startswith(_QUANTISED_PREFIXES)
     )
-    return ", ".join(f"{count} {kind}" for kind, count in found.most_common(3))
+    return ", ".join(f"{count} {kind}" for kind, count in counts.most_common(3))
 
 
 def _operators(graph: Any) -> Iterator[str]:
@@ -83,7 +87,6 @@ def _operators(graph: Any) -> Iterator[str]:
 
 
 def recipe(precision: str, source: Path) -> dict[str, Any]:
-    """See precision_files.Maker, as everywhere below."""
     import onnx
     import onnxruntime as ort
 
@@ -114,37 +117,29 @@ def _raised(model: Any) -> Any:
 
     try:
         return onnx.version_converter.convert_version(model, _PER_CHANNEL_OPSET)
-    except Exception:  # noqa: BLE001 - RuntimeError and its own; scales per tensor are left
+    except Exception:  # noqa: BLE001 - RuntimeError or its own; then scales are per tensor
         return None
 
 
 def _reduces_range() -> bool:
-    try:
-        flags = Path("/proc/cpuinfo").read_text(encoding="utf-8").split()
-    except OSError:
-        return False
+    flags = host.cpu_flags()
     return "sse2" in flags and not any(flag in flags for flag in _FAST)
 
 
 def write(
     source: Path, path: Path, samples: QuantisationSamples | None, recipe: Mapping[str, Any]
 ) -> None:
-    """Stored in float16; or with quantisation around every operator that has integer kernels."""
-    if samples is None:
-        _write_fp16(source, path)
+    """fp16 is stored in float16; int8 quantises every operator that has integer kernels."""
+    if samples is not None:
+        quantise(source, path, samples.feeds, recipe)
+        if not already_quantised(path):
+            raise ConfigError(f"{source}: nothing in it can be quantised")
         return
-    quantise(source, path, samples.feeds, recipe)
-    if not already_quantised(path):
-        raise ConfigError(f"{source}: nothing in it can be quantised")
-
-
-def _write_fp16(source: Path, path: Path) -> None:
     import onnx
     from onnxruntime.transformers.float16 import convert_float_to_float16
 
-    onnx.save(
-        convert_float_to_float16(onnx.load(source), keep_io_types=True), path, format="protobuf"
-    )
+    model = convert_float_to_float16(onnx.load(source), keep_io_types=True)
+    onnx.save(model, path, format="protobuf")
 
 
 class _Reader:
@@ -189,7 +184,7 @@ def quantise(source: Path, path: Path, feeds: Sequence[Feed], recipe: Mapping[st
 
 
 def _prepare(source: Path, prepared: Path, recipe: Mapping[str, Any]) -> None:
-    """Normalisations are folded into the convolutions before them, as ONNX Runtime's tools advise."""
+    """Folds normalisations into the convolutions before them, as ONNX Runtime's tools advise."""
     import onnx
 
     model = onnx.load(source)
@@ -202,7 +197,7 @@ def _prepare(source: Path, prepared: Path, recipe: Mapping[str, Any]) -> None:
 
 @contextmanager
 def _without_advice() -> Iterator[None]:
-    """The tools log and print advice for people who quantise by hand."""
+    """Drops what the tools log and print: advice for people who quantise by hand."""
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:
@@ -213,7 +208,7 @@ def _without_advice() -> Iterator[None]:
 
 
 def _executed(path: Path, level: str) -> Sequence[Any]:
-    """The nodes that ONNX Runtime executes of a file at that level of graph optimisation."""
+    """The nodes that ONNX Runtime executes for the file at that level of graph optimisation."""
     import onnx
 
     with tempfile.TemporaryDirectory(prefix="harness-executed-") as folder:
@@ -223,18 +218,14 @@ def _executed(path: Path, level: str) -> Sequence[Any]:
     return nodes
 
 
-def told(path: Path, recipe: Mapping[str, Any]) -> dict[str, Any]:
+def describe(path: Path, recipe: Mapping[str, Any]) -> dict[str, Any]:
     """kernels: the operators that ONNX Runtime executes."""
-    return {"kernels": _kernels(path), "about": _about(path, recipe)}
-
-
-def _kernels(path: Path) -> dict[str, int]:
-    counted = Counter(node.op_type for node in _executed(path, "extended"))
-    return dict(sorted(counted.items()))
+    kernels = Counter(node.op_type for node in _executed(path, "extended"))
+    return {"kernels": dict(sorted(kernels.items())), "about": _about(path, recipe)}
 
 
 def _about(path: Path, recipe: Mapping[str, Any]) -> str:
-    """How it was made, and what ONNX Runtime on this CPU does not compute in that precision."""
+    """The recipe, and the operators that ONNX Runtime computes in another precision on this CPU."""
     if "samples" in recipe:
         return (
             f"QDQ, weights {recipe['weights']}, activations uint8; ranges from {recipe['samples']}"

@@ -29,7 +29,7 @@ class QuantisationSamples(NamedTuple):
     feeds: Sequence[Feed]
     """Batches of inputs."""
     about: str
-    """How many samples there are, and where they come from, in words."""
+    """Number and origin of the samples, in words."""
     total: int
     are_scored: bool = False
     """The accuracy is measured on the same samples, because the dataset has no others."""
@@ -53,10 +53,10 @@ def quantisation_samples(
 
     batch: samples in each feed. folder: a --data-dir for the same dataset. scored: the indices of the
     dataset that are scored, None for all. Where the dataset has no samples of its own for this, the
-    indices that are not scored are taken; where all indices of `scored` are the whole dataset, these.
+    indices that are not scored are taken; where `scored` is the whole dataset, the scored ones.
     """
     if synthetic or model.has_random_weights:
-        # Another seed than the run's, whose samples these are not.
+        # Not the run's seed: quantisation samples are never the run's samples.
         noise = replace(config, seed=(config.seed or 0) + 1, data_dir=None)
         dataset = open_dataset(noise, model, "synthetic", inputs)
         return _read(dataset, range(len(dataset)), batch, set(), "seeded noise")
@@ -87,33 +87,32 @@ def _read(
     feeds = _spread(dataset, indices)
     unscored = [feed for feed in feeds if not scored or digest([feed]) not in scored]
     if not unscored:
-        raise ConfigError(f"{about}: every sample there is scored, too: calibrate with others")
+        raise ConfigError(f"{about}: all its samples are scored too: name other samples")
     text = f"{len(unscored)} samples of {about}, none of them scored"
     if len(unscored) < len(feeds):
-        text += f" ({len(feeds) - len(unscored)} that are were left out)"
+        text += f" ({len(feeds) - len(unscored)} scored ones were left out)"
     return QuantisationSamples(_batches(unscored, batch), text, len(unscored))
 
 
 def _read_scored(dataset: Dataset, batch: int, about: str) -> QuantisationSamples:
     feeds = _spread(dataset, range(len(dataset)))
-    text = f"{len(feeds)} samples of {about}, which are scored, too: it has no others"
+    text = f"{len(feeds)} samples of {about}, which are scored too: it has no others"
     return QuantisationSamples(_batches(feeds, batch), text, len(feeds), are_scored=True)
 
 
 def _spread(dataset: Dataset, indices: Sequence[int]) -> list[Feed]:
     """The samples at `indices`, or SAMPLES of them, evenly spread."""
     total = len(indices)
-    chosen = (
-        indices if total <= SAMPLES else [indices[i * total // SAMPLES] for i in range(SAMPLES)]
-    )
-    return [_one(dataset, index) for index in chosen]
+    if total > SAMPLES:
+        indices = [indices[i * total // SAMPLES] for i in range(SAMPLES)]
+    return [_one(dataset, index) for index in indices]
 
 
 def _batches(feeds: Sequence[Feed], size: int) -> list[Feed]:
     """Batches of `size`, the last one filled up by repetition; single samples where shapes differ."""
     if len({tuple(rows.shape for rows in feed.values()) for feed in feeds}) > 1:
         return list(feeds)
-    full = [*feeds, *([feeds[-1]] * (-len(feeds) % size))]
+    full = list(feeds) + [feeds[-1]] * (-len(feeds) % size)
     return [
         {name: np.concatenate([feed[name] for feed in full[at : at + size]]) for name in full[0]}
         for at in range(0, len(full), size)

@@ -18,7 +18,6 @@ _SIGNATURE = "serving_default"
 
 
 def require(precision: str) -> None:
-    """The converter is not in LiteRT's own package."""
     if find_spec("tensorflow") is None:
         raise PluginUnavailable(
             f"{precision} of LiteRT is made by TensorFlow's converter: "
@@ -29,13 +28,12 @@ def require(precision: str) -> None:
 def check(precision: str, source: Path) -> None:
     if not source.is_dir():
         raise ConfigError(
-            f"{precision} of LiteRT is made from a SavedModel, which is a folder, and {source} is none: "
-            "name both files in a manifest"
+            f"{precision} of LiteRT is made from a SavedModel, which is a folder, and {source} is not "
+            "one: name both files in a manifest"
         )
 
 
 def recipe(precision: str, _source: Path) -> dict[str, Any]:
-    """See precision_files.Maker, as everywhere below."""
     import tensorflow as tf
 
     versions = {"format": "tflite", "tensorflow": tf.__version__}
@@ -47,8 +45,8 @@ def recipe(precision: str, _source: Path) -> dict[str, Any]:
 def write(
     source: Path, path: Path, samples: QuantisationSamples | None, _recipe: Mapping[str, Any]
 ) -> None:
-    """int8: full integer, so that an operator without an integer kernel is an error; only inputs and
-    outputs stay as they are.
+    """int8 is full integer: an operator without an integer kernel is an error, and only inputs and outputs
+    keep their types.
     """
     import tensorflow as tf
 
@@ -63,8 +61,8 @@ def write(
     path.write_bytes(converter.convert())
 
 
-def told(_path: Path, recipe: Mapping[str, Any]) -> dict[str, Any]:
-    """LiteRT does not name the kernels that it takes."""
+def describe(_path: Path, recipe: Mapping[str, Any]) -> dict[str, Any]:
+    """LiteRT does not report its kernels."""
     if "samples" in recipe:
         about = (
             "LiteRT, full integer: weights int8 per channel, activations int8; "

@@ -17,23 +17,23 @@ SUFFIX = ".pt"
 
 _TOOL = "torch.ao.quantization.quantize_jit"
 _HEAVY = (
-    *("aten::_convolution", "aten::conv1d", "aten::conv2d", "aten::conv3d", "aten::linear"),
-    *("aten::addmm", "aten::matmul", "aten::bmm", "aten::lstm", "aten::gru"),
-)
-"""Float operators that are worth naming where they are left."""
+    "aten::_convolution", "aten::conv1d", "aten::conv2d", "aten::conv3d", "aten::linear",
+    "aten::addmm", "aten::matmul", "aten::bmm", "aten::lstm", "aten::gru",
+)  # fmt: skip
+"""Float operators that are named where they stay in float32."""
 
 
 def require(precision: str) -> None:
-    """PyTorch has announced that it will drop the tool."""
+    """PyTorch has announced that it will remove the tool."""
     if find_spec("torch") is None or not _has_tool():
         raise PluginUnavailable(
-            f"{precision} of TorchScript is made with the module {_TOOL!r}, which is not in this "
-            f"environment and which PyTorch 2.13 has: {how_to_install('torch')}"
+            f"{precision} of TorchScript is made with the module {_TOOL!r} of PyTorch 2.13, which is "
+            f"not installed: {how_to_install('torch')}"
         )
 
 
 def _has_tool() -> bool:
-    """Looked for as a file: find_spec would import PyTorch, the packages above the module."""
+    """Looks for the module's file: find_spec would import PyTorch, the packages above the module."""
     spec = find_spec("torch")
     folders = (spec.submodule_search_locations or []) if spec else []
     parts = _TOOL.split(".")[1:]
@@ -43,13 +43,12 @@ def _has_tool() -> bool:
 def check(_precision: str, source: Path) -> None:
     if source.suffix == ".pt2":
         raise ConfigError(
-            f"PyTorch quantises TorchScript without its source, and {source} is a .pt2: "
-            "export the model with torch.jit.trace, too"
+            f"PyTorch quantises only TorchScript without the model's source, and {source} is a .pt2: "
+            "export the model with torch.jit.trace too"
         )
 
 
 def recipe(_precision: str, _source: Path) -> dict[str, Any]:
-    """See precision_files.Maker, as everywhere below."""
     import torch
 
     return {
@@ -64,7 +63,7 @@ def recipe(_precision: str, _source: Path) -> dict[str, Any]:
 def write(
     source: Path, path: Path, samples: QuantisationSamples | None, recipe: Mapping[str, Any]
 ) -> None:
-    """What has an integer kernel is quantised; the rest computes in float32."""
+    """Quantises the operators that have integer kernels; the others compute in float32."""
     import torch
     from torch.ao.quantization import get_default_qconfig
     from torch.ao.quantization.quantize_jit import quantize_jit
@@ -79,13 +78,13 @@ def write(
                 observed(*[torch.from_numpy(feed[name]) for name in names])
 
     settings = {"": get_default_qconfig(recipe["engine"])}
-    made = quantize_jit(module, settings, calibrate, [samples.feeds])
-    if "quantized::" not in str(made.inlined_graph):
+    quantised = quantize_jit(module, settings, calibrate, [samples.feeds])
+    if "quantized::" not in str(quantised.inlined_graph):
         raise ConfigError(f"{source}: nothing in it can be quantised")
-    torch.jit.save(made, path)
+    torch.jit.save(quantised, path)
 
 
-def told(path: Path, recipe: Mapping[str, Any]) -> dict[str, Any]:
+def describe(path: Path, recipe: Mapping[str, Any]) -> dict[str, Any]:
     """kernels: the operators in the file."""
     import torch
 

@@ -18,7 +18,7 @@ def detections(
 ) -> list[Array]:
     """head: (n, 4 + classes, anchors): centre x, y, width, height in input pixels, then scores.
     indices: (n,) of the samples. Each anchor counts for its best class, if that scores more than
-    `score`; of two boxes of one class that overlap by more than `iou` the lower score goes.
+    `score`. Of two boxes of one class that overlap by more than `iou`, the lower score is dropped.
 
     Returns n arrays (k <= most, 7) float32, the best first, coordinates in [0, 1] of `side`.
     """

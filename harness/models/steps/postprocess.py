@@ -16,19 +16,19 @@ Rows = Array | list[Array]
 """n rows, or n arrays of different lengths."""
 
 Apply = Callable[[Any, Sequence[int]], Any]
-"""One step. (rows, indices of the samples) -> rows; a first step may see the mapping of outputs."""
+"""One step. (rows, indices of the samples) -> rows; `stack` and `hook` as first steps take all outputs."""
 
 Hook = Callable[[Outputs, Sequence[int]], Any]
-"""The user's: (outputs, indices of the samples) -> an array of n rows, or n arrays. As the first step
-it gets the outputs by name, whatever backend gives them; later what the step before gave.
+"""The user's function: (outputs, indices of the samples) -> an array of n rows, or n arrays. As the first
+step it takes the outputs by name, with any backend; later the rows of the step before.
 """
 
 _SMALL = 8192
-"""Elements; above it BLAS may use threads for a dot product, which would disturb the run."""
+"""Elements. On larger arrays BLAS may use threads for a dot product, which would disturb the run."""
 
 
 def wrong_count(answers: int, samples: int) -> str:
-    """Why a batch cannot be answered whose answers are not one a sample, and what to do."""
+    """The error for a batch with another number of answers than samples."""
     return (
         f"{answers:,} outputs for {samples:,} samples: each sample needs one answer. Where a model gives "
         "several rows a sample (detection heads, non-maximum suppression inside the model), a manifest "
@@ -38,14 +38,16 @@ def wrong_count(answers: int, samples: int) -> str:
 
 
 class Postprocess(NamedTuple):
-    """answers: (outputs, indices) -> (n, ...). has_nan: whether those outputs, with their answers, hold NaN."""
+    """The steps of a run."""
 
     answers: Callable[[Outputs, Sequence[int]], Answers]
+    """(outputs, indices) -> (n, ...)."""
     has_nan: Callable[[Outputs, Answers], bool]
+    """(outputs, their answers) -> whether the outputs hold NaN."""
 
 
 def _topk(rows: Array, k: int) -> Array:
-    """Of equal values the first comes first, as in argmax."""
+    """The first of equal values comes first, as in argmax."""
     classes = rows.shape[1]
     if k > classes:
         raise ConfigError(f"topk of {k}, but the output has {classes} classes")
@@ -64,7 +66,7 @@ def _softmax(rows: Array) -> Array:
 
 
 def _shift(rows: Array, by: int) -> Array:
-    """Integers become int64, as argmax gives them: in a model's own uint8, 0 - 1 were 255."""
+    """Integers become int64, as argmax returns them: in a model's own uint8, 0 - 1 would be 255."""
     shifted: Array = np.add(rows, by, dtype=np.int64) if rows.dtype.kind in "iub" else rows + by
     return shifted
 
@@ -76,19 +78,19 @@ _ON_ROWS: Mapping[str, Callable[..., Array]] = {
     "softmax": _softmax,
     "shift": _shift,
 }
-"""What each row gets alone. argmax: int64, the answer MLPerf's image classification logs."""
+"""Steps on single rows. argmax returns int64, as MLPerf's image classification logs it."""
 
 
 def postprocessor(
     steps: Sequence[Step], output: str | None, hook: Hook | None = None
 ) -> Postprocess:
-    """output: which one to use where the backend gives several and the first step picks none.
-    hook: what the step of that name runs.
+    """output: the output to use where the backend returns several and the first step picks none.
+    hook: the function of the step `hook`.
     """
-    chain = [_made(step, hook) for step in steps]
+    chain = [_function(step, hook) for step in steps]
 
     def answers(outputs: Outputs, indices: Sequence[int]) -> Answers:
-        rows = _given_first(steps, output, outputs)
+        rows = _first_input(steps, output, outputs)
         for apply in chain:
             rows = apply(rows, indices)
         return rows if isinstance(rows, np.ndarray) else _gathered(rows)
@@ -104,10 +106,10 @@ def postprocessor(
     return Postprocess(quick_answers, _winner_is_nan if names == ["argmax"] else has_nan)
 
 
-def _given_first(steps: Sequence[Step], output: str | None, outputs: Outputs) -> Any:
-    """What the first step gets: `stack` and `hook` all outputs by name, the others one output's rows.
+def _first_input(steps: Sequence[Step], output: str | None, outputs: Outputs) -> Any:
+    """The first step's input: all outputs by name for `stack` and `hook`, else the rows of one output.
 
-    A backend may give the only output without its name.
+    A backend may return an only output without its name.
     """
     first = steps[0].name if steps else ""
     if first == "hook" and output is not None and not isinstance(outputs, Mapping):
@@ -118,7 +120,7 @@ def _given_first(steps: Sequence[Step], output: str | None, outputs: Outputs) ->
 
 
 def flat(post: Postprocess) -> Postprocess:
-    """The same, each answer as one row of numbers: for answers whose shape goes with the input's."""
+    """Flattens each answer to one row of numbers, for answers whose shape follows the input's."""
     return Postprocess(
         lambda outputs, indices: flattened(post.answers(outputs, indices)),
         lambda outputs, _: has_nan(outputs),
@@ -128,25 +130,25 @@ def flat(post: Postprocess) -> Postprocess:
 def check(
     steps: Sequence[Step], output: str | None, hook: Hook | None, outputs: Outputs, batch: Batch
 ) -> None:
-    """The steps one by one on a first batch's outputs, untimed.
+    """Tries the steps one by one on a first batch's outputs, untimed.
 
-    A ConfigError names the manifest's step that cannot take what it gets; a hook that raises is a
-    PluginUnavailable, as any code of the user's.
+    A ConfigError names the manifest's step that cannot take its input; a hook that raises is a
+    PluginUnavailable, like all code of the user.
     """
-    rows = _given_first(steps, output, outputs)
+    rows = _first_input(steps, output, outputs)
     for number, step in enumerate(steps):
         field = f"outputs.0.postprocess.{number}"
         if fault := _fault(step, rows, batch.inputs):
             raise ConfigError(f"the manifest's field {field!r}: {fault}")
         try:
-            rows = _made(step, hook)(rows, batch.indices)
+            rows = _function(step, hook)(rows, batch.indices)
         except ConfigError as e:
             raise ConfigError(f"the manifest's field {field!r}: {e}") from e
         except Exception as e:
-            told = f"{step.name} raised {type(e).__name__} for {_told(rows)}: {one_line(e)}"
+            problem = f"{step.name} raised {type(e).__name__} for {_describe(rows)}: {one_line(e)}"
             if step.name == "hook":
-                raise PluginUnavailable(f"{step.options['file']}: {told}") from e
-            raise ConfigError(f"the manifest's field {field!r}: {told}") from e
+                raise PluginUnavailable(f"{step.options['file']}: {problem}") from e
+            raise ConfigError(f"the manifest's field {field!r}: {problem}") from e
 
 
 _RANKS: Mapping[str, tuple[int, int, str]] = {
@@ -155,24 +157,23 @@ _RANKS: Mapping[str, tuple[int, int, str]] = {
     "softmax": (2, 9, "(n, ..., classes)"),
     "boxes": (3, 3, "(n, 4 + classes, anchors)"),
 }
-"""Step -> the fewest and the most dimensions of what it takes, the samples' included."""
+"""Step -> the fewest and the most dimensions of its input, the batch included, and the input in words."""
 
 
 def _fault(step: Step, rows: Any, inputs: Mapping[str, Array]) -> str:
-    """Why the step cannot take these rows; empty where nothing is known against it."""
+    """Why the step cannot take these rows; '' where no reason is known."""
     if step.name == "hook":
         return ""
     if step.name == "stack":
         named = rows if isinstance(rows, Mapping) else {}
         shapes = {np.shape(named[n]) for n in step.options["outputs"] if n in named}
-        return (
-            f"stack takes outputs of one shape, these are {_told(rows)}" if len(shapes) > 1 else ""
-        )
-    least, most, wanted = _RANKS.get(step.name, (1, 9, ""))
+        differ = f"stack takes outputs of one shape, these are {_describe(rows)}"
+        return differ if len(shapes) > 1 else ""
+    least, most, expected = _RANKS.get(step.name, (1, 9, ""))
     if any(not least <= rank <= most for rank in _ranks(rows)):
-        return f"{step.name} takes {wanted}, here it gets {_told(rows)}"
+        return f"{step.name} takes {expected}, not {_describe(rows)}"
     if step.name == "softmax" and any(np.asarray(row).dtype.kind != "f" for row in rows):
-        return f"softmax takes floats, here it gets {_told(rows)}"
+        return f"softmax takes floats, not {_describe(rows)}"
     if step.name == "boxes":
         return next(_wrong_side(step, inputs), "")
     return ""
@@ -183,7 +184,7 @@ def _ranks(rows: Rows) -> set[int]:
 
 
 def _wrong_side(step: Step, inputs: Mapping[str, Array]) -> Iterator[str]:
-    """Channels first or last, two of an image's three dimensions are its sides."""
+    """With channels first or last, two of an image's three dimensions are its sides."""
     side = step.options["side"]
     for name, rows in inputs.items():
         if rows.ndim == 4 and rows.shape[1:].count(side) < 2:
@@ -191,16 +192,16 @@ def _wrong_side(step: Step, inputs: Mapping[str, Array]) -> Iterator[str]:
             yield f"boxes.side is {side}, the input {name!r} is {shape}: its sides must be that long"
 
 
-def _told(rows: Any) -> str:
-    """What rows are like, for messages."""
+def _describe(rows: Any) -> str:
+    """Type and shape of the rows, for messages."""
     if isinstance(rows, Mapping):
-        return ", ".join(f"{name} {_told(value)}" for name, value in rows.items())
+        return ", ".join(f"{name} {_describe(value)}" for name, value in rows.items())
     if isinstance(rows, np.ndarray):
         return f"{rows.dtype} of shape ({', '.join(('n', *map(str, rows.shape[1:])))})"
     return f"{len(rows)} arrays, the first {np.asarray(rows[0]).dtype} of {np.shape(rows[0])}"
 
 
-def _made(step: Step, hook: Hook | None) -> Apply:
+def _function(step: Step, hook: Hook | None) -> Apply:
     if step.name == "hook":
         if hook is None:
             raise ConfigError(f"the hook {step.options['file']} was not loaded")
@@ -230,7 +231,7 @@ def _gathered(rows: Sequence[Any]) -> Answers:
 
 def _stack(outputs: Outputs, _: Sequence[int], names: Sequence[str]) -> Rows:
     if not isinstance(outputs, Mapping):
-        raise ConfigError("stack needs outputs by name, this backend gives one alone")
+        raise ConfigError("stack needs outputs by name, this backend returns a single one")
     chosen = [_rows(_chosen(outputs, name)) for name in names]
     if all(isinstance(rows, np.ndarray) for rows in chosen):
         return np.stack(chosen, axis=-1)
@@ -238,9 +239,9 @@ def _stack(outputs: Outputs, _: Sequence[int], names: Sequence[str]) -> Rows:
 
 
 def _winner_is_nan(outputs: Outputs, answers: Any) -> bool:
-    """numpy's argmax stops at the first NaN, so one row's winner tells for the whole row.
+    """numpy's argmax stops at the first NaN, so the winner of a row is NaN where the row holds one.
 
-    answers: an array where outputs is one; not looked at otherwise.
+    answers: an array where outputs is one; unused otherwise.
     """
     if isinstance(outputs, np.ndarray) and answers.size == 1:
         winner = outputs.item(answers.item())
@@ -265,7 +266,7 @@ def has_nan(outputs: Outputs, _answers: Answers | None = None) -> bool:
 
 
 def _of_arrays(value: object) -> bool:
-    """One output whose rows may differ in length, so that no one array can be made of them."""
+    """Whether the value is one output whose rows may differ in length, which no single array can hold."""
     return isinstance(value, list | tuple) and any(isinstance(row, np.ndarray) for row in value)
 
 

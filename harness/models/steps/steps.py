@@ -1,8 +1,8 @@
 """Defines the steps that a manifest may declare, with their options.
 
 In YAML a step is its name, or its name with options: `argmax`, `resize: {size: 256}`. Unknown
-steps and options are errors; defaults are filled in, so that a recorded step says all there is.
-What the steps do is written where they run: datasets/ (untimed) and harness/models/steps/postprocess.py (timed).
+steps and options are errors; defaults are filled in, so that a recorded step has every option.
+The steps run in datasets/ (untimed) and in harness/models/steps/postprocess.py (timed).
 """
 
 from collections.abc import Mapping
@@ -21,9 +21,7 @@ from pydantic import (
 from harness.types import Step
 
 LISTED = Strict(False)
-"""Of a tuple in a model that is strict: YAML has lists only. Its entries stay strict: `yes` is no
-number, and neither is "5".
-"""
+"""Lets a tuple of a strict model take YAML's lists. Its entries stay strict: `yes` and "5" are no numbers."""
 
 Size = Annotated[int, Field(ge=1, le=65_536)]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
@@ -36,11 +34,10 @@ class _Options(BaseModel):
 
 
 class Decode(_Options):
-    """dct: `fast` decodes JPEG with less exact arithmetic (simplejpeg and tensorflow have both)."""
-
     decoder: Literal["pillow", "opencv", "simplejpeg", "tensorflow"] = "pillow"
     colour: Literal["rgb", "bgr", "grey"] = "rgb"
     dct: Literal["accurate", "fast"] = "accurate"
+    """`fast` decodes JPEG with less exact arithmetic; simplejpeg and tensorflow have it."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -50,12 +47,11 @@ class Decode(_Options):
 
 
 class Resize(_Options):
-    """keep: `none` stretches to size; `shorter` makes the shorter side as long as size (one
-    number) and keeps the aspect; `pad` fits the whole image into size and fills up with `fill`.
-    """
-
     size: Sizes
     keep: Literal["none", "shorter", "pad"] = "none"
+    """`none` stretches to size. `shorter` scales the shorter side to size (one number) and keeps the
+    aspect. `pad` fits the whole image into size and fills the rest with `fill`.
+    """
     method: Literal["nearest", "bilinear", "bicubic", "area", "lanczos"] = "bilinear"
     library: Literal["pillow", "opencv", "tensorflow"] = "pillow"
     fill: Annotated[int, Field(ge=0, le=255)] = 0
@@ -68,7 +64,7 @@ class Resize(_Options):
 
 
 class Crop(_Options):
-    """Centred. Exactly one of size (pixels) and fraction (of each side)."""
+    """A centred crop: exactly one of size (pixels) and fraction (of each side)."""
 
     size: Sizes | None = None
     fraction: Annotated[float, Field(gt=0, le=1)] | None = None
@@ -81,7 +77,7 @@ class Crop(_Options):
 
 
 class Normalise(_Options):
-    """(x * scale - mean) / std in float32; mean and std by channel, or one for all."""
+    """(x * scale - mean) / std in float32, with one mean and std for all channels, or one for each."""
 
     scale: Finite = 1.0
     mean: Annotated[tuple[Finite, ...], LISTED] = (0.0,)
@@ -89,32 +85,30 @@ class Normalise(_Options):
 
 
 class Layout(_Options):
-    """Of an image with channels last until here."""
+    """The order of an image's axes; before this step the channels are last."""
 
     order: Literal["nchw", "nhwc"]
 
 
 class Tokenise(_Options):
-    """Wordpiece with a vocabulary file beside the manifest. stride: SQuAD's document windows.
-
-    gives: which of the encoder's arrays this input takes.
-    """
+    """Wordpiece tokens of a text."""
 
     vocab: str
+    """The vocabulary's file beside the manifest."""
     max_length: Annotated[int, Field(ge=3, le=65_536)]
     gives: Literal["ids", "mask", "types"]
+    """The encoder's array that this input takes."""
     lower: bool = True
     stride: Size = 128
+    """Distance of SQuAD's document windows, in tokens."""
     max_query_length: Size = 64
 
 
 class Audio(_Options):
-    """Mono float32 in [-1, 1] at this rate, cut or filled with zeros to max_seconds.
-
-    gives: the samples, or how many of them are not filling.
-    """
+    """Mono float32 in [-1, 1] at this rate, cut or filled with zeros to max_seconds."""
 
     gives: Literal["samples", "length"] = "samples"
+    """The samples, or their number without the filling."""
     rate: Annotated[int, Field(ge=1000, le=384_000)] = 16_000
     max_seconds: Annotated[float, Field(ge=0.001, le=86_400)] = 30.0
 
@@ -131,13 +125,12 @@ class Clip(_Options):
 
 
 class Column(_Options):
-    """Of a table: which columns make this input, in this order; empty means every one left.
-
-    label: the column with the right answers, the same for every input that says so.
-    """
+    """The columns of a table that make this input."""
 
     names: Annotated[tuple[str, ...], LISTED] = ()
+    """In order; () for all columns that no other input and no label takes."""
     label: str = "label"
+    """The column of the labels; inputs that set it must agree."""
 
 
 PREPROCESS: Mapping[str, type[_Options]] = {
@@ -158,11 +151,11 @@ class Argmax(_Options):
 
 
 class Nothing(_Options):
-    """The rows as they are."""
+    """Leaves the rows unchanged."""
 
 
 class TopK(_Options):
-    """(n, classes) -> (n, k) int64, the best first; of equal ones the lower class first."""
+    """(n, classes) -> (n, k) int64, the best first; the lower of two equal classes first."""
 
     k: Annotated[int, Field(ge=1, le=1000)] = 5
 
@@ -178,16 +171,18 @@ class Shift(_Options):
 
 
 class Stack(_Options):
-    """All the outputs named, as one array with a last axis for them, in this order."""
+    """The named outputs as one array, with a last axis for the outputs in this order."""
 
     outputs: Annotated[tuple[str, ...], LISTED, Field(min_length=1)]
 
 
 class Boxes(_Options):
-    """One YOLO head (n, 4 + classes, anchors): centre x, y, width, height in input pixels, then
-    scores. -> per sample (boxes, 7) float32 as MLPerf's detection log: sample index, ymin, xmin,
-    ymax, xmax (in parts of the input's side), score, class. An anchor counts for its best class if
-    that scores more than `score`; boxes of one class that overlap by more than `iou` become one.
+    """Turns one YOLO head (n, 4 + classes, anchors) into (boxes, 7) float32 for each sample.
+
+    The head holds centre x, y, width, height in input pixels, then scores. The columns are those of
+    MLPerf's detection log: sample index, ymin, xmin, ymax, xmax (in parts of the input's side), score,
+    class. An anchor counts for its best class if that scores more than `score`. Of boxes of one class
+    that overlap by more than `iou` only the best stays.
     """
 
     score: Annotated[float, Field(ge=0, le=1)] = 0.001
@@ -197,9 +192,10 @@ class Boxes(_Options):
 
 
 class Hook(_Options):
-    """Python of the user's: `function` of `file` (beside the manifest), called in the timed part
-    with the rows so far (as first step: the model's outputs) and the samples' indices. -> an array
-    of n rows, or n arrays. It runs only when the user names the file with --hook.
+    """Calls `function` of the user's Python `file`, beside the manifest, in the timed part.
+
+    It takes the rows so far (as the first step: the model's outputs) and the samples' indices, and
+    returns an array of n rows, or n arrays. It runs only when the user names the file with --hook.
     """
 
     file: Annotated[str, Field(pattern=r"\.py$")]
@@ -217,18 +213,17 @@ POSTPROCESS: Mapping[str, type[_Options]] = {
     "hook": Hook,
 }
 
-
 _MOST = 5
-"""Problems told of one step."""
+"""The most problems of one step that are reported."""
 
 
 def problem(error: Any) -> str:
-    """One of pydantic's errors in words, with what was found where it does not say that itself."""
+    """The message of a pydantic error, with the value where that is short."""
     if error["type"] == "value_error":
         return str(error["msg"]).removeprefix("Value error, ")
-    told, found = str(error["msg"]).replace("valid tuple", "list"), error["input"]
-    is_told = error["type"] == "extra_forbidden" or isinstance(found, dict | list | tuple)
-    return told if is_told else f"{told}, not {found!r:.60}"
+    message, value = str(error["msg"]).replace("valid tuple", "list"), error["input"]
+    is_long = error["type"] == "extra_forbidden" or isinstance(value, dict | list | tuple)
+    return message if is_long else f"{message}, not {value!r:.60}"
 
 
 def _step(item: object, known: Mapping[str, type[_Options]]) -> Step:
@@ -241,31 +236,31 @@ def _step(item: object, known: Mapping[str, type[_Options]]) -> Step:
     if not isinstance(name, str) or name not in known:
         raise ValueError(f"no step {name!r:.60}: choose from {', '.join(known)}")
     try:
-        made = known[name].model_validate({} if options is None else options)
+        checked = known[name].model_validate({} if options is None else options)
     except ValidationError as e:
-        found = e.errors()
-        told = [f"{'.'.join(map(str, (name, *p['loc'])))}: {problem(p)}" for p in found[:_MOST]]
-        more = [f"and {len(found) - _MOST:,} more"] if len(found) > _MOST else []
-        raise ValueError("; ".join(told + more)) from None
-    return Step(name, made.model_dump())
+        errors = e.errors()
+        lines = [f"{'.'.join(map(str, (name, *p['loc'])))}: {problem(p)}" for p in errors[:_MOST]]
+        if len(errors) > _MOST:
+            lines.append(f"and {len(errors) - _MOST:,} more")
+        raise ValueError("; ".join(lines)) from None
+    return Step(name, checked.model_dump())
 
 
 def preprocess_step(name: str, **options: object) -> Step:
-    """One step as a manifest would declare it; a ValueError with the reason where it cannot."""
+    """A step with these options, as in a manifest. Raises a ValueError that names every wrong option."""
     return _step({name: options}, PREPROCESS)
 
 
 def choices(name: str, option: str) -> tuple[str, ...]:
-    """What an option of a preprocessing step takes, the default first; it takes words."""
+    """The values of a preprocessing step's option, the default first."""
     return get_args(PREPROCESS[name].model_fields[option].annotation)
 
 
 def _steps(known: Mapping[str, type[_Options]]) -> Any:
     def parse(value: object) -> tuple[Step, ...]:
-        items = (
-            value if isinstance(value, list | tuple) and not isinstance(value, Step) else [value]
-        )
-        return tuple(_step(item, known) for item in items)
+        if isinstance(value, Step) or not isinstance(value, list | tuple):
+            return (_step(value, known),)
+        return tuple(_step(item, known) for item in value)
 
     return BeforeValidator(parse)
 

@@ -31,10 +31,13 @@ def refusals(
             yield f"{run.name} is INVALID ({codes})"
     yield from _workload_refusals(before, after)
     yield from _model_refusals(before, after, answers)
-    arrivals = [_arrivals(one) for one in (before, after)]
-    if arrivals[0] != arrivals[1]:
-        seeds = " on one side, ".join(map(_text, arrivals))
-        yield f"arrivals: schedule seeds {seeds} on the other"
+    # Each run of --repeats has its own schedule seed; both sides must have the same ones.
+    ours, theirs = (
+        sorted({str(_seeds(run).get("schedule", "-")) for run in side}) for side in (before, after)
+    )
+    if ours != theirs:
+        seeds = f"{_text(ours)} on one side, {_text(theirs)} on the other"
+        yield f"arrivals: schedule seeds {seeds}"
     for one in (before, after):
         yield from _configuration_refusals(one)
 
@@ -71,9 +74,7 @@ def _configuration_refusals(side: Sequence[FinishedRun]) -> Iterator[str]:
 def _model_refusals(
     before: Sequence[FinishedRun], after: Sequence[FinishedRun], answers: Agreement | None
 ) -> Iterator[str]:
-    """Two backends may read different files of one model: the manifest must name both files, and the
-    answers must agree.
-    """
+    """Refuses different model files unless one manifest names both and their answers agree."""
     digests = [_texts(run.config.get("model_sha256") for run in side) for side in (before, after)]
     differ = digests[0] != digests[1]
     if differ and not _are_of_one_manifest(before[0], after[0]):
@@ -109,9 +110,7 @@ def _reader(run: FinishedRun) -> tuple[str, str]:
 
 
 def precision_of(run: FinishedRun) -> str:
-    """The backend's reported precision by the names of harness/core/number_types.py; a user's backend may
-    report another name.
-    """
+    """The precision that the backend reports, in the names of number_types.py where it is one."""
     reported = (run.result.get("backend_description") or {}).get("precision")
     names = reported if isinstance(reported, list) else [reported]
     return " ".join(sorted({number_type(str(name)) for name in names if name is not None})) or "-"
@@ -160,15 +159,8 @@ def _seeds(run: FinishedRun) -> Mapping[str, Any]:
     return (run.environment.get("loadgen") or {}).get("seeds") or {}
 
 
-def _arrivals(side: Sequence[FinishedRun]) -> list[str]:
-    """Schedule seeds of a side. Each run of --repeats has its own; both sides must have the same."""
-    return sorted({str(_seeds(run).get("schedule", "-")) for run in side})
-
-
 _PER_RUN = frozenset(("queries", "duration", "out", "schedule_seed"))
-"""Settings that differ between runs of one configuration: counts are calibrated, --repeats advance
-the seed.
-"""
+"""Settings that differ between runs of one configuration: --repeats advances the seed."""
 
 
 def _settings(run: FinishedRun) -> Mapping[str, Any]:

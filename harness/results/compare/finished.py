@@ -142,7 +142,8 @@ def _numbers(
             yield "throughput", _throughput(rate, done)
         if not offline and result["latency_ns"]:
             yield from _latencies(result["latency_ns"], done, samples_per_query)
-        yield from _stages(result["stages_ns"], done, STAGES[2:] if offline else STAGES)
+        names = STAGES[2:] if offline else STAGES
+        yield from _stages(result["stages_ns"], done, names)
     yield from _plain(result)
 
 
@@ -179,10 +180,10 @@ def _kind(percentile: str) -> str:
 
 
 def _stages(
-    stored: Mapping[str, Any], done: Completions, stages: Sequence[str]
+    stored: Mapping[str, Any], done: Completions, names: Sequence[str]
 ) -> Iterator[tuple[str, Number]]:
     block = blocks(done.columns["completed_ns"])
-    for stage in stages:
+    for stage in names:
         begin, end = STAGE_EDGES[stage]
         spent_ns = done.columns[end] - done.columns[begin]
         values = {name: stored[stage][name] for name in ("p50", "p99")}

@@ -7,7 +7,7 @@ from string import ascii_uppercase
 from typing import Any, NamedTuple
 
 from harness.core.units import show_ns, show_percent, show_rate, show_si
-from harness.errors import ConfigError, Regression, RunInvalid
+from harness.errors import Regression, RunInvalid, refuse
 from harness.results.compare.comparable import Difference
 from harness.results.compare.compare import SAME, WORSE, Change, Comparison
 from harness.results.compare.finished import FinishedRun
@@ -76,8 +76,7 @@ def judge(comparison: Comparison, limits: Sequence[Limit]) -> list[Judged]:
         elif (limit.change > 0) == change.higher_is_better and limit.change:
             turned = f"{limit.name}:{-limit.change * 100:+g}%"
             problems.append(f"--fail-on {limit.text}: that way is better: write {turned}")
-    if problems:
-        raise ConfigError("\n".join(problems))
+    refuse(problems)
     return [_judged(limit, changes[limit.name]) for limit in limits]
 
 
@@ -251,13 +250,12 @@ def _answers(comparison: Comparison) -> str:
 
 
 def _margins(comparison: Comparison) -> str:
-    margins = {kind: _margin(comparison.margins[kind]) for kind in _KINDS}
+    margins = {
+        kind: f"{share * 100:.3g} %" if share < 1 else f"a factor of {1 + share:.3g}"
+        for kind, share in comparison.margins.items()
+    }
     if len(set(margins.values())) == 1:
         text = margins["rate"]
     else:
-        text = ", ".join(f"{margin} {_KINDS[kind]}" for kind, margin in margins.items())
+        text = ", ".join(f"{margins[kind]} {words}" for kind, words in _KINDS.items())
     return f": a change of less than {text} is no difference"
-
-
-def _margin(share: float) -> str:
-    return f"a factor of {1 + share:.3g}" if share >= 1 else f"{share * 100:.3g} %"

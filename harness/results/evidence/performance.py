@@ -10,29 +10,14 @@ from typing import cast
 
 from harness.loadgen.plan import InstanceGroup
 from harness.loadgen.scenario import latency_key, percentile_key, scenario_named
-from harness.results.evidence import reference
+from harness.results.evidence import reference, stages
 from harness.results.evidence.evidence import Evidence
 from harness.results.evidence.intervals import latency_intervals
 from harness.results.evidence.own_log import HARNESS
-from harness.results.evidence.stages import (
-    PERCENTILES,
-    Completions,
-    percentiles,
-    query_latency_ns,
-    summarise,
-)
+from harness.results.evidence.stages import Completions
 from harness.results.evidence.steady_state import SteadyState, steady_state
+from harness.results.schema import performance as schema
 from harness.results.schema.machine import MeasuredProcess
-from harness.results.schema.performance import (
-    Arrivals,
-    Intervals,
-    Latency,
-    NoReference,
-    Queries,
-    Reference,
-    Stage,
-    Throughput,
-)
 
 _INTERRUPTED = "interrupted, from the journal"
 
@@ -54,8 +39,8 @@ class Performance:
     def journal_latency_ns(self) -> Mapping[str, int] | None:
         if self.done is None:
             return None
-        latency = query_latency_ns(self.done, self.run.plan.samples_per_query)
-        return percentiles(latency) if len(latency) else None
+        latency = stages.query_latency_ns(self.done, self.run.plan.samples_per_query)
+        return stages.percentiles(latency) if len(latency) else None
 
     @cached_property
     def steady_state(self) -> SteadyState | None:
@@ -67,24 +52,26 @@ class Performance:
         return len(done) / float((1.0 / done.columns["batch_size"]).sum()) if done else None
 
     @cached_property
-    def intervals_ns(self) -> Intervals | None:
+    def intervals_ns(self) -> schema.Intervals | None:
         """None in Offline, whose latencies only reflect the number of samples issued at once."""
         if self.done is None or self._scenario.all_at_once:
             return None
         return latency_intervals(self.done, self.run.plan.samples_per_query)
 
     @cached_property
-    def stages_ns(self) -> Mapping[str, Stage] | None:
-        return summarise(self.done) if self.done is not None else None
+    def stages_ns(self) -> Mapping[str, schema.Stage] | None:
+        return stages.summarise(self.done) if self.done is not None else None
 
-    def reference(self, ceiling_per_s: float | None) -> Reference | NoReference | None:
+    def reference(
+        self, ceiling_per_s: float | None
+    ) -> schema.Reference | schema.NoReference | None:
         compared = self._reference
         if compared is None or "reason" in compared:
             return compared
         return {**compared, "null_backend_per_s": ceiling_per_s}
 
     @cached_property
-    def _reference(self) -> Reference | NoReference | None:
+    def _reference(self) -> schema.Reference | schema.NoReference | None:
         """None where the run did not end by itself, or lost samples."""
         run, done, spec = self.run, self.done, self._spec
         bare = run.ended.get("bare") if run.ended is not None else None
@@ -92,23 +79,23 @@ class Performance:
             return None
         return reference.report(run.plan, done, bare, spec, wait_ns=self._wait_ns)
 
-    def latency_ns(self) -> Latency | None:
+    def latency_ns(self) -> schema.Latency | None:
         """LoadGen's latencies; the journal's where LoadGen did not end, which `source` says."""
         run, log = self.run, self.run.log
         if run.logged:
             scenario = self._scenario
             percentile = {
                 name: log.get(percentile_key(scenario, f"{fraction * 100:.2f}"))
-                for name, fraction in PERCENTILES.items()
+                for name, fraction in stages.PERCENTILES.items()
             }
             ends = {name: log.get(latency_key(scenario, name)) for name in ("mean", "min", "max")}
             source = log.source if run.plan.harness_scheduled else "LoadGen mlperf_log_detail.txt"
-            return cast("Latency", {**ends, **percentile, "source": source})
+            return cast("schema.Latency", {**ends, **percentile, "source": source})
         if self.journal_latency_ns is None:
             return None
-        return cast("Latency", {**self.journal_latency_ns, "source": _INTERRUPTED})
+        return cast("schema.Latency", {**self.journal_latency_ns, "source": _INTERRUPTED})
 
-    def throughput_per_s(self) -> Throughput:
+    def throughput_per_s(self) -> schema.Throughput:
         """asked: --target-qps. scheduled: the rate that the schedule drew from the seed. Both Server only."""
         log, plan = self.run.log, self.run.plan
         if not self.run.logged:
@@ -138,7 +125,7 @@ class Performance:
     def _journal_rate(self) -> float | None:
         return len(self.done) * 1e9 / self._took_ns if self.done and self._took_ns > 0 else None
 
-    def queries(self) -> Queries:
+    def queries(self) -> schema.Queries:
         plan, log, done = self.run.plan, self.run.log, self.done
         return {
             "planned": plan.query_count,
@@ -155,7 +142,7 @@ class Performance:
             "mean_batch": self.mean_batch,
         }
 
-    def arrivals(self) -> Arrivals:
+    def arrivals(self) -> schema.Arrivals:
         plan = self.run.plan
         return {
             "source": HARNESS if plan.harness_scheduled else "LoadGen",

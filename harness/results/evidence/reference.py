@@ -50,17 +50,16 @@ def report(
     before, after = before.only(both), after.only(both)
     service = together(before, after)
     run = BatchesInRun.of(done, service)
-    drifted = [before, after]
     scenario = scenario_named(plan.scenario)
-    if scenario.all_at_once:  # smaller sizes are a single batch of the run
-        drifted = [part.only(part.sizes[-1:]) for part in drifted]
+    sizes = service.sizes[-1:] if scenario.all_at_once else service.sizes  # the others: one batch
+    medians = [np.median(part.only(sizes).ns, axis=1) for part in (before, after)]
     section: dict[str, Any] = {
         "service_ns": [
             {"batch": n, "before": before.median_ns(n), "after": after.median_ns(n)}
             for n in service.sizes
         ],
         "batches": sum(service.counts),
-        "drift": _drift(*drifted),
+        "drift": float(np.median(medians[1] / medians[0])) - 1.0,
         "model_ratio": run.ratio,
         "null_backend_per_s": ceiling_per_s,
     }
@@ -71,11 +70,6 @@ def report(
     else:
         section |= _streams(plan, done, service, spec.max_batch, run)
     return cast("Reference", section)
-
-
-def _drift(before: ServiceTimes, after: ServiceTimes) -> float:
-    """Change of the medians, the median over the sizes: 0.1 means a tenth slower after the run."""
-    return float(np.median(np.median(after.ns, axis=1) / np.median(before.ns, axis=1))) - 1.0
 
 
 def _server(

@@ -5,6 +5,7 @@ percentile of its interval, the extremes included.
 """
 
 from collections.abc import Iterator, Mapping
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -65,19 +66,14 @@ def _tail(ordered_ms: Array, bound_ms: float | None) -> Figure:
     ranks[-1] = n - 1  # 1 - 1 / n may be rounded
     ticks = [share for share in _TICKS if share >= slower[-1] * 0.99]
     names = [f"p{(1 - s) * 100:.10g}" for s in ticks]
+    axis = {"title": "percentile", "type": "log"}
     line = {"x": digits(slower), "y": digits(ordered_ms[ranks]), "mode": "lines"}
     return Figure(
         "Tail",
         "The latency at each percentile; every mark to the right is ten times rarer.",
         [{**line, "name": "latency"}],
         {
-            "xaxis": {
-                "title": "percentile",
-                "type": "log",
-                "autorange": "reversed",
-                "tickvals": ticks,
-                "ticktext": names,
-            },
+            "xaxis": {**axis, "autorange": "reversed", "tickvals": ticks, "ticktext": names},
             "yaxis": {"title": "latency, ms", "type": "log"},
             "shapes": bound_line(bound_ms, "y"),
         },
@@ -92,12 +88,13 @@ def _stages(run: Evidence) -> Figure:
     marks = np.concatenate([np.arange(0, 95, 5), [95, 97, 98, 99, 99.5, 99.9, 100]])
     bounds = np.unique((marks / 100 * n).astype(int))
     order = np.argsort(latency_ns, kind="stable")
-    names = [f"p{last / n * 100:.4g}" for _, last in _pairs(bounds)]
+    ranges = list(pairwise(bounds.tolist()))
+    names = [f"p{last / n * 100:.4g}" for _, last in ranges]
     data = []
     for stage in STAGES:
         begin, end = STAGE_EDGES[stage]
         spent = (run.done.columns[end] - run.done.columns[begin])[order] / NS_PER_MS
-        means = [float(spent[first:last].mean()) for first, last in _pairs(bounds)]
+        means = [float(spent[first:last].mean()) for first, last in ranges]
         data.append({"type": "bar", "x": names, "y": digits(np.array(means)), "name": stage})
     return Figure(
         "Where the time goes",
@@ -105,10 +102,6 @@ def _stages(run: Evidence) -> Figure:
         data,
         {"barmode": "stack", "xaxis": {"type": "category"}, "yaxis": {"title": "time, ms"}},
     )
-
-
-def _pairs(bounds: Array) -> list[tuple[int, int]]:
-    return list(zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True))
 
 
 def _batches(run: Evidence) -> Figure:

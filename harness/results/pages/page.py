@@ -54,18 +54,21 @@ class Article(NamedTuple):
 
 
 def write(articles: Sequence[Article], title: str, out: Path, *, script_in: Path | None) -> Path:
-    """`out`, replaced in one step. script_in: the folder that plotly's script (4 MB) lies in, put
-    there where it is not yet; None: it is in the page.
+    """Write the page in one step; returns `out`.
 
-    A PluginUnavailable where plotly is not installed; a ConfigError where it cannot be written.
+    script_in: folder of plotly's script (4 MB), which is copied there once; None: put it into the page.
+    Raises PluginUnavailable without plotly, and ConfigError where the page cannot be written.
     """
     source, name = _plotly()
     try:
         if script_in is None:
             loaded = f"<script>{source.read_text(encoding='utf-8')}</script>"
         else:
-            _copy(source, script_in / name)
-            there = os.path.relpath((script_in / name).resolve(), out.parent.resolve())
+            copy = script_in / name
+            if not copy.exists() or copy.stat().st_size != source.stat().st_size:
+                with atomic_file(copy) as temporary:
+                    shutil.copyfile(source, temporary)
+            there = os.path.relpath(copy.resolve(), out.parent.resolve())
             loaded = f'<script src="{quote(there)}"></script>'
         write_text(out, "\n".join(_page(articles, title, loaded)))
     except OSError as e:
@@ -74,9 +77,9 @@ def write(articles: Sequence[Article], title: str, out: Path, *, script_in: Path
 
 
 def _plotly() -> tuple[Path, str]:
-    """The script and what its copies are called: pages go on with the version they were made for.
+    """The script and the name of its copies, with the version: a page keeps the one it was written for.
 
-    plotly itself is not imported: that takes longer than making the page.
+    plotly itself is not imported: that takes longer than writing the page.
     """
     spec = find_spec("plotly")
     script = (
@@ -87,12 +90,6 @@ def _plotly() -> tuple[Path, str]:
             f"a page with plots needs the module 'plotly': {how_to_install('report')}"
         )
     return script, f"plotly-{version('plotly')}.min.js"
-
-
-def _copy(source: Path, copy: Path) -> None:
-    if not copy.exists() or copy.stat().st_size != source.stat().st_size:
-        with atomic_file(copy) as temporary:
-            shutil.copyfile(source, temporary)
 
 
 def _page(articles: Sequence[Article], title: str, loaded: str) -> Iterator[str]:
@@ -144,7 +141,8 @@ def _table(heads: Sequence[str], rows: Iterable[Sequence[str]], is_number: Seque
     top = "".join(f"<th{kind}>{escape(head)}</th>" for kind, head in zip(kinds, heads, strict=True))
     lines = []
     for row in rows:
-        cells = (f"<td{kind}>{_cell(cell)}</td>" for kind, cell in zip(kinds, row, strict=True))
+        texts = [cell if isinstance(cell, Html) else escape(cell) for cell in row]
+        cells = (f"<td{kind}>{text}</td>" for kind, text in zip(kinds, texts, strict=True))
         lines.append(f"<tr>{''.join(cells)}</tr>")
     body = "".join(lines)
     return f'<div class="scroll"><table><tr>{top}</tr>{body}</table></div>'
@@ -164,10 +162,6 @@ def section(shown: Table, most_rows: int | None = None, more: str = "") -> Itera
     yield from (f'<p class="quiet">{escape(note)}</p>' for note in shown.notes)
 
 
-def _cell(text: str) -> str:
-    return text if isinstance(text, Html) else escape(text)
-
-
 def link(text: str, target: Path, page: Path) -> str:
     """A link from the page to one of our files; plain text where there is no such file."""
     if not target.is_file():
@@ -182,9 +176,7 @@ def digits(values: Array) -> list[float]:
 
 
 def thinned(x: Array, y: Array, most: int = POINTS) -> tuple[Array, Array]:
-    """At most `most` of the points, in order: of each stretch the lowest and the highest, so that
-    no extreme is lost. x, y: (n,).
-    """
+    """At most `most` of the points, in order: the lowest and the highest of each stretch. x, y: (n,)."""
     if len(x) <= most:
         return x, y
     stretches = np.array_split(np.arange(len(x)), most // 2)

@@ -38,12 +38,11 @@ def beats(ours: Numbers, theirs: Numbers) -> bool:
     """Whether no number of theirs is better than ours, and one of ours is better."""
     if not theirs.keys() <= ours.keys():
         return False
-    gains = [_gain(ours[name], quantity) for name, quantity in theirs.items()]
+    gains = [
+        (ours[name].value - quantity.value) * (1 if quantity.higher_is_better else -1)
+        for name, quantity in theirs.items()
+    ]
     return min(gains) >= 0 and max(gains) > 0
-
-
-def _gain(ours: Quantity, theirs: Quantity) -> float:
-    return (ours.value - theirs.value) * (1 if theirs.higher_is_better else -1)
 
 
 def _article(key: Sequence[str], members: Sequence[Member], results: Path, page: Path) -> Article:

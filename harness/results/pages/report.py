@@ -9,7 +9,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from harness.core.units import show_ns, show_rate, show_si
+from harness.core.units import show_ns
 from harness.errors import ConfigError
 from harness.machine.host_log import HostLog
 from harness.machine.power.energy import PowerLog
@@ -17,8 +17,9 @@ from harness.results import records, run_folder
 from harness.results.evidence.stages import PERCENTILES
 from harness.results.findings import Findings
 from harness.results.pages.figures import figures
-from harness.results.pages.page import Article, table, write
+from harness.results.pages.page import Article, section, table, write
 from harness.results.pages.run_table import RATES, show_accuracy, show_quantity
+from harness.results.pages.tables import Column, Table
 from harness.results.run_files import RunFiles, read_files, reading_run
 
 PAGE = "report.html"
@@ -95,49 +96,41 @@ def _top(run: RunFiles) -> Iterator[str]:
 
 
 def _numbers(result: Mapping[str, Any]) -> Iterator[str]:
-    latency, rates = result["latency_ns"], result["throughput_per_s"]
+    latency, rates, power = (result.get(n) for n in ("latency_ns", "throughput_per_s", "power"))
     if latency:
         known = [n for n in ("min", "mean", *PERCENTILES, "max") if latency.get(n) is not None]
-        yield "<h2>Latency</h2>"
-        rows = [(name, show_ns(latency[name])) for name in known]
-        yield table(("percentile", "latency"), rows, numbers=1)
-        yield f'<p class="quiet">{escape(str(latency.get("source", "")))}</p>'
+        rows = [(name, latency[name]) for name in known]
+        latencies = (Column("percentile"), Column("latency", "ns"))
+        source = str(latency["source"])
+        yield from section(Table("latency", "Latency", "", latencies, rows, (source,)))
     if rates:
-        yield "<h2>Throughput</h2>"
-        shown = {name: rates.get(key) for key, name in RATES.items()}
-        rows = [(name, f"{show_rate(rate)} /s") for name, rate in shown.items() if rate is not None]
-        yield table(("samples", "rate"), rows, numbers=1)
-    yield from _power(result.get("power"), result.get("power_reason"))
+        named = {name: rates.get(key) for key, name in RATES.items()}
+        rows = [(name, rate) for name, rate in named.items() if rate is not None]
+        offered = (Column("rate"), Column("samples/s", "samples/s"))
+        yield from section(Table("throughput", "Throughput", "", offered, rows))
+    if power:
+        rows = [tuple(reading[key] for key in _POWER) for reading in power["readings"]]
+        missing = (f"{m['source']}: no reading: {m['reason']}." for m in power["missing"])
+        window = f"{power['window']}, {show_ns(power['seconds'] * 1e9)}; {power['note']}."
+        columns = tuple(_POWER.values())
+        yield from section(Table("power", "Power", "", columns, rows, (*missing, window)))
+    else:
+        reason = escape(str(result.get("power_reason")))
+        yield f'<h2>Power</h2><p class="quiet">Not measured: {reason}.</p>'
 
 
-_POWER = ("source", "covers", "from", "energy", "mean", "peak", "idle", "a query", "a sample")
-
-
-def _power(power: Mapping[str, Any] | None, reason: str | None) -> Iterator[str]:
-    yield "<h2>Power</h2>"
-    if not power:
-        yield f'<p class="quiet">Not measured: {escape(str(reason))}.</p>'
-        return
-    yield table(_POWER, [_reading(one) for one in power["readings"]], numbers=6)
-    for one in power["missing"]:
-        yield f'<p class="quiet">{escape(one["source"])}: no reading: {escape(one["reason"])}.</p>'
-    about = f"{power['window']}, {show_ns(power['seconds'] * 1e9)}; {power['note']}"
-    yield f'<p class="quiet">{escape(about)}.</p>'
-
-
-def _reading(one: Mapping[str, Any]) -> list[str]:
-    idle = one["idle_watts"]
-    return [
-        one["source"],
-        one["domain"],
-        one["provenance"],
-        show_si(one["joules"], "J"),
-        show_si(one["mean_watts"], "W"),
-        show_si(one["peak_watts"], "W"),
-        "-" if idle is None else show_si(idle, "W"),
-        show_si(one["joules_per_query"], "J"),
-        show_si(one["joules_per_sample"], "J"),
-    ]
+_POWER = {
+    "source": Column("source"),
+    "domain": Column("covers"),
+    "provenance": Column("from"),
+    "joules": Column("energy", "J"),
+    "mean_watts": Column("mean", "W"),
+    "peak_watts": Column("peak", "W"),
+    "idle_watts": Column("idle", "W"),
+    "joules_per_query": Column("a query", "J"),
+    "joules_per_sample": Column("a sample", "J"),
+}
+"""Key of a reading -> its column."""
 
 
 def _flat(content: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:

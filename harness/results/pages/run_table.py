@@ -30,13 +30,8 @@ def lines(result: Mapping[str, Any], folder: Path) -> Iterator[str]:
 
 def run_lines(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """`python -m harness runs`: one line a run; `removed` where its folder is gone."""
-    columns = [
-        Column("folder"),
-        Column("verdict"),
-        Column("headline", "count"),
-        Column("p99", "ns"),
-    ]
-    columns += [Column("accuracy", "count"), Column("reasons")]
+    units = {"folder": "", "verdict": "", "headline": "count", "p99": "ns", "accuracy": "count"}
+    columns = [Column(name, unit) for name, unit in {**units, "reasons": ""}.items()]
     yield from aligned(columns, [_run_cells(row) for row in rows])
 
 
@@ -93,13 +88,15 @@ def _source(text: str) -> str:
     return "journal" if "from the journal" in text else text.split(maxsplit=1)[0]
 
 
-def _intervals(found: Mapping[str, Any] | None, quoted: Mapping[str, Any] | None) -> Iterator[str]:
+def _intervals(
+    intervals: Mapping[str, Any] | None, quoted: Mapping[str, Any] | None
+) -> Iterator[str]:
     """One line a percentile; `-` where the run is too short for an end. The journal's stamps may differ
     from LoadGen's by some us, so its intervals stand beside its own percentiles.
     """
-    if not found:
+    if not intervals:
         return
-    level = show_percent(found["level"])
+    level = show_percent(intervals["level"])
     heads = (f"{level} order statistic", f"{level} by blocks")
     yield ""
     if quoted and _source(quoted["source"]) != "journal":
@@ -108,13 +105,13 @@ def _intervals(found: Mapping[str, Any] | None, quoted: Mapping[str, Any] | None
             f"above, by {_source(quoted['source'])}:"
         )
     yield f"{'':<6}{'journal':>10}{heads[0]:>24}{heads[1]:>24}{'early stopping':>18}"
-    for name, one in found.items():
+    for name, one in intervals.items():
         if isinstance(one, Mapping):
             order, drawn = (_span(one[kind]) for kind in ("order_statistic", "block_interval"))
             early = one["early_stopping"]
-            told = show_ns(early) if early is not None else "-"
+            bound = show_ns(early) if early is not None else "-"
             at = show_ns(one["estimate"])
-            yield f"{name:<6}{at:>10}{order:>24}{drawn:>24}{told:>18}"
+            yield f"{name:<6}{at:>10}{order:>24}{drawn:>24}{bound:>18}"
 
 
 def _span(ends: Sequence[float | None]) -> str:

@@ -24,17 +24,24 @@ class Column(NamedTuple):
         return (self.name if known else f"{self.name}_{plain}").replace(" ", "_")
 
 
+def columns(heads: str) -> list[Column]:
+    """'kernel | latency [ns]' -> [Column("kernel"), Column("latency", "ns")]."""
+    parts = (head.strip().removesuffix("]").partition(" [") for head in heads.split("|"))
+    return [Column(name, unit) for name, _, unit in parts]
+
+
 class Table(NamedTuple):
-    """key: of files and of --table. about: what it says, in a sentence. A cell None was not
-    measured. notes: what a reader must know to believe it.
-    """
+    """A cell None was not measured."""
 
     key: str
+    """Name of the files, and of --table."""
     title: str
     about: str
+    """The content in a sentence."""
     columns: Sequence[Column]
     rows: Sequence[Sequence[Cell]]
     notes: Sequence[str] = ()
+    """Facts that a reader needs before believing the numbers."""
 
     def to_json(self) -> dict[str, Any]:
         names = [column.title for column in self.columns]

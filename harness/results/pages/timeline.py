@@ -203,8 +203,11 @@ def _stacked(
             "anchor": f"y{len(panels)}" if len(panels) > 1 else "y",
             "range": [min(shown_s) - margin, max(shown_s) + margin],
         },
-        "shapes": _band(window_s),
     }
+    if window_s:  # a grey band
+        edges = {"x0": window_s[0], "x1": window_s[1], "y0": 0, "y1": 1, "yref": "paper"}
+        fill = {"fillcolor": "#888888", "opacity": 0.12, "line": {"width": 0}, "layer": "below"}
+        layout["shapes"] = [{"type": "rect", **edges, **fill}]
     top = total
     for i, (panel, height) in enumerate(zip(panels, heights, strict=True), 1):
         number = "" if i == 1 else str(i)
@@ -213,11 +216,3 @@ def _stacked(
         data += [{"mode": "lines", **line, "yaxis": f"y{number}"} for line in panel.lines]
         top = bottom - _GAP_REM
     return Figure(title, about, data, layout, height_rem=total + 7)
-
-
-def _band(window_s: Sequence[float]) -> list[Mapping[str, Any]]:
-    if not window_s:
-        return []
-    edges = {"x0": window_s[0], "x1": window_s[1], "y0": 0, "y1": 1, "yref": "paper"}
-    fill = {"fillcolor": "#888888", "opacity": 0.12, "line": {"width": 0}, "layer": "below"}
-    return [{"type": "rect", **edges, **fill}]

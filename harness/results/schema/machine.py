@@ -185,3 +185,29 @@ class Calibration(TypedDict):
     """[samples, ns] by batch size; null without --dispatch deadline."""
     seconds: float | None
     """Duration of the calibration in s; null where none was needed."""
+
+
+class Cold(TypedDict):
+    """The first use of the model, before the warm-up."""
+
+    import_s: float
+    """Import of the backend in s."""
+    load_s: Sequence[float]
+    """Load of the model in s, by instance."""
+    first_batch_ns: Sequence[int]
+    """First batch in ns, by instance."""
+    first_batch_samples: int
+    """Samples in that batch."""
+
+
+class WarmUp(TypedDict):
+    """Batches of every size before the calibration."""
+
+    seconds: float
+    """Duration in s."""
+    sizes: int
+    """Batch sizes of the load plan."""
+    skipped: int
+    """Sizes skipped for lack of time."""
+    flat: bool
+    """Whether the times had become stable."""

@@ -9,27 +9,7 @@ from typing import Any, Literal
 
 from typing_extensions import TypedDict  # pydantic reads typing's from Python 3.12 on only
 
-from harness.results.schema.machine import (
-    Calibration,
-    Host,
-    MeasuredProcess,
-    NoiseFloor,
-    Plan,
-    Power,
-)
-from harness.results.schema.performance import (
-    Arrivals,
-    Intervals,
-    Latency,
-    NoReference,
-    NotScored,
-    Queries,
-    Reference,
-    Scored,
-    Stage,
-    SteadyState,
-    Throughput,
-)
+from harness.results.schema import machine, performance
 
 
 class ReasonEntry(TypedDict):
@@ -83,42 +63,42 @@ class Result(TypedDict):
     """The SLO, e.g. `p99=50ms`; null where the run has none."""
     headline: Headline | None
     """The number that the scenario is quoted by; null without a whole performance run."""
-    latency_ns: Latency | None
+    latency_ns: performance.Latency | None
     """Latency percentiles; null without a performance run."""
-    latency_intervals_ns: Intervals | None
+    latency_intervals_ns: performance.Intervals | None
     """Confidence intervals by the journal; null in Offline and where no query was completed."""
-    throughput_per_s: Throughput | None
+    throughput_per_s: performance.Throughput | None
     """Offered and completed rates; null without a performance run."""
-    accuracy: Scored | NotScored
+    accuracy: performance.Scored | performance.NotScored
     """The score, or the reason why there is none."""
-    power: Power | None
+    power: machine.Power | None
     """Energy by source, from the meters of --meter; null with a reason."""
     power_reason: str | None
     """Why `power` is null; null where it is not."""
-    stages_ns: Mapping[str, Stage] | None
+    stages_ns: Mapping[str, performance.Stage] | None
     """Stage -> time of samples, from the journal; null where nothing was completed."""
-    reference: Reference | NoReference | None
+    reference: performance.Reference | performance.NoReference | None
     """What a dispatcher without cost would have reached; null where the run did not end by itself."""
-    steady_state: SteadyState | None
+    steady_state: performance.SteadyState | None
     """Null with too few samples, and where replayed arrivals change their rate."""
-    queries: Queries | None
+    queries: performance.Queries | None
     """Counts; null without a performance run."""
-    arrivals: Arrivals | None
+    arrivals: performance.Arrivals | None
     """Who scheduled the queries; null without a performance run."""
-    host: Host | None
+    host: machine.Host | None
     """The machine during the run; null without a whole performance run or without rows in its window."""
-    measured_process: MeasuredProcess | None
+    measured_process: machine.MeasuredProcess | None
     """Resources of the measured process; null where the run did not end by itself."""
-    noise_floor_ns: NoiseFloor | None
+    noise_floor_ns: machine.NoiseFloor | None
     """Timer noise before the run; null where it was not measured."""
-    plan: Plan
+    plan: machine.Plan
     """How the work was laid out."""
-    calibration: Calibration | None
+    calibration: machine.Calibration | None
     """Null where the run ended before its calibration."""
-    cold: Mapping[str, Any] | None
-    """import_s of the backend in s; load_s, first_batch_ns and first_batch_samples of the instances. Null where `calibration` is."""
-    warm_up: Mapping[str, Any] | None
-    """seconds; number of batch sizes; sizes skipped for want of time; whether times were stable. Null where `calibration` is."""
+    cold: machine.Cold | None
+    """First use of the model; null where `calibration` is."""
+    warm_up: machine.WarmUp | None
+    """Null where `calibration` is."""
     backend_description: Mapping[str, Any] | None
     """The backend's own report: versions, device, precision; null where the model was not loaded."""
     dataset_description: Mapping[str, Any] | None

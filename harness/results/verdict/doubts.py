@@ -143,10 +143,6 @@ def pinning(
             return
 
 
-def power(why: str) -> Iterator[Reason]:
-    yield Reason("power-missing", f"no meter has a reading: {why}")
-
-
 def stall(done: Completions, scenario: str, slowest_batch_ns: int) -> Iterator[Reason]:
     gap_ns = longest_gap_ns(done, scenario)
     if gap_ns > max(STALL_NS, STALL_BATCHES * slowest_batch_ns):
@@ -197,9 +193,7 @@ def unscored(target: Accuracy, metric: str | None, why: str) -> Iterator[Reason]
 
 
 def few_compared(answers: int, logged: int) -> Iterator[Reason]:
-    """answers: answers compared. logged: answers that LoadGen was to log, fewer than usual where large
-    answers would not fit into its memory.
-    """
+    """answers: compared. logged: answers that LoadGen was to log; few where large ones fill its memory."""
     advice = "raise --duration or --queries"
     if logged < LOGGED:
         advice = f"LoadGen has memory for {logged} of these answers: add a postprocess step that shrinks them"

@@ -27,9 +27,7 @@ _STEADY = ("governor_performance", "governor_userspace")
 def host_doubts(
     host: Mapping[str, Any], scenario: str, samples: int, others: float | None = None
 ) -> Iterator[Reason]:
-    """host: summary of host.csv over the run. samples: answered in the run. others: share of all cores
-    used by other processes in the run, None where unknown.
-    """
+    """host: summary of host.csv. samples: answered. others: share of all cores used by other processes."""
     yield from _frequency_doubts(host)
     yield from _setting_doubts(host, scenario)
     yield from _memory_doubts(host, samples)

@@ -27,12 +27,9 @@ def any_run(run: Evidence) -> Iterator[Reason]:
     elif run.ended is None:
         yield Reason("died", f"{name} run: the measured process ended without its last message")
     if run.ended is not None and run.ended["failed_samples"]:
-        answered = len(run.done) if run.done else 0
-        yield Reason(
-            "batch-failed",
-            f"{name} run: {run.ended['failed_samples']:,} of {answered:,} samples failed: "
-            f"{_last_line(run.ended['first_failure'])}",
-        )
+        count = f"{run.ended['failed_samples']:,} of {len(run.done) if run.done else 0:,}"
+        *_, last = run.ended["first_failure"].strip().splitlines() or ["no message"]
+        yield Reason("batch-failed", f"{name} run: {count} samples failed: {last}")
     elif run.done is not None and run.done.failed:
         yield Reason("batch-failed", f"{name} run: {counted(run.done.failed, 'sample')} failed")
     if run.failure is None:
@@ -81,11 +78,11 @@ def _log_reasons(run: Evidence, name: str) -> Iterator[Reason]:
     if errors:
         first = f": {log.errors[0]}" if log.errors else ""
         yield Reason("loadgen-errors", f"{name} run: LoadGen reported {errors} errors{first}")
-    found = (log.get("effective_scenario"), log.get("effective_test_mode"))
-    if found != (run.loadgen_scenario, run.expected_mode):
+    logged = (log.get("effective_scenario"), log.get("effective_test_mode"))
+    if logged != (run.loadgen_scenario, run.expected_mode):
         yield Reason(
             "wrong-run",
-            f"{name} run: the log is of {found[0]} {found[1]}, "
+            f"{name} run: the log is of {logged[0]} {logged[1]}, "
             f"not of {run.loadgen_scenario} {run.expected_mode}",
         )
     for seed, key in zip(plan.seeds, ("qsl", "sample_index", "schedule"), strict=True):
@@ -134,29 +131,19 @@ def performance(run: Evidence) -> Iterator[Reason]:
             f"{log.source} counted {counted:,} queries, the plan says {plan.query_count:,}",
         )
     late = log.get("result_overlatency_query_count", 0)
-    if scenario.scheduled and not _server_met(log):
-        yield _server_late(log, late, _lighter(plan))
+    met = log.get("result_perf_constraints_met") and log.get("early_stopping_met")
+    if scenario.scheduled and not met:
+        yield _server_late(log, late, plan)
     elif log.get("result_validity") != "VALID":
         yield Reason("loadgen-invalid", f"{log.source} says INVALID: {_constraints(log)}")
-    if plan.model_key is not None:
-        yield from _official_duration(log)
+    setting = log.get("effective_min_duration_ms", 0)
+    if plan.model_key is not None and setting < MIN_DURATION_MS:
+        text = f"min_duration was {setting} ms, the rules require {MIN_DURATION_MS}"
+        yield Reason("too-short", text)
 
 
-def _server_met(log: DetailLog) -> bool:
-    return bool(log.get("result_perf_constraints_met")) and bool(log.get("early_stopping_met"))
-
-
-def _lighter(plan: LoadPlan) -> str:
-    if plan.schedule is not None:
-        return "thin out the schedule"
-    return "lower --target-qps" if plan.concurrency is None else "lower --concurrency"
-
-
-def _server_late(log: DetailLog, late: int, lighter: str) -> Reason:
-    """Too many late queries for the percentile; names the queries and seconds that would decide it.
-
-    lighter: advice where no number of queries would.
-    """
+def _server_late(log: DetailLog, late: int, plan: LoadPlan) -> Reason:
+    """Too many late queries for the percentile; names the queries and seconds that would decide it."""
     percentile = log.get("effective_target_latency_percentile")
     bound_ns = log.get("effective_target_latency_ns")
     queries = log.get("result_query_count")
@@ -173,6 +160,8 @@ def _server_late(log: DetailLog, late: int, lighter: str) -> Reason:
     if needed is None:
         most = queries * (1 - percentile)
         allowed = f"p{percentile * 100:.10g} allows fewer than {most:,.10g}"
+        lighter = "lower --target-qps" if plan.concurrency is None else "lower --concurrency"
+        lighter = "thin out the schedule" if plan.schedule is not None else lighter
         return Reason("slo-missed", f"{lateness}, {allowed}: {lighter} or raise --slo")
     return Reason(
         "early-stopping",
@@ -190,15 +179,7 @@ def _constraints(log: DetailLog) -> str:
         "early_stopping_met": "early stopping",
     }
     missed = [text for key, text in names.items() if log.get(key) is False]
-    return f"not satisfied: {', '.join(missed)}" if missed else "no reason given"
-
-
-def _official_duration(log: DetailLog) -> Iterator[Reason]:
-    setting = log.get("effective_min_duration_ms", 0)
-    if setting < MIN_DURATION_MS:
-        yield Reason(
-            "too-short", f"min_duration was {setting} ms, the rules require {MIN_DURATION_MS}"
-        )
+    return f"not satisfied: {', '.join(missed)}" if missed else "the log names no constraint"
 
 
 def slo(scenario: Scenario, run: Evidence, slo: Slo | None) -> Iterator[Reason]:
@@ -240,8 +221,3 @@ def answers(compared: Compared, allowed: int) -> Iterator[Reason]:
             f"{compared.differing:,} of {compared.answers:,} answers of the performance run differ from "
             f"the accuracy run's (allowed {allowed}); performance, accuracy: {compared.first}",
         )
-
-
-def _last_line(trace: str) -> str:
-    lines = trace.strip().splitlines()
-    return lines[-1] if lines else "no message"

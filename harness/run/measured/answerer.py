@@ -18,7 +18,6 @@ class Answerer(NamedTuple):
     backend: Backend
     dataset: Dataset
     postprocess: Postprocess
-
     cpus: Sequence[int] = ()
     """The instance's own logical processors, () for any."""
 

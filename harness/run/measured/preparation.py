@@ -45,7 +45,6 @@ class Preparation:
 
     row: AnswerRow
     """Shape and type of the run's answers; set by `run`."""
-
     slowest_ns: int
     """Time of the slowest warm batch; set by `run`."""
 
@@ -130,7 +129,7 @@ class Preparation:
             self._check_steps(self.answerers[0].backend, self._dataset, self._loaded[:1])
 
     def finish(self, plan: LoadPlan) -> None:
-        """Answers Offline's last batch, whose size only the plan tells; unloads the samples."""
+        """Answers Offline's last batch, whose size follows from the plan; unloads the samples."""
         self._probed = probes(self._sizes)
         if self._dispatch == "sliced":
             held = plan.performance_count

@@ -7,8 +7,8 @@ descriptor.
     sends      loading  progress of the dataset, now and then while it loads samples
     sends      loaded   descriptions of model and dataset, and the sizes that the plan needs
     sends      calibrated
-    receives   plan     what LoadGen is told; the journal has its size by now
-    sends      alive    batches were answered that only the plan called for
+    receives   plan     the load plan; the journal has its final size by now
+    sends      alive    batches that the plan requires before the run were answered
     sends      ended    resources used, failures     (or `error` at any time before)
 """
 
@@ -242,7 +242,7 @@ class _Measurement:
             check(output.postprocess, output.name, self._hook, backend.infer(batch), batch)
 
     def _check_metric(self, row: AnswerRow, dataset: Dataset) -> None:
-        """Whether the metric can score answers like these, asked before the run and not after it."""
+        """A ConfigError, before the run, where the metric cannot score answers of this shape and type."""
         setup = self._setup
         pointless = setup.model.has_random_weights or getattr(dataset, "synthetic", False)
         if setup.metric is None or pointless or not setup.config.runs_accuracy:
@@ -255,7 +255,7 @@ class _Measurement:
             raise ConfigError(
                 f"metric {setup.metric!r} cannot score what the model answers: {e}"
             ) from e
-        except (Exception, SystemExit):  # noqa: BLE001 - a plug-in's: scoring says it, with all measured
+        except (Exception, SystemExit):  # noqa: BLE001 - a plug-in's; scoring reports it after the run
             return
 
     def _report_alive(self) -> None:

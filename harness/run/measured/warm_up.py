@@ -36,28 +36,20 @@ class Warmth(NamedTuple):
 
     row: AnswerRow | None
     """Shape and type of every later answer; None where shapes differ from batch to batch."""
-
     first: AnswerRow
     """Shape and type of the first answers."""
-
     answer_bytes: int
     """Size of the largest answer seen."""
-
     slowest_ns: int
     """Time of the slowest warm batch."""
-
     first_ns: list[int]
     """Time of each instance's first batch, of the smallest size."""
-
     placed: list[Placed]
     """Where the threads of each instance were."""
-
     skipped: int
-    """Batch sizes that there was no time for."""
-
+    """Batch sizes that were left out for want of time."""
     flat: bool
     """Latency had stopped falling."""
-
     seconds: float
 
 
@@ -89,8 +81,8 @@ def warm_up(
     """First each instance alone, cold; then all instances at once through all sizes; then each
     instance alone until its latency is flat.
 
-    sizes: every batch size that can occur, ascending. batch_of: indices of that many samples, made
-    when they are needed, because those of all sizes of a large --max-batch would fill the memory.
+    sizes: every batch size that can occur, ascending. batch_of: size -> indices, called when they are
+    needed, because the indices for all sizes of a large --max-batch would fill the memory.
     alone: samples that the first instance answers one by one, in case answers differ in shape.
     """
     start = time.monotonic()

@@ -24,16 +24,12 @@ class Samples(NamedTuple):
 
     size: Array
     """(batches,) samples of each batch."""
-
     order: Array
     """(samples,) issue order."""
-
     entry_ns: Array
     """(samples,) wall clock at the callback."""
-
     scheduled_ns: Array
     """(samples,) wall clock at which the sample was due; its callback entry without a schedule."""
-
     completed_ns: Array
     """(samples,) wall clock at the answer."""
 

@@ -17,8 +17,7 @@ from harness.run.supervisor.progress import end_loading, show_loading
 from harness.types import Dataset, HasFaults
 
 SHOWN_CLASSES = 20
-"""Up to this many classes are all listed; of more, only the largest and the smallest."""
-
+"""Up to this number all classes are listed; of more, only the largest and the smallest."""
 
 OFFICIAL_COUNTS = {"resnet50": 50_000, "yolo": 1_525, "bert": 10_833, "3d-unet": 43}
 """LoadGen's name of a benchmark -> samples of its whole data set (SQuAD: windows). Source: MLPerf's
@@ -31,13 +30,12 @@ class Checked(NamedTuple):
 
     lines: list[str]
     """The description of the dataset."""
-
     faults: list[str]
     """One line for each fault that makes the dataset unusable."""
 
 
 def check(name: str, data_dir: Path | None, model: str | None) -> Checked:
-    """Reads every label and decodes every sample, with the steps of the model where one is named."""
+    """Reads every label and decodes every sample, with the steps of `model` if it is set."""
     options = {"scenario": "offline", "dataset": name, "data_dir": data_dir, "model": model}
     values = {key: value for key, value in options.items() if value is not None}
     config = make_config(values, [*unknown_names(values), *missing_data(data_dir)])
@@ -50,15 +48,13 @@ def check(name: str, data_dir: Path | None, model: str | None) -> Checked:
     end_loading()
     with plugin(f"dataset {name!r}: describe()"):
         about = dataset.describe()
-    lines = [
-        f"{'dataset':<12}{name}, {len(dataset):,} samples",
-        *(f"{key:<12}{about[key]}" for key in ("source", "digest", "cache") if key in about),
-        *(f"{'steps':<12}{line}" for line in _steps(about, model)),
-        *(f"{'labels':<12}{line}" for line in _histogram(labels)),
-        *(f"{'note':<12}{note}" for note in (*_notes(about), *_count(loaded, len(dataset)))),
-        f"{'speed':<12}{show_rate(speed)} samples/s decoded and preprocessed",
-    ]
-    return Checked(lines, faults)
+    rows = [("dataset", f"{name}, {len(dataset):,} samples")]
+    rows += [(key, str(about[key])) for key in ("source", "digest", "cache") if key in about]
+    rows += [("steps", line) for line in _steps(about, model)]
+    rows += [("labels", line) for line in _histogram(labels)]
+    rows += [("note", note) for note in (*_notes(about), *_count(loaded, len(dataset)))]
+    rows.append(("speed", f"{show_rate(speed)} samples/s decoded and preprocessed"))
+    return Checked([f"{key:<12}{text}" for key, text in rows], faults)
 
 
 def _labels(dataset: Dataset) -> tuple[list[object], list[str]]:
@@ -112,9 +108,9 @@ def _notes(about: Mapping[str, object]) -> Sequence[str]:
 
 
 def _steps(about: Mapping[str, object], model: str | None) -> Iterator[str]:
-    none = (
-        f"{model} declares none" if model else "decode only: name a --model to check its steps, too"
-    )
+    none = "decode only: name a --model to check its steps too"
+    if model:
+        none = f"{model} declares none"
     steps = about.get("steps")
     for name, declared in steps.items() if isinstance(steps, Mapping) else ():
         words = []

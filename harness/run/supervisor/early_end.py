@@ -32,7 +32,7 @@ class LateLimit:
         self._most = most_late(plan) if judged and most_late is not None else None
 
     def check(self) -> None:
-        """RunHopeless once more queries are late than may be, and there are more to come."""
+        """RunHopeless once more queries are late than the limit allows and the run is not over."""
         plan = self._plan
         all_samples = plan.query_count * plan.samples_per_query
         if self._most is None or self._rows.journal.completed >= all_samples:
@@ -55,7 +55,7 @@ class LateLimit:
         return self._late + self._overdue(now_ns)
 
     def _overdue(self, now_ns: int) -> int:
-        """At least so many were due longer than the bound before `now_ns` and are unanswered."""
+        """The least number of unanswered queries that were due longer than the bound before `now_ns`."""
         due_ns, start_ns = self._rows.due_ns, self._rows.start_ns
         if due_ns is None or start_ns is None or self._bound_ns is None:
             return 0

@@ -54,24 +54,16 @@ def performance_plan(
     compared: some answers are logged, for the answer check against an accuracy run.
     load: of a file of arrivals, in place of the scenario's.
     """
-    logged = min(
-        answers_check.LOGGED, answers_check.LIMIT_BYTES // max(1, calibration.answer_bytes)
-    )
+    fitting = answers_check.LIMIT_BYTES // max(1, calibration.answer_bytes)
     load = load or scenario.load(config, slo, calibration)
-    samples = scenario.samples_per_query(config)
-    return LoadPlan(
-        scenario=config.scenario,
+    plan = accuracy_plan(scenario, config, slo, loaded)
+    return replace(
+        plan,
         accuracy=False,
         query_count=load.query_count,
-        journal_samples=load.query_count * samples,
-        total_count=loaded.total_count,
-        performance_count=loaded.performance_count,
-        seeds=seeds_of(config),
-        samples_per_query=samples,
+        journal_samples=load.query_count * plan.samples_per_query,
         target_qps=load.target_qps,
-        percentile=slo.percentile if slo else None,
-        latency_bound_ns=slo.bound_ns if slo else None,
-        logged_answers=logged if compared else 0,
+        logged_answers=min(answers_check.LOGGED, fitting) if compared else 0,
         answers_seed=secrets.randbits(63) if compared else 0,
         expected_s=load.expected_s,
         concurrency=config.concurrency,

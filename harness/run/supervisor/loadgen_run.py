@@ -45,10 +45,8 @@ class Supervisor:
     stopping: Stopping
     host: HostReader
     quiet: bool
-
     notice: str
     """Printed once the first run is prepared, after all errors of a start; "" for nothing."""
-
     most_late: Callable[[LoadPlan], int] | None
     """How many queries of a plan may be late; None where no run is ended early."""
 

@@ -142,37 +142,37 @@ def _version_problems(config: RunConfig) -> list[str]:
 
 
 def check_digests(config: RunConfig, loaded: Loaded) -> None:
-    """A config.yaml names its model file and data by digest; with others it is another run."""
-    digests = {
-        "model_sha256": ("the model file", config.model_sha256, loaded.model_sha256),
-        "dataset_digest": ("the dataset", config.dataset_digest, loaded.dataset.get("digest")),
-    }
-    problems = [
-        f"{what} has changed: its digest is {str(have)[:12]}…, this configuration was written for "
-        f"{expected[:12]}…: restore it, or remove {key} from the configuration"
-        for key, (what, expected, have) in digests.items()
-        if expected is not None and expected != have
-    ]
-    if problems:
-        raise ConfigError("\n".join(problems))
+    """A ConfigError where the model file or the data are not those that a config.yaml was written for."""
+    _raise_changed(
+        (config.model_sha256, config.dataset_digest),
+        loaded,
+        "has changed: its digest is {now}, this configuration was written for {before}: restore it, or "
+        "remove {key} from the configuration",
+    )
 
 
 def check_unchanged(before: Loaded | None, now: Loaded) -> None:
-    """The accuracy run must use the files of the performance run.
+    """A ConfigError where the accuracy run uses other files than the performance run.
 
     before: loaded by the performance run; None without one.
     """
-    if before is None:
-        return
-    digests = {
-        "the model file": (before.model_sha256, now.model_sha256),
-        "the dataset": (before.dataset.get("digest"), now.dataset.get("digest")),
-    }
+    if before is not None:
+        _raise_changed(
+            (before.model_sha256, before.dataset.get("digest")),
+            now,
+            "has changed since the performance run: its digest is {now}, it was {before}: run again",
+        )
+
+
+def _raise_changed(before: tuple[str | None, str | None], now: Loaded, text: str) -> None:
+    """before: digests of the model file and the dataset, None where unknown."""
     problems = [
-        f"{what} has changed since the performance run: its digest is {str(have)[:12]}…, it was "
-        f"{str(was)[:12]}…: run again"
-        for what, (was, have) in digests.items()
-        if was != have
+        f"{what} {text.format(key=key, now=f'{str(have)[:12]}…', before=f'{expected[:12]}…')}"
+        for what, key, expected, have in (
+            ("the model file", "model_sha256", before[0], now.model_sha256),
+            ("the dataset", "dataset_digest", before[1], now.dataset.get("digest")),
+        )
+        if expected is not None and expected != have
     ]
     if problems:
         raise ConfigError("\n".join(problems))

@@ -1,7 +1,6 @@
 """Shows a run's progress as one line on stderr; nothing when stderr is not a terminal."""
 
 import os
-from types import TracebackType
 from typing import Self
 
 from harness.core.clock import monotonic_ns
@@ -33,12 +32,13 @@ def end_loading() -> None:
 
 
 _USUAL_COLUMNS = 80
-"""Of a terminal that does not tell, such as one that a recorder opened."""
+"""Width of a terminal that does not report its own, e.g. one that a recorder opened."""
 
 
 class Line:
-    """One line of a terminal that is drawn again and again, cropped to its width. A terminal that was
-    made narrower has wrapped the text before, so all rows of that are cleared first.
+    """One line of a terminal, drawn again and again and cropped to the terminal's width.
+
+    A terminal that was made narrower has wrapped the text before, so all of its rows are cleared first.
     """
 
     def __init__(self) -> None:
@@ -74,12 +74,7 @@ class Progress:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exc: object) -> None:
         if self._on:
             _LINE.draw("")
 

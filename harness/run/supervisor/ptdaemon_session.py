@@ -32,7 +32,7 @@ CLIENT_LOG = "power-client.log"
 CHECK_LOG = "power-check.log"
 WORKLOAD_CONFIG = "workload.yaml"
 
-_LEFT = tuple(
+_SESSION_FILES = tuple(
     f"{folder}/{name}"
     for folder, names in {
         "power": (CLIENT_JSON, "client.log", "server.json", "server.log", "ptd_logs.txt"),
@@ -41,7 +41,7 @@ _LEFT = tuple(
     }.items()
     for name in names
 )
-"""The files of a session, by power-dev's README: the client ends with status 0 even if NTP fails."""
+"""The files of a complete session, by power-dev's README: the client ends with status 0 even if NTP fails."""
 
 _SCRIPT = """\
 #!/bin/sh
@@ -62,7 +62,7 @@ exit $status
 """
 
 
-def asked(config: RunConfig) -> bool:
+def is_requested(config: RunConfig) -> bool:
     return any(name == NAME for name, _ in config.meter)
 
 
@@ -104,7 +104,8 @@ class _Session:
 
     def _script(self) -> str:
         config = self._config
-        words = [sys.executable, *(["-P"] if sys.flags.safe_path else []), "-m", "harness"]
+        words = [sys.executable, "-P"] if sys.flags.safe_path else [sys.executable]
+        words += ["-m", "harness"]
         words += ["--quiet"] if self._quiet else []
         words += ["--no-metrics"] if config.no_metrics else []
         words += ["--metrics", str(config.metrics)] if config.metrics else []
@@ -126,10 +127,8 @@ class _Session:
         (self._path / WORKLOAD).write_text(self._script(), encoding="utf-8")
         label = re.sub(r"[^\w-]", "_", f"{self._config.scenario}_{model.name}", flags=re.ASCII)
         if not self._quiet:
-            where = f"{meter.host}:{meter.port}"
-            say(
-                f"MLPerf Power by {where}: the load runs twice, with pauses of 10 s around each run"
-            )
+            where = f"MLPerf Power by {meter.host}:{meter.port}"
+            say(f"{where}: the load runs twice, with pauses of 10 s around each run")
         status = self._client.run(
             [
                 sys.executable,
@@ -144,7 +143,7 @@ class _Session:
                 "--no-timestamp-path",
             ]
         )
-        if status or not all((self._session / name).is_file() for name in _LEFT):
+        if status or not all((self._session / name).is_file() for name in _SESSION_FILES):
             raise self._client.failure(status, has_run=self._has_run)
 
     @property

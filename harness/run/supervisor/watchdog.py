@@ -19,19 +19,14 @@ class Now:
 
     issued: int
     """Samples handed over by LoadGen."""
-
     completed: int
     """Samples answered, failed ones included."""
-
     failed: int
     """Samples of batches that failed."""
-
     p99_ns: float | None
     """Running 99th percentile of the samples' latency; None before the first completion."""
-
     idle_ns: int
     """Time since the last completion while an answer is due."""
-
     loading_ns: int = 0
     """Time that LoadGen has waited for samples to be loaded, also before the first query."""
 

@@ -5,70 +5,62 @@ The folder holds a result folder for each cell in `cells/`, the probe of each mo
 the same --out, or --resume FOLDER, runs only the missing cells.
 """
 
-import json
 import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from harness.core import files
 from harness.core.config.run_config import SCHEMA_VERSION, RunConfig, from_plain, to_plain
-from harness.core.console import say, show
-from harness.core.signals import INTERRUPT_EXIT, Stopped
+from harness.core.console import say
+from harness.core.signals import INTERRUPT_EXIT
 from harness.core.units import show_rate, show_wait
 from harness.errors import ConfigError, HarnessError, PluginUnavailable, RunDied, RunInvalid
 from harness.loadgen.scenario import scenario_named
 from harness.models.made.operators import work_of
 from harness.models.precision.ways import BASELINE, way
-from harness.results.outcome import Measure
 from harness.results.run_files import reading_run
-from harness.search.grid.cells.cells import Cell, cells, row_of
-from harness.search.grid.cells.folder import CELLS, GRID, PROBES, folder_of
+from harness.run.study import Ended, Study, show_result, unfit_options, write_csv, write_page
+from harness.search.grid.cells.cells import CELLS, GRID, PROBES, Cell, cells, folder_of, row_of
 from harness.search.grid.cells.options import MOST_CELLS, Axes, Grid, GridOptions
 from harness.search.grid.variants import Variants, missing_tools
 from harness.search.grid.view import report
 from harness.search.grid.view.view import View, content_of, stored_view
-from harness.search.study import Ended, Study, write_csv, write_page
 
 _OWN = ("model", "backend", "threads", "input_shape")
 """Options of a run that are axes of a grid."""
 
 
 def problems(config: RunConfig, grid: Grid) -> Iterator[str]:
-    """Every reason why a grid with these options cannot start."""
     axes, options = grid
     scenario = scenario_named(config.scenario)
     if scenario.scheduled:
         yield f"a grid is for offline, single-stream or multi-stream: {config.scenario} is swept by --rate"
     if scenario.streams and not scenario.by_query and axes.batch != (1,):
-        yield f"{config.scenario} asks one sample at a time: add --batch 1, or take multi-stream"
+        yield f"{config.scenario} sends one sample per query: add --batch 1, or take multi-stream"
     replaced = {
         ("--max-batch", "--batch"): config.max_batch is not None,
         ("--samples-per-query", "--batch"): config.samples_per_query is not None,
         ("--backend-option precision", "--precision"): "precision" in dict(config.backend_option),
     }
     yield from (
-        f"{flag} is what {axis} says in a grid: drop it"
+        f"a grid takes {axis} in place of {flag}: drop {flag}"
         for (flag, axis), has in replaced.items()
         if has
     )
-    if config.mlperf or config.audit:
-        yield "a grid makes quick runs: drop --mlperf and --audit"
-    if config.mode == "accuracy":
-        yield "a grid needs performance runs: drop --mode accuracy"
+    yield from unfit_options(config, "a grid", "a grid makes quick runs: drop --mlperf")
     if config.mode == "performance" and axes.precision != (BASELINE,) and "real" in axes.data:
         yield "a precision changes answers, so its accuracy belongs to it: drop --mode performance"
-    if config.metrics_linger_ns:
-        yield "--metrics-linger waits after one run, a grid makes many: drop it"
     if any(axes.shape) and "real" in axes.data:
         yield "--input-shape sizes synthetic data: add --data synthetic"
     if options.calibration_dir is not None and "int8" not in axes.precision:
         yield "--calibration-dir is for int8: add it to --precision, or drop it"
     count = sum(1 for _ in cells(axes))
     if count > MOST_CELLS:
-        yield f"{count:,} cells are more than {MOST_CELLS:,}: ask for fewer at a time"
+        yield f"{count:,} cells are more than {MOST_CELLS:,}: request fewer at a time"
 
 
 def show_stored(folder: Path, options: GridOptions, *, as_json: bool = False) -> int:
@@ -79,7 +71,7 @@ def show_stored(folder: Path, options: GridOptions, *, as_json: bool = False) ->
             write_tables(view, folder)
         except OSError as e:
             say(f"{folder} cannot be written: {e.strerror}: the tables are only shown")
-        _show(view, folder, as_json=as_json)
+        show_result(view.to_json, partial(report.lines, view, folder), as_json=as_json)
     return 0
 
 
@@ -92,19 +84,12 @@ def stored(folder: Path) -> tuple[RunConfig, Grid]:
     return config, Grid(Axes.from_json(content["axes"]), options)
 
 
-def _show(view: View, folder: Path, *, as_json: bool) -> None:
-    if as_json:
-        show(json.dumps(view.to_json(), indent=2))
-    else:
-        show("\n".join(report.lines(view, folder)))
-
-
-class _GridJob(Study):
+class _GridJob(Study[Grid]):
     file = GRID
+    continuation = "--resume {folder} goes on here"
 
-    def __init__(self, config: RunConfig, grid: Grid, measure: Measure, *, quiet: bool) -> None:
-        super().__init__(config, grid, measure, quiet=quiet)
-        self._options = grid.options
+    def _begin(self) -> None:
+        config, grid = self._config, self._options
         self._requested = self._axes = grid.axes
         self._absent: dict[str, str] = {}
         self._plugins_missing = 0
@@ -118,12 +103,12 @@ class _GridJob(Study):
         if self._open_folder(f"grid-{config.scenario}", "+".join(self._requested.backend), model):
             precisions |= self._take_stored(content_of(self.folder))
         self._variants = Variants(
-            common,
-            self.folder,
-            precisions,
-            self._calibration_dir,
+            common=common,
+            folder=self.folder,
+            precisions=precisions,
+            calibration_dir=self._calibration_dir,
             real="real" in self._axes.data,
-            quiet=quiet,
+            quiet=self._quiet,
         )
 
     def _take_stored(self, stored: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -140,10 +125,10 @@ class _GridJob(Study):
         return any((self.folder / CELLS).glob("*/*"))
 
     def to_json(self) -> Mapping[str, Any]:
-        return stored_view(self.folder, self._options).to_json()
+        return stored_view(self.folder, self._options.options).to_json()
 
     def lines(self) -> Iterator[str]:
-        return report.lines(stored_view(self.folder, self._options), self.folder)
+        return report.lines(stored_view(self.folder, self._options.options), self.folder)
 
     def run(self) -> int:
         """Returns 4 where no cell is VALID, else 0.
@@ -162,9 +147,6 @@ class _GridJob(Study):
         for number, cell in enumerate(missing, 1):
             try:
                 self._run(cell)
-            except (Ended, Stopped):
-                say(f"stopped: --resume {self.folder} goes on here")
-                raise
             finally:
                 self._save()
             if not self._quiet:
@@ -176,7 +158,7 @@ class _GridJob(Study):
             all_need_plugins = self._plugins_missing == len(missing)
             error = PluginUnavailable if all_need_plugins else ConfigError
             raise error("\n".join(dict.fromkeys(self._absent.values())))
-        view = stored_view(self.folder, self._options)
+        view = stored_view(self.folder, self._options.options)
         write_tables(view, self.folder)
         return 0 if any(row.verdict == "VALID" for row in view.rows) else RunInvalid.exit_status
 

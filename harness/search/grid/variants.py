@@ -4,7 +4,7 @@ Model and data must have the same digest in every cell of a grid.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,35 +18,27 @@ from harness.models.manifest.lookup import load_model
 from harness.models.precision.ways import Way, way
 from harness.results import run_folder
 from harness.run.supervisor.preflight import obtain_model
-from harness.search.grid.cells.cells import Cell, config_of
-from harness.search.grid.cells.folder import PROBES, folder_of
+from harness.search.grid.cells.cells import PROBES, Cell, config_of, folder_of
 
 LOG = "probes.log"
 """The output of the child processes."""
 
 
+@dataclass(kw_only=True)
 class Variants:
-    """precisions: 'model precision', or 'model format precision' for other formats than ONNX -> the
-    description of the file that was made; stored in grid.json.
+    common: RunConfig
+    """The options of all cells."""
+    folder: Path
+    precisions: dict[str, Any]
+    """'model precision', or 'model format precision' for other formats than ONNX -> the description
+    of the file that was made; stored in grid.json.
     """
+    calibration_dir: str | None
+    real: bool
+    """Whether some cells have real data, on which int8 is calibrated."""
+    quiet: bool
 
-    def __init__(
-        self,
-        common: RunConfig,
-        folder: Path,
-        precisions: dict[str, Any],
-        calibration_dir: str | None,
-        *,
-        real: bool,
-        quiet: bool,
-    ) -> None:
-        """common: the options of all cells. real: some cells have real data, on which int8 is calibrated."""
-        self._common = common
-        self._folder = folder
-        self.precisions = precisions
-        self._calibration_dir = calibration_dir
-        self._real = real
-        self._quiet = quiet
+    def __post_init__(self) -> None:
         self._pinned: dict[tuple[str, ...], str] = {}
 
     def config(self, cell: Cell) -> RunConfig:
@@ -57,14 +49,14 @@ class Variants:
         file = self._file(cell, chosen.file) if chosen.file else None
         self._probe(cell.variant, chosen, file)
         return replace(
-            config_of(cell, self._common, chosen, file),
+            config_of(cell, self.common, chosen, file),
             model_sha256=self._pinned.get(_model_key(cell)),
             dataset_digest=self._pinned.get(_data_key(cell)),
         )
 
     def pin(self, cell: Cell) -> None:
         """Pins the digests of a finished cell's model and data, which later cells must match."""
-        folder = folder_of(self._folder, cell)
+        folder = folder_of(self.folder, cell)
         config = load_yaml(folder / run_folder.CONFIG) if folder is not None else None
         if isinstance(config, dict):
             keys = {"model_sha256": _model_key(cell), "dataset_digest": _data_key(cell)}
@@ -75,37 +67,37 @@ class Variants:
     def _file(self, cell: Cell, form: str) -> Path:
         name = " ".join([cell.model, *([] if form == "onnx" else [form]), cell.precision])
         kept = self.precisions.get(name)
-        if kept is not None and kept.get("of_noise") and self._real:
+        if kept is not None and kept.get("of_noise") and self.real:
             raise ConfigError(
                 f"{cell.precision} was made for synthetic data in this grid, and real data need it "
                 "calibrated with real samples: pass another --out"
             )
         if kept is None or not Path(kept["file"]).is_file():
-            if not self._quiet and not missing_tool(form, cell.precision):
+            if not self.quiet and not missing_tool(form, cell.precision):
                 say(f"{Path(cell.model).stem}: making {cell.precision} ({form}), once")
-            data = "real" if self._real else "synthetic"
-            common = config_of(cell.variant._replace(data=data), self._common, Way(), None)
+            data = "real" if self.real else "synthetic"
+            common = config_of(cell.variant._replace(data=data), self.common, Way(), None)
             request = {
                 "config": to_plain(common),
                 "format": form,
                 "precision": cell.precision,
-                "synthetic": not self._real,
-                "calibration_dir": self._calibration_dir,
+                "synthetic": not self.real,
+                "calibration_dir": self.calibration_dir,
             }
-            kept = call("harness.models.precision.made:make", request, self._folder / LOG)
-            kept["of_noise"] = cell.precision == "int8" and not self._real
+            kept = call("harness.models.precision.made:make", request, self.folder / LOG)
+            kept["of_noise"] = cell.precision == "int8" and not self.real
             self.precisions[name] = kept
         return Path(kept["file"])
 
     def _probe(self, variant: Cell, chosen: Way, file: Path | None) -> None:
-        path = self._folder / PROBES / f"{variant.key}.json"
+        path = self.folder / PROBES / f"{variant.key}.json"
         if path.is_file():
             return
-        config = config_of(variant, self._common, chosen, file)
+        config = config_of(variant, self.common, chosen, file)
         if file is None:
             obtain_model(config, load_model(config.model))
         request = {"config": to_plain(config), "out": str(path.with_suffix(".npz").absolute())}
-        content = call("harness.search.grid.same_network.probe:probe", request, self._folder / LOG)
+        content = call("harness.search.grid.same_network.probe:probe", request, self.folder / LOG)
         files.write_json(path, content)
 
 

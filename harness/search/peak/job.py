@@ -7,9 +7,9 @@ the result folder, the other runs stay in `probes/`, and `peak.json` lists all o
 
 import sqlite3
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
-from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,25 +17,17 @@ from harness.core.config.run_config import SCHEMA_VERSION, RunConfig
 from harness.core.console import say
 from harness.core.registry import SCENARIOS
 from harness.core.units import show_rate
-from harness.errors import ConfigError, HarnessError, RunInvalid, one_line
+from harness.errors import ConfigError, RunInvalid, one_line
 from harness.loadgen import user_conf
-from harness.loadgen.plan import LoadPlan
 from harness.loadgen.scenario import TURNS, scenario_named
 from harness.models.manifest.defaults import slo_of
-from harness.models.manifest.lookup import load_model
 from harness.results import database, run_folder
-from harness.results.outcome import Finished, Measure
+from harness.results.outcome import Finished
+from harness.run.study import Study, other_reason, unfit_options, write_page
 from harness.search.options import PeakOptions
 from harness.search.peak import table
-from harness.search.peak.probe import (
-    Judge,
-    Probe,
-    answered,
-    axis_of,
-    busy_share,
-)
+from harness.search.peak.probe import Judge, Probe, answered, axis_of, busy_share
 from harness.search.peak.search import Found, Limits, search
-from harness.search.study import Study, other_reason, unfit_options
 
 RUNS = 12
 """Runs in one search: calibration, probes and full-length runs together."""
@@ -44,14 +36,15 @@ CALIBRATION_QUERIES = 100
 
 
 def problems(config: RunConfig, options: PeakOptions) -> Iterator[str]:
-    """Every reason why a search with these options cannot start."""
     scenario = scenario_named(config.scenario)
     if scenario.search_axis is None:
         names = " and ".join(name for name in SCENARIOS if scenario_named(name).search_axis)
         yield f"peak is for --scenario {names}: {config.scenario} has no rate to find"
     elif scenario.default_slo is None and config.slo is None:
         yield f"the peak of {config.scenario} depends on an SLO: give one, e.g. --slo p99=50ms"
-    yield from unfit_options(config, "peak", mlperf="; --write-user-conf FILE is for it")
+    yield from unfit_options(
+        config, "peak", "peak makes quick runs: drop --mlperf; --write-user-conf FILE is for it"
+    )
     if config.queries is not None:
         yield "peak sizes its runs by --duration and --probe: drop --queries"
     if config.arrivals is not None:
@@ -81,28 +74,21 @@ class _OutOfReach(Exception):
         self.fastest_ns = fastest_ns
 
 
-class PeakJob(Study):
-    """One search for the highest load that passes."""
-
+class PeakJob(Study[PeakOptions]):
     file = run_folder.PEAK
 
-    def __init__(
-        self, config: RunConfig, options: PeakOptions, measure: Measure, *, quiet: bool
-    ) -> None:
-        super().__init__(config, options, measure, quiet=quiet)
-        self._options = options
+    def _begin(self) -> None:
+        config = self._config
         axis = axis_of(config)
         assert axis is not None  # `problems` refuses the others
         self._axis = axis
-        self._scenario = scenario = scenario_named(config.scenario)
-        model = load_model(config.model)
-        slo = slo_of(scenario, config, model)
+        slo = slo_of(self._scenario, config, self._model)
         assert slo is not None
         self._slo = slo
-        self._judge = Judge(scenario, slo)
-        self._model_name = model.name
-        self._results = self._new_folder(f"peak-{config.scenario}", config.backend, model.name)
-        self._started = datetime.now(UTC).isoformat(timespec="milliseconds")
+        self._judge = Judge(self._scenario, slo)
+        self._results = self._new_folder(
+            f"peak-{config.scenario}", config.backend, self._model.name
+        )
         self._probes: list[Probe] = []
         self._found: Found | None = None
         self._ended_early: str | None = None
@@ -136,16 +122,9 @@ class PeakJob(Study):
             if self._best is None:
                 raise
             self._ended_early = one_line(e)
-            self._found = Found(self._best[0], self._lowest_failure_above(self._best[0]))
-
-    def _kind_of_failure(self, load: float) -> str:
-        """'full' where a full-length run failed at that load, else 'probe', which may be wrong."""
-        failed = {p.kind for p in self._probes if p.passed is False and p.load == load}
-        return "full" if "full" in failed else "probe"
-
-    def _lowest_failure_above(self, load: float) -> float | None:
-        failed = (p.load for p in self._probes if p.passed is False and p.load is not None)
-        return min((at for at in failed if at > load), default=None)
+            load = self._best[0]
+            failed = (p.load for p in self._probes if p.passed is False and p.load is not None)
+            self._found = Found(load, min((at for at in failed if at > load), default=None))
 
     def _calibrated(self) -> float:
         """The load to start from: half of the capacity that a run of few queries suggests."""
@@ -204,7 +183,8 @@ class PeakJob(Study):
             config = replace(config, mode="performance", meter=())
         begun = time.monotonic()
         finished = self._measure(
-            replace(config, out=self.folder / "probes" / name), most_late=_constant(allowed)
+            replace(config, out=self.folder / "probes" / name),
+            most_late=None if allowed is None else (lambda _plan: allowed),
         )
         probe = self._probe(kind, load, finished, allowed, time.monotonic() - begun)
         self._probes.append(probe)
@@ -216,12 +196,7 @@ class PeakJob(Study):
         return finished
 
     def _probe(
-        self,
-        kind: str,
-        load: float | None,
-        finished: Finished,
-        allowed: int | None,
-        seconds: float,
+        self, kind: str, load: float | None, finished: Finished, allowed: int | None, seconds: float
     ) -> Probe:
         """load: the configured load, None where the run calibrated it."""
         result = finished.result
@@ -255,7 +230,7 @@ class PeakJob(Study):
             return RunInvalid.exit_status
         load, probe, finished = self._best
         self._results.adopt(finished.folder)
-        self._probes[self._probes.index(probe)] = replace(probe, folder=".")
+        self._probes[self._probes.index(probe)] = probe._replace(folder=".")
         (self.folder / "probes" / "latest").unlink(missing_ok=True)  # it may have been that one
         self._save()
         self.folder = self._results.finish()
@@ -267,17 +242,10 @@ class PeakJob(Study):
         if file is not None and not self._write_user_conf(file, load, probe.queries):
             status = RunInvalid.exit_status
         if not self._config.no_report:
-            self._write_page()
+            from harness.results.pages.report import report
+
+            write_page(partial(report, standalone=False), [self.folder], None)
         return status
-
-    def _write_page(self) -> None:
-        """The page of an ordinary run, written once the run's files are in their final place."""
-        from harness.results.pages.report import report
-
-        try:
-            report([self.folder], None, standalone=False)
-        except HarnessError as e:
-            say(f"no report: {e}")
 
     def _write_user_conf(self, file: Path, load: float, queries: int) -> bool:
         """Whether the file was written; a line on stderr says why not."""
@@ -299,29 +267,27 @@ class PeakJob(Study):
         peak: None during the search and where no load passed.
         ended_early: why the search stopped after it had a result, None where it was completed.
         fastest_ns: the fastest answer where even that one missed the SLO, else None.
+        failed_above_kind: full where a full-length run failed there, else probe, which may be wrong.
         """
         above = self._found.above if self._found else None
+        kinds = {p.kind for p in self._probes if p.passed is False and p.load == above}
         content: dict[str, Any] = {
             "schema_version": SCHEMA_VERSION,
             "started": self._started,
             "scenario": self._config.scenario,
             "backend": self._config.backend,
-            "model": self._model_name,
+            "model": self._model.name,
             "slo": str(self._slo),
             "unit": self._axis.unit,
             "finished": self._found is not None,
             "peak": self._best[0] if self._best else None,
             "failed_above": above,
-            "failed_above_kind": None if above is None else self._kind_of_failure(above),
+            "failed_above_kind": None if above is None else "full" if "full" in kinds else "probe",
             "ended_early": self._ended_early,
             "fastest_ns": self._fastest_ns,
-            "probes": [probe.to_json() for probe in self._probes],
+            "probes": [probe._asdict() for probe in self._probes],
         }
         return {**content, "warnings": list(table.warnings(content))}
 
 
 find = PeakJob.execute
-
-
-def _constant(allowed: int | None) -> Callable[[LoadPlan], int] | None:
-    return None if allowed is None else lambda _plan: allowed

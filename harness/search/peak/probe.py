@@ -1,9 +1,8 @@
 """Sizes and judges one run of a search: queries, late queries allowed, passed or failed."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
 from math import ceil
-from typing import Any
+from typing import Any, NamedTuple
 
 from harness.core.codes import HOPELESS
 from harness.core.config.parse import Slo
@@ -32,8 +31,7 @@ def axis_of(config: RunConfig) -> Axis | None:
     return scenario_named(config.scenario).search_axis if config.concurrency is None else IN_FLIGHT
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Probe:
+class Probe(NamedTuple):
     """One run of a search, as in peak.json."""
 
     kind: str
@@ -65,9 +63,6 @@ class Probe:
     folder: str
     """Relative to the search's folder."""
 
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
-
 
 class Judge:
     """Computes how many queries a load needs, and whether a finished run passed."""
@@ -83,9 +78,7 @@ class Judge:
         flight that is the least rate that passes (Little's law).
         """
         slowest = Calibration(
-            slowest_batch_ns=0,
-            latency_ns=self._slo.bound_ns,
-            rate_per_s=self._least_rate(config),
+            slowest_batch_ns=0, latency_ns=self._slo.bound_ns, rate_per_s=self._least_rate(config)
         )
         return self._scenario.load(config, self._slo, slowest).query_count
 
@@ -96,10 +89,8 @@ class Judge:
     def probe_queries(self, config: RunConfig, probe_ns: int) -> int:
         """Queries of a probe: at least the number that passes early stopping with PROBE_LATE late ones."""
         per_s = config.target_qps or self._least_rate(config)
-        wanted = max(
-            ceil(probe_ns / NS_PER_S * per_s), queries_needed(PROBE_LATE, self._slo.percentile)
-        )
-        return min(wanted, self.full_queries(config))
+        least = queries_needed(PROBE_LATE, self._slo.percentile)
+        return min(max(ceil(probe_ns / NS_PER_S * per_s), least), self.full_queries(config))
 
     def allowed(self, config: RunConfig, queries: int) -> int:
         """Late queries with which a run of `queries` passes: the share that a full-length run bears.
@@ -135,9 +126,7 @@ class Judge:
         return None if latency_ns is None else int((latency_ns > self._slo.bound_ns).sum())
 
     def fastest_ns(self, finished: Finished) -> int | None:
-        """The shortest latency of a query, from LoadGen or, for a run that was ended early, from the
-        journal; None where no query was answered.
-        """
+        """The shortest latency of a query, by LoadGen or else the journal; None without an answer."""
         least = (finished.result["latency_ns"] or {}).get("min")
         if least is not None:
             return int(least)

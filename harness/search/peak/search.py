@@ -32,8 +32,6 @@ MOST_FAILURES = 8
 
 
 class Limits(NamedTuple):
-    """Bounds of a search."""
-
     least: float
     """The lowest load to try."""
     most: float
@@ -45,8 +43,6 @@ class Limits(NamedTuple):
 
 
 class Found(NamedTuple):
-    """The result of a search."""
-
     load: float | None
     """The highest load at which a full-length run passed."""
     above: float | None

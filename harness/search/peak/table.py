@@ -4,13 +4,22 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from harness.core.codes import INTERRUPTED
+from harness.core.codes import INTERRUPTED, About, Kind, codes
 from harness.core.config.parse import parse_slo
 from harness.core.units import NS_PER_S, show_ns, show_rate
 from harness.results.evidence.stages import PERCENTILES
-from harness.results.pages.tables import Cell, Column, aligned
-from harness.search.peak.cause import confirming_run, machine_warnings, set_by_machine
+from harness.results.pages.tables import Cell, aligned, columns
 from harness.search.peak.probe import Probe
+
+MACHINE_DOUBTS = codes(Kind.DOUBT, About.MACHINE)
+
+IDLE_SHARE = 0.25
+"""Instances that compute for less of the time than this could answer four times the rate. At a peak that
+the model sets they do so for 50 % to 90 %: handing out queries takes the rest of two cores.
+"""
+
+FAR_BELOW = 10
+"""Queries hardly wait for each other where the median latency times this is below the bound."""
 
 SHORTFALL = 0.02
 """A queue was left at the end where the completed rate is this share below the offered rate. The
@@ -19,20 +28,70 @@ search resolves no smaller difference.
 
 
 def warnings(content: Mapping[str, Any]) -> Iterator[str]:
-    """Reasons not to quote the rate as it stands, from the content of peak.json."""
-    yield from machine_warnings(content)
-    yield from _unsustained(content)
+    """Reasons not to quote the rate as it stands, from the content of peak.json; none without a peak."""
+    if content["peak"] is None:
+        return
+    run = confirming_run(content)
+    if is_idle(run, parse_slo(content["slo"]).bound_ns):
+        yield _idle_text(run, content)
+    yield from _unrest(run, content)
+    yield from _unsustained(run, content)
 
 
-def _unsustained(content: Mapping[str, Any]) -> Iterator[str]:
+def confirming_run(content: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The entry in `probes` of the full-length run that is the peak."""
+    runs: Iterator[Mapping[str, Any]] = (
+        p for p in content["probes"] if p["kind"] == "full" and p["passed"]
+    )
+    return next(run for run in runs if run["load"] == content["peak"])
+
+
+def is_idle(run: Mapping[str, Any], bound_ns: int) -> bool:
+    """Whether single delays of the machine, not the model, set the peak: its instances had time left
+    and queries hardly waited.
+    """
+    busy, p50_ns = run.get("busy_share"), (run["latency_ns"] or {}).get("p50")
+    if busy is None or p50_ns is None:
+        return False
+    return bool(busy < IDLE_SHARE and p50_ns * FAR_BELOW < bound_ns)
+
+
+def _idle_text(run: Mapping[str, Any], content: Mapping[str, Any]) -> str:
+    p50, bound = show_ns(run["latency_ns"]["p50"]), show_ns(parse_slo(content["slo"]).bound_ns)
+    able = show_rate(content["peak"] / run["busy_share"])
+    return (
+        f"this is not the model's peak: its instances computed for {run['busy_share'] * 100:.0f} % of "
+        f"the time, with {run['mean_batch']:.1f} samples a batch and a p50 of {p50}, far below the bound "
+        f"of {bound}; single delays made the runs above it fail, and the model alone could answer about "
+        f"{able} {content['unit']}"
+    )
+
+
+def _unrest(run: Mapping[str, Any], content: Mapping[str, Any]) -> Iterator[str]:
+    """A warning where the peak, or the run that bounds it, has a doubt about the machine."""
+    probes = content["probes"]
+    near = [run, *(probe for probe in probes if probe["load"] == content["failed_above"])]
+    if any(map(_machine_doubts, near)):
+        doubted = [doubts for doubts in map(_machine_doubts, probes) if doubts]
+        yield (
+            f"the machine was not at rest in {len(doubted)} of {len(probes)} runs "
+            f"({', '.join(sorted(frozenset().union(*doubted)))}): an idle machine may reach a higher "
+            "rate; stop other programs and search again"
+        )
+
+
+def _machine_doubts(probe: Mapping[str, Any]) -> frozenset[str]:
+    """A load that is too high lets every run drift."""
+    doubts = MACHINE_DOUBTS & set(probe["doubts"])
+    return doubts if probe["passed"] is not False else doubts - {"drift"}
+
+
+def _unsustained(run: Mapping[str, Any], content: Mapping[str, Any]) -> Iterator[str]:
     """A warning where the peak is above the rate that the system sustains.
 
     A run stays VALID while its growing queue stays within the bound: a run of D seconds passes at up
     to 1 + bound / D times the capacity, and completes the backlog after its last arrival.
     """
-    if content["peak"] is None:
-        return
-    run = confirming_run(content)
     offered, completed = run["scheduled_per_s"], run["completed_per_s"]
     if not offered or completed is None or completed >= (1 - SHORTFALL) * offered:
         return
@@ -46,7 +105,6 @@ def _unsustained(content: Mapping[str, Any]) -> Iterator[str]:
 
 
 def progress(number: int, probe: Probe, unit: str) -> str:
-    """One line about a run that has just ended."""
     outcome = _outcome(probe.passed, probe.ended) or probe.kind
     name = "full-length run" if probe.kind == "full" else "run"
     at = "" if probe.load is None else f" at {show_rate(probe.load)} {unit}"
@@ -62,7 +120,6 @@ def _outcome(passed: bool | None, ended: str | None) -> str:
 
 
 def lines(content: Mapping[str, Any], folder: Path) -> Iterator[str]:
-    """The table from the content of peak.json."""
     unit, slo = content["unit"], content["slo"]
     head = (
         ("PEAK" if content["peak"] is not None else "NO PEAK") if content["finished"] else "STOPPED"
@@ -70,21 +127,12 @@ def lines(content: Mapping[str, Any], folder: Path) -> Iterator[str]:
     yield f"{head}  {content['scenario']}  {content['backend']}  {content['model']}  {slo}"
     yield ""
     percentile = reported_percentile(parse_slo(slo).percentile)
-    columns = (
-        Column("run", "count"),
-        Column(""),
-        Column(unit, "samples/s"),
-        Column("queries", "count"),
-        Column("late", "count"),
-        Column("p50", "ns"),
-        Column(percentile, "ns"),
-        Column("batch", "samples"),
-        Column("took", "s"),
-        Column(""),
-        Column(""),
+    heads = columns(
+        f"run [count] | | {unit} [samples/s] | queries [count] | late [count] | p50 [ns]"
+        f"| {percentile} [ns] | batch [samples] | took | | "
     )
     rows = [_row(number, probe, percentile) for number, probe in enumerate(content["probes"], 1)]
-    yield from aligned(columns, rows)
+    yield from aligned(heads, rows)
     yield ""
     yield from _summary(content)
     yield f"{'results':<12}{folder}"
@@ -130,9 +178,10 @@ def _summary(content: Mapping[str, Any]) -> Iterator[str]:
             yield f"no full-length run passed, down to {show_rate(least)} {unit}: raise --slo"
         return
     peak = f"{show_rate(content['peak'])} {unit}"
-    if set_by_machine(content):
+    run = confirming_run(content)
+    if is_idle(run, parse_slo(content["slo"]).bound_ns):
         peak += ", set by delays of the machine and not by the model"
-    elif any(machine_warnings(content)):
+    elif any(_unrest(run, content)):
         peak += ", on a machine that was not at rest"
     short = " (a short probe)" if content["failed_above_kind"] == "probe" else ""
     if above is None:

@@ -12,40 +12,32 @@ from typing import Any
 
 from harness.core import files
 from harness.core.config.parse import parse_rate
-from harness.core.config.run_config import (
-    SCHEMA_VERSION,
-    RunConfig,
-    from_plain,
-    to_plain,
-)
+from harness.core.config.run_config import SCHEMA_VERSION, RunConfig, from_plain, to_plain
 from harness.core.config.schema import MAX_QUERIES
 from harness.core.console import say
-from harness.core.signals import INTERRUPT_EXIT
 from harness.core.stats import queries_needed
 from harness.core.units import NS_PER_S, show_rate
 from harness.errors import ConfigError, RunInvalid, some_of
 from harness.loadgen.scenario import scenario_named
 from harness.models.manifest.defaults import slo_of
-from harness.models.manifest.lookup import load_model
 from harness.results import run_folder
-from harness.results.outcome import Finished, Measure
+from harness.results.outcome import Finished
+from harness.run.study import Ended, Study, unfit_options, write_csv, write_page
 from harness.search.options import PeakOptions, SweepOptions
 from harness.search.peak.job import PeakJob
-from harness.search.study import Ended, Study, unfit_options, write_csv, write_page
-from harness.search.sweep import report
-from harness.search.sweep.points import Point, knee, point_of
+from harness.search.sweep import table
+from harness.search.sweep.table import Point, knee, point_of
 
 SWEEP = "sweep.json"
 _POINTS = "points"
 
 
 def problems(config: RunConfig, _options: SweepOptions) -> Iterator[str]:
-    """Every reason why a sweep with these options cannot start."""
     if not scenario_named(config.scenario).scheduled:
         yield f"sweep is for --scenario server: {config.scenario} has no rate to offer"
     if config.target_qps is not None:
         yield "--target-qps is one rate: sweep takes --rate, e.g. --rate 100..2000"
-    yield from unfit_options(config, "sweep")
+    yield from unfit_options(config, "sweep", "sweep makes quick runs: drop --mlperf")
 
 
 def show_stored(folder: Path, *, as_json: bool = False) -> int:
@@ -62,23 +54,19 @@ def _measure_nothing(_config: RunConfig, **_: object) -> Finished:
     raise AssertionError("--from measures nothing")
 
 
-class _SweepJob(Study):
+class _SweepJob(Study[SweepOptions]):
     file = SWEEP
+    continuation = "the same command with --out {folder} goes on here"
 
-    def __init__(
-        self, config: RunConfig, options: SweepOptions, measure: Measure, *, quiet: bool
-    ) -> None:
-        super().__init__(config, options, measure, quiet=quiet)
-        self._rates = options.rate
-        self._peak = options.peak
+    def _begin(self) -> None:
+        config = self._config
+        self._rates = self._options.rate
+        self._peak = self._options.peak
         self._peak_is_measured = False
-        model = load_model(config.model)
-        self._model_name = model.name
-        scenario = scenario_named(config.scenario)
-        self._slo = slo_of(scenario, config, model)
-        self._percentile = self._slo.percentile if self._slo else scenario.percentile
+        self._slo = slo_of(self._scenario, config, self._model)
+        self._percentile = self._slo.percentile if self._slo else self._scenario.percentile
         self._plain = to_plain(replace(config, out=None))
-        if self._open_folder("sweep-server", config.backend, model.name):
+        if self._open_folder("sweep-server", config.backend, self._model.name):
             self._take_stored(files.read_json(self.folder / SWEEP))
 
     def _take_stored(self, stored: Mapping[str, Any]) -> None:
@@ -90,12 +78,7 @@ class _SweepJob(Study):
 
     def run(self) -> int:
         """Returns 4 where no point was VALID, else 0."""
-        try:
-            self._make_runs()
-        except Ended as e:
-            if e.status >= INTERRUPT_EXIT:
-                say(f"stopped: the same command with --out {self.folder} goes on here")
-            raise
+        self._make_runs()
         from harness.search.sweep.page import write
 
         content = self.content()
@@ -110,8 +93,10 @@ class _SweepJob(Study):
             self._save()
         offered = self._offered()
         self._save()
+        measured = {point.rate_per_s for point in self._points()}
         for number, rate in enumerate(offered, 1):
-            if self._folder_of(rate) is None:
+            if rate not in measured:
+                measured.add(rate)
                 finished = self._run(rate, number)
                 self._save()
                 self._check_answered(finished, "the sweep ends here")
@@ -165,27 +150,16 @@ class _SweepJob(Study):
             replace(self._config, target_qps=rate, queries=self._queries(rate), out=out)
         )
 
-    def _folder_of(self, rate: float) -> Path | None:
-        """The finished run at that rate."""
-        folders = (self.folder / p.folder for p in self._points() if p.rate_per_s == rate)
-        return next(folders, None)
-
     def _points(self) -> list[Point]:
         """The finished runs whose result depends on their rate, in ascending order."""
-        points = [
-            self._point(path)
-            for path in sorted((self.folder / _POINTS).glob(f"*/{run_folder.RESULT}"))
-            if not path.parent.is_symlink() and not path.parent.name.endswith(".partial")
-        ]
-        return sorted((p for p in points if p is not None), key=lambda p: p.rate_per_s)
-
-    def _point(self, path: Path) -> Point | None:
-        """path: of a result.json."""
-        result = files.read_json(path)
-        try:
-            return point_of(result, path.parent, self.folder, self._peak)
-        except (KeyError, TypeError, AttributeError):
-            raise ConfigError(f"{path} is not a file of a run: `check` says more") from None
+        points = []
+        for path in (self.folder / _POINTS).glob(f"*/{run_folder.RESULT}"):
+            if path.parent.is_symlink() or path.parent.name.endswith(files.PARTIAL):
+                continue
+            result = files.read_json(path)
+            with files.reading(f"{path} is not what a run writes", "`check` says more"):
+                points.append(point_of(result, path.parent, self.folder, self._peak))
+        return sorted((p for p in points if p), key=lambda p: (p.rate_per_s, p.folder))
 
     def content(self) -> dict[str, Any]:
         """The content of sweep.json.
@@ -199,7 +173,7 @@ class _SweepJob(Study):
         return {
             "schema_version": SCHEMA_VERSION,
             "config": self._plain,
-            "model": self._model_name,
+            "model": self._model.name,
             "slo": str(self._slo) if self._slo else None,
             "peak": self._peak,
             "peak_is_measured": self._peak_is_measured,
@@ -209,7 +183,7 @@ class _SweepJob(Study):
         }
 
     def lines(self) -> Iterator[str]:
-        return report.lines(self.content(), self.folder)
+        return table.lines(self.content(), self.folder)
 
     def _save(self) -> None:
         super()._save()

@@ -1,17 +1,17 @@
 """Writes sweep.html: the plots and the table of a sweep."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from html import escape
 from pathlib import Path
 from typing import Any
 
 from harness.core.config.parse import parse_slo
-from harness.core.units import NS_PER_MS, show_rate
+from harness.core.units import NS_PER_MS
 from harness.results.pages import page
 from harness.results.pages.figures import bound_line
-from harness.results.pages.page import Article, Figure, table
-from harness.results.pages.tables import Cell, Column, shown_rows
-from harness.search.sweep import report
+from harness.results.pages.page import Article, Figure
+from harness.results.pages.plots import line, rounded
+from harness.search.sweep import table as points
 
 PAGE = "sweep.html"
 
@@ -19,11 +19,18 @@ _MARKS = {"knee": "#9a6700", "peak": "#1a7f37", "100 %": "#57606a", "highest VAL
 """Colour of each vertical line, by name."""
 
 _CROSSED = "circle-x-open"
+_KEY = {
+    **line("INVALID", [None], [None], mode="markers"),
+    "marker": {"symbol": _CROSSED, "size": 10, "color": "#57606a"},
+}
+"""The legend's entry for crossed markers."""
 
 
 def write(content: Mapping[str, Any], folder: Path) -> Path:
-    """Writes the page from the content of sweep.json. A PluginUnavailable names the missing extra."""
-    article = Article(list(_head(content)), list(figures(content)), list(_tail(content)))
+    head = [f"<h1>Sweep · {escape(' · '.join(points.words(content)))}</h1>"]
+    head += [f"<p>{escape(text)}</p>" for text in points.marks(content)]
+    tail = list(page.section(points.points_table(content)))
+    article = Article(head, list(figures(content)), tail)
     return page.write([article], folder.resolve().name, folder / PAGE, script_in=folder)
 
 
@@ -34,90 +41,58 @@ def figures(content: Mapping[str, Any]) -> Iterator[Figure]:
         return
     offered = [point["rate_per_s"] for point in points]
     valid = [point["verdict"] == "VALID" for point in points]
-    shapes, notes = _marks(content)
+    note = "" if all(valid) else " Crossed: INVALID, left out of the knee."
+    marker = {
+        "symbol": ["circle" if one else _CROSSED for one in valid],
+        "size": [6 if one else 10 for one in valid],
+    }
+    key = [] if all(valid) else [_KEY]
+    shapes, names = _marks(content)
+    rates = {"title": "offered, queries/s", "rangemode": "tozero"}
     bound_ms = parse_slo(content["slo"]).bound_ns / NS_PER_MS if content["slo"] else None
+
+    def curve(name: str, field: str, scale: float = 1.0, **more: Any) -> Mapping[str, Any]:
+        values = [rounded(point[field], scale) for point in points]
+        return line(name, offered, values, marker=marker, **more)
+
     yield Figure(
         "Latency against offered load",
-        f"Percentiles of each run; dashed: the SLO's bound.{_note(valid)}",
-        [
-            {
-                "x": offered,
-                "y": [_ms(point[f"{name}_ns"]) for point in points],
-                "name": name,
-                "mode": "lines+markers",
-                "marker": _markers(valid),
-            }
-            for name in ("p50", "p90", "p99")
-        ]
-        + _key(valid),
+        f"Percentiles of each run; dashed: the SLO's bound.{note}",
+        [*(curve(name, f"{name}_ns", 1 / NS_PER_MS) for name in ("p50", "p90", "p99")), *key],
         {
-            "xaxis": {"title": "offered, queries/s", "rangemode": "tozero"},
+            "xaxis": rates,
             "yaxis": {"title": "latency, ms", "type": "log"},
             "shapes": [*shapes, *bound_line(bound_ms, "y")],
-            "annotations": notes,
+            "annotations": names,
         },
     )
     ends = [0, max(offered)]
     yield Figure(
         "Achieved rate and batch size",
-        f"Dotted: as much achieved as offered.{_note(valid)}",
+        f"Dotted: as much achieved as offered.{note}",
         [
-            {"x": ends, "y": ends, "name": "offered", "mode": "lines", "line": {"dash": "dot"}},
-            {
-                "x": offered,
-                "y": [point["completed_per_s"] for point in points],
-                "name": "achieved",
-                "mode": "lines+markers",
-                "marker": _markers(valid),
-            },
-            {
-                "x": offered,
-                "y": [point["mean_batch"] for point in points],
-                "name": "batch",
-                "yaxis": "y2",
-                "mode": "lines+markers",
-                "marker": _markers(valid),
-            },
-            *_key(valid),
+            line("offered", ends, ends, mode="lines", line={"dash": "dot"}),
+            curve("achieved", "completed_per_s"),
+            curve("batch", "mean_batch", yaxis="y2"),
+            *key,
         ],
         {
-            "xaxis": {"title": "offered, queries/s", "rangemode": "tozero", "anchor": "y2"},
+            "xaxis": {**rates, "anchor": "y2"},
             "yaxis": {"title": "queries/s", "rangemode": "tozero", "domain": [0.38, 1]},
             "yaxis2": {"title": "samples a batch", "rangemode": "tozero", "domain": [0, 0.3]},
             "shapes": shapes,
-            "annotations": notes,
+            "annotations": names,
         },
     )
 
 
-def _markers(valid: Sequence[bool]) -> Mapping[str, Any]:
-    """Markers in which INVALID points are hollow and crossed."""
-    return {
-        "symbol": ["circle" if one else _CROSSED for one in valid],
-        "size": [6 if one else 10 for one in valid],
-    }
-
-
-def _key(valid: Sequence[bool]) -> list[Mapping[str, Any]]:
-    """The legend's entry for crossed markers, where there are any."""
-    marker = {"symbol": _CROSSED, "size": 10, "color": "#57606a"}
-    one = {"x": [None], "y": [None], "name": "INVALID", "mode": "markers", "marker": marker}
-    return [] if all(valid) else [one]
-
-
-def _note(valid: Sequence[bool]) -> str:
-    return "" if all(valid) else " Crossed: INVALID, left out of the knee."
-
-
 def _marks(content: Mapping[str, Any]) -> tuple[list[Mapping[str, Any]], list[Mapping[str, Any]]]:
-    """Vertical lines and their labels: the knee, and the measured peak or else the rate from --peak
-    and the highest VALID rate.
-    """
+    """Vertical lines and their labels: knee, measured peak, else --peak and the highest VALID rate."""
     lines: list[Mapping[str, Any]] = []
     names: list[Mapping[str, Any]] = []
     at_rate = {"knee": content["knee"]}
     if content["peak"] is not None:
-        at_rate[report.scale(content)[0]] = content["peak"]
+        at_rate[points.scale(content)[0]] = content["peak"]
     if not content["peak_is_measured"]:
         at_rate["highest VALID"] = content["highest_valid"]
     for name, at in at_rate.items():
@@ -129,34 +104,3 @@ def _marks(content: Mapping[str, Any]) -> tuple[list[Mapping[str, Any]], list[Ma
         text = {"text": name, "font": {"color": colour}, "showarrow": False, "xanchor": "left"}
         names.append({**text, "x": at, "y": 1, "yref": "paper", "yanchor": "top"})
     return lines, names
-
-
-def _ms(ns: float | None) -> float | None:
-    return None if ns is None else float(f"{ns / NS_PER_MS:.6g}")
-
-
-def _head(content: Mapping[str, Any]) -> Iterator[str]:
-    config = content["config"]
-    words = [config["scenario"], config["backend"], content["model"], content["slo"] or ""]
-    yield f"<h1>Sweep · {escape(' · '.join(map(str, words)))}</h1>"
-    for name, about in (
-        ("peak", ": ".join(report.scale(content))),
-        ("highest_valid", "the highest offered rate that was VALID"),
-        ("knee", "the knee: the VALID point with most throughput for its mean latency"),
-    ):
-        if content[name] is not None:
-            yield f"<p><b>{show_rate(content[name])} queries/s</b>: {about}.</p>"
-
-
-def _tail(content: Mapping[str, Any]) -> Iterator[str]:
-    yield "<h2>Points</h2>"
-    columns = [*report.columns(content), Column("verdict"), Column("doubts")]
-    rows: list[list[Cell]] = [
-        [
-            *report.numbers(point),
-            " ".join([point["verdict"], *point["reasons"]]),
-            " ".join(point["doubts"]),
-        ]
-        for point in content["points"]
-    ]
-    yield table([column.name for column in columns], shown_rows(columns, rows))

@@ -18,7 +18,6 @@ from harness.loadgen.scenario import Scenario
 from harness.loadgen.schedule import server_schedule_ns
 from harness.machine.cores import Cores
 from harness.results.evidence.simulation import simulate
-from harness.types import Array
 
 LARGEST_BATCH = 1024
 """Samples; a larger batch is tried only where --max-batch asks for it."""
@@ -84,7 +83,6 @@ class Aim(NamedTuple):
     more_is_better: bool
 
     def gain(self, a: float, b: float) -> float:
-        """How many times as good `a` is as `b`."""
         return a / b if self.more_is_better else b / a
 
     def show(self, value: float) -> str:
@@ -96,23 +94,23 @@ def layouts(
 ) -> list[Layout]:
     """The default layout first, then layouts that use all cores, half of them, or one thread for each
     instance; with numbers of instances that divide the cores or are powers of two. On cores with SMT
-    the same for all hardware threads. --instances and --threads stay as they are.
+    the same for all hardware threads. --instances and --threads restrict the layouts.
     """
     layouts = {Layout(default.instances, default.threads): None}
     for budget in sorted({cores.planned, cores.threads}):
         powers = _powers(budget)
         counts = sorted({*powers, *(n for n in range(1, budget + 1) if budget % n == 0)})
-        for instances in _given(config.instances, [1] if scenario.streams else counts):
+        for instances in _configured(config.instances, [1] if scenario.streams else counts):
             share = budget // instances
             several = powers if scenario.streams else [share, share // 2, 1]
-            for threads in _given(config.threads, several):
+            for threads in _configured(config.threads, several):
                 fits = instances * threads <= cores.threads or config.oversubscribe
                 if threads >= 1 and fits:
                     layouts[Layout(instances, threads)] = None
     return list(layouts)
 
 
-def _given(value: int | None, otherwise: Sequence[int]) -> Sequence[int]:
+def _configured(value: int | None, otherwise: Sequence[int]) -> Sequence[int]:
     return otherwise if value is None else [value]
 
 
@@ -154,7 +152,7 @@ class Forecast:
     def aim(self) -> Aim:
         if self.scenario.streams:
             return Aim("time a query", "ns", more_is_better=False)
-        if not self._queued:
+        if not self.scenario.scheduled:
             return Aim("throughput", "samples/s", more_is_better=True)
         assert self.slo is not None
         if self.rate_per_s is None:
@@ -164,7 +162,7 @@ class Forecast:
     def of(self, service: ServiceTimes, instances: int, max_batch: int) -> float:
         if self.scenario.streams:
             return _query_ns(service, self.samples_per_query, max_batch)
-        if not self._queued:
+        if not self.scenario.scheduled:
             return _bare_rate(service, instances, max_batch)
         assert self.slo is not None  # Server always has one
         if self.rate_per_s is not None:
@@ -180,16 +178,12 @@ class Forecast:
 
     def hopeless(self, service: ServiceTimes) -> str:
         """Why no rate can meet the SLO; '' where one can, or where no rate is searched for."""
-        if self.slo is None or not self._queued or self.rate_per_s is not None:
+        if self.slo is None or not self.scenario.scheduled or self.rate_per_s is not None:
             return ""
         alone_ns = self.alone_ns(service)
         if alone_ns <= self.slo.bound_ns:
             return ""
         return f"misses {self.slo} even where a query is alone: {show_ns(alone_ns)}"
-
-    @property
-    def _queued(self) -> bool:
-        return self.scenario.scheduled
 
 
 def best_batch(
@@ -213,15 +207,11 @@ def _query_ns(service: ServiceTimes, samples: int, max_batch: int) -> float:
     return sum(service.median_ns(min(max_batch, samples - start)) for start in starts)
 
 
-def _unit_arrivals() -> Array:
-    """(SIMULATED_QUERIES,) arrival times in seconds at one query/s, the same for all placements."""
-    return server_schedule_ns(SIMULATED_QUERIES, 1.0, 0) / NS_PER_S
-
-
 def _tail_ns(
     service: ServiceTimes, instances: int, max_batch: int, rate_per_s: float, slo: Slo
 ) -> float:
-    arrivals_ns = (_unit_arrivals() * (NS_PER_S / rate_per_s)).astype(np.int64)
+    at_1_qps = server_schedule_ns(SIMULATED_QUERIES, 1.0, 0)  # the same for all placements
+    arrivals_ns = (at_1_qps / rate_per_s).astype(np.int64)
     times = simulate(arrivals_ns, service, instances, max_batch)
     return float(percentile_ns(np.sort(times.queue_ns + times.infer_ns), slo.percentile))
 
@@ -229,9 +219,7 @@ def _tail_ns(
 def _highest_rate(
     service: ServiceTimes, instances: int, max_batch: int, most_per_s: float, slo: Slo
 ) -> float:
-    """The highest queries/s that meet the bound; the least rate tried where none does, which ranks such
-    a layout far below all others.
-    """
+    """The highest queries/s that meet the bound; the least rate tried where none does."""
     low, high = LEAST_UTILISATION * most_per_s, MOST_UTILISATION * most_per_s
     if _tail_ns(service, instances, max_batch, high, slo) <= slo.bound_ns:
         return high

@@ -46,8 +46,6 @@ class Gain(NamedTuple):
 
 
 class Decision(NamedTuple):
-    """The outcome of all rounds."""
-
     best: Finalist
     """The placement with the best mean."""
     taken: Finalist

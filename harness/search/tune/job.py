@@ -8,11 +8,10 @@ winner as tuned.yaml, all measurements in tune.json, and a page.
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
-from harness.core import files, registry
+from harness.core import files
 from harness.core.config.parse import Slo
 from harness.core.config.run_config import SCHEMA_VERSION, RunConfig, to_plain
 from harness.core.signals import Stopped
@@ -20,16 +19,13 @@ from harness.errors import ConfigError, HarnessError, RunInvalid
 from harness.loadgen.scenario import Scenario
 from harness.machine import cores
 from harness.models.manifest.defaults import default_dataset, slo_of
-from harness.models.manifest.lookup import load_model
 from harness.models.opened import instances
 from harness.results import resolved
 from harness.results.evidence.stages import PERCENTILES
-from harness.results.outcome import Measure
+from harness.run.study import Ended, Study, unfit_options, write_page
 from harness.run.supervisor import preflight
 from harness.search.options import TuneOptions
-from harness.search.study import Ended, Study, unfit_options, write_page
 from harness.search.tune import table
-from harness.search.tune.bare_loops import Bare, time_layout
 from harness.search.tune.candidates import (
     Forecast,
     Layout,
@@ -40,7 +36,7 @@ from harness.search.tune.candidates import (
 )
 from harness.search.tune.decision import Decision, Finalist, Gain, decide, gain
 from harness.search.tune.rounds import Rounds
-from harness.search.tune.screening import Cut
+from harness.search.tune.screening import Bare, Cut, time_layout
 
 TUNE = "tune.json"
 TUNED = "tuned.yaml"
@@ -48,27 +44,18 @@ _OF_ONE_RUN = ("mode", "duration", "queries")
 
 
 def problems(config: RunConfig, _options: TuneOptions) -> Iterator[str]:
-    """Every reason why tuning with these options cannot start."""
-    yield from unfit_options(config, "tune", mlperf="; its tuned.yaml is for it")
-    if config.audit is not None:
-        yield "--audit is one run, tune makes many: drop it"
+    yield from unfit_options(
+        config, "tune", "tune makes quick runs: drop --mlperf; its tuned.yaml is for it"
+    )
     if config.meter:
         yield "--meter reads one run, tune makes many: drop it"
 
 
-class TuneJob(Study):
-    """One search for the placement that suits model, machine, scenario and SLO."""
-
+class TuneJob(Study[TuneOptions]):
     file = TUNE
 
-    def __init__(
-        self, config: RunConfig, options: TuneOptions, measure: Measure, *, quiet: bool
-    ) -> None:
-        config = replace(config, mode="performance")
-        super().__init__(config, options, measure, quiet=quiet)
-        self._options = options
-        self._scenario: Scenario = registry.load("scenario", config.scenario)
-        self._model = load_model(config.model)
+    def _begin(self) -> None:
+        config = self._config = replace(self._config, mode="performance")
         self._dataset = config.dataset or default_dataset(self._model)
         preflight.check(config, self._model, self._dataset, None)
         self._cores = cores.available()
@@ -80,12 +67,17 @@ class TuneJob(Study):
         self._results = self._new_folder(
             f"tune-{config.scenario}", config.backend, self._model.name
         )
-        self._started = datetime.now(UTC).isoformat(timespec="milliseconds")
         self._loops = 0
         max_batch = self._default.max_batch if config.max_batch is not None else None
         self._cut = Cut(self._forecast, self._time, partial(candidates, max_batch), self._say)
         self._rounds = Rounds(
-            config, self._scenario, self._slo, measure, self.folder, self._say, self._save
+            config=config,
+            scenario=self._scenario,
+            slo=self._slo,
+            measure=self._measure,
+            folder=self.folder,
+            say=self._say,
+            save=self._save,
         )
         self._finalists: list[Finalist] = []
         self._decision: Decision | None = None

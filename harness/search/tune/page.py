@@ -7,20 +7,17 @@ from typing import Any
 
 from harness.core.units import NS_PER_MS
 from harness.results.pages import page
-from harness.results.pages.page import Article, Figure, table
+from harness.results.pages.page import Article, Figure
+from harness.results.pages.plots import heat_map, line, rounded, tall
 from harness.search.tune import table as tune_report
 from harness.search.tune.candidates import Aim
 
 PAGE = "tune.html"
-_ROW_REM = 1.6
-_AXES_REM = 8.0
-_WIDE_REM = Figure._field_defaults["height_rem"] + 1
-"""A figure above this height takes the page's whole width, so that each cell has room for a number."""
 
 
 def write(content: Mapping[str, Any], folder: Path) -> Path:
-    """Writes the page from the content of tune.json. A PluginUnavailable names the missing extra."""
-    article = Article(list(_head(content)), list(figures(content)), list(_tail(content)))
+    tail = [part for table in tune_report.tables(content) for part in page.section(table)]
+    article = Article(list(_head(content)), list(figures(content)), tail)
     return page.write([article], folder.resolve().name, folder / PAGE, script_in=folder)
 
 
@@ -33,12 +30,11 @@ def figures(content: Mapping[str, Any]) -> Iterator[Figure]:
         "Judged by LoadGen",
         "A run of each plan a round, all of a round with the same seeds.",
         [
-            {
-                "x": [int(number) + 1 for number in one["values"]],
-                "y": [float(f"{value / scale:.6g}") for value in one["values"].values()],
-                "name": one["plan"],
-                "mode": "lines+markers",
-            }
+            line(
+                one["plan"],
+                [int(number) + 1 for number in one["values"]],
+                [rounded(value, 1 / scale) for value in one["values"].values()],
+            )
             for one in content["finalists"]
         ],
         {"xaxis": {"title": "round", "dtick": 1}, "yaxis": {"title": f"{aim.what}, {unit}"}},
@@ -52,28 +48,18 @@ def _heat_map(content: Mapping[str, Any]) -> Figure:
     rows = [[one["predicted"].get(str(size)) for size in sizes] for one in known]
     unit = "" if aim.unit == "ns" else f" {aim.unit}"  # once, in the title: cells are narrow
     texts = [["" if v is None else aim.show(v).removesuffix(unit) for v in row] for row in rows]
-    return Figure(
+    return heat_map(
         f"{aim.what[:1].upper()}{aim.what[1:]}{unit and ','}{unit}, predicted from bare loops",
         "Instances x threads against the largest batch; empty where it was not worth measuring.",
-        [
-            {
-                "type": "heatmap",
-                "x": [str(size) for size in sizes],
-                "y": [tune_report.name_of(one) for one in known],
-                "z": [[None if v is None else float(f"{v:.6g}") for v in row] for row in rows],
-                "text": texts,
-                "texttemplate": "%{text}",
-                "hoverinfo": "x+y+text",
-                "colorscale": "Viridis",
-                "reversescale": not aim.more_is_better,
-                "showscale": False,
-            }
-        ],
-        {
-            "xaxis": {"title": "largest batch, samples", "type": "category"},
-            "yaxis": {"type": "category", "autorange": "reversed", "automargin": True},
-        },
-        max(_WIDE_REM, _AXES_REM + _ROW_REM * len(known)),
+        ("largest batch, samples", sizes),
+        ("", [tune_report.name_of(one) for one in known]),
+        [[rounded(value) for value in row] for row in rows],
+        tall(len(known)),
+        text=texts,
+        texttemplate="%{text}",
+        hoverinfo="x+y+text",
+        reversescale=not aim.more_is_better,
+        showscale=False,
     )
 
 
@@ -81,26 +67,4 @@ def _head(content: Mapping[str, Any]) -> Iterator[str]:
     words = [content["scenario"], content["backend"], content["model"], content["slo"] or ""]
     yield f"<h1>Tuned · {escape(' · '.join(word for word in words if word))}</h1>"
     yield f"<p><b>{escape(str(content['taken']))}</b></p>"
-    for line in tune_report.conclusion(content):
-        yield f"<p>{escape(line)}</p>"
-
-
-def _tail(content: Mapping[str, Any]) -> Iterator[str]:
-    aim, predicted = Aim(**content["judged"]), Aim(**content["predicted"])
-    yield "<h2>Plans judged</h2>"
-    heads = ("plan", aim.what, "rounds", "against the best", f"{predicted.what}, predicted", "")
-    yield table(
-        heads,
-        [
-            [
-                *tune_report.finalist(one, content),
-                predicted.show(one["predicted"]),
-                one["failed"] or ("not tuned" if one["is_default"] else ""),
-            ]
-            for one in content["finalists"]
-        ],
-    )
-    failed = [one for one in content["layouts"] if one["failed"]]
-    if failed:
-        yield "<h2>Left out</h2>"
-        yield table(("layout", "why"), [[tune_report.name_of(o), o["failed"]] for o in failed])
+    yield from (f"<p>{escape(text)}</p>" for text in tune_report.conclusion(content))

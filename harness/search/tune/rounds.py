@@ -1,7 +1,7 @@
 """Judges the finalists of `tune` by ordinary runs under LoadGen that take turns."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from math import ceil
 from pathlib import Path
 from typing import Any
@@ -16,8 +16,8 @@ from harness.errors import HarnessError, RunInvalid, one_line
 from harness.loadgen.scenario import Scenario
 from harness.loadgen.versions import seeds_of
 from harness.results.outcome import Measure
+from harness.run.study import Ended, other_reason
 from harness.search.peak.table import reported_percentile
-from harness.search.study import Ended, other_reason
 from harness.search.tune.candidates import Aim
 from harness.search.tune.decision import Finalist, to_drop
 
@@ -38,34 +38,27 @@ LEAST_BATCHES = 4
 """Batches of the largest size per instance in an Offline run; with fewer its end would dominate."""
 
 
+@dataclass(kw_only=True)
 class Rounds:
-    """runs: the entries of `runs` in tune.json. rate_per_s: the offered rate, None until it is known."""
+    config: RunConfig
+    scenario: Scenario
+    slo: Slo | None
+    measure: Measure
+    folder: Path
+    say: Callable[[str], None]
+    save: Callable[[], None]
+    runs: list[dict[str, Any]] = field(default_factory=list)
+    """The entries of `runs` in tune.json."""
 
-    def __init__(
-        self,
-        config: RunConfig,
-        scenario: Scenario,
-        slo: Slo | None,
-        measure: Measure,
-        folder: Path,
-        say: Callable[[str], None],
-        save: Callable[[], None],
-    ) -> None:
-        self.runs: list[dict[str, Any]] = []
-        self.rate_per_s = config.target_qps
-        self._config = config
-        self._scenario = scenario
-        self._slo = slo
-        self._measure = measure
-        self._folder = folder
-        self._say = say
-        self._save = save
-        self._first_seed = seeds_of(config).schedule
-        self._percentile = slo.percentile if slo else scenario.percentile
+    def __post_init__(self) -> None:
+        self.rate_per_s = self.config.target_qps
+        """The offered rate, None until it is known."""
+        self._first_seed = seeds_of(self.config).schedule
+        self._percentile = self.slo.percentile if self.slo else self.scenario.percentile
 
     @property
     def aim(self) -> Aim:
-        if self._scenario.all_at_once:
+        if self.scenario.all_at_once:
             return Aim("throughput", "samples/s", more_is_better=True)
         name = reported_percentile(self._percentile)
         rate = f" at {show_rate(self.rate_per_s)} queries/s" if self.rate_per_s else ""
@@ -73,7 +66,7 @@ class Rounds:
 
     def judge(self, finalists: Sequence[Finalist], rounds: int) -> None:
         """Runs each finalist once a round, in alternating order; the runs of a round share one seed."""
-        if self._scenario.scheduled and self.rate_per_s is None:
+        if self.scenario.scheduled and self.rate_per_s is None:
             self._find_rate(finalists)
         for number in range(rounds):
             running = [one for one in finalists if not (one.dropped or one.failed)]
@@ -84,13 +77,13 @@ class Rounds:
                 value = self._value(result) if result is not None else None
                 if value is not None:
                     one.values[number] = value
-                self._save()
+                self.save()
             for one in to_drop(self.aim, finalists):
                 one.dropped = True
 
     def _find_rate(self, finalists: Sequence[Finalist]) -> None:
         """Finds the highest rate at which the best forecast meets the SLO: there placements differ most."""
-        assert self._slo is not None
+        assert self.slo is not None
         for one in finalists:
             rate = min(MOST_PER_S, START_SHARE * one.predicted)
             for _ in range(MOST_RATES):
@@ -99,7 +92,7 @@ class Rounds:
                 if result is None:
                     break
                 tail_ns = self._value(result)
-                if tail_ns is not None and tail_ns <= self._slo.bound_ns:
+                if tail_ns is not None and tail_ns <= self.slo.bound_ns:
                     return
                 completed = (result["throughput_per_s"] or {}).get("completed") or rate
                 rate = DOWN * min(self.rate_per_s, completed)
@@ -110,15 +103,15 @@ class Rounds:
         """The content of result.json; None where the placement failed, with the reason in `failed`."""
         name = f"{len(self.runs) + 1:02}-{_plain(str(one.plan))}"
         config = replace(
-            one.plan.applied(self._config),
-            queries=self._config.queries or self._queries(one),
+            one.plan.applied(self.config),
+            queries=self.config.queries or self._queries(one),
             target_qps=self.rate_per_s,
             schedule_seed=(self._first_seed + number) & MAX_SEED,
-            out=self._folder / "runs" / name,
+            out=self.folder / "runs" / name,
         )
-        self._say(f"{purpose}: {one.plan}")
+        self.say(f"{purpose}: {one.plan}")
         try:
-            finished = self._measure(config, probe_s=NOISE_PROBE_S)
+            finished = self.measure(config, probe_s=NOISE_PROBE_S)
         except HarnessError as e:
             one.failed = one_line(e)
             return None
@@ -132,7 +125,7 @@ class Rounds:
                 "verdict": result["verdict"],
                 "reasons": [reason["code"] for reason in result["reasons"]],
                 "doubts": [doubt["code"] for doubt in result["doubts"]],
-                "folder": str(finished.folder.relative_to(self._folder)),
+                "folder": str(finished.folder.relative_to(self.folder)),
             }
         )
         if other is None:
@@ -143,7 +136,7 @@ class Rounds:
         return None
 
     def _value(self, result: Mapping[str, Any]) -> float | None:
-        if self._scenario.all_at_once:
+        if self.scenario.all_at_once:
             value = (result["throughput_per_s"] or {}).get("completed")
         else:
             value = (result["latency_ns"] or {}).get(reported_percentile(self._percentile))
@@ -151,8 +144,8 @@ class Rounds:
 
     def _queries(self, one: Finalist) -> int:
         """Queries that fill --duration, and at least as many as the percentile needs."""
-        seconds = self._config.duration_ns / NS_PER_S
-        if self._scenario.all_at_once:
+        seconds = self.config.duration_ns / NS_PER_S
+        if self.scenario.all_at_once:
             full = one.plan.layout.instances * one.plan.max_batch
             per_s = min(MOST_PER_S, one.predicted)
             return full * max(LEAST_BATCHES, ceil(seconds * per_s / full))

@@ -2,13 +2,68 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
+from harness.core.config.run_config import RunConfig, to_plain
 from harness.core.service_times import ServiceTimes, joined, together
 from harness.core.units import show_ns
 from harness.errors import HarnessError, RunInvalid, one_line
-from harness.search.tune.bare_loops import Bare
+from harness.loadgen.plan import InstanceGroup
+from harness.loadgen.scenario import scenario_named
+from harness.run.supervisor.measured_process import START_LIMIT_S, MeasuredProcess
 from harness.search.tune.candidates import ALIKE, Forecast, Layout, Placement, best_batch
+
+
+class Bare(NamedTuple):
+    service: ServiceTimes
+    tunable: Mapping[str, Sequence[str]]
+    """Backend option -> values to try beside the configured one."""
+    ended: str = ""
+    """The error that kept larger sizes from being measured, '' without one."""
+    fixed_batch: int | None = None
+    """Samples, where the model file allows no other batch."""
+
+
+def time_layout(
+    config: RunConfig,
+    dataset: str,
+    spec: InstanceGroup,
+    sizes: Sequence[int],
+    most_ns: int | None,
+    output: Path,
+) -> Bare:
+    """config: includes the layout. most_ns: a size whose batches take longer is the last one.
+
+    Raises the HarnessError that kept the first size from being measured.
+    """
+    setup = {
+        "config": to_plain(config),
+        "dataset": dataset,
+        "spec": spec._asdict(),
+        "sizes": list(sizes),
+        "most_ns": most_ns,
+        "streams": scenario_named(config.scenario).streams,
+    }
+    hang_ns = config.hang_timeout_ns
+    limit_s = START_LIMIT_S if hang_ns is None else hang_ns / 1e9
+    parts: list[ServiceTimes] = []
+    ended = ""
+
+    def show_nothing(_done: int, _total: int) -> None:
+        pass
+
+    with MeasuredProcess(setup, output, "harness.run.measured.bare_loops") as process:
+        loaded = process.expect("loaded", limit_s, show_nothing)
+        try:
+            while (message := process.expect("timed", limit_s, show_nothing))["event"] != "done":
+                parts.append(ServiceTimes.from_json(message["times"]))
+        except HarnessError as e:
+            if not parts:
+                raise
+            ended = one_line(e)
+    return Bare(joined(parts), loaded["tunable"], ended, loaded["fixed_batch"])
+
 
 TimeLayout = Callable[[Layout, Sequence[int]], Bare]
 """(layout, batch sizes) -> service times; raises a HarnessError where it cannot be measured."""
@@ -19,8 +74,6 @@ WITH_OPTIONS = 2
 
 @dataclass(slots=True)
 class Measured:
-    """The measurements of one layout."""
-
     layout: Layout
     parts: list[ServiceTimes] = field(default_factory=list)
     """The service times of each pass."""
@@ -63,27 +116,19 @@ class Measured:
         }
 
 
+@dataclass
 class Cut:
-    """measured: the layouts measured so far, the default first.
-    fixed_batch: samples, where the model file allows no other batch; known once a layout was loaded.
-    """
-
-    def __init__(
-        self,
-        forecast: Forecast,
-        time_layout: TimeLayout,
-        largest: Callable[[ServiceTimes, int | None], Sequence[int]],
-        say: Callable[[str], None],
-    ) -> None:
-        """largest: (service times, fixed batch) -> candidates for the largest batch."""
-        self.measured: dict[Layout, Measured] = {}
-        self.fixed_batch: int | None = None
-        self._forecast = forecast
-        self._time_layout = time_layout
-        self._largest = largest
-        self._say = say
-        self._tunable: Mapping[str, Sequence[str]] = {}
-        self._errors: list[HarnessError] = []
+    forecast: Forecast
+    time_layout: TimeLayout
+    largest: Callable[[ServiceTimes, int | None], Sequence[int]]
+    """(service times, fixed batch) -> candidates for the largest batch."""
+    say: Callable[[str], None]
+    measured: dict[Layout, Measured] = field(default_factory=dict)
+    """The layouts measured so far, the default first."""
+    fixed_batch: int | None = None
+    """Samples, where the model file allows no other batch; known once a layout was loaded."""
+    _tunable: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    _errors: list[HarnessError] = field(default_factory=list)
 
     @property
     def has_measured(self) -> bool:
@@ -120,7 +165,7 @@ class Cut:
 
     def ranked(self) -> list[Measured]:
         """The layouts with a forecast, the best first."""
-        aim = self._forecast.aim
+        aim = self.forecast.aim
         known = [one for one in self.measured.values() if one.values]
         return sorted(known, key=lambda one: aim.gain(one.predicted, 1.0), reverse=True)
 
@@ -132,9 +177,9 @@ class Cut:
         slow = {one.layout: one.service for one in self.measured.values() if one.parts}
         if not slow:
             raise self._errors[0]
-        alone_ns, layout = min((self._forecast.alone_ns(slow[one]), one) for one in slow)
+        alone_ns, layout = min((self.forecast.alone_ns(slow[one]), one) for one in slow)
         raise RunInvalid(
-            f"no layout meets {self._forecast.slo}, not even where a query is alone: the fastest, "
+            f"no layout meets {self.forecast.slo}, not even where a query is alone: the fastest, "
             f"{layout}, takes {show_ns(alone_ns)}: raise --slo"
         )
 
@@ -143,16 +188,16 @@ class Cut:
         plain = self.measured.get(one.layout._replace(options=()))
         if not one.layout.options or plain is None or not plain.values:
             return False
-        return self._forecast.aim.gain(one.predicted, plain.predicted) <= 1 + ALIKE
+        return self.forecast.aim.gain(one.predicted, plain.predicted) <= 1 + ALIKE
 
     def _pass_twice(self, layouts: Sequence[Layout], sizes: Sequence[int]) -> None:
         for layout in (*layouts, *reversed(layouts)):
             one = self.measured.setdefault(layout, Measured(layout))
             if one.failed:
                 continue
-            self._say(f"bare loops: {layout}")
+            self.say(f"bare loops: {layout}")
             try:
-                bare = self._time_layout(layout, sizes)
+                bare = self.time_layout(layout, sizes)
             except HarnessError as e:
                 self._errors.append(e)
                 if one.parts:  # it went well the first time
@@ -172,10 +217,10 @@ class Cut:
             if not one.parts:
                 continue
             service = one.service
-            one.values, one.batch, one.failed = {}, 0, self._forecast.hopeless(service)
+            one.values, one.batch, one.failed = {}, 0, self.forecast.hopeless(service)
             if not one.failed:
-                sizes = self._largest(service, self.fixed_batch)
-                one.values, one.batch = best_batch(self._forecast, service, layout.instances, sizes)
+                sizes = self.largest(service, self.fixed_batch)
+                one.values, one.batch = best_batch(self.forecast, service, layout.instances, sizes)
 
     def _all_that_helped(self, layout: Layout) -> Layout | None:
         """The layout with every option that helped alone; None for fewer than two options."""

@@ -6,19 +6,18 @@ from pathlib import Path
 from typing import Any
 
 from harness.core.config.parse import parse_slo
-from harness.results.pages.tables import Cell, Column, aligned
-from harness.search.tune.candidates import Aim
+from harness.results.pages.tables import Cell, Table, aligned, columns
+from harness.run.study import code_lines
+from harness.search.tune.candidates import Aim, Layout
 
 
 def lines(content: Mapping[str, Any], folder: Path) -> Iterator[str]:
-    """The tables from the content of tune.json."""
     head = "TUNED" if content["taken"] else "NOT TUNED"
     words = [content["scenario"], content["backend"], content["model"], content["slo"] or ""]
     yield f"{head}  {'  '.join(words)}".rstrip()
-    yield ""
-    yield from _layouts(content)
-    yield ""
-    yield from _finalists(content)
+    for table in tables(content):
+        yield ""
+        yield from aligned(table.columns, table.rows)
     yield ""
     yield from conclusion(content)
     if content["taken"]:
@@ -26,16 +25,17 @@ def lines(content: Mapping[str, Any], folder: Path) -> Iterator[str]:
     yield f"{'results':<12}{folder}"
 
 
-def _layouts(content: Mapping[str, Any]) -> Iterator[str]:
-    """A row for each layout with its best largest batch."""
+def tables(content: Mapping[str, Any]) -> list[Table]:
+    """The layouts that bare loops measured, and the placements that LoadGen judged."""
+    return [_layouts(content), _finalists(content)]
+
+
+def _layouts(content: Mapping[str, Any]) -> Table:
     aim = Aim(**content["predicted"])
     known = [one for one in content["layouts"] if one["best_batch"]]
     best = {name_of(one): one["predicted"][str(one["best_batch"])] for one in known}
-    columns = (
-        Column("bare loops: instances x threads"),
-        Column("batch", "count"),
-        Column(f"{aim.what}, predicted", aim.unit),
-        Column(""),
+    heads = columns(
+        f"bare loops: instances x threads | batch [count] | {aim.what}, predicted [{aim.unit}] | "
     )
     rows: list[list[Cell]] = []
     for one in sorted(known, key=lambda one: -aim.gain(best[name_of(one)], 1.0)):
@@ -43,43 +43,35 @@ def _layouts(content: Mapping[str, Any]) -> Iterator[str]:
         rows.append([name_of(one), one["best_batch"], aim.show(best[name_of(one)]), ended])
     failed = (one for one in content["layouts"] if one["failed"])
     rows += [[name_of(one), None, None, f"failed: {one['failed']}"] for one in failed]
-    yield from aligned(columns, rows)
+    return Table("layouts", "Layouts measured", "", heads, rows)
 
 
 def name_of(one: Mapping[str, Any]) -> str:
-    """The name of a layout in tune.json."""
-    options = [f"{name}={value}" for name, value in one["options"].items()]
-    return " ".join([f"{one['instances']} x {one['threads']}", *options])
+    return str(Layout(one["instances"], one["threads"], tuple(one["options"].items())))
 
 
-def _finalists(content: Mapping[str, Any]) -> Iterator[str]:
-    aim = Aim(**content["judged"])
-    columns = (
-        Column("LoadGen: plan"),
-        Column(aim.what, aim.unit),
-        Column("rounds", "count"),
-        Column("against the best", "ratio"),
-        Column(""),
+def _finalists(content: Mapping[str, Any]) -> Table:
+    aim, predicted = Aim(**content["judged"]), Aim(**content["predicted"])
+    heads = columns(
+        f"LoadGen: plan | {aim.what} [{aim.unit}] | rounds [count] | against the best [ratio]"
+        f"| {predicted.what}, predicted [{predicted.unit}] | "
     )
-    rows = []
+    rows: list[list[Cell]] = []
     for one in content["finalists"]:
         marks = ["not tuned"] if one["is_default"] else []
         marks += ["<- taken"] if one["plan"] == content["taken"] else []
         marks += [f"failed: {one['failed']}"] if one["failed"] else []
-        rows.append([*finalist(one, content), "  ".join(marks)])
-    yield from aligned(columns, rows)
-
-
-def finalist(one: Mapping[str, Any], content: Mapping[str, Any]) -> list[str]:
-    """The placement, its mean, its rounds, and how it compares with the best one."""
-    mean = "-" if one["mean"] is None else Aim(**content["judged"]).show(one["mean"])
-    best = one["plan"] == content["best"]
-    return [
-        one["plan"],
-        mean,
-        str(len(one["values"])),
-        "best" if best else against(one["over_best"]),
-    ]
+        rows.append(
+            [
+                one["plan"],
+                None if one["mean"] is None else aim.show(one["mean"]),
+                len(one["values"]),
+                "best" if one["plan"] == content["best"] else against(one["over_best"]),
+                predicted.show(one["predicted"]),
+                "  ".join(marks),
+            ]
+        )
+    return Table("finalists", "Plans judged", "", heads, rows)
 
 
 def against(gain: Mapping[str, float] | None) -> str:
@@ -90,10 +82,9 @@ def against(gain: Mapping[str, float] | None) -> str:
 
 
 def conclusion(content: Mapping[str, Any]) -> Iterator[str]:
-    """How certain the decision is, with its warnings and doubts."""
     yield _sure(content)
     yield from _warnings(content)
-    yield from _doubts(content)
+    yield from code_lines([run["doubts"] for run in _judged(content)], f"{'doubt':<12}")
 
 
 def _sure(content: Mapping[str, Any]) -> str:
@@ -150,20 +141,11 @@ def _warnings(content: Mapping[str, Any]) -> Iterator[str]:
     if missed and bound_ns == math.inf:
         yield (
             f"{'warning':<12}{slo} was missed in {missed} of {len(runs)} runs of {taken}: an Offline "
-            "latency grows with the samples asked for, which --queries sets"
+            "latency grows with the number of samples, which --queries sets"
         )
 
 
-def _doubts(content: Mapping[str, Any]) -> Iterator[str]:
-    """A line for each doubt: in how many of the judging runs it arose."""
-    runs = [run["doubts"] for run in _judged(content)]
-    for code in sorted({code for doubts in runs for code in doubts}):
-        count = sum(code in doubts for doubts in runs)
-        yield f"{'doubt':<12}{code} in {count} of {len(runs)} runs"
-
-
 def _judged(content: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """The runs of the rounds, without those that searched for the rate."""
     return [run for run in content["runs"] if run["round"] is not None]
 
 

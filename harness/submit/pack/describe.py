@@ -15,6 +15,7 @@ from harness.core.formats.strict_yaml import load_yaml
 from harness.core.units import show_bytes
 from harness.errors import ConfigError
 from harness.submit.pack.finished_run import FinishedRun
+from harness.submit.plan.request import Request
 from harness.submit.rules.tree.rounds import Round
 
 FILE = "describe.yaml"
@@ -46,16 +47,9 @@ POWER = {
 
 _CAPACITY = "system_power_capacity"
 _OPTIONAL = ("hw_notes", "sw_notes", "system_type_detail", "host_processor_interconnect")
-_NO_ACCELERATOR = {"accelerators_per_node": "0"} | dict.fromkeys(
-    (
-        "accelerator_model_name",
-        "accelerator_memory_capacity",
-        "accelerator_host_interconnect",
-        "accelerator_interconnect",
-        "accelerator_memory_configuration",
-    ),
-    "N/A",
-)
+_NO_ACCELERATOR = {
+    key: "0" if key == "accelerators_per_node" else "N/A" for key in _FACTS if "accelerator" in key
+}
 _SHORT_TYPES = {"float32": "fp32", "float16": "fp16", "float64": "fp64"}
 
 
@@ -70,20 +64,19 @@ class Described(NamedTuple):
     """Answers for the keys of POWER; {} without power."""
 
 
-def describe(
-    rules: Round,
-    run: FinishedRun,
-    fixed: Mapping[str, str],
-    answers: Mapping[str, Any],
-    *,
-    rehearsal: bool,
-    power: bool,
-) -> Described:
-    """Combines facts of machine and run, `answers` of the YAML file, and `fixed` values of the request.
+def describe(request: Request, run: FinishedRun, answers: Mapping[str, Any]) -> Described:
+    """Combines facts of machine and run, `answers` of the YAML file, and values of the request.
 
-    fixed: division, submitter, system_name, system_type. power: True with PTDaemon sessions.
     Raises ConfigError with every key that lacks a value; a rehearsal gets placeholders instead.
     """
+    rules, rehearsal, power = request.rules, request.rehearsal, bool(request.meters)
+    submitter, system_name = request.tree_names
+    fixed = {
+        "division": request.division,
+        "submitter": submitter,
+        "system_name": str(answers.get("system_name") or system_name),
+        "system_type": request.category,
+    }
     known = {**_machine(run), **_model(run), **answers, **fixed}
     keys = rules.system_keys
     unanswered = []

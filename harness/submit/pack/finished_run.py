@@ -8,7 +8,6 @@ from typing import Any
 
 from harness.core.config.run_config import RunConfig, from_plain
 from harness.core.files import read_json
-from harness.core.formats.strict_yaml import load_mapping
 from harness.core.units import counted, show_percent
 from harness.errors import ConfigError, HarnessError
 from harness.loadgen.logs import ACCURACY, read_answers
@@ -18,6 +17,7 @@ from harness.models.manifest.lookup import load_model
 from harness.models.manifest.model import Model
 from harness.models.opened.loading import model_file, open_dataset
 from harness.results.records import read_findings
+from harness.results.run_files import read_config
 from harness.results.run_folder import ACCURACY_TEXT, CONFIG, RESULT, RUN
 from harness.results.verdict.score import of_some
 from harness.submit.rules.tree.rounds import Benchmark
@@ -50,8 +50,7 @@ class FinishedRun:
 
     @cached_property
     def config(self) -> RunConfig:
-        path = self.folder / CONFIG
-        return from_plain(load_mapping(path), str(path))
+        return from_plain(read_config(self.folder), str(self.folder / CONFIG))
 
     @cached_property
     def model(self) -> Model:
@@ -94,9 +93,7 @@ class FinishedRun:
         return self.result.get("backend_description") or {}
 
     def forbidden(self, benchmark: Benchmark, *, accelerated: bool) -> Iterator[str]:
-        """Yields why this VALID run cannot be submitted. accelerated: an accelerator may have
-        computed, so CPU time proves nothing.
-        """
+        """Yields why this VALID run cannot be submitted. accelerated: CPU time proves nothing."""
         name = f"{self.scenario}-{self.kind}"
         yield from (f"{name}: {why}" for why in self.result.get("not_for_submission") or ())
         if self.backend.get("framework") == "none":
@@ -131,10 +128,7 @@ class FinishedRun:
         return float(sample_s * queries["mean_batch"] / batch_s) if batch_s else None
 
     def scored(self, audit: "FinishedRun") -> tuple[Score, Score] | None:
-        """Scores the audit's samples with this accuracy run's answers and with the audit's.
-
-        Returns None where nothing was scored or no metric is known.
-        """
+        """The scores of the audit's samples here and in the audit; None without a score or a metric."""
         metric = self.config.metric or default_metric(self.model)
         if not self.score_text or metric is None:
             return None

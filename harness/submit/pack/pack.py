@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from harness.core.console import say
 from harness.core.files import reading
-from harness.errors import ConfigError
+from harness.errors import ConfigError, refuse
 from harness.loadgen.logs import DETAIL, SUMMARY
 from harness.models.manifest.lookup import is_path
 from harness.models.manifest.model import MODELS_DIR
@@ -58,8 +58,7 @@ def finished_runs(
             problems += [f"{row.name}: {path} is missing: {hint}" for path in lost]
         if not request.rehearsal:
             problems += run.forbidden(request.of_round, accelerated=accelerated)
-    if problems:
-        raise ConfigError("\n".join(problems))
+    refuse(problems)
     return runs
 
 
@@ -80,7 +79,12 @@ def pack(
     """
     accelerators = str(answers.get("accelerators_per_node", "0")).strip()
     runs = finished_runs(request, rows, accelerated=accelerators not in ("", "0", "N/A"))
-    described = _described(request, runs, answers)
+    try:
+        described = describe(request, runs[request.chosen_scenarios[0], PERFORMANCE], answers)
+    except ConfigError:
+        say(f"pass a --describe file; here is a {FILE} to fill in:")
+        say(template())
+        raise
     out = out.absolute()
     tree, raw = (out.parent / f"{out.name}{end}" for end in (".partial", "-raw"))
     for path in (out, tree, raw):
@@ -97,32 +101,6 @@ def pack(
         hint = "correct its permissions, or pass another --to"
         raise ConfigError(f"{path} cannot be read or written: {e.strerror}: {hint}") from e
     return Packed(tree, raw)
-
-
-def _described(
-    request: Request, runs: Mapping[tuple[str, str], FinishedRun], answers: Mapping[str, Any]
-) -> Described:
-    submitter, system = request.tree_names
-    fixed = {
-        "division": request.division,
-        "submitter": submitter,
-        "system_name": str(answers.get("system_name") or system),
-        "system_type": request.category,
-    }
-    first = runs[request.chosen_scenarios[0], PERFORMANCE]
-    try:
-        return describe(
-            request.rules,
-            first,
-            fixed,
-            answers,
-            rehearsal=request.rehearsal,
-            power=bool(request.meters),
-        )
-    except ConfigError as e:
-        say(f"pass a --describe file; here is a {FILE} to fill in:")
-        say(template())
-        raise ConfigError(str(e)) from None
 
 
 class _Packer:

@@ -21,10 +21,7 @@ def missing_files(run: FinishedRun, rules: Round) -> Iterator[Path]:
 
 
 def pack_power(run: FinishedRun, folder: Path, answers: Mapping[str, str], rules: Round) -> None:
-    """folder: the scenario's. answers: the user's texts for the keys of POWER.
-
-    Raises exceptions of WRONG_CONTENT for a description that power-dev did not write.
-    """
+    """folder: the scenario's. answers: the texts of POWER. Raises WRONG_CONTENT for a foreign description."""
     source, performance = run.folder / "performance", folder / "performance"
     for name in _files(rules):
         (performance / name).parent.mkdir(parents=True, exist_ok=True)

@@ -1,9 +1,7 @@
 """Writes the texts of a submission: README files, commands that repeat a run, user.conf."""
 
 import shlex
-from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 from harness import __version__
 from harness.core.config.run_config import to_plain
@@ -27,6 +25,10 @@ def reproduce(request: Request, run: FinishedRun, audits: list[str]) -> str:
     commit = f", commit {harness['commit']}" if harness.get("commit") else ""
     config = run.config
     model = Path(config.model).name if is_path(config.model) else config.model
+    facts = [
+        f"{key} {', '.join(map(str, value)) if isinstance(value, list) else value}"
+        for key, value in run.backend.items()
+    ]
     software = f"LoadGen {config.loadgen_version}, Python {environment['system']['python']}"
     plan = f"{config.instances} instances of {config.threads} threads"
     lines = [
@@ -39,7 +41,7 @@ def reproduce(request: Request, run: FinishedRun, audits: list[str]) -> str:
         "|---|---|",
         f"| model | {model}, SHA-256 {config.model_sha256 or 'unknown'} |",
         f"| data | {_dataset(run)} |",
-        f"| backend | {_named(config.backend)}: {', '.join(_facts(run.backend))} |",
+        f"| backend | {_named(config.backend)}: {', '.join(facts)} |",
         f"| instances | {plan}, batches of at most {config.max_batch} |",
         "",
         f"To repeat the runs with that harness installed, from `{'/'.join(('..',) * 4)}`:",
@@ -84,11 +86,6 @@ def command(request: Request, run: FinishedRun, kind: str) -> str:
 def packed_name(path: Path) -> str:
     """The file's name in src/, where names have no spaces."""
     return path.name.replace(" ", "_")
-
-
-def _facts(description: Mapping[str, Any]) -> Iterator[str]:
-    for key, value in description.items():
-        yield f"{key} {', '.join(map(str, value)) if isinstance(value, list) else value}"
 
 
 def _named(name: str) -> str:

@@ -17,19 +17,10 @@ from harness.core.config.run_config import to_plain
 from harness.core.console import say
 from harness.core.files import write_yaml
 from harness.core.signals import Stopped, stoppable
-from harness.errors import ConfigError, RunInvalid
+from harness.errors import ConfigError, RunInvalid, refuse
+from harness.submit.plan import matrix
 from harness.submit.plan.attempts import ASKED, RUNS
-from harness.submit.plan.matrix import (
-    DONE,
-    PERFORMANCE,
-    SEARCH,
-    PlannedRun,
-    plan,
-    problems,
-    search,
-    show_s,
-    write_audits,
-)
+from harness.submit.plan.matrix import DONE, PERFORMANCE, SEARCH, PlannedRun
 from harness.submit.plan.request import Request
 
 _COMMAND = "harness.cli.main"
@@ -41,17 +32,12 @@ STOP_LIMIT_S = 60.0
 
 
 def execute(request: Request, work: Path, only: str | None = None) -> int:
-    """Makes all runs that are not done; returns exit status 0 once every run is done, else 4.
-
-    only: limits this to the runs of one scenario.
-    """
+    """Makes all missing runs, or those of the scenario `only`; returns 0 once every run is done, else 4."""
     if only is not None and only not in request.chosen_scenarios:
         raise ConfigError(f"--only {only}: choose from {', '.join(request.chosen_scenarios)}")
-    write_audits(request, work)
+    matrix.write_audits(request, work)
     rows = _rows(request, work, only)
-    obstacles = list(problems(request, rows))
-    if obstacles:
-        raise ConfigError("\n".join(obstacles))
+    refuse(matrix.problems(request, rows))
     done = sum(row.state == DONE for row in rows)
     say(f"{done} of {len(rows)} runs are done, {len(rows) - done} remain")
     scenarios = request.chosen_scenarios if only is None else (only,)
@@ -78,10 +64,7 @@ def execute(request: Request, work: Path, only: str | None = None) -> int:
 
 @contextmanager
 def _alone(work: Path, scenarios: Sequence[str]) -> Iterator[tuple[int, ...]]:
-    """Locks the scenarios against a second `submit run` and yields the locks' descriptors.
-
-    With --only, a user may run different scenarios side by side.
-    """
+    """Locks the scenarios, which `submit run --only` makes side by side; yields the locks' descriptors."""
     with ExitStack() as stack:
         files = []
         for scenario in scenarios:
@@ -102,17 +85,17 @@ def _alone(work: Path, scenarios: Sequence[str]) -> Iterator[tuple[int, ...]]:
 
 
 def _rows(request: Request, work: Path, only: str | None) -> list[PlannedRun]:
-    return [row for row in plan(request, work) if only in (None, row.scenario)]
+    return [row for row in matrix.plan(request, work) if only in (None, row.scenario)]
 
 
 def _has_rate(
     request: Request, work: Path, rows: Sequence[PlannedRun], locks: tuple[int, ...]
 ) -> bool:
     """Searches Server's rate unless that is done or not requested; False where the search failed."""
-    row = search(request, work)
+    row = matrix.search(request, work)
     if row is not None and row.state != DONE:
         _run(row, work, locks, "first", _left_s(rows, -1))
-        row = search(request, work)
+        row = matrix.search(request, work)
     if row is None or row.state == DONE:
         return True
     say(f"{row.name} has no rate, so Server is left out: see {work / RUNS / row.name}")
@@ -151,7 +134,7 @@ def _run(row: PlannedRun, work: Path, locks: tuple[int, ...], which: str, after_
     began_s = time.monotonic()
     status = _wait(process, lambda: _progress(row, which, time.monotonic() - began_s, after_s))
     outcome = "done" if status == 0 else f"exit status {status}: see {folder}/attempt-{number}.log"
-    say(f"{which}: {row.name} {outcome}, {show_s(time.monotonic() - began_s)}")
+    say(f"{which}: {row.name} {outcome}, {matrix.show_s(time.monotonic() - began_s)}")
 
 
 def _wait(process: "subprocess.Popen[bytes]", progress: Callable[[], str]) -> int:
@@ -176,8 +159,8 @@ def _wait(process: "subprocess.Popen[bytes]", progress: Callable[[], str]) -> in
 
 def _progress(row: PlannedRun, which: str, took_s: float, after_s: float) -> str:
     left_s = max(0.0, (row.expected_s or 0.0) - took_s) + after_s
-    of = f" of {show_s(row.expected_s)}" if row.expected_s is not None else ""
-    return f"{which}: {row.name} {show_s(took_s)}{of}, about {show_s(left_s)} left for all"
+    of = f" of {matrix.show_s(row.expected_s)}" if row.expected_s is not None else ""
+    return f"{which}: {row.name} {matrix.show_s(took_s)}{of}, about {matrix.show_s(left_s)} left for all"
 
 
 def _rewrite(line: str) -> None:

@@ -137,10 +137,7 @@ def _first_reason(result: Mapping[str, Any]) -> str:
 
 
 def _powerless(config: RunConfig, result: Mapping[str, Any], *, rehearsal: bool) -> str:
-    """Returns why a run under PTDaemon has no power to submit, '' where it has.
-
-    rehearsal: any reading is accepted, even if power-dev's checker refuses it.
-    """
+    """Returns why a run has no power to submit, '' where it has. rehearsal: any reading will do."""
     if not config.meter:
         return ""
     power = result.get("power")

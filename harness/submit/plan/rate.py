@@ -33,12 +33,12 @@ def of_peak(path: Path, options: Mapping[str, Any]) -> tuple[float, Slo]:
         )
     rate = content.get("peak")
     if isinstance(rate, bool) or not isinstance(rate, int | float) or not rate > 0:
-        raise ConfigError(f"--peak {file} found no rate that passes: pass another search")
+        raise ConfigError(f"--peak {file} has no rate: pass another search")
     for key, default in (("model", "digits"), ("backend", "ort")):
         expected, searched_for = str(options.get(key, default)), str(content.get(key))
         if _name(expected) != _name(searched_for):
             raise ConfigError(
-                f"--peak {file} was made with --{key} {searched_for}, but this request has {expected}"
+                f"--peak {file} used --{key} {searched_for}, but this request has {expected}"
             )
     try:
         slo = parse_slo(str(content.get("slo")))

@@ -9,7 +9,7 @@ from typing import Any
 from harness.core.config.parse import Slo, parse_meter, parse_slo
 from harness.core.config.run_config import RunConfig, from_plain
 from harness.core.registry import METERS
-from harness.errors import ConfigError
+from harness.errors import ConfigError, refuse
 from harness.machine.power.meters import ptdaemon
 from harness.submit.plan import rate
 from harness.submit.rules.layout import REHEARSAL_SUBMITTER, REHEARSAL_SUFFIX
@@ -59,9 +59,7 @@ class Request:
     """Options of every run by their key; `meter` applies to performance runs alone."""
 
     def __post_init__(self) -> None:
-        problems = list(self._problems())
-        if problems:
-            raise ConfigError("\n".join(problems))
+        refuse(self._problems())
 
     def _problems(self) -> Iterator[str]:
         rules = load_round(self.round)

@@ -10,18 +10,14 @@ from harness.core.config.parse import Slo, parse_meter
 from harness.core.config.run_config import config_from
 from harness.core.files import write_yaml
 from harness.core.formats.strict_yaml import load_yaml
-from harness.errors import ConfigError
+from harness.errors import ConfigError, refuse
 from harness.machine.power.meters import ptdaemon
 from harness.submit.plan import rate
 from harness.submit.plan.request import FILE, Request
 
 
 def make_request(values: Mapping[str, Any], options: Mapping[str, Any]) -> Request:
-    """Builds the request of a command line.
-
-    values: arguments of the request; `peak` is the folder of a search. options: options of the
-    runs, as text.
-    """
+    """values: arguments of the request; `peak` is a search's folder. options: of the runs, as text."""
     problems: list[str] = []
     config_from(options, "command line", problems)
     slo: Slo | None = None
@@ -30,8 +26,7 @@ def make_request(values: Mapping[str, Any], options: Mapping[str, Any]) -> Reque
             problems.append("--target-qps and --peak both set Server's rate: keep one")
         searched_rate, slo = rate.of_peak(user_path(values["peak"]), options)
         options = {**options, "target_qps": f"{searched_rate:.10g}"}
-    if problems:
-        raise ConfigError("\n".join(problems))
+    refuse(problems)
     names = [f.name for f in fields(Request)]
     arguments = {name: values[name] for name in names if values.get(name) is not None}
     if "scenarios" in arguments:
@@ -54,8 +49,7 @@ def _raise_if_wrong(request: Request, slo: Slo | None) -> None:
             _ = request.conf_rate
         except ConfigError as e:
             problems += str(e).splitlines()
-    if problems:
-        raise ConfigError("\n".join(dict.fromkeys(problems)))
+    refuse(dict.fromkeys(problems))
 
 
 def _absolute(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -98,8 +92,7 @@ def write_request(work: Path, request: Request) -> None:
         return
     try:
         work.mkdir(parents=True, exist_ok=True)
-        content = asdict(request) | {"scenarios": list(request.scenarios)}
-        write_yaml(path, content)
+        write_yaml(path, asdict(request) | {"scenarios": list(request.scenarios)})
     except OSError as e:
         raise ConfigError(f"{path} cannot be written: {e.strerror}: pass another --work") from e
 

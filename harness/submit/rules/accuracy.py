@@ -43,7 +43,11 @@ def accuracy(result: Result, run: RunLog | None, raw: Path | None) -> Iterator[F
         actual = f"{samples:,} different samples were answered"
         yield Finding("dataset-size", log, actual, f"{expected:,}")
     yield from truncated(result, result.inside(ACCURACY), raw)
-    yield from _videos(result, benchmark)
+    videos = {n.split(".")[0] for n in result.tree.files(result.inside(ACCURACY, "videos"))}
+    for number in benchmark.accuracy_videos:
+        if str(number) not in videos:
+            path = result.inside(ACCURACY, "videos", f"{number}.mp4")
+            yield Finding("missing-file", path, "no such file", "this file")
 
 
 def _counts(run: RunLog, expected: int) -> Iterator[Finding]:
@@ -154,11 +158,3 @@ def _rows(content: bytes) -> list[dict[str, Any]] | None:
     ):
         return None
     return rows
-
-
-def _videos(result: Result, benchmark: Benchmark) -> Iterator[Finding]:
-    have = {n.split(".")[0] for n in result.tree.files(result.inside(ACCURACY, "videos"))}
-    for number in benchmark.accuracy_videos:
-        if str(number) not in have:
-            path = result.inside(ACCURACY, "videos", f"{number}.mp4")
-            yield Finding("missing-file", path, "no such file", "this file")

@@ -41,12 +41,8 @@ def _outputs(result: Result, name: str, folder: str) -> Iterator[Finding]:
         rule = "audit-score" if file == SCORES else "audit-failed"
         for pattern in patterns:
             if text and not re.search(rf"^\s*{pattern}\s*$", text, re.MULTILINE):
-                yield Finding(rule, path, _last_line(text), pattern)
-
-
-def _last_line(text: str) -> str:
-    lines = text.strip().splitlines()
-    return lines[-1][:200] if lines else "an empty file"
+                *_, last = text.strip().splitlines() or ["an empty file"]
+                yield Finding(rule, path, last[:200], pattern)
 
 
 def _run(result: Result, name: str, folder: str) -> Iterator[Finding]:

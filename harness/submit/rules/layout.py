@@ -12,9 +12,8 @@ MARK = "REHEARSAL.md"
 REHEARSAL_SUBMITTER = "Rehearsal"
 REHEARSAL_SUFFIX = "_REHEARSAL"
 _SIDECARS = ("energy.json", "power.csv", "power.json", "host.csv")
-_SCENARIO_FOLDERS = ("performance", "accuracy")
-_PERFORMANCE_FOLDERS = ("run_1", "power", "ranging")
-_MEDIA = ("images", "videos")
+_NAME = re.compile(r"[!-\-/-~][!-~]*")
+"""Printable ASCII without spaces and without a leading dot."""
 
 
 def mark(tree: Tree) -> Iterator[Finding]:
@@ -66,7 +65,7 @@ def _entry_findings(tree: Tree, path: str, entry: Entry, rules: Round) -> Iterat
         yield Finding("special-file", path, what, "a regular file or folder")
     if name == "__pycache__":
         yield Finding("pycache", path, "Python's cache", "sources only")
-    elif rest and _is_bad(name):
+    elif rest and not _NAME.fullmatch(name):
         yield Finding("bad-name", path, repr(name), "printable ASCII without spaces")
     if entry.size_bytes > rules.largest_file_bytes:
         limit = f"at most {rules.largest_file_bytes / 2**20:.0f} MiB"
@@ -75,10 +74,6 @@ def _entry_findings(tree: Tree, path: str, entry: Entry, rules: Round) -> Iterat
         yield Finding("empty-folder", path, "an empty folder", "files in it, or no folder")
     if name in _SIDECARS:
         yield Finding("energy-sidecar", path, "readings of another meter", "no such file")
-
-
-def _is_bad(name: str) -> bool:
-    return re.fullmatch(r"[!-\-/-~][!-~]*", name) is None
 
 
 def submitter_folder(who: Submitter) -> Iterator[Finding]:
@@ -144,9 +139,8 @@ def _benchmark(who: Submitter, system: str, folder: str, mine: list[Result]) -> 
         return
     required = benchmark.scenarios(category)
     if not required:
-        yield Finding(
-            "wrong-category", path, f"{mine[0].name} in {category}", "a category of this benchmark"
-        )
+        actual = f"{mine[0].name} in {category}"
+        yield Finding("wrong-category", path, actual, "a category of this benchmark")
     elif not who.is_open:
         yield from _scenarios(path, category, benchmark, mine)
 
@@ -166,9 +160,8 @@ def _scenarios(
     for result in mine:
         if result.scenario and result.scenario not in (*required, *optional):
             expected = f"one of {', '.join((*required, *optional))}"
-            yield Finding(
-                "unknown-scenario", result.path, "a scenario of another category", expected
-            )
+            actual = "a scenario of another category"
+            yield Finding("unknown-scenario", result.path, actual, expected)
 
 
 def scenario_folder(result: Result) -> Iterator[Finding]:
@@ -182,36 +175,29 @@ def scenario_folder(result: Result) -> Iterator[Finding]:
             return
     for name in rules.scenario_files:
         yield from must_have(tree, result.inside(name))
-    for name in tree.folders(result.path):
-        if name not in _SCENARIO_FOLDERS and name not in rules.audits:
-            expected = "performance, accuracy and the audits"
-            yield Finding("stray-folder", result.inside(name), "a folder", expected)
-    for name in tree.folders(result.inside("performance")):
-        if name not in _PERFORMANCE_FOLDERS:
-            path = result.inside("performance", name)
-            yield Finding("stray-folder", path, "a folder", "only run_1, power and ranging")
-    for name in tree.folders(result.inside("accuracy")):
-        if name not in _MEDIA:
-            yield Finding("stray-folder", result.inside("accuracy", name), "a folder", "only files")
+    for place, allowed, expected in (
+        ("", ("performance", "accuracy", *rules.audits), "performance, accuracy and the audits"),
+        ("performance", ("run_1", "power", "ranging"), "only run_1, power and ranging"),
+        ("accuracy", ("images", "videos"), "only files"),
+    ):
+        for name in tree.folders(result.inside(place)):
+            if name not in allowed:
+                yield Finding("stray-folder", result.inside(place, name), "a folder", expected)
     power = (rules.power_log,) if tree.kind(result.inside("performance/power")) else ()
-    yield from exactly(
-        tree, result.inside("performance/run_1"), rules.performance_files, rules, power
-    )
+    logs = (*rules.performance_files, *power)
+    yield from exactly(tree, result.inside("performance/run_1"), logs, rules)
     yield from exactly(tree, result.inside("accuracy"), rules.accuracy_files, rules)
 
 
-def exactly(
-    tree: Tree, folder: str, expected: tuple[str, ...], rules: Round, also: tuple[str, ...] = ()
-) -> Iterator[Finding]:
-    """Checks that `folder` has all files of `expected` and `also`, and else only tolerated ones."""
-    for name in (*expected, *also):
+def exactly(tree: Tree, folder: str, expected: tuple[str, ...], rules: Round) -> Iterator[Finding]:
+    """Checks that `folder` has all files of `expected`, and else only tolerated ones."""
+    for name in expected:
         # the summary of an accuracy run may be empty
         may_be_empty = name == rules.performance_files[0] and folder.endswith("accuracy")
         yield from must_have(tree, join(folder, name), may_be_empty=may_be_empty)
     for name in tree.files(folder):
-        if name not in (*expected, *also, *rules.tolerated_files):
-            listed = ", ".join((*expected, *also))
-            yield Finding("stray-file", join(folder, name), "a file", f"only {listed}")
+        if name not in (*expected, *rules.tolerated_files):
+            yield Finding("stray-file", join(folder, name), "a file", f"only {', '.join(expected)}")
 
 
 def must_have(tree: Tree, path: str, *, may_be_empty: bool = False) -> Iterator[Finding]:

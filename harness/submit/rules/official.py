@@ -8,7 +8,7 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -28,7 +28,7 @@ _PREFIX = r"(?:(?:\w+):main:|\[[^\]]*\] )"
 
 _RESULT = re.compile(rf"^{_PREFIX}(Results|NoResults) ((?:closed|open|network)/[^/]+/results/\S+)")
 _ERROR = re.compile(r"^(?:ERROR:main:|\[[^\]]* ERROR\] )(.*)$")
-_TOLD = re.compile(rf"^{_PREFIX}(.*(?:NoResults=|SUMMARY:).*)$")
+_TOTALS = re.compile(rf"^{_PREFIX}(.*(?:NoResults=|SUMMARY:).*)$")
 _DTYPES = ("float32", "int32", "int64")
 """Types of answers that the official script accepts."""
 
@@ -80,22 +80,28 @@ def _run(
         command += ["--csv", str(Path(scratch) / "summary.csv")]
         command += ["--submitter", only] if only else []
         try:
-            done = subprocess.run(
-                command,
-                cwd=folder,
-                env=os.environ | {"PYTHONDONTWRITEBYTECODE": "1"},
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                timeout=LIMIT_S,
-                check=False,
-            )
+            done = _call(command, folder)
         except subprocess.TimeoutExpired:
             return Outcome(name, {}, False, "", f"the checker took longer than {LIMIT_S:.0f} s", ())
         except OSError as e:
             return Outcome(name, {}, False, "", f"the checker did not start: {e.strerror}", ())
-    output = done.stdout.decode("utf-8", "replace").replace(f"{tree.absolute()}/", "")
-    return read_outcome(name, done.returncode, output)
+    return read_outcome(name, done.returncode, done.stdout.replace(f"{tree.absolute()}/", ""))
+
+
+def _call(command: Sequence[str], folder: Path) -> "subprocess.CompletedProcess[str]":
+    """Runs a script of the checkout in `folder`, without leaving files in the checkout."""
+    return subprocess.run(
+        command,
+        cwd=folder,
+        env=os.environ | {"PYTHONDONTWRITEBYTECODE": "1"},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        encoding="utf-8",
+        errors="replace",
+        timeout=LIMIT_S,
+        check=False,
+    )
 
 
 def read_outcome(name: str, status: int, output: str) -> Outcome:
@@ -106,7 +112,7 @@ def read_outcome(name: str, status: int, output: str) -> Outcome:
             path = match[2].removesuffix(_LOG_FILE)
             results[path] = match[1] == "Results" and results.get(path, True)
     errors = tuple(dict.fromkeys(m[1] for line in lines if (m := _ERROR.match(line))))
-    reported = [m[1] for line in lines if (m := _TOLD.match(line))]
+    reported = [m[1] for line in lines if (m := _TOTALS.match(line))]
     ended = any("SUMMARY:" in text for text in reported)
     crash = "" if ended else one_line(lines[-1]) if lines else "the checker printed nothing"
     passed = not crash and status == 0 and bool(results) and all(results.values())
@@ -116,10 +122,7 @@ def read_outcome(name: str, status: int, output: str) -> Outcome:
 def verify_audit(
     checkout: Path, audit: str, performance: Path, accuracy: Path, test: Path, dtype: str
 ) -> Verified:
-    """Runs compliance/<audit>/run_verification.py in a temporary folder, where the script leaves files.
-
-    performance, accuracy, test: folders with the untruncated logs. Raises ConfigError where the script fails.
-    """
+    """Runs compliance/<audit>/run_verification.py on the folders of three logs, in a temporary folder."""
     script = checkout.absolute() / "compliance" / audit / "run_verification.py"
     if not script.is_file():
         raise ConfigError(f"--official {checkout}: no compliance/{audit} there")
@@ -133,20 +136,12 @@ def verify_audit(
         if audit == TEST01:
             command += ["--dtype", dtype if dtype in _DTYPES else "byte"]
         try:
-            done = subprocess.run(
-                command,
-                cwd=here,
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                text=True,
-                timeout=LIMIT_S,
-                check=False,
-            )
+            done = _call(command, here)
         except (OSError, subprocess.TimeoutExpired) as e:
             raise ConfigError(f"{script} did not run: {one_line(e)}") from e
         texts = {p.name: p.read_text() for p in sorted((here / "out" / audit).glob("verify_*.txt"))}
     if not texts:
-        raise ConfigError(f"{script} wrote nothing: {one_line(done.stdout + done.stderr)}")
+        raise ConfigError(f"{script} wrote nothing: {one_line(done.stdout)}")
     return Verified(all(PASS in text for text in texts.values()), texts)
 
 
@@ -168,10 +163,8 @@ def agreement(ours: Checked, theirs: Outcome) -> Iterator[Agreement]:
         elif official:
             yield Agreement("stricter", path, ", ".join(rules))
         else:
-            why = theirs.crash or next((e for e in theirs.errors if path in e), "")
-            yield Agreement(
-                "weaker", path, why or "; ".join(theirs.errors[:1]) or "no reason given"
-            )
+            error = next((e for e in theirs.errors if path in e), "; ".join(theirs.errors[:1]))
+            yield Agreement("weaker", path, theirs.crash or error or "no reason given")
     listed = set(ours.results)
     for path, passed in theirs.results.items():
         if not passed and path not in listed and not ours.findings:

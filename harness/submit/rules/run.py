@@ -62,7 +62,9 @@ def performance(result: Result, run: RunLog) -> Iterator[Finding]:
     if run.detail.get("result_validity") != "VALID":
         yield Finding("invalid-result", file, _why_invalid(run), "VALID")
     yield from any_run(result, run, PERFORMANCE_MODE)
-    yield from _limits(run, file)
+    for key in ("effective_max_duration_ms", "effective_max_query_count"):
+        if run.number(key):
+            yield Finding("run-limited", file, f"{key}: {run.text(key)}", "0 (no limit)")
     if benchmark is None or result.scenario is None:
         return
     yield from _published(result, run, file, benchmark)
@@ -99,12 +101,6 @@ def _why_invalid(run: RunLog) -> str:
     )
     missed = [key for key in keys if run.detail.get(key) is False]
     return f"{run.text('result_validity')}{': not ' + ', '.join(missed) if missed else ''}"
-
-
-def _limits(run: RunLog, file: str) -> Iterator[Finding]:
-    for key in ("effective_max_duration_ms", "effective_max_query_count"):
-        if run.number(key):
-            yield Finding("run-limited", file, f"{key}: {run.text(key)}", "0 (no limit)")
 
 
 def _published(result: Result, run: RunLog, file: str, benchmark: Benchmark) -> Iterator[Finding]:

@@ -22,10 +22,6 @@ class Checked(NamedTuple):
     results: list[str]
     """Paths of all results in the tree."""
 
-    @property
-    def is_rehearsal(self) -> bool:
-        return any(f.rule == "rehearsal" for f in self.findings)
-
     def of_result(self, path: str) -> list[Finding]:
         """Findings that concern the result at `path`: inside it, in its system, or in a folder above."""
         return [f for f in self.findings if _concerns(f.file, path)]
@@ -99,9 +95,7 @@ def _result(result: Result, raw: Path | None) -> Iterator[Finding]:
 
 
 def _copies(mine: list[Result]) -> Iterator[Finding]:
-    """Report logs used for two results. The rules allow that for an inferred result, and for two
-    accuracy targets of one benchmark.
-    """
+    """Reports logs used twice, except for inferred results and two targets of one benchmark."""
     seen: dict[bytes, tuple[str, Mapping[str, object]]] = {}
     for result in mine:
         if result.benchmark is None:

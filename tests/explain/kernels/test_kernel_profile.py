@@ -14,7 +14,7 @@ import pytest
 from harness.explain.kernels import framework
 from harness.explain.kernels import layers as ly
 from harness.explain.kernels.kernels import LayerProfile, Times
-from harness.explain.profile.tables.layer_tables import layer_tables
+from harness.explain.profile.tables.layer_tables import LayerLevel, Profiled, layer_tables
 from harness.explain.profile.tables.trace import spans_of
 from harness.models.made.onnx_light import LIGHT, make
 from harness.profiler import Executed, ExecutedKernel, HasProfiler, Tensor, WiredNode, Wiring
@@ -78,7 +78,7 @@ BY_CALL = replace(
 def found(executed: Executed) -> LayerProfile:
     profile = framework.of_executed(executed, FILE, (PLAIN, PROFILED))
     stored = json.loads(json.dumps(profile.to_json()))
-    assert LayerProfile.from_json(stored) == profile
+    assert LayerLevel.from_json({"profile": stored, "nodes": []}).profile == profile
     return profile
 
 
@@ -123,10 +123,13 @@ def test_what_is_told_call_by_call_is_trimmed_by_the_whole_call() -> None:
 
 
 def test_what_a_framework_does_not_tell_is_absent_with_its_reason() -> None:
-    made = {table.key: table for table in layer_tables(content(found(MEANS)))}
+    made = {table.key: table for table in layer_tables(Profiled(content(found(MEANS))))}
     for key, gone in (("layers", "spread_ns"), ("types", "of_memory_share")):
         assert gone not in rows(made, key)[0]
-        assert gone in rows({t.key: t for t in layer_tables(content(found(BY_CALL)))}, key)[0]
+        assert (
+            gone
+            in rows({t.key: t for t in layer_tables(Profiled(content(found(BY_CALL))))}, key)[0]
+        )
     assert "no allocated: nor is that" in made["layers"].notes
     assert "no roofline: no module" in made["kernels"].notes
     assert made["whole"].notes == ["no FLOPs: it is no ONNX file"]
@@ -134,11 +137,11 @@ def test_what_a_framework_does_not_tell_is_absent_with_its_reason() -> None:
 
 
 def test_where_no_start_is_told_one_mean_call_is_drawn() -> None:
-    call, *kernels = spans_of(content(found(MEANS)), None)
+    call, *kernels = spans_of(Profiled(content(found(MEANS))))
     assert (call.level, call.duration_ns) == ("model", 1100)
     assert {span.parent for span in kernels} == {call.id}
     assert [span.start_ns for span in kernels] == [0, 600, 700]
-    drawn = spans_of(content(found(BY_CALL)), None)
+    drawn = spans_of(Profiled(content(found(BY_CALL))))
     assert [span.level for span in drawn].count("layer") == 3 * 5
 
 

@@ -150,3 +150,8 @@ def test_a_target_is_a_file_or_an_address(text: str, target: Path | str) -> None
 def test_what_is_no_address_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="is not a collector: write http://HOST:PORT"):
         parse_otlp(text)
+
+
+def test_a_start_that_is_no_time_is_refused_before_the_first_message() -> None:
+    with pytest.raises(ValueError, match="yesterday"):
+        otlp.messages([], "yesterday", "m")

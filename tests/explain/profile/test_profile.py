@@ -24,9 +24,9 @@ from harness.explain.kernels import layers as ly
 from harness.explain.kernels.layers import Peaks
 from harness.explain.profile.measure import memory
 from harness.explain.profile.measure.counters import EVENTS, Counters
-from harness.explain.profile.spans.spans import Span, chrome_trace, joined, lanes, with_parents
+from harness.explain.profile.spans.spans import Span, chrome_trace, lanes, with_parents
 from harness.explain.profile.tables.batch_tables import batch_tables
-from harness.explain.profile.tables.layer_tables import layer_tables
+from harness.explain.profile.tables.layer_tables import Profiled, layer_tables
 from harness.models.graph.graph import Constant, Graph, Node, Tensor
 from harness.results.optimal_batch import optimum
 from harness.results.outcome import Finished
@@ -73,16 +73,6 @@ def test_parents_are_those_that_contain_alone(intervals: list[tuple[int, int]]) 
     found = with_parents([*parents, child])[-1]
     assert found.parent == (holding[0] if len(holding) == 1 else None)
     assert found.ambiguous == (len(holding) > 1)
-
-
-def test_a_launch_and_its_execution_are_one_span() -> None:
-    launch = span(1, "batch", 5, 5, parent=9, tags={"key": 7})
-    work = span(2, "batch", 20, 30, lane="worker", tags={"key": 7})
-    (one,) = joined([launch], [work], "key")
-    assert (one.parent, one.duration_ns, one.lane) == (9, 10, "worker")
-    assert one.tags["launched_ns"] == 5
-    assert [s.id for s in joined([launch], [], "key")] == [1]
-    assert [s.id for s in joined([], [work], "key")] == [2]
 
 
 def test_lanes_keep_what_overlaps_apart() -> None:
@@ -301,14 +291,14 @@ def test_layers_by_batch_are_measured_at_each(profiled: Path) -> None:
 def test_a_batch_that_is_refused_is_told_and_the_others_stay(profiled: Path) -> None:
     content = json.loads((profiled / "profile.json").read_text())
     content["layer_batches"]["skipped"] = {"4": "no"}
-    whole, kernels = batch_tables(content)
+    whole, kernels = batch_tables(Profiled(content))
     assert "batch 4: no" in whole.notes
     assert len(kernels.rows) == len(content["layer"]["profile"]["kernels"])
     del content["peaks"]
-    whole, kernels = batch_tables(content)
+    whole, kernels = batch_tables(Profiled(content))
     assert {row["bound"] for row in whole.to_json()["rows"]} == {None}
     del content["layer_batches"]
-    assert list(batch_tables(content)) == []
+    assert list(batch_tables(Profiled(content))) == []
 
 
 def test_work_that_nobody_counted_is_absent_and_not_zero(profiled: Path) -> None:
@@ -317,7 +307,7 @@ def test_work_that_nobody_counted_is_absent_and_not_zero(profiled: Path) -> None
     content["layer"]["no_costs"] = why
     for node in content["layer"]["nodes"]:
         node |= {"macs": None, "flops": None, "shape": ""}
-    made = {table.key: table for table in layer_tables(content)}
+    made = {table.key: table for table in layer_tables(Profiled(content))}
     for key in ("types", "kinds"):
         groups = made[key].to_json()["rows"]
         work = {row["flops_FLOP"] for row in groups if "ReorderOutput" not in str(row)}
@@ -423,8 +413,11 @@ def test_mistakes_are_one_line_each(
     profiled: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for arguments, message in (
-        (["--levels", "model,kernel"], "--levels kernel: choose from query, batch, stage"),
-        (["--levels", ","], "name at least one level"),
+        (
+            ["--levels", "model,kernel"],
+            "--levels: 'kernel' is not one of query, batch, stage, model",
+        ),
+        (["--levels", ","], "--levels: '' is not one of query, batch, stage, model"),
         (["--from", str(tmp_path / "no")], "there is no such folder"),
         (["--from", str(tmp_path)], "has neither profile.json nor result.json"),
         (["--from", str(profiled), "--table", "x"], "--table x: "),

@@ -55,11 +55,11 @@ def test_a_session_is_one_result_folder_with_the_power_of_its_testing_phase(fini
     assert content["environment"]["machine"]
     left = {p.relative_to(finished).as_posix() for p in finished.rglob("*")}
     assert left >= {
-        *("workload.sh", "power-client.log", "power-check.log", "metrics.prom", "host.csv"),
-        *("performance/power/server.json", "performance/ranging/spl.txt"),
-        *("performance/run_1/spl.txt", "performance/run_1/ptd_out.txt"),
-        *("performance/run_1/completions.npz", "ranging/result.json"),
-    }
+        "workload.sh", "power-client.log", "power-check.log", "metrics.prom", "host.csv",
+        "performance/power/server.json", "performance/ranging/spl.txt",
+        "performance/run_1/spl.txt", "performance/run_1/ptd_out.txt",
+        "performance/run_1/completions.npz", "ranging/result.json",
+    }  # fmt: skip
     assert not left & {"runs", "session"}
     assert (finished.parent / "latest").resolve() == finished
     assert not (finished.parent / "run.partial").exists()

@@ -21,7 +21,7 @@ from harness.explain.profile.measure.layer_level import node_costs
 from harness.explain.profile.measure.measure import highest
 from harness.explain.profile.tables import work_checks
 from harness.explain.profile.tables.folder import headline
-from harness.explain.profile.tables.layer_tables import layer_tables
+from harness.explain.profile.tables.layer_tables import Profiled, layer_tables
 from harness.models.graph import flops, onnx_file
 from harness.models.graph.flop_rules import Operand
 from harness.models.graph.flops import Cost, graph_costs
@@ -323,7 +323,7 @@ def test_a_kernel_of_integers_has_no_place_under_the_roof_of_float32() -> None:
         "nodes": [node_cost(9)._asdict()],
         "no_costs": None,
     }
-    made_tables = layer_tables({"batch": 1, "layer": layer, "peaks": PEAKS._asdict()})
+    made_tables = layer_tables(Profiled({"batch": 1, "layer": layer, "peaks": PEAKS._asdict()}))
     (table,) = (table for table in made_tables if table.key == "kernels")
     (row,) = table.to_json()["rows"]
     assert (row["bound"], row["of_roofline_share"]) == (None, None)
@@ -335,9 +335,9 @@ def test_doubts_stand_in_the_table_and_below_the_headline() -> None:
     profile = profile_of(kernel("Conv", (0,), 10**6, inserted=True))
     layer = {"profile": profile.to_json(), "nodes": [node_cost(9)._asdict()], "no_costs": None}
     content = {"batch": 1, "layer": layer, "peaks": PEAKS._asdict()}
-    (line,) = (one for one in headline(content) if "doubt" in one)
+    (line,) = (one for one in headline(Profiled(content)) if "doubt" in one)
     assert line.startswith("  doubt   work-mismatch: ")
-    (table,) = (table for table in layer_tables(content) if table.key == "kernels")
+    (table,) = (table for table in layer_tables(Profiled(content)) if table.key == "kernels")
     assert any(note.startswith("doubt: work-mismatch: ") for note in table.notes)
 
 

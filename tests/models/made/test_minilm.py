@@ -10,7 +10,7 @@ import onnxruntime
 import pytest
 
 from harness.models.build_minilm import build, manifest, read_safetensors
-from harness.models.manifest.manifest import parse_manifest
+from harness.models.manifest.lookup import parse_manifest
 
 HIDDEN, HEADS, WIDE, EPSILON = 8, 2, 16, 1e-12
 
@@ -88,7 +88,7 @@ def test_safetensors_are_read_as_they_are_written(tmp_path: Path) -> None:
     path.write_bytes(len(header).to_bytes(8, "little") + header + bytes(4) + values.tobytes())
     assert read_safetensors(path)["x"].tolist() == values.tolist()
     path.write_bytes(b"PK\x03\x04 no")
-    with pytest.raises(ValueError, match=r"model.safetensors is no safetensors file$"):
+    with pytest.raises(ValueError, match=r"model.safetensors is not a safetensors file$"):
         read_safetensors(path)
 
 

@@ -12,8 +12,7 @@ from harness.core.formats.strict_yaml import load_yaml
 from harness.core.units import NS_PER_MS
 from harness.errors import ConfigError
 from harness.models.manifest.files import sha256_of
-from harness.models.manifest.lookup import load_model, shipped_models
-from harness.models.manifest.manifest import parse_manifest
+from harness.models.manifest.lookup import load_model, parse_manifest, shipped_models
 from harness.models.manifest.model import MODELS_DIR, Model
 from harness.types import Step, TensorSpec
 

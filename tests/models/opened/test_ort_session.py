@@ -19,9 +19,9 @@ ort = pytest.importorskip("onnxruntime")
 DIGITS = MODELS_DIR / "digits.onnx"
 ROOT = Path(__file__).parents[3]
 CONFIG = (
-    *("session.intra_op.allow_spinning", "session.inter_op.allow_spinning"),
-    *("session.disable_prepacking", "session.use_env_allocators"),
-)
+    "session.intra_op.allow_spinning", "session.inter_op.allow_spinning",
+    "session.disable_prepacking", "session.use_env_allocators",
+)  # fmt: skip
 
 
 def read_back(session: Any) -> dict[str, Any]:

@@ -191,9 +191,9 @@ def test_neither_on_nor_off_is_one_line(tmp_path: Path) -> None:
 def test_a_run_whose_instance_dies_is_invalid(tmp_path: Path) -> None:
     (tmp_path / "dies.py").write_text(DIES)
     done = run(
-        *(*SERVER, *SHORT, "--mode", "performance", "--instances", "1", *PROCESSES),
-        *("--backend", f"{tmp_path}/dies.py:Dies", "--out", f"{tmp_path}/r"),
-    )
+        *SERVER, *SHORT, "--mode", "performance", "--instances", "1", *PROCESSES,
+        "--backend", f"{tmp_path}/dies.py:Dies", "--out", f"{tmp_path}/r",
+    )  # fmt: skip
     assert done.status == 4, done.said + done.printed
     assert "batch-failed" in codes(tmp_path / "r")
     assert result(tmp_path / "r")["queries"]["samples_answered"] == 700

@@ -307,20 +307,20 @@ HEAD = np.zeros((1, 84, 10), np.float32)
 @pytest.mark.parametrize(
     ("steps", "found", "told"),
     [
-        ("argmax", np.zeros(1), "0': argmax takes (n, classes, ...), here it gets float64 of shape (n)"),
-        (["argmax", "argmax"], np.zeros((1, 3)), "1': argmax takes (n, classes, ...), here it gets int64 of shape (n)"),
-        ("topk", np.zeros((1, 9, 2)), "0': topk takes (n, classes), here it gets float64 of shape (n, 9, 2)"),
+        ("argmax", np.zeros(1), "0': argmax takes (n, classes, ...), not float64 of shape (n)"),
+        (["argmax", "argmax"], np.zeros((1, 3)), "1': argmax takes (n, classes, ...), not int64 of shape (n)"),
+        ("topk", np.zeros((1, 9, 2)), "0': topk takes (n, classes), not float64 of shape (n, 9, 2)"),
         ("topk", np.zeros((1, 3)), "0': topk of 5, but the output has 3 classes"),
-        ("softmax", np.zeros((1, 3), int), "0': softmax takes floats, here it gets int64 of shape (n, 3)"),
-        (["argmax", {"shift": {"by": -1}}, "softmax"], np.zeros((1, 3)), "2': softmax takes (n, ..., classes), here it gets int64 of shape (n)"),
+        ("softmax", np.zeros((1, 3), int), "0': softmax takes floats, not int64 of shape (n, 3)"),
+        (["argmax", {"shift": {"by": -1}}, "softmax"], np.zeros((1, 3)), "2': softmax takes (n, ..., classes), not int64 of shape (n)"),
         ({"shift": {"by": 1}}, np.array([["a"]]), "0': shift raised"),
-        ("boxes", np.zeros((1, 84), np.float32), "0': boxes takes (n, 4 + classes, anchors), here it gets float32 of shape (n, 84)"),
+        ("boxes", np.zeros((1, 84), np.float32), "0': boxes takes (n, 4 + classes, anchors), not float32 of shape (n, 84)"),
         ("boxes", np.zeros((1, 4, 9), np.float32), "0': boxes raised ValueError for float32 of shape (n, 4, 9): a YOLO head is"),
         ({"boxes": {"side": 320}}, HEAD, "0': boxes.side is 320, the input 'images' is 3x640x640: its sides must be that long"),
         ({"stack": {"outputs": ["a", "z"]}}, {"a": HEAD}, "0': the manifest's output 'z' is not among the model's: a"),
-        ({"stack": {"outputs": ["a", "b"]}}, HEAD, "0': stack needs outputs by name, this backend gives one alone"),
+        ({"stack": {"outputs": ["a", "b"]}}, HEAD, "0': stack needs outputs by name, this backend returns a single one"),
         ({"stack": {"outputs": ["a", "b"]}}, {"a": HEAD, "b": HEAD[:, :9]}, "0': stack takes outputs of one shape, these are a float32 of shape (n, 84, 10), b"),
-        ("argmax", [np.array(1.0)], "0': argmax takes (n, classes, ...), here it gets 1 arrays, the first float64 of ()"),
+        ("argmax", [np.array(1.0)], "0': argmax takes (n, classes, ...), not 1 arrays, the first float64 of ()"),
     ],
 )  # fmt: skip
 def test_a_step_that_cannot_take_what_it_gets_is_named_before_the_run(

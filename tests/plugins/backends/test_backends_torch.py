@@ -145,7 +145,7 @@ def test_what_is_no_archive_is_one_line(content: bytes, tmp_path: Path) -> None:
 def test_torchscript_without_a_manifest_says_what_to_do(tmp_path: Path) -> None:
     path = Path(__file__).parents[3] / "harness" / "models" / "shipped" / "digits.pt"
     assert _refusal(path) == (
-        f"{path}: a TorchScript file does not say the shapes of its inputs: give a manifest that "
+        f"{path}: a TorchScript file does not record the shapes of its inputs: name a manifest that "
         "declares image, or export the model as .pt2"
     )
 

@@ -109,13 +109,13 @@ def test_every_fault_is_told_with_its_file(tmp_path: Path) -> None:
     )
     text = b / "26-495.trans.txt"
     assert refusal(setup(tmp_path)) == [
-        f"{text}:2: '26-495-0000' is in {text}:1, too",
+        f"{text}:2: '26-495-0000' is also in {text}:1",
         f"{text}:3: no transcript after '26-495-0001'",
         f"{b}/26-495-0003.wav: no transcript names it",
-        (f"{a}/19-198-0000.wav: 8,000 Hz, the audio step says 1,000: convert the file, a resampler "
+        (f"{a}/19-198-0000.wav: 8,000 Hz, the audio step says 1,000: convert the file: resampling "
         "here would change the scores"),
         f"{a}/19-198-0001.wav: 2 channels: convert it to one",
-        f"{b}/26-495-0000.wav: no sound in it",
+        f"{b}/26-495-0000.wav: it holds no sound",
         f"{text}:3: there is no file 26-495-0001.flac or 26-495-0001.wav",
         f"{text}:4: there is no file 26-495-0002.flac or 26-495-0002.wav",
         f"{b}/26-495-0004.wav cannot be read: not PCM in a WAV file",
@@ -136,7 +136,7 @@ def test_a_folder_without_speech_and_one_that_is_a_file_are_one_line(tmp_path: P
     ]
     (tmp_path / "x.wav").touch()
     assert refusal(setup(tmp_path / "x.wav")) == [
-        f"--data-dir {tmp_path}/x.wav is a file: dataset 'librispeech' wants folders <speaker>/<chapter>"
+        f"--data-dir {tmp_path}/x.wav is a file: dataset 'librispeech' needs folders <speaker>/<chapter>"
     ]
 
 
@@ -144,7 +144,7 @@ def test_two_files_of_one_name_are_told(tmp_path: Path) -> None:
     chapter(tmp_path)
     wav(tmp_path / "26/198/19-198-0000.wav", ramp(5))
     assert refusal(setup(tmp_path)) == [
-        (f"{tmp_path}/26/198/19-198-0000.wav: there is {tmp_path}/19/198/19-198-0000.wav, too: "
+        (f"{tmp_path}/26/198/19-198-0000.wav: {tmp_path}/19/198/19-198-0000.wav has the same name: "
         "names must differ")
     ]  # fmt: skip
 

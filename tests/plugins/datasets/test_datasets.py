@@ -133,7 +133,7 @@ def test_a_model_that_takes_no_digits_is_refused(
 ) -> None:
     (line,) = refusal(DigitsDataset, DatasetSetup(inputs=inputs))
     assert line == (
-        f"dataset 'digits' gives float32 images of 1x8x8, the model takes {shown}: "
+        f"dataset 'digits' has float32 images of 1x8x8, the model takes {shown}: "
         "choose another --dataset, e.g. synthetic"
     )
 
@@ -226,8 +226,8 @@ MIXED = TensorSpec("x", "float32", (None, 3, "h", "w"))
 
 
 NO_TEXTS = (
-    "input 's' is tensor(string): no synthetic data of that type: give it by a dataset of your own, "
-    "texts as an array of objects: --dataset FILE.py:CLASS"
+    "input 's' is tensor(string): there is no synthetic data of that type: write a dataset of your own, "
+    "with texts as an array of objects: --dataset FILE.py:CLASS"
 )
 
 

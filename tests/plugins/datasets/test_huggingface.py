@@ -50,7 +50,7 @@ def test_what_cannot_be_used_is_told(tmp_path: Path) -> None:
     assert refusal(cls, setup(texts)) == [f"{texts}: row 2: column 'v' is missing"]
     (tmp_path / "no").mkdir()
     (line,) = refusal(cls, setup(tmp_path / "no"))
-    assert line.startswith(f"{tmp_path}/no is no saved data set: ")
+    assert line.startswith(f"{tmp_path}/no is not a saved data set: ")
     from datasets.arrow_dataset import Dataset  # noqa: TID251 - HuggingFace's
     from datasets.dataset_dict import DatasetDict  # noqa: TID251
 
@@ -82,7 +82,7 @@ def test_a_name_goes_to_the_hub_without_running_its_code(
     assert asked == [(("nyu-mll/glue", "sst2"), {"split": "test"})]
     (line,) = refusal(cls, setup(Path("hf:gone@test")))
     assert line == (
-        "data set 'gone' cannot be had from the Hub: Couldn't reach 'gone' on the Hub: without "
+        "data set 'gone' cannot be loaded from the Hub: Couldn't reach 'gone' on the Hub: without "
         "network, call save_to_disk on it elsewhere, and pass that folder as --data-dir"
     )
     (line,) = refusal(cls, setup(Path("hf:gone")))

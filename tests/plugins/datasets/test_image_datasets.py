@@ -178,7 +178,9 @@ def test_a_map_that_does_not_fit_the_images_is_refused(tmp_path: Path) -> None:
     assert lines == [f"{path}, line {n}: {x!r} is not a file's name and a class" for n, x in ((4, "a.JPEG"), (5, "b.JPEG cat"))]  # fmt: skip
     path.unlink()
     (line,) = refusal(lambda: ImagenetDataset(setup(tmp_path)))
-    assert line.startswith(f"{path}: there is no such file; expected are val_map.txt (a line an")
+    assert line.startswith(
+        f"{path}: there is no such file; expected are val_map.txt (for each image a line"
+    )
 
 
 # --- coco, in its true format
@@ -267,12 +269,12 @@ ONE = {"id": 1, "image_id": 139, "category_id": 1, "bbox": [1, 2, 3, 4], "area":
 @pytest.mark.parametrize(
     ("changed", "problem"),
     [
-        ({"annotations": [{**ONE, "image_id": 7}]}, "annotation 1 is of image 7, which is not there"),
-        ({"annotations": [{**ONE, "category_id": 7}]}, "annotation 1 is of category 7, which is not"),
+        ({"annotations": [{**ONE, "image_id": 7}]}, "annotation 1 names image 7, which does not exist"),
+        ({"annotations": [{**ONE, "category_id": 7}]}, "annotation 1 names category 7, which does not"),
         ({"annotations": [{**ONE, "bbox": [1, 2]}]}, "annotation 1 has 2 numbers in bbox, not 4"),
-        ({"annotations": [{**ONE, "bbox": [1, 2, math.nan, 4]}]}, r"/instances_val2017.json: annotation 1 has nan in bbox or area, which is no number$"),
-        ({"annotations": [{**ONE, "bbox": [1, "2", 3, 4]}]}, "annotation 1 has '2' in bbox or area, which is no number"),
-        ({"annotations": [{**ONE, "area": math.inf}]}, "annotation 1 has inf in bbox or area, which is no number"),
+        ({"annotations": [{**ONE, "bbox": [1, 2, math.nan, 4]}]}, r"/instances_val2017.json: annotation 1 has nan in bbox or area, which is not a number$"),
+        ({"annotations": [{**ONE, "bbox": [1, "2", 3, 4]}]}, "annotation 1 has '2' in bbox or area, which is not a number"),
+        ({"annotations": [{**ONE, "area": math.inf}]}, "annotation 1 has inf in bbox or area, which is not a number"),
         ({"annotations": [{**ONE, "bbox": [1, 2, -3, 4]}]}, r"annotation 1 has a negative size: bbox \[1, 2, -3, 4\], area 8$"),
         ({"images": [{"id": 139, "file_name": "x.jpg", "height": 0, "width": math.nan}], "annotations": []}, "image 139 is nan x 0 pixels"),
         ({"annotations": [ONE, ONE]}, "annotations has id 1 twice: keep one"),
@@ -302,7 +304,7 @@ def test_boxes_without_an_area_stay_and_are_told(tmp_path: Path) -> None:
     assert len(labels[1]["annotations"]) == 2
     assert made.describe()["notes"] == [
         f"annotations of {tmp_path}/annotations/instances_val2017.json",
-        "1 boxes have no area: pycocotools counts each as an object, which no detection can find",
+        "1 boxes have no area: pycocotools counts each as an object, which no detection can match",
     ]
     found = np.array([[1, 2 / 60, 1 / 80, 6 / 60, 4 / 80, 0.9, 0]], np.float32)
     answers = [Answer(0, b""), Answer(1, found.tobytes()), Answer(2, b"")]
@@ -352,7 +354,7 @@ def test_a_folder_without_images_is_refused(tmp_path: Path) -> None:
 def test_a_model_without_steps_is_refused(tmp_path: Path) -> None:
     bare = DatasetSetup(inputs=(SPEC,), data_dir=in_classes(tmp_path))
     (line,) = refusal(lambda: FolderDataset(bare))
-    assert line.startswith("dataset 'folder' gives images, and nothing says how they become the i")
+    assert line.startswith("dataset 'folder' has images, and no steps say how they become the i")
 
 
 def test_rows_of_another_shape_than_the_models_are_refused(tmp_path: Path) -> None:
@@ -428,7 +430,7 @@ def test_where_damage_cannot_be_seen_a_note_says_so(
     made = FolderDataset(setup(tmp_path))
     assert list(made.faults()) == []
     assert made.describe()["notes"] == [
-        f"only simplejpeg tells of damaged JPEGs: {how_to_install('images')}"
+        f"only simplejpeg reports damaged JPEGs: {how_to_install('images')}"
     ]
 
 

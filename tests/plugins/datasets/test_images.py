@@ -254,7 +254,7 @@ def test_a_truncated_png_is_refused(decoder: str, kept: float) -> None:
 @each_decoder
 @pytest.mark.parametrize("data", [b"", b"hello", b"\xff\xd8", b"%!PS-Adobe-3.0 EPSF-3.0\n"])
 def test_what_is_no_image_is_refused(decoder: str, data: bytes) -> None:
-    with pytest.raises(ValueError, match=r"no image"):
+    with pytest.raises(ValueError, match=r"no image data|not an image"):
         decode(data, decoder)
 
 
@@ -268,7 +268,9 @@ def test_a_thumbnail_does_not_hide_that_the_image_is_cut_off() -> None:
 
 
 def test_simplejpeg_says_that_it_decodes_jpeg_only() -> None:
-    with pytest.raises(ValueError, match=r"^it is no JPEG, and simplejpeg decodes nothing else$"):
+    with pytest.raises(
+        ValueError, match=r"^it is not a JPEG, the only format that simplejpeg decodes$"
+    ):
         decode(encode(cut(0, 9, 9), "PNG"), "simplejpeg")
 
 

@@ -130,9 +130,9 @@ def test_lengths_measured_on_real_data_come_from_a_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "told"),
     [
-        ("", " is empty: it must hold a length a line"),
-        ("3\n0\nx\n", ":2: '0' is no length from 1 to 1,000,000"),
-        ("9999999999", ":1: '9999999999' is no length from 1 to 1,000,000"),
+        ("", " is empty: it must have one length on each line"),
+        ("3\n0\nx\n", ":2: '0' is not a length from 1 to 1,000,000"),
+        ("9999999999", ":1: '9999999999' is not a length from 1 to 1,000,000"),
         ("\xff", " cannot be read: 'utf-8' codec"),
     ],
 )
@@ -208,9 +208,9 @@ def test_answers_as_long_as_their_sequence_are_measured(scenario: str, tmp_path:
     path = sequence_model(tmp_path, nodes, ["batch", "sequence", 5], TensorProto.FLOAT)
     more = ("--target-qps", "500", "--slo", "p99=1s") if scenario == "server" else ()
     done = run(
-        *("--scenario", scenario, "--queries", "700", "--model", str(path), *more),
-        *("--lengths", "sequence=lognormal:median=8,sigma=0.7,max=32", "--out", f"{tmp_path}/r"),
-    )
+        "--scenario", scenario, "--queries", "700", "--model", str(path), *more,
+        "--lengths", "sequence=lognormal:median=8,sigma=0.7,max=32", "--out", f"{tmp_path}/r",
+    )  # fmt: skip
     assert done.status == 0, done.said + done.printed
     assert result(tmp_path / "r")["queries"]["samples_failed"] == 0
 
@@ -220,9 +220,9 @@ def test_a_run_of_drawn_lengths_is_measured_and_can_be_run_again(tmp_path: Path)
     sequence_model(tmp_path, nodes, ["batch"], TensorProto.INT64)
     (tmp_path / "lengths.txt").write_text("3\n30\n")
     done = run(
-        *("--scenario", "offline", "--queries", "500", "--model", f"{tmp_path}/model.onnx"),
-        *("--lengths", f"sequence={tmp_path}/lengths.txt", "--out", f"{tmp_path}/r"),
-    )
+        "--scenario", "offline", "--queries", "500", "--model", f"{tmp_path}/model.onnx",
+        "--lengths", f"sequence={tmp_path}/lengths.txt", "--out", f"{tmp_path}/r",
+    )  # fmt: skip
     assert done.status == 0, done.said + done.printed
     lengths = draw(tmp_path / "lengths.txt", COUNT, 0, "sequence")
     with np.load(tmp_path / "r/performance/run_1/completions.npz") as columns:

@@ -193,7 +193,7 @@ def test_every_fault_of_the_file_is_told_with_its_place(tmp_path: Path) -> None:
         for told in (
             f"{at}[0] has no text 'context'",
             f"{at}[0].qas[1].answers[0] has no text 'text'",
-            f"{at}[0].qas[1]: id '1' is that of {at}[0].qas[0], too",
+            f"{at}[0].qas[1]: id '1' is also that of {at}[0].qas[0]",
             f"{at}[0].qas[1] has no text 'question'",
             f"{at}[1].qas[0] has no text 'id'",
             f"{at}[1].qas[0] has no answers: only SQuAD v1.1 is read, not v2.0",
@@ -234,7 +234,7 @@ def test_a_vocabulary_is_beside_the_manifest_or_in_the_data(tmp_path: Path) -> N
     ]
     (tmp_path / "m/vocab.txt").write_text("the\n[UNK]\n")
     assert refusal(setup(tmp_path, model_dir=tmp_path / "m")) == [
-        f"{tmp_path}/m/vocab.txt lacks [CLS], [SEP]: it is no BERT vocabulary"
+        f"{tmp_path}/m/vocab.txt lacks [CLS], [SEP]: it is not a BERT vocabulary"
     ]
 
 
@@ -295,9 +295,9 @@ def bert(folder: Path) -> Path:
 def test_a_run_on_squad_is_measured(tmp_path: Path) -> None:
     generated(tmp_path)
     done = run(
-        *("--scenario", "offline", "--queries", "500", "--mode", "performance"),
-        *("--model", str(bert(tmp_path)), "--data-dir", str(tmp_path), "--out", f"{tmp_path}/r"),
-    )
+        "--scenario", "offline", "--queries", "500", "--mode", "performance",
+        "--model", str(bert(tmp_path)), "--data-dir", str(tmp_path), "--out", f"{tmp_path}/r",
+    )  # fmt: skip
     assert done.status == 0, done.said + done.printed
     about = json.loads((tmp_path / "r/environment.json").read_text())["dataset"]
     assert about["count"] > 100

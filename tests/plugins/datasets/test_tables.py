@@ -159,7 +159,7 @@ INT = TensorSpec("x", "int8", ("batch", 2))
                 ":6: column 'a' is '1_0', not a number",
             ],
         ),
-        ("a,b,c\n1,2,3\n", FEATURES, ["input 'x' takes 2 a sample, its columns give 3"]),
+        ("a,b,c\n1,2,3\n", FEATURES, ["input 'x' takes 2 a sample, its columns have 3"]),
         ("a,b\n1,2\n\n1,128\n", INT, ["line 4: [1.0, 128.0] is not int8, as input 'x' is"]),
         ("a,b\n1,2.5\n", INT, ["line 2: [1.0, 2.5] is not int8, as input 'x' is"]),
         ('a,b\n"1,2\n', FEATURES, [":2: unexpected end of data"]),
@@ -229,7 +229,7 @@ def test_columns_that_are_not_there_are_all_told(tmp_path: Path) -> None:
     )
     assert refusal(CsvDataset, setup(path, x=wants[:1])) == [
         f"{path}: there is no label column 'y', only a, b",
-        f"{path}: input 'x' wants column 'z', the file has a, b",
+        f"{path}: input 'x' needs column 'z', the file has a, b",
     ]
 
 
@@ -531,9 +531,9 @@ def test_a_run_on_an_npz_is_scored_by_its_labels(tmp_path: Path) -> None:
     labels[:10] = (labels[:10] + 1) % 3
     data = npz(tmp_path, x=rows, labels=labels)
     done = run(
-        *("--scenario", "offline", "--queries", "500", "--model", str(model(tmp_path))),
-        *("--data-dir", str(data), "--out", f"{tmp_path}/r"),
-    )
+        "--scenario", "offline", "--queries", "500", "--model", str(model(tmp_path)),
+        "--data-dir", str(data), "--out", f"{tmp_path}/r",
+    )  # fmt: skip
     assert done.status == 0, done.said + done.printed
     assert result(tmp_path / "r")["accuracy"]["value"] == 75.0
 
@@ -566,7 +566,7 @@ def test_parquet_is_the_same_table(tmp_path: Path) -> None:
     for columns, told in (
         ({"a": [1, None], "b": [1.0, float("nan")]}, [
             "row 2: column 'a' is missing", "row 2: column 'b' is missing"]),
-        ({"a": ["1"], "b": [1]}, ["column 'a': string is no number"]),
+        ({"a": ["1"], "b": [1]}, ["column 'a': string is not a number"]),
         ({"a": [[1, 2], [3]]}, ["column 'a': row 2 has 1 values, row 1 has 2"]),
         ({"a": [[1, 2], [3, None]]}, ["column 'a': a value is missing or not finite"]),
     ):  # fmt: skip

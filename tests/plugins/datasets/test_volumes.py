@@ -109,9 +109,9 @@ def test_a_run_on_a_pickle_is_refused_before_anything_is_read(tmp_path: Path) ->
     trap = b"cos\nsystem\n(S'touch " + bytes(tmp_path) + b"/ran'\ntR."
     (data / "case_00000.pkl").write_bytes(trap)
     done = run(
-        *("--scenario", "offline", "--queries", "500", "--dataset", "kits"),
-        *("--data-dir", str(data), "--out", f"{tmp_path}/r"),
-    )
+        "--scenario", "offline", "--queries", "500", "--dataset", "kits",
+        "--data-dir", str(data), "--out", f"{tmp_path}/r",
+    )  # fmt: skip
     assert done.status == 2
     assert done.said.splitlines()[-1].startswith(f"harness: {data}/case_00000.pkl is a pickle")
     assert not (tmp_path / "ran").exists()

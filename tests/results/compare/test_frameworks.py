@@ -162,8 +162,8 @@ def test_other_files_without_answers_are_refused_with_the_next_step(
     (other / "accuracy" / "mlperf_log_accuracy.json").unlink()
     assert refused(capsys, ort, other) == [
         (
-            "answers: ort and other read different files of the model, and nothing shows that these "
-            "answer alike: run both with --mode both"
+            "answers: ort and other read different files of the model, whose answers were "
+            "not compared: run both with --mode both"
         )
     ]
 
@@ -214,7 +214,7 @@ def test_files_of_one_manifest_that_answer_otherwise_are_refused(
         share = {"float32": "99 %", "bfloat16": "95 %"}[precision]
         assert found == [
             (
-                f"answers: {100 - count / 5:.2f} % of 500 are alike, {share} must be: one backend or "
+                f"answers: {100 - count / 5:.2f} % of 500 are alike, fewer than {share}: one backend or "
                 "one file does not compute this model"
             )
         ]

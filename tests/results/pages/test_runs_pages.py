@@ -11,7 +11,7 @@ from harness.results import database
 from harness.results.pages.history import Quantity, history, numbers
 from harness.results.pages.page import Article
 from harness.results.pages.pareto import beats, pareto
-from tests.results.test_database import result
+from tests.builders.result import stored_result
 from tests.stand_ins.chromium import needs_chromium, shown
 
 HOSTILE = "<img src=x onerror=alert(1)>"
@@ -19,7 +19,7 @@ HOSTILE = "<img src=x onerror=alert(1)>"
 
 def measured(day: int, rate: float, p99_ms: float, top1: float, joules: float, **more: Any) -> Any:
     reading = {"source": "rapl:psys", "provenance": "measured", "joules_per_sample": joules}
-    return result(
+    return stored_result(
         f"2026-01-{day:02}T10:00:00.000+00:00",
         headline={"value": rate, "unit": "queries/s"},
         throughput_per_s={"completed": rate},

@@ -212,7 +212,7 @@ SERVER_REASONS: list[tuple[str, Callable[[Evidence], Evidence], str, str]] = [
         "LoadGen gives no reason",
         logged(result_validity="INVALID"),
         "loadgen-invalid",
-        "LoadGen says INVALID: no reason given",
+        "LoadGen says INVALID: the log names no constraint",
     ),
     (
         "too many late queries to be sure",

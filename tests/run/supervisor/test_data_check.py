@@ -29,7 +29,7 @@ def test_a_folder_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     assert re.fullmatch(r"digest      [0-9a-f]{64}", lines[2])
     assert lines[3:] == [
         "cache       none",
-        "steps       image: decode only: name a --model to check its steps, too",
+        "steps       image: decode only: name a --model to check its steps too",
         "labels      5 samples in 2 classes",
         "labels      0: 4, 1: 1",
         lines[-1],

@@ -359,9 +359,9 @@ def test_a_client_that_says_nothing_holds_nobody_up_for_long() -> None:
 
 def test_a_real_run_is_scraped_while_it_goes_on_and_after_its_verdict(tmp_path: Path) -> None:
     process = start(
-        *("--scenario", "server", "--target-qps", "1000", "--queries", "3000", "--slo", "p99=1s"),
-        *("--metrics", "127.0.0.1:0", "--metrics-linger", "60s", "--out", str(tmp_path / "r")),
-    )
+        "--scenario", "server", "--target-qps", "1000", "--queries", "3000", "--slo", "p99=1s",
+        "--metrics", "127.0.0.1:0", "--metrics-linger", "60s", "--out", str(tmp_path / "r"),
+    )  # fmt: skip
     assert process.stderr is not None
     url = process.stderr.readline().split()[-1]
     seen: list[Samples] = []

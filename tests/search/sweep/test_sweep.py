@@ -18,7 +18,7 @@ from harness.results.outcome import Finished
 from harness.results.recheck import check
 from harness.search.options import Rates, parse_rates
 from harness.search.sweep.page import figures
-from harness.search.sweep.points import Point, knee
+from harness.search.sweep.table import Point, knee
 from tests.stand_ins.fake_peak import System, names
 
 SERVER = ("sweep", "--scenario", "server", "--backend", "null", "--slo", "p99=10ms", "--quiet")
@@ -429,11 +429,16 @@ def test_the_table_again_from_stored_files_alone(
     assert main(["sweep", "--from", "swept"]) == 0
     assert capsys.readouterr().out == first
     (point,) = Path("swept/points").glob("200/result.json")
-    for broken in ("{}", '{"reasons": 3}', '{"reasons": [], "queries": {"late": 1}}'):
-        point.write_text(broken)
+    broken = {
+        "{}": "KeyError: 'reasons'",
+        '{"reasons": 3}': "TypeError: 'int' object is not iterable",
+        '{"reasons": [], "queries": {"late": 1}}': "KeyError: 'throughput_per_s'",
+    }
+    for content, error in broken.items():
+        point.write_text(content)
         assert main(["sweep", "--from", "swept"]) == 2
-        told = f"harness: {point} is not a file of a run: `check` says more\n"
-        assert capsys.readouterr().err == told
+        message = f"harness: {point} is not what a run writes: {error}: `check` says more\n"
+        assert capsys.readouterr().err == message
     Path("swept/sweep.json").write_text("{}")
     assert main(["sweep", "--from", "swept"]) == 2
     assert capsys.readouterr().err == "harness: swept/sweep.json is not what a sweep writes\n"

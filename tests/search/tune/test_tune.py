@@ -25,7 +25,6 @@ from harness.models.manifest.lookup import load_model
 from harness.models.manifest.model import MODELS_DIR
 from harness.models.opened.instances import plan
 from harness.results.outcome import Finished
-from harness.search.tune.bare_loops import Bare, time_layout
 from harness.search.tune.candidates import (
     Aim,
     Forecast,
@@ -38,7 +37,7 @@ from harness.search.tune.candidates import (
 )
 from harness.search.tune.decision import Finalist, decide, to_drop
 from harness.search.tune.page import figures
-from harness.search.tune.screening import Cut
+from harness.search.tune.screening import Bare, Cut, time_layout
 from harness.search.tune.table import conclusion
 from tests.stand_ins.fake_peak import names, result
 

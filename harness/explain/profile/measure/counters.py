@@ -10,7 +10,6 @@ import os
 import platform
 import struct
 from collections.abc import Mapping
-from types import TracebackType
 from typing import NamedTuple, Self
 
 _SYSCALL = {"x86_64": 298, "aarch64": 241}
@@ -42,9 +41,7 @@ class Reading(NamedTuple):
 
 
 class Counters:
-    """Counters of this thread and of every thread started while they are open. They count only
-    between `start` and `stop`.
-    """
+    """Counters of this thread and of the threads it starts meanwhile, between `start` and `stop`."""
 
     def __init__(self) -> None:
         self._files: dict[str, int] = {}
@@ -58,12 +55,7 @@ class Counters:
                 self._reasons[name] = _why(e)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         for file in self._files.values():
             os.close(file)
 

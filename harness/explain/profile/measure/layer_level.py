@@ -1,8 +1,8 @@
 """Measures a profile's layer level: kernels from the framework's profiler, costs of the file's nodes."""
 
-import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +19,13 @@ from harness.models.graph.flops import graph_costs
 from harness.models.graph.graph import Graph, Tensor
 from harness.models.graph.wiring import read_wiring
 from harness.models.opened import loading
-from harness.models.opened.ort_session import SessionSetup, setup_of
+from harness.models.opened.ort_session import setup_of
 from harness.models.opened.separate_instance import SeparateInstance
 from harness.profiler import HasProfiler, Profiler, Wiring
 from harness.types import Backend
 
 LAYER_BACKENDS = ("ort", "openvino", "torch", "tensorflow")
-"""Those of this project that tell the kernels they execute."""
+"""The backends of this project that report the kernels they execute."""
 
 
 class Unprofiled(Exception):
@@ -37,13 +37,10 @@ def layer_batches(subject: Subject, batches: Sequence[int], most_runs: int) -> d
     measured, skipped = {}, {}
     for size in batches:
         try:
-            inputs = subject.batch(size)
-            begin = time.perf_counter()
-            subject.backend.infer(inputs)
+            runs = affordable(partial(subject.backend.infer, subject.batch(size)), most_runs)
         except Exception as e:  # noqa: BLE001 - of a framework: a batch that the model refuses
             skipped[str(size)] = one_line(e)
             continue
-        runs = affordable(time.perf_counter() - begin, most_runs)
         measured[str(size)], _ = layer_level(subject, size, runs)
     return {"measured": measured, "skipped": skipped}
 
@@ -65,7 +62,10 @@ def layer_level(
 
 def _of_ort(subject: Subject, batch: int, runs: int, events: Path | None) -> FrameworkProfile:
     assert subject.path is not None
-    feeds, setup = dict(subject.batch(batch).inputs), session_setup(subject)
+    config, spec = subject.config, subject.spec
+    options = dict(config.backend_option)
+    setup = setup_of(options, spec.threads, owns_cores=spec.owns_cores, provider=config.provider)
+    feeds = dict(subject.batch(batch).inputs)
     profiled = ort.profile(subject.path, feeds, runs=runs, setup=setup, keep_events=events)
     return FrameworkProfile(profiled, read_wiring(subject.path), {}, is_onnx=True)
 
@@ -97,28 +97,14 @@ def _profiler(name: str, backend: Backend) -> Profiler:
 
 
 def _graph(subject: Subject, batch: int, is_onnx: bool) -> tuple[Graph | None, str | None]:
-    """The graph, or the reason why there is none."""
     assert subject.path is not None
     if not is_onnx:
-        return (
-            None,
-            f"{subject.path.name} is not an ONNX file: costs are computed for ONNX files only",
-        )
-    shapes = {name: tuple(rows.shape) for name, rows in subject.batch(batch).inputs.items()}
+        name = subject.path.name
+        return None, f"{name} is not an ONNX file: costs are computed for ONNX files only"
     try:
-        return onnx_file.read(subject.path, batch, shapes=shapes), None
+        return onnx_file.read(subject.path, batch, shapes=subject.shapes(batch)), None
     except (ConfigError, PluginUnavailable) as e:
         return None, one_line(e)
-
-
-def session_setup(subject: Subject) -> SessionSetup:
-    """The session that the backend `ort` opens with the same options."""
-    return setup_of(
-        dict(subject.config.backend_option),
-        subject.spec.threads,
-        owns_cores=subject.spec.owns_cores,
-        provider=subject.config.provider,
-    )
 
 
 def node_costs(

@@ -39,9 +39,7 @@ def _product_s(side: int, threads: int) -> float:
 
 
 def _best_s(call: Callable[[], object], threads: int, repeats: int = _REPEATS) -> float:
-    """Uses CPU time where all threads work all the time and were only held up by others.
-    threads: 0 where some may be idle.
-    """
+    """Uses CPU time where all threads work all the time. threads: 0 where some may be idle."""
     call()
     best = float("inf")
     for _ in range(repeats):

@@ -12,9 +12,8 @@ import numpy as np
 
 from harness.core.config.run_config import RunConfig
 from harness.errors import ConfigError, HarnessError, one_line
-from harness.explain.kernels.kernels import Times
 from harness.explain.kernels.ort import interleaved
-from harness.explain.profile.measure import machine_peaks, memory_growth
+from harness.explain.profile.measure import machine_peaks, memory
 from harness.explain.profile.measure.counters import Counters
 from harness.loadgen.plan import InstanceGroup
 from harness.models.graph.graph import Graph
@@ -49,6 +48,9 @@ class Subject:
         indices = [i % len(self.dataset) for i in range(size)]
         return self.dataset.batch(indices)
 
+    def shapes(self, size: int) -> dict[str, tuple[int, ...]]:
+        return {name: tuple(rows.shape) for name, rows in self.batch(size).inputs.items()}
+
 
 def opened(
     config: RunConfig, model: Model, dataset: str, spec: InstanceGroup, most: int, stack: ExitStack
@@ -65,16 +67,12 @@ def opened(
     return Subject(config, model, path, spec, backend, samples, dataset, fixed)
 
 
-def timed(call: Callable[[], object], most_runs: int) -> Times:
-    """At most this many runs; fewer where they would exceed BUDGET_S."""
+def affordable(call: Callable[[], object], most_runs: int) -> int:
+    """Calls once; returns at most `most_runs`, fewer where the runs would exceed BUDGET_S."""
     begin = time.perf_counter()
-    call()  # warms up
-    runs = affordable(time.perf_counter() - begin, most_runs)
-    return interleaved([call], runs)[0]
-
-
-def affordable(call_s: float, most_runs: int) -> int:
-    return int(min(most_runs, max(LEAST_RUNS, BUDGET_S / max(call_s, 1e-9))))
+    call()
+    call_s = max(time.perf_counter() - begin, 1e-9)
+    return int(min(most_runs, max(LEAST_RUNS, BUDGET_S / call_s)))
 
 
 def model_level(subject: Subject, batch: int, batches: Sequence[int], runs: int) -> dict[str, Any]:
@@ -83,7 +81,7 @@ def model_level(subject: Subject, batch: int, batches: Sequence[int], runs: int)
     for size in sorted({batch, *batches}):
         try:
             call = partial(subject.backend.infer, subject.batch(size))
-            measured[str(size)] = asdict(timed(call, runs))
+            measured[str(size)] = asdict(interleaved([call], affordable(call, runs))[0])
         except Exception as e:  # of a framework: a batch that the model refuses
             if size == batch:
                 raise ConfigError(f"batch {size}: {one_line(e)}") from e
@@ -92,11 +90,15 @@ def model_level(subject: Subject, batch: int, batches: Sequence[int], runs: int)
 
 
 def peaks(threads: int) -> dict[str, Any]:
-    """The peaks, or the reason why there are none."""
+    """The rates, or `missing` with the reason: without them only the roofline is missing."""
     try:
         return machine_peaks.measure(threads)._asdict()
+    except HarnessError:
+        raise
     except ImportError as e:
         return {"missing": f"the measured peaks need the module {e.name!r}"}
+    except Exception as e:  # noqa: BLE001 - of a framework
+        return {"missing": one_line(e)}
 
 
 def highest(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
@@ -115,9 +117,7 @@ def hardware(subject: Subject, batch: int, runs: int) -> dict[str, Any]:
         call = partial(backend.infer, subject.batch(batch))
         for _ in range(2):
             call()
-        begin = time.perf_counter()
-        call()
-        runs = affordable(time.perf_counter() - begin, runs)
+        runs = affordable(call, runs)
         counters.start()
         for _ in range(runs):
             call()
@@ -130,8 +130,7 @@ def hardware(subject: Subject, batch: int, runs: int) -> dict[str, Any]:
 def memory_of(subject: Subject, graph: Graph | None, batch: int) -> dict[str, Any]:
     if graph is None:
         return {"missing": "the model's graph could not be read"}
-    shapes = {name: tuple(rows.shape) for name, rows in subject.batch(batch).inputs.items()}
-    return memory_growth.measure(graph, shapes)
+    return memory.measure(graph, subject.shapes(batch))
 
 
 def real_or_synthetic(subject: Subject, batch: int, runs: int) -> dict[str, Any]:

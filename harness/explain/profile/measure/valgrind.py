@@ -23,6 +23,7 @@ import numpy as np
 
 from harness.core.child import call
 from harness.core.config.run_config import RunConfig, from_plain, to_plain
+from harness.core.files import reading
 from harness.errors import ConfigError, HarnessError, PluginUnavailable, one_line
 from harness.loadgen.plan import InstanceGroup
 
@@ -80,9 +81,7 @@ def simulate(config: RunConfig, dataset: str, spec: InstanceGroup, folder: Path)
 
 
 def _of_calls(out: Path) -> list[Dump]:
-    """The first output holds everything before the first mark; the one without a number,
-    everything after the last.
-    """
+    """Output 1 holds everything before the first mark; the one without a number, all after the last."""
     count = len(list(out.parent.glob(f"{out.name}.*")))
     if count != CALLS + 1:
         raise ConfigError(f"{count} outputs of valgrind for {CALLS} calls")
@@ -109,16 +108,14 @@ def calls(request: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def vector_extensions() -> list[str]:
-    """Extensions beyond numpy's baseline that this process sees; under valgrind, the simulated
-    ones.
-    """
+    """Extensions beyond numpy's baseline that this process sees; under valgrind, the simulated ones."""
     numpy_config: Any = np.show_config(mode="dicts")
     return list(numpy_config["SIMD Extensions"]["found"])
 
 
 def read_dump(path: Path) -> Dump:
     """Raises ConfigError where the file is missing or its lines do not add up to its total."""
-    try:
+    with reading(f"{path.name} is not an output of callgrind", also=(OSError,)):
         lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
         header = dict(
             line.split(": ", 1) for line in lines if re.match(r"(events|summary): ", line)
@@ -128,8 +125,6 @@ def read_dump(path: Path) -> Dump:
         values += [0] * (len(events) - len(values))  # those at the end are left out
         counts = dict(zip(events, values, strict=True))
         whole = counts[INSTRUCTIONS]
-    except (OSError, KeyError, ValueError) as e:
-        raise ConfigError(f"{path.name} is not an output of callgrind: {one_line(e)}") from None
     libraries: Counter[str] = Counter()
     for library, cost in _own_costs(lines):
         libraries[library] += cost

@@ -36,22 +36,17 @@ def messages(spans: Sequence[Span], started: str, model: str) -> Iterator[Messag
     started: ISO 8601 with zone, the time of the first span. Raises TypeError or ValueError
     otherwise.
     """
-    # Exact: as a float, ns since 1970 are told to 256 ns.
+    # Exact: a float holds ns since 1970 to 256 ns.
     started_ns = (datetime.fromisoformat(started) - _EPOCH) // timedelta(microseconds=1) * 1_000
     offset_ns = started_ns - min((span.start_ns for span in spans), default=0)
     trace_id = hashlib.sha256(f"{started} {model}".encode()).hexdigest()[:32]
     otlp_spans = (_span(span, trace_id, offset_ns) for span in spans)
-    return _messages(otlp_spans, {"service.name": "mlperf-harness", "harness.model": model})
-
-
-def _messages(
-    otlp_spans: Iterator[Mapping[str, Any]], resource: Mapping[str, str]
-) -> Iterator[Message]:
     scope = {"name": "harness.profile", "version": __version__}
-    about = {"attributes": _attributes(resource)}
-    while some := list(islice(otlp_spans, SPANS_A_MESSAGE)):
-        scoped = [{"scope": scope, "spans": some}]
-        yield {"resourceSpans": [{"resource": about, "scopeSpans": scoped}]}
+    resource = _attributes({"service.name": "mlperf-harness", "harness.model": model})
+    chunks = iter(lambda: list(islice(otlp_spans, SPANS_A_MESSAGE)), [])
+    scoped = ([{"scope": scope, "spans": chunk}] for chunk in chunks)
+    about = {"attributes": resource}
+    return ({"resourceSpans": [{"resource": about, "scopeSpans": one}]} for one in scoped)
 
 
 def _span(span: Span, trace_id: str, offset_ns: int) -> dict[str, Any]:
@@ -107,9 +102,7 @@ def write(messages_: Iterable[Message], file: Path) -> None:
 
 
 def post(messages_: Iterable[Message], url: str) -> None:
-    """Posts each message directly: no proxy, no redirect. Raises ConfigError where the collector
-    refuses a message or a span.
-    """
+    """Uses no proxy, follows no redirect. Raises ConfigError where the collector refuses anything."""
     parts = urlsplit(url)
     kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
     assert parts.hostname is not None  # by the option's parser

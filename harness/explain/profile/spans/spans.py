@@ -8,11 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-LEVELS = ("query", "batch", "stage", "model", "layer", "library")
-"""From the outermost to the innermost."""
-
-SLACK_NS = 1_000
-"""Two profilers' clocks tell the same moment so differently: one of them counts whole us."""
+from harness.explain.profile.options import LEVELS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,8 +34,8 @@ class Span:
     def duration_ns(self) -> int:
         return self.end_ns - self.start_ns
 
-    def holds(self, other: "Span", slack_ns: int = 0) -> bool:
-        return self.start_ns - slack_ns <= other.start_ns and other.end_ns <= self.end_ns + slack_ns
+    def holds(self, other: "Span") -> bool:
+        return self.start_ns <= other.start_ns and other.end_ns <= self.end_ns
 
 
 def with_parents(spans: Sequence[Span]) -> list[Span]:
@@ -82,22 +78,6 @@ class _Sorted:
                 containers.append(self._spans[i])
             i -= 1
         return containers
-
-
-def joined(launches: Sequence[Span], executions: Sequence[Span], key: str) -> list[Span]:
-    """Joins a launch and an execution with the same tag `key`: the result has the launch's parent
-    and name and the execution's time. A span without a partner stays as it is.
-    """
-    executed = {span.tags[key]: span for span in executions if key in span.tags}
-    joined_spans = []
-    for launch in launches:
-        work = executed.pop(launch.tags.get(key), None)
-        if work is None:
-            joined_spans.append(launch)
-        else:
-            tags = {**work.tags, **launch.tags, "launched_ns": launch.start_ns}
-            joined_spans.append(replace(work, name=launch.name, parent=launch.parent, tags=tags))
-    return [*joined_spans, *executed.values(), *(s for s in executions if key not in s.tags)]
 
 
 def chrome_trace(spans: Sequence[Span], trace_id: str, about: Mapping[str, Any]) -> dict[str, Any]:

@@ -4,79 +4,33 @@ From the layer level at the profile's batch and at each of --batches, all of the
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
 
 from harness.explain.kernels import layers as ly
-from harness.explain.kernels.kernels import LayerProfile
-from harness.explain.kernels.layers import Layer, NodeCost, Peaks
+from harness.explain.kernels.layers import Peaks
 from harness.explain.profile.measure.memory import slope
-from harness.explain.profile.tables.layer_tables import peaks_of
-from harness.results.pages.tables import Cell, Column, Table
+from harness.explain.profile.tables.layer_tables import LayerLevel, Profiled
+from harness.results.pages.tables import Cell, Column, Table, columns
 
 
-class AtBatch(NamedTuple):
-    """layers: of a profiled call. call_ns: the same call unprofiled.
-    flops: None where one layer's are unknown.
-    """
-
-    batch: int
-    layers: Sequence[Layer]
-    call_ns: float
-
-    @property
-    def flops(self) -> int | None:
-        return ly.summed(layer.flops for layer in self.layers)
-
-    @property
-    def moved_bytes(self) -> int:
-        return sum(layer.read_bytes + layer.write_bytes for layer in self.layers)
-
-    @property
-    def intensity(self) -> float | None:
-        """FLOP/byte."""
-        return self.flops / self.moved_bytes if self.flops and self.moved_bytes else None
-
-    @property
-    def flops_per_s(self) -> float | None:
-        return self.flops / self.call_ns * 1e9 if self.flops else None
-
-
-def at_batches(content: Mapping[str, Any]) -> list[AtBatch]:
-    """By batch, ascending, including the profile's own. Empty without a layer level."""
-    if not content.get("layer"):
-        return []
-    measured = {str(content["batch"]): content["layer"], **_others(content).get("measured", {})}
-    batches = []
-    for batch, level in measured.items():
-        profile = LayerProfile.from_json(level["profile"])
-        layers = ly.layers_of(profile, [NodeCost(**cost) for cost in level["nodes"]])
-        batches.append(AtBatch(int(batch), layers, ly.overhead(profile).plain_ns))
-    return sorted(batches, key=lambda one: one.batch)
-
-
-def _others(content: Mapping[str, Any]) -> Mapping[str, Any]:
-    return content.get("layer_batches") or {}
-
-
-def batch_tables(content: Mapping[str, Any]) -> Iterator[Table]:
+def batch_tables(profiled: Profiled) -> Iterator[Table]:
     """No table where only one batch was profiled."""
-    batches, peaks = at_batches(content), peaks_of(content)
+    batches, peaks = profiled.by_batch, profiled.peaks
     if len(batches) < 2:
         return
-    skipped = [f"batch {b}: {why}" for b, why in _others(content).get("skipped", {}).items()]
-    yield _whole(batches, peaks, skipped)
+    refused = (profiled.content.get("layer_batches") or {}).get("skipped", {})
+    yield _whole(batches, peaks, [f"batch {batch}: {why}" for batch, why in refused.items()])
     yield _kernels(batches, peaks)
 
 
-def _whole(batches: Sequence[AtBatch], peaks: Peaks | None, skipped: Sequence[str]) -> Table:
+def _whole(batches: Mapping[int, LayerLevel], peaks: Peaks | None, skipped: Sequence[str]) -> Table:
     rows: list[list[Cell]] = []
-    for one in batches:
+    for batch, one in batches.items():
         rate = one.flops_per_s
         bounds = [ly.bound_of(layer, peaks) for layer in one.layers] if peaks else []
         rows.append(
             [
-                one.batch,
-                one.call_ns,
+                batch,
+                one.parts.plain_ns,
                 one.flops,
                 one.moved_bytes,
                 one.intensity,
@@ -87,27 +41,27 @@ def _whole(batches: Sequence[AtBatch], peaks: Peaks | None, skipped: Sequence[st
                 bounds.count("compute") if peaks else None,
             ]
         )
-    columns = [Column("batch", "count"), Column("latency", "ns"), Column("flops", "FLOP")]
-    columns += [Column("moved", "bytes"), Column("intensity", "FLOP/byte")]
-    columns += [Column("rate", "FLOP/s"), Column("bound"), Column("of peak", "share")]
-    columns += [Column("memory-bound", "count"), Column("compute-bound", "count")]
-    points = {float(one.batch): one.intensity for one in batches if one.intensity}
+    heads = columns(
+        "batch [count] | latency [ns] | flops [FLOP] | moved [bytes] | intensity [FLOP/byte]"
+        "| rate [FLOP/s] | bound | of peak [share] | memory-bound [count] | compute-bound [count]"
+    )
+    points = {float(batch): one.intensity for batch, one in batches.items() if one.intensity}
     notes = ["latency without the profiler; memory-bound, compute-bound: kernels"]
-    if unknown := {layer.ops for one in batches for layer in one.layers if layer.flops is None}:
+    if unknown := {la.ops for one in batches.values() for la in one.layers if la.flops is None}:
         notes.append(f"no FLOPs, because these have no rule: {', '.join(sorted(unknown))}")
     if len(points) > 1:
         notes.append(f"the intensity grows with batch ** {slope(points):.2f}")
     about = "A15: the whole model by batch"
-    return Table("whole_by_batch", "By batch", about, columns, rows, [*notes, *skipped])
+    return Table("whole_by_batch", "By batch", about, heads, rows, [*notes, *skipped])
 
 
-def _kernels(batches: Sequence[AtBatch], peaks: Peaks | None) -> Table:
+def _kernels(batches: Mapping[int, LayerLevel], peaks: Peaks | None) -> Table:
     """One row for each kernel, the slowest at the largest batch first."""
-    named = {one.batch: {layer.name: layer for layer in one.layers} for one in batches}
-    largest = batches[-1]
+    sizes = list(batches)
+    largest = sizes[-1]
     rows: list[list[Cell]] = []
-    for layer in sorted(largest.layers, key=lambda la: -la.latency_ns):
-        same = [named[one.batch].get(layer.name) for one in batches]
+    for layer in sorted(batches[largest].layers, key=lambda la: -la.latency_ns):
+        same = [one.by_name.get(layer.name) for one in batches.values()]
         bounds = [ly.bound_of(la, peaks) if peaks and la else None for la in same]
         first = next((i for i, bound in enumerate(bounds) if bound == "compute"), None)
         rows.append(
@@ -117,13 +71,13 @@ def _kernels(batches: Sequence[AtBatch], peaks: Peaks | None) -> Table:
                 layer.ops,
                 *(la.intensity if la else None for la in same),
                 *(la.flops_per_s if la else None for la in same),
-                batches[first].batch if first is not None else None,
+                sizes[first] if first is not None else None,
             ]
         )
-    columns = [Column("index", "count"), Column("kernel"), Column("nodes of the file")]
-    columns += [*(Column(f"intensity at {one.batch}", "FLOP/byte") for one in batches)]
-    columns += [*(Column(f"rate at {one.batch}", "FLOP/s") for one in batches)]
-    columns += [Column("compute-bound from", "count")]
-    about = f"A14 by batch: every kernel, the slowest at batch {largest.batch} first"
+    heads = columns("index [count] | kernel | nodes of the file")
+    heads += [Column(f"intensity at {batch}", "FLOP/byte") for batch in sizes]
+    heads += [Column(f"rate at {batch}", "FLOP/s") for batch in sizes]
+    heads.append(Column("compute-bound from", "count"))
+    about = f"A14 by batch: every kernel, the slowest at batch {largest} first"
     notes = ["compute-bound from: the smallest of these batches where the kernel is; -: none"]
-    return Table("kernels_by_batch", "Kernels by batch", about, columns, rows, notes)
+    return Table("kernels_by_batch", "Kernels by batch", about, heads, rows, notes)

@@ -7,7 +7,7 @@ derive everything else from them.
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from harness.core.config.run_config import SCHEMA_VERSION
 from harness.core.files import read_json, write_json
@@ -15,23 +15,17 @@ from harness.core.units import show_ns, show_rate
 from harness.errors import ConfigError
 from harness.explain.profile.spans.spans import Span, chrome_trace
 from harness.explain.profile.tables import trace as profile_trace
-from harness.explain.profile.tables.layer_tables import layer_doubts
+from harness.explain.profile.tables.layer_tables import Profiled
 from harness.explain.profile.tables.tables import tables as tables_of
 from harness.loadgen.scenario import scenario_named
 from harness.results import records, run_folder
-from harness.results.evidence.stages import Completions
+from harness.results.evidence.evidence import Evidence
 from harness.results.pages import tables
 from harness.results.pages.tables import Table
 from harness.results.run_files import read_files, reading_run
 
-PROFILE, TRACE, TEXT, JSON, CSV = (
-    "profile.json",
-    "trace.json",
-    "tables.txt",
-    "tables.json",
-    "tables",
-)
-RUN, PAGE = "run", "profile.html"
+PROFILE, TRACE, PAGE, RUN = "profile.json", "trace.json", "profile.html", "run"
+TEXT, JSON, CSV = "tables.txt", "tables.json", "tables"
 LOG = "frameworks.log"
 """Output of the framework below the harness; the run keeps its own logs."""
 
@@ -39,23 +33,13 @@ SHOWN_ROWS = 12
 """Rows of a table printed on a screen."""
 
 
-class Profiled(NamedTuple):
-    """content: of profile.json. done: the rows of the harness run; None without a run."""
-
-    content: Mapping[str, Any]
-    done: Completions | None
-
-
 def read(folder: Path) -> Profiled:
-    """Reads a profile, or a run of the harness, which has only the levels query, batch and
-    stage.
-    """
+    """Reads a profile, or a run, which has only the levels query, batch and stage."""
     if (folder / PROFILE).is_file():
         content = read_json(folder / PROFILE)
         if content.get("schema_version") != SCHEMA_VERSION or "batch" not in content:
             raise ConfigError(f"{folder / PROFILE} is not what this harness's `profile` writes")
-        run = records.read(folder / RUN / "performance" / "run_1", "")
-        return Profiled(content, run.done if run else None)
+        return _profiled(content, records.read(folder / RUN / "performance" / "run_1", ""))
     if not (folder / run_folder.RESULT).is_file():
         raise ConfigError(
             f"{folder} has neither {PROFILE} nor {run_folder.RESULT}: give the folder of a profile or "
@@ -70,7 +54,12 @@ def read(folder: Path) -> Profiled:
         "model_name": files.result["model"],
         "run": about_run(files.result),
     }
-    return Profiled(content, files.performance.done)
+    return _profiled(content, files.performance)
+
+
+def _profiled(content: Mapping[str, Any], run: Evidence | None) -> Profiled:
+    has_rows = run is not None and run.done is not None and len(run.done)
+    return Profiled(content, run.done if run and has_rows else None)
 
 
 def about_run(result: Mapping[str, Any]) -> dict[str, Any]:
@@ -86,49 +75,50 @@ def about_run(result: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def headline(content: Mapping[str, Any]) -> Iterator[str]:
+def headline(profiled: Profiled) -> Iterator[str]:
     """The harness run's headline, measured without a profiler; then doubts and missing levels."""
+    content = profiled.content
     run = content.get("run")
     if run:
-        value = run["headline"]
-        shown = _shown(value) if value else "none"
-        name = f"{value['name']}: " if value else ""
-        yield f"headline    {name}{shown}  ({run['scenario']}, {run['verdict']}, not profiled)"
+        shown = "none"
+        if value := run["headline"]:
+            number, unit = value["value"], value["unit"]
+            text = show_ns(number) if unit == "ns" else f"{show_rate(number)} {unit}"
+            shown = f"{value['name']}: {text}"
+        yield f"headline    {shown}  ({run['scenario']}, {run['verdict']}, not profiled)"
         yield from (f"  doubt   {code}" for code in run["doubts"])
     else:
         yield "headline    none: the query level was not requested"
-    yield from (f"  doubt   {doubt}" for doubt in layer_doubts(content))
+    yield from (f"  doubt   {doubt}" for doubt in profiled.doubts)
     for level, why in content.get("missing", {}).items():
         yield f"  missing {level}: {why}"
     yield ""
 
 
-def _shown(value: Mapping[str, Any]) -> str:
-    if value["unit"] == "ns":
-        return show_ns(value["value"])
-    return f"{show_rate(value['value'])} {value['unit']}"
-
-
 def profile_tables(profiled: Profiled, folder: Path) -> list[Table]:
     """folder: named in the error where its files do not fit together."""
     with reading_run(folder):
-        return tables_of(profiled.content, profiled.done)
+        return tables_of(profiled)
 
 
 def text(shown: Sequence[Table], most_rows: int | None = SHOWN_ROWS) -> str:
     return "\n\n".join("\n".join(tables.lines(table, most_rows)) for table in shown)
 
 
+def to_json(shown: Sequence[Table]) -> dict[str, Any]:
+    return {table.key: table.to_json() for table in shown}
+
+
 def spans(profiled: Profiled, folder: Path) -> list[Span]:
     """folder: named in the error where its files do not fit together."""
     with reading_run(folder):
-        return profile_trace.spans_of(profiled.content, profiled.done)
+        return profile_trace.spans_of(profiled)
 
 
 def write(profiled: Profiled, shown: Sequence[Table], folder: Path) -> None:
     """Writes everything but the page. Raises OSError where the folder cannot be written."""
     (folder / TEXT).write_text(text(shown, None) + "\n", encoding="utf-8")
-    write_json(folder / JSON, {table.key: table.to_json() for table in shown})
+    write_json(folder / JSON, to_json(shown))
     (folder / CSV).mkdir(exist_ok=True)
     for table in shown:
         (folder / CSV / f"{table.key}.csv").write_text(tables.to_csv(table), encoding="utf-8")

@@ -1,7 +1,11 @@
 """Tabulates a profile's layer level: XSP's analyses A2 to A15, from stored times and shapes. Pure."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
+
+from pydantic import TypeAdapter
 
 from harness.core.units import show_percent
 from harness.explain.kernels import layers as ly
@@ -9,45 +13,117 @@ from harness.explain.kernels.kernels import LayerProfile
 from harness.explain.kernels.layers import Group, Layer, NodeCost, Peaks
 from harness.explain.profile.tables.work_checks import doubts
 from harness.models.graph.flops import missing_text
-from harness.results.pages.tables import Cell, Column, Table
+from harness.results.evidence.stages import Completions
+from harness.results.pages.tables import Cell, Column, Table, columns
 
 Content = Mapping[str, Any]
 """The content of profile.json."""
 
-_LATENCY = Column("latency", "ns")
-_SHARE = Column("share", "share")
+
+@dataclass(frozen=True)
+class LayerLevel:
+    """The layer level of a profile at one batch, as it is stored."""
+
+    profile: LayerProfile
+    nodes: Sequence[NodeCost]
+    """The nodes of the model's file."""
+
+    @classmethod
+    def from_json(cls, stored: Mapping[str, Any]) -> "LayerLevel":
+        level: LayerLevel = TypeAdapter(cls).validate_python(stored)
+        return level
+
+    @cached_property
+    def layers(self) -> Sequence[Layer]:
+        return ly.layers_of(self.profile, self.nodes)
+
+    @cached_property
+    def parts(self) -> ly.Overhead:
+        return ly.overhead(self.profile)
+
+    @cached_property
+    def by_name(self) -> Mapping[str, Layer]:
+        return {layer.name: layer for layer in self.layers}
+
+    @cached_property
+    def flops(self) -> int | None:
+        """None where those of one layer are unknown."""
+        return ly.summed(layer.flops for layer in self.layers)
+
+    @cached_property
+    def moved_bytes(self) -> int:
+        return sum(layer.moved_bytes for layer in self.layers)
+
+    @property
+    def intensity(self) -> float | None:
+        """FLOP/byte."""
+        return self.flops / self.moved_bytes if self.flops and self.moved_bytes else None
+
+    @property
+    def flops_per_s(self) -> float | None:
+        return self.flops / self.parts.plain_ns * 1e9 if self.flops else None
+
+    def doubts(self, peaks: Peaks | None) -> list[str]:
+        return doubts(self.profile, self.layers, self.nodes, peaks)
+
+    @cached_property
+    def by_type(self) -> Sequence[Group]:
+        return ly.grouped(self.layers, lambda layer: layer.op_type)
 
 
-def profile_of(content: Content) -> LayerProfile | None:
-    layer = content.get("layer")
-    return LayerProfile.from_json(layer["profile"]) if layer else None
+@dataclass(frozen=True)
+class Profiled:
+    """The measurements in the folder of a profile or of a run."""
+
+    content: Content
+    done: Completions | None = None
+    """The rows of the harness run; None where there is none."""
+
+    @cached_property
+    def level(self) -> LayerLevel | None:
+        """The layer level at the profile's own batch; None where it was not measured."""
+        stored = self.content.get("layer")
+        return LayerLevel.from_json(stored) if stored else None
+
+    @cached_property
+    def by_batch(self) -> Mapping[int, LayerLevel]:
+        """The layer level of every batch, ascending; empty without a layer level."""
+        if self.level is None:
+            return {}
+        others = (self.content.get("layer_batches") or {}).get("measured", {})
+        levels = {int(batch): LayerLevel.from_json(stored) for batch, stored in others.items()}
+        return dict(sorted({int(self.content["batch"]): self.level, **levels}.items()))
+
+    @cached_property
+    def peaks(self) -> Peaks | None:
+        rates = self.content.get("peaks") or {}
+        return Peaks(**rates) if "flops_per_s" in rates else None
+
+    @property
+    def doubts(self) -> list[str]:
+        """Doubts about the work and rates of the kernels."""
+        return self.level.doubts(self.peaks) if self.level else []
 
 
-def layer_tables(content: Content) -> Iterator[Table]:
-    layer, profile = content.get("layer"), profile_of(content)
-    if not layer or profile is None:
+def layer_tables(profiled: Profiled) -> Iterator[Table]:
+    level, peaks, content = profiled.level, profiled.peaks, profiled.content
+    if level is None:
         return
-    nodes = [NodeCost(**cost) for cost in layer["nodes"]]
-    layers = ly.layers_of(profile, nodes)
-    peaks = peaks_of(content)
-    yield _layers(layers, profile.absent)
-    no_peaks = (content.get("peaks") or {}).get("missing")
-    yield _kernels(layers, peaks, no_peaks, doubts(profile, layers, nodes, peaks))
-    yield _types(layers)
-    yield _kinds(layers)
-    yield _accounted(ly.overhead(profile), layers)
-    yield _thirds(layers)
-    yield _whole(layers, nodes, ly.overhead(profile), profile.eliminated, peaks, content)
-    yield _sources(layers, nodes, profile)
+    yield _layers(level)
+    yield _kernels(level, peaks, content)
+    about = "A5-A7: kernels by type: count, time, memory"
+    yield _groups("types", "Types", about, "type", level.by_type)
+    about = "A10: kernels by name: the operator executed, and the nodes of the file fused into it"
+    kinds = ly.grouped(level.layers, lambda layer: f"{layer.op_type}: {layer.ops}")
+    yield _groups("kinds", "Kinds of kernels", about, "kernel", kinds)
+    yield _accounted(level)
+    yield _thirds(level.layers)
+    yield _whole(level, peaks, content)
+    yield _sources(level)
 
 
-def peaks_of(content: Content) -> Peaks | None:
-    rates = content.get("peaks") or {}
-    return Peaks(**rates) if "flops_per_s" in rates else None
-
-
-def _layers(layers: Sequence[Layer], absent: Mapping[str, str]) -> Table:
-    total = sum(layer.latency_ns for layer in layers) or 1.0
+def _layers(level: LayerLevel) -> Table:
+    total = sum(layer.latency_ns for layer in level.layers) or 1.0
     rows: list[list[Cell]] = [
         [
             layer.index,
@@ -61,43 +137,36 @@ def _layers(layers: Sequence[Layer], absent: Mapping[str, str]) -> Table:
             layer.latency_ns / total,
             layer.allocated_bytes,
         ]
-        for layer in sorted(layers, key=lambda one: -one.latency_ns)
+        for layer in sorted(level.layers, key=lambda one: -one.latency_ns)
     ]
-    columns = [Column("index", "count"), Column("kernel"), Column("type")]
-    columns += [Column("implementation"), Column("nodes of the file"), Column("shape"), _LATENCY]
-    columns += [Column("spread", "ns"), _SHARE, Column("allocated", "bytes")]
-    about = "A2-A4: every executed kernel, the slowest first"
+    heads = columns(
+        "index [count] | kernel | type | implementation | nodes of the file | shape"
+        "| latency [ns] | spread [ns] | share [share] | allocated [bytes]"
+    )
+    absent = level.profile.absent
     notes = [f"no {what}: {why}" for what, why in absent.items()]
     if "allocated" not in absent:
         notes.insert(0, "allocated: bytes taken from the runtime's allocator less bytes returned")
-    filled = _without_empty(columns, rows, ("implementation", "spread", "allocated"))
-    return Table("layers", "Layers", about, *filled, notes)
+    about = "A2-A4: every executed kernel, the slowest first"
+    return _without_empty(Table("layers", "Layers", about, heads, rows, notes))
 
 
-def _without_empty(
-    columns: Sequence[Column], rows: Sequence[Sequence[Cell]], optional: Sequence[str]
-) -> tuple[list[Column], list[list[Cell]]]:
-    """Drops optional columns without any value."""
-    indices = [
+_OPTIONAL = ("implementation", "spread", "allocated", "of memory")
+"""Columns that are left out of a table where no cell has a value."""
+
+
+def _without_empty(table: Table) -> Table:
+    kept = [
         i
-        for i, column in enumerate(columns)
-        if column.name not in optional or any(row[i] is not None for row in rows)
+        for i, column in enumerate(table.columns)
+        if column.name not in _OPTIONAL or any(row[i] is not None for row in table.rows)
     ]
-    return [columns[i] for i in indices], [[row[i] for i in indices] for row in rows]
+    rows = [[row[i] for i in kept] for row in table.rows]
+    return table._replace(columns=[table.columns[i] for i in kept], rows=rows)
 
 
-def layer_doubts(content: Content) -> list[str]:
-    """Doubts about the work and rates of a profile's kernels; empty where there are none."""
-    layer, profile = content.get("layer"), profile_of(content)
-    if not layer or profile is None:
-        return []
-    nodes = [NodeCost(**cost) for cost in layer["nodes"]]
-    return doubts(profile, ly.layers_of(profile, nodes), nodes, peaks_of(content))
-
-
-def _kernels(
-    layers: Sequence[Layer], peaks: Peaks | None, no_peaks: str | None, doubted: Sequence[str]
-) -> Table:
+def _kernels(level: LayerLevel, peaks: Peaks | None, content: Content) -> Table:
+    layers = level.layers
     rows: list[list[Cell]] = [
         [
             layer.index,
@@ -110,14 +179,16 @@ def _kernels(
             layer.write_bytes,
             layer.intensity,
             layer.flops_per_s,
-            *((ly.bound_of(layer, peaks), _efficiency(layer, peaks)) if peaks else (None, None)),
+            ly.bound_of(layer, peaks) if peaks else None,
+            _efficiency(layer, peaks) if peaks else None,
         ]
         for layer in layers
     ]
-    columns = [Column("index", "count"), Column("kernel"), Column("nodes of the file"), _LATENCY]
-    columns += [Column("work", "MAC"), Column("flops", "FLOP"), Column("read", "bytes")]
-    columns += [Column("write", "bytes"), Column("intensity", "FLOP/byte")]
-    columns += [Column("rate", "FLOP/s"), Column("bound"), Column("of roofline", "share")]
+    heads = columns(
+        "index [count] | kernel | nodes of the file | latency [ns] | work [MAC] | flops [FLOP]"
+        "| read [bytes] | write [bytes] | intensity [FLOP/byte] | rate [FLOP/s] | bound"
+        "| of roofline [share]"
+    )
     notes = [
         "FLOPs and bytes are computed from shapes, not counted; bytes are the least a kernel can move"
     ]
@@ -126,15 +197,15 @@ def _kernels(
             f"measured peaks {peaks.flops_per_s / 1e9:.1f} GFLOP/s and "
             f"{peaks.bytes_per_s / 1e9:.1f} GB/s: ridge {peaks.ridge:.2f} FLOP/byte"
         )
-    elif no_peaks:
+    elif no_peaks := (content.get("peaks") or {}).get("missing"):
         notes.append(f"no roofline: {no_peaks}")
     if integer := sum(layer.is_integer for layer in layers):
         notes.append(f"{integer} kernels compute integers: the float32 roof does not apply to them")
     if shared := sum(layer.shared_macs > 0 for layer in layers):
         notes.append(f"{shared} kernels share nodes: work is divided among them by their time")
-    notes += [f"doubt: {doubt}" for doubt in doubted]
+    notes += [f"doubt: {doubt}" for doubt in level.doubts(peaks)]
     about = "A8, A9, A11-A14: work, traffic and roofline of every kernel, in order"
-    return Table("kernels", "Kernels", about, columns, rows, notes)
+    return Table("kernels", "Kernels", about, heads, rows, notes)
 
 
 def _efficiency(layer: Layer, peaks: Peaks) -> float | None:
@@ -145,11 +216,12 @@ def _efficiency(layer: Layer, peaks: Peaks) -> float | None:
     return rate / min(peaks.flops_per_s, intensity * peaks.bytes_per_s)
 
 
-def _group_rows(groups: Sequence[Group]) -> list[list[Cell]]:
+def _groups(key: str, title: str, about: str, kind: str, groups: Sequence[Group]) -> Table:
+    """kind: head of the first column."""
     latency = sum(g.latency_ns for g in groups) or 1.0
     count = sum(g.count for g in groups) or 1
     allocated = sum(g.allocated_bytes or 0 for g in groups) or 1
-    return [
+    rows: list[list[Cell]] = [
         [
             g.name,
             g.count,
@@ -159,111 +231,75 @@ def _group_rows(groups: Sequence[Group]) -> list[list[Cell]]:
             g.allocated_bytes,
             None if g.allocated_bytes is None else g.allocated_bytes / allocated,
             g.flops,
-            _rate_per_s(g),
+            g.flops / g.latency_ns * 1e9 if g.flops is not None and g.latency_ns else None,
         ]
         for g in groups
     ]
-
-
-def _rate_per_s(group: Group) -> float | None:
-    if group.flops is None or not group.latency_ns:
-        return None
-    return group.flops / group.latency_ns * 1e9
-
-
-_GROUP_COLUMNS = [Column("count", "count"), Column("of all", "share"), _LATENCY]
-_GROUP_COLUMNS += [Column("of time", "share"), Column("allocated", "bytes")]
-_GROUP_COLUMNS += [Column("of memory", "share"), Column("flops", "FLOP")]
-_GROUP_COLUMNS += [Column("rate", "FLOP/s")]
-_MEMORY = ("allocated", "of memory")
-
-
-def _types(layers: Sequence[Layer]) -> Table:
-    rows = _group_rows(ly.grouped(layers, lambda layer: layer.op_type))
-    about = "A5-A7: kernels by type: count, time, memory"
-    return Table(
-        "types", "Types", about, *_without_empty((Column("type"), *_GROUP_COLUMNS), rows, _MEMORY)
+    heads = columns(
+        f"{kind} | count [count] | of all [share] | latency [ns] | of time [share]"
+        "| allocated [bytes] | of memory [share] | flops [FLOP] | rate [FLOP/s]"
     )
+    return _without_empty(Table(key, title, about, heads, rows))
 
 
-def _kinds(layers: Sequence[Layer]) -> Table:
-    """Groups kernels by the nodes fused into them."""
-    rows = _group_rows(ly.grouped(layers, lambda layer: f"{layer.op_type}: {layer.ops}"))
-    about = "A10: kernels by name: the operator executed, and the nodes of the file fused into it"
-    filled = _without_empty((Column("kernel"), *_GROUP_COLUMNS), rows, _MEMORY)
-    return Table("kinds", "Kinds of kernels", about, *filled)
-
-
-def _accounted(parts: ly.Overhead, layers: Sequence[Layer]) -> Table:
+def _accounted(level: LayerLevel) -> Table:
     """The counterpart of A13: every part outside kernels has a name."""
-    by_type = ly.grouped(layers, lambda layer: layer.op_type)
-    rows: list[list[Cell]] = [[f"kernels {g.name}", g.latency_ns] for g in by_type]
-    rows += [
-        *(list[Cell](part) for part in parts.named_ns.items()),
-        ["= the profiled call", parts.call_ns],
-        ["less the profiler", parts.plain_ns - parts.call_ns],
-        ["= the call without profiler", parts.plain_ns],
+    parts = level.parts
+    times_ns = [
+        *((f"kernels {group.name}", group.latency_ns) for group in level.by_type),
+        *parts.named_ns.items(),
+        ("= the profiled call", parts.call_ns),
+        ("less the profiler", parts.plain_ns - parts.call_ns),
+        ("= the call without profiler", parts.plain_ns),
     ]
-    total = [[name, ns, float(ns or 0) / parts.plain_ns] for name, ns in rows]
-    added = (
-        f"the profiler adds {show_percent(parts.profiler_share, 1, signed=True)} to the time of the "
-        "same calls, "
-        f"{show_percent(parts.profiler_cpu_share, 1, signed=True)} to their CPU time, "
-        f"{show_percent(parts.profiler_least_share, 1, signed=True)} to the fastest"
+    added, cpu, least = (
+        show_percent(share, 1, signed=True)
+        for share in (parts.profiler_share, parts.profiler_cpu_share, parts.profiler_least_share)
     )
     named_ns = parts.kernels_ns + sum(parts.named_ns.values())
     notes = [
         f"kernels and named overhead are {show_percent(named_ns / parts.call_ns, 2)} of the profiled call",
         f"kernels alone are {show_percent(parts.kernels_ns / parts.call_ns, 2)} of it",
-        added,
     ]
-    columns = (Column("part"), Column("time", "ns"), Column("of the call", "share"))
+    notes.append(
+        f"the profiler adds {added} to the time of the same calls, {cpu} to their CPU time, {least} "
+        "to the fastest"
+    )
     about = "time by type of kernel and everything outside kernels (A6, A13), from the inside out"
-    return Table("accounted", "Accounted", about, columns, total, notes)
+    rows: list[list[Cell]] = [[name, ns, ns / parts.plain_ns] for name, ns in times_ns]
+    heads = columns("part | time [ns] | of the call [share]")
+    return Table("accounted", "Accounted", about, heads, rows, notes)
 
 
 def _thirds(layers: Sequence[Layer]) -> Table:
-    flops = [float(layer.flops or 0) for layer in layers]
-    taken = [float(max(layer.allocated_bytes or 0, 0)) for layer in layers]
-    is_told = any(layer.allocated_bytes is not None for layer in layers)
-    measures = {
-        "latency": [layer.latency_ns for layer in layers],
-        **({"allocated": taken} if is_told else {}),
-        **({"flops": flops} if any(flops) else {}),
-        "traffic": [float(layer.read_bytes + layer.write_bytes) for layer in layers],
-    }
+    measures = {"latency": [layer.latency_ns for layer in layers]}
+    if any(layer.allocated_bytes is not None for layer in layers):
+        measures["allocated"] = [float(max(la.allocated_bytes or 0, 0)) for la in layers]
+    if any(layer.flops for layer in layers):
+        measures["flops"] = [float(layer.flops or 0) for layer in layers]
+    measures["traffic"] = [float(layer.moved_bytes) for layer in layers]
     rows: list[list[Cell]] = [
         [name, *ly.thirds(values), ly.dominant(values)] for name, values in measures.items()
     ]
-    columns = [Column("of"), *(Column(third, "share") for third in ly.THIRDS)]
-    columns += [Column("dominates")]
-    about = "which third of the layers, by index, dominates"
-    return Table("thirds", "Thirds", about, columns, rows)
+    heads = [Column("of"), *(Column(third, "share") for third in ly.THIRDS), Column("dominates")]
+    return Table("thirds", "Thirds", "which third of the layers, by index, dominates", heads, rows)
 
 
-def _whole(
-    layers: Sequence[Layer],
-    nodes: Sequence[NodeCost],
-    parts: ly.Overhead,
-    eliminated: Mapping[int, str],
-    peaks: Peaks | None,
-    content: Content,
-) -> Table:
+def _whole(level: LayerLevel, peaks: Peaks | None, content: Content) -> Table:
     """A15. Work is the file's; operators without a rule are listed, not counted as 0."""
+    layers, nodes = level.layers, level.nodes
     flops = sum(layer.flops or 0 for layer in layers)
     is_known = any(node.flops is not None for node in nodes)
-    moved = sum(layer.read_bytes + layer.write_bytes for layer in layers)
-    batch = content["batch"]
-    ns = parts.plain_ns
+    batch, ns = content["batch"], level.parts.plain_ns
     unknown = [
         node.op_type
         for i, node in enumerate(nodes)
-        if node.flops is None and i not in eliminated and node.op_type != "Constant"
+        if node.flops is None and i not in level.profile.eliminated and node.op_type != "Constant"
     ]
     rows: list[list[Cell]] = [
         ["nodes in the file", f"{len(nodes):,}"],
         ["kernels executed", f"{len(layers):,}"],
-        ["bytes a call", f"{moved / 1e6:.4g} MB"],
+        ["bytes a call", f"{level.moved_bytes / 1e6:.4g} MB"],
         ["AI-ops/s", f"{batch / ns * 1e9:.4g}: samples inferred a second, whatever each costs"],
     ]
     if is_known:
@@ -271,25 +307,22 @@ def _whole(
         rows.append(["MACs a sample", f"{macs / 1e9:.4g} G"])
         rows.append(["FLOPs a call", f"{flops / 1e9:.4g} G"])
         rows.append(["rate", f"{flops / ns:.4g} GFLOP/s: FLOPs of the file / unprofiled latency"])
-    if is_known and moved:
+    if is_known and (moved := level.moved_bytes):
         rows.append(["intensity", f"{flops / moved:.3g} FLOP/byte"])
         if peaks is not None:
             rows.append(["bound by", str(peaks.bound(flops / moved))])
             kind = " (of float32's)" if any(layer.is_integer for layer in layers) else ""
-            rows.append(
-                ["of peak", f"{show_percent(flops / ns * 1e9 / peaks.flops_per_s, 1)}{kind}"]
-            )
-    notes = missing_text(unknown)
-    if content["layer"]["no_costs"]:
-        notes = [f"no FLOPs: {content['layer']['no_costs']}"]
-    columns = (Column("of the model"), Column("value"))
-    return Table(
-        "whole", "Whole model", "A15: one call at the profile's batch", columns, rows, notes
-    )
+            share = show_percent(flops / ns * 1e9 / peaks.flops_per_s, 1)
+            rows.append(["of peak", f"{share}{kind}"])
+    no_costs = content["layer"]["no_costs"]
+    notes = [f"no FLOPs: {no_costs}"] if no_costs else missing_text(unknown)
+    about = "A15: one call at the profile's batch"
+    return Table("whole", "Whole model", about, columns("of the model | value"), rows, notes)
 
 
-def _sources(layers: Sequence[Layer], nodes: Sequence[NodeCost], profile: LayerProfile) -> Table:
+def _sources(level: LayerLevel) -> Table:
     """Each node of the file with the kernels that compute it, or the reason why none does."""
+    layers, eliminated = level.layers, level.profile.eliminated
     kernels: dict[int, list[str]] = {}
     for layer in layers:
         if not layer.inserted:
@@ -297,15 +330,14 @@ def _sources(layers: Sequence[Layer], nodes: Sequence[NodeCost], profile: LayerP
                 kernels.setdefault(i, []).append(layer.name)
     mapped = {i for layer in layers for i in layer.nodes}
     rows: list[list[Cell]] = []
-    for i, node in enumerate(nodes):
+    for i, node in enumerate(level.nodes):
         names = " ".join(kernels.get(i, ())) or ("(layout only)" if i in mapped else "")
-        why = profile.eliminated.get(i, "")
+        why = eliminated.get(i, "")
         rows.append([i, node.name, node.op_type, node.shape, node.macs, names, why])
     notes = [
         f"{sum(bool(layer.nodes) for layer in layers)} of {len(layers)} kernels stand for nodes",
-        f"of {len(nodes)} nodes {len(mapped)} are mapped, {len(profile.eliminated)} eliminated",
+        f"of {len(level.nodes)} nodes {len(mapped)} are mapped, {len(eliminated)} eliminated",
     ]
-    columns = [Column("node", "count"), Column("name"), Column("type"), Column("made")]
-    columns += [Column("work", "MAC"), Column("kernels"), Column("eliminated")]
+    heads = columns("node [count] | name | type | made | work [MAC] | kernels | eliminated")
     about = "every node of the model's file, and the kernels that compute it"
-    return Table("nodes", "Nodes", about, columns, rows, notes)
+    return Table("nodes", "Nodes", about, heads, rows, notes)

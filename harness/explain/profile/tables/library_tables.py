@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from harness.explain.kernels import layers as ly
-from harness.results.pages.tables import Cell, Column, Table
+from harness.results.pages.tables import Cell, Table, columns
 
 Content = Mapping[str, Any]
 """The content of profile.json."""
@@ -32,18 +32,16 @@ def _hardware(content: Content) -> Iterator[Table]:
         ["task-clock, ns" if name == "task-clock" else name, value, counts["reasons"][name]]
         for name, value in counts["per_call"].items()
     ]
-    columns = (Column("counter"), Column("per call", "count"), Column("reason"))
     notes = [f"mean of {counts['runs']} bare calls, all threads"]
     cycles, done = (counts["per_call"].get(n) for n in ("cycles", "instructions"))
     if cycles and done:
         notes.append(f"{done / cycles:.2f} instructions a cycle")
-    yield Table(
-        "hardware", "Hardware", "perf_event counters around bare calls", columns, rows, notes
-    )
+    heads = columns("counter | per call [count] | reason")
+    about = "perf_event counters around bare calls"
+    yield Table("hardware", "Hardware", about, heads, rows, notes)
 
 
 def _simulated(content: Content) -> Iterator[Table]:
-    """Every text in it says that nothing was measured."""
     counts = content.get("simulated")
     if not counts:
         return
@@ -64,6 +62,6 @@ def _simulated(content: Content) -> Iterator[Table]:
     if counts["not_simulated"]:
         unknown = ", ".join(counts["not_simulated"])
         notes.append(f"valgrind does not simulate {unknown}: this machine may run other code")
-    columns = (Column("counter"), Column("per call", "count"), Column("of instructions", "share"))
+    heads = columns("counter | per call [count] | of instructions [share]")
     about = "instructions and cache misses of a call, simulated by valgrind"
-    yield Table("simulated", "Simulated", about, columns, rows, notes)
+    yield Table("simulated", "Simulated", about, heads, rows, notes)

@@ -13,11 +13,11 @@ from harness.core.units import show_percent
 from harness.explain.kernels import layers as ly
 from harness.explain.profile.measure.memory import slope
 from harness.explain.profile.tables.batch_tables import batch_tables
-from harness.explain.profile.tables.layer_tables import layer_tables, profile_of
+from harness.explain.profile.tables.layer_tables import Profiled, layer_tables
 from harness.explain.profile.tables.library_tables import library_tables
 from harness.results.evidence.stages import STAGE_EDGES, Completions
 from harness.results.optimal_batch import optimum
-from harness.results.pages.tables import Cell, Column, Table
+from harness.results.pages.tables import Cell, Table, columns
 
 Content = Mapping[str, Any]
 
@@ -31,39 +31,31 @@ PHASES = {
 """Phase -> the harness's stages. Decoding and preprocessing happen before the first query."""
 
 CONTENDED = 1.2
-"""Wall time / CPU time of one thread above which other processes are assumed to have used its
-core.
-"""
-
-_LATENCY = Column("latency", "ns")
-_SHARE = Column("share", "share")
+"""Wall time / CPU time of one thread above which other processes have probably used its core."""
 
 
-def tables(content: Content, done: Completions | None) -> list[Table]:
-    """All tables, outermost level first. done: of the harness run; None without a run."""
+def tables(profiled: Profiled) -> list[Table]:
+    """All tables, outermost level first."""
+    content, done = profiled.content, profiled.done
+    tables = [_levels(profiled)]
+    if done is not None:
+        tables += [_stages(done), _phases(content, done), _batches(done)]
     return [
-        *_run_tables(content, done),
+        *tables,
         *_model_tables(content),
-        *layer_tables(content),
-        *batch_tables(content),
-        *_memory(content),
+        *layer_tables(profiled),
+        *batch_tables(profiled),
+        *_memory(profiled),
         *_data(content),
         *library_tables(content),
     ]
 
 
-def _run_tables(content: Content, done: Completions | None) -> Iterator[Table]:
-    yield _levels(content, done)
-    if done is not None and len(done):
-        yield _stages(done)
-        yield _phases(content, done)
-        yield _batches(done)
-
-
-def _levels(content: Content, done: Completions | None) -> Table:
+def _levels(profiled: Profiled) -> Table:
     """XSP's leveled experimentation: each number from the run whose deepest level it is."""
+    content, done, level = profiled.content, profiled.done, profiled.level
     rows: list[list[Cell]] = []
-    if done is not None and len(done):
+    if done is not None:
         mean = float(done.latency_ns.mean())
         took = _batch_ns(done).mean()
         source = f"LoadGen's, {len(done):,} samples"
@@ -72,26 +64,24 @@ def _levels(content: Content, done: Completions | None) -> Table:
         rows.append(["batch", "harness run", float(took), None, "taken to completed"])
         infer = done.columns["inferred_ns"] - done.columns["gathered_ns"]
         rows.append(["stage", "harness run", float(infer.mean()), None, "infer alone"])
-    model = _model_ns(content)
-    if model is not None:
-        rows.append(["model", "bare calls", model, None, "no harness, no profiler"])
-    profile = profile_of(content)
-    if profile is not None:
-        parts = ly.overhead(profile)
-        added = parts.call_ns - parts.plain_ns
+    calls = _bare_calls(content)
+    if calls is not None:
+        latency = ly.trimmed_mean(calls["wall_ns"])
+        rows.append(["model", "bare calls", latency, None, "no harness, no profiler"])
+    if level is not None:
+        parts = level.parts
         note = (
-            f"{len(profile.kernels)} kernels; "
+            f"{len(level.profile.kernels)} kernels; "
             f"{show_percent(parts.profiler_share, 1, signed=True)} on the same calls, "
             f"{show_percent(parts.profiler_cpu_share, 1, signed=True)} in CPU time"
         )
+        added = parts.call_ns - parts.plain_ns
         rows.append(["layer", "profiled calls", parts.kernels_ns, added, note])
-    columns = [Column("level"), Column("run"), _LATENCY, Column("overhead added", "ns")]
-    columns += [Column("what")]
     return Table(
         "levels",
         "Levels",
         "each latency from the run whose deepest level it is, and its profiler's overhead",
-        columns,
+        columns("level | run | latency [ns] | overhead added [ns] | what"),
         rows,
         [
             "The harness's journal is always on, so query, batch and stage add nothing to each other.",
@@ -102,10 +92,8 @@ def _levels(content: Content, done: Completions | None) -> Table:
 
 
 def _contended(content: Content) -> Iterator[str]:
-    """A single thread that waits for its core was disturbed: its wall times include the machine's
-    load.
-    """
-    calls = (content.get("model") or {}).get("batches", {}).get(str(content["batch"]))
+    """A note where other processes disturbed the single thread of the calls."""
+    calls = _bare_calls(content)
     if not calls and content.get("layer"):
         calls = content["layer"]["profile"]["plain"]
     if not calls or content.get("threads") != 1:
@@ -123,10 +111,11 @@ def _loadgen_mean_ns(content: Content) -> float | None:
     return (content.get("run") or {}).get("loadgen_mean_ns")
 
 
-def _model_ns(content: Content) -> float | None:
-    """Trimmed mean of the bare calls at the profile's batch."""
-    calls = (content.get("model") or {}).get("batches", {}).get(str(content["batch"]))
-    return ly.trimmed_mean(calls["wall_ns"]) if calls else None
+def _bare_calls(content: Content) -> Mapping[str, Any] | None:
+    calls: Mapping[str, Any] | None = (
+        (content.get("model") or {}).get("batches", {}).get(str(content["batch"]))
+    )
+    return calls
 
 
 def _batch_ns(done: Completions) -> np.ndarray[Any, Any]:
@@ -141,9 +130,9 @@ def _stages(done: Completions) -> Table:
         share = float(spent.sum()) / float(done.latency_ns.sum())
         p99 = float(spent[int(len(spent) * 0.99)])
         rows.append([stage, float(spent.mean()), float(np.median(spent)), p99, share])
-    columns = (Column("stage"), Column("mean", "ns"), Column("p50", "ns"), Column("p99", "ns"))
+    heads = columns("stage | mean [ns] | p50 [ns] | p99 [ns] | share [share]")
     about = "where the time of a sample went in the harness run; the six sum to its latency"
-    return Table("stages", "Stages", about, (*columns, _SHARE), rows)
+    return Table("stages", "Stages", about, heads, rows)
 
 
 def _phases(content: Content, done: Completions) -> Table:
@@ -163,12 +152,11 @@ def _phases(content: Content, done: Completions) -> Table:
         )
         rows.append(["LoadGen", "its own time around the callback", whole - total])
     shares = [[*row, float(row[2] or 0) / whole] for row in rows]
-    columns = (Column("phase"), Column("stages"), _LATENCY, _SHARE)
-    return Table("phases", "Phases", "mean time of a sample by phase", columns, shares, notes)
+    heads = columns("phase | stages | latency [ns] | share [share]")
+    return Table("phases", "Phases", "mean time of a sample by phase", heads, shares, notes)
 
 
 def _batches(done: Completions) -> Table:
-    """One row for each batch size that occurred."""
     first = np.unique(done.columns["batch"].astype(np.int64), return_index=True)[1]
     keys = done.columns["batch_size"][first]
     took = _batch_ns(done)[first]
@@ -176,9 +164,8 @@ def _batches(done: Completions) -> Table:
     for size in np.unique(keys).tolist():
         chosen = took[keys == size]
         rows.append([size, len(chosen), float(chosen.mean()), float(np.median(chosen))])
-    columns = [Column("batch", "count"), Column("batches", "count"), Column("mean", "ns")]
-    columns += [Column("p50", "ns")]
-    return Table("batches", "Batches", "of the harness run, by size", columns, rows)
+    heads = columns("batch [count] | batches [count] | mean [ns] | p50 [ns]")
+    return Table("batches", "Batches", "of the harness run, by size", heads, rows)
 
 
 def _model_tables(content: Content) -> Iterator[Table]:
@@ -192,7 +179,8 @@ def _model_tables(content: Content) -> Iterator[Table]:
         uncertainty[batch] = ly.uncertainty(times["wall_ns"])
         cpu = ly.trimmed_mean(times["cpu_ns"])
         runs = len(times["wall_ns"])
-        rows.append([batch, latency, latency / batch, throughput[batch], cpu, cpu / latency, runs])
+        ratio = round(cpu / latency, 3)
+        rows.append([batch, latency, latency / batch, throughput[batch], cpu, ratio, runs])
     best = optimum(throughput, uncertainty)
     optimal = best.batch or max(throughput)
     within = " (within the noise)" if best.is_unsure else ""
@@ -202,46 +190,43 @@ def _model_tables(content: Content) -> Iterator[Table]:
         f"highest throughput {throughput[fastest]:,.4g} samples/s at batch {fastest}",
         *(f"batch {b}: {why}" for b, why in model["skipped"].items()),
     ]
-    columns = [Column("batch", "count"), _LATENCY, Column("per sample", "ns")]
-    columns += [Column("throughput", "samples/s"), Column("CPU time", "ns"), Column("CPU/wall")]
-    columns += [Column("runs", "count")]
-    rows = [[*row[:5], round(row[5], 3), row[6]] for row in rows]
+    heads = columns(
+        "batch [count] | latency [ns] | per sample [ns] | throughput [samples/s] | CPU time [ns]"
+        "| CPU/wall | runs [count]"
+    )
     about = "A1: bare calls by batch, 20 % trimmed means"
-    yield Table("model", "Model", about, columns, rows, notes)
+    yield Table("model", "Model", about, heads, rows, notes)
 
 
-def _memory(content: Content) -> Iterator[Table]:
-    memory = content.get("memory") or {}
+def _memory(profiled: Profiled) -> Iterator[Table]:
+    memory, level = profiled.content.get("memory") or {}, profiled.level
     if "footprint" not in memory:
         return
-    profile = profile_of(content)
     own = memory["footprint"]
     rows: list[list[Cell]] = [
         ["weights", own["weights"], "constants in the file"],
         ["input", own["inputs"], "of one call"],
         ["activations", own["activations"], "most alive at once, from the file's shapes"],
     ]
-    if profile is not None and profile.peak_bytes is not None:
-        rows.append(["allocator", profile.peak_bytes, "most in use, measured by the runtime"])
-    elif profile is not None and "allocated" in profile.absent:
-        rows.append(["allocator", None, profile.absent["allocated"]])
-    columns = (Column("memory"), Column("bytes", "bytes"), Column("what"))
+    if level is not None and level.profile.peak_bytes is not None:
+        rows.append(["allocator", level.profile.peak_bytes, "most in use, measured by the runtime"])
+    elif level is not None and "allocated" in level.profile.absent:
+        rows.append(["allocator", None, level.profile.absent["allocated"]])
+    heads = columns("memory | bytes [bytes] | what")
     notes = [f"{own['unknown']} tensors depend on data: not counted"] if own["unknown"] else []
-    yield Table("memory", "Memory", "of the model and one call", columns, rows, notes)
+    yield Table("memory", "Memory", "of the model and one call", heads, rows, notes)
     grown: list[list[Cell]] = []
     notes = []
     for kind, one in memory["growth"].items():
         points = {float(size): point["activations"] for size, point in one["points"].items()}
-        grown += [
-            [kind, size, value, memory["footprint"]["weights"]] for size, value in points.items()
-        ]
+        grown += [[kind, size, value, own["weights"]] for size, value in points.items()]
         if len(points) > 1:
             notes.append(f"activations grow with {kind} ** {slope(points):.2f}")
         if one["refused"]:
             notes.append(f"{kind}: {one['refused']}")
-    columns = (Column("by"), Column("size", "count"), Column("activations", "bytes"))
+    heads = columns("by | size [count] | activations [bytes] | weights [bytes]")
     about = "activations alive at once for other inputs, from shapes"
-    yield Table("growth", "Growth", about, (*columns, Column("weights", "bytes")), grown, notes)
+    yield Table("growth", "Growth", about, heads, grown, notes)
 
 
 def _data(content: Content) -> Iterator[Table]:
@@ -249,11 +234,11 @@ def _data(content: Content) -> Iterator[Table]:
     if "real" not in data:
         return
     real, noise = (ly.trimmed_mean(data[k]["wall_ns"]) for k in ("real", "synthetic"))
-    kind = "noise, too" if data["is_synthetic"] else "data"
+    kind = "also noise" if data["is_synthetic"] else "data"
     rows: list[list[Cell]] = [
         [f"dataset {data['dataset']} ({kind})", real, 0.0],
         ["seeded noise in the same range and shapes", noise, noise / real - 1],
     ]
-    columns = (Column("input"), _LATENCY, Column("difference", "share"))
+    heads = columns("input | latency [ns] | difference [share]")
     about = "the same calls on samples and on noise, in turn"
-    yield Table("data", "Real against synthetic", about, columns, rows)
+    yield Table("data", "Real against synthetic", about, heads, rows)

@@ -20,14 +20,9 @@ _MOST_SHARED = 0.25
 
 
 def doubts(
-    profile: LayerProfile,
-    layers: Sequence[Layer],
-    nodes: Sequence[NodeCost],
-    peaks: Peaks | None,
+    profile: LayerProfile, layers: Sequence[Layer], nodes: Sequence[NodeCost], peaks: Peaks | None
 ) -> list[str]:
-    """One line for each failed check; empty where all hold.
-    layers: from `layers.layers_of` with the same profile and nodes.
-    """
+    """One line for each failed check. layers: from `layers_of` with the same profile and nodes."""
     lines = [*_against_nodes(profile, layers, nodes)]
     if peaks is not None:
         lines += [*_against_peak(layers, peaks), *_whole_against_peak(profile, layers, peaks)]

@@ -1,17 +1,10 @@
 """Helpers of meters that read the kernel's files."""
 
-from types import TracebackType
-
 
 class HoldsNothing:
     """A meter without open files or processes, so that leaving it does nothing."""
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exc: object) -> None:
         pass
 
 

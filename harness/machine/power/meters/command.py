@@ -8,7 +8,6 @@ import signal
 import subprocess
 import time
 from contextlib import suppress
-from types import TracebackType
 from typing import Literal, Self
 
 from harness.errors import ConfigError
@@ -53,12 +52,7 @@ class CommandMeter:
         self._unit = first[1]
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exc: object) -> None:
         self._kill()
 
     def sources(self) -> list[PowerSource]:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NamedTuple, Self
 
 from harness.errors import ConfigError
+from harness.machine.kernel import text
 from harness.machine.power.meters.base import HoldsNothing, micro, tried
 from harness.types import PowerMeter, PowerSource
 
@@ -76,21 +77,14 @@ class HwmonMeter(HoldsNothing):
 
 def _source(path: Path) -> PowerSource:
     """The source is named by chip and label, which survive a reboot; hwmon's numbers do not."""
-    chip = _text(path.parent / "name") or path.parent.name
+    chip = text(path.parent / "name") or path.parent.name
     sensor = path.name.partition("_")[0]
-    label = _text(path.with_name(f"{sensor}_label"))
+    label = text(path.with_name(f"{sensor}_label"))
     return PowerSource(
         name=f"hwmon:{chip}/{label or sensor}",
         domain=f"{label or sensor} of the chip {chip}, as its driver defines it",
         unit="J" if sensor.startswith("energy") else "W",
     )
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(errors="replace").strip()
-    except OSError:
-        return ""
 
 
 _: type[PowerMeter] = HwmonMeter

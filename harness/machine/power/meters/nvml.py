@@ -1,7 +1,7 @@
 """Reads NVIDIA GPUs by NVML: the board's energy counter, or its power where it has no counter."""
 
 from collections.abc import Callable
-from types import TracebackType
+from contextlib import ExitStack
 from typing import Any, NamedTuple, Self
 
 from harness.errors import ConfigError, one_line
@@ -24,7 +24,7 @@ class NvmlMeter:
         words = argument.split(",") if argument else []
         if not all(word.strip().isdecimal() for word in words):
             raise ConfigError(f"--meter nvml={argument}: write GPU numbers, e.g. nvml=0,1")
-        self._asked = [int(word) for word in words]
+        self._requested = [int(word) for word in words]
         self._gpus: list[_Gpu] = []
 
     def __enter__(self) -> Self:
@@ -35,22 +35,16 @@ class NvmlMeter:
             pynvml.nvmlInit()
         except pynvml.NVMLError as e:
             raise ConfigError(f"meter 'nvml': {one_line(e)}: {_advice(e)}") from e
-        try:
-            self._gpus = [self._gpu(number) for number in self._numbers()]
-        except pynvml.NVMLError as e:
-            pynvml.nvmlShutdown()
-            raise ConfigError(f"meter 'nvml': the GPU reports no power: {one_line(e)}") from e
-        except ConfigError:
-            pynvml.nvmlShutdown()
-            raise
+        with ExitStack() as stack:
+            stack.callback(pynvml.nvmlShutdown)
+            try:
+                self._gpus = [self._gpu(number) for number in self._numbers()]
+            except pynvml.NVMLError as e:
+                raise ConfigError(f"meter 'nvml': the GPU reports no power: {one_line(e)}") from e
+            stack.pop_all()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exc: object) -> None:
         self._nvml.nvmlShutdown()
 
     def sources(self) -> list[PowerSource]:
@@ -69,12 +63,12 @@ class NvmlMeter:
 
     def _numbers(self) -> list[int]:
         count = int(self._nvml.nvmlDeviceGetCount())
-        missing = [n for n in self._asked if n >= count]
+        missing = [n for n in self._requested if n >= count]
         if missing or not count:
             raise ConfigError(
                 f"meter 'nvml': there is no GPU {missing[0] if missing else 0}: this machine has {count}"
             )
-        return self._asked or list(range(count))
+        return self._requested or list(range(count))
 
     def _gpu(self, number: int) -> _Gpu:
         nvml = self._nvml

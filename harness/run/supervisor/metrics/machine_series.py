@@ -32,10 +32,8 @@ class _Columns(NamedTuple):
     family: Callable[..., CounterMetricFamily | GaugeMetricFamily]
     name: str
     text: str
-
     columns: re.Pattern[str]
     """Matches the whole name of a column; the group becomes the label's value."""
-
     label: str = ""
     factor: float = 1.0
 
@@ -90,7 +88,7 @@ class HostSeries:
         row = fresh[0] if fresh else {}
         run = [labels[name] for name in RUN_LABELS]
         for family, name, text, columns, label, factor in _HOST:
-            series = family(name, text, labels=[*RUN_LABELS, *([label] if label else [])])
+            series = family(name, text, labels=[*RUN_LABELS, label] if label else RUN_LABELS)
             for column, value in row.items():
                 match = columns.fullmatch(column)
                 if match is not None:
@@ -106,6 +104,7 @@ class PowerSeries:
         self._counted: dict[str, _Counted] = {}
 
     def __call__(self, labels: Mapping[str, str]) -> Iterator[Metric]:
+        run = [labels[name] for name in RUN_LABELS]
         names = [*RUN_LABELS, "source", "provenance"]
         watts = GaugeMetricFamily("harness_power_watts", "Mean of the last second", labels=names)
         joules = CounterMetricFamily(
@@ -113,7 +112,7 @@ class PowerSeries:
         )
         for source in self._log.sources:
             readings = self._log.series.get(source.name, [])
-            values = [*(labels[name] for name in RUN_LABELS), source.name, source.provenance]
+            values = [*run, source.name, source.provenance]
             power = watts_now(source, readings[-_LAST:], wall_ns())
             if power:  # as in the result, a counter that stands still is no reading
                 watts.add_metric(values, power)

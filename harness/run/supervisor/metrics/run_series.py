@@ -4,15 +4,11 @@ docs/metrics.md explains every name; a test keeps it complete. Names, labels and
 dashboards and rules of others are built on them.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from prometheus_client.core import (
-    CounterMetricFamily,
-    GaugeMetricFamily,
-    HistogramMetricFamily,
-    Metric,
-)
+from prometheus_client import core
+from prometheus_client.core import GaugeMetricFamily, HistogramMetricFamily, Metric
 
 from harness.core.config.parse import Slo
 from harness.run.supervisor.metrics.histogram import Histogram
@@ -73,56 +69,64 @@ class RunSeries:
         """phases: performance and accuracy, as far as the run has come."""
         rows = [([*self._run, phase], counts) for phase, counts in phases.items()]
         for name, text, value in _COUNTERS:
-            counter = CounterMetricFamily(f"harness_{name}", text, labels=PHASE_LABELS)
-            for labels, counts in rows:
-                counter.add_metric(labels, value(counts))
-            yield counter
+            yield _family(core.CounterMetricFamily, name, text, value, rows)
         for name, text, value in _GAUGES:
-            gauge = GaugeMetricFamily(f"harness_{name}", text, labels=PHASE_LABELS)
-            for labels, counts in rows:
-                gauge.add_metric(labels, value(counts))
-            yield gauge
+            yield _family(GaugeMetricFamily, name, text, value, rows)
         yield from _rates(rows)
         yield _percentiles(rows)
         yield from _histograms(rows)
 
     def info(self, info: Mapping[str, str], started_s: float, slo: Slo | None) -> Iterator[Metric]:
         """The fixed facts: the run itself, its start and its SLO."""
-        family = GaugeMetricFamily(
-            "harness_run_info", "The run and its options, always 1", labels=[*RUN_LABELS, *info]
-        )
-        family.add_metric([*self._run, *info.values()], 1)
-        yield family
-        start = GaugeMetricFamily(
-            "harness_run_start_time_seconds", "When the command began", labels=RUN_LABELS
-        )
-        start.add_metric(self._run, started_s)
-        yield start
-        bound = GaugeMetricFamily(
-            "harness_slo_seconds", "Latency bound of the SLO", labels=[*RUN_LABELS, "quantile"]
-        )
-        if slo is not None:
-            bound.add_metric([*self._run, f"{slo.percentile:g}"], slo.bound_ns / _NS)
-        yield bound
+        values = list(info.values())
+        yield self._gauge("run_info", "The run and its options, always 1", info, [(values, 1)])
+        began = "When the command began"
+        yield self._gauge("run_start_time_seconds", began, (), [([], started_s)])
+        bounds = [([f"{slo.percentile:g}"], slo.bound_ns / _NS)] if slo is not None else []
+        yield self._gauge("slo_seconds", "Latency bound of the SLO", ["quantile"], bounds)
 
     def verdict(self, result: Mapping[str, Any]) -> Iterator[Metric]:
         """result: the content of result.json at the end of the run."""
-        valid = GaugeMetricFamily("harness_run_valid", "1 VALID, 0 INVALID", labels=RUN_LABELS)
-        valid.add_metric(self._run, float(result["verdict"] == "VALID"))
-        yield valid
+        valid = float(result["verdict"] == "VALID")
+        yield self._gauge("run_valid", "1 VALID, 0 INVALID", (), [([], valid)])
         for kind in ("reason", "doubt"):
-            labels = [*RUN_LABELS, "code"]
-            family = GaugeMetricFamily(f"harness_run_{kind}", "Its code, always 1", labels=labels)
-            for code in dict.fromkeys(entry["code"] for entry in result[f"{kind}s"]):
-                family.add_metric([*self._run, code], 1)
-            yield family
+            codes = dict.fromkeys(entry["code"] for entry in result[f"{kind}s"])
+            samples = [([code], 1.0) for code in codes]
+            yield self._gauge(f"run_{kind}", "Its code, always 1", ["code"], samples)
         accuracy = result["accuracy"] or {}
-        for key, text in (("value", "The score"), ("target", "Target of the manifest")):
-            name = "harness_accuracy" if key == "value" else "harness_accuracy_target"
-            family = GaugeMetricFamily(name, text, labels=[*RUN_LABELS, "metric", "unit"])
-            if accuracy.get(key) is not None:
-                family.add_metric([*self._run, accuracy["metric"], accuracy["unit"]], accuracy[key])
-            yield family
+        score = [accuracy.get("metric", ""), accuracy.get("unit", "")]
+        for key, name, text in (
+            ("value", "accuracy", "The score"),
+            ("target", "accuracy_target", "Target of the manifest"),
+        ):
+            samples = [(score, accuracy[key])] if accuracy.get(key) is not None else []
+            yield self._gauge(name, text, ["metric", "unit"], samples)
+
+    def _gauge(
+        self,
+        name: str,
+        text: str,
+        labels: Iterable[str],
+        samples: Iterable[tuple[list[str], float]],
+    ) -> Metric:
+        """labels: those beside RUN_LABELS. samples: (their values, the sample)."""
+        family = GaugeMetricFamily(f"harness_{name}", text, labels=[*RUN_LABELS, *labels])
+        for values, sample in samples:
+            family.add_metric([*self._run, *values], sample)
+        return family
+
+
+def _family(
+    kind: type[core.CounterMetricFamily | GaugeMetricFamily],
+    name: str,
+    text: str,
+    value: Callable[[LiveCounts], float],
+    rows: _Rows,
+) -> Metric:
+    family = kind(f"harness_{name}", text, labels=PHASE_LABELS)
+    for labels, counts in rows:
+        family.add_metric(labels, value(counts))
+    return family
 
 
 def _rates(rows: _Rows) -> Iterator[Metric]:
@@ -179,6 +183,6 @@ def _histograms(rows: _Rows) -> Iterator[Metric]:
 def _add(
     family: HistogramMetricFamily, labels: Sequence[str], histogram: Histogram, unit: float
 ) -> None:
-    edges = [*(f"{edge / unit:g}" for edge in histogram.edges.tolist()), "+Inf"]
+    edges = [f"{edge / unit:g}" for edge in histogram.edges.tolist()] + ["+Inf"]
     ends = histogram.counts.cumsum().tolist()
     family.add_metric(labels, list(zip(edges, ends, strict=True)), histogram.sum / unit)

@@ -1,6 +1,7 @@
 """Makes the axes of a grid from the command line's lists and the defaults."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,8 @@ def axes_of(lists: Mapping[str, tuple[Any, ...]], config: RunConfig, options: Gr
     models = tuple(str(Path(name).absolute()) if is_path(name) else name for name in models)
     if options.ops:
         models = tuple(str(path) for path in operators.make(options.ops))
-    real = all(_has_data(config, model) for model in models)
+    datasets = (config.dataset or default_dataset(load_model(model)) for model in models)
+    real = all(name != "synthetic" for name in datasets)
     if options.data is not None and "real" in options.data and not real:
         raise ConfigError("--data real: not every model here has data of its own: name --dataset")
     own_shape = tuple(f"{n}={'x'.join(map(str, shape))}" for n, shape in config.input_shape)
@@ -42,17 +44,10 @@ def axes_of(lists: Mapping[str, tuple[Any, ...]], config: RunConfig, options: Gr
 
 
 def _unknown(models: Iterable[str], backends: Iterable[str]) -> Iterator[str]:
-    for name in backends:
+    checks: list[Callable[[], object]] = [partial(check_name, "backend", name) for name in backends]
+    checks += [partial(load_model, name) for name in models]
+    for check in checks:
         try:
-            check_name("backend", name)
+            check()
         except ConfigError as e:
             yield str(e)
-    for name in models:
-        try:
-            load_model(name)
-        except ConfigError as e:
-            yield str(e)
-
-
-def _has_data(config: RunConfig, model: str) -> bool:
-    return (config.dataset or default_dataset(load_model(model))) != "synthetic"

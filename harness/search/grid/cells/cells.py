@@ -16,10 +16,17 @@ from harness.core.stats import percentile_ns
 from harness.loadgen.scenario import scenario_named
 from harness.models.manifest.lookup import is_path
 from harness.models.precision.ways import Way
+from harness.results import run_folder
 from harness.results.evidence.stages import Completions
 from harness.results.run_files import RunFiles, read_files, reading_run
 from harness.search.grid.cells.options import Axes
 from harness.types import Array
+
+GRID = "grid.json"
+"""The file with the options, the precisions made and the absent cells of a grid."""
+
+CELLS = "cells"
+PROBES = "probes"
 
 BLOCKS = 20
 """Blocks of consecutive batches whose means give the uncertainty: neighbouring batches are alike."""
@@ -56,21 +63,26 @@ class Cell(NamedTuple):
         return f"{' '.join(words)} threads {self.threads} batch {self.batch}"
 
 
+def folder_of(grid: Path, cell: Cell) -> Path | None:
+    """The cell's finished run: its folder, or a numbered one beside one that did not finish."""
+    for folder in sorted((grid / CELLS).glob(f"{cell.key}*")):
+        number = folder.name.removeprefix(cell.key)
+        own = number == "" or (number.startswith("-") and number[1:].isdecimal())
+        if own and (folder / run_folder.RESULT).is_file():
+            return folder
+    return None
+
+
 def labels(models: Sequence[str]) -> dict[str, str]:
     """Model -> name in tables: the file's name, with as many parent folders as make it unique."""
     names = {}
-    parts_of = {model: _parts(model) for model in models}
-    for model, parts in parts_of.items():
-        others = [parts_of[other] for other in models if other != model]
-        ends = (parts[-n:] for n in range(1, len(parts) + 1))
+    parts = {m: Path(m).with_suffix("" if is_path(m) else Path(m).suffix).parts for m in models}
+    for model, own in parts.items():
+        others = [other for name, other in parts.items() if name != model]
+        ends = (own[-n:] for n in range(1, len(own) + 1))
         unlike = (end for end in ends if all(other[-len(end) :] != end for other in others))
         names[model] = "/".join(next(unlike, (model,)))
     return names
-
-
-def _parts(model: str) -> tuple[str, ...]:
-    path = Path(model)
-    return path.with_suffix("").parts if is_path(model) else path.parts
 
 
 def _short(name: str) -> str:
@@ -82,24 +94,16 @@ def _short(name: str) -> str:
 
 
 def cells(axes: Axes) -> Iterator[Cell]:
-    """All cells; the ones to be compared, precisions above all, are measured close together in time."""
+    """All cells. Cells to be compared, precisions above all, follow each other closely in time."""
     order = product(
-        axes.model,
-        axes.shape,
-        axes.data,
-        axes.threads,
-        axes.batch,
-        axes.backend,
-        axes.precision,
+        axes.model, axes.shape, axes.data, axes.threads, axes.batch, axes.backend, axes.precision
     )
     for model, shape, data, threads, batch, backend, precision in order:
         yield Cell(model, backend, precision, batch, threads, shape, data)
 
 
 def config_of(cell: Cell, common: RunConfig, way: Way, file: Path | None) -> RunConfig:
-    """file: the model file of the cell's precision. One instance is the default, so that a batch has
-    the machine to itself.
-    """
+    """file: the model in the cell's precision. By default one instance has the machine to itself."""
     options = dict(common.backend_option) | dict(way.options)
     synthetic = cell.data == "synthetic"
     scenario = scenario_named(common.scenario)
@@ -134,9 +138,9 @@ class Row(NamedTuple):
     doubts: tuple[str, ...] = ()
     throughput_per_s: float | None = None
     uncertainty: float | None = None
-    """Of the throughput, a share (see `spread`)."""
+    """Standard error of the throughput, as a share of it (see `spread`)."""
     jitter: float | None = None
-    """Of the throughput, a share (see `spread`)."""
+    """Scatter of single batches, as a share of the throughput (see `spread`)."""
     batch_p50_ns: float | None = None
     """From taking a batch to having answered it."""
     batch_p99_ns: float | None = None
@@ -166,25 +170,21 @@ class Row(NamedTuple):
     @property
     def cell(self) -> Cell:
         return Cell(
-            model=self.model,
-            backend=self.backend,
-            precision=self.precision,
-            batch=self.batch,
-            threads=self.threads,
-            shape=self.shape,
-            data=self.data,
+            self.model,
+            self.backend,
+            self.precision,
+            self.batch,
+            self.threads,
+            self.shape,
+            self.data,
         )
-
-
-def empty_row(cell: Cell, absent: str) -> Row:
-    return Row(*cell, absent=absent)
 
 
 def row_of(cell: Cell, folder: Path, below: Path) -> Row:
     """A ConfigError where the folder's files are not a run's."""
     files = read_files(folder)
     with reading_run(folder):
-        return empty_row(cell, "")._replace(
+        return Row(*cell)._replace(
             verdict=files.result["verdict"],
             reasons=tuple(r["code"] for r in files.result["reasons"]),
             doubts=tuple(d["code"] for d in files.result["doubts"]),
@@ -263,13 +263,12 @@ def _accuracy(result: Mapping[str, Any]) -> dict[str, Any]:
 def _costs(files: RunFiles) -> dict[str, Any]:
     """Energy (from the first of several sources), memory and CPU time."""
     readings = (files.result.get("power") or {}).get("readings") or ()
+    first = readings[0] if readings else {}
     used = (files.performance.ended or {}).get("used", {}) if files.performance else {}
     process = files.result.get("measured_process") or {}
     return {
-        "joules_per_sample": readings[0]["joules_per_sample"] if readings else None,
-        "energy_source": f"{readings[0]['source']}, {readings[0]['provenance']}"
-        if readings
-        else "",
+        "joules_per_sample": first.get("joules_per_sample"),
+        "energy_source": f"{first['source']}, {first['provenance']}" if first else "",
         "no_energy": "" if readings else files.result.get("power_reason") or "not measured",
         "rss_bytes": used.get("rss_peak_bytes"),
         "cpu_over_wall": process.get("cpu_over_wall"),

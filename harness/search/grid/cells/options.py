@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from harness.core.config.options import flag_name, option, option_key, visible_fields
 from harness.core.config.parse import parse_input_shape, parse_name, parse_path, positive, words_of
@@ -15,8 +15,6 @@ DATA = ("real", "synthetic")
 DEFAULT_BATCHES = (1, 2, 4)
 MOST_CELLS = 10_000
 OPS = ("gemm", "conv", "lstm")
-
-_GROUP = "sweep over a grid"
 
 _thread_count = positive(1024)
 _batch_size = positive(MAX_BATCH)
@@ -62,60 +60,53 @@ def parse_floor(text: str) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GridOptions:
+    GROUP: ClassVar = "sweep over a grid"
+
     batch: tuple[int, ...] | None = option(
         "batch sizes, e.g. 1,2,4..64, where .. doubles up to the end (default 1,2,4)",
         parse=parse_batches,
         metavar="SIZES",
-        group=_GROUP,
     )
     precision: tuple[str, ...] | None = option(
         f"{', '.join(PRECISIONS)} (default {BASELINE}); missing variants of the model are made",
         parse=words_of(PRECISIONS),
         metavar="NAMES",
-        group=_GROUP,
     )
     data: tuple[str, ...] | None = option(
         "real, synthetic, or real,synthetic (default real where the model has data)",
         parse=words_of(DATA),
         metavar="KINDS",
-        group=_GROUP,
     )
     ops: tuple[str, ...] | None = option(
         "run single operators as in DeepBench instead of a model: gemm, conv, lstm",
         parse=words_of(OPS),
         metavar="KINDS",
-        group=_GROUP,
     )
     calibration_dir: Path | None = option(
         "a --data-dir with the quantisation samples of int8; they are not scored",
         parse=parse_path,
         metavar="PATH",
-        group=_GROUP,
     )
     accuracy_floor: float | None = option(
         "score that a cell needs to be in the table of the fastest (default: the model's target)",
         parse=parse_floor,
         metavar="SCORE",
-        group=_GROUP,
     )
     price: float | None = option(
         "price of an hour of this machine, e.g. 1.20/h; adds samples per price",
         parse=parse_price,
         metavar="PRICE",
-        group=_GROUP,
     )
     resume: Path | None = option(
         "continue the grid of this folder with the options it was begun with",
         parse=parse_path,
         metavar="DIR",
-        group=_GROUP,
     )
     from_: Path | None = option(
         "run nothing; print the tables of this folder again",
         name="from",
         parse=parse_path,
         metavar="DIR",
-        group=_GROUP,
     )
 
 
@@ -146,7 +137,7 @@ class Axes(NamedTuple):
         return axes
 
     def joined(self, other: "Axes") -> "Axes":
-        """The values of both: those measured before and those asked for now."""
+        """The values of both: the measured ones and the requested ones."""
         values: dict[str, Any] = {
             name: tuple(dict.fromkeys((*getattr(self, name), *getattr(other, name))))
             for name in self._fields
@@ -155,17 +146,12 @@ class Axes(NamedTuple):
 
 
 class Grid(NamedTuple):
-    """A grid as the user asked for it."""
-
     axes: Axes
     options: GridOptions
 
 
 def names_grid(texts: Mapping[str, Any]) -> bool:
-    """Whether the command line names a grid, not rates.
-
-    texts: text by key of the options on the command line.
-    """
+    """Whether the command line names a grid, not rates. texts: text by key of the options on it."""
     if not texts.keys().isdisjoint(map(option_key, visible_fields(GridOptions))):
         return True
     lists = any("," in texts.get(name, "") for name in ("model", "backend", "threads"))

@@ -92,10 +92,10 @@ def _structure(path: Path | None, backend: object, batch: Batch) -> tuple[Struct
     if path is None:
         return None, "it has no file"
     try:
-        found = _read(path, backend, batch)
+        network = _read(path, backend, batch)
     except (ConfigError, PluginUnavailable) as e:
         return None, str(e)
-    return found, "" if found else f"the weights of {path.name} are not read here"
+    return network, "" if network else f"the weights of {path.name} are not read here"
 
 
 def _read(path: Path, backend: object, batch: Batch) -> Structure | None:

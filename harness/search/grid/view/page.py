@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from harness.results.pages import page
+from harness.results.pages.history import Quantity
 from harness.results.pages.page import Article, Figure
+from harness.results.pages.plots import heat_map, line
 from harness.search.grid.cells.cells import Row
 from harness.search.grid.view import report, tables
 from harness.search.grid.view.view import View
@@ -16,7 +18,6 @@ PAGE = "grid.html"
 
 
 def write(view: View, folder: Path) -> Path:
-    """Writes the page. A PluginUnavailable names the missing extra."""
     head = [f"<h1>Grid · {escape(folder.resolve().name)}</h1>"]
     text = "\n".join(report.lines(view, folder))
     tail = [
@@ -27,29 +28,18 @@ def write(view: View, folder: Path) -> Path:
 
 
 def _heat_maps(view: View) -> Iterator[Figure]:
-    for found in view.heat_maps():
-        words = [view.labels[found["model"]], found["backend"], found["data"], *found["shape"]]
-        yield Figure(
-            f"{found['number']}: {' '.join(words)}, threads {found['threads']}",
+    for content in view.heat_maps():
+        words = [view.labels[content["model"]], content["backend"], content["data"]]
+        words += content["shape"]
+        yield heat_map(
+            f"{content['number']}: {' '.join(words)}, threads {content['threads']}",
             "Precision against batch; a gap is a cell that is absent or not ranked.",
-            [
-                {
-                    "type": "heatmap",
-                    "x": [str(batch) for batch in found["batch"]],
-                    "y": found["precision"],
-                    "z": found["z"],
-                    "texttemplate": "%{z:,.4~r}"
-                    if "accuracy" not in found["number"]
-                    else "%{z:.2f}",
-                    "colorscale": "Viridis",
-                    "hoverongaps": False,
-                }
-            ],
-            {
-                "xaxis": {"title": "batch, samples", "type": "category"},
-                "yaxis": {"title": "precision", "type": "category", "autorange": "reversed"},
-            },
-            height_rem=14,
+            ("batch, samples", content["batch"]),
+            ("precision", content["precision"]),
+            content["z"],
+            14,
+            texttemplate="%{z:.2f}" if "accuracy" in content["number"] else "%{z:,.4~r}",
+            hoverongaps=False,
         )
 
 
@@ -59,17 +49,14 @@ def _lines(view: View) -> Iterator[Figure]:
     for row in view.ranked:
         groups.setdefault(_label(view, row), []).append(row)
     data = [
-        {
-            "x": [row.batch for row in members],
-            "y": [row.throughput_per_s for row in members],
-            "error_y": {
-                "array": [
-                    (row.uncertainty or 0.0) * (row.throughput_per_s or 0.0) for row in members
-                ]
+        line(
+            escape(label),
+            [row.batch for row in members],
+            [row.throughput_per_s for row in members],
+            error_y={
+                "array": [(r.uncertainty or 0.0) * (r.throughput_per_s or 0.0) for r in members]
             },
-            "name": escape(label),
-            "mode": "lines+markers",
-        }
+        )
         for label, members in groups.items()
         if len(members) > 1
     ]
@@ -98,42 +85,41 @@ def _label(view: View, row: Row) -> str:
 def _fronts(view: View) -> Iterator[Figure]:
     """A scatter plot for each pair of measured numbers; filled marks are on the front."""
     beaten = tables.front(view.ranked)
-    told = [(row, tables.numbers(row)) for row in view.ranked]
-    names = list(dict.fromkeys(name for _, found in told for name in found))
+    measured = [(row, tables.numbers(row)) for row in view.ranked]
+    names = list(dict.fromkeys(name for _, numbers in measured for name in numbers))
     for x, y in combinations(names, 2):
-        both = [(row, found) for row, found in told if x in found and y in found]
-        if len(both) < 2 or any(len({f[n].value for _, f in both}) < 2 for n in (x, y)):
+        both = [(row, n[x], n[y]) for row, n in measured if x in n and y in n]
+        if (
+            len(both) < 2
+            or min(len({a.value for _, a, _ in both}), len({b.value for _, _, b in both})) < 2
+        ):
             continue
+        lines: dict[str, list[tuple[Row, Quantity, Quantity]]] = {}
+        for one in both:
+            lines.setdefault(_label(view, one[0]), []).append(one)
         yield Figure(
             f"{y.capitalize()} against {x}",
             "Filled: on the front, no other cell is at least as good in every number and better in one.",
-            [_points(label, own, x, y, beaten) for label, own in _by_label(view, both).items()],
+            [_points(label, own, beaten) for label, own in lines.items()],
             {
-                "xaxis": {"title": f"{x}, {both[0][1][x].unit}"},
-                "yaxis": {"title": f"{y}, {both[0][1][y].unit}"},
+                "xaxis": {"title": f"{x}, {both[0][1].unit}"},
+                "yaxis": {"title": f"{y}, {both[0][2].unit}"},
                 "showlegend": True,
             },
         )
 
 
-def _by_label(view: View, both: Sequence[tuple[Row, Any]]) -> dict[str, list[tuple[Row, Any]]]:
-    found: dict[str, list[tuple[Row, Any]]] = {}
-    for row, numbers in both:
-        found.setdefault(_label(view, row), []).append((row, numbers))
-    return found
-
-
 def _points(
-    label: str, own: Sequence[tuple[Row, Any]], x: str, y: str, beaten: Any
+    label: str, own: Sequence[tuple[Row, Quantity, Quantity]], beaten: Any
 ) -> dict[str, Any]:
-    return {
-        "x": [found[x].value for _, found in own],
-        "y": [found[y].value for _, found in own],
-        "text": [f"batch {row.batch}" for row, _ in own],
-        "name": escape(label),
-        "mode": "markers",
-        "marker": {
-            "symbol": ["circle-open" if beaten[row.cell] else "circle" for row, _ in own],
+    return line(
+        escape(label),
+        [x.value for _, x, _ in own],
+        [y.value for _, _, y in own],
+        mode="markers",
+        text=[f"batch {row.batch}" for row, _, _ in own],
+        marker={
+            "symbol": ["circle-open" if beaten[row.cell] else "circle" for row, _, _ in own],
             "size": 10,
         },
-    }
+    )

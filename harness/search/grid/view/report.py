@@ -8,22 +8,16 @@ from harness.core.units import show_percent, show_si
 from harness.models.network.network import Structure
 from harness.models.precision.ways import BASELINE
 from harness.results.optimal_batch import GAIN
-from harness.results.pages.tables import Cell, Column, aligned
-from harness.search.grid.cells.cells import Row
+from harness.results.pages.tables import Cell as TableCell
+from harness.results.pages.tables import Column, aligned, columns
+from harness.search.grid.cells.cells import Cell, Row
 from harness.search.grid.view import tables
 from harness.search.grid.view.tables import Context, Line
 from harness.search.grid.view.view import View
 
-_NUMBERS = (
-    Column("samples/s", "samples/s"),
-    Column("+-", "share"),
-    Column("jitter", "share"),
-    Column("batch p50", "ns"),
-    Column("batch p99", "ns"),
-    Column("score", "of the metric"),
-    Column("same", "share"),
-    Column("energy", "J"),
-    Column("memory", "bytes"),
+_NUMBERS = columns(
+    "samples/s [samples/s] | +- [share] | jitter [share] | batch p50 [ns] | batch p99 [ns]"
+    "| score [of the metric] | same [share] | energy [J] | memory [bytes]"
 )
 _WORST_WALL = 1.2
 """From this ratio of wall time to CPU time of one thread on, other programs had the core."""
@@ -36,16 +30,7 @@ def lines(view: View, folder: Path) -> Iterator[str]:
     yield ""
     yield from _cells(view)
     yield from _notes(view)
-    for title, ratios in (
-        (f"throughput by precision, times {BASELINE}", tables.precision_gain(view.ranked)),
-        (
-            f"median batch by precision, times the speed of {BASELINE}",
-            tables.median_gain(view.ranked),
-        ),
-        ("throughput by threads, times the fewest", tables.thread_gain(view.ranked)),
-        ("throughput by framework, at the same precision", tables.framework_gain(view.ranked)),
-        ("throughput on synthetic data, times real", tables.data_gain(view.ranked)),
-    ):
+    for title, ratios in tables.gains(view.ranked):
         yield from _ratios(view, title, ratios)
     yield from _optimal(view)
     yield from _divergences(view)
@@ -55,12 +40,26 @@ def lines(view: View, folder: Path) -> Iterator[str]:
     yield f"{'results':<12}{folder}"
 
 
+def _titled(
+    title: str, heads: Sequence[Column], rows: Sequence[Sequence[TableCell]]
+) -> Iterator[str]:
+    """A table below its title; nothing without rows."""
+    if rows:
+        yield ""
+        yield title
+        yield from aligned(heads, rows)
+
+
 def _precisions(view: View) -> Iterator[str]:
     for name, about in view.content["precisions"].items():
         model, _, precision = name.rpartition(" ")
         yield f"  {precision:<6}{view.labels.get(model, Path(model).stem)}: {about['about']}"
     for about in view.content["ops"].values():
         yield f"  op    {about['about']}"
+
+
+def _name(view: View, one: Cell | Row) -> str:
+    return f"{view.labels[one.model]} {one.backend} {one.precision}"
 
 
 def _varying(rows: Sequence[Row]) -> list[str]:
@@ -84,16 +83,16 @@ def _cells(view: View) -> Iterator[str]:
     axes = _varying(view.rows) or ["precision", "batch"]
     has_ops = bool(view.content["ops"])
     speed = [Column("GFLOP/s", "samples/s")] if has_ops else []
-    columns = [*map(Column, axes), *_NUMBERS, *speed, Column("verdict")]
+    heads = [*map(Column, axes), *_NUMBERS, *speed, Column("verdict")]
     rows = []
     for row in view.rows:
-        values: list[Cell] = [_value(view, axis, getattr(row, axis)) for axis in axes]
+        values: list[TableCell] = [_value(view, axis, getattr(row, axis)) for axis in axes]
         gflop_per_s = [view.gflop_per_s(row)] if has_ops else []
         rows.append([*values, *_numbers(view, row), *gflop_per_s, _verdict(view, row)])
-    yield from aligned(columns, rows)
+    yield from aligned(heads, rows)
 
 
-def _numbers(view: View, row: Row) -> list[Cell]:
+def _numbers(view: View, row: Row) -> list[TableCell]:
     return [
         row.throughput_per_s,
         row.uncertainty,
@@ -117,7 +116,6 @@ def _verdict(view: View, row: Row) -> str:
 
 
 def _notes(view: View) -> Iterator[str]:
-    """Each note once, with the cells to which it applies."""
     notes = [f"network: {text}" for text in _each(_networks(view))]
     notes += [f"doubt: {text}" for text in view.namesakes]
     notes += _left_out(view)
@@ -143,11 +141,11 @@ def _notes(view: View) -> Iterator[str]:
 
 def _networks(view: View) -> Iterator[str]:
     """The network of every ranked file, once for each size of its input."""
-    for variant, found in view.structures.items():
+    for variant, network in view.structures.items():
         is_first = variant.precision == BASELINE and variant not in view.strangers
-        if is_first and isinstance(found, Structure):
+        if is_first and isinstance(network, Structure):
             words = [view.labels[variant.model], *variant.shape]
-            yield f"{' '.join(words)}: {found}"
+            yield f"{' '.join(words)}: {network}"
 
 
 def _left_out(view: View) -> Iterator[str]:
@@ -155,8 +153,7 @@ def _left_out(view: View) -> Iterator[str]:
     cells: dict[tuple[str, str], list[str]] = {}
     for row in view.rows:
         if row.absent:
-            words = [view.labels[row.model], row.backend, row.precision]
-            cells.setdefault(("absent", row.absent), []).append(" ".join(words))
+            cells.setdefault(("absent", row.absent), []).append(_name(view, row))
         elif row.cell in view.why_not:
             words = [_word(view, axis, getattr(row, axis)) for axis in _varying(view.rows)]
             reason = ("not ranked", view.why_not[row.cell])
@@ -175,19 +172,14 @@ def _about(view: View, context: Context) -> list[str]:
     return [_word(view, axis, value) for axis, value in context if axis in varying]
 
 
-def _ratios(view: View, title: str, found: Sequence[Line]) -> Iterator[str]:
-    if not found:
-        return
-    batches = sorted({batch for line in found for batch in line.values})
-    yield ""
-    yield title
-    first = [" ".join([*_about(view, line.context), line.of]) for line in found]
-    columns = [Column(""), *(Column(f"batch {batch}", "ratio") for batch in batches)]
+def _ratios(view: View, title: str, lines: Sequence[Line]) -> Iterator[str]:
+    batches = sorted({batch for line in lines for batch in line.values})
     rows = [
-        [name, *(_times(line, batch) for batch in batches)]
-        for name, line in zip(first, found, strict=True)
+        [" ".join([*_about(view, line.context), line.of]), *(_times(line, b) for b in batches)]
+        for line in lines
     ]
-    yield from aligned(columns, rows)
+    heads = [Column(""), *(Column(f"batch {batch}", "ratio") for batch in batches)]
+    yield from _titled(title, heads, rows)
 
 
 def _times(line: Line, batch: int) -> str:
@@ -197,22 +189,14 @@ def _times(line: Line, batch: int) -> str:
 
 
 def _optimal(view: View) -> Iterator[str]:
-    found = tables.optimal_batches(view.ranked)
-    if not found:
-        return
-    yield ""
-    marked = " (~ within the noise)" if any(best.unsure for best in found) else ""
-    yield f"optimal batch: doubling it gives {show_percent(GAIN)} or less{marked}"
-    columns = (Column(""), Column("batch", "count"), Column("samples/s", "samples/s"))
-    rows: list[list[Cell]] = [
-        [
-            " ".join(_about(view, best.context)) or "all",
-            _optimum(best),
-            best.throughput_per_s,
-        ]
-        for best in found
+    optimal = tables.optimal_batches(view.ranked)
+    marked = " (~ within the noise)" if any(best.unsure for best in optimal) else ""
+    rows: list[list[TableCell]] = [
+        [" ".join(_about(view, best.context)) or "all", _optimum(best), best.throughput_per_s]
+        for best in optimal
     ]
-    yield from aligned(columns, rows)
+    title = f"optimal batch: doubling it gives {show_percent(GAIN)} or less{marked}"
+    yield from _titled(title, columns(" | batch [count] | samples/s [samples/s]"), rows)
 
 
 def _optimum(best: tables.Best) -> str:
@@ -222,55 +206,53 @@ def _optimum(best: tables.Best) -> str:
 
 
 def _divergences(view: View) -> Iterator[str]:
-    if not view.divergences:
-        return
-    yield ""
-    yield "raw outputs against fp32 of the same framework (fp32: of the first framework)"
-    columns = (
-        Column(""),
-        Column("samples", "count"),
-        Column("relative L2", "ratio"),
-        Column("largest", "ratio"),
-        Column("JS, bits", "bits"),
-        Column("same label", "share"),
+    rows = [
+        [
+            " ".join([_name(view, variant), variant.data, *variant.shape]),
+            one.samples,
+            f"{one.relative_l2:.3g}",
+            f"{one.largest:.3g}",
+            None if one.js_bits is None else f"{one.js_bits:.3g}",
+            one.top1,
+        ]
+        for variant, one in view.divergences.items()
+    ]
+    yield from _titled(
+        "raw outputs against fp32 of the same framework (fp32: of the first framework)",
+        columns(
+            " | samples [count] | relative L2 [ratio] | largest [ratio] | JS, bits [bits]"
+            "| same label [share]"
+        ),
+        rows,
     )
-    rows: list[list[Cell]] = []
-    for variant, found in view.divergences.items():
-        words = [view.labels[variant.model], variant.backend, variant.precision, variant.data]
-        rows.append(
-            [
-                " ".join([*words, *variant.shape]),
-                found.samples,
-                f"{found.relative_l2:.3g}",
-                f"{found.largest:.3g}",
-                None if found.js_bits is None else f"{found.js_bits:.3g}",
-                found.top1,
-            ]
-        )
-    yield from aligned(columns, rows)
 
 
 def _fastest(view: View) -> Iterator[str]:
     """Source of the idea: DAWNBench, latency of one sample subject to an accuracy floor, with cost."""
     floor, price = view.options.accuracy_floor, view.options.price
-    found = tables.fast_enough(view.ranked, floor)
-    if not found:
+    fastest = tables.fast_enough(view.ranked, floor)
+    if not fastest:
         return
-    target = found[0].target if floor is None else floor
-    yield ""
-    sign = "<=" if found[0].lower_is_better else ">="
-    yield f"fastest with {found[0].metric} {sign} {target:g}, batches of {found[0].batch}"
-    names = ("model", "backend", "precision", "data", "threads")
-    columns = [Column("p50", "ns"), Column("p99", "ns"), Column(found[0].metric or "", "score")]
-    columns += [*map(Column, names), Column("" if price is None else "for a million samples")]
-    rows: list[list[Cell]] = []
-    for row in found:
+    first = fastest[0]
+    rows: list[list[TableCell]] = []
+    for row in fastest:
         cost = ""
         if price is not None and row.throughput_per_s:
             cost = f"{price / 3600 / row.throughput_per_s * 1e6:.3g}"
         words = (view.labels[row.model], row.backend, row.precision, row.data, str(row.threads))
         rows.append([row.batch_p50_ns, row.batch_p99_ns, f"{row.accuracy:.2f}", *words, cost])
-    yield from aligned(columns, rows)
+    target = first.target if floor is None else floor
+    sign = "<=" if first.lower_is_better else ">="
+    yield from _titled(
+        f"fastest with {first.metric} {sign} {target:g}, batches of {first.batch}",
+        [
+            *columns("p50 [ns] | p99 [ns]"),
+            Column(first.metric or "", "score"),
+            *columns("model | backend | precision | data | threads"),
+            Column("" if price is None else "for a million samples"),
+        ],
+        rows,
+    )
 
 
 def _front(view: View) -> Iterator[str]:

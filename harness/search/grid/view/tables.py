@@ -42,11 +42,6 @@ class Best(NamedTuple):
     """Within the noise the doubled batch may give more than 5 %, and no larger one settles it."""
 
 
-def ranked(rows: Sequence[Row], why_not: Mapping[Any, str]) -> list[Row]:
-    """The rows to compare. why_not: cell -> why it is not compared."""
-    return [row for row in rows if row.cell not in why_not]
-
-
 def reasons(rows: Sequence[Row], strangers: Mapping[Any, str], *, scored: bool) -> dict[Any, str]:
     """Cell -> why it is not ranked. strangers: variant -> why it is another network. scored: the real
     data have labels, so a precision without its accuracy is no result.
@@ -94,12 +89,12 @@ def _ratios(
             values[getattr(row, axis)][row.batch] = row
         first = base(members)
         under = values.get(first, {})
-        for value, found in values.items():
-            pairs = {b: (speed(row), speed(under[b])) for b, row in found.items() if b in under}
+        for value, own in values.items():
+            pairs = {b: (speed(row), speed(under[b])) for b, row in own.items() if b in under}
             times = {
                 b: ours / theirs for b, (ours, theirs) in sorted(pairs.items()) if ours and theirs
             }
-            unsure = {b for b, ratio in times.items() if _is_noise(ratio, found[b], under[b])}
+            unsure = {b for b, ratio in times.items() if _is_noise(ratio, own[b], under[b])}
             if value != first and times:
                 yield Line(context, f"{value} / {first}", times, frozenset(unsure))
 
@@ -109,13 +104,25 @@ def _is_noise(ratio: float, ours: Row, theirs: Row) -> bool:
     return abs(ratio - 1) <= UNCERTAINTIES * error * max(ratio, 1.0)
 
 
+def gains(rows: Sequence[Row]) -> Iterator[tuple[str, list[Line]]]:
+    """(title, lines) of each table of ratios."""
+    yield f"throughput by precision, times {BASELINE}", precision_gain(rows)
+    yield f"median batch by precision, times the speed of {BASELINE}", median_gain(rows)
+    fewest = _ratios(rows, "threads", lambda members: min(row.threads for row in members))
+    yield "throughput by threads, times the fewest", list(fewest)
+    first = _ratios(rows, "backend", lambda members: members[0].backend)
+    yield "throughput by framework, at the same precision", list(first)
+    real = _ratios(rows, "data", lambda _members: "real")
+    yield "throughput on synthetic data, times real", list(real)
+
+
 def precision_gain(rows: Sequence[Row]) -> list[Line]:
-    """Throughput over that of fp32, by batch, on which the effect of a precision depends."""
+    """By batch, on which the effect of a precision depends."""
     return list(_ratios(rows, "precision", lambda _members: BASELINE))
 
 
 def median_gain(rows: Sequence[Row]) -> list[Line]:
-    """The speed of the median batch over that of fp32: other programs disturb it less than the mean."""
+    """The speed of the median batch, which other programs disturb less than the mean."""
     lines = _ratios(
         rows,
         "precision",
@@ -123,21 +130,6 @@ def median_gain(rows: Sequence[Row]) -> list[Line]:
         lambda row: 1 / row.batch_p50_ns if row.batch_p50_ns else None,
     )
     return [line._replace(unsure=frozenset()) for line in lines]
-
-
-def thread_gain(rows: Sequence[Row]) -> list[Line]:
-    """Throughput over that with the fewest threads."""
-    return list(_ratios(rows, "threads", lambda rows: min(row.threads for row in rows)))
-
-
-def framework_gain(rows: Sequence[Row]) -> list[Line]:
-    """Throughput over that of the first framework, at the same precision."""
-    return list(_ratios(rows, "backend", lambda rows: rows[0].backend))
-
-
-def data_gain(rows: Sequence[Row]) -> list[Line]:
-    """Throughput on synthetic over real data: 1 where values do not affect the speed."""
-    return list(_ratios(rows, "data", lambda _members: "real"))
 
 
 def optimal_batches(rows: Sequence[Row]) -> list[Best]:
@@ -151,42 +143,40 @@ def optimal_batches(rows: Sequence[Row]) -> list[Best]:
 
 def _best(context: Context, rows: Mapping[int, Row]) -> Best:
     speeds = {batch: row.throughput_per_s or 0.0 for batch, row in rows.items()}
-    found = optimum(speeds, {batch: row.uncertainty or 0.0 for batch, row in rows.items()})
+    best = optimum(speeds, {batch: row.uncertainty or 0.0 for batch, row in rows.items()})
     largest = max(speeds)
-    speed = speeds[found.batch or largest]
-    return Best(context, found.batch, largest, speed, found.is_unsure)
+    speed = speeds[best.batch or largest]
+    return Best(context, best.batch, largest, speed, best.is_unsure)
 
 
 def numbers(row: Row) -> dict[str, Quantity]:
     """The numbers by which one cell can beat another."""
-    per_ms = 1e-6
-    found: dict[str, tuple[float | None, float, str, bool]] = {
+    values = {
         "throughput": (row.throughput_per_s, 1.0, "samples/s", True),
-        "batch latency": (row.batch_p50_ns, per_ms, "ms", False),
+        "batch latency": (row.batch_p50_ns, 1e-6, "ms", False),
         "accuracy": (row.accuracy, 1.0, row.metric or "", not row.lower_is_better),
         "energy": (row.joules_per_sample, 1.0, "J/sample", False),
         "memory": (row.rss_bytes, 1e-6, "MB", False),
     }
     return {
-        name: Quantity(value * factor, unit, better)
-        for name, (value, factor, unit, better) in found.items()
+        name: Quantity(value * factor, unit, more_is_better)
+        for name, (value, factor, unit, more_is_better) in values.items()
         if value is not None
     }
 
 
 def front(rows: Sequence[Row]) -> dict[Any, Row | None]:
-    """Cell -> the first cell that beats it in everything, None on the front. Cells of different models,
-    shapes or data do not compete.
-    """
+    """Cell -> the first cell of the same model, shape and data that beats it in everything, else None."""
     beaten: dict[Any, Row | None] = {}
     groups: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
     for row in rows:
         groups[(row.model, row.shape, row.data)].append(row)
     for members in groups.values():
-        told = {row.cell: numbers(row) for row in members}
+        values = {row.cell: numbers(row) for row in members}
         for row in members:
             beaten[row.cell] = next(
-                (o for o in members if o is not row and beats(told[o.cell], told[row.cell])), None
+                (o for o in members if o is not row and beats(values[o.cell], values[row.cell])),
+                None,
             )
     return beaten
 

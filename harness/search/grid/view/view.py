@@ -1,6 +1,5 @@
 """Reads a grid from its folder: the row of every cell, and the comparisons between cells."""
 
-import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,12 +10,20 @@ from typing import Any
 import numpy as np
 
 from harness.core import files
-from harness.errors import ConfigError, one_line
+from harness.errors import ConfigError
 from harness.models.network.network import Structure, difference
 from harness.models.precision.ways import BASELINE
 from harness.results.agreement import agreement
-from harness.search.grid.cells.cells import Cell, Row, cells, empty_row, labels, row_of
-from harness.search.grid.cells.folder import GRID, PROBES, folder_of
+from harness.search.grid.cells.cells import (
+    GRID,
+    PROBES,
+    Cell,
+    Row,
+    cells,
+    folder_of,
+    labels,
+    row_of,
+)
 from harness.search.grid.cells.options import Axes, GridOptions
 from harness.search.grid.same_network.divergence import Divergence, divergence
 from harness.search.grid.view import tables
@@ -33,17 +40,13 @@ def content_of(folder: Path) -> Mapping[str, Any]:
     wrong = [name for name, kind in _KINDS.items() if not isinstance(content.get(name), kind)]
     if wrong:
         raise ConfigError(f"{folder / GRID} has no usable {', '.join(wrong)}")
-    try:
+    with files.reading(f"{folder / GRID}: its axes cannot be read"):
         Axes.from_json(content["axes"])
-    except (KeyError, TypeError, ValueError) as e:
-        raise ConfigError(f"{folder / GRID}: its axes cannot be read: {one_line(e)}") from None
     return content
 
 
 @dataclass(frozen=True, kw_only=True)
 class View:
-    """A grid with everything that its tables and its page show."""
-
     content: Mapping[str, Any]
     """The content of grid.json."""
     options: GridOptions
@@ -68,7 +71,7 @@ class View:
     @cached_property
     def namesakes(self) -> Sequence[str]:
         """A line for every two models of the same name that are different networks."""
-        return tuple(namesakes(self.structures, self.labels))
+        return tuple(_namesakes(self.structures, self.labels))
 
     @cached_property
     def why_not(self) -> Mapping[Cell, str]:
@@ -77,7 +80,7 @@ class View:
 
     @cached_property
     def ranked(self) -> Sequence[Row]:
-        return tables.ranked(self.rows, self.why_not)
+        return [row for row in self.rows if row.cell not in self.why_not]
 
     def gflop_per_s(self, row: Row) -> float | None:
         """The speed of an operator, whose work is known, in its fastest batch, as DeepBench reports it."""
@@ -102,14 +105,14 @@ class View:
 
     def csv_rows(self) -> Iterator[list[Any]]:
         for row in self.rows:
-            found = self.divergences.get(row.cell.variant)
+            distance = self.divergences.get(row.cell.variant)
             network = self.structures.get(row.cell.variant)
             yield [
                 *(" ".join(value) if isinstance(value, tuple) else value for value in row),
                 self.why_not.get(row.cell, ""),
                 self.same_answers.get(row.cell),
-                found.relative_l2 if found else None,
-                found.js_bits if found else None,
+                distance.relative_l2 if distance else None,
+                distance.js_bits if distance else None,
                 self.gflop_per_s(row),
                 sum(network.weights) if isinstance(network, Structure) else None,
                 network.macs if isinstance(network, Structure) else None,
@@ -133,7 +136,7 @@ def stored_view(folder: Path, options: GridOptions) -> View:
         if run is not None:
             rows.append(row_of(cell, run, folder))
         elif cell.key in content["absent"]:
-            rows.append(empty_row(cell, str(content["absent"][cell.key])))
+            rows.append(Row(*cell, absent=str(content["absent"][cell.key])))
     variants = dict.fromkeys(row.cell.variant for row in rows)
     return View(
         content=content,
@@ -151,24 +154,24 @@ def strangers(structures: Mapping[Cell, Structure | str]) -> Iterator[tuple[Cell
         own = {v: s for v, s in structures.items() if v.model == model}
         first = next(iter(own))
         known = next((s for s in own.values() if isinstance(s, Structure)), None)
-        for variant, found in own.items():
-            if isinstance(found, str) or known is None:
+        for variant, network in own.items():
+            if isinstance(network, str) or known is None:
                 if variant.backend != first.backend:
-                    yield variant, f"whether it is the same network is not known: {found}"
-            elif why := difference(known._replace(macs=_macs_of(own, variant)), found):
+                    yield variant, f"whether it is the same network is not known: {network}"
+            elif why := difference(known._replace(macs=_macs_of(own, variant)), network):
                 yield variant, f"another network of the same name: {why}"
-            elif why := _other_precision(variant, found):
+            elif why := _other_precision(variant, network):
                 yield variant, why
 
 
-def namesakes(
+def _namesakes(
     structures: Mapping[Cell, Structure | str], labels: Mapping[str, str]
 ) -> Iterator[str]:
     """labels: model -> name. Each model is represented by its first variant with a known network."""
     first: dict[str, tuple[Cell, Structure]] = {}
-    for variant, found in structures.items():
-        if isinstance(found, Structure):
-            first.setdefault(variant.model, (variant, found))
+    for variant, network in structures.items():
+        if isinstance(network, Structure):
+            first.setdefault(variant.model, (variant, network))
     for (one, (here, ours)), (other, (there, theirs)) in combinations(first.items(), 2):
         if labels[one].rpartition("/")[2] != labels[other].rpartition("/")[2]:
             continue
@@ -183,11 +186,11 @@ def _macs_of(own: Mapping[Cell, Structure | str], variant: Cell) -> int | None:
     return next((s.macs for s in alike if isinstance(s, Structure) and s.macs), None)
 
 
-def _other_precision(variant: Cell, found: Structure) -> str:
+def _other_precision(variant: Cell, network: Structure) -> str:
     expected = _WEIGHTS.get(variant.precision)
-    if expected is None or not found.types or set(found.types) & set(expected):
+    if expected is None or not network.types or set(network.types) & set(expected):
         return ""
-    return f"its weights are {' '.join(found.types)}, not {variant.precision}"
+    return f"its weights are {' '.join(network.types)}, not {variant.precision}"
 
 
 def _structures(
@@ -198,24 +201,20 @@ def _structures(
         if not path.is_file():
             continue
         probe = files.read_json(path)
-        try:
+        with files.reading(f"{path} is not what a probe writes"):
             stored = probe["structure"]
-            yield (
-                variant,
-                str(probe["unknown"]) if stored is None else Structure.from_json(stored),
-            )
-        except (KeyError, TypeError, ValueError) as e:
-            raise ConfigError(f"{path} is not what a probe writes: {one_line(e)}") from None
+            structure = Structure.from_json(stored) if stored else str(probe["unknown"])
+        yield variant, structure
 
 
 def _same_answers(folder: Path, rows: Sequence[Row]) -> Iterator[tuple[Cell, float]]:
     """Agreement of complete accuracy runs with fp32 at the same batch, threads, framework and data."""
     for row in rows:
         base = folder_of(folder, row.cell._replace(precision=BASELINE))
-        if row.precision != BASELINE and row.folder and base is not None:
-            found = agreement(base, folder / row.folder)
-            if found is not None:
-                yield row.cell, found.top1
+        if row.precision == BASELINE or not row.folder or base is None:
+            continue
+        if (alike := agreement(base, folder / row.folder)) is not None:
+            yield row.cell, alike.top1
 
 
 def _divergences(folder: Path, variants: Mapping[Cell, None]) -> Iterator[tuple[Cell, Divergence]]:
@@ -228,14 +227,11 @@ def _divergences(folder: Path, variants: Mapping[Cell, None]) -> Iterator[tuple[
         paths = [folder / PROBES / f"{one.key}.npz" for one in (base, variant)]
         if variant == base or not all(path.is_file() for path in paths):
             continue
-        found = divergence(*map(_outputs, paths))
-        if found is not None:
-            yield variant, found
+        if (distance := divergence(*map(_outputs, paths))) is not None:
+            yield variant, distance
 
 
 def _outputs(path: Path) -> Any:
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            return file["outputs"]
-    except (OSError, ValueError, KeyError, zipfile.BadZipFile) as e:
-        raise ConfigError(f"{path} is not what a probe writes: {one_line(e)}") from None
+    problem = f"{path} is not what a probe writes"
+    with files.reading(problem, also=(OSError,)), np.load(path, allow_pickle=False) as file:
+        return file["outputs"]

@@ -20,10 +20,7 @@ Complaint = tuple[str, str]
 def complaints(
     text: str, session: str, load_ns: tuple[int, int], rules: Power
 ) -> Iterator[Complaint]:
-    """load_ns: LoadGen's begin and end of the testing run, wall clock in ns.
-
-    Raises ValueError where a line that counts has no timestamp.
-    """
+    """load_ns: LoadGen's begin and end. Raises ValueError where a line that counts has no timestamp."""
     lines = text.splitlines()
     ranging_ns = _ranging_ns(lines, session)
     if ranging_ns is None:

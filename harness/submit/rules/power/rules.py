@@ -34,13 +34,12 @@ def power(result: Result) -> Iterator[Finding]:
             actual = "ranging without power"
             yield Finding("power-files", ranging, actual, "both folders or neither")
         return
-    yield from (
-        f._replace(rule="power-files")
-        for f in (
-            *exactly(tree, folder, rules.power_files, rules),
-            *exactly(tree, ranging, (*rules.performance_files, rules.power_log), rules),
-        )
+    logs = (*rules.performance_files, rules.power_log)
+    faults = (
+        *exactly(tree, folder, rules.power_files, rules),
+        *exactly(tree, ranging, logs, rules),
     )
+    yield from (fault._replace(rule="power-files") for fault in faults)
     places = [result.path.rsplit("/", level)[0] for level in range(1, 4)]
     for name in _DESCRIPTIONS:
         there = [(p, f) for p in (result.path, *places) for f in tree.files(p)]
@@ -48,10 +47,8 @@ def power(result: Result) -> Iterator[Finding]:
         for file in files:
             yield from must_have(tree, file)
         if not files:
-            path = join(result.path, f"{name}.*")
-            yield Finding(
-                "power-files", path, "no such file", "the analyser's and power settings' tables"
-            )
+            path, expected = join(result.path, f"{name}.*"), "the analyser's and settings' tables"
+            yield Finding("power-files", path, "no such file", expected)
     yield from _session(result)
 
 

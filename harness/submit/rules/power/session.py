@@ -108,18 +108,12 @@ def sources(session: Session) -> Iterator[Fault]:
         if actual not in session.rules.sources:
             newest = session.rules.sources[-1]
             names = sorted(k for k in {*newest, *actual} if newest.get(k) != actual.get(k))
-            yield (
-                file,
-                f"changed: {', '.join(names)!r:.200}",
-                "the files of power-dev that the round names",
-            )
+            expected = "the files of power-dev that the round names"
+            yield file, f"changed: {', '.join(names)!r:.200}", expected
 
 
 def clocks(session: Session) -> Iterator[Fault]:
-    """Checks that both clocks agree and that LoadGen's run lies within its phase.
-
-    Unlike power-dev, this needs no tolerance for summer time: LoadGen and the server write UTC.
-    """
+    """Checks that the clocks agree, and that LoadGen's run lies within its phase. Both write UTC."""
     tolerance_s = session.rules.clock_tolerance_ms / 1e3
     took_ns = {}
     for phase, folder in PHASES.items():
@@ -150,11 +144,7 @@ def hashes(session: Session) -> Iterator[Fault]:
         if content is None:
             continue  # the layout reports the missing file
         digest = hashlib.sha1(content, usedforsecurity=False).hexdigest()
-        recorded = {
-            side["results"][file]
-            for side in (session.client, session.server)
-            if file in side["results"]
-        }
+        recorded = {side["results"].get(file) for _, side in session.sides} - {None}
         if recorded != {digest}:
             checksums = " and ".join(f"{x!r:.50}" for x in sorted(map(str, recorded)))
             expected = f"{checksums or 'a checksum'}, recorded by the session"
@@ -210,10 +200,8 @@ def _unrestored(exchanges: list[tuple[str, str]]) -> Iterator[tuple[str, str]]:
         commands = [cmd for cmd, _ in exchanges if cmd.startswith(f"SR,{letter}")]
         last = [commands[turn - 1] for turn in turns]
         if f"SR,{letter},{first}" not in last:
-            yield (
-                f"{' and '.join(last)!r:.100}",
-                f"SR,{letter},{first}, the range before the session",
-            )
+            expected = f"SR,{letter},{first}, the range before the session"
+            yield f"{' and '.join(last)!r:.100}", expected
 
 
 def complained(session: Session) -> Iterator[Fault]:

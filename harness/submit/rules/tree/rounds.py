@@ -177,9 +177,7 @@ class Round(_Strict):
         return tuple(self.results)
 
     def benchmark_of(self, folder: str, mapping: Mapping[str, str]) -> str | None:
-        """The benchmark of a folder, searched in the official checker's order: name, alias,
-        model_mapping.json (open), part of the name.
-        """
+        """Searches in the official checker's order: name, alias, model_mapping.json, part of the name."""
         if folder in self.benchmarks:
             return folder
         known = self.aliases.get(folder) or mapping.get(folder)

@@ -156,10 +156,7 @@ class Result:
 
     @property
     def measured_scenario(self) -> str | None:
-        """The performance log's scenario where the rules accept it for this folder's, else the folder's.
-
-        The rules let an edge system's result be inferred from another scenario.
-        """
+        """The folder's scenario, or the log's where the rules accept that one in its place."""
         if self.performance is None or self.scenario is None:
             return self.scenario
         logged = str(self.performance.detail.get("effective_scenario"))

@@ -7,37 +7,36 @@ from typing import Any
 
 from harness.core.units import NS_PER_MS
 from harness.explain.kernels import layers as ly
-from harness.explain.kernels.layers import Layer, NodeCost, Peaks
-from harness.explain.profile.pages import batch_page
-from harness.explain.profile.tables.batch_tables import at_batches
-from harness.explain.profile.tables.folder import PAGE, Profiled, headline, profile_tables
-from harness.explain.profile.tables.layer_tables import peaks_of, profile_of
+from harness.explain.kernels.layers import Layer, Peaks
+from harness.explain.profile.tables.folder import PAGE, headline, profile_tables
+from harness.explain.profile.tables.layer_tables import LayerLevel, Profiled
 from harness.explain.profile.tables.tables import PHASES
 from harness.results.evidence.stages import STAGE_EDGES, Completions
 from harness.results.pages import page
 from harness.results.pages.page import Article, Figure
-from harness.results.pages.tables import Table
+from harness.results.pages.plots import line, rounded
 
 _PAGE_ROWS = 60
+KERNELS_SHOWN = 5
 _BOUNDS = {"compute": "#2a78b5", "memory": "#d1791f"}
 _UNKNOWN = "#8a949e"
 _PALETTE = ("#1f7a5c", "#b5522a", "#7b5ea7", "#a8871a", "#b03a6b", "#3f7f93", "#6b7f2a")
 
 
 def write(profiled: Profiled, folder: Path) -> Path:
-    """Returns the page's path. Raises PluginUnavailable without plotly."""
     name = str(profiled.content.get("model_name") or folder.resolve().name)
-    shown = profile_tables(profiled, folder)
+    tables = profile_tables(profiled, folder)
     article = Article(
-        [f"<h1>Profile · {escape(name)}</h1>", *_head(profiled.content)],
+        [f"<h1>Profile · {escape(name)}</h1>", *_head(profiled)],
         list(figures(profiled)),
-        list(_tail(shown)),
+        [part for t in tables for part in page.section(t, _PAGE_ROWS, f"tables/{t.key}.csv")],
     )
     return page.write([article], f"profile {name}", folder / PAGE, script_in=folder)
 
 
-def _head(content: Mapping[str, Any]) -> Iterator[str]:
-    yield from (f"<p>{escape(line)}</p>" for line in headline(content) if line)
+def _head(profiled: Profiled) -> Iterator[str]:
+    content = profiled.content
+    yield from (f"<p>{escape(text)}</p>" for text in headline(profiled) if text)
     about = (content.get("model") or {}).get("about") or {}
     description = ", ".join(f"{key} {value}" for key, value in about.items())
     yield f'<p class="quiet">batch {content["batch"]} {escape(description)}</p>'
@@ -48,41 +47,35 @@ def _head(content: Mapping[str, Any]) -> Iterator[str]:
 
 
 def figures(profiled: Profiled) -> Iterator[Figure]:
-    profile = profile_of(profiled.content)
-    layers: list[Layer] = []
-    if profile is not None:
-        nodes = [NodeCost(**cost) for cost in profiled.content["layer"]["nodes"]]
-        layers = ly.layers_of(profile, nodes)
-        yield _flame(profiled, layers, ly.overhead(profile))
-    elif profiled.done is not None and len(profiled.done):
-        yield _flame(profiled, [], None)
-    if layers:
-        yield _over_index(layers)
-        peaks = peaks_of(profiled.content)
+    content = profiled.content
+    level, peaks, batches = profiled.level, profiled.peaks, profiled.by_batch
+    if level is not None or profiled.done is not None:
+        yield _flame(profiled)
+    if level is not None and level.layers:
+        yield _over_index(level.layers)
         if peaks is not None:
-            yield _roofline(layers, peaks)
-            batches = at_batches(profiled.content)
+            yield _by_kernel(level.layers, peaks)
             if len(batches) > 1:
-                yield batch_page.figure(batches, peaks)
-        yield _by_type(layers)
-    model = profiled.content.get("model")
-    if model:
-        yield _throughput(model["batches"])
-    growth = (profiled.content.get("memory") or {}).get("growth")
+                yield _by_batch(batches, peaks)
+        yield _by_type(level.layers)
+    if content.get("model"):
+        yield _throughput(content["model"]["batches"])
+    growth = (content.get("memory") or {}).get("growth")
     if growth:
         yield _growth(growth)
 
 
-def _flame(profiled: Profiled, layers: Sequence[Layer], parts: ly.Overhead | None) -> Figure:
+def _flame(profiled: Profiled) -> Figure:
     """Mean times as nested bars: each level divides the one above it; overheads are named."""
     boxes: list[tuple[str, str, str, float]] = []  # id, name, parent, ns
-    if profiled.done is not None and len(profiled.done):
+    level = profiled.level
+    if profiled.done is not None:
         boxes += _flame_of_run(profiled.done)
     parent = next((box[0] for box in boxes if box[1] == "infer"), "")
-    if parts is not None:
-        boxes += _flame_of_call(layers, parts, parent, {box[0]: box[3] for box in boxes})
+    if level is not None:
+        boxes += _flame_of_call(level, parent, {box[0]: box[3] for box in boxes})
     ids, names, parents, values = zip(*boxes, strict=True)
-    types = [group.name for group in ly.grouped(layers, lambda layer: layer.op_type)]
+    types = [group.name for group in level.by_type] if level else []
     return Figure(
         "Flame view",
         "Mean time of one query: from LoadGen's schedule down to the kernels. Click to zoom in. "
@@ -137,9 +130,10 @@ def _flame_of_run(done: Completions) -> Iterator[tuple[str, str, str, float]]:
 
 
 def _flame_of_call(
-    layers: Sequence[Layer], parts: ly.Overhead, parent: str, known: Mapping[str, float]
+    level: LayerLevel, parent: str, known: Mapping[str, float]
 ) -> Iterator[tuple[str, str, str, float]]:
     """The parts of a profiled call, scaled to the box they are drawn in."""
+    parts = level.parts
     whole = known.get(parent, parts.plain_ns)
     scale = whole / parts.call_ns
     if not parent:
@@ -150,110 +144,142 @@ def _flame_of_call(
     rest = parts.call_ns - sum(max(ns, 0) for ns in parts.named_ns.values())
     fit = rest / parts.kernels_ns if parts.kernels_ns else 0.0
     yield "kernels", "kernels", parent, rest * scale
-    for group in ly.grouped(layers, lambda layer: layer.op_type):
+    for group in level.by_type:
         yield f"type {group.name}", group.name, "kernels", group.latency_ns * fit * scale
-    for layer in layers:
+    for layer in level.layers:
         name = f"{layer.index} {layer.name}"
         yield f"kernel {name}", name, f"type {layer.op_type}", layer.latency_ns * fit * scale
 
 
 def _over_index(layers: Sequence[Layer]) -> Figure:
-    index = [layer.index for layer in layers]
-    bars = [("latency, ms", [layer.latency_ns / NS_PER_MS for layer in layers], "#2a78b5")]
-    if _tells_memory(layers):
-        taken = [max(layer.allocated_bytes or 0, 0) / 1e6 for layer in layers]
-        bars.append(("allocated, MB", taken, "#7b5ea7"))
-    both = len(bars) > 1
-    data = [
-        {
+    has_memory = _has_memory(layers)
+
+    def bars(name: str, values: Sequence[float], colour: str, axis: str) -> Mapping[str, Any]:
+        return {
             "type": "bar",
-            "x": index,
-            "y": [float(f"{value:.6g}") for value in values],
+            "x": [layer.index for layer in layers],
+            "y": [rounded(value) for value in values],
             "name": name,
             "text": [f"{layer.name}: {layer.ops}" for layer in layers],
             "textposition": "none",
             "marker": {"color": colour},
-            "yaxis": f"y{i or ''}".replace("y1", "y2"),
+            "yaxis": axis,
             "hovertemplate": "%{x} %{text}<br>%{y}<extra></extra>",
         }
-        for i, (name, values, colour) in enumerate(bars)
-    ]
-    return Figure(
-        "Layers in order (A3, A4)" if both else "Layers in order (A3)",
-        f"Latency{' and memory taken' if both else ''} of each executed kernel.",
-        data,
-        {
-            "xaxis": {"title": "index of the kernel", "anchor": "y2" if both else "y"},
-            "yaxis": {"title": "latency, ms", "domain": [0.55 if both else 0, 1]},
-            **({"yaxis2": {"title": "allocated, MB", "domain": [0, 0.45]}} if both else {}),
-            "showlegend": False,
-        },
-    )
+
+    latency_ms = [layer.latency_ns / NS_PER_MS for layer in layers]
+    data = [bars("latency, ms", latency_ms, "#2a78b5", "y")]
+    layout: dict[str, Any] = {
+        "xaxis": {"title": "index of the kernel"},
+        "yaxis": {"title": "latency, ms"},
+        "showlegend": False,
+    }
+    if has_memory:
+        taken = [max(layer.allocated_bytes or 0, 0) / 1e6 for layer in layers]
+        data.append(bars("allocated, MB", taken, "#7b5ea7", "y2"))
+        layout["xaxis"]["anchor"] = "y2"
+        layout["yaxis"]["domain"] = [0.55, 1]
+        layout["yaxis2"] = {"title": "allocated, MB", "domain": [0, 0.45]}
+    title = "Layers in order (A3, A4)" if has_memory else "Layers in order (A3)"
+    about = f"Latency{' and memory taken' if has_memory else ''} of each executed kernel."
+    return Figure(title, about, data, layout)
 
 
-def _tells_memory(layers: Sequence[Layer]) -> bool:
+def _has_memory(layers: Sequence[Layer]) -> bool:
     return any(layer.allocated_bytes is not None for layer in layers)
 
 
-def _roofline(layers: Sequence[Layer], peaks: Peaks) -> Figure:
-    """Log-log, without kernels that have no FLOPs."""
+def _by_kernel(layers: Sequence[Layer], peaks: Peaks) -> Figure:
+    """Kernels without FLOPs are left out."""
     shown = [la for la in layers if la.flops and la.intensity and la.flops_per_s]
     slowest = max((layer.latency_ns for layer in shown), default=1.0)
-    data: list[dict[str, Any]] = []
+    data = []
     for bound, colour in _BOUNDS.items():
         bounded = [layer for layer in shown if ly.bound_of(layer, peaks) == bound]
+        sizes = [6 + 18 * (layer.latency_ns / slowest) ** 0.5 for layer in bounded]
         data.append(
-            {
-                "x": [layer.intensity for layer in bounded],
-                "y": [(layer.flops_per_s or 0) / 1e9 for layer in bounded],
-                "text": [f"{layer.index} {layer.name}: {layer.ops}" for layer in bounded],
-                "mode": "markers",
-                "name": f"{bound}-bound",
-                "marker": {
-                    "color": colour,
-                    "opacity": 0.7,
-                    "size": [6 + 18 * (la.latency_ns / slowest) ** 0.5 for la in bounded],
-                },
-                "hovertemplate": "%{text}<br>%{x:.3g} FLOP/byte, %{y:.3g} GFLOP/s<extra></extra>",
-            }
+            _points(
+                f"{bound}-bound",
+                [(f"{la.index} {la.name}: {la.ops}", la) for la in bounded],
+                mode="markers",
+                marker={"color": colour, "opacity": 0.7, "size": sizes},
+            )
         )
-    ends = [layer.intensity or 1.0 for layer in shown] + [peaks.ridge]
-    x = [min(ends) / 2, peaks.ridge, max(ends) * 2]
-    y = [min(peaks.flops_per_s, at * peaks.bytes_per_s) / 1e9 for at in x]
-    line = {"color": _UNKNOWN, "dash": "dash"}
-    data.append({"x": x, "y": y, "mode": "lines", "name": "measured peaks", "line": line})
-    return Figure(
+    return _roofline(
         "Roofline (A9, A14)",
         "FLOPs and bytes from shapes, time measured; the roof: this machine's own matrix product "
         "and copy. Larger marks took longer.",
         data,
-        {
-            "xaxis": {"title": "arithmetic intensity, FLOP/byte", "type": "log"},
-            "yaxis": {"title": "GFLOP/s", "type": "log"},
-        },
+        peaks,
     )
+
+
+def _by_batch(batches: Mapping[int, LayerLevel], peaks: Peaks) -> Figure:
+    """batches: ascending by batch, at least two."""
+    labels = {"mode": "lines+markers+text", "textposition": "top center"}
+    whole = [(str(batch), level) for batch, level in batches.items()]
+    data = [_points("the model", whole, line={"color": "#1d2329", "width": 3}, **labels)]
+    slowest = sorted(batches[max(batches)].layers, key=lambda layer: -layer.latency_ns)[
+        :KERNELS_SHOWN
+    ]
+    for kernel in slowest:
+        layers = {str(batch): level.by_name.get(kernel.name) for batch, level in batches.items()}
+        same = [(batch, layer) for batch, layer in layers.items() if layer]
+        data.append(_points(f"{kernel.index} {kernel.name}", same, line={"width": 1}, **labels))
+    return _roofline(
+        "Roofline by batch (A15)",
+        "Numbers are batches: the whole model, and the kernels that take most of the largest one.",
+        [trace for trace in data if trace["x"]],
+        peaks,
+    )
+
+
+def _points(
+    name: str, named: Sequence[tuple[str, Layer | LayerLevel]], **more: Any
+) -> Mapping[str, Any]:
+    """Positions below the roofline; those without work are left out. named: (text, layer or model)."""
+    known = [(text, at) for text, at in named if at.intensity and at.flops_per_s]
+    return line(
+        name,
+        [at.intensity for _, at in known],
+        [(at.flops_per_s or 0) / 1e9 for _, at in known],
+        text=[text for text, _ in known],
+        hovertemplate="%{text}<br>%{x:.3g} FLOP/byte, %{y:.3g} GFLOP/s<extra></extra>",
+        **more,
+    )
+
+
+def _roofline(title: str, about: str, data: Sequence[Mapping[str, Any]], peaks: Peaks) -> Figure:
+    """The data below the measured peaks, with logarithmic axes."""
+    ends = [x for trace in data for x in trace["x"]] + [peaks.ridge]
+    x = [min(ends) / 2, peaks.ridge, max(ends) * 2]
+    y = [min(peaks.flops_per_s, at * peaks.bytes_per_s) / 1e9 for at in x]
+    roof = line("measured peaks", x, y, mode="lines", line={"color": _UNKNOWN, "dash": "dash"})
+    layout = {
+        "xaxis": {"title": "arithmetic intensity, FLOP/byte", "type": "log"},
+        "yaxis": {"title": "GFLOP/s", "type": "log"},
+    }
+    return Figure(title, about, [*data, roof], layout)
 
 
 def _by_type(layers: Sequence[Layer]) -> Figure:
     groups = ly.grouped(layers, lambda layer: layer.op_type)[::-1]
-    data = []
     measures = {
         "kernels": [float(g.count) for g in groups],
         "latency": [g.latency_ns for g in groups],
     }
-    if _tells_memory(layers):
+    if _has_memory(layers):
         measures["allocated"] = [float(g.allocated_bytes or 0) for g in groups]
-    for name, values in measures.items():
-        total = sum(values) or 1.0
-        data.append(
-            {
-                "type": "bar",
-                "orientation": "h",
-                "name": name,
-                "y": [group.name for group in groups],
-                "x": [100 * value / total for value in values],
-            }
-        )
+    data = [
+        {
+            "type": "bar",
+            "orientation": "h",
+            "name": name,
+            "y": [group.name for group in groups],
+            "x": [100 * value / (sum(values) or 1.0) for value in values],
+        }
+        for name, values in measures.items()
+    ]
     return Figure(
         "By type (A5-A7)",
         "Shares of the number of kernels, their time and, where reported, their memory.",
@@ -264,24 +290,14 @@ def _by_type(layers: Sequence[Layer]) -> Figure:
 
 def _throughput(batches: Mapping[str, Mapping[str, Sequence[int]]]) -> Figure:
     sizes = sorted(map(int, batches))
-    latency = {b: ly.trimmed_mean(batches[str(b)]["wall_ns"]) for b in sizes}
+    latency_ns = [ly.trimmed_mean(batches[str(size)]["wall_ns"]) for size in sizes]
+    per_s = [size / ns * 1e9 for size, ns in zip(sizes, latency_ns, strict=True)]
     return Figure(
         "Batches (A1)",
         "Bare calls: throughput and latency by batch.",
         [
-            {
-                "x": sizes,
-                "y": [b / latency[b] * 1e9 for b in sizes],
-                "name": "samples/s",
-                "mode": "lines+markers",
-            },
-            {
-                "x": sizes,
-                "y": [latency[b] / NS_PER_MS for b in sizes],
-                "name": "latency, ms",
-                "mode": "lines+markers",
-                "yaxis": "y2",
-            },
+            line("samples/s", sizes, per_s),
+            line("latency, ms", sizes, [ns / NS_PER_MS for ns in latency_ns], yaxis="y2"),
         ],
         {
             "xaxis": {"title": "batch", "type": "log", "anchor": "y2", "tickvals": sizes},
@@ -297,14 +313,9 @@ def _growth(growth: Mapping[str, Any]) -> Figure:
     for kind, one in growth.items():
         points = sorted((int(size), p["activations"]) for size, p in one["points"].items())
         if points and points[0][1]:
-            data.append(
-                {
-                    "x": [size / points[0][0] for size, _ in points],
-                    "y": [value / points[0][1] for _, value in points],
-                    "name": kind,
-                    "mode": "lines+markers",
-                }
-            )
+            sizes, values = zip(*points, strict=True)
+            x, y = ([value / series[0] for value in series] for series in (sizes, values))
+            data.append(line(kind, x, y))
     return Figure(
         "Growth of activations",
         "From shapes, relative to the smallest of each kind.",
@@ -314,8 +325,3 @@ def _growth(growth: Mapping[str, Any]) -> Figure:
             "yaxis": {"title": "times its activations", "type": "log"},
         },
     )
-
-
-def _tail(shown: Sequence[Table]) -> Iterator[str]:
-    for table in shown:
-        yield from page.section(table, _PAGE_ROWS, f"tables/{table.key}.csv")

@@ -2,45 +2,56 @@
 
 import csv
 import json
+import shutil
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 from harness.core import files
 from harness.core.codes import INTERRUPTED, About, Kind, Reason, codes
 from harness.core.config.run_config import RunConfig
 from harness.core.console import say, show
-from harness.core.signals import Stopped, Stopping, stoppable
-from harness.errors import ConfigError, PluginUnavailable, RunInvalid
+from harness.core.signals import INTERRUPT_EXIT, Stopped, Stopping, stoppable
+from harness.errors import ConfigError, HarnessError, RunInvalid
+from harness.loadgen.scenario import Scenario, scenario_named
+from harness.models.manifest.lookup import load_model
+from harness.models.manifest.model import Model
 from harness.results import run_folder
 from harness.results.outcome import Finished, Measure
-from harness.run.jobs import keep_or_remove
+
+Options = TypeVar("Options")
 
 _LOAD_REASONS = codes(Kind.REASON, About.LOAD)
 """Reasons of runs whose load was too high, or whose probe was too short."""
 
 
 class Ended(Exception):
-    """A run was stopped, or failed in a way that ends the study. status: the exit status."""
+    """A run was stopped, or failed in a way that ends the study."""
 
-    def __init__(self, status: int) -> None:
-        super().__init__(status)
-        self.status = status
+    def __init__(self, exit_status: int) -> None:
+        super().__init__(exit_status)
+        self.exit_status = exit_status
 
 
-def unfit_options(config: RunConfig, verb: str, *, mlperf: str = "") -> Iterator[str]:
-    """Options of `config` that make no sense for a verb of many performance runs."""
+def unfit_options(config: RunConfig, verb: str, mlperf: str) -> Iterator[str]:
+    """Options of `config` that make no sense for many performance runs. mlperf: why not --mlperf."""
     if config.mlperf:
-        yield f"{verb} makes quick runs: drop --mlperf{mlperf}"
+        yield mlperf
+    if config.audit is not None:
+        yield f"--audit is one run, {verb} makes many: drop it"
     if config.mode == "accuracy":
         yield f"{verb} needs performance runs: drop --mode accuracy"
     if config.metrics_linger_ns:
         yield f"--metrics-linger waits after one run, {verb} makes many: drop it"
 
 
-class Study(ABC):
-    """One search, sweep or set of repeats; a subclass decides which runs to make.
+class Study(ABC, Generic[Options]):
+    """One search, sweep, profile or set of repeats; a subclass decides which runs to make.
 
     `content` is written to `file` in `folder` after each run, so a study that is stopped keeps
     what it has measured.
@@ -49,20 +60,40 @@ class Study(ABC):
     file: ClassVar[str]
     """Name of the JSON file in the folder."""
 
+    continuation: ClassVar[str] = ""
+    """How to use the folder of a study that was stopped; {folder} is its path."""
+
     folder: Path
     """Where the results are now; a folder that is not complete ends in `.partial`."""
 
-    def __init__(self, config: RunConfig, _options: Any, measure: Measure, *, quiet: bool) -> None:
+    def __init__(
+        self, config: RunConfig, options: Options, measure: Measure, *, quiet: bool
+    ) -> None:
         self._config = config
+        self._options = options
         self._measure = measure
         self._quiet = quiet
+        self._started = datetime.now(UTC).isoformat(timespec="milliseconds")
         self._stopping = Stopping()
+        self._begin()
+
+    @cached_property
+    def _scenario(self) -> Scenario:
+        return scenario_named(self._config.scenario)
+
+    @cached_property
+    def _model(self) -> Model:
+        return load_model(self._config.model)
+
+    @abstractmethod
+    def _begin(self) -> None:
+        """Resolves the options and makes the folder."""
 
     @classmethod
     def execute(
         cls,
         config: RunConfig,
-        options: Any,
+        options: Options,
         measure: Measure,
         *,
         as_json: bool = False,
@@ -80,13 +111,13 @@ class Study(ABC):
 
     def attempt(self) -> int:
         """Calls `run`; removes the folder where that fails before anything was measured."""
-        with keep_or_remove(lambda: self.folder, self.has_measured):
-            try:
+        try:
+            with keep_or_remove(lambda: self.folder, self.has_measured):
                 return self.run()
-            except Ended as e:
-                return e.status
-            except Stopped as e:
-                return e.exit_status
+        except (Ended, Stopped) as e:
+            if e.exit_status >= INTERRUPT_EXIT and self.continuation and self.folder.exists():
+                say(f"stopped: {self.continuation.format(folder=self.folder)}")
+            return e.exit_status
 
     @abstractmethod
     def run(self) -> int:
@@ -109,7 +140,7 @@ class Study(ABC):
         return any(self.folder.glob("*/*"))
 
     def show(self, *, as_json: bool) -> None:
-        show(json.dumps(self.to_json(), indent=2) if as_json else "\n".join(self.lines()))
+        show_result(self.to_json, self.lines, as_json=as_json)
 
     def _say(self, text: str) -> None:
         if not self._quiet:
@@ -153,17 +184,46 @@ class Study(ABC):
         raise Ended(finished.status or RunInvalid.exit_status)
 
 
+@contextmanager
+def keep_or_remove(folder: Callable[[], Path], has_measured: Callable[[], bool]) -> Iterator[None]:
+    """Removes `folder` after an error, unless something was measured or a run left a traceback."""
+    try:
+        yield
+    except OSError as e:
+        why = f"{folder()} cannot be written: {e.strerror}: pass --out elsewhere"
+        raise RunInvalid(why) from e
+    except BaseException as e:
+        of_use = not isinstance(e, ConfigError) and any(folder().glob("*/*"))
+        if not (has_measured() or of_use):
+            shutil.rmtree(folder(), ignore_errors=True)
+        raise
+
+
 def other_reason(result: Mapping[str, Any]) -> Reason | None:
     """The first reason in result.json that says nothing about the load."""
     others = (Reason.stored(r) for r in result["reasons"] if r["code"] not in _LOAD_REASONS)
     return next(others, None)
 
 
+def show_result(
+    content: Callable[[], Mapping[str, Any]], lines: Callable[[], Iterable[str]], *, as_json: bool
+) -> None:
+    """Prints the output of --json, or the table for people."""
+    text = json.dumps(content(), indent=2, allow_nan=False) if as_json else "\n".join(lines())
+    show(text)
+
+
+def code_lines(runs: Sequence[Iterable[str]], indent: str) -> Iterator[str]:
+    """A line for each code of a doubt: in how many of the runs it arose."""
+    counts = Counter(code for codes in runs for code in set(codes))
+    yield from (f"{indent}{code} in {n} of {len(runs)} runs" for code, n in sorted(counts.items()))
+
+
 def write_page(write: Callable[..., object], *arguments: object) -> None:
-    """Calls `write`; one line says what is missing where pages cannot be made here."""
+    """Calls `write`; after an error one line says why there is no page."""
     try:
         write(*arguments)
-    except PluginUnavailable as e:
+    except HarnessError as e:
         say(f"no page was made: {e}")
 
 

@@ -8,8 +8,8 @@ import os
 from pathlib import Path
 
 from harness.loadgen.logs import ACCURACY, DETAIL, SUMMARY
-from tests.builders.power_mutations import POWER as SESSIONS
-from tests.builders.submission_trees import (
+from tests.builders.submission.power_mutations import POWER as SESSIONS
+from tests.builders.submission.trees import (
     CLOSED,
     OPEN,
     SYSTEM,

@@ -16,7 +16,7 @@ from harness.loadgen.logs import DETAIL, SUMMARY
 from harness.results.power import OFFICIAL
 from harness.submit.plan.matrix import PERFORMANCE, plan
 from harness.submit.plan.request import Request
-from tests.builders.submission_trees import CLOSED, ROUND, Mutation, changed_log, write
+from tests.builders.submission.trees import CLOSED, ROUND, Mutation, changed_log, write
 from tests.stand_ins.fake_submission_runs import ANSWERS, make_runs
 from tests.stand_ins.fake_submission_runs import CLOSED as REQUEST
 

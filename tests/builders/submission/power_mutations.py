@@ -1,7 +1,7 @@
-"""Single faults in a good PTDaemon session, as in submission_mutations.py."""
+"""Single faults in a good PTDaemon session, as in mutations.py."""
 
 from harness.loadgen.logs import SUMMARY
-from tests.builders.submission_power import (
+from tests.builders.submission.power import (
     CLIENT_JSON,
     PLACE,
     PTD_LOG,
@@ -18,7 +18,7 @@ from tests.builders.submission_power import (
     said,
     text,
 )
-from tests.builders.submission_trees import CLOSED, Mutation, write
+from tests.builders.submission.trees import CLOSED, Mutation, write
 
 SPL = f"{PLACE}/run_1/spl.txt"
 RANGING_SPL = f"{PLACE}/ranging/spl.txt"

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from harness.loadgen.logs import ACCURACY, DETAIL, SUMMARY
 from harness.submit.rules.tree.verify import TEST01, TEST04
-from tests.builders.submission_trees import AUDIT, OF_SCENARIO, PERFORMANCE, SCENARIOS, changed_log
+from tests.builders.submission.trees import AUDIT, OF_SCENARIO, PERFORMANCE, SCENARIOS, changed_log
 from tests.builders.support import GOLDEN
 
 _RESULTS = {  # scenario -> key of the detail log, line of the summary

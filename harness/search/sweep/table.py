@@ -1,0 +1,136 @@
+"""Extracts a point from each run of a sweep, finds the knee of the curve, and prints the table."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from harness.core.units import show_percent, show_rate
+from harness.results.pages.tables import Cell, Table, aligned, columns
+from harness.run.study import other_reason
+
+
+class Point(NamedTuple):
+    """One run. A number that neither LoadGen nor the journal had is None."""
+
+    rate_per_s: float
+    """The offered rate, queries/s."""
+    share: float | None
+    """The offered rate as a share of the peak, None where no peak is known."""
+    scheduled_per_s: float | None
+    """queries/s in the schedule that the seed produced."""
+    completed_per_s: float | None
+    """queries/s."""
+    p50_ns: float | None
+    p90_ns: float | None
+    p99_ns: float | None
+    mean_ns: float | None
+    mean_batch: float | None
+    """Samples."""
+    queries: int
+    late: int | None
+    """Queries above the SLO's bound."""
+    verdict: str
+    reasons: tuple[str, ...]
+    doubts: tuple[str, ...]
+    folder: str
+    """Relative to the sweep's folder."""
+
+
+def point_of(
+    result: Mapping[str, Any], folder: Path, below: Path, peak: float | None
+) -> Point | None:
+    """None where the run failed for a reason that is not its rate."""
+    if other_reason(result) is not None or not result["queries"]:
+        return None
+    rates, latency = result["throughput_per_s"], result["latency_ns"] or {}
+    return Point(
+        rate_per_s=rates["asked"],
+        share=rates["asked"] / peak if peak else None,
+        scheduled_per_s=rates["scheduled"],
+        completed_per_s=rates["completed"],
+        p50_ns=latency.get("p50"),
+        p90_ns=latency.get("p90"),
+        p99_ns=latency.get("p99"),
+        mean_ns=latency.get("mean"),
+        mean_batch=result["queries"]["mean_batch"],
+        queries=result["queries"]["planned"],
+        late=result["queries"]["late"],
+        verdict=result["verdict"],
+        reasons=tuple(r["code"] for r in result["reasons"]),
+        doubts=tuple(d["code"] for d in result["doubts"]),
+        folder=str(folder.relative_to(below)),
+    )
+
+
+LEAST_FOR_KNEE = 3
+
+
+def knee(points: Sequence[Point]) -> float | None:
+    """The offered rate beyond which latency grows faster than throughput: the VALID point at which
+    completed queries/s divided by mean latency is largest; None with fewer than LEAST_FOR_KNEE.
+
+    Source: Kleinrock, Power and deterministic rules of thumb (1979): this ratio, the power, is
+    largest where a line from the origin touches the curve of latency over throughput.
+    """
+    known = [p for p in points if p.verdict == "VALID" and p.completed_per_s and p.mean_ns]
+    if len(known) < LEAST_FOR_KNEE:
+        return None
+    best = max(known, key=lambda p: (p.completed_per_s or 0.0) / (p.mean_ns or 1.0))
+    return best.rate_per_s
+
+
+def lines(content: Mapping[str, Any], folder: Path) -> Iterator[str]:
+    yield f"SWEEP  {'  '.join(words(content))}"
+    yield ""
+    table = points_table(content)
+    yield from aligned(table.columns, table.rows)
+    yield ""
+    yield from marks(content)
+    yield f"{'results':<12}{folder}"
+
+
+def scale(content: Mapping[str, Any]) -> tuple[str, str]:
+    """The name of the rate that is 100 %, and its source. A rate from --peak is not called the peak,
+    because no run showed that it is VALID.
+    """
+    if content["peak_is_measured"]:
+        return "peak", "the highest rate that the search found VALID, 100 % here"
+    return "100 %", "the rate given with --peak"
+
+
+def points_table(content: Mapping[str, Any]) -> Table:
+    share = "of peak" if content["peak_is_measured"] else "share"
+    heads = columns(
+        f"offered/s [samples/s] | {share} [share] | achieved/s [samples/s] | p50 [ns] | p90 [ns]"
+        "| p99 [ns] | batch [samples] | late [count] | verdict"
+    )
+    names = ("completed_per_s", "p50_ns", "p90_ns", "p99_ns", "mean_batch", "late")
+    rows: list[list[Cell]] = []
+    for point in content["points"]:
+        of_peak = None if point["share"] is None else show_percent(point["share"])
+        verdict = " ".join([point["verdict"], *point["reasons"]])
+        verdict += "  <- knee" if point["rate_per_s"] == content["knee"] else ""
+        verdict += f"  doubts: {' '.join(point['doubts'])}" if point["doubts"] else ""
+        rows.append([point["rate_per_s"], of_peak, *(point[name] for name in names), verdict])
+    return Table("points", "Points", "", heads, rows)
+
+
+def words(content: Mapping[str, Any]) -> list[str]:
+    """Scenario, backend, model and SLO."""
+    config = content["config"]
+    return [config["scenario"], config["backend"], content["model"], content["slo"] or ""]
+
+
+def marks(content: Mapping[str, Any]) -> Iterator[str]:
+    """A line about the knee, the peak and the highest VALID rate."""
+    peak, highest, knee = (content[name] for name in ("peak", "highest_valid", "knee"))
+    if knee is not None:
+        yield f"{'knee':<12}{show_rate(knee)} queries/s: most throughput for its mean latency"
+    elif content["points"]:
+        valid = sum(point["verdict"] == "VALID" for point in content["points"])
+        yield f"{'knee':<12}none: it takes {LEAST_FOR_KNEE} VALID points, there are {valid}"
+    if peak is not None:
+        name, about = scale(content)
+        yield f"{name:<12}{show_rate(peak)} queries/s: {about}"
+    if highest is not None:
+        yield f"{'valid':<12}{show_rate(highest)} queries/s: the highest offered that was VALID"
