@@ -404,7 +404,7 @@ def test_a_scenario_that_nobody_knows_is_one_line(
 
 def _answered(folder: Path, rows: Any) -> Path:
     (folder / "accuracy").mkdir(parents=True)
-    log = [{"qsl_idx": i, "data": row.tobytes().hex()} for i, row in enumerate(rows)]
+    log = [{"seq_id": i, "qsl_idx": i, "data": row.tobytes().hex()} for i, row in enumerate(rows)]
     (folder / "accuracy/mlperf_log_accuracy.json").write_text(json.dumps(log))
     ended = {"ended": {"answer_dtype": str(rows.dtype)}}
     (folder / "accuracy/run.json").write_text(json.dumps(ended))
