@@ -33,7 +33,6 @@ from harness.results.evidence.evidence import Evidence
 from harness.results.evidence.own_log import detail_log
 from harness.results.evidence.stages import Completions
 from harness.results.findings import Findings
-from harness.results.resolved import absolute
 from harness.results.run_folder import RUN
 
 COMPLETIONS = "completions.npz"
@@ -122,7 +121,7 @@ def write_findings(folder: Path, findings: Findings) -> None:
     write_json(
         folder / FINDINGS,
         {
-            "asked": to_plain(dataclasses.replace(findings.config, **absolute(findings.config))),
+            "asked": to_plain(findings.config),
             **{name: getattr(findings, name) for name in _PLAIN},
             "spec": findings.spec._asdict(),
             "power": findings.power.to_json() if findings.power else None,

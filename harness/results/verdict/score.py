@@ -58,8 +58,7 @@ def judge(
         answer_dtype = str(ended["answer_dtype"])
         score = compute(outdir, metric, answer_dtype, labels, ended["answer_shape"])
         check = None
-        if performance is not None and performance.plan.logged_answers:
-            check = _compare_answers(folder, run.model, performance, answer_dtype)
+        check = compare_answers(folder, run.model, answer_dtype, performance)
         return Scoring(score, compared=check)
     except AccuracyLogError as e:
         return Scoring(failure=Reason("accuracy-incomplete", str(e)))
@@ -68,10 +67,12 @@ def judge(
         return Scoring(failure=Reason("accuracy-failed", text))
 
 
-def _compare_answers(
-    folder: Path, model: Model, performance: Evidence, answer_dtype: str
-) -> Compared:
-    """The logged answers of the performance run against the accuracy run's."""
+def compare_answers(
+    folder: Path, model: Model, answer_dtype: str, performance: Evidence | None
+) -> Compared | None:
+    """The logged answers of the performance run against the accuracy run's; None without such answers."""
+    if performance is None or not performance.plan.logged_answers:
+        return None
     name = ANSWERS if performance.plan.harness_scheduled else ACCURACY
     columns = performance.done.columns if performance.done is not None else {}
     orders, indices = (columns.get(key, np.zeros(0)).tolist() for key in ("order", "index"))
