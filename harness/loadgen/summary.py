@@ -78,7 +78,7 @@ def _keys(log: DetailLog) -> Mapping[str, str]:
 
 def _equal(text: str, logged: object) -> bool:
     if isinstance(logged, bool):
-        return text in (("Yes", "1") if logged else ("No", "0"))
+        return text in (("Yes", "1") if logged else ("NO", "0"))
     if isinstance(logged, int | float):
         try:
             return isclose(float(text), logged, rel_tol=_DIGITS)
