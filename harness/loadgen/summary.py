@@ -82,6 +82,6 @@ def _equal(text: str, logged: object) -> bool:
     if isinstance(logged, int | float):
         try:
             return isclose(float(text), logged, rel_tol=_DIGITS)
-        except ValueError:
+        except (ValueError, OverflowError):  # no number, or beyond all floats
             return False
     return text == str(logged)

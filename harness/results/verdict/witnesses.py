@@ -79,10 +79,11 @@ def _expected(run: Evidence) -> Mapping[str, object]:
             "effective_performance_issue_unique": False,
             "effective_accuracy_log_sampling_target": plan.logged_answers,
         }
+        if plan.model_key is None:
+            expected["effective_accuracy_log_rng_seed"] = plan.answers_seed
+            expected["effective_accuracy_log_probability"] = 0
     if plan.model_key is None:
         expected |= {
-            "effective_accuracy_log_rng_seed": plan.answers_seed,
-            "effective_accuracy_log_probability": 0,
             "effective_max_duration_ms": 0,
             "effective_max_query_count": 0,
         }
