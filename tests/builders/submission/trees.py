@@ -110,7 +110,7 @@ def write_summary(folder: Path, text: str) -> None:
         if isinstance(value, bool):
             shown = ("Yes" if value else "NO") if "satisfied" in line else int(value)
         text = re.sub(rf"(?m)^(\s*{re.escape(line)}\s*: ?).*$", rf"\g<1>{shown}", text)
-    (folder / SUMMARY).write_text(text)
+    write(folder / SUMMARY, text)
 
 
 @cache
