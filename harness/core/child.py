@@ -132,6 +132,7 @@ def serve(work: Callable[..., None]) -> NoReturn:
     """
     parent, number, *fds = map(int, sys.argv[1:])
     _die_with(parent)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # ends the process as any other signal does
     channel = Channel(socket.socket(fileno=number))
     status = 0
     try:

@@ -49,9 +49,12 @@ class ClockWatch:
 
     def add(self, at_ns: int, offset_ns: int) -> None:
         if self._samples:
-            step = offset_ns - self._samples[-1][1]
-            if abs(step) > abs(self.largest_step_ns):
-                self.largest_step_ns = step
+            before_ns, before_offset_ns = self._samples[-1]
+            step_ns = offset_ns - before_offset_ns
+            # A supervisor that was stopped between two samples sees all the slewing at once.
+            slewed_ns = (at_ns - before_ns) * MAX_SLEW_PPM / 1e6
+            if abs(step_ns) > max(abs(self.largest_step_ns), slewed_ns):
+                self.largest_step_ns = step_ns
         self._samples.append((at_ns, offset_ns))
 
     def to_json(self) -> dict[str, object]:

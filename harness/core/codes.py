@@ -82,6 +82,18 @@ _REASONS: _Rows = {
     },
     About.LOAD_GENERATOR: {
         "too-few-queries": ("LoadGen counted fewer queries than were planned.", _REPORT),
+        "wrong-settings": (
+            "LoadGen's log states another setting than the plan: the bound, the rate, a count, or how samples are drawn.",
+            "Find the plug-in or the file that changes LoadGen's settings.",
+        ),
+        "numbers-disagree": (
+            "A number in LoadGen's log contradicts another one there, or the journal of the harness.",
+            "Find the plug-in that changes LoadGen's files or its clock; report a bug if there is none.",
+        ),
+        "journal-impossible": (
+            "The journal has rows that no run can leave: an answer before its model ended, or too large a batch.",
+            "Find the plug-in that answers in place of the harness; report a bug if there is none.",
+        ),
         "loadgen-errors": (
             "LoadGen wrote errors into its detail log.",
             "Read `mlperf_log_detail.txt`.",
@@ -116,10 +128,14 @@ _REASONS: _Rows = {
         ),
     },
     About.CLOCK: {
+        "clock-differs": (
+            "The clock of the measured process runs at another rate than the supervisor's.",
+            "Remove what changes the clock of the process, such as a preloaded library, and run again.",
+        ),
         "clock-jumped": (
             "The wall clock was set forward or back by more than 1 ms: LoadGen's latencies are wrong.",
             _AGAIN,
-        )
+        ),
     },
     About.RULES: {
         "too-short": (
@@ -144,6 +160,10 @@ _REASONS: _Rows = {
         "did-not-finish": ("The harness ended before it wrote a result.", _AGAIN),
     },
     About.FILES: {
+        "log-changed": (
+            "A file of LoadGen changed after LoadGen had returned.",
+            "Find the plug-in that changes LoadGen's files; do not edit a run's files.",
+        ),
         "log-missing": ("LoadGen's detail log is missing.", _DISK),
         "log-incomplete": ("LoadGen's detail log is cut off, or LoadGen did not write it.", _DISK),
         "log-mixed": ("LoadGen's detail log holds more than one run.", "Run into a new folder."),

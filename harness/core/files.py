@@ -111,12 +111,26 @@ def not_a_run(folder: Path, name: str, sign: str = "", verb: str = "") -> str:
     )
 
 
+def parse_json(text: str) -> Any:
+    """As json.loads; a ValueError for an object that has a key twice, of which a reader sees only one."""
+    return json.loads(text, object_pairs_hook=_object)
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    content = dict(pairs)
+    if len(content) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"the key {twice!r} stands there twice")
+    return content
+
+
 def read_json(path: Path, verb: str = "") -> Mapping[str, Any]:
     """The JSON object in a file that a run wrote, or `verb`; a ConfigError says what is wrong with the
     file.
     """
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = parse_json(path.read_text(encoding="utf-8"))
     except FileNotFoundError as e:
         if path.parent.is_dir():
             raise ConfigError(not_a_run(path.parent, path.name, verb=verb)) from e

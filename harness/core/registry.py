@@ -130,6 +130,11 @@ KINDS: Mapping[str, Mapping[str, Entry]] = {
 }
 
 
+def is_code(name: str) -> bool:
+    """Whether the name is of code that is no installed plug-in: module:Class or file.py:Class."""
+    return ":" in name
+
+
 def check_name(kind: str, name: str) -> None:
     """Raise a ConfigError where no plug-in of that kind can have this name, without any import."""
     if ":" in name:

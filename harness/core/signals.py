@@ -1,4 +1,4 @@
-"""Turns SIGINT, SIGTERM and SIGHUP into an orderly stop that loses no measurement."""
+"""Turns signals that end a program into an orderly stop that loses no measurement."""
 
 import signal
 import threading
@@ -10,7 +10,24 @@ from harness.core.codes import INTERRUPTED, Reason
 INTERRUPT_EXIT = 128
 """Exit status of a run that a signal stopped: this plus the signal's number."""
 
-_CAUGHT = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_CAUGHT = (
+    signal.SIGINT,
+    signal.SIGTERM,
+    signal.SIGHUP,
+    signal.SIGQUIT,
+    signal.SIGUSR1,
+    signal.SIGUSR2,
+    signal.SIGALRM,
+)
+"""What terminals, operators and supervisors of processes send, and the kernel by default ends a process with."""
+
+
+def signal_name(number: int) -> str:
+    """SIGTERM for 15; Python knows no names of most real-time signals."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
 
 
 class Stopped(BaseException):
@@ -26,7 +43,7 @@ class Stopped(BaseException):
 
     @property
     def reason(self) -> Reason:
-        name = signal.Signals(self.signum).name
+        name = signal_name(self.signum)
         return Reason(INTERRUPTED, f"stopped by {name} before the end of the run")
 
 
@@ -75,7 +92,7 @@ class Stopping:
 
 @contextmanager
 def stoppable() -> Iterator[Stopping]:
-    """SIGINT, SIGTERM and SIGHUP raise Stopped, once, where `Stopping.allowed`.
+    """A signal that would end the process raises Stopped, once, where `Stopping.allowed`.
 
     May be nested, as a run is in a search. A signal between two runs stops the next run at its
     beginning; so does a signal at the end of a run, when nothing is left to stop.

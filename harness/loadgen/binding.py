@@ -49,6 +49,7 @@ def settings_for(plan: LoadPlan) -> "lg.TestSettings":
     settings.min_duration_ms = 0
     settings.min_query_count = plan.query_count
     settings.accuracy_log_sampling_target = plan.logged_answers
+    settings.accuracy_log_rng_seed = plan.answers_seed
     settings.qsl_rng_seed = plan.seeds.qsl
     settings.sample_index_rng_seed = plan.seeds.sample_index
     settings.schedule_rng_seed = plan.seeds.schedule

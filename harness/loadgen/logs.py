@@ -1,12 +1,13 @@
 """Reads LoadGen's log files as data and judges nothing."""
 
+import hashlib
 import json
 import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from harness.types import Answer
 
@@ -14,6 +15,10 @@ DETAIL = "mlperf_log_detail.txt"
 SUMMARY = "mlperf_log_summary.txt"
 ACCURACY = "mlperf_log_accuracy.json"
 TRACE = "mlperf_log_trace.json"
+ANSWERS = "answers.json"
+"""File of answers, in the form of LoadGen's accuracy log, that our own scheduler writes."""
+FILES = (DETAIL, SUMMARY, ACCURACY, ANSWERS)
+"""Files that a run's numbers and answers are read from."""
 _PREFIX = ":::MLLOG "
 _NOT_A_NUMBER = re.compile(r'("value": )-?(?:nan|inf)\b')
 """A value that is not JSON: LoadGen writes the rate of a single query as -nan."""
@@ -22,6 +27,7 @@ _NUMBERS = re.compile(
     r"(result|effective)_\S*(_ns|_ms|_count|_qps|_percentile|_seed)|num_errors|early_stopping_latency_\w+"
 )
 _RATES = re.compile(r"result_\S*_per_sec(ond)?")
+_ONCE = re.compile(r"requested_|effective_|result_|early_stopping|qsl_|sut_|loadgen_")
 _FLAGS = re.compile(r"\S*_met")
 _LATENCIES = [f"result_{end}_latency_ns" for end in ("min", "mean", "max")] + [
     f"result_{percent}_percentile_latency_ns" for percent in ("50.00", "90.00", "99.00", "99.90")
@@ -56,6 +62,8 @@ class DetailLog:
     """
     repeated: int = 0
     """Runs in the file; more than one means that logs were mixed."""
+    contradicted: list[str] = field(default_factory=list)
+    """Keys of settings and results with two values; LoadGen writes each once."""
     source: str = "LoadGen"
     """Program that measured the values, to be quoted with them."""
 
@@ -76,7 +84,8 @@ def read_detail(path: Path) -> DetailLog:
             log.malformed_lines += 1
             continue
         key, value, metadata = entry
-        log.values.setdefault(key, value)
+        if log.values.setdefault(key, value) != value and _ONCE.match(key):
+            log.contradicted.append(key)
         log.repeated += key == "loadgen_version"
         if metadata.get("is_error"):
             log.errors.append(f"{key}: {value}")
@@ -125,12 +134,37 @@ def _entry(line: str) -> tuple[str, Any, dict[str, Any]] | None:
     return key, value, metadata
 
 
+def digests(folder: Path) -> dict[str, str]:
+    """Name -> SHA-256 of each file that LoadGen, or our own scheduler in its place, left in `folder`."""
+    found = {}
+    for name in FILES:
+        path = folder / name
+        if path.is_file():
+            with path.open("rb") as file:
+                found[name] = hashlib.file_digest(file, "sha256").hexdigest()
+    return found
+
+
 class AccuracyLogError(Exception):
     """mlperf_log_accuracy.json is missing, cut or not written by LoadGen."""
 
 
+class LoggedAnswer(NamedTuple):
+    """One row of LoadGen's accuracy log, with the sample's place in the run."""
+
+    order: int
+    """Issue order of the sample."""
+    answer: Answer
+
+
 def read_answers(path: Path) -> Iterator[Answer]:
-    """Yield every row in file order; MultiStream's padding repeats some dataset indices."""
+    """Yield every answer in file order; MultiStream's padding repeats some dataset indices."""
+    for row in read_logged_answers(path):
+        yield row.answer
+
+
+def read_logged_answers(path: Path) -> Iterator[LoggedAnswer]:
+    """Yield every row in file order."""
     try:
         rows = json.loads(path.read_text(encoding="utf-8"))
     except OSError as e:
@@ -141,10 +175,7 @@ def read_answers(path: Path) -> Iterator[Answer]:
         raise AccuracyLogError(f"{path} is not a list of answers")
     for row in rows:
         try:
-            yield Answer(int(row["qsl_idx"]), bytes.fromhex(row["data"]))
+            answer = Answer(int(row["qsl_idx"]), bytes.fromhex(row["data"]))
+            yield LoggedAnswer(int(row["seq_id"]), answer)
         except (KeyError, TypeError, ValueError, OverflowError):
             raise AccuracyLogError(f"{path} has a row that is not an answer: {row!r:.80}") from None
-
-
-ANSWERS = "answers.json"
-"""File of answers, in the form of LoadGen's accuracy log, that our own scheduler writes."""

@@ -40,6 +40,8 @@ class LoadPlan:
     latency_bound_ns: int | None = None
     logged_answers: int = 0
     """About how many answers of a performance run go into LoadGen's accuracy log."""
+    answers_seed: int = 0
+    """Seed by which these answers are drawn: another one in each run, so that no plug-in can know them."""
     model_key: str | None = None
     """LoadGen's name of the benchmark under --mlperf; None: quick settings."""
     user_conf: str | None = None

@@ -39,15 +39,22 @@ def memory_left_bytes() -> int | None:
 
 
 def _memory() -> Iterator[tuple[int, int]]:
-    """Yield each limit and the memory in use, in bytes."""
+    """Yield each limit and the memory in use, in bytes.
+
+    File pages that nothing uses count as free, as Kubernetes and Docker count them: the kernel drops them
+    before it reaches the limit.
+    """
     for folder in _folders("memory"):
-        for limit_name, used_name in (
-            ("memory.max", "memory.current"),
-            ("memory.limit_in_bytes", "memory.usage_in_bytes"),
+        for limit_name, used_name, cached_name in (
+            ("memory.max", "memory.current", "inactive_file"),
+            ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
         ):
             limit, used = text(folder / limit_name), text(folder / used_name)
             if limit.isdigit() and used.isdigit() and int(limit) < _NO_LIMIT_BYTES:
-                yield int(limit), int(used)
+                cached = re.search(
+                    rf"^{cached_name} (\d+)$", text(folder / "memory.stat"), re.MULTILINE
+                )
+                yield int(limit), max(0, int(used) - (int(cached[1]) if cached else 0))
 
 
 def throttled_s() -> float | None:

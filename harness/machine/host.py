@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import distributions
 from pathlib import Path
@@ -89,9 +90,8 @@ class SystemLoad:
         """measured: ID of the measured process, which must have been waited for at `since`."""
         self._before = _cpu_times()
         self._start = time.monotonic()
-        used = psutil.Process(measured).cpu_times()
         self._throttled_s = cgroup.throttled_s()
-        self._not_ours_s = _own_cpu_s() + used.user + used.system
+        self._not_ours_s = _own_cpu_s() + _family_cpu_s(measured)
 
     def since(self) -> Mapping[str, float | None]:
         """Use of the machine since construction.
@@ -118,6 +118,17 @@ def _own_cpu_s() -> float:
     """Processor time of this process and of all children it has waited for."""
     times = os.times()
     return times.user + times.system + times.children_user + times.children_system
+
+
+def _family_cpu_s(pid: int) -> float:
+    """Processor time of a process and all its descendants, living or waited for."""
+    used_s = 0.0
+    process = psutil.Process(pid)
+    for each in (process, *process.children(recursive=True)):
+        with suppress(psutil.NoSuchProcess):
+            times = each.cpu_times()
+            used_s += times.user + times.system + times.children_user + times.children_system
+    return used_s
 
 
 def _cpu_times() -> dict[str, float]:

@@ -84,7 +84,7 @@ class HostReader:
         self._root = root
         self._cpus = root / "sys/devices/system/cpu"
         self._files = dict(_scaled_files(root))
-        self._switches: _Switches | None = None
+        self._family: _Family | None = None
         self._throttles = sorted(self._cpus.glob("cpu[0-9]*/thermal_throttle/*_throttle_count"))
         self._governors = sorted(self._cpus.glob("cpu[0-9]*/cpufreq/scaling_governor"))
 
@@ -123,21 +123,64 @@ class HostReader:
         return settings
 
     def _measured(self) -> Row:
-        """Values of the measured process with all its threads; {} before it runs."""
+        """Values of the measured process and its descendants, all threads; {} before it runs."""
         if self.pid is None:
             return {}
-        folder = self._root / f"proc/{self.pid}"
+        if self._family is None or self._family.pid != self.pid:
+            self._family = _Family(self._root / "proc", self.pid)
+        return self._family.read()
+
+
+class _Family:
+    """Adds up what a process and its descendants used.
+
+    With instances in processes of their own, the measured process itself is idle. What an ended process
+    had used when it was last read stays in the sums, so that they never fall.
+    """
+
+    def __init__(self, processes: Path, pid: int) -> None:
+        """processes: the folder /proc."""
+        self.pid = pid
+        self._processes = processes
+        self._used: dict[int, Row] = {}
+        self._switches: dict[int, _Switches] = {}
+
+    def read(self) -> Row:
+        rss_bytes = 0
+        for pid in self._alive():
+            try:
+                self._used[pid], used_bytes = self._read(pid)
+            except OSError:
+                if pid == self.pid:
+                    raise
+                continue  # it has ended meanwhile
+            rss_bytes += used_bytes
+        sums = Counter[str]()
+        for used in self._used.values():
+            sums.update(used)
+        return {**sums, "measured_rss_bytes": rss_bytes}
+
+    def _read(self, pid: int) -> tuple[Row, int]:
+        """What the process has used since its start, and its memory in bytes."""
+        folder = self._processes / str(pid)
         # The program's name, in brackets, may contain spaces: fields are counted after it.
         fields = (folder / "stat").read_text().rpartition(")")[2].split()
-        values: dict[str, float] = {
+        used = {
             "measured_minor_faults": int(fields[7]),
             "measured_major_faults": int(fields[9]),
             "measured_cpu_s": (int(fields[11]) + int(fields[12])) / _TICKS_PER_S,
-            "measured_rss_bytes": int(fields[21]) * _PAGE_BYTES,
+            **self._switches.setdefault(pid, _Switches(folder)).read(),
         }
-        if self._switches is None or self._switches.process != folder:
-            self._switches = _Switches(folder)
-        return {**values, **self._switches.read()}
+        return used, int(fields[21]) * _PAGE_BYTES
+
+    def _alive(self) -> Iterator[int]:
+        waiting = [self.pid]
+        while waiting:
+            pid = waiting.pop()
+            yield pid
+            for children in (self._processes / str(pid) / "task").glob("*/children"):
+                with suppress(OSError, ValueError):  # the thread has ended meanwhile
+                    waiting += map(int, children.read_text().split())
 
 
 class _Switches:

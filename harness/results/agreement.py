@@ -4,13 +4,13 @@ Used by the answer check (harness/results/verdict/answers_check.py), `compare`, 
 the audits.
 """
 
-import json
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from harness.core.files import parse_json
 from harness.core.number_types import BITS
 from harness.errors import ConfigError
 from harness.loadgen.logs import ACCURACY, AccuracyLogError, read_answers
@@ -148,7 +148,7 @@ def _answers(outdir: Path) -> tuple[dict[int, bytes], np.dtype[Any]] | None:
     if not (outdir / ACCURACY).is_file():
         return None
     try:
-        ended = json.loads((outdir / RUN).read_text(encoding="utf-8"))["ended"]
+        ended = parse_json((outdir / RUN).read_text(encoding="utf-8"))["ended"]
         if ended is None:
             return None
         kind = np.dtype(str(ended["answer_dtype"]))

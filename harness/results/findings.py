@@ -1,6 +1,6 @@
 """Collects everything known about a run, the input of result.json."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,6 +16,7 @@ from harness.models.manifest.model import Model
 from harness.models.opened.resolved_run import ResolvedRun
 from harness.results.evidence.evidence import Evidence
 from harness.results.evidence.performance import Performance
+from harness.results.verdict import witnesses
 from harness.results.verdict.score import Scoring
 
 NOT_STORED = "the run ended before what its meters read was stored"
@@ -50,6 +51,9 @@ class Findings:
     """Why the run ended before its end."""
     unsaved: Reason | None = None
     """Why the result folder is not complete."""
+    _contradictions: tuple[Evidence, Sequence[Reason]] | None = field(
+        default=None, init=False, repr=False, compare=False
+    )
     _performed: Performance | None = field(default=None, init=False, repr=False, compare=False)
 
     @property
@@ -83,6 +87,22 @@ class Findings:
         if run is not None and (self._performed is None or self._performed.run is not run):
             self._performed = Performance(run, self.spec, self._wait_ns)
         return self._performed if run is not None else None
+
+    def contradictions(self, run: Evidence) -> Sequence[Reason]:
+        """Reasons of witnesses.py; those of the performance run, which is large, are computed once."""
+        known = self._contradictions
+        if known is not None and known[0] is run:
+            return known[1]
+        reasons = [
+            *witnesses.settings_reasons(run),
+            *witnesses.log_reasons(run),
+            *witnesses.journal_reasons(run, self.spec.max_batch),
+            *witnesses.file_reasons(run),
+            *witnesses.clock_reasons(run),
+        ]
+        if run is self.performance:
+            self._contradictions = (run, reasons)
+        return reasons
 
     @property
     def _wait_ns(self) -> int:

@@ -7,17 +7,19 @@ other processes, why the run was stopped) are taken from findings.json as they a
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from harness.core import files, registry
+from harness.core.codes import Reason
 from harness.core.config.parse import Slo
 from harness.core.config.run_config import RunConfig, from_plain, to_plain
 from harness.loadgen.logs import SUMMARY
 from harness.loadgen.plan import Loaded
 from harness.loadgen.schedule import SCHEDULE, read_stored
+from harness.loadgen.summary import differences, read_summary
 from harness.models.manifest.defaults import default_metric, slo_of
 from harness.models.manifest.lookup import load_model
 from harness.models.opened.resolved_run import ResolvedRun
@@ -27,6 +29,7 @@ from harness.results.findings import Findings
 from harness.results.result_json import result
 from harness.results.run_files import read_config
 from harness.results.verdict import score
+from harness.types import Score
 
 _FOLDERS = re.compile(r"[^\s:]*/(?=(?:performance|accuracy)[/.])")
 """Folders in texts; they change when the run's folder is renamed, so they are not compared."""
@@ -34,12 +37,16 @@ _FOLDERS = re.compile(r"[^\s:]*/(?=(?:performance|accuracy)[/.])")
 _CHANGED = "they were changed, or another version of the harness wrote them"
 
 
-def check(folder: Path) -> list[str]:
-    """Differences between result.json and the files, one line each; [] when they agree."""
+def check(folder: Path, trusted: Collection[str] = ()) -> list[str]:
+    """Differences between result.json and the files, one line each; [] when they agree.
+
+    trusted: datasets and metrics whose code the folder names and which may run. Without it they do not
+    run, and the stored score counts.
+    """
     stored = files.read_json(folder / run_folder.RESULT)
     config = configuration(folder)
     with files.reading(f"{folder}: its files do not fit together", _CHANGED):
-        derived = findings(folder, config)
+        derived = findings(folder, config, trusted)
         content = json.loads(json.dumps(result(derived), default=str))
         run = derived.performance or derived.accuracy
         changed = list(_config_differences(folder, config, derived, run)) if run else []
@@ -59,7 +66,14 @@ def configuration(folder: Path) -> RunConfig:
     return from_plain(read_config(folder), str(folder / run_folder.CONFIG))
 
 
-def findings(folder: Path, config: RunConfig) -> Findings:
+def untrusted(folder: Path, trusted: Collection[str] = ()) -> list[str]:
+    """Datasets and metrics whose code the folder names and `check` does not run."""
+    config = configuration(folder)
+    names = (config.dataset, config.metric)
+    return [name for name in names if name and registry.is_code(name) and name not in trusted]
+
+
+def findings(folder: Path, config: RunConfig, trusted: Collection[str] = ()) -> Findings:
     model = load_model(config.model)
     scenario = registry.load("scenario", config.scenario)
     values, scored = records.read_findings(folder)
@@ -81,8 +95,41 @@ def findings(folder: Path, config: RunConfig) -> Findings:
     )
     derived = Findings(resolved=run, performance=performance, accuracy=accuracy, **values)
     if scored and derived.loaded is not None:
-        derived.scoring = _scoring(folder, derived, derived.loaded)
+        names = [name for name in (run.dataset, run.metric) if name and registry.is_code(name)]
+        if all(name in trusted for name in names):
+            derived.scoring = _scoring(folder, derived, derived.loaded)
+        else:
+            derived.scoring = _stored_scoring(folder, derived)
     return derived
+
+
+def _stored_scoring(folder: Path, derived: Findings) -> score.Scoring:
+    """The score in result.json, where scoring again would run code that the folder names; the answers are
+    compared again.
+    """
+    stored = files.read_json(folder / run_folder.RESULT)
+    for entry in stored["reasons"]:
+        if entry["code"] in ("accuracy-failed", "accuracy-incomplete"):
+            return score.Scoring(failure=Reason.stored(entry))
+    accuracy = stored["accuracy"]
+    if accuracy["value"] is None:
+        return score.Scoring(no_score=accuracy["reason"])
+    assert derived.accuracy is not None
+    assert derived.accuracy.ended is not None
+    dtype = str(derived.accuracy.ended["answer_dtype"])
+    lines = (folder / "accuracy" / run_folder.ACCURACY_TEXT).read_text().splitlines()
+    return score.Scoring(
+        Score(
+            metric=accuracy["metric"],
+            value=accuracy["value"],
+            unit=accuracy["unit"],
+            samples=accuracy["samples"],
+            line=lines[-1],
+            details=accuracy["details"],
+            lower_is_better=accuracy["lower_is_better"],
+        ),
+        compared=score.compare_answers(folder, derived.model, dtype, derived.performance),
+    )
 
 
 def _scoring(folder: Path, derived: Findings, loaded: Loaded) -> score.Scoring:
@@ -92,8 +139,7 @@ def _scoring(folder: Path, derived: Findings, loaded: Loaded) -> score.Scoring:
         return score.Scoring(no_score=score.no_score(derived.model, loaded, metric))
     if run.ended is None:
         return score.Scoring()
-    compared = performance is not None and performance.plan.logged_answers > 0
-    return score.judge(folder, derived.resolved, loaded, run.ended, compared=compared)
+    return score.judge(folder, derived.resolved, loaded, run.ended, performance)
 
 
 def _config_differences(
@@ -150,17 +196,17 @@ def _file_differences(folder: Path, derived: Findings, stored: Mapping[str, Any]
 
 
 def _summary_differences(folder: Path, run: Evidence | None) -> Iterator[str]:
-    """LoadGen's summary must repeat its detail log: the verdict, the numbers of warnings and errors."""
+    """LoadGen's summary must repeat its detail log."""
     if run is None or not run.logged:
         return
     expected = [_counted("warning", len(run.log.warnings)), _counted("ERROR", len(run.log.errors))]
-    if not run.plan.accuracy:
-        expected.append(f"Result is : {run.log.get('result_validity')}")
     path = folder / SUMMARY
-    lines = path.read_text(errors="replace").splitlines() if path.is_file() else []
+    text = path.read_text(errors="replace") if path.is_file() else ""
     for line in expected:
-        if line not in lines:
+        if line not in text.splitlines():
             yield f"{path} has no line {line!r}, which follows from LoadGen's detail log"
+    for line, stated, logged in differences(read_summary(text), run.log):
+        yield f"{path}: the line {line!r} says {stated}, LoadGen's detail log {logged}"
 
 
 def _counted(kind: str, count: int) -> str:

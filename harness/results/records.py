@@ -13,7 +13,6 @@ host.csv          the machine once a second in the performance run
 """
 
 import dataclasses
-import json
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -24,8 +23,8 @@ import numpy as np
 from harness.core.clock import ClockWatch
 from harness.core.codes import Reason
 from harness.core.config.run_config import to_plain
-from harness.core.files import reading, write_json
-from harness.loadgen.logs import DETAIL, DetailLog, read_detail
+from harness.core.files import parse_json, reading, write_json
+from harness.loadgen.logs import DETAIL, DetailLog, digests, read_detail
 from harness.loadgen.plan import Calibration, InstanceGroup, Loaded, LoadPlan
 from harness.machine.host_log import HOST_CSV, HostLog
 from harness.machine.power.energy import POWER_CSV, PowerLog
@@ -34,7 +33,6 @@ from harness.results.evidence.evidence import Evidence
 from harness.results.evidence.own_log import detail_log
 from harness.results.evidence.stages import Completions
 from harness.results.findings import Findings
-from harness.results.resolved import absolute
 from harness.results.run_folder import RUN
 
 COMPLETIONS = "completions.npz"
@@ -55,6 +53,7 @@ def write(outdir: Path, run: Evidence) -> None:
             "failure": run.failure._asdict() if run.failure else None,
             "issued": run.done.issued if run.done else 0,
             "clock": run.clock.to_json(),
+            "looks": run.looks,
         },
     )
 
@@ -65,7 +64,7 @@ def read(outdir: Path, loadgen_scenario: str) -> Evidence | None:
     if not path.is_file():
         return None
     with _reading(path):
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = parse_json(path.read_text(encoding="utf-8"))
         failure = Reason.stored(content["failure"]) if content["failure"] else None
         plan = LoadPlan.from_json(content["plan"])
         done = _read_completions(outdir / COMPLETIONS, content["issued"])
@@ -77,7 +76,17 @@ def read(outdir: Path, loadgen_scenario: str) -> Evidence | None:
             ended=content["ended"],
             failure=failure,
             clock=ClockWatch.from_json(content["clock"]),
+            looks=[(int(at), int(answered)) for at, answered in content["looks"]],
+            changed_files=changed_files(content["ended"], outdir),
         )
+
+
+def changed_files(ended: Mapping[str, Any] | None, outdir: Path) -> list[str]:
+    """LoadGen's files that differ from their digests in the last message of the measured process."""
+    if ended is None:
+        return []
+    written, now = ended["files"], digests(outdir)
+    return [name for name in sorted({*written, *now}) if written.get(name) != now.get(name)]
 
 
 def log_of(
@@ -112,7 +121,7 @@ def write_findings(folder: Path, findings: Findings) -> None:
     write_json(
         folder / FINDINGS,
         {
-            "asked": to_plain(dataclasses.replace(findings.config, **absolute(findings.config))),
+            "asked": to_plain(findings.config),
             **{name: getattr(findings, name) for name in _PLAIN},
             "spec": findings.spec._asdict(),
             "power": findings.power.to_json() if findings.power else None,
@@ -131,7 +140,7 @@ def read_findings(folder: Path) -> tuple[dict[str, Any], bool]:
     """Values by the names of their fields in Findings, `dataset` and `spec`; whether the run was scored."""
     path = folder / FINDINGS
     with _reading(path):
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = parse_json(path.read_text(encoding="utf-8"))
         loaded, calibration, stopped = (content[k] for k in ("loaded", "calibration", "stopped"))
         values = {
             **{name: content[name] for name in _PLAIN},
@@ -160,7 +169,7 @@ def read_samples(folder: Path) -> tuple[HostLog | None, PowerLog | None]:
     """Read the files of `write_samples`. A ConfigError names a file that no run wrote."""
     path = folder / FINDINGS
     with _reading(path):
-        content = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+        content = parse_json(path.read_text(encoding="utf-8")) if path.is_file() else {}
         return _read_host(folder), _read_power(content.get("power"), folder)
 
 

@@ -18,9 +18,9 @@ from harness.models.opened.resolved_run import ResolvedRun
 def config(run: ResolvedRun, plan: LoadPlan, loaded: Loaded) -> RunConfig:
     """The configuration that repeats this run, with every value that the run decided."""
     requested, spec = run.config, run.instances
-    values = absolute(requested) | {
+    values: dict[str, Any] = {
         "arrivals_sha256": plan.arrivals_sha256,
-        "dataset": _absolute(run.dataset),
+        "dataset": run.dataset,
         "instances": spec.instances,
         "threads": spec.threads,
         "max_batch": spec.max_batch,

@@ -95,9 +95,11 @@ def _reasons(findings: Findings) -> Iterable[Reason]:
         yield findings.unsaved
     if findings.performance is not None:
         yield from reasons.performance(findings.performance)
+        yield from findings.contradictions(findings.performance)
         yield from reasons.slo(findings.scenario, findings.performance, findings.slo)
     if findings.accuracy is not None:
         yield from reasons.any_run(findings.accuracy)
+        yield from findings.contradictions(findings.accuracy)
     scoring, declared = findings.scoring, findings.model.accuracy
     if scoring.failure is not None:
         yield scoring.failure

@@ -12,12 +12,13 @@ from typing import Any
 
 from harness.core.config.run_config import SCHEMA_VERSION, RunConfig
 from harness.core.config.schema import MAX_SEED
+from harness.core.stats import LEVEL
 from harness.core.units import counted, show_ns, show_percent, show_rate
 from harness.errors import RunInvalid
 from harness.loadgen.scenario import scenario_named
 from harness.loadgen.versions import seeds_of
 from harness.results import run_folder
-from harness.results.evidence import bootstrap
+from harness.results.evidence.between_runs import LEAST_RUNS, over_runs
 from harness.results.evidence.stages import PERCENTILES
 from harness.results.outcome import Finished
 from harness.results.pages.tables import aligned, columns, show_cell
@@ -76,7 +77,7 @@ class Repeats(Study[int]):
             "reasons": [[r["code"] for r in result["reasons"]] for result in results],
             "doubts": [[d["code"] for d in result["doubts"]] for result in results],
             "left_out": [_failure(result) for result in results],
-            "level": bootstrap.LEVEL,
+            "level": LEVEL,
             "numbers": dict(_numbers(results)),
         }
 
@@ -120,7 +121,7 @@ def _numbers(results: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, Mappin
             for result in results
         ]
         known = [float(value) for value in values if value is not None]
-        over = bootstrap.over_runs(known)
+        over = over_runs(known)
         yield (
             name,
             {
@@ -169,7 +170,7 @@ def _rows(content: Mapping[str, Any]) -> Iterator[list[str]]:
         if number["mean"] is None:
             continue
         values = [value for value in number["values"] if value is not None]
-        interval = f"needs {bootstrap.LEAST_RUNS} runs or more"
+        interval = f"needs {LEAST_RUNS} runs or more"
         if number["interval"] is not None:
             interval = " to ".join(show_cell(end, number["unit"]) for end in number["interval"])
         mean, least, most = (

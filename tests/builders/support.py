@@ -45,6 +45,7 @@ ENDED: Mapping[str, Any] = {
     "failed_samples": 0,
     "first_failure": "",
     "close_error": "",
+    "files": {},
 }
 
 

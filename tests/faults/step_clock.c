@@ -15,7 +15,7 @@ static int is_measured_process(void) {
         FILE *file = fopen("/proc/self/cmdline", "rb");
         size_t size = file ? fread(words, 1, sizeof words - 1, file) : 0;
         if (file) fclose(file);
-        known = memmem(words, size, "harness.measured", 16) != NULL;
+        known = memmem(words, size, "harness.run.measured", 20) != NULL;
     }
     return known;
 }

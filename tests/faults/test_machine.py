@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.core.signals import signal_name
 from harness.results.recheck import check
 from tests.builders.power_trees import counting, files, powercap
 from tests.faults.command import (
@@ -37,8 +38,8 @@ from tests.faults.command import (
 )
 
 LONG = (*SERVER, "--target-qps", "1000", "--duration", "60s")
-TERM, HUP = only_all(signal.SIGTERM, signal.SIGHUP)
-SIGNALS = [signal.SIGINT, TERM, HUP]
+TERM, HUP, QUIT, USR1 = only_all(signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1)
+SIGNALS = [signal.SIGINT, TERM, HUP, QUIT, USR1]
 
 
 @pytest.mark.parametrize("number", SIGNALS)
@@ -188,15 +189,18 @@ def test_killing_the_measured_process_before_its_run_is_told(
     assert codes(tmp_path / "r.partial") == ["did-not-start"]
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, TERM])
-def test_killing_the_measured_process_is_told(number: signal.Signals, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "number", [signal.SIGKILL, *only_all(signal.SIGTERM, signal.SIGINT, signal.SIGRTMIN + 4)]
+)
+def test_killing_the_measured_process_is_reported(number: int, tmp_path: Path) -> None:
+    """Bug: SIGINT and real-time signals ended in a traceback."""
     process = start(*LONG, "--out", str(tmp_path / "r"))
     wait_until_it_runs(process, tmp_path / "r.partial")
     for pid in children(process.pid):
         os.kill(pid, number)
     done = ended(process)
     assert done.status == 5
-    assert f"the measured process was killed by {number.name} in the run" in done.said
+    assert f"the measured process was killed by {signal_name(number)} in the run" in done.said
     assert codes(tmp_path / "r.partial") == ["died"]
 
 

@@ -182,16 +182,26 @@ def test_an_accuracy_log_that_is_no_list_is_refused(file: Path) -> None:
         "1",
         "null",
         "{}",
-        '{"qsl_idx": 1}',
-        '{"qsl_idx": null, "data": ""}',
-        '{"qsl_idx": "x", "data": ""}',
-        '{"qsl_idx": 1, "data": 5}',
-        '{"qsl_idx": 1, "data": "0"}',
-        '{"qsl_idx": 1, "data": "zz"}',
-        '{"qsl_idx": Infinity, "data": ""}',
+        '{"seq_id": 0, "qsl_idx": 1}',
+        '{"seq_id": 0, "qsl_idx": null, "data": ""}',
+        '{"seq_id": 0, "qsl_idx": "x", "data": ""}',
+        '{"seq_id": 0, "qsl_idx": 1, "data": 5}',
+        '{"seq_id": 0, "qsl_idx": 1, "data": "0"}',
+        '{"seq_id": 0, "qsl_idx": 1, "data": "zz"}',
+        '{"seq_id": 0, "qsl_idx": Infinity, "data": ""}',
     ],
 )
 def test_a_row_that_is_no_answer_is_in_the_message(row: str, file: Path) -> None:
     file.write_text(f"[{row}]")
     shown = repr(json.loads(row))
     assert _refusal(file) == f"{file} has a row that is not an answer: {shown}"
+
+
+def test_a_key_with_two_values_is_named_and_a_message_may_repeat(file: Path) -> None:
+    """Bug: a second line before the real one was believed, because the first value wins."""
+    line = b':::MLLOG {"key": "result_validity", "value": "INVALID", "metadata": {}}\n'
+    assert written(file, SERVER).contradicted == []
+    assert written(file, line + SERVER).contradicted == ["result_validity"]
+    message = b':::MLLOG {"key": "generic_message", "value": "one", "metadata": {}}\n'
+    other = message.replace(b"one", b"two")
+    assert written(file, message + other + SERVER).contradicted == []

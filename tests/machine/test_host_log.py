@@ -2,6 +2,8 @@
 
 import os
 import shutil
+import subprocess
+import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -135,6 +137,57 @@ def test_context_switches_of_ended_threads_still_count(tmp_path: Path) -> None:
         (115, 6),
         (15, 1),
     ]
+
+
+def test_instances_in_processes_of_their_own_are_counted(tmp_path: Path) -> None:
+    """Bug: 0.05 s of CPU in a run that used 2.59 s, because only the idle parent was read."""
+
+    def says(pid: int, ticks: int, pages: int, children: str = "") -> None:
+        task = tmp_path / f"proc/{pid}/task/{pid}"
+        task.mkdir(parents=True, exist_ok=True)
+        (task / "children").write_text(children)
+        (task / "status").write_text(
+            "voluntary_ctxt_switches:\t2\nnonvoluntary_ctxt_switches:\t1\n"
+        )
+        fields = ["S", *"0" * 21]
+        fields[11], fields[21] = str(ticks), str(pages)
+        (tmp_path / f"proc/{pid}/stat").write_text(f"{pid} (a b) {' '.join(fields)}")
+
+    reader = HostReader(tmp_path)
+    reader.pid = 1
+    says(1, 5, 10, "2 3")
+    says(2, 100, 20, "4")
+    says(3, 200, 20)
+    says(4, 1000, 1)
+    reader.look()
+    says(1, 6, 10, "3")
+    shutil.rmtree(tmp_path / "proc/2")
+    reader.look()
+    ticks, pages = os.sysconf("SC_CLK_TCK"), os.sysconf("SC_PAGESIZE")
+    names = ("measured_cpu_s", "measured_rss_bytes", "measured_voluntary_switches")
+    assert [tuple(row[name] for name in names) for row in reader.log.rows] == [
+        (1305 / ticks, 51 * pages, 8),
+        (1306 / ticks, 30 * pages, 8),
+    ]
+
+
+def test_load_and_warm_up_of_instances_do_not_hide_others() -> None:
+    """Bug: 2 s of warm-up in child processes were taken off what other programs used."""
+    burn = "import time; end = time.process_time() + 0.5\nwhile time.process_time() < end: pass"
+    waits = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {burn!r}]); "
+    with subprocess.Popen(
+        [sys.executable, "-c", f"{waits}print(1, flush=True); sys.stdin.read()"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    ) as measured:
+        assert measured.stdout is not None
+        measured.stdout.readline()
+        load = host.SystemLoad(measured.pid)
+        before = host._own_cpu_s()
+        measured.communicate()
+    after = host._own_cpu_s()
+    assert load._not_ours_s - before > 0.4  # the child's children were counted at the beginning
+    assert after - load._not_ours_s < 0.3
 
 
 def test_rows_are_read_back_as_they_were_written(tmp_path: Path) -> None:

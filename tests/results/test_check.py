@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +11,8 @@ from typing import Any
 import pytest
 
 from harness.cli.main import main
+from harness.errors import ConfigError
+from harness.loadgen.logs import ACCURACY, DETAIL, SUMMARY
 from harness.loadgen.plan import InstanceGroup
 from harness.machine.power.energy import PowerLog
 from harness.results.recheck import check
@@ -152,7 +155,12 @@ def test_a_request_that_was_not_kept_by_a_run_is_one_line(
             "environment.system.python: result.json has ",
         ),
         ("accuracy/accuracy.txt", "accuracy=", "accuracy=9", "accuracy.txt has no line 'accuracy"),
-        ("performance/run_1/mlperf_log_summary.txt", "VALID", "INVALID", "has no line 'Result is"),
+        (
+            "performance/run_1/mlperf_log_summary.txt",
+            "VALID",
+            "INVALID",
+            "the line 'Result is' says INVALID",
+        ),
         (
             "performance/run_1/mlperf_log_summary.txt",
             "No errors",
@@ -300,3 +308,35 @@ def test_a_folder_of_runs_names_its_newest(
             "results is not a run's folder, the runs in it are: results/run-2, results/run-3, "
             "results/run-4 and 2 more: name one of them\n"
         )
+
+
+@pytest.mark.parametrize("name", ["result.json", "findings.json", "performance/run_1/run.json"])
+def test_a_key_that_stands_twice_in_a_file_is_named(run: Path, name: str) -> None:
+    """Bug: `{"verdict": "INVALID", ..., "verdict": "VALID"}` agreed with the files."""
+    text = (run / name).read_text()
+    (run / name).write_text(text.replace("{", '{"verdict": "INVALID", "verdict": "VALID", ', 1))
+    with pytest.raises(ConfigError, match="'verdict' stands there twice"):
+        check(run)
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new", "finding"),
+    [
+        (DETAIL, r'"result_99.00_percentile_latency_ns", "value": \d+', r"\g<0>0", "log-changed"),
+        (DETAIL, r'"effective_target_latency_ns", "value": \d+', r"\g<0>0", "wrong-settings"),
+        (DETAIL, r'(_samples_per_sec", "value": )(\d)', r"\g<1>9\2", "numbers-disagree"),
+        (SUMMARY, r"(50.00 percentile latency \(ns\) +: )", r"\g<1>9", "50.00 percentile"),
+        (SUMMARY, r"(target_qps : )", r"\g<1>9", "target_qps"),
+        (ACCURACY, r'"qsl_idx" : \d+', '"qsl_idx" : 7', "numbers-disagree"),
+    ],
+)
+def test_an_edit_of_loadgens_files_is_found(
+    run: Path, name: str, old: str, new: str, finding: str
+) -> None:
+    """Bug: `check` believed the detail log and three lines of the summary."""
+    path = run / "performance" / "run_1" / name
+    text = path.read_text()
+    edited = re.sub(old, new, text)
+    assert edited != text
+    path.write_text(edited)
+    assert any(finding in line for line in check(run)), check(run)

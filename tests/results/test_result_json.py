@@ -31,7 +31,7 @@ def findings(scenario: str, run: Evidence | None, **more: Any) -> Findings:
         dataset="digits",
         metric="top1",
         slo=parse_slo("p99=50ms") if scenario == "server" else None,
-        instances=InstanceGroup(1, 1, 1),
+        instances=InstanceGroup(1, 1, 64),
     )
     return Findings(
         resolved=resolved,

@@ -11,7 +11,7 @@ from harness.cli.main import main
 from harness.core.config.run_config import RunConfig
 from harness.errors import ConfigError, PluginUnavailable
 from harness.loadgen.versions import PINNED_VERSION, ROUNDS
-from harness.results.evidence import bootstrap
+from harness.results.evidence.between_runs import over_runs
 from harness.results.outcome import Finished
 from tests.stand_ins.fake_peak import System, names
 
@@ -193,7 +193,7 @@ def test_real_runs_are_one_side_of_a_comparison(capsys: pytest.CaptureFixture[st
     assert main([*given.split(), *more.split()]) == 0
     rates = repeats_json()["numbers"]["throughput"]
     assert len(set(rates["values"])) == 2  # other arrivals
-    over = bootstrap.over_runs(rates["values"])
+    over = over_runs(rates["values"])
     assert over is not None
     assert (rates["mean"], rates["interval"]) == over == (over[0], None)
     assert "needs 3 runs or more" in capsys.readouterr().out

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import pytest
 
 from harness.cli.main import main
 from harness.errors import ConfigError
+from harness.loadgen.logs import DETAIL
 from harness.submit.plan import execute
 from harness.submit.plan.matrix import (
     DONE,
@@ -354,7 +356,10 @@ def test_an_audit_is_a_performance_run_with_a_file_that_exists(
 
 @pytest.mark.slow
 def test_a_rehearsal_with_digits_from_plan_to_check(tmp_path: Path) -> None:
-    """Real runs of one second each, three scenarios, both audits, packed and checked."""
+    """Real runs of one second each, three scenarios, both audits, packed and checked.
+
+    Bug: `submit pack` took a run whose log was edited, which `check RUN` refused.
+    """
     work = str(tmp_path / "work")
     words = [*WORDS[:-2], "--rehearsal", "--duration", "1s"]
     words[words.index("datacenter,edge")] = "edge"  # without Server, which a busy machine can miss
@@ -363,6 +368,11 @@ def test_a_rehearsal_with_digits_from_plan_to_check(tmp_path: Path) -> None:
     assert status == 0
     assert main(["submit", "check", str(tmp_path / "tree")]) == 4
     assert main(["submit", "check", str(tmp_path / "tree"), "--rehearsal"]) == 0
+    result = tmp_path / "work/runs/SingleStream-performance/performance/run_1" / DETAIL
+    text = result.read_text()
+    result.write_text(re.sub(r'(early_stopping_latency_ss", "value": )\d+', r"\g<1>1000", text))
+    assert main(["submit", "pack", "--work", work, "--to", str(tmp_path / "edited")]) == 2
+    assert not (tmp_path / "edited").exists()
     logs = (tmp_path / "tree").rglob("TEST04/performance/run_1/mlperf_log_detail.txt")
     for log in logs:
         said = [json.loads(x.removeprefix(":::MLLOG ")) for x in log.read_text().splitlines()]

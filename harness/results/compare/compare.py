@@ -15,7 +15,7 @@ from harness.results.agreement import Agreement, agreement, limits
 from harness.results.compare import comparable
 from harness.results.compare.comparable import Difference
 from harness.results.compare.finished import FinishedRun, Number
-from harness.results.evidence import bootstrap
+from harness.results.evidence.between_runs import LEAST_FREEDOM, between_runs
 from harness.results.evidence.stages import STAGES
 from harness.types import Array
 
@@ -129,7 +129,7 @@ def _noise(
     if option is not None:
         return dict.fromkeys(CALM_NOISE, option), "from --noise"
     runs = len(before) + len(after)
-    if runs - 2 >= bootstrap.LEAST_FREEDOM:
+    if runs - 2 >= LEAST_FREEDOM:
         return dict.fromkeys(CALM_NOISE, MEASURED_NOISE), "measured, from several runs a side"
     doubts = {doubt["code"] for run in (*before, *after) for doubt in run.result["doubts"]}
     busy = not doubts.isdisjoint(_MACHINE_DOUBTS)
@@ -165,7 +165,7 @@ def _change(
     log_before, log_after = (_logs([n.value for n in side], first.unit) for side in (before, after))
     change = float(log_after.mean() - log_before.mean())
     within = _within(before, after)
-    between = bootstrap.between_runs(log_before.tolist(), log_after.tolist())
+    between = between_runs(log_before.tolist(), log_after.tolist())
     low = high = None
     if within is not None or between is not None:
         least, most = within or (0.0, 0.0)
@@ -204,7 +204,7 @@ def _exact(
     ours, theirs = ([n.value for n in side] for side in (before, after))
     size = abs(float(np.mean(ours))) or 1.0
     change = float(np.mean(theirs) - np.mean(ours)) / size
-    between = (bootstrap.between_runs(ours, theirs) or 0.0) / size
+    between = (between_runs(ours, theirs) or 0.0) / size
     low, high = change - between, change + between
     higher = before[0].higher_is_better
     verdict = _verdict(low, high, 0.0, higher_is_better=higher)
@@ -232,17 +232,29 @@ def _verdict(low: float, high: float, margin: float, *, higher_is_better: bool) 
 
 
 def _within(before: Sequence[Number], after: Sequence[Number]) -> tuple[float, float] | None:
-    """Interval around the change from the samples inside the runs."""
-    if any(n.draws is None for n in (*before, *after)):
+    """Ends of the interval around the change, in logarithms, from the intervals within the runs.
+
+    Source: Zou and Donner, Construction of confidence limits about effect measures, Statistics in
+    Medicine 27 (2008): the distances of the ends add up as standard errors do.
+    """
+    ends_before, ends_after = _distances(before), _distances(after)
+    if ends_before is None or ends_after is None:
         return None
-    drawn = [
-        np.mean([_logs(n.draws, n.unit) - _logs([n.value], n.unit) for n in side], axis=0)
-        for side in (before, after)
-    ]
-    # Both sides draw from the same random numbers: unshuffled, the draws would cancel.
-    shuffled = np.random.default_rng(0).permutation(drawn[0])
-    low, high = bootstrap.interval(drawn[1] - shuffled)
-    return min(low, 0.0), max(high, 0.0)
+    below_before, above_before = ends_before
+    below_after, above_after = ends_after
+    return -math.hypot(below_after, above_before), math.hypot(above_after, below_before)
+
+
+def _distances(side: Sequence[Number]) -> tuple[float, float] | None:
+    """From the mean over the runs down and up to the ends of its interval, in logarithms."""
+    below, above = [], []
+    for number in side:
+        if number.low is None or number.high is None:
+            return None
+        low, value, high = _logs([number.low, number.value, number.high], number.unit)
+        below.append(value - low)
+        above.append(high - value)
+    return math.hypot(*below) / len(side), math.hypot(*above) / len(side)
 
 
 def _logs(values: object, unit: str) -> Array:

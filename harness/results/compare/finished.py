@@ -6,11 +6,26 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
+from harness.core.stats import percentile_ns
 from harness.errors import ConfigError
 from harness.loadgen.scenario import scenario_named
 from harness.results import run_folder
-from harness.results.evidence import bootstrap, stages
-from harness.results.evidence.stages import Completions
+from harness.results.evidence.block_intervals import (
+    blocks,
+    mean_interval,
+    percentile_intervals,
+    rate_interval,
+)
+from harness.results.evidence.stages import (
+    PERCENTILES,
+    STAGE_EDGES,
+    STAGES,
+    Completions,
+    query_completed_ns,
+    query_latency_ns,
+)
 from harness.results.run_files import RunFiles, read_files, reading_run
 from harness.types import Array
 
@@ -20,8 +35,10 @@ class Number(NamedTuple):
     unit: str
     kind: str
     """Kind of noise: `rate`, `body`, `tail` or `exact`."""
-    draws: Array | None = None
-    """(DRAWS,) of bootstrap.py, None where only the number itself is known."""
+    low: float | None = None
+    """Lower end of the interval within the run; None where only the number itself is known."""
+    high: float | None = None
+    """Upper end, as `low`."""
     higher_is_better: bool = False
 
 
@@ -122,29 +139,40 @@ def _numbers(
     if done is not None and len(done):
         rate = (result["throughput_per_s"] or {}).get("completed")
         if rate:
-            draws = bootstrap.drawn_rate(
-                done.columns["completed_ns"], int(done.columns["scheduled_ns"].min())
-            )
-            yield "throughput", Number(rate, "samples/s", "rate", draws, higher_is_better=True)
+            yield "throughput", _throughput(rate, done)
         if not offline and result["latency_ns"]:
             yield from _latencies(result["latency_ns"], done, samples_per_query)
-        names = stages.STAGES[2:] if offline else stages.STAGES
+        names = STAGES[2:] if offline else STAGES
         yield from _stages(result["stages_ns"], done, names)
     yield from _plain(result)
+
+
+def _throughput(rate: float, done: Completions) -> Number:
+    """rate: LoadGen's, in samples/s; its interval comes from the journal."""
+    completed_ns = done.columns["completed_ns"]
+    begun_ns = int(done.columns["scheduled_ns"].min())
+    interval = rate_interval(completed_ns, begun_ns)
+    estimate = len(completed_ns) * 1e9 / max(int(completed_ns.max()) - begun_ns, 1)
+    number = Number(rate, "samples/s", "rate", higher_is_better=True)
+    return number if interval is None else _with_interval(number, estimate, *interval)
 
 
 def _latencies(
     stored: Mapping[str, Any], done: Completions, samples_per_query: int
 ) -> Iterator[tuple[str, Number]]:
-    """stored: LoadGen's latencies of queries; their spread comes from the journal."""
-    latency_ns = stages.query_latency_ns(done, samples_per_query)
+    """stored: LoadGen's latencies of queries; their intervals come from the journal."""
+    latency_ns = query_latency_ns(done, samples_per_query)
     if not len(latency_ns):
         return
-    block = bootstrap.blocks(stages.query_completed_ns(done, samples_per_query))
-    drawn = bootstrap.drawn_percentiles(latency_ns, block, stages.PERCENTILES)
-    for name, draws in drawn.items():
-        if stored.get(name) is not None:
-            yield name, Number(float(stored[name]), "ns", _kind(name), draws)
+    block = blocks(query_completed_ns(done, samples_per_query))
+    names = [name for name in PERCENTILES if stored.get(name) is not None]
+    yield from _percentiles(latency_ns, block, {name: stored[name] for name in names})
+    mean = stored.get("mean")
+    if mean is not None:
+        number = Number(float(mean), "ns", "body")
+        interval = mean_interval(latency_ns, block)
+        estimate = float(latency_ns.mean())
+        yield "mean", _with_interval(number, estimate, *interval) if interval else number
 
 
 def _kind(percentile: str) -> str:
@@ -154,15 +182,38 @@ def _kind(percentile: str) -> str:
 def _stages(
     stored: Mapping[str, Any], done: Completions, names: Sequence[str]
 ) -> Iterator[tuple[str, Number]]:
-    block = bootstrap.blocks(done.columns["completed_ns"])
-    fractions = {name: stages.PERCENTILES[name] for name in ("p50", "p99")}
+    block = blocks(done.columns["completed_ns"])
     for stage in names:
-        begin, end = stages.STAGE_EDGES[stage]
+        begin, end = STAGE_EDGES[stage]
         spent_ns = done.columns[end] - done.columns[begin]
-        drawn = bootstrap.drawn_percentiles(spent_ns, block, fractions)
-        for name in fractions:
-            value = float(stored[stage][name])
-            yield f"{stage}.{name}", Number(value, "ns", _kind(name), drawn[name])
+        values = {name: stored[stage][name] for name in ("p50", "p99")}
+        for name, number in _percentiles(spent_ns, block, values):
+            yield f"{stage}.{name}", number
+
+
+def _percentiles(
+    values_ns: Array, block: Array, stored: Mapping[str, float]
+) -> Iterator[tuple[str, Number]]:
+    """stored: name -> percentile. An end beyond all samples is the fastest or the slowest of them."""
+    fractions = {name: PERCENTILES[name] for name in stored}
+    ordered_ns = np.sort(values_ns)
+    for name, interval in percentile_intervals(values_ns, block, fractions).items():
+        number = Number(float(stored[name]), "ns", _kind(name))
+        yield (
+            name,
+            _with_interval(
+                number,
+                percentile_ns(ordered_ns, fractions[name]),
+                interval.low if interval.low is not None else int(ordered_ns[0]),
+                interval.high if interval.high is not None else int(ordered_ns[-1]),
+            ),
+        )
+
+
+def _with_interval(number: Number, estimate: float, low: float, high: float) -> Number:
+    """The interval of the journal's estimate, moved to LoadGen's number, which lies some us beside it."""
+    scale = number.value / estimate if estimate else 1.0
+    return number._replace(low=low * scale, high=high * scale)
 
 
 def _plain(result: Mapping[str, Any]) -> Iterator[tuple[str, Number]]:
@@ -194,11 +245,14 @@ def _efficiency(
     for reading in (files.result.get("power") or {}).get("readings", ()):
         per_watt = _times(throughput, 1 / float(reading["mean_watts"]), "samples/s/W")
         # The error of the power is unknown, so no interval is.
-        yield f"throughput_per_watt.{reading['source']}", per_watt._replace(draws=None, kind="body")
+        yield (
+            f"throughput_per_watt.{reading['source']}",
+            per_watt._replace(low=None, high=None, kind="body"),
+        )
     if price_per_h is not None:
         yield "samples_per_price", _times(throughput, 3600 / price_per_h, "samples")
 
 
 def _times(number: Number, factor: float, unit: str) -> Number:
-    draws = None if number.draws is None else number.draws * factor
-    return number._replace(value=number.value * factor, draws=draws, unit=unit)
+    low, high = (None if end is None else end * factor for end in (number.low, number.high))
+    return number._replace(value=number.value * factor, low=low, high=high, unit=unit)

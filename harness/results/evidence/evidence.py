@@ -1,6 +1,6 @@
 """Bundles what one measured process left: the input of verdict, doubts and result.json."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,6 +27,10 @@ class Evidence:
     """Why the run failed."""
     clock: ClockWatch
     """Steps and slew of the wall clock in the run."""
+    looks: Sequence[tuple[int, int]] = ()
+    """(wall clock in ns, samples answered) as the supervisor saw them in the run."""
+    changed_files: Sequence[str] = ()
+    """LoadGen's files that are not as they were when LoadGen returned."""
 
     @property
     def logged(self) -> bool:

@@ -4,8 +4,8 @@ estimate          the percentile of the journal's latencies, which all intervals
                   percentiles are quoted, reads the clock itself, some us apart
 order_statistic   the samples between which the true percentile lies, for any distribution; valid for
                   independent samples, too narrow where neighbours are correlated
-block_bootstrap   from blocks of neighbouring samples drawn again: covers stalls and bursts, but never
-                  reaches beyond the slowest sample
+block_interval    the same for as many samples as the spread between blocks of neighbouring samples shows
+                  to be independent: valid for correlated samples, too
 early_stopping    LoadGen's bound: with 99 % confidence the true percentile is not above it
 """
 
@@ -13,8 +13,8 @@ from typing import cast
 
 import numpy as np
 
-from harness.core.stats import early_stopping_ns, interval_ranks, percentile_ns
-from harness.results.evidence import bootstrap
+from harness.core.stats import LEVEL, early_stopping_ns, interval_ranks, percentile_ns
+from harness.results.evidence.block_intervals import blocks, percentile_intervals
 from harness.results.evidence.stages import (
     PERCENTILES,
     Completions,
@@ -33,21 +33,22 @@ def latency_intervals(done: Completions, samples_per_query: int) -> Intervals | 
     latency_ns = query_latency_ns(done, samples_per_query)
     if not len(latency_ns):
         return None
-    block = bootstrap.blocks(query_completed_ns(done, samples_per_query))
-    drawn = bootstrap.drawn_percentiles(latency_ns, block, PERCENTILES)
+    block = blocks(query_completed_ns(done, samples_per_query))
+    intervals = percentile_intervals(latency_ns, block, PERCENTILES)
     ordered_ns = np.sort(latency_ns)
     by_percentile: dict[str, PercentileInterval] = {
         name: {
             "estimate": percentile_ns(ordered_ns, fraction),
             "order_statistic": _order_statistic(ordered_ns, fraction),
-            "block_bootstrap": [round(end) for end in bootstrap.interval(drawn[name])],
+            "block_interval": [intervals[name].low, intervals[name].high],
+            "effective_samples": intervals[name].effective_samples,
             "early_stopping": early_stopping_ns(ordered_ns, fraction),
         }
         for name, fraction in PERCENTILES.items()
     }
-    return cast("Intervals", {**by_percentile, "level": bootstrap.LEVEL, "source": "journal"})
+    return cast("Intervals", {**by_percentile, "level": LEVEL, "source": "journal"})
 
 
 def _order_statistic(ordered_ns: Array, fraction: float) -> list[int | None]:
-    ranks = interval_ranks(len(ordered_ns), fraction, bootstrap.LEVEL)
+    ranks = interval_ranks(len(ordered_ns), fraction, LEVEL)
     return [None if rank is None else int(ordered_ns[rank]) for rank in ranks]

@@ -97,7 +97,7 @@ def _intervals(
     if not intervals:
         return
     level = show_percent(intervals["level"])
-    heads = (f"{level} order statistic", f"{level} block bootstrap")
+    heads = (f"{level} order statistic", f"{level} by blocks")
     yield ""
     if quoted and _source(quoted["source"]) == "LoadGen":
         yield (
@@ -107,7 +107,7 @@ def _intervals(
     yield f"{'':<6}{'journal':>10}{heads[0]:>24}{heads[1]:>24}{'early stopping':>18}"
     for name, one in intervals.items():
         if isinstance(one, Mapping):
-            order, drawn = (_span(one[kind]) for kind in ("order_statistic", "block_bootstrap"))
+            order, drawn = (_span(one[kind]) for kind in ("order_statistic", "block_interval"))
             early = one["early_stopping"]
             bound = show_ns(early) if early is not None else "-"
             at = show_ns(one["estimate"])

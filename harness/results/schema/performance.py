@@ -41,8 +41,12 @@ class PercentileInterval(TypedDict):
     """ns; the percentile itself."""
     order_statistic: Sequence[int | None]
     """[low, high] in ns, for independent samples; an end is null where the run is too short for it."""
-    block_bootstrap: Sequence[int]
-    """[low, high] in ns, from blocks of neighbouring samples drawn again."""
+    block_interval: Sequence[int | None]
+    """[low, high] in ns, for samples whose neighbours are alike; an end is null where the run is too
+    short for it."""
+    effective_samples: int
+    """Number of independent samples that the run is worth for this percentile, by the spread between 20
+    blocks of neighbouring samples."""
     early_stopping: int | None
     """ns; with 99 % confidence the true percentile is not above it. Null where queries are too few."""
 
@@ -64,7 +68,7 @@ class Intervals(P999Interval):
     p99: PercentileInterval
     """Interval of p99."""
     level: float
-    """Confidence level of order_statistic and block_bootstrap, in (0, 1)."""
+    """Confidence level of order_statistic and block_interval, in (0, 1)."""
     source: str
     """`journal`."""
 
@@ -91,6 +95,8 @@ class ComparedAnswers(TypedDict):
     """Answers that differ by more than the tolerance."""
     first: str
     """The first differing pair; empty where none differs."""
+    misplaced: int
+    """Logged answers that are of another sample than the journal has at their place."""
 
 
 class Scored(TypedDict):

@@ -5,12 +5,13 @@ LOGGED of the performance run's answers, and each is compared with the accuracy 
 same sample.
 """
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
-from harness.loadgen.logs import ACCURACY, ANSWERS, read_answers
+from harness.loadgen.logs import read_answers, read_logged_answers
 from harness.results.agreement import decode, is_close
 
 LOGGED = 500
@@ -30,24 +31,33 @@ class Compared(NamedTuple):
     """Answers that differ by more than the tolerance."""
     first: str
     """The first differing pair; empty without one."""
+    misplaced: int = 0
+    """Logged answers that are of another sample than the journal has at their place."""
 
 
-def compare(performance: Path, accuracy: Path, dtype: str, tolerance: float) -> Compared:
-    """performance, accuracy: folders of the two runs. dtype: of an answer's elements. tolerance: see
-    `is_close`. Raises AccuracyLogError where a log cannot be read.
+def compare(
+    performance: Path,
+    accuracy: Path,
+    samples: Mapping[int, int],
+    dtype: str,
+    tolerance: float,
+) -> Compared:
+    """performance, accuracy: the accuracy logs of the two runs. samples: issue order -> dataset index, by the
+    performance run's journal. dtype: of an answer's elements. tolerance: see `is_close`. Raises
+    AccuracyLogError where a log cannot be read.
     """
-    right = {answer.sample: answer.payload for answer in read_answers(accuracy / ACCURACY)}
-    count = differing = 0
+    right = {answer.sample: answer.payload for answer in read_answers(accuracy)}
+    count = differing = misplaced = 0
     first = ""
-    ours = performance / ANSWERS
-    for sample, payload in read_answers(ours if ours.is_file() else performance / ACCURACY):
+    for order, (sample, payload) in read_logged_answers(performance):
         count += 1
+        misplaced += samples.get(order) != sample
         expected = right.get(sample, b"")
         pair = (decode(payload, dtype), decode(expected, dtype))
         if payload != expected and not is_close(*pair, tolerance):
             differing += 1
             first = first or f"sample {sample}: {_show(payload, dtype)}, {_show(expected, dtype)}"
-    return Compared(count, differing, first)
+    return Compared(count, differing, first, misplaced)
 
 
 def _show(payload: bytes, dtype: str) -> str:

@@ -70,6 +70,11 @@ def _log_reasons(run: Evidence, name: str) -> Iterator[Reason]:
         yield Reason("log-incomplete", f"{name} run: LoadGen's detail log is cut or not LoadGen's")
     if log.repeated > 1:
         yield Reason("log-mixed", f"{name} run: the detail log holds {log.repeated} runs")
+    if log.contradicted:
+        yield Reason(
+            "log-mixed",
+            f"{name} run: the detail log has two values of {', '.join(log.contradicted[:3])}",
+        )
     errors = max(len(log.errors), int(log.get("num_errors") or 0))
     if errors:
         first = f": {log.errors[0]}" if log.errors else ""
@@ -205,6 +210,12 @@ def score(score: Score, target: Accuracy | None) -> Iterator[Reason]:
 
 def answers(compared: Compared, allowed: int) -> Iterator[Reason]:
     """allowed: number of answers that may differ, from the manifest."""
+    if compared.misplaced:
+        yield Reason(
+            "numbers-disagree",
+            f"{compared.misplaced:,} of {compared.answers:,} logged answers are of another sample than "
+            "the journal has at their place",
+        )
     if compared.differing > allowed:
         yield Reason(
             "answers-differ",

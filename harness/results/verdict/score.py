@@ -5,15 +5,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from harness.core import registry
 from harness.core.codes import Reason
 from harness.errors import one_line
-from harness.loadgen.logs import ACCURACY, AccuracyLogError, read_answers
+from harness.loadgen.logs import ACCURACY, ANSWERS, AccuracyLogError, read_answers
 from harness.loadgen.plan import Loaded
 from harness.models.manifest import schema
 from harness.models.manifest.model import Model
 from harness.models.opened.loading import open_dataset
 from harness.models.opened.resolved_run import ResolvedRun
+from harness.results.evidence.evidence import Evidence
 from harness.results.verdict import answers_check
 from harness.results.verdict.answers_check import Compared
 from harness.types import Answer, Dataset, HasAnswerShape, Score
@@ -29,10 +32,14 @@ class Scoring(NamedTuple):
 
 
 def judge(
-    folder: Path, run: ResolvedRun, loaded: Loaded, ended: Mapping[str, Any], *, compared: bool
+    folder: Path,
+    run: ResolvedRun,
+    loaded: Loaded,
+    ended: Mapping[str, Any],
+    performance: Evidence | None,
 ) -> Scoring:
-    """folder: the result folder. ended: last message of the measured process. compared: the
-    performance run logged answers for the answer check.
+    """folder: the result folder. ended: last message of the measured process. performance: the
+    performance run, whose logged answers are compared.
 
     An exception of a plug-in's dataset or metric becomes the failure.
     """
@@ -51,16 +58,31 @@ def judge(
         answer_dtype = str(ended["answer_dtype"])
         score = compute(outdir, metric, answer_dtype, labels, ended["answer_shape"])
         check = None
-        if compared:
-            tolerance = model.accuracy.tolerance if model.accuracy else schema.TOLERANCE
-            run_1 = folder / "performance" / "run_1"
-            check = answers_check.compare(run_1, outdir, answer_dtype, tolerance)
+        check = compare_answers(folder, run.model, answer_dtype, performance)
         return Scoring(score, compared=check)
     except AccuracyLogError as e:
         return Scoring(failure=Reason("accuracy-incomplete", str(e)))
     except (Exception, SystemExit, KeyboardInterrupt) as e:  # noqa: BLE001 - a plug-in's
         text = f"scoring with {metric!r} raised {type(e).__name__}: {one_line(e)}"
         return Scoring(failure=Reason("accuracy-failed", text))
+
+
+def compare_answers(
+    folder: Path, model: Model, answer_dtype: str, performance: Evidence | None
+) -> Compared | None:
+    """The logged answers of the performance run against the accuracy run's; None without such answers."""
+    if performance is None or not performance.plan.logged_answers:
+        return None
+    name = ANSWERS if performance.plan.harness_scheduled else ACCURACY
+    columns = performance.done.columns if performance.done is not None else {}
+    orders, indices = (columns.get(key, np.zeros(0)).tolist() for key in ("order", "index"))
+    return answers_check.compare(
+        folder / "performance" / "run_1" / name,
+        folder / "accuracy" / ACCURACY,
+        dict(zip(orders, indices, strict=True)),
+        answer_dtype,
+        model.accuracy.tolerance if model.accuracy else schema.TOLERANCE,
+    )
 
 
 def label_of(dataset: Dataset, index: int, model: Model) -> object:

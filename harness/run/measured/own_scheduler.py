@@ -7,6 +7,7 @@ never an MLPerf result.
 import json
 import time
 import traceback
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from ctypes import string_at
 from pathlib import Path
@@ -41,24 +42,26 @@ class Response(Protocol):
 
 
 class AnswerLog:
-    """Copies every n-th answer, as LoadGen's accuracy_log_sampling_target does.
+    """Copies some answers, drawn at random, as LoadGen's accuracy_log_sampling_target does.
 
     The answer check reads them (harness/results/verdict/answers_check.py). Any thread may call
     `take`: appending to a list is one step under the GIL.
     """
 
-    def __init__(self, queries: int, target: int) -> None:
-        """target: about how many of the queries' answers to copy."""
-        self._every = max(1, queries // target)
+    def __init__(self, queries: int, target: int, seed: int) -> None:
+        """target: number of the queries whose answers to copy."""
+        drawn = np.random.default_rng(seed).choice(queries, min(target, queries), replace=False)
+        self._logged: list[int] = np.sort(drawn).tolist()
         self._rows: list[tuple[int, bytes]] = []
 
     def take(self, responses: Sequence[Response]) -> None:
         """responses: one batch, whose ids are consecutive."""
-        at = -responses[0].id % self._every
-        while at < len(responses):
-            answer = responses[at]
+        first = responses[0].id
+        begin = bisect_left(self._logged, first)
+        end = bisect_left(self._logged, first + len(responses), begin)
+        for query in self._logged[begin:end]:
+            answer = responses[query - first]
             self._rows.append((answer.id, string_at(answer.data, answer.size)))
-            at += self._every
 
     def write(self, path: Path, samples: Array) -> None:
         """Writes the answers as LoadGen's accuracy log. samples: (queries,) dataset indices, by id."""
@@ -81,7 +84,7 @@ class Scheduler:
         self._held = list(range(plan.performance_count))
         self._samples = samples
         target = plan.logged_answers
-        self._log = AnswerLog(len(samples), target) if target else None
+        self._log = AnswerLog(len(samples), target, plan.answers_seed) if target else None
 
     def complete(self, responses: Sequence[Response]) -> None:
         """Copies some answers; the times are in the journal."""

@@ -25,6 +25,7 @@ from harness.core.child import Channel, serve
 from harness.errors import ConfigError, HarnessError, PluginUnavailable, one_line
 from harness.loadgen.answers import AnswerRow
 from harness.loadgen.binding import Callbacks, responder_for
+from harness.loadgen.logs import digests
 from harness.loadgen.plan import LoadPlan
 from harness.models.manifest.files import size_bytes
 from harness.models.manifest.hook import load_hook
@@ -184,10 +185,12 @@ class _Measurement:
         calls = Callbacks(issuing(dispatcher, self._die), samples.load, samples.unload)
         no_worker_dies_alone(self._die)
         run_load(plan, scheduler, calls, self._setup.outdir)
+        written = digests(self._setup.outdir)  # before any plug-in's code runs again
         used = samples.used()  # before the bare loops, which need memory too
         dispatcher.stop()
         bare = preparation.bare_loops(plan, self._failures.samples)
-        self._close(stack, used, row, {"dispatcher": NAMES[cls], "issuer": list(cpus)}, bare)
+        placed = {"dispatcher": NAMES[cls], "issuer": list(cpus), "files": written}
+        self._close(stack, used, row, placed, bare)
 
     def _close(
         self,

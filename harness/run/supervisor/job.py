@@ -204,13 +204,12 @@ class _Job:
         evidence = accuracy.execute()
         if evidence.ended is None or findings.loaded is None:
             return
-        performance = findings.performance
         findings.scoring = score.judge(
             self._keeper.folder.path,
             findings.resolved,
             findings.loaded,
             evidence.ended,
-            compared=performance is not None and performance.plan.logged_answers > 0,
+            findings.performance,
         )
         if findings.scoring.score is not None:
             _write_score(accuracy.outdir, findings.scoring.score.line)

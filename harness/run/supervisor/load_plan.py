@@ -1,5 +1,6 @@
 """Makes the plan of a LoadGen run, and checks that it fits into memory and on the disk."""
 
+import secrets
 from dataclasses import replace
 from math import ceil
 from pathlib import Path
@@ -24,6 +25,11 @@ BYTES_PER_OFFLINE_SAMPLE = 155
 
 BYTES_PER_SCHEDULED_QUERY = 24
 """Our own scheduler keeps a query's due time, after the start and on the clock, and its sample."""
+
+BYTES_PER_EVALUATED_SAMPLE = 150
+"""Bytes that both processes hold for each sample while the finished run is evaluated, journal included, as
+measured. LoadGen's memory is free by then.
+"""
 
 BYTES_PER_LOGGED_ANSWER = 64
 """A row of the accuracy log, without the answer itself."""
@@ -63,6 +69,7 @@ def performance_plan(
         journal_samples=load.query_count * plan.samples_per_query,
         target_qps=load.target_qps,
         logged_answers=min(answers_check.LOGGED, fitting) if compared else 0,
+        answers_seed=secrets.randbits(63) if compared else 0,
         expected_s=load.expected_s,
         concurrency=config.concurrency,
     )
@@ -167,14 +174,15 @@ def _accuracy_samples(loaded: Loaded) -> int:
 
 
 def memory_bytes(plan: LoadPlan, max_batch: int, model_bytes: int) -> int:
-    """The memory that a run of this plan needs: LoadGen, journal and model together."""
+    """The most memory that a run of this plan needs: LoadGen, journal and model, or its evaluation."""
     samples = plan.query_count * plan.samples_per_query
     if scenario_named(plan.scenario).all_at_once:
         loadgen, batches = samples * BYTES_PER_OFFLINE_SAMPLE, ceil(samples / max_batch)
     else:
         each = BYTES_PER_SCHEDULED_QUERY if plan.harness_scheduled else BYTES_PER_QUERY
         loadgen, batches = plan.query_count * each, plan.query_count
-    return loadgen + samples * BYTES_PER_SAMPLE + batches * BYTES_PER_BATCH + model_bytes
+    running = loadgen + samples * BYTES_PER_SAMPLE + batches * BYTES_PER_BATCH
+    return max(running, samples * BYTES_PER_EVALUATED_SAMPLE) + model_bytes
 
 
 def check_memory(

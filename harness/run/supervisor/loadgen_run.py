@@ -32,6 +32,9 @@ from harness.run.supervisor.watchdog import Now, Watchdog
 
 CALIBRATE_S = 1.0
 
+LOOKS = 500
+"""About how many of the watchdog's looks are kept, evenly over the run."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Supervisor:
@@ -157,9 +160,10 @@ class LoadGenRun:
     ) -> Evidence:
         journal = process.start(plan, self._findings.resolved.instances.instances)
         load = host.SystemLoad(process.pid)
+        watchdog = Watchdog(NewRows(journal, plan))
         ended, failure = None, None
         try:
-            ended = self._follow(process, plan, NewRows(journal, plan), calibration)
+            ended = self._follow(process, plan, watchdog, calibration)
         except RunHopeless as e:
             process.kill()
             failure = Reason(HOPELESS, str(e))
@@ -168,20 +172,21 @@ class LoadGenRun:
             failure = Reason("hung" if isinstance(e, RunHung) else "died", str(e))
         except Stopped as e:
             process.kill()
-            evidence = self._evidence(process, journal, plan, None, e.reason)
+            evidence = self._evidence(process, journal, plan, None, e.reason, watchdog)
             self._keeper.keep(evidence, self.outdir)
             raise
         with self._with.stopping.allowed(False):
             if not self._accuracy:
                 self._findings.load = load.since()
-            evidence = self._evidence(process, journal, plan, ended, failure)
+            evidence = self._evidence(process, journal, plan, ended, failure, watchdog)
             self._keeper.keep(evidence, self.outdir)
         return evidence
 
     def _follow(
-        self, process: MeasuredProcess, plan: LoadPlan, rows: NewRows, calibration: Calibration
+        self, process: MeasuredProcess, plan: LoadPlan, watchdog: Watchdog, calibration: Calibration
     ) -> dict[str, Any]:
         """The `ended` message. Raises RunDied, RunHopeless and Stopped."""
+        rows = watchdog.rows
         self._with.exporter.begin(LiveCounts(rows.copy()), self._findings.slo)
         limit = LateLimit(rows.copy(), self._with.most_late)
         with Progress(plan, quiet=self._with.quiet) as progress:
@@ -191,7 +196,7 @@ class LoadGenRun:
                 limit.check()
 
             return process.watch(
-                Watchdog(rows),
+                watchdog,
                 plan,
                 load_plan.hang_timeout_s(self._findings.config, calibration.slowest_batch_ns),
                 self._start_limit_s,
@@ -206,6 +211,7 @@ class LoadGenRun:
         plan: LoadPlan,
         ended: dict[str, Any] | None,
         failure: Reason | None,
+        watchdog: Watchdog,
     ) -> Evidence:
         trace = self.outdir / TRACE
         if trace.exists() and not trace.stat().st_size:
@@ -225,4 +231,6 @@ class LoadGenRun:
             ended=ended,
             failure=failure,
             clock=process.clock,
+            looks=watchdog.looks[:: 1 + len(watchdog.looks) // LOOKS],
+            changed_files=records.changed_files(ended, self.outdir),
         )

@@ -11,6 +11,7 @@ from typing import Any
 
 from harness.core.child import connect
 from harness.core.clock import ClockWatch
+from harness.core.signals import signal_name
 from harness.errors import BY_EXIT_STATUS, HarnessError, PluginUnavailable, RunDied, RunHung
 from harness.loadgen.plan import LoadPlan
 from harness.run.journal import Journal
@@ -168,7 +169,7 @@ class MeasuredProcess:
     def _death(self) -> str:
         status = self._process.wait()
         if status < 0:
-            return f"was killed by {signal.Signals(-status).name}"
+            return f"was killed by {signal_name(-status)}"
         return f"exited with status {status}"
 
     def _see_output(self) -> str:

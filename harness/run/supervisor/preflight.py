@@ -1,6 +1,7 @@
 """Resolves a run's names and reports every problem that is known before anything is started."""
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 from harness.core import registry
 from harness.core.config.run_config import RunConfig
@@ -21,10 +22,12 @@ from harness.models.manifest.model import Model
 from harness.models.opened import instances
 from harness.models.opened.loading import missing_data, unknown_names
 from harness.models.opened.resolved_run import ResolvedRun
+from harness.results import resolved
 
 
 def resolve(config: RunConfig) -> ResolvedRun:
-    """The run with every name looked up and every default filled in. Starts nothing."""
+    """The run with every name looked up, every path absolute and every default filled in. Starts nothing."""
+    config = replace(config, **resolved.absolute(config))
     model = load_model(config.model)
     scenario: Scenario = registry.load("scenario", config.scenario)
     dataset = config.dataset or default_dataset(model)

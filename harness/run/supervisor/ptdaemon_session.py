@@ -8,7 +8,6 @@ measuring: the run is one command for them, and both runs' files go into one res
 import re
 import shlex
 import shutil
-import signal
 import subprocess
 import sys
 from dataclasses import replace
@@ -17,7 +16,7 @@ from pathlib import Path
 from harness.core import files
 from harness.core.config.run_config import RunConfig, to_plain
 from harness.core.console import say
-from harness.core.signals import Stopped, stoppable
+from harness.core.signals import Stopped, signal_name, stoppable
 from harness.core.units import write_duration
 from harness.errors import ConfigError, HarnessError, RunInvalid
 from harness.machine.power.meters.ptdaemon import NAME, PtdaemonMeter
@@ -75,7 +74,7 @@ def execute(config: RunConfig, *, as_json: bool = False, quiet: bool = False) ->
                 session.measure()
             return session.conclude(as_json=as_json)
         except Stopped as e:
-            say(f"stopped by {signal.Signals(e.signum).name} before the end of the session")
+            say(f"stopped by {signal_name(e.signum)} before the end of the session")
             session.give_up(keep=False)
             return e.exit_status
         except HarnessError as e:

@@ -40,17 +40,20 @@ class Watchdog:
 
     def __init__(self, rows: NewRows) -> None:
         plan = rows.plan
-        self._rows = rows
+        self.rows = rows
         self._journal = rows.journal
         self._latency = Histogram(_EDGES_NS)
         self._failed = 0
         self._last_state = (-1, False)
         self._last_change_ns = self._loading_since_ns = monotonic_ns()
+        self.looks: list[tuple[int, int]] = []
+        """(wall clock in ns, samples answered) of each look: our clock's witness."""
         self._official = plan.model_key is not None  # LoadGen alone knows its number of queries
         self._all_samples = plan.query_count * plan.samples_per_query
 
     def look(self) -> Now:
         issued, completed = self._journal.issued, self._journal.completed
+        self.looks.append((wall_ns(), completed))
         now_ns = monotonic_ns()
         loading = not issued or self._journal.loading
         if not loading or completed != self._last_state[0]:  # a set may pass between two looks
@@ -74,15 +77,15 @@ class Watchdog:
         """LoadGen owes a query: a stopped process issues nothing, and must not look idle."""
         if not issued or self._official or completed >= self._all_samples:
             return False
-        due_ns, start_ns = self._rows.due_ns, self._rows.start_ns
+        due_ns, start_ns = self.rows.due_ns, self.rows.start_ns
         if due_ns is None or start_ns is None:
             return due_ns is None
         return completed < len(due_ns) and start_ns + int(due_ns[completed]) < wall_ns()
 
     def _count_new(self) -> None:
-        for rows in self._rows.read():
+        for rows in self.rows.read():
             self._failed += int((rows["failed"] * rows["size"].astype(np.int64)).sum())
             # The first sample of a batch stands for all of it: it waited longest, and this is live.
             first = rows["first"]
-            scheduled_ns = self._rows.scheduled_ns(first, self._journal.entry_ns[first])
+            scheduled_ns = self.rows.scheduled_ns(first, self._journal.entry_ns[first])
             self._latency.add(rows["completed_ns"] - scheduled_ns, rows["size"])

@@ -13,6 +13,7 @@ from harness.errors import ConfigError, refuse
 from harness.loadgen.logs import DETAIL, SUMMARY
 from harness.models.manifest.lookup import is_path
 from harness.models.manifest.model import MODELS_DIR
+from harness.results import recheck
 from harness.results.run_folder import CONFIG
 from harness.submit.pack import texts
 from harness.submit.pack.audit import pack_audit
@@ -56,10 +57,17 @@ def finished_runs(
             lost = missing_files(run, request.rules)
             hint = f"restore it, or remove {run.folder} and repeat `submit run`"
             problems += [f"{row.name}: {path} is missing: {hint}" for path in lost]
+        problems += [f"{row.name}: {one}" for one in _edits(run)]
         if not request.rehearsal:
             problems += run.forbidden(request.of_round, accelerated=accelerated)
     refuse(problems)
     return runs
+
+
+def _edits(run: FinishedRun) -> list[str]:
+    """What `check RUN` finds. The dataset and the metric are the submitter's own, so their code may run."""
+    own = [name for name in (run.config.dataset, run.config.metric) if name is not None]
+    return recheck.check(run.folder, trusted=own)
 
 
 @reading(

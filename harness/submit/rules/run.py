@@ -6,6 +6,7 @@ from datetime import datetime
 from harness.core.stats import late_allowed, queries_needed
 from harness.core.units import counted, show_ns
 from harness.loadgen.logs import SUMMARY
+from harness.loadgen.summary import differences
 from harness.submit.rules.findings import Finding
 from harness.submit.rules.tree.rounds import Benchmark
 from harness.submit.rules.tree.submission import Result, RunLog
@@ -20,15 +21,6 @@ _MOST_QUERIES = 10**10
 """No real log has more; the table of early stopping would not fit into memory."""
 
 _SEEDS = ("qsl", "sample_index", "schedule")
-_SUMMARY = {  # line of the summary -> key of the detail log with the same value
-    "Scenario": "effective_scenario",
-    "Mode": "effective_test_mode",
-    "Result is": "result_validity",
-    "qsl_rng_seed": "effective_qsl_rng_seed",
-    "min_query_count": "effective_min_query_count",
-    "Min latency (ns)": "result_min_latency_ns",
-    "Max latency (ns)": "result_max_latency_ns",
-}
 
 
 def any_run(result: Result, run: RunLog, mode: str) -> Iterator[Finding]:
@@ -59,13 +51,9 @@ def any_run(result: Result, run: RunLog, mode: str) -> Iterator[Finding]:
 
 def _summary(run: RunLog) -> Iterator[Finding]:
     file = join(run.folder, SUMMARY)
-    # MultiStream's min and max are those of whole queries
-    by_query = run.detail.get("effective_scenario") == "MultiStream"
-    for line, name in _SUMMARY.items():
-        key = name.replace("_latency", "_query_latency") if by_query else name
-        summary, logged = run.summary.get(line), run.detail.get(key)
-        if summary is not None and logged is not None and summary != f"{logged}":
-            yield Finding("summary-differs", file, f"{line}: {summary}"[:200], f"{logged}")
+    for line, stated, logged in differences(run.summary, run.detail):
+        actual = "no such line" if stated is None else stated
+        yield Finding("summary-differs", file, f"{line}: {actual}"[:200], f"{logged}")
 
 
 def performance(result: Result, run: RunLog) -> Iterator[Finding]:

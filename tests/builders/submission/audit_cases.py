@@ -12,7 +12,14 @@ from typing import Any, NamedTuple
 
 from harness.loadgen.logs import ACCURACY, DETAIL, SUMMARY
 from harness.submit.rules.tree.verify import TEST01, TEST04
-from tests.builders.submission.trees import AUDIT, OF_SCENARIO, PERFORMANCE, SCENARIOS, changed_log
+from tests.builders.submission.trees import (
+    AUDIT,
+    OF_SCENARIO,
+    PERFORMANCE,
+    SCENARIOS,
+    changed_log,
+    write_summary,
+)
 from tests.builders.support import GOLDEN
 
 _RESULTS = {  # scenario -> key of the detail log, line of the summary
@@ -107,8 +114,7 @@ def _run(folder: Path, case: Case, score: float, changes: Mapping[str, Any]) -> 
     (folder / DETAIL).write_text(changed_log((golden / DETAIL).read_text(), named))
     written = f"{int(score)}" if streams else f"{score:.2f}"
     summary = re.sub(rf"{line}.*", rf"\g<1>{written}", (golden / SUMMARY).read_text())
-    validity = changes.get("result_validity", "VALID")
-    (folder / SUMMARY).write_text(re.sub("Result is : .*", f"Result is : {validity}", summary))
+    write_summary(folder, summary)
 
 
 def _answers(answers: Mapping[int, str]) -> str:

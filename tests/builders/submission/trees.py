@@ -13,7 +13,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from harness.loadgen.logs import ACCURACY, DETAIL, SUMMARY
+from harness.loadgen.logs import ACCURACY, DETAIL, SUMMARY, read_detail
+from harness.loadgen.summary import differences, read_summary
 from harness.submit.pack.pack import truncate
 from harness.submit.rules.tree.rounds import load_round
 from harness.submit.rules.tree.verify import TEST01, TEST04, verify
@@ -99,10 +100,17 @@ def write_performance_logs(folder: Path, scenario: str, more: Mapping[str, Any])
     text = (golden / DETAIL).read_text()
     changes = {**PERFORMANCE, **OF_SCENARIO[scenario], **_longer(text), **more}
     (folder / DETAIL).write_text(changed_log(text, changes))
-    summary = (golden / SUMMARY).read_text()
-    if scenario == "Offline":
-        summary = re.sub(r"(Max latency \(ns\)\s*: )\d+", r"\g<1>655000000000", summary)
-    (folder / SUMMARY).write_text(summary)
+    write_summary(folder, (golden / SUMMARY).read_text())
+
+
+def write_summary(folder: Path, text: str) -> None:
+    """Writes a summary that repeats the folder's detail log. text: a summary of the same scenario."""
+    for line, _, value in differences(read_summary(text), read_detail(folder / DETAIL)):
+        shown = value
+        if isinstance(value, bool):
+            shown = ("Yes" if value else "NO") if "satisfied" in line else int(value)
+        text = re.sub(rf"(?m)^(\s*{re.escape(line)}\s*: ?).*$", rf"\g<1>{shown}", text)
+    write(folder / SUMMARY, text)
 
 
 @cache
@@ -192,7 +200,7 @@ Mutation = Callable[[Path], None]
 
 
 def log(path: str, **changes: Any) -> Mutation:
-    """Other values in a detail log. Keys as LoadGen has them, the dots written as `__`."""
+    """Other values in a detail log and its summary. Keys as LoadGen has them, the dots written as `__`."""
 
     def mutate(root: Path) -> None:
         file = root / path / DETAIL
@@ -201,6 +209,9 @@ def log(path: str, **changes: Any) -> Mutation:
         after = changed_log(before, named)
         assert after != before, f"{path} has none of {list(named)}"
         write(file, after)
+        summary = file.with_name(SUMMARY)
+        if summary.is_file():
+            write_summary(summary.parent, summary.read_text())
 
     return mutate
 

@@ -4,6 +4,7 @@ import json
 import re
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,16 +12,18 @@ import numpy as np
 import pytest
 import yaml
 
+from benchmarks.coverage import alike
 from harness.cli.main import main
 from harness.core.codes import About, Kind, codes
+from harness.core.stats import percentile_ns
 from harness.errors import ConfigError
 from harness.results.agreement import agreement
 from harness.results.compare.compare import MIXED, SAME, WORSE, Change, Comparison, compare
 from harness.results.compare.finished import FinishedRun, Number, side
 from harness.results.compare.report import _row, lines, parse_limit
-from harness.results.evidence import bootstrap
+from harness.results.evidence.between_runs import between_runs
+from harness.results.evidence.block_intervals import blocks, percentile_intervals
 
-FRACTIONS = {"p50": 0.5, "p99": 0.99}
 SLOW = """\
 import time
 from harness.backends.null import NullBackend
@@ -32,70 +35,51 @@ class Slow(NullBackend):
 """
 
 
-def autocorrelated(n: int, seed: int) -> Any:
-    """Latencies in ns whose neighbours are alike for about 200 samples."""
-    rng = np.random.default_rng(seed)
-    level = np.convolve(rng.normal(size=n + 199), np.ones(200) / 200**0.5, "valid")
-    return np.exp(12 + 0.3 * level)
-
-
-def test_intervals_of_autocorrelated_samples_hold_the_truth() -> None:
-    """As often as they say; not so where neighbours are torn apart, as if independent."""
-    truth = np.exp(12.0)
-    held = torn = 0
-    for seed in range(60):
-        values = autocorrelated(8000, seed)
-        anyhow = np.random.default_rng(seed).permutation(8000)
-        in_time, shuffled = (
-            bootstrap.interval(
-                bootstrap.drawn_percentiles(values, bootstrap.blocks(order), FRACTIONS)["p50"]
+def test_the_interval_of_a_change_holds_the_truth_as_often_as_it_says() -> None:
+    """Two runs of 4,000 queries, of which one is 10 % slower."""
+    rng = np.random.default_rng(4)
+    block = blocks(np.arange(4000))
+    held = 0
+    for _ in range(200):
+        sides = []
+        for slower in (1.0, 1.1):
+            values = (alike(10)(rng, 4000) * slower).astype(np.int64)
+            low, high, _ = percentile_intervals(values, block, {"p90": 0.9})["p90"]
+            assert low is not None
+            assert high is not None
+            estimate = percentile_ns(np.sort(values), 0.9)
+            sides.append(
+                replace(a_run("a"), numbers={"p90": Number(estimate, "ns", "body", low, high)})
             )
-            for order in (np.arange(8000), anyhow)
-        )
-        held += in_time[0] <= truth <= in_time[1]
-        torn += shuffled[0] <= truth <= shuffled[1]
-    assert held >= 50
-    assert torn <= 20
-
-
-def test_draws_lie_around_the_percentile_and_a_constant_has_no_spread() -> None:
-    values = np.random.default_rng(1).lognormal(12, 0.5, 20_000)
-    draws = bootstrap.drawn_percentiles(values, bootstrap.blocks(np.arange(20_000)), FRACTIONS)
-    for name, fraction in FRACTIONS.items():
-        assert np.median(draws[name]) == pytest.approx(np.quantile(values, fraction), rel=0.02)
-    assert np.median(draws["mean"]) == pytest.approx(values.mean(), rel=0.01)
-    same = bootstrap.drawn_percentiles(np.full(50, 7), bootstrap.blocks(np.arange(50)), FRACTIONS)
-    assert {bootstrap.interval(d) for d in same.values()} == {(7.0, 7.0)}
-
-
-def test_a_steady_rate_has_a_narrow_interval() -> None:
-    low, high = bootstrap.interval(bootstrap.drawn_rate(np.arange(1, 1001) * 1_000_000, 0))
-    assert low == pytest.approx(1000)
-    assert high == pytest.approx(1000)
+        (change,) = compare([sides[0]], [sides[1]]).changes
+        assert change.low is not None
+        assert change.high is not None
+        held += change.low <= 0.1 <= change.high
+    assert 180 <= held < 200
 
 
 def test_noise_between_runs_is_students() -> None:
-    assert bootstrap.between_runs([1.0], [2.0]) is None
+    assert between_runs([1.0], [2.0]) is None
     # two-sample t with 2 + 2 runs: pooled deviation 0.1414, standard error 0.1414, t(2) 4.303
-    found = bootstrap.between_runs([1.0, 1.2], [1.0, 1.2])
+    found = between_runs([1.0, 1.2], [1.0, 1.2])
     assert found == pytest.approx(4.303 * 0.02**0.5, rel=1e-3)
     many = [float(i % 2) for i in range(40)]
     error = (10 / 78 * 2 * 2 / 40) ** 0.5 * (many[1] - many[0])
-    found = bootstrap.between_runs(many, many)
+    found = between_runs(many, many)
     assert found == pytest.approx(1.9908 * error, rel=2e-3)  # t(78), any table
 
 
 def a_run(name: str, *, doubts: tuple[str, ...] = (), **changed: float) -> FinishedRun:
     """Of a server scenario; no folder behind it, so no answers."""
     numbers = {"p50": 100.0, "p99": 1000.0, "throughput": 500.0, "accuracy": 99.0} | changed
-    rng = np.random.default_rng(0)
     kinds = {"p50": "body", "p99": "tail", "throughput": "rate", "accuracy": "exact"}
     made = {
         key: Number(
             value,
             "ns",
             kinds[key],
-            None if key == "accuracy" else value * rng.normal(1, 0.01, bootstrap.DRAWS),
+            None if key == "accuracy" else value * 0.98,
+            None if key == "accuracy" else value * 1.02,
             higher_is_better=key in ("throughput", "accuracy"),
         )
         for key, value in numbers.items()
@@ -456,7 +440,7 @@ def test_a_scenario_that_nobody_knows_is_one_line(
 
 def _answered(folder: Path, rows: Any) -> Path:
     (folder / "accuracy").mkdir(parents=True)
-    log = [{"qsl_idx": i, "data": row.tobytes().hex()} for i, row in enumerate(rows)]
+    log = [{"seq_id": i, "qsl_idx": i, "data": row.tobytes().hex()} for i, row in enumerate(rows)]
     (folder / "accuracy/mlperf_log_accuracy.json").write_text(json.dumps(log))
     ended = {"ended": {"answer_dtype": str(rows.dtype)}}
     (folder / "accuracy/run.json").write_text(json.dumps(ended))

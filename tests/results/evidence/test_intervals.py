@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.core.stats import early_stopping_ns, interval_ranks
+from harness.core.stats import LEVEL, early_stopping_ns, interval_ranks
 from harness.core.units import show_ns
-from harness.results.evidence import bootstrap
+from harness.results.evidence.between_runs import between_runs, over_runs
 from harness.results.evidence.intervals import latency_intervals
 from harness.results.evidence.stages import PERCENTILES, query_latency_ns
 from harness.results.pages import run_table
@@ -49,7 +49,7 @@ def test_independent_samples_hold_the_truth_as_often_as_they_say() -> None:
     held = 0
     for _ in range(400):
         ordered = np.sort(rng.exponential(1.0, 700))
-        low, high = interval_ranks(700, 0.9, bootstrap.LEVEL)
+        low, high = interval_ranks(700, 0.9, LEVEL)
         assert low is not None
         assert high is not None
         held += ordered[low] <= -np.log(0.1) <= ordered[high]
@@ -88,13 +88,14 @@ def test_every_percentile_of_a_run_has_its_intervals(scenario: str) -> None:
         assert low is None or low <= value
         assert high is None or value <= high
         assert found[name]["estimate"] == value
-        first, last = found[name]["block_bootstrap"]
-        assert first <= value <= last
+        low, high = found[name]["block_interval"]
+        assert low is None or low <= value
+        assert high is None or value <= high
     assert found["p99.9"]["order_statistic"][1] is None  # 700 queries: nobody knows
     assert (found["level"], found["source"]) == (0.95, "journal")
 
 
-def test_neighbours_that_are_alike_widen_the_bootstrap_and_not_the_order_statistic() -> None:
+def test_neighbours_that_are_alike_widen_the_block_interval_and_not_the_order_statistic() -> None:
     run = evidence("server")
     assert run.done is not None
     count = len(run.done)
@@ -108,7 +109,7 @@ def test_neighbours_that_are_alike_widen_the_bootstrap_and_not_the_order_statist
         columns["scheduled_ns"] = columns["completed_ns"] - latency
         found: Any = latency_intervals(type(run.done)(columns, count, True), 1)
         assert found is not None
-        widths.append([found["p50"][kind] for kind in ("order_statistic", "block_bootstrap")])
+        widths.append([found["p50"][kind] for kind in ("order_statistic", "block_interval")])
     (order_calm, drawn_calm), (order_bursts, drawn_bursts) = widths
     assert order_calm == order_bursts
     assert drawn_bursts[1] - drawn_bursts[0] > 3 * (drawn_calm[1] - drawn_calm[0])
@@ -119,7 +120,7 @@ def test_the_table_shows_them_and_a_dash_where_nothing_is_known() -> None:
         "p99": {
             "estimate": 1_100_000,
             "order_statistic": [1_000_000, None],
-            "block_bootstrap": [900_000, 2_000_000],
+            "block_interval": [900_000, 2_000_000],
             "early_stopping": None,
         },
         "level": 0.95,
@@ -165,7 +166,7 @@ def test_an_interval_stands_beside_the_percentile_it_is_of(source: str) -> None:
 
 @given(st.lists(st.floats(1e-3, 1e9), min_size=3, max_size=12))
 def test_the_mean_over_runs_lies_in_its_interval_and_among_the_runs(values: list[float]) -> None:
-    found = bootstrap.over_runs(values)
+    found = over_runs(values)
     assert found is not None
     mean, interval = found
     assert interval is not None
@@ -176,19 +177,19 @@ def test_the_mean_over_runs_lies_in_its_interval_and_among_the_runs(values: list
 
 def test_the_interval_over_runs_is_students() -> None:
     """Logs 0, 1, 2: mean 1, deviation 1, t(2) 4.303."""
-    found = bootstrap.over_runs([1.0, np.e, np.e**2])
+    found = over_runs([1.0, np.e, np.e**2])
     assert found is not None
     assert found[1] is not None
     mean, low, high = np.log([found[0], *found[1]])
     assert (mean, high - mean) == pytest.approx((1.0, 4.303 / 3**0.5))
     assert high - mean == pytest.approx(mean - low)
-    assert bootstrap.over_runs([0.0, 1.0, 2.0]) is None
-    assert bootstrap.over_runs([]) is None
+    assert over_runs([0.0, 1.0, 2.0]) is None
+    assert over_runs([]) is None
 
 
 def test_one_degree_of_freedom_has_no_interval() -> None:
     """Rates of 1,000/s and 1,100/s were between 572/s and 1,922/s."""
-    mean, interval = bootstrap.over_runs([4.0, 9.0]) or (0.0, (0.0, 0.0))
+    mean, interval = over_runs([4.0, 9.0]) or (0.0, (0.0, 0.0))
     assert mean == pytest.approx(6.0)
     assert interval is None
-    assert bootstrap.between_runs([1.0, 2.0], [1.5]) is None
+    assert between_runs([1.0, 2.0], [1.5]) is None

@@ -14,10 +14,15 @@ from harness.types import Array
 
 
 def written(folder: Path, rows: list[tuple[int, bytes]]) -> Path:
+    """Answers at the places 0, 1, ... of a run."""
     folder.mkdir()
     content = [{"seq_id": i, "qsl_idx": s, "data": d.hex()} for i, (s, d) in enumerate(rows)]
     (folder / ACCURACY).write_text(json.dumps(content))
-    return folder
+    return folder / ACCURACY
+
+
+def places(*samples: int) -> dict[int, int]:
+    return dict(enumerate(samples))
 
 
 def floats(*values: float) -> bytes:
@@ -32,7 +37,9 @@ def label(value: int) -> bytes:
 def test_labels_must_be_equal(tmp_path: Path) -> None:
     right = written(tmp_path / "a", [(0, label(3)), (1, label(4)), (2, label(5))])
     found = written(tmp_path / "p", [(1, label(4)), (2, label(6)), (0, label(3)), (2, label(5))])
-    assert compare(found, right, "int64", 10.0) == Compared(4, 1, "sample 2: 6, 5")
+    assert compare(found, right, places(1, 2, 0, 2), "int64", 10.0) == Compared(
+        4, 1, "sample 2: 6, 5"
+    )
 
 
 @pytest.mark.parametrize(
@@ -51,7 +58,7 @@ def test_labels_must_be_equal(tmp_path: Path) -> None:
 def test_floats_may_differ_by_the_tolerance(payload: bytes, differs: int, tmp_path: Path) -> None:
     right = written(tmp_path / "a", [(7, floats(1.0, 200.0))])
     found = written(tmp_path / "p", [(7, payload)])
-    assert compare(found, right, "float32", 1e-3).differing == differs
+    assert compare(found, right, places(7), "float32", 1e-3).differing == differs
 
 
 @pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6])
@@ -62,20 +69,31 @@ def test_the_tolerance_goes_with_the_answers_size(scale: float, tmp_path: Path) 
     right = written(tmp_path / "a", [(0, floats(*row))])
     same = written(tmp_path / "s", [(0, floats(*(row * 1.0005)))])
     other = written(tmp_path / "o", [(0, floats(*random.permutation(row)))])
-    assert compare(same, right, "float32", 1e-3).differing == 0
-    assert compare(other, right, "float32", 1e-3).differing == 1
+    assert compare(same, right, places(0), "float32", 1e-3).differing == 0
+    assert compare(other, right, places(0), "float32", 1e-3).differing == 1
 
 
 def test_a_sample_that_the_accuracy_run_has_not_answered_differs(tmp_path: Path) -> None:
     right = written(tmp_path / "a", [(0, label(3))])
     found = written(tmp_path / "p", [(1, label(4))])
-    assert compare(found, right, "int64", 0.0) == Compared(1, 1, "sample 1: 4, 0 bytes")
+    assert compare(found, right, places(1), "int64", 0.0) == Compared(1, 1, "sample 1: 4, 0 bytes")
+
+
+def test_an_answer_of_another_sample_than_the_journals_is_misplaced(tmp_path: Path) -> None:
+    """An answer log put there by a plug-in: right answers, of samples that were not asked."""
+    right = written(tmp_path / "a", [(0, label(3)), (1, label(4))])
+    found = written(tmp_path / "p", [(0, label(3)), (0, label(3)), (1, label(4))])
+    compared = compare(found, right, places(0, 1), "int64", 0.0)
+    assert (compared.differing, compared.misplaced) == (0, 2)
+    (reason,) = reasons.answers(compared, 0)
+    assert reason.code == "numbers-disagree"
+    assert reason.text.startswith("2 of 3 logged answers are of another sample")
 
 
 def test_a_missing_log_is_an_error(tmp_path: Path) -> None:
     right = written(tmp_path / "a", [])
     with pytest.raises(AccuracyLogError, match="cannot be read"):
-        compare(tmp_path, right, "int64", 0.0)
+        compare(tmp_path / ACCURACY, right, {}, "int64", 0.0)
 
 
 def test_only_more_than_the_manifest_allows_is_a_reason() -> None:

@@ -222,21 +222,37 @@ class Payload:
 
 
 @settings(max_examples=30)
-@given(st.lists(st.integers(1, 9), min_size=1, max_size=60), st.integers(1, 40))
-def test_about_so_many_answers_are_kept_whatever_the_batches(sizes: list[int], target: int) -> None:
+@given(st.lists(st.integers(1, 9), min_size=1, max_size=60), st.integers(1, 40), st.integers(0, 9))
+def test_the_drawn_answers_are_kept_whatever_the_batches(
+    sizes: list[int], target: int, seed: int
+) -> None:
     total = sum(sizes)
-    log = AnswerLog(total, target)
+    log = AnswerLog(total, target, seed)
     first = 0
     for size in sizes:
         log.take(Payload(range(first, first + size)).responses)
         first += size
     rows: list[tuple[int, bytes]] = log._rows
     assert [int.from_bytes(data, "little") for _, data in rows] == [i for i, _ in rows]
-    assert [i for i, _ in rows] == list(range(0, total, max(1, total // target)))
+    kept = [i for i, _ in rows]
+    assert kept == sorted(set(kept))
+    assert len(kept) == min(target, total)
+
+
+def test_another_seed_draws_other_answers() -> None:
+    """Bug: which answers are compared was the same in every run, and known beforehand."""
+
+    def kept(seed: int) -> list[int]:
+        log = AnswerLog(1000, 50, seed)
+        log.take(Payload(range(1000)).responses)
+        return [query for query, _ in log._rows]
+
+    assert kept(1) == kept(1)
+    assert len(set(kept(1)) & set(kept(2))) < 15
 
 
 def test_kept_answers_are_written_as_loadgens_are_and_empty_ones_too(tmp_path: Path) -> None:
-    log = AnswerLog(4, 4)
+    log = AnswerLog(4, 4, 1)
     log.take([Response(2), Response(3)])
     log.take(Payload(range(2)).responses)
     log.write(tmp_path / logs.ANSWERS, np.array([5, 6, 7, 8]))
@@ -251,7 +267,7 @@ def test_kept_answers_are_written_as_loadgens_are_and_empty_ones_too(tmp_path: P
 def test_answers_that_cannot_be_written_do_not_lose_the_run(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    AnswerLog(1, 1).write(tmp_path / "none" / "x.json", np.zeros(1))
+    AnswerLog(1, 1, 1).write(tmp_path / "none" / "x.json", np.zeros(1))
     assert "FileNotFoundError" in capsys.readouterr().err
 
 

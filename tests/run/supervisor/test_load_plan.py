@@ -18,6 +18,7 @@ from harness.loadgen.versions import PINNED_VERSION, ROUNDS, seeds_of
 from harness.models.manifest.defaults import slo_of
 from harness.models.manifest.lookup import load_model
 from harness.run.supervisor.load_plan import (
+    BYTES_PER_EVALUATED_SAMPLE,
     MEMORY_SHARE,
     accuracy_plan,
     check_disk,
@@ -304,7 +305,14 @@ def test_an_official_accuracy_run_has_no_length_to_advise_on() -> None:
 
 def test_a_multi_stream_query_is_counted_with_all_its_samples() -> None:
     one, eight = (plan("multi-stream", samples_per_query=n) for n in (1, 8))
-    assert memory_bytes(eight, 8, 0) - memory_bytes(one, 8, 0) == 662 * 7 * 12
+    assert memory_bytes(one, 8, 0) == 662 * 377
+    assert memory_bytes(eight, 8, 0) == 662 * 8 * BYTES_PER_EVALUATED_SAMPLE
+
+
+def test_a_closed_loop_is_sized_by_its_evaluation() -> None:
+    """Bug: counted were 84 bytes a query, and the supervisor was killed after the measurement."""
+    closed = plan("server", concurrency=8, query_count=1_000_000)
+    assert memory_bytes(closed, 1, 0) == 1_000_000 * BYTES_PER_EVALUATED_SAMPLE
 
 
 @pytest.mark.parametrize(

@@ -1,20 +1,19 @@
 """Finds the results of a tree, each with its logs, its system and its benchmark."""
 
 import math
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 from harness.loadgen.logs import DETAIL, SUMMARY, DetailLog, read_detail
+from harness.loadgen.summary import read_summary
 from harness.submit.rules.tree.rounds import Benchmark, Round
 from harness.submit.rules.tree.tree import LOG_LIMIT_BYTES, Tree, join
 
 PERFORMANCE = "performance/run_1"
 ACCURACY = "accuracy"
 MAPPING = "model_mapping.json"
-_SUMMARY_LINE = re.compile(r"^\s*(.*?)\s*:\s*(.*?)\s*$")
 
 
 @dataclass(frozen=True)
@@ -49,10 +48,7 @@ def read_run(tree: Tree, folder: str) -> RunLog | None:
     path = join(folder, DETAIL)
     if not tree.has(path) or tree.size_bytes(path) > LOG_LIMIT_BYTES:
         return None
-    summary: dict[str, str] = {}
-    for line in tree.text(join(folder, SUMMARY)).splitlines():
-        if match := _SUMMARY_LINE.match(line):
-            summary.setdefault(match[1], match[2])
+    summary = read_summary(tree.text(join(folder, SUMMARY)))
     return RunLog(folder, read_detail(tree.root / path), summary)
 
 

@@ -1,0 +1,87 @@
+"""Reads LoadGen's summary and holds each of its lines against the detail log, which it repeats."""
+
+import re
+from collections.abc import Iterator, Mapping
+from math import isclose
+from typing import NamedTuple
+
+from harness.loadgen.logs import DetailLog
+
+_LINE = re.compile(r"^\s*(.*?)\s*:\s*(.*?)\s*$")
+_UNIT = re.compile(r"_(ns|ms)$")
+_DIGITS = 1e-4
+"""The summary has six digits of a rate, or two decimals."""
+
+_RESULTS: Mapping[str, str] = {
+    "SUT name": "sut_name",
+    "Scenario": "effective_scenario",
+    "Mode": "effective_test_mode",
+    "Result is": "result_validity",
+    "Performance constraints satisfied": "result_perf_constraints_met",
+    "Min duration satisfied": "result_min_duration_met",
+    "Min queries satisfied": "result_min_queries_met",
+    "Early stopping satisfied": "early_stopping_met",
+    "Samples per second": "result_samples_per_second",
+    "Completed samples per second": "result_completed_samples_per_sec",
+    "Scheduled samples per second": "result_scheduled_samples_per_sec",
+    "QPS w/ loadgen overhead": "result_qps_with_loadgen_overhead",
+    "QPS w/o loadgen overhead": "result_qps_without_loadgen_overhead",
+}
+_PERCENTS = ("50.00", "90.00", "95.00", "97.00", "99.00", "99.90")
+
+
+class Difference(NamedTuple):
+    """A line of the summary that does not repeat the detail log."""
+
+    line: str
+    """Words before the colon."""
+    summary: str | None
+    """None where the summary lacks the line."""
+    detail: object
+
+
+def read_summary(text: str) -> Mapping[str, str]:
+    """Words before the colon -> words after it, of the first line with these words."""
+    lines: dict[str, str] = {}
+    for line in text.splitlines():
+        if match := _LINE.match(line):
+            lines.setdefault(match[1], match[2])
+    return lines
+
+
+def differences(summary: Mapping[str, str], log: DetailLog) -> Iterator[Difference]:
+    """Lines that differ from the detail log, and lines of a performance run's result that are missing."""
+    accuracy = log.get("effective_test_mode") == "AccuracyOnly"
+    for line, key in _keys(log).items():
+        logged, text = log.get(key), summary.get(line)
+        needed = key.startswith("result_") and not accuracy
+        if logged is not None and (needed if text is None else not _equal(text, logged)):
+            yield Difference(line, text, logged)
+
+
+def _keys(log: DetailLog) -> Mapping[str, str]:
+    """Line of the summary -> key of the detail log with the same value."""
+    by_query = log.get("effective_scenario") == "MultiStream"
+    latency = "per_query_latency" if by_query else "latency"
+    keys = dict(_RESULTS)
+    for name in ("min", "max", "mean"):
+        end = "query_latency" if by_query else "latency"
+        keys[f"{name.title()} latency (ns)"] = f"result_{name}_{end}_ns"
+    for percent in _PERCENTS:
+        keys[f"{percent} percentile latency (ns)"] = f"result_{percent}_percentile_{latency}_ns"
+    for key in log.values:
+        if key.startswith("effective_"):
+            name = key.removeprefix("effective_")
+            keys[_UNIT.sub(r" (\1)", name)] = key
+    return keys
+
+
+def _equal(text: str, logged: object) -> bool:
+    if isinstance(logged, bool):
+        return text in (("Yes", "1") if logged else ("NO", "0"))
+    if isinstance(logged, int | float):
+        try:
+            return isclose(float(text), logged, rel_tol=_DIGITS)
+        except (ValueError, OverflowError):  # no number, or beyond all floats
+            return False
+    return text == str(logged)

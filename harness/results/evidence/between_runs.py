@@ -1,0 +1,45 @@
+"""Computes means over several runs of one configuration, and the noise between them."""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from harness.core.stats import student_t
+
+LEAST_FREEDOM = 2
+"""Fewest degrees of freedom of a reported spread. With one, the interval of two runs' mean would
+reach nine times their distance to either side.
+"""
+
+LEAST_RUNS = LEAST_FREEDOM + 1
+"""Runs of one configuration that an interval over runs needs."""
+
+
+def between_runs(before: Sequence[float], after: Sequence[float]) -> float | None:
+    """Half the width of the interval of mean(after) - mean(before), from the spread within each side.
+
+    The spread is pooled: both sides ran on this machine. None below LEAST_FREEDOM.
+    """
+    freedom = len(before) + len(after) - 2
+    if freedom < LEAST_FREEDOM:
+        return None
+    squares = sum(float(np.var(side)) * len(side) for side in (before, after))
+    error = math.sqrt(squares / freedom * (1 / len(before) + 1 / len(after)))
+    return student_t(freedom) * error
+
+
+def over_runs(values: Sequence[float]) -> tuple[float, tuple[float, float] | None] | None:
+    """Geometric mean over runs of one configuration, and its interval (Student's t of the logarithms:
+    noise multiplies). The interval is None with fewer than LEAST_RUNS values.
+
+    Returns None without values, or with a value that is not above 0.
+    """
+    if not values or min(values) <= 0:
+        return None
+    logs = np.log(np.asarray(values, np.float64))
+    mean = float(logs.mean())
+    if len(values) < LEAST_RUNS:
+        return math.exp(mean), None
+    half = student_t(len(values) - 1) * float(logs.std(ddof=1)) / math.sqrt(len(values))
+    return math.exp(mean), (math.exp(mean - half), math.exp(mean + half))

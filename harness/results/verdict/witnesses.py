@@ -1,0 +1,301 @@
+"""Holds LoadGen's detail log against the load plan, the journal and itself.
+
+LoadGen runs in the process of the plug-ins, which can change its settings, its clock and its files. So
+no number is believed that only one file states: each has a second witness, and a contradiction is a reason.
+docs/verdict.md lists what remains unseen. Pure.
+"""
+
+from collections.abc import Iterator, Mapping
+from itertools import pairwise
+from math import isclose
+
+import numpy as np
+
+from harness.core.codes import Reason
+from harness.core.stats import late_allowed
+from harness.core.units import NS_PER_MS, NS_PER_S, NS_PER_US, show_ns, show_percent, show_rate
+from harness.loadgen.scenario import latency_key, percentile_key, scenario_named
+from harness.results.evidence.evidence import Evidence
+from harness.results.evidence.stages import (
+    PERCENTILES,
+    STAMPS,
+    Completions,
+    percentiles,
+    query_latency_ns,
+)
+
+DIGITS = 1e-5
+"""LoadGen writes rates with six digits."""
+
+ABOVE_SHARE = 0.01
+ABOVE_NS = 20 * NS_PER_US
+"""The journal stamps within LoadGen's interval, so its latencies lie below LoadGen's; by the larger of
+these they may lie above, because the start of LoadGen's schedule is only known so well.
+"""
+
+RATE_SHARE = 0.01
+RATE_NS = 20 * NS_PER_MS
+"""The journal's rate must equal LoadGen's within this share, plus this share of the run's length: on a busy
+machine the last completion is stamped that much earlier by one of the two.
+"""
+
+
+CLOCK_SHARE = 0.01
+CLOCK_NS = 50 * NS_PER_MS
+"""The clocks of both processes must agree within the larger one, as a share of the run so far."""
+
+FEWEST_LOOKS = 3
+"""Looks of the supervisor below which the clocks are not compared: a run below a second."""
+
+
+def settings_reasons(run: Evidence) -> Iterator[Reason]:
+    """LoadGen's log states other settings than the plan."""
+    if not run.logged or run.plan.harness_scheduled:
+        return
+    differences = [
+        f"{key} is {run.log.get(key)}, the plan says {expected}"
+        for key, expected in _expected(run).items()
+        if not _equal(run.log.get(key), expected)
+    ]
+    if differences:
+        yield Reason("wrong-settings", f"{_name(run)} run: LoadGen's {'; '.join(differences)}")
+
+
+def _expected(run: Evidence) -> Mapping[str, object]:
+    """Key in LoadGen's detail log -> value by the plan.
+
+    The files of an official run set more than the plan knows, and those of an audit change how samples
+    are drawn and logged.
+    """
+    plan, scenario = run.plan, scenario_named(run.plan.scenario)
+    expected: dict[str, object] = {
+        "qsl_reported_total_count": plan.total_count,
+        "qsl_reported_performance_count": plan.performance_count,
+        "effective_sample_concatenate_permutation": False,
+    }
+    if plan.audit_config is None:
+        expected |= {
+            "effective_performance_issue_same": False,
+            "effective_performance_issue_unique": False,
+            "effective_accuracy_log_sampling_target": plan.logged_answers,
+        }
+        if plan.model_key is None:
+            expected["effective_accuracy_log_rng_seed"] = plan.answers_seed
+            expected["effective_accuracy_log_probability"] = 0
+    if plan.model_key is None:
+        expected |= {
+            "effective_max_duration_ms": 0,
+            "effective_max_query_count": 0,
+        }
+    if plan.accuracy:
+        return expected
+    if not scenario.all_at_once:
+        expected["effective_samples_per_query"] = plan.samples_per_query
+    if plan.model_key is None:
+        key = "sample" if scenario.all_at_once else "query"
+        expected[f"effective_min_{key}_count"] = plan.query_count
+    if scenario.scheduled:
+        expected |= {
+            "effective_target_qps": plan.target_qps,
+            "effective_target_latency_ns": plan.latency_bound_ns,
+            "effective_target_latency_percentile": plan.percentile,
+        }
+    return expected
+
+
+def _equal(logged: object, expected: object) -> bool:
+    if isinstance(logged, int | float) and isinstance(expected, float):
+        return isclose(logged, expected, rel_tol=DIGITS)
+    return logged == expected
+
+
+def log_reasons(run: Evidence) -> Iterator[Reason]:
+    """The results in LoadGen's log contradict each other or the journal."""
+    if not run.logged or run.plan.accuracy or run.plan.harness_scheduled:
+        return
+    contradictions = [*_flags(run), *_order(run), *_judgement(run)]
+    if run.done is not None and len(run.done) and run.done.answered_once:
+        contradictions += [*_rate(run, run.done), *_latencies(run, run.done)]
+    for contradiction in contradictions:
+        yield Reason("numbers-disagree", f"LoadGen's log: {contradiction}")
+
+
+def _flags(run: Evidence) -> Iterator[str]:
+    """A VALID log meets each constraint that it states."""
+    log = run.log
+    if log.get("result_validity") == "VALID":
+        for key, value in log.values.items():
+            if key.endswith("_met") and value is False:
+                yield f"result_validity is VALID although {key} is false"
+
+
+def _order(run: Evidence) -> Iterator[str]:
+    """Percentiles rise, the mean lies between the ends, an estimate is not below its percentile."""
+    scenario, log = scenario_named(run.plan.scenario), run.log
+    texts = [f"{fraction * 100:.2f}" for fraction in PERCENTILES.values()]
+    keys = [
+        latency_key(scenario, "min"),
+        *(percentile_key(scenario, text) for text in texts),
+        latency_key(scenario, "max"),
+    ]
+    for lower, upper in pairwise(key for key in keys if log.get(key) is not None):
+        if log.get(lower) > log.get(upper):
+            yield f"{lower} {log.get(lower):,} is above {upper} {log.get(upper):,}"
+    least, mean, most = (log.get(latency_key(scenario, name)) for name in ("min", "mean", "max"))
+    if None not in (least, mean, most) and not least <= mean <= most:
+        yield f"the mean latency {mean:,} ns lies outside {least:,} to {most:,}"
+    estimate = scenario.headline(log.values) if scenario.streams else None
+    percentile = log.get(percentile_key(scenario, f"{scenario.percentile * 100:.2f}"))
+    if estimate is not None and percentile is not None and estimate.value < percentile:
+        yield f"the early-stopping estimate {estimate.value:,} ns is below its percentile {percentile:,}"
+
+
+def _judgement(run: Evidence) -> Iterator[str]:
+    """Server: whether the SLO is met follows from the number of late queries and the percentile."""
+    plan, log = run.plan, run.log
+    if not scenario_named(plan.scenario).scheduled:
+        return
+    assert plan.percentile is not None
+    assert plan.latency_bound_ns is not None
+    queries, late = log.get("result_query_count"), log.get("result_overlatency_query_count")
+    if not 0 <= late <= queries:
+        yield f"{late:,} of {queries:,} queries were late"
+    elif log.get("early_stopping_met") != (late <= late_allowed(queries, plan.percentile)):
+        yield (
+            f"early_stopping_met is {log.get('early_stopping_met')} with {late:,} of {queries:,} "
+            "queries late"
+        )
+    at = log.get(f"result_{plan.percentile * 100:.2f}_percentile_latency_ns")
+    if at is not None and log.get("result_perf_constraints_met") and at > plan.latency_bound_ns:
+        yield (
+            f"result_perf_constraints_met is true with p{plan.percentile * 100:.10g} {show_ns(at)} "
+            f"above {show_ns(plan.latency_bound_ns)}"
+        )
+
+
+def _rate(run: Evidence, done: Completions) -> Iterator[str]:
+    """The rate is the number of samples divided by the time that the journal saw them take."""
+    scenario, log = scenario_named(run.plan.scenario), run.log
+    logged = log.get(scenario.rate_key) if scenario.rate_key else None
+    if logged is None:
+        return
+    start_ns = int(done.columns["scheduled_ns"].min())
+    if scenario.all_at_once:
+        samples, took_ns = len(done), int(done.columns["completed_ns"].max()) - start_ns
+        by_latency = samples * NS_PER_S / max(1, log.get("result_max_latency_ns"))
+        if not isclose(logged, by_latency, rel_tol=10 * DIGITS):
+            yield (
+                f"{scenario.rate_key} is {show_rate(logged)}/s, {samples:,} samples in the longest "
+                f"latency give {show_rate(by_latency)}/s"
+            )
+    else:  # results.cc counts the gaps until the query that was issued last is answered
+        samples, took_ns = len(done) - 1, int(done.columns["completed_ns"][-1]) - start_ns
+    if samples < 1 or took_ns <= 0:
+        return
+    ours = samples * NS_PER_S / took_ns
+    allowed = RATE_SHARE + RATE_NS / took_ns
+    if abs(logged / ours - 1) > allowed:
+        yield (
+            f"{scenario.rate_key} is {show_rate(logged)}/s, the journal's rate {show_rate(ours)}/s: "
+            f"more than {show_percent(allowed, 1)} apart"
+        )
+
+
+def _latencies(run: Evidence, done: Completions) -> Iterator[str]:
+    """No latency by LoadGen is below the journal's, and no fewer queries are late."""
+    scenario, log, plan = scenario_named(run.plan.scenario), run.log, run.plan
+    latency_ns = query_latency_ns(done, plan.samples_per_query)
+    if not len(latency_ns):
+        return
+    ours = percentiles(latency_ns)
+    texts = {name: f"{fraction * 100:.2f}" for name, fraction in PERCENTILES.items()}
+    keys = {name: percentile_key(scenario, text) for name, text in texts.items()}
+    keys |= {name: latency_key(scenario, name) for name in ("min", "mean", "max")}
+    for name, key in keys.items():
+        theirs = log.get(key)
+        if theirs is not None and ours[name] > theirs + max(ABOVE_SHARE * theirs, ABOVE_NS):
+            yield (
+                f"{key} is {show_ns(theirs)}, the journal's {show_ns(ours[name])}: answers cannot "
+                "reach LoadGen before they are made"
+            )
+    if scenario.scheduled and plan.latency_bound_ns is not None:
+        slack_ns = max(ABOVE_SHARE * plan.latency_bound_ns, ABOVE_NS)
+        late = int((latency_ns > plan.latency_bound_ns + slack_ns).sum())
+        logged = log.get("result_overlatency_query_count")
+        if logged < late:
+            yield f"{logged:,} queries were late, by the journal {late:,} or more"
+
+
+def journal_reasons(run: Evidence, max_batch: int | None) -> Iterator[Reason]:
+    """Rows that no honest run can leave. max_batch: samples, of the instance group."""
+    done = run.done
+    if run.failure is not None or done is None or not len(done):
+        return
+    for impossible in _impossible(run, done, max_batch):
+        yield Reason("journal-impossible", f"{_name(run)} run: {impossible}")
+
+
+def file_reasons(run: Evidence) -> Iterator[Reason]:
+    """A plug-in, or somebody afterwards, changed LoadGen's files."""
+    if run.failure is None and run.changed_files:
+        names = " and ".join(run.changed_files)
+        yield Reason(
+            "log-changed",
+            f"{_name(run)} run: {names} changed after LoadGen had returned",
+        )
+
+
+def clock_reasons(run: Evidence) -> Iterator[Reason]:
+    """The measured process's clock is not the supervisor's.
+
+    At each look of the supervisor, the answers that it saw must have been completed before, and those
+    completed before must have been seen. The median over all looks leaves out those that fell into a pause.
+    """
+    done = run.done
+    if done is None or not run.looks:
+        return
+    completed_ns = np.sort(done.columns["completed_ns"])
+    begun_ns = int(run.looks[0][0])
+    deviations = []
+    for at_ns, answered in run.looks:
+        if 0 < answered < len(completed_ns):
+            early_ns = int(completed_ns[answered - 1]) - at_ns  # seen before its own time
+            late_ns = at_ns - int(completed_ns[answered])  # not seen although its time was over
+            allowed_ns = max(CLOCK_NS, CLOCK_SHARE * (at_ns - begun_ns))
+            deviations.append(max(early_ns, late_ns) / allowed_ns)
+    if len(deviations) >= FEWEST_LOOKS and float(np.median(deviations)) > 1:
+        yield Reason(
+            "clock-differs",
+            f"{_name(run)} run: the measured process's clock and the supervisor's differ by more than "
+            f"{show_ns(CLOCK_NS)} and {show_percent(CLOCK_SHARE)} of the run",
+        )
+
+
+def _impossible(run: Evidence, done: Completions, max_batch: int | None) -> Iterator[str]:
+    columns = done.columns
+    for earlier, later in pairwise(STAMPS[1:]):
+        before = columns[later] < columns[earlier]
+        if before.any():
+            yield (
+                f"{int(before.sum()):,} samples were {later.removesuffix('_ns')} before they were "
+                f"{earlier.removesuffix('_ns')}"
+            )
+    index = columns["index"]
+    if int(index.min()) < 0 or int(index.max()) >= run.plan.total_count:
+        yield f"dataset indices lie outside 0 to {run.plan.total_count - 1:,}"
+    sizes = columns["batch_size"]
+    if max_batch is not None and int(sizes.max()) > max_batch:
+        yield f"a batch held {int(sizes.max()):,} samples, the largest allowed is {max_batch:,}"
+    _, first, counts = np.unique(columns["batch"], return_index=True, return_counts=True)
+    if done.answered_once and (counts != sizes[first]).any():
+        yield "a batch's number of rows is not its size"
+    begin, end, worker = (columns[name][first] for name in ("taken_ns", "completed_ns", "worker"))
+    order = np.lexsort((begin, worker))
+    same = worker[order][1:] == worker[order][:-1]
+    overlapping = same & (begin[order][1:] < end[order][:-1])
+    if overlapping.any():
+        yield f"a worker took {int(overlapping.sum()):,} batches before it had completed the one before"
+
+
+def _name(run: Evidence) -> str:
+    return "accuracy" if run.plan.accuracy else "performance"

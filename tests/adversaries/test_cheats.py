@@ -1,0 +1,60 @@
+"""Each backend of cheats.py is INVALID by a reason that points at the cheat; `check` agrees afterwards."""
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from harness.results.recheck import check
+from tests.faults.command import codes, only_all, run
+
+CHEATS = Path(__file__).parent / "cheats.py"
+SERVER = ("--scenario", "server", "--target-qps", "200", "--queries", "800", "--slo", "p99=50ms")
+STREAM = ("--scenario", "single-stream", "--queries", "2000")
+OFFLINE = ("--scenario", "offline", "--queries", "20000")
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "code"),
+    [
+        ("PatchesBound", SERVER, "wrong-settings"),
+        *only_all(
+            ("EditsValidity", SERVER, "log-changed"),
+            ("EditsRate", SERVER, "log-changed"),
+            ("EditsRate", OFFLINE, "log-changed"),
+            ("PatchesSamples", OFFLINE, "wrong-settings"),
+            ("PatchesCount", STREAM, "wrong-settings"),
+            ("PatchesSampling", STREAM, "wrong-settings"),
+            ("PlantsAnswers", STREAM, "answers-differ"),
+            ("MendsTheLog", STREAM, "log-changed"),
+            ("AnswersEarly", STREAM, "journal-impossible"),
+        ),
+    ],
+)
+def test_a_cheat_is_invalid_by_its_own_reason(
+    name: str, options: tuple[str, ...], code: str, tmp_path: Path
+) -> None:
+    """Bug: each of them was VALID, and `check` agreed."""
+    done = run(*options, "--backend", f"{CHEATS}:{name}", "--out", f"{tmp_path}/r")
+    assert done.status == 4, done.said + done.printed
+    assert code in codes(tmp_path / "r")
+    assert check(tmp_path / "r") == []
+
+
+@pytest.mark.slow
+def test_a_clock_that_runs_slowly_is_invalid(tmp_path: Path) -> None:
+    """Bug: VALID at four times the speed."""
+    compiler = shutil.which("cc")
+    if compiler is None:
+        pytest.skip("needs a C compiler for the preload")
+    library = tmp_path / "slow.so"
+    source = Path(__file__).parent / "slow_clock.c"
+    subprocess.run([compiler, "-shared", "-fPIC", "-O1", "-o", library, source], check=True)
+    done = run(
+        *("--scenario", "single-stream", "--queries", "8000", "--mode", "performance"),
+        *("--out", f"{tmp_path}/r"),
+        env={"LD_PRELOAD": str(library)},
+    )
+    assert done.status == 4, done.said + done.printed
+    assert "clock-differs" in codes(tmp_path / "r")
