@@ -19,12 +19,12 @@ from harness.core.config.run_config import RunConfig, from_plain, to_plain
 from harness.loadgen.logs import SUMMARY
 from harness.loadgen.plan import Loaded
 from harness.loadgen.schedule import SCHEDULE, read_stored
-from harness.loadgen.summary import differences, read_summary
 from harness.models.manifest.defaults import default_metric, slo_of
 from harness.models.manifest.lookup import load_model
 from harness.models.opened.resolved_run import ResolvedRun
 from harness.results import records, resolved, run_folder
 from harness.results.evidence.evidence import Evidence
+from harness.results.evidence.summary import differences, read_summary
 from harness.results.findings import Findings
 from harness.results.result_json import result
 from harness.results.run_files import read_config

@@ -27,18 +27,21 @@ from harness.results import resolved
 
 def resolve(config: RunConfig) -> ResolvedRun:
     """The run with every name looked up, every path absolute and every default filled in. Starts nothing."""
-    config = replace(config, **resolved.absolute(config))
     model = load_model(config.model)
     scenario: Scenario = registry.load("scenario", config.scenario)
-    dataset = config.dataset or default_dataset(model)
-    metric = config.metric or default_metric(model)
+    defaults = (default_dataset(model), default_metric(model))
+    names = (config.dataset or defaults[0], config.metric or defaults[1])
+    arrivals = check(config, model, *names)
+    config = replace(
+        config, **resolved.absolute(config)
+    )  # after the check, which quotes paths as typed
     return ResolvedRun(
         config=config,
         model=model,
         scenario=scenario,
-        dataset=dataset,
-        metric=metric,
-        arrivals=check(config, model, dataset, metric),
+        dataset=config.dataset or defaults[0],
+        metric=config.metric or defaults[1],
+        arrivals=arrivals,
         slo=None if config.mlperf else slo_of(scenario, config, model),
         instances=instances.plan(config, scenario, model, cores.available()),
     )

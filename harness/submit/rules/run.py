@@ -6,7 +6,7 @@ from datetime import datetime
 from harness.core.stats import late_allowed, queries_needed
 from harness.core.units import counted, show_ns
 from harness.loadgen.logs import SUMMARY
-from harness.loadgen.summary import differences
+from harness.results.evidence.summary import differences
 from harness.submit.rules.findings import Finding
 from harness.submit.rules.tree.rounds import Benchmark
 from harness.submit.rules.tree.submission import Result, RunLog

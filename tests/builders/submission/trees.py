@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.loadgen.logs import ACCURACY, DETAIL, SUMMARY, read_detail
-from harness.loadgen.summary import differences, read_summary
+from harness.results.evidence.summary import differences, read_summary
 from harness.submit.pack.pack import truncate
 from harness.submit.rules.tree.rounds import load_round
 from harness.submit.rules.tree.verify import TEST01, TEST04, verify

@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import Any
 
 from harness.loadgen.logs import DETAIL, SUMMARY, DetailLog, read_detail
-from harness.loadgen.summary import read_summary
+from harness.results.evidence.summary import read_summary
 from harness.submit.rules.tree.rounds import Benchmark, Round
 from harness.submit.rules.tree.tree import LOG_LIMIT_BYTES, Tree, join
 

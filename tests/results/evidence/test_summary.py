@@ -5,7 +5,7 @@ import re
 import pytest
 
 from harness.loadgen.logs import DETAIL, SUMMARY, read_detail
-from harness.loadgen.summary import differences, read_summary
+from harness.results.evidence.summary import differences, read_summary
 from tests.builders.support import GOLDEN, SCENARIOS, golden_log
 
 LINES = [
