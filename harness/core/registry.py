@@ -135,6 +135,12 @@ def is_code(name: str) -> bool:
     return ":" in name
 
 
+def short_name(name: str) -> str:
+    """The name without the folder of a plug-in's file, for results that are shown: nearest.py:Nearest."""
+    path, separator, attribute = name.rpartition(".py:")
+    return f"{Path(path).name}.py:{attribute}" if separator else name
+
+
 def check_name(kind: str, name: str) -> None:
     """Raise a ConfigError where no plug-in of that kind can have this name, without any import."""
     if ":" in name:

@@ -5,6 +5,7 @@ from typing import cast
 
 from harness.core.codes import Reason
 from harness.core.config.run_config import SCHEMA_VERSION
+from harness.core.registry import short_name
 from harness.loadgen.plan import Calibration
 from harness.machine.host_log import summary
 from harness.machine.power.energy import window_ns
@@ -37,9 +38,9 @@ def result(findings: Findings) -> Result:
         "started": findings.started,
         "scenario": findings.config.scenario,
         "mode": findings.config.mode,
-        "backend": findings.config.backend,
+        "backend": short_name(findings.config.backend),
         "model": findings.model.name,
-        "dataset": findings.dataset,
+        "dataset": short_name(findings.dataset),
         "slo": str(findings.slo) if findings.slo else None,
         "headline": _headline(findings, run) if run and run.logged else None,
         "latency_ns": numbers.latency_ns() if numbers else None,

@@ -43,7 +43,7 @@ def test_an_untouched_run_of_own_plugins_agrees_from_any_folder(
 ) -> None:
     """Bug: `check` accused runs whose plug-ins were named by a relative path."""
     name = f"{run.parent}/data.py:Mine"
-    assert json.loads((run / "result.json").read_text())["dataset"] == name
+    assert json.loads((run / "result.json").read_text())["dataset"] == "data.py:Mine"
     monkeypatch.chdir("/")
     assert main(["check", str(run)]) == 0
     shown = capsys.readouterr()
@@ -65,5 +65,5 @@ def test_code_that_is_put_into_the_folder_does_not_run(run: Path) -> None:
         text = (run / name).read_text()
         (run / name).write_text(text.replace(f"{run.parent}/data.py:Mine", f"{planted}:D"))
     assert untrusted(run) == [f"{planted}:D"]
-    assert check(run)  # result.json still names the other
+    assert check(run)  # result.json and findings.json still name the other
     assert not Path(f"{planted}.ran").exists()

@@ -54,11 +54,11 @@ class Result(TypedDict):
     mode: str
     """--mode: performance, accuracy or both."""
     backend: str
-    """--backend."""
+    """Name of the backend; of a plug-in's file without its folder."""
     model: str
     """Name of the model's manifest."""
     dataset: str
-    """Name of the dataset."""
+    """Name of the dataset, as `backend`."""
     slo: str | None
     """The SLO, e.g. `p99=50ms`; null where the run has none."""
     headline: Headline | None

@@ -136,7 +136,7 @@ class FinishedRun:
         samples = {answer.sample for answer in audited}
         own = [a for a in read_answers(self.accuracy_log) if a.sample in samples]
         dataset = open_dataset(
-            self.config, self.model, str(self.result["dataset"]), self.loaded.inputs
+            self.config, self.model, str(self.config.dataset), self.loaded.inputs
         )
         labels = {sample: dataset.label(sample) for sample in samples}
         before, after = (
