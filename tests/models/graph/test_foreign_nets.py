@@ -102,7 +102,7 @@ def test_a_file_of_torchs_newest_exporter_is_profiled(tmp_path: Path, backend: s
     assert any(node.metadata_props for node in onnx_file.read(path).proto.graph.node)
     text = layers_profiled(path, tmp_path / "p", backend)
     nodes = len(read_wiring(path).nodes)
-    assert f"of {nodes} nodes " in text
+    assert f"of {nodes} nodes, " in text
     assert "no FLOPs" not in text
 
 
