@@ -173,11 +173,15 @@ class SlowsDown(Faulty):
 
 
 class StampsWrong(Faulty):
-    """The journal's clock is 5 ms behind LoadGen's where a completion is stamped."""
+    """LoadGen gets an answer 5 ms after the journal's stamp, as on a machine that is busy just then."""
 
     def __enter__(self) -> Self:
-        real = clock.wall_ns
-        vars(binding)["wall_ns"] = lambda: real() - 5_000_000
+        def stamped() -> int:
+            now_ns = clock.wall_ns()
+            time.sleep(0.005)
+            return now_ns
+
+        vars(binding)["wall_ns"] = stamped
         return self
 
     def infer(self, batch: Batch) -> Any:
