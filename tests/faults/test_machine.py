@@ -152,7 +152,7 @@ def test_a_signal_in_warm_up_or_scoring_leaves_a_folder_that_says_so(
         "warm-up": ("--backend", f"{FAULTY}:BlocksInWarmUp"),
         "scoring": ("--backend", "null", "--dataset", f"{DATA}:BlocksInLabel"),
     }[where]
-    process = start(*SERVER, *SHORT[:4], *more, "--out", str(tmp_path / "r"))
+    process = start(*SERVER, *SHORT, *more, "--out", str(tmp_path / "r"))
     folder = tmp_path / "r.partial"
     mark = {"warm-up": "performance.log", "scoring": "accuracy/run.json"}[where]
     while not (folder / mark).is_file():

@@ -368,7 +368,7 @@ def test_a_rehearsal_with_digits_from_plan_to_check(tmp_path: Path) -> None:
     assert status == 0
     assert main(["submit", "check", str(tmp_path / "tree")]) == 4
     assert main(["submit", "check", str(tmp_path / "tree"), "--rehearsal"]) == 0
-    result = tmp_path / "work/runs/SingleStream-performance/performance/run_1" / DETAIL
+    result = tmp_path / "work/runs/SingleStream-performance/attempt-1/performance/run_1" / DETAIL
     text = result.read_text()
     result.write_text(re.sub(r'(early_stopping_latency_ss", "value": )\d+', r"\g<1>1000", text))
     assert main(["submit", "pack", "--work", work, "--to", str(tmp_path / "edited")]) == 2
