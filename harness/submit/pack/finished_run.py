@@ -12,7 +12,7 @@ from harness.core.units import counted, show_percent
 from harness.errors import ConfigError, HarnessError
 from harness.loadgen.logs import ACCURACY, read_answers
 from harness.loadgen.plan import Loaded
-from harness.models.manifest.defaults import default_metric
+from harness.models.manifest.defaults import default_dataset, default_metric
 from harness.models.manifest.lookup import load_model
 from harness.models.manifest.model import Model
 from harness.models.opened.loading import model_file, open_dataset
@@ -135,9 +135,8 @@ class FinishedRun:
         audited = list(read_answers(audit.accuracy_log))
         samples = {answer.sample for answer in audited}
         own = [a for a in read_answers(self.accuracy_log) if a.sample in samples]
-        dataset = open_dataset(
-            self.config, self.model, str(self.config.dataset), self.loaded.inputs
-        )
+        name = self.config.dataset or default_dataset(self.model)
+        dataset = open_dataset(self.config, self.model, name, self.loaded.inputs)
         labels = {sample: dataset.label(sample) for sample in samples}
         before, after = (
             of_some(answers, metric, self.answer_dtype, labels) for answers in (own, audited)
