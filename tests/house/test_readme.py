@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from harness.cli.verbs import DEFAULT, VERBS
+from harness.core.codes import About, Kind, codes
 from harness.core.extras import EXTRAS
 
 ROOT = Path(__file__).parents[2]
@@ -55,8 +56,14 @@ def test_every_command_works_as_written(tmp_path: Path) -> None:
             (tmp_path / name).write_text(code)
         for command in runnable(page):
             done = run(command, tmp_path)
-            # The null backend's answers are wrong on purpose; in performance mode nobody asks.
-            assert done.returncode == 0, f"{page}: {command}\n{done.stdout}{done.stderr}"
+            # A run may miss its bound where other programs, or guests of the host, take the cores.
+            missed = done.returncode == 4 and is_disturbed(done.stdout)
+            assert done.returncode == 0 or missed, f"{page}: {command}\n{done.stdout}{done.stderr}"
+
+
+def is_disturbed(printed: str) -> bool:
+    """Whether a run has a doubt about its machine."""
+    return any(f"doubt   {code}" in printed for code in codes(Kind.DOUBT, About.MACHINE))
 
 
 CODE = re.compile(r"```python\n(.*?)```", re.DOTALL)
