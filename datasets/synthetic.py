@@ -17,7 +17,7 @@ COUNT = 1024
 MEMORY_LIMIT_BYTES = 256 << 20
 
 Shape = tuple[int | str, ...]
-"""Of one sample; a name stands for a dimension whose length differs from sample to sample."""
+"""Shape of one sample; a name stands for a dimension whose length differs from sample to sample."""
 
 
 class SyntheticDataset:

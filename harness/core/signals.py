@@ -19,7 +19,7 @@ _CAUGHT = (
     signal.SIGUSR2,
     signal.SIGALRM,
 )
-"""What terminals, operators and supervisors of processes send, and the kernel by default ends a process with."""
+"""Signals from terminals, operators and supervisors of processes that end a process by default."""
 
 
 def signal_name(number: int) -> str:

@@ -161,7 +161,7 @@ class _Family:
         return {**sums, "measured_rss_bytes": rss_bytes}
 
     def _read(self, pid: int) -> tuple[Row, int]:
-        """What the process has used since its start, and its memory in bytes."""
+        """Resources used since the process began, and its memory in bytes."""
         folder = self._processes / str(pid)
         # The program's name, in brackets, may contain spaces: fields are counted after it.
         fields = (folder / "stat").read_text().rpartition(")")[2].split()

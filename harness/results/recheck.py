@@ -69,7 +69,13 @@ def configuration(folder: Path) -> RunConfig:
 def untrusted(folder: Path, trusted: Collection[str] = ()) -> list[str]:
     """Datasets and metrics whose code the folder names and `check` does not run."""
     config = configuration(folder)
-    names = (config.dataset, config.metric)
+    values, _ = records.read_findings(folder)
+    metric = config.metric or default_metric(load_model(config.model))
+    return _untrusted(values["dataset"], metric, trusted)
+
+
+def _untrusted(dataset: str, metric: str | None, trusted: Collection[str]) -> list[str]:
+    names = (dataset, metric)
     return [name for name in names if name and registry.is_code(name) and name not in trusted]
 
 
@@ -95,11 +101,10 @@ def findings(folder: Path, config: RunConfig, trusted: Collection[str] = ()) -> 
     )
     derived = Findings(resolved=run, performance=performance, accuracy=accuracy, **values)
     if scored and derived.loaded is not None:
-        names = [name for name in (run.dataset, run.metric) if name and registry.is_code(name)]
-        if all(name in trusted for name in names):
-            derived.scoring = _scoring(folder, derived, derived.loaded)
-        else:
+        if _untrusted(run.dataset, run.metric, trusted):
             derived.scoring = _stored_scoring(folder, derived)
+        else:
+            derived.scoring = _scoring(folder, derived, derived.loaded)
     return derived
 
 
@@ -117,14 +122,15 @@ def _stored_scoring(folder: Path, derived: Findings) -> score.Scoring:
     assert derived.accuracy is not None
     assert derived.accuracy.ended is not None
     dtype = str(derived.accuracy.ended["answer_dtype"])
-    lines = (folder / "accuracy" / run_folder.ACCURACY_TEXT).read_text().splitlines()
+    path = folder / "accuracy" / run_folder.ACCURACY_TEXT
+    lines = path.read_text().splitlines() if path.is_file() else []
     return score.Scoring(
         Score(
             metric=accuracy["metric"],
             value=accuracy["value"],
             unit=accuracy["unit"],
             samples=accuracy["samples"],
-            line=lines[-1],
+            line=lines[-1] if lines else "",
             details=accuracy["details"],
             lower_is_better=accuracy["lower_is_better"],
         ),

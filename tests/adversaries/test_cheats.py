@@ -1,13 +1,12 @@
 """Each backend of cheats.py is INVALID by a reason that points at the cheat; `check` finds the same reasons."""
 
-import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from harness.results.recheck import check
 from tests.faults.command import codes, only_all, result, run
+from tests.stand_ins.clock import clock_library
 
 CHEATS = Path(__file__).parent / "cheats.py"
 SERVER = ("--scenario", "server", "--target-qps", "200", "--queries", "800", "--slo", "p99=50ms")
@@ -46,16 +45,10 @@ def test_a_cheat_is_invalid_by_its_own_reason(
 @pytest.mark.slow
 def test_a_clock_that_runs_slowly_is_invalid(tmp_path: Path) -> None:
     """Bug: VALID at four times the speed."""
-    compiler = shutil.which("cc")
-    if compiler is None:
-        pytest.skip("needs a C compiler for the preload")
-    library = tmp_path / "slow.so"
-    source = Path(__file__).parent / "slow_clock.c"
-    subprocess.run([compiler, "-shared", "-fPIC", "-O1", "-o", library, source], check=True)
     done = run(
         *("--scenario", "single-stream", "--queries", "8000", "--mode", "performance"),
         *("--out", f"{tmp_path}/r"),
-        env={"LD_PRELOAD": str(library)},
+        env={**clock_library(tmp_path), "SLOW_CLOCK": "1"},
     )
     assert done.status == 4, done.said + done.printed
     assert "clock-differs" in codes(tmp_path / "r")

@@ -36,6 +36,7 @@ from tests.faults.command import (
     unprivileged,
     wait_until_it_runs,
 )
+from tests.stand_ins.clock import clock_library
 
 LONG = (*SERVER, "--target-qps", "1000", "--duration", "60s")
 TERM, HUP, QUIT, USR1 = only_all(signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1)
@@ -230,13 +231,7 @@ def test_a_process_stopped_for_good_is_hung(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_wall_clock_stepped_in_the_measured_process_is_invalid(tmp_path: Path) -> None:
-    compiler = shutil.which("cc")
-    if compiler is None:
-        pytest.skip("needs a C compiler for the preload")
-    library = tmp_path / "step.so"
-    source = Path(__file__).parent / "step_clock.c"
-    subprocess.run([compiler, "-shared", "-fPIC", "-O1", "-o", library, source], check=True)
-    env = {"LD_PRELOAD": str(library), "STEP_CLOCK_FILE": str(tmp_path / "step")}
+    env = {**clock_library(tmp_path), "STEP_CLOCK_FILE": str(tmp_path / "step")}
     process = start(
         *SERVER, "--target-qps", "500", "--duration", "4s", "--out", f"{tmp_path}/r", env=env
     )

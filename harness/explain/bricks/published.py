@@ -14,7 +14,8 @@ from typing import Any
 from harness.core.files import WRONG_CONTENT, read_json, write_json
 from harness.errors import ConfigError
 from harness.explain.bricks.cut.record import Subject
-from harness.explain.pieces.cut import DEQUANTISE, Cut
+from harness.explain.pieces.cut import Cut
+from harness.explain.pieces.ends import DEQUANTISE
 from harness.models.graph.onnx_file import read
 
 INDEX = "index.json"

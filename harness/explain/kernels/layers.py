@@ -52,7 +52,7 @@ class Layer:
     """Standard deviation over all runs; None where only the mean is known."""
     allocated_bytes: int | None
     macs: int | None
-    """Of the file's nodes without folded normalisation; None where a node has no rule. The work of a
+    """Work of the file's nodes without folded normalisation; None where a node has no rule. The work of a
     node that several kernels compute is divided among them by time.
     """
     flops: int | None

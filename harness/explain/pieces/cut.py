@@ -6,13 +6,23 @@ of Clip). Names are numbers, weights are random and follow from the brick's dige
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
+from harness.explain.pieces.ends import (
+    DEQUANTISE,
+    NUMERIC_TYPES,
+    UNKNOWN,
+    dequantisers,
+    entering,
+    is_known,
+    leaving,
+)
+from harness.explain.pieces.made_up import activations, weights
 from harness.explain.pieces.subgraphs import CONTROL_INPUTS, stand_alone, subgraphs
 from harness.models.graph.graph import KEPT_ELEMENTS, Graph, Node, Tensor
 from harness.models.opened.ort_session import SessionSetup, open_session
@@ -37,18 +47,10 @@ Scale and zero point of an activation decide what ONNX Runtime fuses: it drops a
 point of 0, and pools integers where both ends have the same scale.
 """
 
-DEQUANTISE, QUANTISE = "DequantizeLinear", "QuantizeLinear"
-
 WEIGHT_SCALE = 2.0**-10
 """Scale of made-up integer weights; a power of 2, so that its product with another scale is
 exact.
 """
-
-_NUMERIC_TYPES = frozenset([
-    "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16",
-    "float32", "float64", "bfloat16",
-])  # fmt: skip
-"""Types for which numbers can be made up."""
 
 _INT, _FLOAT, _STRING, _TENSOR, _FLOATS, _INTS, _STRINGS = 2, 1, 3, 4, 6, 7, 8
 """Types of onnx.AttributeProto, except graphs and sparse tensors."""
@@ -56,22 +58,22 @@ _INT, _FLOAT, _STRING, _TENSOR, _FLOATS, _INTS, _STRINGS = 2, 1, 3, 4, 6, 7, 8
 
 @dataclass(frozen=True)
 class Brick:
-    """A piece without its names.
-    digest: of everything that defines it.
-    layers: its operators.
-    inputs, outputs: tensors at its ends, in the order of Cut.inputs and Cut.outputs.
-    weight_bytes: bytes of its constants.
-    why_not: why it cannot be built or run.
-    why_private: why it may hold trained numbers, so that it runs here but is not published.
-    """
+    """A piece without its names."""
 
     digest: str
+    """SHA-256 of everything that defines the piece."""
     layers: tuple[str, ...]
+    """Operators, in the order of the graph."""
     inputs: tuple[Tensor, ...]
+    """Tensors that enter, in the order of Cut.inputs."""
     outputs: tuple[Tensor, ...]
+    """Tensors that leave, in the order of Cut.outputs."""
     weight_bytes: int
+    """Bytes of the constants."""
     why_not: str | None
+    """Reason against building or running the piece; None where it can be."""
     why_private: str | None
+    """Reason to think that it holds trained numbers, so that it runs here and is not published."""
 
 
 @dataclass(frozen=True)
@@ -155,7 +157,7 @@ class Cut:
         """
         names = (*self.inputs, *self.outputs, *self.constants)
         for name, tensor in zip(names, self.tensors(names), strict=True):
-            if tensor.dtype not in _NUMERIC_TYPES and (
+            if tensor.dtype not in NUMERIC_TYPES and (
                 name not in self.outputs or tensor != UNKNOWN
             ):
                 yield f"{self.nodes[0].op_type}: there is a tensor of type {tensor.dtype}"
@@ -263,10 +265,6 @@ class Cut:
         return node.op_type == DEQUANTISE and is_known(self.graph, node.inputs[0])
 
 
-UNKNOWN = Tensor("undefined", (None,))
-"""A tensor whose type and shape could not be inferred."""
-
-
 def _may_be_trained(attribute: Any) -> bool:
     """Whether an attribute is more than a setting: a graph, or many numbers or text, e.g. a
     forest's thresholds.
@@ -281,34 +279,6 @@ def _may_be_trained(attribute: Any) -> bool:
         _STRINGS: sum(map(len, attribute.strings)),
     }
     return sizes.get(attribute.type, KEPT_ELEMENTS + 1) > KEPT_ELEMENTS
-
-
-def weights(random: np.random.Generator, tensor: Tensor) -> Array:
-    """Numbers that any layer can compute with: kernels scaled (He); tensors of few dimensions
-    positive and near 1, as variances and divisors must be; 8-bit integers spread, others 0 or
-    1.
-    """
-    shape = tuple(n or 0 for n in tensor.shape)
-    dtype = np.dtype(tensor.dtype)
-    if dtype.kind in "iu" and dtype.itemsize == 1 and len(shape) > 1:
-        return random.integers(0, 127, shape, dtype)
-    if dtype.kind in "iub":
-        return np.zeros(shape, dtype)
-    array: Array = random.standard_normal(shape, dtype=np.float32)
-    if len(shape) < 2:
-        array = 1 + 0.1 * np.abs(array)
-    else:
-        array *= np.float32((2.0 / max(1, int(np.prod(shape[1:])))) ** 0.5)
-    return np.asarray(array, dtype)
-
-
-def activations(random: np.random.Generator, tensor: Tensor) -> Array:
-    """Made-up input of a brick: positive numbers; indices 0 and 1."""
-    shape = tuple(n or 0 for n in tensor.shape)
-    dtype = np.dtype(tensor.dtype)
-    if dtype.kind in "iub":
-        return np.asarray(random.integers(0, 2, shape), dtype)
-    return np.asarray(0.1 + random.random(shape, dtype=np.float32), dtype)
 
 
 def value_info(onnx: Any, name: str, tensor: Tensor) -> Any:
@@ -326,64 +296,6 @@ def model_of(onnx: Any, body: Any, graph: Graph) -> Any:
     return onnx.helper.make_model(
         body, opset_imports=opsets, ir_version=version, producer_name="mlperf-harness bricks"
     )
-
-
-def dequantisers(graph: Graph, piece: Sequence[Node]) -> list[Node]:
-    """The DequantizeLinear nodes, also of weights, whose output the piece reads but does not
-    compute.
-    """
-    inside = {node.index for node in piece}
-    makers = (graph.producer.get(name) for node in piece for name in node.inputs)
-    nodes = {
-        maker.index: maker
-        for maker in makers
-        if maker is not None and maker.op_type == DEQUANTISE and maker.index not in inside
-    }
-    # Those of weights first: read back from its own file, a brick has the others among its layers.
-    return sorted(nodes.values(), key=lambda maker: not maker.from_constants)
-
-
-def can_be_made_up(graph: Graph, name: str) -> bool:
-    """Whether an activation's type and shape are known, so that a piece can begin with it."""
-    tensor = graph.tensors.get(name, UNKNOWN)
-    return tensor.dtype in _NUMERIC_TYPES and tensor.elements is not None
-
-
-def entering(graph: Graph, piece: Sequence[Node]) -> list[str]:
-    """Names of the activations that a piece reads from outside, in reading order."""
-    outputs = {name for node in piece for name in node.outputs}
-    names = dict.fromkeys(name for node in piece for name in node.inputs if name)
-    return [name for name in names if name not in outputs and not is_known(graph, name)]
-
-
-def leaving(graph: Graph, piece: Sequence[Node]) -> list[str]:
-    """Names of the piece's outputs that other layers or the model's user read.
-    A reader of a DequantizeLinear outside of its piece reads that node's input instead.
-    """
-    inside = {node.index for node in piece}
-    return [
-        name
-        for node in piece
-        for name in node.outputs
-        if name
-        and (
-            name in graph.outputs
-            or any(reader not in inside for reader in _readers(graph, node, name))
-        )
-    ]
-
-
-def _readers(graph: Graph, maker: Node, name: str) -> Iterator[int]:
-    for reader in graph.consumers.get(name, ()) if maker.op_type != DEQUANTISE else ():
-        yield reader.index
-        if reader.op_type == DEQUANTISE:
-            yield from (n.index for out in reader.outputs for n in graph.consumers.get(out, ()))
-
-
-def is_known(graph: Graph, name: str) -> bool:
-    """Whether a tensor is a constant of the model, or computed from constants alone."""
-    maker = graph.producer.get(name)
-    return name in graph.constants or (maker is not None and maker.from_constants)
 
 
 def decisions(

@@ -78,7 +78,7 @@ class Result(TypedDict):
     stages_ns: Mapping[str, performance.Stage] | None
     """Stage -> time of samples, from the journal; null where nothing was completed."""
     reference: performance.Reference | performance.NoReference | None
-    """What a dispatcher without cost would have reached; null where the run did not end by itself."""
+    """Results that a dispatcher without cost would have reached; null where the run did not end by itself."""
     steady_state: performance.SteadyState | None
     """Null with too few samples, and where replayed arrivals change their rate."""
     queries: performance.Queries | None

@@ -185,8 +185,8 @@ class _Measurement:
         calls = Callbacks(issuing(dispatcher, self._die), samples.load, samples.unload)
         no_worker_dies_alone(self._die)
         run_load(plan, scheduler, calls, self._setup.outdir)
-        written = digests(self._setup.outdir)  # before any plug-in's code runs again
         used = samples.used()  # before the bare loops, which need memory too
+        written = digests(self._setup.outdir)  # before any plug-in's code runs again
         dispatcher.stop()
         bare = preparation.bare_loops(plan, self._failures.samples)
         placed = {"dispatcher": NAMES[cls], "issuer": list(cpus), "files": written}

@@ -65,7 +65,9 @@ def finished_runs(
 
 
 def _edits(run: FinishedRun) -> list[str]:
-    """What `check RUN` finds. The dataset and the metric are the submitter's own, so their code may run."""
+    """Differences that `check RUN` finds. The submitter names the dataset and the metric, so their code may
+    run.
+    """
     own = [name for name in (run.config.dataset, run.config.metric) if name is not None]
     return recheck.check(run.folder, trusted=own)
 

@@ -19,9 +19,10 @@ from harness.explain.advise.layers.bench import LayerTimes
 from harness.explain.advise.layers.settings import PARALLEL, Setting, candidates, parse_setting
 from harness.explain.advise.layers.units import units
 from harness.explain.kernels.ort_events import kernels_by_run
-from harness.explain.pieces.cut import Cut, activations
+from harness.explain.pieces.cut import Cut
 from harness.explain.pieces.database import Database
 from harness.explain.pieces.lower_bound import critical_path, makespan_ns
+from harness.explain.pieces.made_up import activations
 from harness.models.graph import onnx_file
 from harness.models.graph.graph import Tensor
 from harness.models.precision.onnx import quantise, recipe

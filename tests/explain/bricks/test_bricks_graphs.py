@@ -16,7 +16,8 @@ from harness.explain.bricks.tables import construct
 from harness.explain.bricks.time import runs
 from harness.explain.bricks.time.layouts import reorders
 from harness.explain.kernels.ort_events import Event
-from harness.explain.pieces.cut import Cut, activations, decisions
+from harness.explain.pieces.cut import Cut, decisions
+from harness.explain.pieces.made_up import activations
 from harness.models.graph.graph import Graph
 from harness.models.graph.onnx_file import read
 from harness.models.opened.ort_session import SessionSetup, open_session

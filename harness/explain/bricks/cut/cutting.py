@@ -9,10 +9,10 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
 
-from harness.explain.pieces.cut import (
+from harness.explain.pieces.cut import Cut
+from harness.explain.pieces.ends import (
     DEQUANTISE,
     QUANTISE,
-    Cut,
     can_be_made_up,
     entering,
     is_known,

@@ -61,7 +61,7 @@ def _readers(graph: Graph, node: Any, place: Mapping[int, int]) -> set[int]:
 
 
 def content(subjects: Sequence[Subject], options: BrickOptions) -> dict[str, Any]:
-    """Of bricks.json. most_layers, batch: of the models cut here; published bricks have their own."""
+    """Content of bricks.json. most_layers, batch: of the models cut here; published bricks have their own."""
     machine = host.fingerprint()["machine"]
     bricks = {d: _brick(one.brick) for sub in subjects for d, one in sub.by_digest.items()}
     is_cut = any(one.graph is not None for one in subjects)

@@ -20,7 +20,9 @@ from harness.core.extras import how_to_install
 from harness.errors import PluginUnavailable, one_line
 from harness.explain.bricks.time.layouts import Reorders, never_converts, reorders
 from harness.explain.kernels.ort_events import read_events
-from harness.explain.pieces.cut import UNKNOWN, Cut, activations, decisions
+from harness.explain.pieces.cut import Cut, decisions
+from harness.explain.pieces.ends import UNKNOWN
+from harness.explain.pieces.made_up import activations
 from harness.models.graph.graph import Graph
 from harness.models.opened.ort_session import SessionSetup, open_session
 from harness.types import Array

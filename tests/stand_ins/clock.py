@@ -1,0 +1,18 @@
+"""A clock of the measured process that runs slowly or jumps, as a library to preload."""
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+
+def clock_library(folder: Path) -> dict[str, str]:
+    """Compiles clock.c into the folder; returns the environment that preloads it."""
+    compiler = shutil.which("cc")
+    if compiler is None:
+        pytest.skip("needs a C compiler for the preload")
+    library = folder / "clock.so"
+    source = Path(__file__).with_suffix(".c")
+    subprocess.run([compiler, "-shared", "-fPIC", "-O1", "-o", library, source], check=True)
+    return {"LD_PRELOAD": str(library)}
