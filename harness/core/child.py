@@ -83,6 +83,7 @@ def start(
     log: IO[bytes] | None = None,
     under: Sequence[str] = (),
     new_session: bool = False,
+    env: Mapping[str, str] | None = None,
 ) -> "subprocess.Popen[bytes]":
     """Start a child process that runs `module.main()` and exits with the status `main` returns.
 
@@ -91,6 +92,7 @@ def start(
     log: file for what the child prints, on stdout and stderr; None: the parent's own.
     under: a command that turns into the one after it without a fork, as valgrind does.
     new_session: Ctrl-C in the terminal reaches the parent only.
+    env: the child's environment variables; None: the parent's.
     """
     return subprocess.Popen(
         [*under, sys.executable, "-P", "-c", _BOOT, json.dumps(sys.path), module, *words],
@@ -99,6 +101,7 @@ def start(
         stdout=log,
         stderr=None if log is None else subprocess.STDOUT,
         start_new_session=new_session,
+        env=env,
     )
 
 
@@ -109,6 +112,7 @@ def connect(
     log: IO[bytes] | None = None,
     under: Sequence[str] = (),
     new_session: bool = False,
+    env: Mapping[str, str] | None = None,
 ) -> "tuple[subprocess.Popen[bytes], Channel]":
     """Start a child process whose `main` calls `serve`, with `fds` in this order; the rest: as `start`."""
     ours, theirs = socket.socketpair()
@@ -117,7 +121,7 @@ def connect(
         words = [str(number) for number in (os.getpid(), *passed)]
         try:
             process = start(
-                module, words, fds=passed, log=log, under=under, new_session=new_session
+                module, words, fds=passed, log=log, under=under, new_session=new_session, env=env
             )
         except BaseException:
             ours.close()

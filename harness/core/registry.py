@@ -135,6 +135,11 @@ def is_code(name: str) -> bool:
     return ":" in name
 
 
+def is_foreign(kind: str, name: str) -> bool:
+    """Whether the plug-in is none of the harness's own: a file, a module, or an entry point."""
+    return name not in KINDS[kind]
+
+
 def short_name(name: str) -> str:
     """The name without the folder of a plug-in's file, for results that are shown: nearest.py:Nearest."""
     path, separator, attribute = name.rpartition(".py:")

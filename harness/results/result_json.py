@@ -10,6 +10,7 @@ from harness.loadgen.plan import Calibration
 from harness.machine.host_log import summary
 from harness.machine.power.energy import window_ns
 from harness.machine.power.ptdaemon_log import SOURCE
+from harness.models.opened.isolation import is_isolated
 from harness.results.evidence.evidence import Evidence
 from harness.results.evidence.performance import Performance
 from harness.results.findings import NOT_STORED, Findings
@@ -41,6 +42,7 @@ def result(findings: Findings) -> Result:
         "backend": short_name(findings.config.backend),
         "model": findings.model.name,
         "dataset": short_name(findings.dataset),
+        "isolated": is_isolated(findings.resolved),
         "slo": str(findings.slo) if findings.slo else None,
         "headline": _headline(findings, run) if run and run.logged else None,
         "latency_ns": numbers.latency_ns() if numbers else None,

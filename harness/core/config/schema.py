@@ -171,7 +171,7 @@ class RunOptions:
     )
     backend_option: tuple[tuple[str, str], ...] = option(
         "option of the backend, e.g. compile=off; format=NAME chooses the model's file, processes=on "
-        "gives each instance a process of its own (repeatable)",
+        "gives each instance a process of its own, as --mlperf does for plug-ins (repeatable)",
         parse=parsers.parse_key_value,
         many=True,
         metavar="KEY=VALUE",

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.core import registry
-from harness.core.config.parse import HUB, parse_on_off
+from harness.core.config.parse import HUB
 from harness.core.config.run_config import RunConfig
 from harness.core.files import cache_dir
 from harness.core.registry import plugin
@@ -20,7 +20,9 @@ from harness.models.manifest.files import files_of
 from harness.models.manifest.hook import check_hook
 from harness.models.manifest.lookup import load_model
 from harness.models.manifest.model import Model
-from harness.models.opened.separate_instance import SeparateInstance
+from harness.models.opened import separate_instance
+from harness.models.opened.isolation import PROCESSES_OPTION, is_separate
+from harness.models.opened.separate_instance import Declared, SeparateInstance
 from harness.types import (
     Backend,
     BackendSetup,
@@ -37,9 +39,6 @@ from harness.types import (
 
 FORMAT_OPTION = "format"
 """The harness's own backend option: the format of the model file that the backend gets."""
-
-PROCESSES_OPTION = "processes"
-"""The harness's own backend option: `on` runs each instance in a process of its own."""
 
 
 def unknown_names(values: Mapping[str, Any]) -> Iterator[str]:
@@ -70,6 +69,13 @@ def missing_data(path: Path | None) -> list[str]:
     return []
 
 
+def declared(config: RunConfig) -> Declared:
+    """What the backend's class declares. A plug-in whose instances are separate is not imported here."""
+    if is_separate(config) and registry.is_foreign("backend", config.backend):
+        return separate_instance.declared(config.backend)
+    return separate_instance.declared_by(config.backend)
+
+
 def model_file(config: RunConfig, model: Model) -> Path | None:
     """The model file in the backend's preferred format, or in that of `--backend-option format=NAME`.
 
@@ -79,7 +85,7 @@ def model_file(config: RunConfig, model: Model) -> Path | None:
     if config.model_file is not None:
         files_of(config.model_file)  # refused before a framework reads it
         return config.model_file
-    formats: tuple[str, ...] = getattr(registry.load("backend", config.backend), "formats", ())
+    formats = declared(config).formats
     chosen = dict(config.backend_option).get(FORMAT_OPTION)
     if chosen is None or not formats:
         return model.path(formats)
@@ -92,14 +98,13 @@ def model_file(config: RunConfig, model: Model) -> Path | None:
 
 
 @contextmanager
-def _formats_missing(backend: str, model: Model, path: Path | None) -> Iterator[None]:
+def _formats_missing(formats: Sequence[str], model: Model, path: Path | None) -> Iterator[None]:
     """Explains the error of a plug-in that declares no `formats` and therefore gets None as its file."""
     try:
         yield
     except PluginUnavailable as e:
-        of_none = "None" in str(e) or isinstance(e.__cause__, AssertionError)
-        has_formats = bool(getattr(registry.load("backend", backend), "formats", ()))
-        if path is not None or has_formats or not of_none:
+        of_none = "None" in str(e) or "raised AssertionError" in str(e)
+        if path is not None or formats or not of_none:
             raise
         there = ", ".join(model.manifest.files) if model.manifest else "a file without a manifest"
         raise PluginUnavailable(
@@ -117,14 +122,12 @@ def open_backends(
     load_s: list[float] | None = None,
 ) -> list[Backend]:
     """Opens one backend per instance; `stack` closes them. load_s: receives each one's load time."""
-    cls: Callable[[BackendSetup], Backend] = registry.load("backend", config.backend)
+    formats, of_one_process = declared(config)
     options = dict(config.backend_option)
-    if getattr(cls, "formats", ()):
+    if formats:
         options.pop(FORMAT_OPTION, None)
-    try:
-        in_processes = parse_on_off(options.pop(PROCESSES_OPTION, "off"))
-    except ValueError as e:
-        raise ConfigError(f"--backend-option {PROCESSES_OPTION}: {e}") from None
+    in_processes = is_separate(config)
+    options.pop(PROCESSES_OPTION, None)
     setup = BackendSetup(
         model=path,
         model_name=model.name,
@@ -137,26 +140,29 @@ def open_backends(
         provider=config.provider,
         options=options,
     )
+    cls: Callable[[BackendSetup], Backend]
     if in_processes:
-        _refuse_sharing(config.backend, cls, options)
+        _refuse_sharing(config.backend, of_one_process, options)
         cls = partial(SeparateInstance, config.backend)
+    else:
+        cls = registry.load("backend", config.backend)
     backends: list[Backend] = []
     for i in range(spec.instances):
         start = time.monotonic()
         cpus = spec.pinned[i] if spec.pinned else ()
         what = f"backend {config.backend!r}, loading {model.name!r},"
-        with _formats_missing(config.backend, model, path), plugin(what), running_on(cpus):
+        with _formats_missing(formats, model, path), plugin(what), running_on(cpus):
             backends.append(stack.enter_context(cls(setup)))
         if load_s is not None:
             load_s.append(time.monotonic() - start)
     return backends
 
 
-def _refuse_sharing(backend: str, cls: object, options: Mapping[str, str]) -> None:
-    """Refuses options in a backend's `of_one_process`: between processes they would have no effect, and
-    still be reported as on.
-    """
-    for name in getattr(cls, "of_one_process", ()):
+def _refuse_sharing(
+    backend: str, of_one_process: Sequence[str], options: Mapping[str, str]
+) -> None:
+    """Refuses options that between processes would have no effect, and still be reported as on."""
+    for name in of_one_process:
         if options.get(name) == "on":
             raise ConfigError(
                 f"--backend-option {name}=on applies to the instances of one process, and "

@@ -13,9 +13,13 @@ import mmap
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from functools import cache, partial
 from pathlib import Path
-from typing import Any, Self
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
@@ -26,6 +30,10 @@ from harness.types import Array, Backend, BackendSetup, Batch, Outputs, TensorSp
 
 _ALIGNMENT_BYTES = 64
 _EXIT_LIMIT_S = 10.0
+_PRINTED_LIMIT_S = 1.0
+"""How long a child of the instance's process may hold its output open after that process has ended."""
+
+_CONFINED = "harness.models.opened.confined_instance"
 
 Layout = Sequence[tuple[str, str, Sequence[int], int]]
 """(name, dtype, shape, first byte) of each array."""
@@ -57,14 +65,28 @@ class Arena:
         return layout
 
     def get(self, layout: Layout) -> list[tuple[str, Array]]:
-        """Views, valid until the other side calls `put` again."""
+        """Views, valid until the other side calls `put` again.
+
+        layout: as the other side sent it; a ValueError where a view would show other memory of this process.
+        """
         size = os.fstat(self._fd).st_size
         if self._map is None or len(self._map) < size:
             self._map = mmap.mmap(self._fd, size)  # views of the old map keep it alive
+        if any(start < 0 or np.dtype(dtype).hasobject for _, dtype, _, start in layout):
+            raise ValueError("the other process sent an array that does not lie in shared memory")
         return [
             (name, np.ndarray(tuple(shape), np.dtype(dtype), self._map, start))
             for name, dtype, shape, start in layout
         ]
+
+
+class Declared(NamedTuple):
+    """Attributes of a backend's class."""
+
+    formats: tuple[str, ...]
+    """Formats of model files that it reads, best first."""
+    of_one_process: tuple[str, ...]
+    """Its options that have no effect between processes."""
 
 
 class SeparateInstance:
@@ -73,17 +95,47 @@ class SeparateInstance:
     def __init__(self, name: str, setup: BackendSetup) -> None:
         self._name = name
         self._setup = setup
+        self._stack = ExitStack()
 
     def __enter__(self) -> Self:
-        self._fds = [os.memfd_create(f"harness-{side}") for side in ("inputs", "outputs")]
-        self._process, self._channel = connect(__name__, self._fds)
-        self._inputs, self._outputs = (Arena(fd) for fd in self._fds)
+        self._start()
         try:
             self._load()
         except BaseException:
             self._end(0)
             raise
         return self
+
+    def _start(self) -> None:
+        self._fds = [os.memfd_create(f"harness-{side}") for side in ("inputs", "outputs")]
+        confined = registry.is_foreign("backend", self._name)
+        start = self._start_confined if confined else partial(connect, __name__)
+        self._process, self._channel = start(self._fds)
+        self._inputs, self._outputs = (Arena(fd) for fd in self._fds)
+
+    def _start_confined(self, fds: Sequence[int]) -> "tuple[subprocess.Popen[bytes], Channel]":
+        """The other process prints into a pipe: a file's path would show where LoadGen's logs lie, and
+        whether this is the accuracy run.
+        """
+        folder = self._stack.enter_context(
+            TemporaryDirectory(prefix="harness-", ignore_cleanup_errors=True)
+        )
+        read, write = os.pipe()
+        printing = threading.Thread(target=_print, args=(read,), daemon=True)
+        printing.start()
+        self._stack.callback(printing.join, _PRINTED_LIMIT_S)
+        with os.fdopen(write, "wb") as log:
+            return connect(_CONFINED, fds, log=log, env={**os.environ, "TMPDIR": folder})
+
+    def declared(self) -> Declared:
+        """Starts the process for this question only; raises what the import of the backend raises."""
+        self._start()
+        try:
+            self._channel.send("declare", name=self._name)
+            reply = self._answer()
+        finally:
+            self._end(_EXIT_LIMIT_S)
+        return Declared(tuple(reply["formats"]), tuple(reply["of_one_process"]))
 
     def _load(self) -> None:
         setup = dataclasses.asdict(self._setup)
@@ -92,7 +144,9 @@ class SeparateInstance:
             "load", name=self._name, setup={**setup, "model": str(model) if model else None}
         )
         reply = self._answer()
-        self._about: Mapping[str, object] = reply["describe"]
+        self._about: Mapping[str, object] = {**reply["describe"], "process": "of its own"}
+        if reply["writes"]:
+            self._about |= {"writes": reply["writes"]}
         if reply["signature"] is not None:
             specs = tuple(TensorSpec(n, dtype, tuple(s)) for n, dtype, s in reply["signature"])
             self.signature: Callable[[], tuple[TensorSpec, ...]] = lambda: specs
@@ -110,7 +164,7 @@ class SeparateInstance:
             )
         if message["event"] == "error":
             sys.stderr.write(message["trace"])
-            raise BY_EXIT_STATUS.get(message["status"], RuntimeError)(message["text"])
+            raise _error(message["status"], message["text"])
         return message
 
     def infer(self, batch: Batch) -> Outputs:
@@ -140,7 +194,7 @@ class SeparateInstance:
             return None
 
     def describe(self) -> Mapping[str, object]:
-        return {**self._about, "process": "of its own"}
+        return self._about
 
     def __exit__(self, *exc: object) -> None:
         try:
@@ -157,24 +211,51 @@ class SeparateInstance:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
+        self._stack.close()
         for fd in self._fds:
             os.close(fd)
 
 
-def main() -> None:
-    """The entry point of the instance's process."""
-    serve(_answer)
+@cache
+def declared(name: str) -> Declared:
+    """What the backend `name` declares, without its code in this process."""
+    return SeparateInstance(name, BackendSetup(model=None, model_name="")).declared()
 
 
-def _answer(channel: Channel, *fds: int) -> None:
+def _print(read: int) -> None:
+    """Prints on stderr what comes through the pipe, until nobody holds its other end."""
+    with os.fdopen(read, "rb", buffering=0) as printed:
+        while chunk := printed.read(1 << 16):
+            os.write(2, chunk)
+
+
+def _error(status: int, text: str) -> BaseException:
+    """The error of the other process; what is no HarnessError has the name of its own class."""
+    known = BY_EXIT_STATUS.get(status)
+    if known is not None:
+        return known(text)
+    name, _, text = text.partition(": ")
+    error: BaseException = type(name, (RuntimeError,), {"__module__": "builtins"})(text)
+    return error
+
+
+def main(writes: str = "") -> None:
+    """The entry point of the instance's process. writes: where it may; "" where it is not confined."""
+    serve(partial(_answer, writes))
+
+
+def _answer(writes: str, channel: Channel, *fds: int) -> None:
     """Answers the messages of SeparateInstance until `close`. fds: shared memory of inputs, of outputs."""
     inputs, outputs = (Arena(fd) for fd in fds)
     backend: Backend | None = None
     while (message := channel.receive()) is not None:
         try:
+            if message["event"] == "declare":
+                channel.send("declared", **declared_by(message["name"])._asdict())
+                continue
             if message["event"] == "load":
                 backend = _loaded(message["name"], message["setup"])
-                channel.send("loaded", **_about(backend))
+                channel.send("loaded", **_about(backend), writes=writes)
                 continue
             if message["event"] in _COLLECTIONS:
                 channel.send("collected", objects=_COLLECTIONS[message["event"]]())
@@ -189,6 +270,12 @@ def _answer(channel: Channel, *fds: int) -> None:
             channel.send("answered", kind=kind, outputs=outputs.put(arrays))
         except BaseException as e:  # noqa: BLE001 - raised by SeparateInstance in its process
             channel.send_error(e)
+
+
+def declared_by(name: str) -> Declared:
+    """What the backend `name` declares; imports it."""
+    cls = registry.load("backend", name)
+    return Declared(tuple(getattr(cls, "formats", ())), tuple(getattr(cls, "of_one_process", ())))
 
 
 def _hold_garbage() -> int:

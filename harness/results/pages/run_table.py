@@ -14,6 +14,8 @@ from harness.results.power import NO_METER
 RATES = {"asked": "requested", "scheduled": "scheduled", "completed": "completed"}
 """Key of `throughput_per_s` -> its name on a page and in a table."""
 
+NOT_ISOLATED = "not isolated: a plug-in ran in a process of the harness (docs/verdict.md)"
+
 
 def lines(result: Mapping[str, Any], folder: Path) -> Iterator[str]:
     yield f"{result['verdict']}  {result['scenario']}  {result['backend']}  {result['model']}"
@@ -23,6 +25,8 @@ def lines(result: Mapping[str, Any], folder: Path) -> Iterator[str]:
         yield f"  doubt   {doubt['code']}: {doubt['text']}"
     for note in result["not_for_submission"]:
         yield f"  note    not for submission: {note}"
+    if not result.get("isolated", True):
+        yield f"  note    {NOT_ISOLATED}"
     yield ""
     yield from _numbers(result)
     yield f"{'results':<12}{folder}"

@@ -59,6 +59,8 @@ class Result(TypedDict):
     """Name of the model's manifest."""
     dataset: str
     """Name of the dataset, as `backend`."""
+    isolated: bool
+    """Whether no plug-in's code ran in the processes of LoadGen and of the harness (docs/verdict.md)."""
     slo: str | None
     """The SLO, e.g. `p99=50ms`; null where the run has none."""
     headline: Headline | None

@@ -31,6 +31,7 @@ from harness.models.manifest.files import size_bytes
 from harness.models.manifest.hook import load_hook
 from harness.models.opened.loading import (
     batch_in_file,
+    declared,
     described,
     inputs_of,
     model_file,
@@ -89,7 +90,7 @@ class _Measurement:
     def _measure(self, stack: ExitStack) -> None:
         config, model, name = self._config, self._setup.model, self._setup.dataset
         start = time.monotonic()
-        registry.load("backend", config.backend)
+        declared(config)
         self._import_s = time.monotonic() - start
         path = model_file(config, model)
         backends = open_backends(config, model, path, self._group, stack, self._load_s)

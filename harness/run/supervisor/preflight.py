@@ -20,7 +20,7 @@ from harness.models.manifest.defaults import default_dataset, default_metric, sl
 from harness.models.manifest.lookup import load_model
 from harness.models.manifest.model import Model
 from harness.models.opened import instances
-from harness.models.opened.loading import missing_data, unknown_names
+from harness.models.opened.loading import declared, missing_data, unknown_names
 from harness.models.opened.resolved_run import ResolvedRun
 from harness.results import resolved
 
@@ -127,8 +127,7 @@ def obtain_model(config: RunConfig, model: Model) -> None:
     Only then is the backend imported in this process: it knows which format it reads.
     """
     if model.may_have_to_be_obtained:
-        formats = getattr(registry.load("backend", config.backend), "formats", ())
-        model.obtain(formats, say)
+        model.obtain(declared(config).formats, say)
 
 
 def _version_problems(config: RunConfig) -> list[str]:

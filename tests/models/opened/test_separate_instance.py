@@ -90,6 +90,29 @@ def test_arrays_are_got_as_they_were_put_whatever_came_before(rounds: list[list[
         os.close(fd)
 
 
+@pytest.mark.parametrize(
+    ("dtype", "shape", "start"),
+    [
+        ("|O", (2,), 0),
+        ("i4,O", (1,), 0),
+        ("<i4", (2,), -8),
+        ("<i4", (10**6,), 0),
+        ("<i4", (2,), 10**6),
+    ],
+)
+def test_no_view_shows_memory_that_is_not_shared(dtype: str, shape: Any, start: int) -> None:
+    """Bug: the other process could have its bytes taken for pointers to objects, or name a place before
+    the first byte.
+    """
+    fd = os.memfd_create("test")
+    try:
+        os.ftruncate(fd, 4096)
+        with pytest.raises((ValueError, TypeError)):
+            Arena(fd).get([("a", dtype, shape, start)])
+    finally:
+        os.close(fd)
+
+
 def test_every_kind_of_answer_comes_back_as_it_is(plugin: str) -> None:
     with SeparateInstance(plugin, setup("array")) as backend:
         plain: Any = backend
@@ -119,13 +142,13 @@ def test_a_framework_answers_as_it_does_here() -> None:
 
 
 def test_what_is_raised_there_is_raised_here(plugin: str) -> None:
-    with pytest.raises(RuntimeError, match=r"^ValueError: no load$"):
+    with pytest.raises(RuntimeError, match=r"^no load$"):
         SeparateInstance(plugin, setup("load")).__enter__()
     with pytest.raises(ConfigError, match="cannot load it"):
         SeparateInstance("ort", setup(model=Path(__file__))).__enter__()
     with SeparateInstance(plugin, setup("raise")) as backend:
         for _ in range(2):
-            with pytest.raises(RuntimeError, match=r"^ValueError: no answer$"):
+            with pytest.raises(RuntimeError, match=r"^no answer$"):
                 backend.infer(batch(1))
     with (
         SeparateInstance(plugin, setup("objects")) as backend,
@@ -133,7 +156,7 @@ def test_what_is_raised_there_is_raised_here(plugin: str) -> None:
     ):
         backend.infer(batch(1))
     with (
-        pytest.raises(RuntimeError, match=r"^ValueError: no close$"),
+        pytest.raises(RuntimeError, match=r"^no close$"),
         SeparateInstance(plugin, setup("close")) as backend,
     ):
         backend.infer(batch(1))

@@ -1,0 +1,44 @@
+"""Decides which backends run in processes of their own, and whether LoadGen's process ran named code."""
+
+from collections.abc import Iterator
+
+from harness.core import registry
+from harness.core.config.parse import parse_on_off
+from harness.core.config.run_config import RunConfig
+from harness.errors import ConfigError
+from harness.models.opened.resolved_run import ResolvedRun
+
+PROCESSES_OPTION = "processes"
+"""The harness's own backend option: `on` runs each instance in a process of its own."""
+
+
+def is_separate(config: RunConfig) -> bool:
+    """Whether each instance runs in a process of its own: as the option says, else plug-ins under --mlperf.
+
+    A ConfigError where the option is neither on nor off.
+    """
+    official = config.mlperf and registry.is_foreign("backend", config.backend)
+    text = dict(config.backend_option).get(PROCESSES_OPTION, "on" if official else "off")
+    try:
+        return parse_on_off(text)
+    except ValueError as e:
+        raise ConfigError(f"--backend-option {PROCESSES_OPTION}: {e}") from None
+
+
+def is_isolated(run: ResolvedRun) -> bool:
+    """Whether no plug-in's code ran in the harness's processes: the measured one and the supervisor."""
+    return not any(registry.is_foreign(kind, name) for kind, name in _beside_loadgen(run)) and (
+        run.config.hook is None
+    )
+
+
+def _beside_loadgen(run: ResolvedRun) -> Iterator[tuple[str, str]]:
+    """Kind and name of what runs in the measured process or the supervisor."""
+    config = run.config
+    yield "scenario", config.scenario
+    yield "dataset", run.dataset
+    if not is_separate(config):
+        yield "backend", config.backend
+    if run.metric is not None and config.runs_accuracy:
+        yield "metric", run.metric
+    yield from (("meter", name) for name, _ in config.meter)
