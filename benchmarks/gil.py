@@ -20,7 +20,9 @@ from harness.loadgen.plan import InstanceGroup
 from harness.models.manifest.lookup import load_model
 from harness.models.opened.loading import inputs_of, model_file, open_backends, open_dataset
 from harness.models.steps.postprocess import postprocessor
-from harness.run.measured.warm_up import Answerer, calibrate_rate, warm_up
+from harness.run.measured.answerer import Answerer
+from harness.run.measured.calibration import calibrate_rate
+from harness.run.measured.warm_up import warm_up
 
 BATCH = 256
 SECONDS = 0.5

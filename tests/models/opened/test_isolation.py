@@ -2,6 +2,8 @@
 
 import os
 import signal
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -83,6 +85,10 @@ class Reaches:
                 for link in [os.readlink(f"/proc/self/fd/{n}")]
             ]),
             "words": " ".join(sys.orig_argv),
+            "limited": [
+                "NoNewPrivs:\\t1" in (task / "status").read_text()
+                for task in Path("/proc/self/task").iterdir()
+            ],
         }
 '''
 
@@ -140,9 +146,22 @@ def test_a_plug_in_reaches_neither_files_nor_memory_of_the_harness(
         assert len([link for link in about["descriptors"] if "memfd" in link]) == 2  # in and out
         assert about["temporary"] == "done"
         needs_landlock(backend)
+        assert all(about["limited"])  # every thread, numpy's too
         assert set(about["reached"].values()) <= {"Permission denied", "Invalid cross-device link"}
     assert (tmp_path / "log.txt").read_text() == "LoadGen's"
     assert "printed by the plug-in" in capfd.readouterr().err
+
+
+def test_where_the_limit_cannot_be_set_the_reason_is_known_and_nothing_changes(
+    tmp_path: Path,
+) -> None:
+    code = (
+        "from pathlib import Path; from harness.machine.landlock import write_only_in; "
+        f"print(write_only_in([Path('{tmp_path}/none')])); Path('{tmp_path}/written').touch()"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("Landlock: ")
+    assert (tmp_path / "written").exists()
 
 
 def test_its_temporary_folder_is_gone_after_its_instance(tmp_path: Path) -> None:
