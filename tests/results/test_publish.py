@@ -1,0 +1,186 @@
+"""No marker of the user or the machine is in the files that others read, nor in a published copy."""
+
+import json
+import platform
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from harness.cli.main import main
+from harness.core.shown import private
+from harness.models.manifest.model import MODELS_DIR
+from harness.results.publish.copy import PUBLISHED
+from harness.results.recheck import check
+
+USER, HOST, PASSWORD, FOLDER = "marieuser", "secretive-host", "hunter2pass", "confidential"
+"""Markers: the folder lies in the home folder and holds data, plug-ins, the model and the meter."""
+
+PLUGINS = """
+import dataclasses
+import sys
+from harness.backends.ort import OrtBackend
+from harness.datasets.digits import DigitsDataset
+
+class Mine(OrtBackend):
+    def __enter__(self):
+        print("Traceback in", __file__, file=sys.stderr)
+        return super().__enter__()
+
+    def describe(self):
+        return {**super().describe(), "library": __file__, "server": "http://HOST:80/USER"}
+
+class Digits(DigitsDataset):
+    def __init__(self, setup):
+        super().__init__(dataclasses.replace(setup, data_dir=None))
+        self.source = setup.data_dir
+
+    def describe(self):
+        return {**super().describe(), "source": str(self.source), "scratch": "/scratch/USER/x"}
+""".replace("USER", USER).replace("HOST", HOST)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A real run with every marker in it."""
+    top = tmp_path_factory.mktemp("publish")
+    home = top / "home" / USER
+    folder = home / FOLDER
+    (folder / "images").mkdir(parents=True)
+    (folder / "own.py").write_text(PLUGINS)
+    (folder / "watts.sh").write_text("while :; do echo 12 W; sleep 0.1; done\n")
+    for path in MODELS_DIR.glob("digits.*"):
+        shutil.copy(path, folder)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(platform, "node", lambda: HOST)
+        patch.chdir(folder)
+        for name, value in {
+            "HOME": home,
+            "USER": USER,
+            "LD_PRELOAD": f"{folder}/faster.so",
+        }.items():
+            patch.setenv(name, str(value))
+        words = [
+            "--scenario",
+            "single-stream",
+            "--queries",
+            "2000",
+            "--quiet",
+            "--model",
+            "digits.yaml",
+        ]
+        words += ["--backend", "own.py:Mine", "--dataset", "own.py:Digits", "--data-dir", "images"]
+        words += ["--meter", f"command=sh watts.sh -U {USER} -P {PASSWORD}"]
+        assert main([*words, "--out", str(home / "results" / "run")]) in (0, 4)
+        yield home / "results" / "run"
+
+
+def texts_of(path: Path) -> Iterator[tuple[Path, bytes]]:
+    """Every file below `path`; of an archive of NumPy's the arrays, too."""
+    for file in [path] if path.is_file() else sorted(p for p in path.rglob("*") if p.is_file()):
+        yield file, file.read_bytes() + str(file.relative_to(path.parent)).encode()
+        if file.suffix == ".npz":
+            with np.load(file) as arrays:
+                yield file, b"".join(arrays[name].tobytes() for name in arrays.files)
+
+
+def markers_in(path: Path) -> list[str]:
+    markers = (USER, HOST, PASSWORD, "/home/")
+    return [f"{file}: {m}" for file, text in texts_of(path) for m in markers if m.encode() in text]
+
+
+def test_results_pages_and_tables_hold_no_marker(
+    run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Bug: the meter's password was in result.json and report.html, home, user and host in all of them."""
+    for name in ("result.json", "environment.json", "host.csv", "power.csv", "metrics.prom"):
+        assert markers_in(run / name) == []
+    assert markers_in(run / "report.html") == []
+    content = json.loads((run / "result.json").read_text())
+    (reading,) = content["power"]["readings"]
+    assert reading["source"] == "command:sh"
+    assert reading["domain"].startswith("sh arguments-")
+    assert content["environment"]["machine"]["host"] == private.host_id()
+    assert content["environment"]["variables"]["LD_PRELOAD"] == "faster.so"
+    assert content["dataset_description"]["source"] == f"~/{FOLDER}/images"
+    assert PASSWORD in (run / "config.yaml").read_text()  # a repetition needs it
+    assert markers_in(run.parent / "runs.sqlite") == []
+    results = ["--results", str(run.parent)]
+    capsys.readouterr()
+    assert main(["runs", *results, "--host", HOST, "--format", "csv"]) == 0
+    assert capsys.readouterr().out.count(str(private.host_id())) == 1
+    page = run.parent.parent / "history.html"
+    assert main(["runs", *results, "--history", str(page)]) == 0
+    assert markers_in(page) == []
+
+
+def test_an_untouched_run_agrees_with_its_files(run: Path) -> None:
+    assert check(run) == []
+
+
+@pytest.fixture(scope="module")
+def copy(run: Path) -> Path:
+    out = run.parent / "shown"
+    assert main(["publish", str(run), str(out)]) == 0
+    return out
+
+
+def test_a_published_copy_holds_no_marker(copy: Path) -> None:
+    assert markers_in(copy) == []
+    for name in ("config.yaml", "findings.json", "result.json", "report.html", "model/digits.yaml"):
+        assert FOLDER not in (copy / name).read_text()
+
+
+def test_the_list_says_what_was_replaced_and_not_what_stood_there(
+    run: Path, copy: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["publish", str(run), str(copy.with_name("again"))]) == 0
+    shown, list_ = capsys.readouterr().out, (copy / PUBLISHED).read_text()
+    assert shown.startswith(list_)
+    for kind in ("arguments of a meter", "home folder", "path of backend", "path of data_dir"):
+        assert kind in list_
+    assert "config.yaml" in list_
+
+
+def test_check_agrees_with_a_published_copy_where_neither_user_nor_files_are(
+    run: Path,
+    copy: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir("/")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setattr(platform, "node", lambda: "elsewhere")
+    there = tmp_path / "copy"
+    shutil.copytree(copy, there)
+    hidden = run.parent.parent / FOLDER
+    hidden.rename(hidden.with_name("gone"))
+    try:
+        assert main(["check", str(there)]) == 0
+    finally:
+        hidden.with_name("gone").rename(hidden)
+    assert "is a published copy" in capsys.readouterr().err
+    edited = json.loads((there / "result.json").read_text())
+    edited["latency_ns"]["p99"] = 1
+    (there / "result.json").write_text(json.dumps(edited))
+    assert main(["check", str(there)]) == 4
+
+
+def test_a_page_of_a_copy_needs_no_other_file(copy: Path) -> None:
+    text = (copy / "report.html").read_text(encoding="utf-8")
+    assert "<script src" not in text
+    assert "Plotly" in text
+
+
+def test_an_existing_folder_is_refused(
+    run: Path, copy: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["publish", str(run), str(copy)]) == 2
+    assert "exists: results are never overwritten" in capsys.readouterr().err
+    assert main(["publish", str(run), str(run / "inside")]) == 2
+    assert main(["publish", str(run.parent.parent / FOLDER), str(run.parent / "x")]) == 2
+    assert not (run.parent / "x").exists()
+    assert not (run.parent / "x.partial").exists()
