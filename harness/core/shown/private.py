@@ -88,10 +88,15 @@ def hide(text: str) -> str:
 def _patterns(
     homes: tuple[str, ...], users: tuple[str, ...], hosts: tuple[str, ...]
 ) -> list[tuple[re.Pattern[str], str]]:
-    found = [(path_pattern(home), "~") for home in homes]
+    found = [(home_pattern(home), "~") for home in homes]
     found += [(name_pattern(user), USER) for user in users]
     found += [(name_pattern(host), str(host_id())) for host in hosts]
     return [(re.compile(pattern), new) for pattern, new in found]
+
+
+def home_pattern(home: str) -> str:
+    """As `path_pattern`; after a letter, too (-I/home/ann), where the path is longer than /root."""
+    return path_pattern(home).removeprefix(_BEFORE if home.count("/") > 1 else "")
 
 
 def path_pattern(path: str) -> str:

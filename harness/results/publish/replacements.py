@@ -15,7 +15,7 @@ from harness.core import registry
 from harness.core.shown import private
 from harness.loadgen.logs import FILES
 
-_OTHER_HOMES = r"(?<![\w.~-])/(?:home|Users)/[\w.-]*\w"
+_OTHER_HOMES = r"/(?:home|Users)/[\w.-]*\w"
 """Home folders of other users, where the run was made elsewhere."""
 
 _SCHEMA = Path(__file__).parents[1] / "result.schema.json"
@@ -144,7 +144,8 @@ class Replacements:
     def _alternatives(self, words: set[str]) -> Iterator[str]:
         """The regular expressions of all private texts, the longest text first."""
         for text in sorted(self._texts, key=len, reverse=True):
-            yield private.path_pattern(text) if text[0] in "/~" else re.escape(text)
+            pattern = private.home_pattern if self._texts[text] == HOME else private.path_pattern
+            yield pattern(text) if text[0] in "/~" else re.escape(text)
         yield _OTHER_HOMES
         for name in self._names:
             if len(name) < _LEAST_LETTERS or name.lower() in words:
