@@ -4,7 +4,6 @@ A home folder becomes `~`, the user's name `USER`, and the host's name `host_id(
 replaced in paths and addresses only, because either may also be a word of a result (`publish` does more).
 """
 
-import hashlib
 import hmac
 import os
 import platform
@@ -23,7 +22,8 @@ _MACHINE_ID = Path("/etc/machine-id")
 _BEFORE, _AFTER = r"(?<![\w.~-])", r"(?![\w-]|\.\w)"
 """A name or path begins after, and ends before, what is no part of a word or of an ending such as `.bak`."""
 
-_DIGEST = re.compile("arguments-[0-9a-f]{8}")
+_PATH_OR_ADDRESS = re.compile("[/@:]")
+_ARGUMENTS = re.compile("arguments-[0-9a-f]{8}")
 
 _HARMLESS = ("rapl", "hwmon", "nvml", "estimate")
 """Meters whose argument is a folder of the kernel, or numbers."""
@@ -31,7 +31,11 @@ _HARMLESS = ("rapl", "hwmon", "nvml", "estimate")
 
 def homes() -> list[str]:
     """The user's home folders, by HOME and by the system, also with links resolved; the longest first."""
-    named = {os.environ.get("HOME", ""), _account()[1]}
+    return _homes(frozenset({os.environ.get("HOME", ""), _account()[1]}))
+
+
+@cache
+def _homes(named: frozenset[str]) -> list[str]:
     absolute = [Path(text) for text in named if os.path.isabs(text)]  # noqa: PTH117 - of a text
     paths = {str(path) for home in absolute for path in (home, home.resolve())}
     return sorted(paths - {"/"}, key=len, reverse=True)
@@ -64,21 +68,26 @@ def _account() -> tuple[str, str]:
 
 
 def host_id() -> str | None:
-    """The same in all runs of this machine. It does not lead back to the name, which could be guessed from
-    a plain digest: the machine's own ID, which is stored nowhere, goes into it.
-    """
+    """The same in all runs of this machine; None without a name."""
     name = platform.node()
-    if not name:
-        return None
+    return f"host-{_digest(name)}" if name else None
+
+
+def _digest(text: str) -> str:
+    """Does not lead back to the text, which could be guessed from a plain digest: the machine's own ID,
+    which is stored nowhere, is the key.
+    """
     try:
         key = _MACHINE_ID.read_bytes()
     except OSError:
         key = b""
-    return f"host-{hmac.new(key, name.encode(), 'sha256').hexdigest()[:8]}"
+    return hmac.new(key, text.encode("utf-8", "surrogateescape"), "sha256").hexdigest()[:8]
 
 
 def hide(text: str) -> str:
     """The text without home folders, and without user and host in paths and addresses."""
+    if not _PATH_OR_ADDRESS.search(text):  # most cells of a table
+        return text
     for pattern, new in _patterns(tuple(homes()), tuple(users()), tuple(hosts())):
         text = pattern.sub(new, text)
     return text
@@ -128,9 +137,9 @@ def command_line(argument: str) -> str:
     except ValueError:
         words = []
     if not words:
-        return _digest(argument)
+        return _arguments(argument)
     name = os.path.basename(words[0])  # noqa: PTH119 - a word, not a file of ours
-    return name if len(words) == 1 else f"{name} {_digest(' '.join(words[1:]))}"
+    return name if len(words) == 1 else f"{name} {_arguments(' '.join(words[1:]))}"
 
 
 def meter(text: str) -> str:
@@ -138,11 +147,10 @@ def meter(text: str) -> str:
     name, equals, argument = text.partition("=")
     if name == "command":
         return f"{name}={command_line(argument)}"
-    secret = _digest(argument) if argument and name not in _HARMLESS else hide(argument)
+    secret = _arguments(argument) if argument and name not in _HARMLESS else hide(argument)
     return f"{short_name(name)}{equals}{secret}"
 
 
-def _digest(argument: str) -> str:
-    if _DIGEST.fullmatch(argument):  # in a published configuration
-        return argument
-    return f"arguments-{hashlib.sha256(argument.encode()).hexdigest()[:8]}"
+def _arguments(text: str) -> str:
+    known = _ARGUMENTS.fullmatch(text)  # in a published configuration
+    return text if known else f"arguments-{_digest(text)}"
