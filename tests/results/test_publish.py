@@ -8,11 +8,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 
 from harness.cli.main import main
 from harness.core.shown import private
 from harness.models.manifest.model import MODELS_DIR
 from harness.results.publish.copy import PUBLISHED
+from harness.results.publish.replacements import Replacements
 from harness.results.recheck import check
 
 USER, HOST, PASSWORD, FOLDER = "marieuser", "secretive-host", "hunter2pass", "confidential"
@@ -123,6 +125,8 @@ def test_an_untouched_run_agrees_with_its_files(run: Path) -> None:
 @pytest.fixture(scope="module")
 def copy(run: Path) -> Path:
     out = run.parent / "shown"
+    np.savez_compressed(run / "notes.npz", author=np.array([USER]))
+    (run / "link").symlink_to(run.parent)
     assert main(["publish", str(run), str(out)]) == 0
     return out
 
@@ -142,6 +146,9 @@ def test_the_list_says_what_was_replaced_and_not_what_stood_there(
     for kind in ("arguments of a meter", "home folder", "path of backend", "path of data_dir"):
         assert kind in list_
     assert "config.yaml" in list_
+    assert "left out: notes.npz: a binary file with private texts in it\n" in list_
+    assert "left out: link: a link or a device\n" in list_
+    assert not (copy / "notes.npz").exists()
 
 
 def test_check_agrees_with_a_published_copy_where_neither_user_nor_files_are(
@@ -184,3 +191,53 @@ def test_an_existing_folder_is_refused(
     assert main(["publish", str(run.parent.parent / FOLDER), str(run.parent / "x")]) == 2
     assert not (run.parent / "x").exists()
     assert not (run.parent / "x.partial").exists()
+
+
+def test_a_name_that_is_a_word_of_results_is_replaced_in_paths_only(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A user `server` must not bend a result, nor one whose name is a key of LoadGen's log."""
+    for name in ("server", "generated", "ort"):
+        monkeypatch.setenv("USER", name)
+        text = f'{{"scenario": "{name}", "key": "x_{name}_y", "path": "/data/{name}/x"}}'
+        content, counts = Replacements([run]).file(text.encode(), "a.json")
+        assert content.decode() == text.replace(f"/data/{name}", "/data/USER")
+        assert sum(counts.values()) == 1
+
+
+def test_texts_of_a_run_from_elsewhere_are_replaced() -> None:
+    text = 'Traceback: File "/home/other.one/x.py", /Users/Other/y, /homes/z, /root.bak'
+    content, _ = Replacements([]).file(text.encode(), "a.log")
+    assert content.decode() == 'Traceback: File "~/x.py", ~/y, /homes/z, /root.bak'
+
+
+def test_long_texts_that_yaml_folds_are_replaced(run: Path) -> None:
+    """Bug: a command line was found only where it stood in one line."""
+    words = " ".join(f"-P {PASSWORD}{i}" for i in range(40))
+    folder = run.parent / "folded"
+    folder.mkdir()
+    config = {"scenario": "server", "backend": "ort", "meter": [f"command=sh -c '{words}'"]}
+    (folder / "config.yaml").write_text(yaml.safe_dump(config))
+    assert max(map(len, (folder / "config.yaml").read_text().splitlines())) < 100
+    content, _ = Replacements([folder]).file((folder / "config.yaml").read_bytes(), "config.yaml")
+    assert PASSWORD.encode() not in content
+    assert yaml.safe_load(content)["meter"][0].startswith("command=sh arguments-")
+
+
+@pytest.mark.slow
+def test_a_study_is_published_with_its_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = tmp_path / "home" / USER
+    home.mkdir(parents=True)
+    (home / "own.py").write_text(PLUGINS)
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setenv("USER", USER)
+    words = ["sweep", "--scenario", "server", "--backend", f"{home}/own.py:Mine", "--slo", "p99=5s"]
+    words += ["--rate", "50,100", "--duration", "1s", "--quiet", "--out", str(home / "sweep")]
+    assert main(words) in (0, 4)
+    assert main(["publish", str(home / "sweep"), str(tmp_path / "shown")]) == 0
+    assert [m for m in markers_in(tmp_path / "shown") if HOST not in m] == []
+    runs = [path.parent for path in (tmp_path / "shown").rglob("findings.json")]
+    assert len(runs) == 2
+    assert [check(one) for one in runs] == [[], []]

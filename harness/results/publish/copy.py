@@ -11,7 +11,6 @@ from harness.core import files
 from harness.core.console import say
 from harness.core.units import counted
 from harness.errors import ConfigError, HarnessError
-from harness.loadgen.logs import FILES, digests
 from harness.models.manifest.lookup import is_path
 from harness.results import recheck, records, run_folder
 from harness.results.pages.tables import Column, aligned
@@ -66,7 +65,6 @@ class _Copy:
             self._copy(path, self._target / self._renamed(path))
         for path in sorted(self._source.rglob(run_folder.CONFIG)):
             self._copy_manifest(path.parent)
-        self._digest_changed_logs()
         for path in sorted(self._source.rglob(records.FINDINGS)):
             self._check(path.parent)
         return list(self._lines())
@@ -87,7 +85,7 @@ class _Copy:
     def _write(self, path: Path, target: Path) -> None:
         content = path.read_bytes()
         if b"\0" in content[: 1 << 20]:
-            if self._replacements.stands_in(content):
+            if self._replacements.stand_in(content):
                 name = path.relative_to(self._source)
                 self._left_out.append(f"{name}: a binary file with private texts in it")
                 return
@@ -106,16 +104,6 @@ class _Copy:
             folder = self._target / self._renamed(run) / recheck.MODEL
             folder.mkdir(exist_ok=True)
             self._write(manifest, folder / self._replacements.text(manifest.name, Counter()))
-
-    def _digest_changed_logs(self) -> None:
-        """run.json has the digests of LoadGen's files; those of a file that was replaced are made again."""
-        for name in [name for name in self._changed if Path(name).name in FILES]:
-            path = self._target / name
-            if (path.parent / run_folder.RUN).is_file():
-                content = dict(files.read_json(path.parent / run_folder.RUN))
-                if content["ended"]:
-                    content["ended"]["files"][path.name] = digests(path.parent)[path.name]
-                    files.write_json(path.parent / run_folder.RUN, content)
 
     def _check(self, run: Path) -> None:
         copy = self._target / self._renamed(run)

@@ -1,8 +1,10 @@
 """Collects what is private in result folders, and replaces it in texts."""
 
 import html
+import io
 import json
 import re
+import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -13,7 +15,7 @@ import yaml
 
 from harness.core import registry
 from harness.core.shown import private
-from harness.loadgen.logs import FILES
+from harness.loadgen.logs import DETAIL, FILES, SUMMARY
 
 _OTHER_HOMES = r"/(?:home|Users)/[\w.-]*\w"
 """Home folders of other users, where the run was made elsewhere."""
@@ -32,6 +34,13 @@ _SPELLINGS: tuple[Callable[[str], str], ...] = (
     html.escape,
 )
 """How a text stands in a log, in JSON and on a page."""
+
+
+_PARSERS: Mapping[str, Callable[[str], Any]] = {
+    ".json": json.loads,
+    ".yaml": yaml.safe_load,
+    ".yml": yaml.safe_load,
+}
 
 
 class Replaced(NamedTuple):
@@ -58,6 +67,7 @@ class Replacements:
         for folder in folders:
             for path in {folder.absolute(), folder.resolve()}:
                 self._add(str(path), Replaced("result folder", path.name))
+            words |= {word for text in _texts_of_results(folder) for word in _words(text)}
             for settings in _settings(folder):
                 words |= {word for value in settings.values() for word in _words_of_name(value)}
                 names |= _meters_hosts(settings)
@@ -92,13 +102,16 @@ class Replacements:
 
         return self._pattern.sub(new, text)
 
-    def stands_in(self, content: bytes) -> bool:
-        """Whether a binary file holds a private text, in an encoding that frameworks use."""
+    def stand_in(self, content: bytes) -> bool:
+        """Whether a binary file, or a file in an archive such as NumPy's, holds a private text."""
         known = [*self._texts, *(name for name in self._names if len(name) >= _LEAST_LETTERS)]
-        encodings = ("utf-8", "utf-16-le", "utf-32-le")
-        return any(
-            text.encode(coding, "ignore") in content for text in known for coding in encodings
-        )
+        encodings = ("utf-8", "utf-16-le", "utf-32-le")  # of frameworks; the last of NumPy's texts
+        needles = {text.encode(coding, "ignore") for text in known for coding in encodings}
+        parts = [content]
+        if zipfile.is_zipfile(io.BytesIO(content)):
+            with zipfile.ZipFile(io.BytesIO(content)) as archive:
+                parts += map(archive.read, archive.namelist())
+        return any(needle in part for needle in needles for part in parts)
 
     def _value(self, value: Any, counts: Counter[Replaced]) -> Any:
         if isinstance(value, str):
@@ -154,17 +167,29 @@ class Replacements:
                 yield rf"(?<![A-Za-z0-9]){re.escape(name)}(?![A-Za-z0-9])"
 
 
+def _small_files(folder: Path) -> list[Path]:
+    paths = [path for path in folder.rglob("*") if path.is_file() and not path.is_symlink()]
+    return sorted(path for path in paths if path.stat().st_size <= _LARGEST_BYTES)
+
+
+def _texts_of_results(folder: Path) -> Iterator[str]:
+    """The words that programs read in the folder: heads of tables, keys of JSON, LoadGen's logs."""
+    for path in _small_files(folder):
+        if path.suffix == ".csv":
+            yield path.read_text(encoding="utf-8", errors="replace").partition("\n")[0]
+        elif path.name in (DETAIL, SUMMARY):
+            yield path.read_text(encoding="utf-8", errors="replace")
+        elif path.suffix == ".json" and path.name not in FILES:
+            text = path.read_text(encoding="utf-8", errors="replace")
+            yield " ".join(re.findall(r'"(\w+)":', text))
+
+
 def _settings(folder: Path) -> Iterator[Mapping[str, Any]]:
     """The settings of runs, and the plans of LoadGen runs, in all YAML and JSON files of the folder."""
-    for path in sorted(folder.rglob("*")):
-        parse = {".json": json.loads, ".yaml": yaml.safe_load, ".yml": yaml.safe_load}.get(
-            path.suffix
-        )
-        if parse is None or path.is_symlink() or not path.is_file() or path.name in FILES:
-            continue
-        if path.stat().st_size <= _LARGEST_BYTES:
+    for path in _small_files(folder):
+        if path.suffix in _PARSERS and path.name not in FILES:
             with suppress(ValueError, RecursionError, yaml.YAMLError):
-                yield from _settings_in(parse(path.read_text(encoding="utf-8")))
+                yield from _settings_in(_PARSERS[path.suffix](path.read_text(encoding="utf-8")))
 
 
 def _settings_in(content: Any) -> Iterator[Mapping[str, Any]]:
