@@ -15,8 +15,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from harness.core.registry import short_name
-
 USER = "USER"
 _MACHINE_ID = Path("/etc/machine-id")
 _BEFORE, _AFTER = r"(?<![\w.~-])", r"(?![\w-]|\.\w)"
@@ -148,7 +146,8 @@ def meter(text: str) -> str:
     if name == "command":
         return f"{name}={command_line(argument)}"
     secret = _arguments(argument) if argument and name not in _HARMLESS else hide(argument)
-    return f"{short_name(name)}{equals}{secret}"
+    name = os.path.basename(name)  # noqa: PTH119 - of a plug-in's file: lamp.py:Lamp
+    return f"{name}{equals}{secret}"
 
 
 def _arguments(text: str) -> str:
