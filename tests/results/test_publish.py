@@ -16,6 +16,8 @@ from harness.models.manifest.model import MODELS_DIR
 from harness.results.publish.copy import PUBLISHED
 from harness.results.publish.replacements import Replacements
 from harness.results.recheck import check
+from harness.submit.pack.finished_run import FinishedRun
+from harness.submit.pack.pack import _edits
 
 USER, HOST, PASSWORD, FOLDER = "marieuser", "secretive-host", "hunter2pass", "confidential"
 """Markers: the folder lies in the home folder and holds data, plug-ins, the model and the meter."""
@@ -241,3 +243,10 @@ def test_a_study_is_published_with_its_runs(
     runs = [path.parent for path in (tmp_path / "shown").rglob("findings.json")]
     assert len(runs) == 2
     assert [check(one) for one in runs] == [[], []]
+
+
+def test_a_published_copy_is_not_packed(run: Path, copy: Path) -> None:
+    """Its score is taken as it stands, because its data is not there."""
+    assert _edits(FinishedRun("single-stream", "performance", run)) == []
+    (problem,) = _edits(FinishedRun("single-stream", "performance", copy))
+    assert problem.startswith(f"{copy} is a published copy")

@@ -113,7 +113,8 @@ def path_pattern(path: str) -> str:
 
 def name_pattern(name: str) -> str:
     """Matches the name of a user or host as a part of a path (/data/NAME/x) or an address (NAME@, @NAME, NAME:80)."""
-    return rf"(?<=[@/]){re.escape(name)}{_AFTER}|{_BEFORE}{re.escape(name)}(?=@|:\d)"
+    name = re.escape(name)  # first, because a regular expression finds a text faster than a place
+    return rf"{name}(?:(?<=[@/]{name}){_AFTER}|(?<![\w.~-]{name})(?=@|:\d))"
 
 
 def hidden(value: Any) -> Any:

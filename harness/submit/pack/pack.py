@@ -69,6 +69,8 @@ def _edits(run: FinishedRun) -> list[str]:
     """Differences that `check RUN` finds. The submitter names the dataset and the metric, so their code may
     run.
     """
+    if recheck.is_published(run.config):
+        return [f"{run.folder} is a published copy, whose score cannot be made again: pack the run"]
     own = [name for name in (run.config.dataset, run.config.metric) if name is not None]
     return recheck.check(run.folder, trusted=own)
 
