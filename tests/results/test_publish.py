@@ -250,3 +250,23 @@ def test_a_published_copy_is_not_packed(run: Path, copy: Path) -> None:
     assert _edits(FinishedRun("single-stream", "performance", run)) == []
     (problem,) = _edits(FinishedRun("single-stream", "performance", copy))
     assert problem.startswith(f"{copy} is a published copy")
+
+
+def test_short_names_and_arguments_bend_no_numbers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Numbers that look like a name, in text and in arrays, stay; a path keeps no name at its end."""
+    monkeypatch.setenv("USER", "eva")
+    config = {"scenario": "server", "backend": "ort", "meter": ["lamp.py:Lamp=100"]}
+    settings = yaml.safe_dump({**config, "data_dir": "/scratch/eva"})
+    (tmp_path / "config.yaml").write_text(settings)
+    replacements = Replacements([tmp_path])
+    text = b"p99: 100 ns of /scratch/eva/x by eva, evaluated"
+    content, _ = replacements.file(text, "a.log")
+    assert content == b"p99: 100 ns of USER/x by USER, evaluated"
+    assert b"eva" not in replacements.file(b"# by eva\nmodel: digits\n", "a.yaml")[0]
+    number = int.from_bytes(b"eva\0\0\0\0\0", "little")
+    for name, array, is_private in (("n", [number], False), ("t", ["by eva"], True)):
+        np.savez(tmp_path / name, x=np.array(array))
+        assert replacements.stand_in((tmp_path / f"{name}.npz").read_bytes()) == is_private
+    assert replacements.stand_in(b"\0\1 model of eva \0")

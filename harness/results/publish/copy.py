@@ -76,7 +76,7 @@ class _Copy:
 
     def _copy(self, path: Path, target: Path) -> None:
         if path.is_symlink() or not (path.is_file() or path.is_dir()):
-            self._left_out.append(f"{path.relative_to(self._source)}: a link or a device")
+            self._left_out.append(f"{self._renamed(path)}: a link or a device")
         elif path.is_dir():
             target.mkdir(exist_ok=True)
         elif path.name != PUBLISHED:
@@ -86,8 +86,7 @@ class _Copy:
         content = path.read_bytes()
         if b"\0" in content[: 1 << 20]:
             if self._replacements.stand_in(content):
-                name = path.relative_to(self._source)
-                self._left_out.append(f"{name}: a binary file with private texts in it")
+                self._left_out.append(f"{target.name}: a binary file with private texts in it")
                 return
         else:
             content, counts = self._replacements.file(content, path.name)

@@ -11,6 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import yaml
 
 from harness.core import registry
@@ -23,6 +24,9 @@ _OTHER_HOMES = r"/(?:home|Users)/[\w.-]*\w"
 _SCHEMA = Path(__file__).parents[1] / "result.schema.json"
 _LEAST_LETTERS = 3
 """A shorter name, and one that is a word of results, is replaced in paths and addresses only."""
+
+_LEAST_ARGUMENT = 8
+"""Letters of a meter's argument that is replaced wherever it stands: a shorter one may be a number."""
 
 _LARGEST_BYTES = 16 * 2**20
 """Larger files are no settings and are not read for them."""
@@ -75,7 +79,18 @@ class Replacements:
         for home in private.homes():
             self._add(home, HOME)
         self._names = names
-        self._pattern = re.compile("|".join(self._alternatives(words)))
+        patterns = [
+            _anywhere(name) if _is_distinct(name, words) else private.name_pattern(name)
+            for name in names
+        ]
+        named = re.compile("|".join(patterns) or "(?!)")
+        for (
+            old,
+            one,
+        ) in self._texts.items():  # the last folder of a path may be called like the user
+            new = named.sub(lambda found: names[found[0]].new, one.new)
+            self._texts[old] = one._replace(new=new)
+        self._pattern = re.compile("|".join([*self._alternatives(), *patterns]))
 
     def file(self, content: bytes, name: str) -> tuple[bytes, Counter[Replaced]]:
         """The content of a text file without private texts, and how often each kind was replaced.
@@ -88,10 +103,9 @@ class Replacements:
             with suppress(yaml.YAMLError):
                 plain = yaml.safe_load(text)
                 changed = self._value(plain, counts)
-                text = (
-                    yaml.safe_dump(changed, sort_keys=False, allow_unicode=True) if counts else text
-                )
-                return text.encode("utf-8", "surrogateescape"), counts
+                if counts:
+                    text = yaml.safe_dump(changed, sort_keys=False, allow_unicode=True)
+                    return text.encode("utf-8", "surrogateescape"), counts
         return self.text(text, counts).encode("utf-8", "surrogateescape"), counts
 
     def text(self, text: str, counts: Counter[Replaced]) -> str:
@@ -103,15 +117,17 @@ class Replacements:
         return self._pattern.sub(new, text)
 
     def stand_in(self, content: bytes) -> bool:
-        """Whether a binary file, or a file in an archive such as NumPy's, holds a private text."""
+        """Whether a binary file holds a private text. Of NumPy's archives the arrays of texts are read:
+        numbers may happen to have the bytes of a short name.
+        """
         known = [*self._texts, *(name for name in self._names if len(name) >= _LEAST_LETTERS)]
-        encodings = ("utf-8", "utf-16-le", "utf-32-le")  # of frameworks; the last of NumPy's texts
-        needles = {text.encode(coding, "ignore") for text in known for coding in encodings}
-        parts = [content]
-        if zipfile.is_zipfile(io.BytesIO(content)):
-            with zipfile.ZipFile(io.BytesIO(content)) as archive:
-                parts += map(archive.read, archive.namelist())
-        return any(needle in part for needle in needles for part in parts)
+        with suppress(ValueError, TypeError, AttributeError, OSError, zipfile.BadZipFile):
+            with np.load(io.BytesIO(content), allow_pickle=False) as file:
+                arrays = [file[name] for name in file.files]
+            texts = [str(one) for array in arrays if array.dtype.kind in "SU" for one in array.flat]
+            return any(old in text for old in known for text in [*texts, *file.files])
+        encodings = ("utf-8", "utf-16-le", "utf-32-le")
+        return any(old.encode(coding, "ignore") in content for old in known for coding in encodings)
 
     def _value(self, value: Any, counts: Counter[Replaced]) -> Any:
         if isinstance(value, str):
@@ -151,20 +167,23 @@ class Replacements:
         self._add(text, replaced)
         name, _, argument = text.partition("=")
         self._add_path(*_file("meter", name))
-        if len(argument) >= _LEAST_LETTERS:
+        if len(argument) >= _LEAST_ARGUMENT:
             self._add(argument, replaced._replace(new=replaced.new.partition("=")[2]))
 
-    def _alternatives(self, words: set[str]) -> Iterator[str]:
+    def _alternatives(self) -> Iterator[str]:
         """The regular expressions of all private texts, the longest text first."""
         for text in sorted(self._texts, key=len, reverse=True):
             pattern = private.home_pattern if self._texts[text] == HOME else private.path_pattern
-            yield pattern(text) if text[0] in "/~" else re.escape(text)
+            yield pattern(text) if text[0] in "/~" else _anywhere(text)
         yield _OTHER_HOMES
-        for name in self._names:
-            if len(name) < _LEAST_LETTERS or name.lower() in words:
-                yield private.name_pattern(name)
-            else:
-                yield rf"(?<![A-Za-z0-9]){re.escape(name)}(?![A-Za-z0-9])"
+
+
+def _is_distinct(name: str, words: set[str]) -> bool:
+    return len(name) >= _LEAST_LETTERS and name.lower() not in words
+
+
+def _anywhere(text: str) -> str:
+    return rf"(?<![A-Za-z0-9]){re.escape(text)}(?![A-Za-z0-9])"
 
 
 def _small_files(folder: Path) -> list[Path]:
@@ -226,7 +245,7 @@ def _meters_hosts(settings: Mapping[str, Any]) -> dict[str, Replaced]:
     return {
         host.partition(":")[0]: Replaced("host of a meter", role)
         for role, _, host in hosts
-        if role in ("director", "ntp") and host
+        if role in ("director", "ntp") and not host.startswith(("localhost", "127."))
     }
 
 
