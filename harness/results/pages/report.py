@@ -70,9 +70,10 @@ def _bottom(run: RunFiles) -> Iterator[str]:
 
 
 def _settings(config: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The content of config.yaml without the arguments of meters."""
+    """The content of config.yaml without private names and the arguments of meters."""
     meters = [private.meter(str(text)) for text in config.get("meter") or ()]
-    return {**config, "meter": meters}
+    shown: Mapping[str, Any] = private.hidden({**config, "meter": meters})
+    return shown
 
 
 def _top(run: RunFiles) -> Iterator[str]:

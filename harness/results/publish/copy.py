@@ -42,7 +42,6 @@ def publish(folder: Path, out: Path) -> list[str]:
     new = ResultFolder(out)
     try:
         lines = _Copy(folder, new.path).make()
-        files.write_text(new.path / PUBLISHED, "\n".join(lines) + "\n")
         new.finish(newest=False)
     except OSError as e:
         shutil.rmtree(new.path, ignore_errors=True)
@@ -65,9 +64,11 @@ class _Copy:
             self._copy(path, self._target / self._renamed(path))
         for path in sorted(self._source.rglob(run_folder.CONFIG)):
             self._copy_manifest(path.parent)
+        lines = list(self._lines())
+        files.write_text(self._target / PUBLISHED, "\n".join(lines) + "\n")
         for path in sorted(self._source.rglob(records.FINDINGS)):
             self._check(path.parent)
-        return list(self._lines())
+        return lines
 
     def _renamed(self, path: Path) -> Path:
         """The path in the copy: names of files may be private, too."""
