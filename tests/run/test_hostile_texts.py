@@ -5,6 +5,8 @@ from pathlib import Path
 import pytest
 
 from harness.cli.main import main
+from harness.explain.profile.tables import folder
+from harness.results.pages.tables import Column, Table
 
 PLUGINS = r"""
 from harness.backends.null import NullBackend
@@ -52,6 +54,10 @@ def test_descriptions_and_scores_reach_the_terminal_as_text(
     assert r"top\x1b[31m" in printed
     assert not {"\x1b", "\x9b", "\r"} & {*printed}
     assert (tmp_path / "run/accuracy/accuracy.txt").read_text() == "a=\\x1b[31m\\rVALID\n"
+    layers = Table("layers", "Layers", "of a model", (Column("layer"),), [("=a\x1b[31m",)])
+    folder.write(folder.read(tmp_path / "run"), [layers], tmp_path)
+    assert r"=a\x1b[31m" in (tmp_path / "tables.txt").read_text()
+    assert (tmp_path / "tables/layers.csv").read_text() == "layer\n'=a\\x1b[31m\n"
 
 
 def test_an_exception_reaches_the_terminal_as_text(
