@@ -1,4 +1,4 @@
-"""The verbs that read finished runs: compare, rerun, check and report."""
+"""The verbs that read finished runs: compare, rerun, check, publish and report."""
 
 import argparse
 import json
@@ -181,7 +181,30 @@ def check(arguments: list[str]) -> int:
     show("\n".join(differences) or recheck.agreed(folder))
     for name in recheck.untrusted(folder, options.trust):
         say(f"{name} is code and did not run, so the score is the stored one: --trust {name}")
+    if recheck.is_published(recheck.configuration(folder)):
+        say(
+            f"{folder} is a published copy without its data or model, so the score is the stored one"
+        )
     return RunInvalid.exit_status if differences else 0
+
+
+def publish(arguments: list[str]) -> int:
+    parser = Parser(
+        "publish",
+        "Copy the folder of a run, or of several runs, so that it may be shown: without home folders, paths "
+        "of data and plug-ins, user and host names, and arguments of meters. `check` agrees with the copy.",
+        "RUN OUT",
+    )
+    parser.text("folder", "RUN", _RUN)
+    parser.text("out", "OUT", "folder of the copy, which must not exist yet")
+    options = parser.parse_args(arguments)
+    from harness.core.config.options import user_path
+    from harness.results.publish.copy import publish as publish_folder
+
+    folder, out = Path(options.folder), user_path(options.out)
+    lines = publish_folder(folder, out)
+    show("\n".join([*lines, f"{folder} is published as {out}: look at it before you show it"]))
+    return 0
 
 
 def report(arguments: list[str]) -> int:

@@ -70,7 +70,9 @@ def _parser() -> Parser:
     parser.text("--model", "MODEL", "only runs of this model")
     parser.text("--backend", "NAME", "only runs on this backend")
     parser.text("--scenario", "NAME", "only runs in this scenario")
-    parser.text("--host", "HOST", "only runs on this machine")
+    parser.text(
+        "--host", "HOST", "only runs on this machine: its name, here, or its ID in environment.json"
+    )
     parser.text("--since", "DATE", "only runs begun then or later, e.g. 2026-11-21")
     parser.text("--verdict", "VERDICT", "only runs with this verdict: valid or invalid")
     parser.text("--format", "FORMAT", "print a table (default), csv or json")
@@ -119,10 +121,13 @@ def _draw(
 def _filters(options: argparse.Namespace) -> dict[str, str]:
     """Column -> pattern, for database.newest_first. Raises one ConfigError with every problem."""
     from harness.core.config.parse import parse_scenario
+    from harness.core.shown import private
 
     columns = ("model", "backend", "scenario", "host", "since", "verdict")
     filters = {n: getattr(options, n) for n in columns if getattr(options, n) is not None}
     problems = []
+    if filters.get("host") in private.hosts():
+        filters["host"] = str(private.host_id())
     if "scenario" in filters:
         try:
             filters["scenario"] = parse_scenario(filters["scenario"])

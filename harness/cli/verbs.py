@@ -48,6 +48,7 @@ VERBS: Mapping[str, Verb] = {
     "compare": Verb("results:compare", "show whether runs differ by more than noise"),
     "rerun": Verb("results:rerun", "repeat a finished run here and compare the two"),
     "check": Verb("results:check", "derive a run's verdict again from its files"),
+    "publish": Verb("results:publish", "copy a run's folder without names, paths and passwords"),
     "report": Verb("results:report", "draw finished runs as an HTML page"),
     "runs": Verb("runs:runs", "list, export or draw the runs made here"),
     "list": Verb("data:list_names", "list backends, datasets, metrics, meters and models"),

@@ -1,4 +1,4 @@
-"""Prints results on stdout and messages on stderr."""
+"""Prints results on stdout and messages on stderr, with the control characters in them as text."""
 
 import os
 import sys
@@ -6,6 +6,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, TextIO
+
+from harness.core.shown.escapes import visible
 
 _user_stderr: TextIO | None = None
 """Set while `frameworks_output` keeps the process's stderr for others."""
@@ -30,7 +32,7 @@ def _print(lines: Sequence[str], stream: TextIO) -> None:
     """A closed pipe (`| head`) or a full disk does not change the exit status."""
     try:
         for line in lines:
-            print(line, file=stream, flush=True)
+            print(visible(line), file=stream, flush=True)
     except OSError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
@@ -64,7 +66,7 @@ def frameworks_output() -> Iterator[BinaryIO]:
             raise
         except Exception:
             log.seek(0)
-            _user_stderr.write(log.read().decode("utf-8", "replace"))
+            _user_stderr.write(visible(log.read().decode("utf-8", "replace")))
             raise
         finally:
             theirs.flush()

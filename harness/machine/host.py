@@ -2,6 +2,7 @@
 
 import os
 import platform
+import re
 import subprocess
 import sys
 import time
@@ -14,6 +15,7 @@ from typing import Any
 
 import psutil
 
+from harness.core.shown.private import host_id
 from harness.core.stats import percentile_ns
 from harness.core.units import NS_PER_MS
 from harness.machine import cgroup, cores
@@ -149,7 +151,7 @@ def fingerprint() -> Mapping[str, Any]:
     usable = cores.available()
     return {
         "machine": {
-            "host": platform.node() or None,
+            "host": host_id(),
             "cpu": _cpu_model(),
             "architecture": platform.machine(),
             "cores_online": os.cpu_count(),
@@ -171,9 +173,14 @@ def fingerprint() -> Mapping[str, Any]:
             "clock_source": text(_CLOCK_SOURCE) or None,
         },
         "packages": _package_versions(),
-        "variables": {k: os.environ[k] for k in THREAD_VARIABLES if k in os.environ},
+        "variables": {k: _names(os.environ[k]) for k in THREAD_VARIABLES if k in os.environ},
         "harness": _harness_version(),
     }
+
+
+def _names(variable: str) -> str:
+    """The variable without folders: '/opt/x/libtcmalloc.so:/y/z.so' -> 'libtcmalloc.so:z.so'."""
+    return re.sub(r"[^\s:]*/", "", variable)
 
 
 def turbo(cpus: Path = _CPUS) -> bool | None:

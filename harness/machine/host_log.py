@@ -17,6 +17,7 @@ from typing import Any
 import psutil
 
 from harness.core.clock import wall_ns
+from harness.core.shown.cells import write_rows
 from harness.machine import cgroup, host
 from harness.machine.kernel import text
 
@@ -51,11 +52,11 @@ class HostLog:
     """Values by column; every row has `wall_ns`."""
 
     def write(self, path: Path) -> None:
-        columns = list(dict.fromkeys(name for row in self.rows for name in row))
+        columns = list(dict.fromkeys(name for row in self.rows for name in row)) or ["wall_ns"]
         with path.open("w", newline="", encoding="utf-8") as file:
-            writer = csv.DictWriter(file, columns or ["wall_ns"], restval="")
-            writer.writeheader()
-            writer.writerows(self.rows)
+            write_rows(
+                file, columns, ([row.get(name, "") for name in columns] for row in self.rows)
+            )
 
     @classmethod
     def read(cls, path: Path) -> "HostLog":

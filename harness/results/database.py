@@ -1,13 +1,13 @@
 """Keeps results/runs.sqlite, one row a run: runs are listed without opening folders."""
 
-import csv
-import io
 import json
 import sqlite3
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
+
+from harness.core.shown import cells
 
 SCHEMA = 1
 """Version of the table, in the file's user_version."""
@@ -138,8 +138,5 @@ def export(rows: Sequence[Mapping[str, Any]], kind: str) -> str:
     """kind: csv, with a header and '' for missing values; or json, with null."""
     if kind == "json":
         return json.dumps(rows, indent=2)
-    text = io.StringIO()
-    writer = csv.DictWriter(text, (*COLUMNS, "removed"), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return text.getvalue().rstrip("\n")
+    columns = (*COLUMNS, "removed")
+    return cells.to_text(columns, ([row[name] for name in columns] for row in rows)).rstrip("\n")

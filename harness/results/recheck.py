@@ -14,13 +14,15 @@ from typing import Any
 
 from harness.core import files, registry
 from harness.core.codes import Reason
-from harness.core.config.parse import Slo
+from harness.core.config.parse import HUB, Slo
 from harness.core.config.run_config import RunConfig, from_plain, to_plain
+from harness.core.shown.private import hidden
 from harness.loadgen.logs import SUMMARY
 from harness.loadgen.plan import Loaded
 from harness.loadgen.schedule import SCHEDULE, read_stored
 from harness.models.manifest.defaults import default_metric, slo_of
-from harness.models.manifest.lookup import load_model
+from harness.models.manifest.lookup import is_path, load_model
+from harness.models.manifest.model import Model
 from harness.models.opened.resolved_run import ResolvedRun
 from harness.results import records, resolved, run_folder
 from harness.results.evidence.evidence import Evidence
@@ -33,6 +35,9 @@ from harness.types import Score
 
 _FOLDERS = re.compile(r"[^\s:]*/(?=(?:performance|accuracy)[/.])")
 """Folders in texts; they change when the run's folder is renamed, so they are not compared."""
+
+MODEL = "model"
+"""Folder with the model's manifest in a published copy."""
 
 _CHANGED = "they were changed, or another version of the harness wrote them"
 
@@ -47,7 +52,7 @@ def check(folder: Path, trusted: Collection[str] = ()) -> list[str]:
     config = configuration(folder)
     with files.reading(f"{folder}: its files do not fit together", _CHANGED):
         derived = findings(folder, config, trusted)
-        content = json.loads(json.dumps(result(derived), default=str))
+        content = hidden(json.loads(json.dumps(result(derived), default=str)))
         run = derived.performance or derived.accuracy
         changed = list(_config_differences(folder, config, derived, run)) if run else []
         changed += _file_differences(folder, derived, stored)
@@ -70,7 +75,7 @@ def untrusted(folder: Path, trusted: Collection[str] = ()) -> list[str]:
     """Datasets and metrics whose code the folder names and `check` does not run."""
     config = configuration(folder)
     values, _ = records.read_findings(folder)
-    metric = config.metric or default_metric(load_model(config.model))
+    metric = config.metric or default_metric(_model(folder, config))
     return _untrusted(values["dataset"], metric, trusted)
 
 
@@ -79,8 +84,25 @@ def _untrusted(dataset: str, metric: str | None, trusted: Collection[str]) -> li
     return [name for name in names if name and registry.is_code(name) and name not in trusted]
 
 
+def _model(folder: Path, config: RunConfig) -> Model:
+    """The model of the run. A published copy has the manifest in its folder, or only the name of a file."""
+    path = Path(config.model)
+    if not is_published(config) or not is_path(config.model):
+        return load_model(config.model)
+    if path.suffix in (".yaml", ".yml"):
+        return load_model(str(folder / MODEL / path.name))
+    return Model(path.stem, None, folder, folder / path.name)
+
+
+def is_published(config: RunConfig) -> bool:
+    """Whether files are left as bare names, as `publish` does; a run stores absolute paths."""
+    model = config.model if is_path(config.model) else None
+    named = [Path(p) for p in (model, config.data_dir) if p and not str(p).startswith(HUB)]
+    return any(not path.is_absolute() for path in named)
+
+
 def findings(folder: Path, config: RunConfig, trusted: Collection[str] = ()) -> Findings:
-    model = load_model(config.model)
+    model = _model(folder, config)
     scenario = registry.load("scenario", config.scenario)
     values, scored = records.read_findings(folder)
     performance = records.read(folder / "performance" / "run_1", scenario.loadgen_name)
@@ -101,7 +123,7 @@ def findings(folder: Path, config: RunConfig, trusted: Collection[str] = ()) -> 
     )
     derived = Findings(resolved=run, performance=performance, accuracy=accuracy, **values)
     if scored and derived.loaded is not None:
-        if _untrusted(run.dataset, run.metric, trusted):
+        if is_published(config) or _untrusted(run.dataset, run.metric, trusted):
             derived.scoring = _stored_scoring(folder, derived)
         else:
             derived.scoring = _scoring(folder, derived, derived.loaded)

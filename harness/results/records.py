@@ -24,6 +24,7 @@ from harness.core.clock import ClockWatch
 from harness.core.codes import Reason
 from harness.core.config.run_config import to_plain
 from harness.core.files import parse_json, reading, write_json
+from harness.core.shown.private import hidden
 from harness.loadgen.logs import DETAIL, DetailLog, digests, read_detail
 from harness.loadgen.plan import Calibration, InstanceGroup, Loaded, LoadPlan
 from harness.machine.host_log import HOST_CSV, HostLog
@@ -49,8 +50,8 @@ def write(outdir: Path, run: Evidence) -> None:
         outdir / RUN,
         {
             "plan": run.plan.to_json(),
-            "ended": run.ended,
-            "failure": run.failure._asdict() if run.failure else None,
+            "ended": hidden(run.ended),
+            "failure": hidden(run.failure._asdict()) if run.failure else None,
             "issued": run.done.issued if run.done else 0,
             "clock": run.clock.to_json(),
             "looks": run.looks,
@@ -124,13 +125,13 @@ def write_findings(folder: Path, findings: Findings) -> None:
             "asked": to_plain(findings.config),
             **{name: getattr(findings, name) for name in _PLAIN},
             "spec": findings.spec._asdict(),
-            "power": findings.power.to_json() if findings.power else None,
+            "power": hidden(findings.power.to_json()) if findings.power else None,
             "ptdaemon": findings.ptdaemon.to_json() if findings.ptdaemon else None,
-            "loaded": dataclasses.asdict(findings.loaded) if findings.loaded else None,
+            "loaded": hidden(dataclasses.asdict(findings.loaded)) if findings.loaded else None,
             "calibration": dataclasses.asdict(findings.calibration)
             if findings.calibration
             else None,
-            "stopped": findings.stopped._asdict() if findings.stopped else None,
+            "stopped": hidden(findings.stopped._asdict()) if findings.stopped else None,
             "scored": any(findings.scoring),
         },
     )

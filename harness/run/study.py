@@ -1,6 +1,5 @@
 """A study: many runs in one result folder, saved after each run, with a table at the end."""
 
-import csv
 import json
 import shutil
 from abc import ABC, abstractmethod
@@ -16,6 +15,7 @@ from harness.core import files
 from harness.core.codes import INTERRUPTED, About, Kind, Reason, codes
 from harness.core.config.run_config import RunConfig
 from harness.core.console import say, show
+from harness.core.shown.cells import write_rows
 from harness.core.signals import INTERRUPT_EXIT, Stopped, Stopping, stoppable
 from harness.errors import ConfigError, HarnessError, RunInvalid
 from harness.loadgen.scenario import Scenario, scenario_named
@@ -230,7 +230,5 @@ def write_page(write: Callable[..., object], *arguments: object) -> None:
 def write_csv(path: Path, heads: Sequence[str], rows: Iterable[Iterable[object]]) -> None:
     """Writes a CSV file; the words of a tuple are joined by spaces."""
     with path.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(heads)
-        for row in rows:
-            writer.writerow([" ".join(c) if isinstance(c, tuple) else c for c in row])
+        joined = ([" ".join(c) if isinstance(c, tuple) else c for c in row] for row in rows)
+        write_rows(file, heads, joined)

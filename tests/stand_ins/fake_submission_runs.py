@@ -2,7 +2,6 @@
 golden logs, as if the digits model had answered 50,000 samples for 600 s."""
 
 import json
-import platform
 import sys
 import time
 from collections.abc import Mapping
@@ -15,6 +14,7 @@ import numpy as np
 
 from harness.core.config.run_config import to_plain
 from harness.core.files import write_yaml
+from harness.core.shown.private import host_id
 from harness.datasets import digits
 from harness.loadgen.logs import ACCURACY
 from harness.loadgen.plan import InstanceGroup
@@ -51,7 +51,7 @@ ANSWERS = {
     "calibration": "None: float32.",
 }
 ENVIRONMENT: Mapping[str, Any] = {
-    "machine": {"cpu": 'A "fast" CPU', "memory_bytes": 32 << 30, "host": platform.node()},
+    "machine": {"cpu": 'A "fast" CPU', "memory_bytes": 32 << 30, "host": host_id()},
     "system": {"os": "Linux", "kernel": "6.1", "python": "3.11"},
     "packages": {"numpy": "2.0"},
     "harness": {"version": "0.1.0", "commit": None},

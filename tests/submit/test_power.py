@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from harness.cli.main import main
+from harness.core.shown.private import host_id
 from harness.errors import ConfigError
 from harness.submit.pack.pack import Packed, pack
 from harness.submit.plan.matrix import DONE, FAILED, PlannedRun, plan, search
@@ -21,7 +22,7 @@ from harness.submit.rules.validate import validate
 from tests.builders.submission.power import METER, POWERED, TOLD, make_power_runs
 from tests.builders.submission.trees import CLOSED as RESULTS
 from tests.builders.submission.trees import ROUND
-from tests.stand_ins.fake_submission_runs import ANSWERS, CLOSED
+from tests.stand_ins.fake_submission_runs import ANSWERS, CLOSED, ENVIRONMENT
 from tests.submit.test_plan import WORDS
 
 
@@ -177,3 +178,35 @@ def test_the_checkout_is_looked_at_before_the_first_run(
     assert main(["submit", "run", "--work", "w"]) == 2
     assert "there is no" in capsys.readouterr().err
     assert not (tmp_path / "w/runs").exists()
+
+
+def test_the_packed_tree_names_neither_user_nor_machines(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bug: src/ held each config.yaml as it was: home folders, the director's and the NTP server's names."""
+    home = tmp_path / "home" / "marieuser"
+    home.mkdir(parents=True)
+    for name in ("hook.py", "mine.py"):
+        (home / name).write_text(f"# {home}/notes of marieuser on secretive-host\n")
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setenv("USER", "marieuser")
+    monkeypatch.setattr("platform.node", lambda: "secretive-host")
+    meter = f"ptdaemon={home}/power-dev,director=director.lab:4950,ntp=clock.lab"
+    options = {"backend": f"{home}/mine.py:Mine", "hook": str(home / "hook.py"), "meter": [meter]}
+    request = replace(
+        POWERED,
+        division="open",
+        category="edge",
+        scenarios=("Offline",),
+        options={**CLOSED.options, **options},
+    )
+    machine = {**ENVIRONMENT["machine"], "host": host_id()}
+    make_power_runs(request, home / "work", environment={**ENVIRONMENT, "machine": machine})
+    answers = {**TOLD, "starting_weights_filename": "mine.bin"}
+    found = packed(request, home / "work", tmp_path / "tree", answers)
+    texts = {path: path.read_bytes() for path in found.tree.rglob("*") if path.is_file()}
+    markers = ("marieuser", "secretive-host", "/home/", "director.lab", "clock.lab")
+    assert [(p, m) for p, text in texts.items() for m in markers if m.encode() in text] == []
+    source = found.tree / "open/LabOrg/src/resnet"
+    assert "backend: mine.py:Mine\n" in (source / "Offline-performance.yaml").read_text()
+    assert (source / "mine.py").read_text() == f"# ~/notes of USER on {host_id()}\n"

@@ -1,11 +1,11 @@
 """Measures everything that `advise` derives its answers from."""
 
-import platform
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from harness.core.shown.private import host_id
 from harness.core.units import counted
 from harness.errors import ConfigError, HarnessError, one_line
 from harness.explain.advise import accuracy
@@ -93,7 +93,7 @@ def _about(job: Job) -> dict[str, Any]:
             "inputs": {name: [str(rows.dtype), *rows.shape] for name, rows in job.feeds.items()},
         },
         "batch": job.options.batch,
-        "host": platform.node(),
+        "host": host_id(),
         "environment": dict(host.fingerprint()),
         "now": str(job.now),
         "axes": list(job.options.vary),

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from harness.core.shown import cells
 from harness.core.units import NS_PER_MS, NS_PER_S, show_ns
 from harness.types import Array, PowerSource
 
@@ -88,10 +89,11 @@ class PowerLog:
 
     def read(self, path: Path) -> None:
         """Read the file that `write` wrote. Raises OSError, or errors of WRONG_CONTENT."""
+        names = {cells.cell(source.name): source.name for source in self.sources}
         with path.open(newline="", encoding="utf-8") as file:
             for row in csv.DictReader(file):
                 value = float(row["joules"] or row["watts"])
-                self.series[row["source"]].append((int(row["wall_ns"]), value))
+                self.series[names[row["source"]]].append((int(row["wall_ns"]), value))
 
     def write(self, path: Path) -> None:
         """Write one row a reading, in order of time; the column depends on the unit."""
@@ -101,9 +103,7 @@ class PowerLog:
             for at_ns, value in self.series.get(s.name, ())
         )
         with path.open("w", newline="", encoding="utf-8") as file:
-            writer = csv.writer(file)
-            writer.writerow(_HEADER)
-            writer.writerows(rows)
+            cells.write_rows(file, _HEADER, rows)
 
 
 def window_ns(log: Mapping[str, Any]) -> tuple[int, int] | None:

@@ -1,6 +1,7 @@
 """Writes pages with plots: one HTML file that needs no network.
 
-Every text of a run (names of plug-ins, messages of frameworks) is foreign and is escaped.
+Every text of a run (names of plug-ins, messages of frameworks) is foreign and is escaped. Home folders,
+user and host are not on a page.
 """
 
 import json
@@ -18,6 +19,7 @@ import numpy as np
 
 from harness.core.extras import how_to_install
 from harness.core.files import atomic_file, write_text
+from harness.core.shown.private import hide
 from harness.errors import ConfigError, PluginUnavailable
 from harness.results.pages.tables import Table, shown_rows
 from harness.types import Array
@@ -80,7 +82,8 @@ def write(articles: Sequence[Article], title: str, out: Path, *, script_in: Path
                     shutil.copyfile(source, temporary)
             there = os.path.relpath(copy.resolve(), out.parent.resolve())
             loaded = f'<script src="{quote(there)}"></script>'
-        write_text(out, "\n".join(_page(articles, title, loaded)))
+        parts = _page(articles, title, loaded)
+        write_text(out, "\n".join(part if part is loaded else hide(part) for part in parts))
     except OSError as e:
         raise ConfigError(f"{out} cannot be written: {e.strerror or e}") from None
     return out

@@ -9,6 +9,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+from harness.core.shown import private
 from harness.core.units import show_ns
 from harness.errors import ConfigError
 from harness.machine.host_log import HostLog
@@ -56,7 +57,7 @@ def _article(run: RunFiles, host: HostLog | None, power: PowerLog | None) -> Art
 
 def _bottom(run: RunFiles) -> Iterator[str]:
     for title, content in (
-        ("Settings", run.config),
+        ("Settings", _settings(run.config)),
         ("Machine", run.environment),
         ("Machine in the run", run.result.get("host") or {}),
     ):
@@ -66,6 +67,13 @@ def _bottom(run: RunFiles) -> Iterator[str]:
     yield "<h2>Run it again</h2>"
     path = shlex.quote(str(run.folder.absolute() / run_folder.CONFIG))
     yield f"<pre>{escape(f'python -m harness --config {path}')}</pre>"
+
+
+def _settings(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The content of config.yaml without private names and the arguments of meters."""
+    meters = [private.meter(str(text)) for text in config.get("meter") or ()]
+    shown: Mapping[str, Any] = private.hidden({**config, "meter": meters})
+    return shown
 
 
 def _top(run: RunFiles) -> Iterator[str]:

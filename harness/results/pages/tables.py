@@ -1,10 +1,9 @@
 """A table of numbers with units: one content for people, for programs and for spreadsheets."""
 
-import csv
-import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from harness.core.shown import cells
 from harness.core.units import show_bytes, show_ns, show_percent, show_rate, show_si
 
 Cell = str | int | float | None
@@ -113,8 +112,4 @@ def shown_rows(columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> lis
 
 def to_csv(table: Table) -> str:
     """Numbers without units, which are in the names of the columns; an empty field for None."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow([column.title for column in table.columns])
-    writer.writerows(table.rows)
-    return text.getvalue()
+    return cells.to_text([column.title for column in table.columns], table.rows)

@@ -12,7 +12,7 @@ class PowerReading(TypedDict):
     source: str
     """Name of the counter or sensor, e.g. `rapl:package-0`."""
     domain: str
-    """Part of the machine that the source covers."""
+    """Part of the machine that the source covers; of `command` the program's name and a digest of its arguments."""
     provenance: Literal["measured", "estimated"]
     """`measured` or `estimated`."""
     joules: float

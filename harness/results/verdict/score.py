@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -9,6 +10,7 @@ import numpy as np
 
 from harness.core import registry
 from harness.core.codes import Reason
+from harness.core.shown.escapes import visible
 from harness.errors import one_line
 from harness.loadgen.logs import ACCURACY, ANSWERS, AccuracyLogError, read_answers
 from harness.loadgen.plan import Loaded
@@ -125,7 +127,7 @@ def compute(
         raise ValueError(f"the metric returned {score!r}, expected a Score with finite values")
     if score.samples != len(labels):
         raise ValueError(f"the metric scored {score.samples:,} of {len(labels):,} samples")
-    return score
+    return _printable(score)
 
 
 def of_some(
@@ -135,7 +137,12 @@ def of_some(
     first = _first_answers(answers)
     scorer = registry.load("metric", metric)(answer_dtype)
     score: Score = scorer.score(list(first.values()), {i: labels[i] for i in first})
-    return score
+    return _printable(score)
+
+
+def _printable(score: Score) -> Score:
+    """The score whose line, which goes into accuracy.txt, is one line of text."""
+    return replace(score, line=visible(score.line))
 
 
 def _first_answers(answers: Iterable[Answer]) -> dict[int, Answer]:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Protocol
 
 from harness import __version__
+from harness.core import registry
 from harness.core.codes import Reason
 from harness.core.config.run_config import RunConfig
 from harness.core.console import say
@@ -80,7 +81,7 @@ def measure(
             notice="" if quiet else endpoint.moved,
             most_late=most_late,
         )
-        job = _Job(supervisor, PowerSampler(config.meter) if config.meter else None, probe_s)
+        job = _Job(supervisor, PowerSampler(run.config.meter) if config.meter else None, probe_s)
         if not quiet:
             say(endpoint.notice)
         finished = keeper.conclude(_status(job, keeper, stopping))
@@ -105,13 +106,13 @@ def _begin(run: ResolvedRun, exporter: Exporter) -> RunKeeper:
         {
             "run": folder.final.name,
             "scenario": config.scenario,
-            "backend": config.backend,
+            "backend": registry.short_name(config.backend),
             "model": model,
         },
         {
             "version": __version__,
             "mode": config.mode,
-            "dataset": run.dataset,
+            "dataset": registry.short_name(run.dataset),
             "device": config.device,
             "scheduler": HARNESS if config.harness_scheduled else "LoadGen",
         },

@@ -4,11 +4,13 @@ import shutil
 import sqlite3
 from contextlib import suppress
 from pathlib import Path
+from typing import cast
 
 from harness.core import files
 from harness.core.codes import Reason
 from harness.core.config.run_config import to_plain
 from harness.core.console import say, show
+from harness.core.shown.private import hidden
 from harness.errors import ConfigError, HarnessError, PluginUnavailable, RunInvalid, one_line
 from harness.loadgen.plan import Loaded, LoadPlan
 from harness.machine.host_log import HostLog
@@ -40,7 +42,7 @@ class RunKeeper:
     def save(self, content: Result | None = None) -> None:
         """Saves the run as far as it has come. content: of result.json, where it is known already."""
         records.write_findings(self.folder.path, self.findings)
-        files.write_json(self.folder.path / run_folder.RESULT, content or result(self.findings))
+        files.write_json(self.folder.path / run_folder.RESULT, content or self._result())
 
     def write_resolved(self, plan: LoadPlan, loaded: Loaded) -> None:
         """config.yaml and environment.json: the run with every value that was decided."""
@@ -48,7 +50,11 @@ class RunKeeper:
         config = resolved.config(findings.resolved, plan, loaded)
         files.write_yaml(folder / run_folder.CONFIG, to_plain(config))
         environment = resolved.environment(findings.environment, plan, loaded, findings.model)
-        files.write_json(folder / run_folder.ENVIRONMENT, environment)
+        files.write_json(folder / run_folder.ENVIRONMENT, hidden(environment))
+
+    def _result(self) -> Result:
+        """The content of result.json, which others may read: without private names."""
+        return cast("Result", hidden(result(self.findings)))
 
     def keep(self, evidence: Evidence, outdir: Path) -> None:
         """Saves one LoadGen run at once; where that fails, the table still shows it."""
@@ -104,7 +110,7 @@ class RunKeeper:
             self.findings.ceiling_per_s = database.null_ceiling_per_s(
                 folder.parent, self.findings.config.scenario, host
             )
-        content = result(self.findings)
+        content = self._result()
         if self._exporter is not None:
             self._exporter.conclude(content)
         try:
@@ -118,7 +124,7 @@ class RunKeeper:
             say(f"{path}: the run was not added: {e}: `runs` does not list {folder.name}")
         except OSError as e:
             self.not_saved(e)
-            content = result(self.findings)
+            content = self._result()
             with suppress(OSError):  # the result saved before may say VALID
                 self.save(content)
         if self.findings.unsaved is not None:

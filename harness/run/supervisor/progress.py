@@ -5,6 +5,7 @@ from typing import Self
 
 from harness.core.clock import monotonic_ns
 from harness.core.console import stderr
+from harness.core.shown.escapes import visible
 from harness.core.units import show_ns, show_rate
 from harness.loadgen.plan import Calibration, InstanceGroup, LoadPlan
 from harness.loadgen.scenario import scenario_named
@@ -37,7 +38,7 @@ class Line:
 
     def draw(self, text: str) -> None:
         columns = os.get_terminal_size(stderr().fileno()).columns or _USUAL_COLUMNS
-        shown = text[: columns - 1]  # a full row would leave the cursor on the next one
+        shown = visible(text)[: columns - 1]  # a full row would leave the cursor on the next one
         above = max(0, self._drawn - 1) // columns
         up = f"\x1b[{above}A" if above else ""
         stderr().write(f"\r{up}\x1b[J{shown}")

@@ -3,7 +3,6 @@
 Values come from the machine and the runs where possible, and else from the user's --describe file.
 """
 
-import platform
 import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any, NamedTuple
 import psutil
 
 from harness.core.formats.strict_yaml import load_yaml
+from harness.core.shown.private import host_id
 from harness.core.units import show_bytes
 from harness.errors import ConfigError
 from harness.submit.pack.finished_run import FinishedRun
@@ -155,7 +155,7 @@ def _machine(run: FinishedRun) -> dict[str, str]:
     }
     if run.config.device == "cpu":
         known |= _NO_ACCELERATOR
-    if machine["host"] == platform.node():
+    if machine["host"] == host_id():
         known |= dict(_this_machine())
     return {key: str(value).replace('"', "'") for key, value in known.items() if value}
 

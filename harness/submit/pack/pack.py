@@ -14,6 +14,7 @@ from harness.loadgen.logs import DETAIL, SUMMARY
 from harness.models.manifest.lookup import is_path
 from harness.models.manifest.model import MODELS_DIR
 from harness.results import recheck
+from harness.results.publish.replacements import Replacements
 from harness.results.run_folder import CONFIG
 from harness.submit.pack import texts
 from harness.submit.pack.audit import pack_audit
@@ -68,6 +69,8 @@ def _edits(run: FinishedRun) -> list[str]:
     """Differences that `check RUN` finds. The submitter names the dataset and the metric, so their code may
     run.
     """
+    if recheck.is_published(run.config):
+        return [f"{run.folder} is a published copy, whose score cannot be made again: pack the run"]
     own = [name for name in (run.config.dataset, run.config.metric) if name is not None]
     return recheck.check(run.folder, trusted=own)
 
@@ -130,6 +133,7 @@ class _Packer:
         self._top = Path(request.division) / submitter
         self._results = self._top / "results" / system / request.called
         self._system = system
+        self._replacements = Replacements([run.folder for run in runs.values()])
 
     def write(self, described: Described) -> None:
         request, top = self._request, self._root / self._top
@@ -181,12 +185,17 @@ class _Packer:
     def _sources(self, folder: Path) -> None:
         _write(folder / "README.md", texts.sources(self._request))
         for (scenario, kind), run in self._runs.items():
-            shutil.copyfile(run.folder / CONFIG, folder / f"{scenario}-{kind}.yaml")
+            self._copy_text(run.folder / CONFIG, folder / f"{scenario}-{kind}.yaml")
         first = next(iter(self._runs.values()))
         audits = [run.config.audit for run in self._runs.values() if run.config.audit]
         for path in dict.fromkeys([*_own_files(first), *audits]):
             if path.is_file():
-                shutil.copyfile(path, folder / texts.packed_name(path))
+                self._copy_text(path, folder / texts.packed_name(path))
+
+    def _copy_text(self, path: Path, target: Path) -> None:
+        """Without home folders, paths, user and host names, and arguments of meters."""
+        content, _ = self._replacements.file(path.read_bytes(), path.name)
+        target.write_bytes(content)
 
 
 def _own_files(run: FinishedRun) -> Iterator[Path]:

@@ -16,6 +16,7 @@ from harness.core.child import start
 from harness.core.config.run_config import to_plain
 from harness.core.console import say
 from harness.core.files import write_yaml
+from harness.core.shown.escapes import visible
 from harness.core.signals import Stopped, stoppable
 from harness.errors import ConfigError, RunInvalid, refuse
 from harness.submit.plan import matrix
@@ -166,5 +167,5 @@ def _progress(row: PlannedRun, which: str, took_s: float, after_s: float) -> str
 def _rewrite(line: str) -> None:
     """Rewrites the progress line in place; nothing is shown without a terminal."""
     if sys.stderr.isatty():
-        sys.stderr.write(f"\r\x1b[K{line}")
+        sys.stderr.write(f"\r\x1b[K{visible(line)}")
         sys.stderr.flush()

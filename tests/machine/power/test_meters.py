@@ -317,7 +317,7 @@ def test_a_command_without_readings_is_refused(text: str, line: str, tmp_path: P
     words = script(tmp_path / "bad.py", text)
     with pytest.raises(ConfigError) as raised, CommandMeter(words):
         pass
-    assert str(raised.value).startswith(f"--meter command={words}: {line}")
+    assert str(raised.value).startswith(f"--meter command={sys.executable}: {line}")
 
 
 @pytest.mark.parametrize("argument", ["", "sh -c 'open", "/nosuch/program"])

@@ -11,6 +11,8 @@ from typing import Any
 
 from harness.core.config.run_config import SCHEMA_VERSION
 from harness.core.files import read_json, write_json
+from harness.core.shown.escapes import visible
+from harness.core.shown.private import hidden, hide
 from harness.core.units import show_ns, show_rate
 from harness.errors import ConfigError
 from harness.explain.profile.spans.spans import Span, chrome_trace
@@ -117,8 +119,8 @@ def spans(profiled: Profiled, folder: Path) -> list[Span]:
 
 def write(profiled: Profiled, shown: Sequence[Table], folder: Path) -> None:
     """Writes everything but the page. Raises OSError where the folder cannot be written."""
-    (folder / TEXT).write_text(text(shown, None) + "\n", encoding="utf-8")
-    write_json(folder / JSON, to_json(shown))
+    (folder / TEXT).write_text(visible(hide(text(shown, None))) + "\n", encoding="utf-8")
+    write_json(folder / JSON, hidden(to_json(shown)))
     (folder / CSV).mkdir(exist_ok=True)
     for table in shown:
         (folder / CSV / f"{table.key}.csv").write_text(tables.to_csv(table), encoding="utf-8")

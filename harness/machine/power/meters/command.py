@@ -10,6 +10,7 @@ import time
 from contextlib import suppress
 from typing import Literal, Self
 
+from harness.core.shown.private import command_line
 from harness.errors import ConfigError
 from harness.types import PowerMeter, PowerSource
 
@@ -35,9 +36,10 @@ class CommandMeter:
         try:
             self._words = shlex.split(argument)
         except ValueError as e:
-            raise ConfigError(f"--meter command={argument}: {e}") from None
+            raise ConfigError(f"--meter command: {e}: quote its arguments as in a shell") from None
         if not self._words:
             raise ConfigError("--meter command: name the program, --meter 'command=PROGRAM ...'")
+        self._shown = command_line(argument)
         self._process: subprocess.Popen[bytes] | None = None
         self._left = b""
         self._unit: Literal["J", "W"] | None = None
@@ -48,7 +50,7 @@ class CommandMeter:
             first = self._next(FIRST_LIMIT_S)
         except OSError as e:
             self._kill()
-            raise ConfigError(f"--meter command={shlex.join(self._words)}: {e}") from e
+            raise ConfigError(f"--meter command={self._words[0]}: {e}") from e
         self._unit = first[1]
         return self
 
@@ -58,7 +60,7 @@ class CommandMeter:
     def sources(self) -> list[PowerSource]:
         assert self._unit is not None
         name = os.path.basename(self._words[0])  # noqa: PTH119 - a word, not a file of ours
-        return [PowerSource(f"command:{name}", shlex.join(self._words), self._unit)]
+        return [PowerSource(f"command:{name}", self._shown, self._unit)]
 
     def read(self) -> list[float]:
         value, unit = self._next(READ_LIMIT_S)

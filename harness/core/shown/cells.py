@@ -1,0 +1,33 @@
+"""Writes CSV files in which no spreadsheet takes a text for a formula."""
+
+import csv
+import io
+from collections.abc import Iterable, Sequence
+from typing import TextIO
+
+from harness.core.shown.escapes import visible
+from harness.core.shown.private import hide
+
+_FORMULA = tuple("=+-@\t\r")
+"""First characters that make a cell a formula. Source: OWASP, CSV Injection."""
+
+
+def cell(value: object) -> object:
+    """A text that would be a formula with an apostrophe before it; numbers stay numbers."""
+    if not isinstance(value, str):
+        return value
+    quote = "'" if value.startswith(_FORMULA) else ""
+    return quote + visible(hide(value))
+
+
+def write_rows(file: TextIO, heads: Sequence[str], rows: Iterable[Iterable[object]]) -> None:
+    """file: opened with newline="". An empty field for None."""
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow([cell(head) for head in heads])
+    writer.writerows([cell(value) for value in row] for row in rows)
+
+
+def to_text(heads: Sequence[str], rows: Iterable[Iterable[object]]) -> str:
+    text = io.StringIO()
+    write_rows(text, heads, rows)
+    return text.getvalue()

@@ -1,0 +1,1 @@
+"""Copies of result folders that may be shown."""

@@ -1,0 +1,149 @@
+"""Makes the copy of a result folder that may be shown, with a list of what was replaced in it."""
+
+import re
+import shutil
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import unquote
+
+from harness.core import files
+from harness.core.console import say
+from harness.core.units import counted
+from harness.errors import ConfigError, HarnessError
+from harness.models.manifest.lookup import is_path
+from harness.results import recheck, records, run_folder
+from harness.results.pages.tables import Column, aligned
+from harness.results.publish.replacements import Replaced, Replacements
+from harness.results.run_folder import ResultFolder
+
+PUBLISHED = "published.txt"
+"""The list, in the copy."""
+
+_MOST_FILES = 3
+"""Files that a row of the list names."""
+
+_SCRIPT = re.compile(r'<script src="(\.\./[^"]*plotly[^"]*\.js)"></script>')
+"""Plotly's script outside of the folder that is copied."""
+
+
+def publish(folder: Path, out: Path) -> list[str]:
+    """Copies a run's or study's folder to `out`; returns the list of replacements, one line each.
+
+    Raises a ConfigError where `out` exists, where `folder` is no result folder, and where `check`
+    agrees with a run and not with its copy; nothing is left of the copy then.
+    """
+    if not any(folder.rglob(run_folder.RESULT)) and not any(folder.rglob(run_folder.CONFIG)):
+        raise ConfigError(
+            f"{folder} holds no {run_folder.RESULT}: name the folder of a run or a study"
+        )
+    if out.resolve().is_relative_to(folder.resolve()):
+        raise ConfigError(f"{out} lies in {folder}: pass another folder")
+    new = ResultFolder(out)
+    try:
+        lines = _Copy(folder, new.path).make()
+        new.finish(newest=False)
+    except OSError as e:
+        shutil.rmtree(new.path, ignore_errors=True)
+        raise ConfigError(f"{e.filename or new.path} cannot be copied: {e.strerror}") from e
+    except BaseException:
+        shutil.rmtree(new.path, ignore_errors=True)
+        raise
+    return lines
+
+
+class _Copy:
+    def __init__(self, source: Path, target: Path) -> None:
+        self._source, self._target = source, target
+        self._replacements = Replacements([source])
+        self._changed: dict[str, Counter[Replaced]] = {}
+        self._left_out: list[str] = []
+
+    def make(self) -> list[str]:
+        for path in sorted(self._source.rglob("*")):
+            self._copy(path, self._target / self._renamed(path))
+        for path in sorted(self._source.rglob(run_folder.CONFIG)):
+            self._copy_manifest(path.parent)
+        lines = list(self._lines())
+        files.write_text(self._target / PUBLISHED, "\n".join(lines) + "\n")
+        for path in sorted(self._source.rglob(records.FINDINGS)):
+            self._check(path.parent)
+        return lines
+
+    def _renamed(self, path: Path) -> Path:
+        """The path in the copy: names of files may be private, too."""
+        parts = path.relative_to(self._source).parts
+        return Path(*(self._replacements.text(part, Counter()) for part in parts))
+
+    def _copy(self, path: Path, target: Path) -> None:
+        if path.is_symlink() or not (path.is_file() or path.is_dir()):
+            self._left_out.append(f"{self._renamed(path)}: a link or a device")
+        elif path.is_dir():
+            target.mkdir(exist_ok=True)
+        elif path.name != PUBLISHED:
+            self._write(path, target)
+
+    def _write(self, path: Path, target: Path) -> None:
+        content = path.read_bytes()
+        if b"\0" in content[: 1 << 20]:
+            if self._replacements.stand_in(content):
+                self._left_out.append(f"{target.name}: a binary file with private texts in it")
+                return
+        else:
+            content, counts = self._replacements.file(content, path.name)
+            if counts:
+                self._changed[target.relative_to(self._target).as_posix()] = counts
+        if path.suffix == ".html":
+            content = _with_script(content, path.parent)
+        target.write_bytes(content)
+
+    def _copy_manifest(self, run: Path) -> None:
+        """`check` reads the manifest of the model, which lies elsewhere."""
+        manifest = Path(recheck.configuration(run).model)
+        if is_path(str(manifest)) and manifest.suffix in (".yaml", ".yml") and manifest.is_file():
+            folder = self._target / self._renamed(run) / recheck.MODEL
+            folder.mkdir(exist_ok=True)
+            self._write(manifest, folder / self._replacements.text(manifest.name, Counter()))
+
+    def _check(self, run: Path) -> None:
+        copy = self._target / self._renamed(run)
+        differences = _differences(copy)
+        if not differences:
+            return
+        if _differences(run):
+            say(f"{run}: `check` finds differences in this run, and so in its copy")
+            return
+        raise ConfigError(f"{run} cannot be published: `check` of its copy says: {differences[0]}")
+
+    def _lines(self) -> Iterator[str]:
+        total: Counter[Replaced] = Counter()
+        for counts in self._changed.values():
+            total += counts
+        rows = [(one.what, one.new, count, self._files_of(one)) for one, count in total.items()]
+        if rows:
+            heads = [Column("replaced"), Column("by"), Column("times", "count"), Column("files")]
+            yield from aligned(heads, sorted(rows))
+        else:
+            yield "nothing was replaced"
+        yield from (f"left out: {text}" for text in self._left_out)
+
+    def _files_of(self, one: Replaced) -> str:
+        names = [name for name, counts in self._changed.items() if one in counts]
+        more = counted(len(names) - _MOST_FILES, "more file")
+        return ", ".join(names[:_MOST_FILES]) + (f" and {more}" if len(names) > _MOST_FILES else "")
+
+
+def _differences(run: Path) -> list[str]:
+    try:
+        return recheck.check(run)
+    except HarnessError as e:
+        return str(e).splitlines()
+
+
+def _with_script(page: bytes, folder: Path) -> bytes:
+    """The page with plotly's script in it, where it lies outside of the folder."""
+    found = _SCRIPT.search(page.decode("utf-8", "surrogateescape"))
+    script = folder / unquote(found[1]) if found else None
+    if found is None or script is None or not script.is_file():
+        return page
+    return page.replace(found[0].encode(), b"<script>" + script.read_bytes() + b"</script>")
