@@ -239,7 +239,7 @@ class _Measurement:
         output = self._output
         if output is not None and output.postprocess:
             batch = dataset.batch(first)
-            check(output.postprocess, output.name, self._hook, backend.infer(batch), batch)
+            check(output.postprocess, output.name, self._hook, backend.infer(batch), batch, first)
 
     def _check_metric(self, row: AnswerRow, dataset: Dataset) -> None:
         """A ConfigError, before the run, where the metric cannot score answers of this shape and type."""
