@@ -9,6 +9,7 @@ import pytest
 
 from harness.core.config.run_config import RunConfig
 from harness.core.service_times import ServiceTimes
+from harness.loadgen.answers import AnswerRow
 from harness.loadgen.plan import InstanceGroup
 from harness.models.steps.postprocess import Postprocess, has_nan
 from harness.results.evidence.reference import line, report
@@ -34,12 +35,12 @@ class Model:
     unload = load
 
     def batch(self, indices: Sequence[int]) -> Batch:
-        return Batch(tuple(indices), {})
+        return Batch(len(indices), {"samples": np.asarray(indices, np.int64)})
 
     def infer(self, batch: Batch) -> Any:
-        self.sizes.append(len(batch.indices))
+        self.sizes.append(batch.size)
         time.sleep(self.sleep_s)
-        return np.asarray(batch.indices)
+        return batch.inputs["samples"]
 
 
 def _unchanged(outputs: Any, _: Sequence[int]) -> Any:
@@ -64,6 +65,7 @@ def prepared(
         **more,
     )
     preparation_.slowest_ns = 20 * MS
+    preparation_.row = AnswerRow((), np.dtype(np.int64))
     return preparation_
 
 
@@ -99,7 +101,7 @@ def test_a_given_count_has_more_of_a_reference_than_three_batches(
     instances = prepared(Model(0.001), "sliced", 8)
     load = plan("offline", query_count=8 * 100, expected_s=None)
     instances.finish(load)
-    bare = instances.bare_loops(load)
+    bare = instances.after_run(load)["bare"]
     assert limits_s == [pytest.approx(0.05)] * 2
     assert bare is not None
     assert all(min(bare[name]["counts"]) > 2 * 3 for name in ("before", "after"))
@@ -118,7 +120,7 @@ def test_a_run_without_bare_loops_says_why(
     instances = prepared(Model(), "queued", 2)
     load = plan("server", expected_s=0.0, **changed)
     instances.finish(load)
-    bare = instances.bare_loops(load, failed)
+    bare = instances.after_run(load, failed)["bare"]
     assert bare == {"reason": reason}
     done: Any = None
     assert line(report(load, done, bare, InstanceGroup(2, 1, 2)), None) == f"no reference: {reason}"
@@ -129,7 +131,7 @@ def test_nobody_asks_for_an_accuracy_runs_reference() -> None:
     instances = prepared(model, "queued", 2)
     load = plan("server", accuracy=True)
     instances.finish(load)
-    assert instances.bare_loops(load) is None
+    assert instances.after_run(load) == {"bare": None, "probed": None}
     assert not model.sizes
 
 
@@ -138,7 +140,7 @@ def test_bare_loops_answer_the_batches_that_offline_will_have(count: int, sizes:
     instances = prepared(Model(), "sliced", 64)
     load = plan("offline", query_count=count, expected_s=0.0)
     instances.finish(load)
-    bare = instances.bare_loops(load)
+    bare = instances.after_run(load)["bare"]
     assert bare is not None
     assert (bare["before"]["sizes"], bare["after"]["sizes"]) == (sizes, sizes)
 
