@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -152,3 +153,55 @@ def test_the_supervisor_hears_of_each_batch_before_the_run() -> None:
     instances.finish(plan("offline", query_count=13, expected_s=0.0))
     assert heard[:2] == [1, 2]  # the last batch's five samples, on both instances
     assert heard[2:] == [len(model.sizes)]
+
+
+class Notes(Model):
+    """Keeps each batch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.batches: list[list[int]] = []
+        self.loads: list[int] = []
+
+    def load(self, indices: Sequence[int]) -> None:
+        self.loads.append(len(indices))
+
+    def infer(self, batch: Batch) -> Any:
+        self.batches.append(batch.inputs["samples"].tolist())
+        return super().infer(batch)
+
+
+@pytest.mark.parametrize(
+    ("dispatch", "max_batch"), [("inline", 1), ("sliced", 8), ("sliced", 99), ("sliced", 100)]
+)
+def test_no_batch_is_that_of_the_call_before(dispatch: str, max_batch: int) -> None:
+    """Bug: a backend that keeps its last answer made the calibration, and so the run, endless."""
+    model = Notes()
+    instances = prepared(model, dispatch, max_batch)
+    instances.answerers = instances.answerers[:1]
+    instances._load()
+    instances._calibrate(0.01)
+    instances._warm_up()
+    assert len(model.batches) > 10
+    assert all(before != after for before, after in pairwise(model.batches))
+    whole = [batch for batch in model.batches if len(batch) == max_batch < 100]
+    assert all(batch == list(range(batch[0], batch[0] + max_batch)) for batch in whole)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "loads"),
+    [
+        (0.0, [1, 64]),
+        (0.05, [1, 10]),  # half a second
+        (0.4, [1]),
+    ],
+)
+def test_more_samples_are_loaded_where_that_is_quick(
+    seconds: float, loads: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = Notes()
+    instances = prepared(model, "inline", 1)
+    clock = iter([0.0, seconds])
+    monkeypatch.setattr(preparation.time, "monotonic", lambda: next(clock))
+    instances._load()
+    assert model.loads == loads
