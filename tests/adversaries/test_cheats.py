@@ -110,7 +110,7 @@ def test_a_cheat_is_doubted_by_its_own_code(row: Row, tmp_path: Path) -> None:
 def test_the_page_is_right_about_what_is_not_found(row: Row, tmp_path: Path) -> None:
     """A row that is found one day belongs into another table."""
     assert run_of(row, tmp_path / "r") == 0 or row.backend == "WrongOneIn1000"
-    found = {*doubts(tmp_path / "r")} & {"cached", "percentiles-disagree", "close-raised"}
+    found = {*doubts(tmp_path / "r")} & {"cached", "close-raised"}
     assert not found
 
 

@@ -38,6 +38,9 @@ FEWEST_ROWS = 6
 LIMIT_S = 0.25
 """Time for rounds beyond FEWEST_ROUNDS."""
 
+MOST_CHARACTERS = 200
+"""Of an exception's line."""
+
 Inputs = Mapping[str, Array]
 
 
@@ -191,8 +194,9 @@ class _Probe:
         return np.array_equal(ours, theirs) or is_close(ours, theirs, self._tolerance)
 
     def _raised(self) -> str:
-        """The last line of the first exception; "" without one."""
-        return self._failures.first.strip().splitlines()[-1] if self._failures.first else ""
+        """The last line of the first exception, cut; "" without one."""
+        lines = self._failures.first.strip().splitlines()
+        return lines[-1][:MOST_CHARACTERS] if lines else ""
 
 
 def _copy(inputs: Inputs) -> Inputs:
