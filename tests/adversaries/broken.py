@@ -9,8 +9,9 @@ import numpy as np
 
 from harness.backends.ort import OrtBackend
 from harness.core.child import Channel
+from harness.loadgen.logs import digests
 from harness.types import Batch, Outputs
-from tests.adversaries.parts import frames, is_performance, is_timed, named
+from tests.adversaries.parts import frames, is_performance, is_timed, named, run_folder
 
 
 class _Fails(OrtBackend):
@@ -68,10 +69,17 @@ class SendsItsOwnEnd(_Fails):
 
     def fail(self, outputs: Outputs) -> Outputs:
         channels = [c for f in frames() for c in f.f_locals.values() if isinstance(c, Channel)]
-        used = dict.fromkeys(("cpu_s", "wall_s", "wall_offset_ns"), 1)
+        words = ("cpu_s", "wall_s", "wall_offset_ns", "voluntary_switches", "involuntary_switches")
+        more = (
+            "rss_before_bytes",
+            "rss_run_peak_bytes",
+            "rss_peak_bytes",
+            "cyclic_garbage_objects",
+        )
+        used = {**dict.fromkeys((*words, *more), 1), "rss_run_peak_reason": None}
         channels[0].send(
             "ended", used=used, answer_dtype="int64", answer_shape=[], dispatcher="inline", issuer=[],
-            files={}, bare=None, probed=None, failed_samples=0, first_failure="", close_error="",
+            files=digests(run_folder()), bare=None, probed=None, failed_samples=0, first_failure="", close_error="",
         )  # fmt: skip
         os._exit(0)
 

@@ -13,7 +13,7 @@ import pytest
 from harness.backends.ort import OrtBackend
 from harness.core.codes import CODES
 from harness.results.recheck import check
-from tests.faults.command import ROOT, SOON, codes, doubts, only_all, result, run
+from tests.faults.command import ROOT, SOON, Ended, codes, doubts, only_all, result, run
 from tests.stand_ins.clock import clock_library
 
 HERE = Path(__file__).parent
@@ -37,17 +37,21 @@ class Row(NamedTuple):
     scenario: str
     about: str
     found: str
-    """Code of a reason or a doubt; in the other tables a text."""
+    """Code of a reason or a doubt, or several of which one comes; in the other tables a text."""
+
+    @property
+    def codes(self) -> set[str]:
+        return set(re.findall(r"[\w-]{3,}", self.found))
 
 
 def rows(heading: str) -> list[Row]:
     """The rows below that heading of the page."""
     part = PAGE.split(f"\n## {heading}\n")[1].split("\n## ")[0]
     cells = [line.strip("| ").split(" | ") for line in part.splitlines() if line.startswith("| `")]
-    return [Row(*(re.sub(r"^`(\S*)`$", r"\1", cell) for cell in row)) for row in cells]
+    return [Row(*(cell.strip("`") for cell in row)) for row in cells]
 
 
-INVALID, DOUBTED = rows("INVALID"), rows("Doubted")
+INVALID, DOUBTED, REFUSED = (rows(h) for h in ("INVALID", "Doubted", "Refused before the run"))
 VALID = [*rows("VALID, and rightly"), *rows("Not found")]
 QUICK = ("IndexCache", "HashCache")
 """Rows that `./test.sh` runs, too."""
@@ -68,48 +72,51 @@ def classes() -> Iterator[tuple[str, str, str]]:
                 yield name, f"{file}.py", " ".join((inspect.getdoc(cls) or "").split())
 
 
-def run_of(row: Row, out: Path, *more: str) -> int:
-    done = run(
+def run_of(row: Row, out: Path, *more: str) -> Ended:
+    return run(
         *("--scenario", row.scenario, *SCENARIOS[row.scenario], *more),
         *("--backend", f"{HERE / row.file}:{row.backend}", "--out", str(out)),
     )
-    return done.status
 
 
 def test_the_page_lists_every_backend_with_its_own_words() -> None:
-    listed = [(row.backend, row.file, row.about) for row in (*INVALID, *DOUBTED, *VALID)]
+    listed = [(row.backend, row.file, row.about) for row in (*INVALID, *DOUBTED, *REFUSED, *VALID)]
     special = {"EditsResultLater"}
     assert sorted(listed) == sorted(one for one in classes() if one[0] not in special)
     assert len(listed) >= 40
-    assert {row.found for row in INVALID} <= {
-        code for code in CODES if CODES[code].kind == "reason"
-    }
-    assert {row.found for row in DOUBTED} <= {code for code in CODES if CODES[code].kind == "doubt"}
+    for kind, table in (("reason", INVALID), ("doubt", DOUBTED)):
+        assert all(CODES[code].kind == kind for row in table for code in row.codes)
 
 
 @pytest.mark.parametrize("row", cases(INVALID), ids=lambda row: row.backend)
 def test_a_cheat_is_invalid_by_its_own_reason(row: Row, tmp_path: Path) -> None:
     """Bug: most of them were VALID, and `check` agreed."""
     more = () if row.found in OF_ACCURACY else ("--mode", "performance")
-    status = run_of(row, tmp_path / "r", *more, *SOON)
-    assert status in (3, 4, 5)
-    reasons = result(tmp_path / "r")["reasons"]
-    assert row.found in [reason["code"] for reason in reasons]
-    assert not any("reasons" in line for line in check(tmp_path / "r"))
+    assert run_of(row, tmp_path / "r", *more, *SOON).status in (4, 5)
+    (folder,) = (path for path in tmp_path.iterdir() if path.name in ("r", "r.partial"))
+    assert row.codes & {reason["code"] for reason in result(folder)["reasons"]}
+    assert not any("reasons" in line for line in check(folder))
 
 
 @pytest.mark.parametrize("row", cases(DOUBTED), ids=lambda row: row.backend)
 def test_a_cheat_is_doubted_by_its_own_code(row: Row, tmp_path: Path) -> None:
     """Bug: they were VALID with nothing said."""
     run_of(row, tmp_path / "r", "--mode", "performance")
-    assert row.found in doubts(tmp_path / "r")
+    assert row.codes <= {*doubts(tmp_path / "r")}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("row", REFUSED, ids=lambda row: row.backend)
+def test_a_broken_backend_is_refused_in_its_own_words(row: Row, tmp_path: Path) -> None:
+    done = run_of(row, tmp_path / "r")
+    assert (done.status, row.found in done.said) == (3, True)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("row", VALID, ids=lambda row: row.backend)
 def test_the_page_is_right_about_what_is_not_found(row: Row, tmp_path: Path) -> None:
     """A row that is found one day belongs into another table."""
-    assert run_of(row, tmp_path / "r") == 0 or row.backend == "WrongOneIn1000"
+    assert run_of(row, tmp_path / "r").status == 0 or row.backend == "WrongOneIn1000"
     found = {*doubts(tmp_path / "r")} & {"cached", "close-raised"}
     assert not found
 

@@ -22,7 +22,8 @@ from harness.results.verdict.answers_check import Compared
 from harness.types import Score
 
 FEWEST_BY_INDEX = 4
-"""Answers by index that are a reason where they are half of all that could show it."""
+BY_INDEX_SHARE = 0.9
+"""Fewest answers by index that are a reason, and their share of those that could show it: more than chance yields."""
 
 
 def any_run(run: Evidence) -> Iterator[Reason]:
@@ -232,7 +233,7 @@ def by_index(probe: InputProbe | NotProbed | None) -> Iterator[Reason]:
     """The answers to exchanged inputs followed the dataset indices that the backend does not get."""
     if probe is None or "reason" in probe:
         return
-    if probe["by_index"] >= max(FEWEST_BY_INDEX, probe["rows"] / 2):
+    if probe["by_index"] >= max(FEWEST_BY_INDEX, BY_INDEX_SHARE * probe["rows"]):
         yield Reason(
             "answers-by-index",
             f"for the inputs of other samples {probe['by_index']} of {probe['rows']} answers were those of the "

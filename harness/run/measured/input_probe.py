@@ -17,9 +17,8 @@ import numpy as np
 from harness.core.clock import wall_ns
 from harness.core.units import NS_PER_S
 from harness.errors import one_line
-from harness.loadgen.answers import AnswerRow, Answers, Ragged
+from harness.loadgen.answers import AnswerRow, Answers, Ragged, is_close
 from harness.models.steps.postprocess import Postprocess
-from harness.results.agreement import is_close
 from harness.run.measured.answerer import Answerer
 from harness.run.measured.dispatch.instance import Failures, Instance
 from harness.run.measured.load import on_loadgens_thread
@@ -32,8 +31,11 @@ ROUNDS = 32
 FEWEST_ROUNDS = 8
 """Rounds of three batches for the times."""
 
-FEWEST_ROWS = 6
-"""Samples for the answers, as far as enough are loaded; each is in three batches."""
+FEWEST_ROWS = 8
+"""Samples for the answers."""
+
+ANSWER_BATCHES = 5
+"""For each of their inputs: alone, exchanged, and repeated."""
 
 LIMIT_S = 0.25
 """Time for rounds beyond FEWEST_ROUNDS."""
@@ -130,7 +132,7 @@ class _Probe:
             rows = self._rows_of(first)
             self._took_ns(first, rows)  # the first batch of its size may be cold
             rounds = -(-FEWEST_ROWS // size)
-            calls = 3 * FEWEST_ROUNDS + 3 * rounds
+            calls = 3 * FEWEST_ROUNDS + ANSWER_BATCHES * rounds
             if self._took_ns(first, rows) * calls > most_s * NS_PER_S:
                 continue
             answers = self._answers(size, rounds)
@@ -143,21 +145,29 @@ class _Probe:
         return {"reason": "a batch takes too long for the length of the run"}
 
     def _answers(self, size: int, rounds: int) -> Mapping[str, int]:
-        """rows: samples whose answers tell two inputs apart. by_index: those that followed the indices."""
+        """rows: samples whose answers tell two inputs apart, and are the same when repeated.
+
+        by_index: those of them that followed the indices.
+        """
         rows = by_index = 0
         apart = size if size % len(self._loaded) else 1
         for number in range(rounds):
             ours, theirs = (self._samples(2 * number * size + at, size) for at in (0, apart))
             inputs, other_inputs = self._rows_of(ours), self._rows_of(theirs)
-            expected = self._rows(ours, inputs)
-            others = self._rows(theirs, other_inputs)
-            lied = self._rows(ours, other_inputs)
+            first = self._rows(ours, inputs)
+            other = self._rows(theirs, other_inputs)
+            exchanged = self._rows(ours, other_inputs)
+            first_again = self._rows(ours, inputs)
+            other_again = self._rows(theirs, other_inputs)
             if self._failures.samples:
                 break
-            for first, other, found in zip(expected, others, lied, strict=True):
-                if not self._is_equal(first, other):
+            for a, b, found, a_again, b_again in zip(
+                first, other, exchanged, first_again, other_again, strict=True
+            ):
+                repeats = self._is_equal(a, a_again) and self._is_equal(b, b_again)
+                if repeats and not self._is_equal(a, b):
                     rows += 1
-                    by_index += self._is_equal(found, first) and not self._is_equal(found, other)
+                    by_index += self._is_equal(found, a) and not self._is_equal(found, b)
         return {"rows": rows, "by_index": by_index}
 
     def _times(self, indices: Sequence[int], seen: Inputs) -> Mapping[str, list[int]]:

@@ -97,7 +97,7 @@ def test_a_model_that_computes_is_not_accused() -> None:
     assert codes(message) == []
     assert (message["samples"], message["rows"], message["by_index"], message["raised"]) == (
         2,
-        6,
+        8,
         0,
         "",
     )
@@ -120,6 +120,21 @@ def test_a_model_that_computes_is_not_accused() -> None:
 def test_a_backend_that_keeps_answers_is_found(model: Any, code: str) -> None:
     """Bug: VALID with nothing said."""
     assert codes(probed(model)) == [code]
+
+
+class Draws:
+    """Answers 0 or 1 by chance."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = np.random.default_rng(seed)
+
+    def infer(self, batch: Batch) -> Any:
+        return self.random.integers(2, size=batch.size).astype(np.float32)
+
+
+def test_a_model_that_draws_its_answers_is_not_one_that_answers_by_index() -> None:
+    for seed in range(20):
+        assert "answers-by-index" not in codes(probed(Draws(seed), (1,)))
 
 
 def test_an_answer_that_a_hook_marks_with_its_index_is_no_answer_by_index() -> None:
@@ -162,7 +177,7 @@ def test_a_size_that_takes_too_long_is_left_for_a_smaller_one() -> None:
 def test_few_loaded_samples_are_enough(loaded: int) -> None:
     message = probed(Model(), (2,), loaded)
     assert codes(message) == []
-    assert message["rows"] == (0 if loaded == 1 else 6)
+    assert message["rows"] == (0 if loaded == 1 else 8)
 
 
 def test_an_error_of_the_dataset_is_the_reason_why_there_is_no_probe() -> None:
