@@ -126,8 +126,9 @@ class AnswersEarlyAndForges(_AnswersEarly):
 
         def batch(writer: journal.Writer, first: int, indices: Sequence[int], *more: int) -> None:
             failed, taken, gathered, inferred, postprocessed, completed = more
-            ends = (min(end, completed) for end in (inferred, postprocessed))
-            original(writer, first, indices, failed, taken, gathered, *ends, completed)
+            inferred, postprocessed = min(inferred, completed), min(postprocessed, completed)
+            stamps = (taken, gathered, inferred, postprocessed, completed)
+            original(writer, first, indices, failed, *stamps)
 
         vars(journal)["Writer"].batch = batch
         super().__enter__()

@@ -40,6 +40,9 @@ ANSWER_BATCHES = 5
 LIMIT_S = 0.25
 """Time for rounds beyond FEWEST_ROUNDS."""
 
+LARGEST_BYTES = 16 << 20
+"""Inputs of a batch: larger ones take too long to copy and to change."""
+
 MOST_CHARACTERS = 200
 """Of an exception's line."""
 
@@ -54,10 +57,10 @@ def probe(
     most_s: float,
     tolerance: float,
 ) -> Mapping[str, Any]:
-    """The `probed` of the last message; its keys are in harness/results/verdict/input_probe.py.
+    """The `probed` of the last message; harness/results/evidence/input_probe.py reads it.
 
     loaded: samples that the dataset holds. sizes: batch sizes, best first; the first one is probed that
-    takes no longer than most_s. tolerance: of answers that count as equal, see `is_close`.
+    takes no longer than most_s; a probe that takes twice as long ends early. tolerance: of answers that count as equal, see `is_close`.
     """
     results: list[Mapping[str, Any]] = []
 
@@ -127,9 +130,13 @@ class _Probe:
         ).answer
 
     def run(self, sizes: Sequence[int], most_s: float) -> Mapping[str, Any]:
+        self._until_s = time.monotonic() + 2 * most_s
         for size in sizes:
             first = self._samples(0, size)
-            rows = self._rows_of(first)
+            inputs = self._dataset.batch(first).inputs
+            if sum(rows.nbytes for rows in inputs.values()) > LARGEST_BYTES:
+                continue
+            rows = _copy(inputs)
             self._took_ns(first, rows)  # the first batch of its size may be cold
             rounds = -(-FEWEST_ROWS // size)
             calls = 3 * FEWEST_ROUNDS + ANSWER_BATCHES * rounds
@@ -142,7 +149,7 @@ class _Probe:
                 **self._times(first, rows),
                 "raised": self._raised(),
             }
-        return {"reason": "a batch takes too long for the length of the run"}
+        return {"reason": "a batch is too large, or takes too long for the length of the run"}
 
     def _answers(self, size: int, rounds: int) -> Mapping[str, int]:
         """rows: samples whose answers tell two inputs apart, and are the same when repeated.
@@ -159,7 +166,7 @@ class _Probe:
             exchanged = self._rows(ours, other_inputs)
             first_again = self._rows(ours, inputs)
             other_again = self._rows(theirs, other_inputs)
-            if self._failures.samples:
+            if self._is_over:
                 break
             for a, b, found, a_again, b_again in zip(
                 first, other, exchanged, first_again, other_again, strict=True
@@ -175,7 +182,7 @@ class _Probe:
         change = _Change(seen)
         times: dict[str, list[int]] = {"changed_ns": [], "again_ns": [], "seen_ns": []}
         until_s = time.monotonic() + LIMIT_S
-        while change.works and not self._failures.samples and len(times["seen_ns"]) < ROUNDS:
+        while change.works and not self._is_over and len(times["seen_ns"]) < ROUNDS:
             if len(times["seen_ns"]) >= FEWEST_ROUNDS and time.monotonic() >= until_s:
                 break
             changed: Inputs = {}
@@ -184,6 +191,10 @@ class _Probe:
                 changed = changed or new
                 row.append(self._took_ns(indices, _copy(seen if name == "seen_ns" else changed)))
         return times
+
+    @property
+    def _is_over(self) -> bool:
+        return bool(self._failures.samples) or time.monotonic() > self._until_s
 
     def _samples(self, start: int, size: int) -> list[int]:
         return [self._loaded[(start + i) % len(self._loaded)] for i in range(size)]

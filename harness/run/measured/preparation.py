@@ -40,6 +40,9 @@ LOAD_LIMIT_S = 0.5
 """Samples that are loaded before the run, or two of the largest batches if that is more, as far as LOAD_LIMIT_S
 allows."""
 
+PROBE_LIMIT_S = 20.0
+"""The supervisor waits two minutes for the end of a run."""
+
 CheckSteps = Callable[[Backend, Dataset, list[int]], None]
 """Tries the manifest's postprocessing on one sample's output; a ConfigError names the field."""
 
@@ -203,7 +206,7 @@ class Preparation:
 
     def _probe(self, plan: LoadPlan, tolerance: float) -> Mapping[str, Any]:
         sizes = dict.fromkeys([self._sizes[0], 1])
-        most_s = max(LIMIT_S, SHARE * self._expected_s(plan))
+        most_s = min(max(LIMIT_S, SHARE * self._expected_s(plan)), PROBE_LIMIT_S)
         return probe(self.answerers[0], self.row, self._loaded, [*sizes], most_s, tolerance)
 
     def _service_times(self, plan: LoadPlan) -> ServiceTimes:

@@ -164,13 +164,30 @@ def test_it_is_called_as_in_the_run() -> None:
 def test_a_size_that_takes_too_long_is_left_for_a_smaller_one() -> None:
     class PerSample(Model):
         def infer(self, batch: Batch) -> Any:
-            time.sleep(2e-3 * batch.size)
+            time.sleep(5e-3 * batch.size)
             return super().infer(batch)
 
-    assert probed(PerSample(), (32, 1), most_s=1.0)["samples"] == 1
+    assert probed(PerSample(), (32, 1), most_s=4.0)["samples"] == 1
     message = probed(PerSample(), (32, 1), most_s=0.01)
-    assert message == {"reason": "a batch takes too long for the length of the run"}
+    assert message == {
+        "reason": "a batch is too large, or takes too long for the length of the run"
+    }
     assert (section(message), codes(message)) == (message, [])
+
+
+def test_a_backend_that_becomes_slow_does_not_hold_the_end_of_the_run_up() -> None:
+    class Slows(Model):
+        calls = 0
+
+        def infer(self, batch: Batch) -> Any:
+            self.calls += 1
+            time.sleep(0.1 if self.calls > 5 else 0)
+            return super().infer(batch)
+
+    start_s = time.monotonic()
+    message = probed(Slows(), most_s=0.5)
+    assert time.monotonic() - start_s < 5
+    assert codes(message) == []
 
 
 @pytest.mark.parametrize("loaded", [1, 2, 5])

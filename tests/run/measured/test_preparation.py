@@ -3,6 +3,7 @@
 import time
 from collections.abc import Sequence
 from itertools import pairwise
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -202,6 +203,6 @@ def test_more_samples_are_loaded_where_that_is_quick(
     model = Notes()
     instances = prepared(model, "inline", 1)
     clock = iter([0.0, seconds])
-    monkeypatch.setattr(preparation.time, "monotonic", lambda: next(clock))
+    monkeypatch.setattr(preparation, "time", SimpleNamespace(monotonic=lambda: next(clock)))
     instances._load()
     assert model.loads == loads
