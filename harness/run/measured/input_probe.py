@@ -238,13 +238,15 @@ class _Change:
     def __init__(self, inputs: Inputs) -> None:
         self._inputs = inputs
         self._random = np.random.default_rng()
-        self._steps: dict[str, tuple[Array, float, float]] = {}
+        self._steps: dict[str, Array] = {}
         for name, rows in inputs.items():
             if rows.dtype.kind == "f" and rows.size and np.isfinite(rows).all():
                 low, high = float(rows.min()), float(rows.max())
                 if high > low:
                     noise = self._random.uniform(-1, 1, rows.shape) * (CHANGE * (high - low))
-                    self._steps[name] = (noise.astype(rows.dtype), low, high)
+                    step = noise.astype(rows.dtype)
+                    outside = (rows + step < low) | (rows + step > high)
+                    self._steps[name] = np.where(outside, -step, step)
         values = {name: np.unique(rows) for name, rows in inputs.items() if rows.dtype.kind in "iu"}
         self._integers = max(values, key=lambda name: len(values[name]), default="")
         self._values = values.get(self._integers, np.zeros(0))
@@ -255,9 +257,9 @@ class _Change:
 
     def next(self) -> Inputs:
         changed = dict(self._inputs)
-        for name, (noise, low, high) in self._steps.items():
-            share = noise.dtype.type(self._random.uniform(0.5, 1))
-            changed[name] = np.clip(self._inputs[name] + share * noise, low, high)
+        for name, step in self._steps.items():
+            share = step.dtype.type(self._random.uniform(0.5, 1))
+            changed[name] = self._inputs[name] + share * step
         if not self._steps:
             rows = np.array(self._inputs[self._integers])
             flat, values = rows.reshape(len(rows), -1), self._values
