@@ -26,7 +26,7 @@ class NullBackend:
         return None
 
     def infer(self, batch: Batch) -> Array:
-        return self._answers[: len(batch.indices)]
+        return self._answers[: batch.size]
 
     def describe(self) -> Mapping[str, object]:
         return {"framework": "none", "device": "none", "precision": "none", "threads": 0}

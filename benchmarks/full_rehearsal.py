@@ -73,7 +73,7 @@ class Reader(Sleeper):
 
     def infer(self, batch: Batch) -> Array:
         time.sleep(self._service_s)
-        return batch.inputs["image"].reshape(len(batch.indices), -1)[:, :10]
+        return batch.inputs["image"].reshape(batch.size, -1)[:, :10]
 
 
 def main() -> int:

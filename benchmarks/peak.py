@@ -99,7 +99,7 @@ def bare_ms(servers: int) -> float:
     setup = BackendSetup(
         model=None, model_name="", options={"service_ms": str(SERVICE_MS)}, instances=servers
     )
-    backend, batch = Sleeper(setup).__enter__(), Batch([0], {})
+    backend, batch = Sleeper(setup).__enter__(), Batch(1, {})
     taken_s: list[float] = []
 
     def work() -> None:

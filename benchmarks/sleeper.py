@@ -29,7 +29,7 @@ class Sleeper:
 
     def infer(self, batch: Batch) -> Array:
         time.sleep(self._service_s)
-        return self._answers[: len(batch.indices)]
+        return self._answers[: batch.size]
 
     def describe(self) -> Mapping[str, object]:
         return {"framework": "none", "device": "none", "precision": "none", "threads": 0}

@@ -73,8 +73,8 @@ class Step(NamedTuple):
 class Batch(NamedTuple):
     """n samples that a backend answers at once."""
 
-    indices: Sequence[int]
-    """(n,) dataset indices; the outputs have the same order."""
+    size: int
+    """n. A backend is not given which samples they are: it could answer from a table."""
     inputs: Mapping[str, Array]
     """(n, ...) array by input name; read-only, since it may be a view into the dataset."""
 
@@ -106,7 +106,7 @@ class BackendSetup:
 
 
 class Backend(Protocol):
-    """One instance of a model on a framework. It gets neither LoadGen's ids nor a clock.
+    """One instance of a model on a framework. It gets neither LoadGen's ids nor dataset indices nor a clock.
 
     Built as `Backend(setup)`. One thread at a time enters, calls and leaves an instance.
 
@@ -134,7 +134,7 @@ class Backend(Protocol):
         """Free the model."""
 
     def infer(self, batch: Batch, /) -> Outputs:
-        """Return one output an index, in the order of `batch.indices`."""
+        """Return `batch.size` outputs, in the order of the inputs' rows."""
 
     def describe(self) -> Mapping[str, object]:
         """Versions, device, precision, threads: as they are, not as the user configured them.

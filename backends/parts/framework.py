@@ -97,13 +97,13 @@ class FrameworkBackend(ABC):
 
     def infer(self, batch: Batch) -> Outputs:
         size = self._fixed
-        if size is None or len(batch.indices) == size:
+        if size is None or batch.size == size:
             return self._answer(batch.inputs)
         return self._answer_padded(batch, size)
 
     def _answer_padded(self, batch: Batch, size: int) -> Outputs:
         """Pads the batch to the file's fixed size with its last sample, and drops the surplus answers."""
-        count = len(batch.indices)
+        count = batch.size
         outputs = self._answer(
             {
                 name: np.concatenate([rows, np.repeat(rows[-1:], size - count, axis=0)])

@@ -52,18 +52,22 @@ class LoadedRows:
             if min(places) < 0:
                 raise self._not_loaded(indices)
             if places != list(range(first, end)):
-                return Batch(indices, {k: v.take(places, axis=0) for k, v in self._arrays.items()})
+                return Batch(
+                    len(indices), {k: v.take(places, axis=0) for k, v in self._arrays.items()}
+                )
         else:
             rows = self._position[np.fromiter(indices, np.int64, len(indices))]
             first, end = int(rows[0]), int(rows[-1]) + 1
             if rows.min() < 0:
                 raise self._not_loaded(indices)
             if end - first != len(rows) or not bool((np.diff(rows) == 1).all()):
-                return Batch(indices, {k: v.take(rows, axis=0) for k, v in self._arrays.items()})
+                return Batch(
+                    len(indices), {k: v.take(rows, axis=0) for k, v in self._arrays.items()}
+                )
         inputs = {}
         for name, array in self._arrays.items():
             inputs[name] = array[first:end]
-        return Batch(indices, inputs)
+        return Batch(len(indices), inputs)
 
     def _not_loaded(self, indices: Sequence[int]) -> KeyError:
         missing = next(i for i in indices if self._position[i] < 0)
@@ -105,9 +109,11 @@ class RaggedRows:
             raise KeyError(f"sample {missing} is not loaded")
         if len(positions) == 1:
             (first,) = positions
-            return Batch(indices, {name: rows[first].alone for name, rows in self._rows.items()})
+            return Batch(
+                len(indices), {name: rows[first].alone for name, rows in self._rows.items()}
+            )
         return Batch(
-            indices,
+            len(indices),
             {name: self._gather([rows[p] for p in positions]) for name, rows in self._rows.items()},
         )
 

@@ -107,7 +107,11 @@ _REASONS: _Rows = {
         "batch-failed": (
             "The backend raised an exception, or returned a wrong shape, a wrong type or NaN.",
             "Correct the model or the plug-in: `run.json` has the first traceback.",
-        )
+        ),
+        "answers-by-index": (
+            "Given the inputs of other samples, the backend answered as for the dataset indices in the harness's memory.",
+            "Use a backend that computes the inputs that it gets.",
+        ),
     },
     About.ACCURACY: {
         "accuracy-below-target": (
@@ -186,6 +190,10 @@ _DOUBTS: _Rows = {
             "There were fewer queries than the percentile needs even if none of them is late.",
             _LONGER,
         ),
+        "few-held": (
+            "Fewer than 64 samples were held in memory although the dataset has more, and they are small.",
+            "Hold more with `--performance-count`.",
+        ),
         "short-run": (
             "An Offline run took less than 1 s, so its rate is mostly start and end.",
             _LONGER,
@@ -209,6 +217,10 @@ _DOUBTS: _Rows = {
         "model-not-pinned": (
             "The manifest names no SHA-256 for the model file, so nothing proves which file ran.",
             "Compare the recorded SHA-256 with the publisher's and write it into the manifest.",
+        ),
+        "cached": (
+            "After the run, slightly changed inputs took more than 1.5 times as long as repeated ones, or raised.",
+            "Read the backend's code: it may keep answers. A model whose work depends on the values does the same.",
         ),
         "padded": (
             "The model file has a fixed batch size; more than 10 % of the computed rows were padding.",

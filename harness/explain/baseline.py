@@ -83,14 +83,15 @@ class Runner:
         with plugin(f"backend {self._name!r}: infer"):
             for at in range(0, len(indices), self._most):
                 part = slice(at, at + self._most)
+                chosen = indices[part]
                 batch = Batch(
-                    indices[part], {k: np.ascontiguousarray(v[part]) for k, v in inputs.items()}
+                    len(chosen), {k: np.ascontiguousarray(v[part]) for k, v in inputs.items()}
                 )
                 outputs = self._backend.infer(batch)
                 if not self._is_checked:
-                    self._check(outputs, batch)
+                    self._check(outputs, batch, chosen)
                     self._is_checked = True
-                answers = self._postprocess.answers(outputs, batch.indices)
+                answers = self._postprocess.answers(outputs, chosen)
                 rows += answers.rows if isinstance(answers, Ragged) else list(answers)
         if len(rows) != len(indices):
             raise ConfigError(wrong_count(len(rows), len(indices)))

@@ -69,3 +69,15 @@ def common_row(rows: Sequence[AnswerRow]) -> AnswerRow | None:
 
 def row_of(answers: Answers) -> AnswerRow:
     return AnswerRow(answers.shape[1:], answers.dtype)
+
+
+def is_close(ours: Array, theirs: Array, tolerance: float) -> bool:
+    """Whether floats differ by rounding only; False for other types.
+
+    tolerance: relative; for small numbers relative to the median magnitude of `theirs`.
+    """
+    if ours.dtype.kind not in "fc" or ours.shape != theirs.shape or ours.dtype != theirs.dtype:
+        return False
+    sizes = np.abs(theirs[theirs != 0])
+    usual = float(np.median(sizes)) if len(sizes) else 0.0
+    return bool(np.allclose(ours, theirs, rtol=tolerance, atol=tolerance * usual))

@@ -24,18 +24,6 @@ def decode(payload: bytes, dtype: np.dtype[Any] | str) -> Array:
     return np.frombuffer(payload, kind if len(payload) % kind.itemsize == 0 else np.uint8)
 
 
-def is_close(ours: Array, theirs: Array, tolerance: float) -> bool:
-    """Whether floats differ by rounding only; False for other types.
-
-    tolerance: relative; for small numbers relative to the median magnitude of `theirs`.
-    """
-    if ours.dtype.kind not in "fc" or ours.shape != theirs.shape or ours.dtype != theirs.dtype:
-        return False
-    sizes = np.abs(theirs[theirs != 0])
-    usual = float(np.median(sizes)) if len(sizes) else 0.0
-    return bool(np.allclose(ours, theirs, rtol=tolerance, atol=tolerance * usual))
-
-
 def is_first_equal(payload: bytes, expected: bytes, dtype: str) -> bool:
     """Whether the first elements are equal, which is all that MLPerf's TEST01 looks at."""
     size = np.dtype(dtype).itemsize

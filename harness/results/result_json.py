@@ -52,6 +52,7 @@ def result(findings: Findings) -> Result:
         **power,
         "stages_ns": numbers.stages_ns if numbers else None,
         "reference": numbers.reference(findings.ceiling_per_s) if numbers else None,
+        "input_probe": numbers.input_probe if numbers else None,
         "steady_state": numbers.steady_state.to_json()
         if numbers and numbers.steady_state
         else None,
@@ -100,6 +101,8 @@ def _reasons(findings: Findings) -> Iterable[Reason]:
         yield from reasons.performance(findings.performance)
         yield from findings.contradictions(findings.performance)
         yield from reasons.slo(findings.scenario, findings.performance, findings.slo)
+    if findings.performed is not None:
+        yield from reasons.by_index(findings.performed.input_probe)
     if findings.accuracy is not None:
         yield from reasons.any_run(findings.accuracy)
         yield from findings.contradictions(findings.accuracy)
@@ -124,6 +127,8 @@ def _doubts(findings: Findings, power: PowerSection, host: Host | None) -> Itera
         yield from doubts.performance(run, numbers.journal_latency_ns, bound_ns)
         percentile = findings.slo.percentile if findings.slo else findings.scenario.percentile
         yield from doubts.few_samples(run, percentile)
+        yield from doubts.few_held(run.plan, findings.loaded)
+        yield from doubts.cached(numbers.input_probe)
         if numbers.done is not None:
             slowest_ns = calibration.slowest_batch_ns if calibration else 0
             yield from doubts.stall(numbers.done, run.plan.scenario, slowest_ns)

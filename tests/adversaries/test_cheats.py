@@ -1,45 +1,138 @@
-"""Each backend of cheats.py is INVALID by a reason that points at the cheat; `check` finds the same reasons."""
+"""Each cheat and each broken backend ends as docs/adversaries.md says; `check` finds the same reasons."""
 
+import importlib
+import inspect
+import re
+import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
 
+from harness.backends.ort import OrtBackend
+from harness.core.codes import CODES
 from harness.results.recheck import check
-from tests.faults.command import codes, only_all, result, run
+from tests.faults.command import ROOT, SOON, Ended, codes, doubts, only_all, result, run
 from tests.stand_ins.clock import clock_library
 
-CHEATS = Path(__file__).parent / "cheats.py"
-SERVER = ("--scenario", "server", "--target-qps", "200", "--queries", "800", "--slo", "p99=50ms")
-STREAM = ("--scenario", "single-stream", "--queries", "2000")
-OFFLINE = ("--scenario", "offline", "--queries", "20000")
+HERE = Path(__file__).parent
+FILES = ("answers", "broken", "loadgens_files", "tables", "times")
+PAGE = (ROOT / "docs" / "adversaries.md").read_text(encoding="utf-8")
+
+SCENARIOS = {
+    "server": ("--target-qps", "200", "--queries", "800", "--slo", "p99=50ms"),
+    "single-stream": ("--queries", "600"),
+    "offline": ("--queries", "20000"),
+}
+OF_ACCURACY = ("answers-differ", "accuracy-below-target")
+"""Reasons that need an accuracy run, which takes as long as the performance run."""
 
 
-@pytest.mark.parametrize(
-    ("name", "options", "code"),
-    [
-        ("PatchesBound", SERVER, "wrong-settings"),
-        *only_all(
-            ("EditsValidity", SERVER, "log-changed"),
-            ("EditsRate", SERVER, "log-changed"),
-            ("EditsRate", OFFLINE, "log-changed"),
-            ("PatchesSamples", OFFLINE, "wrong-settings"),
-            ("PatchesCount", STREAM, "wrong-settings"),
-            ("PatchesSampling", STREAM, "wrong-settings"),
-            ("PlantsAnswers", STREAM, "answers-differ"),
-            ("MendsTheLog", STREAM, "log-changed"),
-            ("AnswersEarly", STREAM, "journal-impossible"),
-        ),
-    ],
-)
-def test_a_cheat_is_invalid_by_its_own_reason(
-    name: str, options: tuple[str, ...], code: str, tmp_path: Path
-) -> None:
-    """Bug: each of them was VALID, and `check` agreed."""
-    done = run(*options, "--backend", f"{CHEATS}:{name}", "--out", f"{tmp_path}/r")
+class Row(NamedTuple):
+    """One row of the page's tables."""
+
+    backend: str
+    file: str
+    scenario: str
+    about: str
+    found: str
+    """Code of a reason or a doubt, or several of which one comes; in the other tables a text."""
+
+    @property
+    def codes(self) -> set[str]:
+        return set(re.findall(r"[\w-]{3,}", self.found))
+
+
+def rows(heading: str) -> list[Row]:
+    """The rows below that heading of the page."""
+    part = PAGE.split(f"\n## {heading}\n")[1].split("\n## ")[0]
+    cells = [line.strip("| ").split(" | ") for line in part.splitlines() if line.startswith("| `")]
+    return [Row(*(cell.strip("`") for cell in row)) for row in cells]
+
+
+INVALID, DOUBTED, REFUSED = (rows(h) for h in ("INVALID", "Doubted", "Refused before the run"))
+VALID = [*rows("VALID, and rightly"), *rows("Not found")]
+QUICK = ("IndexCache", "HashCache")
+"""Rows that `./test.sh` runs, too."""
+
+
+def cases(table: list[Row]) -> list[Any]:
+    quick = [row for row in table if row.backend in QUICK]
+    return [*quick, *only_all(*((row,) for row in table if row not in quick))]
+
+
+def classes() -> Iterator[tuple[str, str, str]]:
+    """(backend, file, its docstring) of every backend that is no base of others."""
+    for file in FILES:
+        module = importlib.import_module(f"tests.adversaries.{file}")
+        for name, cls in vars(module).items():
+            ours = isinstance(cls, type) and issubclass(cls, OrtBackend)
+            if ours and cls.__module__ == module.__name__ and not name.startswith("_"):
+                yield name, f"{file}.py", " ".join((inspect.getdoc(cls) or "").split())
+
+
+def run_of(row: Row, out: Path, *more: str) -> Ended:
+    return run(
+        *("--scenario", row.scenario, *SCENARIOS[row.scenario], *more),
+        *("--backend", f"{HERE / row.file}:{row.backend}", "--out", str(out)),
+    )
+
+
+def test_the_page_lists_every_backend_with_its_own_words() -> None:
+    listed = [(row.backend, row.file, row.about) for row in (*INVALID, *DOUBTED, *REFUSED, *VALID)]
+    special = {"EditsResultLater"}
+    assert sorted(listed) == sorted(one for one in classes() if one[0] not in special)
+    assert len(listed) >= 40
+    for kind, table in (("reason", INVALID), ("doubt", DOUBTED)):
+        assert all(CODES[code].kind == kind for row in table for code in row.codes)
+
+
+@pytest.mark.parametrize("row", cases(INVALID), ids=lambda row: row.backend)
+def test_a_cheat_is_invalid_by_its_own_reason(row: Row, tmp_path: Path) -> None:
+    """Bug: most of them were VALID, and `check` agreed."""
+    more = () if row.found in OF_ACCURACY else ("--mode", "performance")
+    assert run_of(row, tmp_path / "r", *more, *SOON).status in (4, 5)
+    (folder,) = (path for path in tmp_path.iterdir() if path.name in ("r", "r.partial"))
+    assert row.codes & {reason["code"] for reason in result(folder)["reasons"]}
+    assert not any("reasons" in line for line in check(folder))
+
+
+@pytest.mark.parametrize("row", cases(DOUBTED), ids=lambda row: row.backend)
+def test_a_cheat_is_doubted_by_its_own_code(row: Row, tmp_path: Path) -> None:
+    """Bug: they were VALID with nothing said."""
+    run_of(row, tmp_path / "r", "--mode", "performance")
+    assert row.codes <= {*doubts(tmp_path / "r")}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("row", REFUSED, ids=lambda row: row.backend)
+def test_a_broken_backend_is_refused_in_its_own_words(row: Row, tmp_path: Path) -> None:
+    done = run_of(row, tmp_path / "r")
+    assert (done.status, row.found in done.said) == (3, True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("row", VALID, ids=lambda row: row.backend)
+def test_the_page_is_right_about_what_is_not_found(row: Row, tmp_path: Path) -> None:
+    """A row that is found one day belongs into another table."""
+    assert run_of(row, tmp_path / "r").status == 0 or row.backend == "WrongOneIn1000"
+    found = {*doubts(tmp_path / "r")} & {"cached", "close-raised"}
+    assert not found
+
+
+@pytest.mark.slow
+def test_check_finds_what_a_process_edits_after_the_run(tmp_path: Path) -> None:
+    done = run(
+        *("--scenario", "single-stream", "--queries", "600"),
+        *("--backend", f"{HERE}/loadgens_files.py:EditsResultLater", "--out", f"{tmp_path}/r"),
+    )
     assert done.status == 4, done.said + done.printed
-    reasons = result(tmp_path / "r")["reasons"]
-    assert code in [reason["code"] for reason in reasons]
-    assert not any("reasons" in line for line in check(tmp_path / "r"))
+    deadline_s = time.monotonic() + 10
+    while result(tmp_path / "r")["verdict"] != "VALID":
+        assert time.monotonic() < deadline_s
+        time.sleep(0.1)
+    assert any(line.startswith("verdict") for line in check(tmp_path / "r"))
 
 
 @pytest.mark.slow

@@ -27,7 +27,7 @@ class Numbers:
         return None
 
     def batch(self, indices: Sequence[int]) -> Batch:
-        return Batch(indices, {"number": np.array(indices, np.int64)[:, np.newaxis]})
+        return Batch(len(indices), {"number": np.array(indices, np.int64)[:, np.newaxis]})
 
     def label(self, index: int) -> Any:
         best = np.argsort(-logits()[index])

@@ -40,7 +40,7 @@ class Faulty:
 
     def infer(self, batch: Batch) -> Any:
         self.batches += in_run()
-        good = np.zeros((len(batch.indices), 10), np.float32)
+        good = np.zeros((batch.size, 10), np.float32)
         return good if self.batches <= GOOD_BATCHES else self.fault(good)
 
     def fault(self, good: Array) -> Any:
@@ -73,7 +73,7 @@ class CutsCorners(Faulty):
         self.mark = setup.options["mark"]
 
     def infer(self, batch: Batch) -> Any:
-        good = np.zeros((len(batch.indices), 10), np.float32)
+        good = np.zeros((batch.size, 10), np.float32)
         good[:, self.label] = 1.0
         return good
 
@@ -125,7 +125,7 @@ class RaisesAfterwards(Faulty):
     def infer(self, batch: Batch) -> Any:
         if self.second and in_run():
             raise RuntimeError("only now")
-        return np.zeros((len(batch.indices), 10), np.float32)
+        return np.zeros((batch.size, 10), np.float32)
 
 
 class OutOfMemory(Faulty):
@@ -165,7 +165,7 @@ class SlowsDown(Faulty):
     def infer(self, batch: Batch) -> Any:
         self.slow += in_run()
         time.sleep(0.001 if self.slow < 300 else 0.003)
-        return np.zeros((len(batch.indices), 10), np.float32)
+        return np.zeros((batch.size, 10), np.float32)
 
     def __init__(self, setup: BackendSetup) -> None:
         super().__init__(setup)
@@ -186,7 +186,7 @@ class StampsWrong(Faulty):
 
     def infer(self, batch: Batch) -> Any:
         time.sleep(0.01)
-        return np.zeros((len(batch.indices), 10), np.float32)
+        return np.zeros((batch.size, 10), np.float32)
 
 
 class Prints(Faulty):

@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
+from harness.loadgen.answers import is_close
 from harness.results.agreement import (
     _is_alike,
     decode,
     distance,
     has_same_label,
-    is_close,
     is_first_equal,
     limits,
 )

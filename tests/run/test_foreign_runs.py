@@ -21,7 +21,7 @@ class Words:
     def unload(self, indices): pass
     def batch(self, indices):
         words = [["good" if i % 2 else "bad"] for i in indices]
-        return Batch(indices, {"words": np.array(words, dtype=object)})
+        return Batch(len(indices), {"words": np.array(words, dtype=object)})
     def label(self, index): return None
     def describe(self): return {"name": "words"}
 """

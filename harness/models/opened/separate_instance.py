@@ -169,7 +169,7 @@ class SeparateInstance:
 
     def infer(self, batch: Batch) -> Outputs:
         layout = self._inputs.put(batch.inputs.items())
-        self._channel.send("infer", indices=list(batch.indices), inputs=layout)
+        self._channel.send("infer", size=batch.size, inputs=layout)
         reply = self._answer()
         outputs = self._outputs.get(reply["outputs"])
         if reply["kind"] == "named":
@@ -265,7 +265,7 @@ def _answer(writes: str, channel: Channel, *fds: int) -> None:
                 backend.__exit__(None, None, None)
                 channel.send("closed")
                 break
-            answers = backend.infer(Batch(message["indices"], dict(inputs.get(message["inputs"]))))
+            answers = backend.infer(Batch(message["size"], dict(inputs.get(message["inputs"]))))
             kind, arrays = _unpacked(answers)
             channel.send("answered", kind=kind, outputs=outputs.put(arrays))
         except BaseException as e:  # noqa: BLE001 - raised by SeparateInstance in its process

@@ -133,9 +133,14 @@ def flat(post: Postprocess) -> Postprocess:
 
 
 def check(
-    steps: Sequence[Step], output: str | None, hook: Hook | None, outputs: Outputs, batch: Batch
+    steps: Sequence[Step],
+    output: str | None,
+    hook: Hook | None,
+    outputs: Outputs,
+    batch: Batch,
+    indices: Sequence[int],
 ) -> None:
-    """Tries the steps one by one on a first batch's outputs, untimed.
+    """Tries the steps one by one on the outputs of a first batch, of the samples `indices`, untimed.
 
     A ConfigError names the manifest's step that cannot take its input; a hook that raises is a
     PluginUnavailable, like all code of the user.
@@ -146,7 +151,7 @@ def check(
         if fault := _fault(step, rows, batch.inputs):
             raise ConfigError(f"the manifest's field {field!r}: {fault}")
         try:
-            rows = _function(step, hook)(rows, batch.indices)
+            rows = _function(step, hook)(rows, indices)
         except ConfigError as e:
             raise ConfigError(f"the manifest's field {field!r}: {e}") from e
         except Exception as e:

@@ -12,6 +12,7 @@ from harness.loadgen.plan import InstanceGroup
 from harness.loadgen.scenario import latency_key, percentile_key, scenario_named
 from harness.results.evidence import reference, stages
 from harness.results.evidence.evidence import Evidence
+from harness.results.evidence.input_probe import section
 from harness.results.evidence.intervals import latency_intervals
 from harness.results.evidence.own_log import HARNESS
 from harness.results.evidence.stages import Completions
@@ -80,6 +81,12 @@ class Performance:
         if bare is None or spec is None or done is None or not done.answered_once:
             return None
         return reference.report(run.plan, done, bare, spec, wait_ns=self._wait_ns)
+
+    @cached_property
+    def input_probe(self) -> schema.InputProbe | schema.NotProbed | None:
+        """None where the run did not end by itself."""
+        ended = self.run.ended
+        return section(ended.get("probed")) if ended is not None else None
 
     def latency_ns(self) -> schema.Latency | None:
         """LoadGen's latencies; the journal's where LoadGen did not end, which `source` says."""

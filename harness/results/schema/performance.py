@@ -206,6 +206,38 @@ class NoReference(TypedDict):
     """Why the bare loops could not be run."""
 
 
+@final
+class InputProbe(TypedDict):
+    """Untimed batches after the run: changed inputs beside repeated ones, and inputs of other samples."""
+
+    samples: int
+    """Samples in each batch."""
+    rounds: int
+    """Rounds of a batch with slightly changed values, the same again, and a batch of the dataset; 0 where the
+    inputs cannot be changed."""
+    changed_ns: float | None
+    """Median time of the batches with changed values in ns; null without a round."""
+    over_again: Sequence[float] | None
+    """[low, median, high]: time with changed values divided by that of the same batch given again, with a 99 %
+    interval of the median; null with too few rounds."""
+    over_seen: Sequence[float] | None
+    """As `over_again`, divided by the time of a batch that the run may have had."""
+    rows: int
+    """Samples whose answers tell the inputs of two samples apart."""
+    by_index: int
+    """Those that followed the dataset index in the caller's frame, and not the inputs."""
+    raised: str
+    """Last line of the exception that a batch raised; empty without one."""
+
+
+@final
+class NotProbed(TypedDict):
+    """In place of a probe."""
+
+    reason: str
+    """Why the instance was not probed."""
+
+
 class SteadyState(TypedDict):
     """Medians of the first and the last third of the run, from the journal."""
 

@@ -81,6 +81,8 @@ class Result(TypedDict):
     """Stage -> time of samples, from the journal; null where nothing was completed."""
     reference: performance.Reference | performance.NoReference | None
     """Results that a dispatcher without cost would have reached; null where the run did not end by itself."""
+    input_probe: performance.InputProbe | performance.NotProbed | None
+    """Changed and exchanged inputs after the run; null where the run did not end by itself."""
     steady_state: performance.SteadyState | None
     """Null with too few samples, and where replayed arrivals change their rate."""
     queries: performance.Queries | None

@@ -11,8 +11,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from harness.loadgen.answers import is_close
 from harness.loadgen.logs import read_answers, read_logged_answers
-from harness.results.agreement import decode, is_close
+from harness.results.agreement import decode
 
 LOGGED = 500
 """Expected number of logged answers: LoadGen draws them at random."""

@@ -1,18 +1,22 @@
 """Derives doubts: why even a VALID run's numbers should not be believed yet. Pure."""
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
 from harness.core.clock import SLEW_PPM
 from harness.core.codes import Reason
+from harness.core.number_types import BITS
 from harness.core.stats import percentile_ns, queries_needed
 from harness.core.units import NS_PER_S, NS_PER_US, show_ns, show_percent
+from harness.loadgen.plan import Loaded, LoadPlan
 from harness.loadgen.scenario import percentile_key, scenario_named
 from harness.models.manifest.schema import Accuracy
 from harness.results.evidence.evidence import Evidence
 from harness.results.evidence.stages import Completions
 from harness.results.evidence.steady_state import SteadyState
+from harness.results.schema.performance import InputProbe, NotProbed
 from harness.results.verdict.answers_check import FEWEST, LOGGED
 
 NOISE_SHARE = 0.10
@@ -34,6 +38,13 @@ STALL_BATCHES = 20
 """A longer gap without completions is explained by neither a slow batch nor the scheduler."""
 
 SHORT_NS = NS_PER_S
+
+FEWEST_HELD = 64
+LARGE_BYTES = 64 << 20
+"""Samples that fill this much memory together stay in no processor's caches, however few they are."""
+
+CACHED_RATIO = 1.5
+"""A ratio whose whole interval lies above it is a doubt. Models that compute everything lie around 1."""
 
 PADDING_SHARE = 0.10
 """Share of padding among the rows that a model with a fixed batch computed."""
@@ -205,6 +216,29 @@ def few_compared(answers: int, logged: int) -> Iterator[Reason]:
         )
 
 
+def few_held(plan: LoadPlan, loaded: Loaded | None) -> Iterator[Reason]:
+    """Fewer samples than FEWEST_HELD although the dataset has more, and all of them small."""
+    held = plan.performance_count
+    if held >= min(FEWEST_HELD, plan.total_count) or held * sample_bytes(loaded) >= LARGE_BYTES:
+        return
+    each = plan.query_count * plan.samples_per_query / held
+    yield Reason(
+        "few-held",
+        f"the run drew from {held} of the dataset's {plan.total_count:,} samples and answered each about "
+        f"{each:,.0f} times: their data stays in the processor's caches; hold {FEWEST_HELD} or more",
+    )
+
+
+def sample_bytes(loaded: Loaded | None) -> int:
+    """Size of one sample's inputs; sizes that vary count as 1."""
+    return sum(
+        math.prod(size for size in spec.shape[1:] if isinstance(size, int))
+        * BITS.get(spec.dtype, 8)
+        // 8
+        for spec in (loaded.inputs if loaded is not None else ())
+    )
+
+
 def few_samples(run: Evidence, percentile: float) -> Iterator[Reason]:
     """Fewer queries than the percentile needs with none late; in Offline: too short a run."""
     all_at_once = scenario_named(run.plan.scenario).all_at_once
@@ -223,3 +257,24 @@ def few_samples(run: Evidence, percentile: float) -> Iterator[Reason]:
             "few-samples",
             f"{count:,} queries are too few for p{percentile * 100:.10g}: {needed:,} are needed",
         )
+
+
+def cached(probe: InputProbe | NotProbed | None) -> Iterator[Reason]:
+    """Changed inputs took longer than repeated ones, or raised; models that branch on values do so, too."""
+    if probe is None or "reason" in probe:
+        return
+    if probe["raised"]:
+        yield Reason(
+            "cached",
+            "the backend raised after the run, on a batch of exchanged or slightly changed inputs: "
+            f"{probe['raised']}",
+        )
+    for ratio, when in ((probe["over_again"], "just before"), (probe["over_seen"], "in the run")):
+        if ratio is not None and ratio[0] > CACHED_RATIO:
+            yield Reason(
+                "cached",
+                f"a batch of slightly changed values took {ratio[1]:.3g} times as long as one that was answered "
+                f"{when} (99 % interval {ratio[0]:.3g} to {ratio[2]:.3g}): the backend may keep answers by their "
+                "inputs; a model whose work depends on the values does the same",
+            )
+            return

@@ -17,8 +17,13 @@ from harness.loadgen.plan import MIN_DURATION_MS, LoadPlan
 from harness.loadgen.scenario import Scenario, scenario_named
 from harness.models.manifest.schema import Accuracy
 from harness.results.evidence.evidence import Evidence
+from harness.results.schema.performance import InputProbe, NotProbed
 from harness.results.verdict.answers_check import Compared
 from harness.types import Score
+
+FEWEST_BY_INDEX = 4
+BY_INDEX_SHARE = 0.9
+"""Fewest answers by index that are a reason, and their share of those that could show it: more than chance yields."""
 
 
 def any_run(run: Evidence) -> Iterator[Reason]:
@@ -221,4 +226,16 @@ def answers(compared: Compared, allowed: int) -> Iterator[Reason]:
             "answers-differ",
             f"{compared.differing:,} of {compared.answers:,} answers of the performance run differ from "
             f"the accuracy run's (allowed {allowed}); performance, accuracy: {compared.first}",
+        )
+
+
+def by_index(probe: InputProbe | NotProbed | None) -> Iterator[Reason]:
+    """The answers to exchanged inputs followed the dataset indices that the backend does not get."""
+    if probe is None or "reason" in probe:
+        return
+    if probe["by_index"] >= max(FEWEST_BY_INDEX, BY_INDEX_SHARE * probe["rows"]):
+        yield Reason(
+            "answers-by-index",
+            f"for the inputs of other samples {probe['by_index']} of {probe['rows']} answers were those of the "
+            "samples whose dataset indices stood in the caller's frames: the backend answers from a table",
         )

@@ -22,7 +22,12 @@ class Answerer(NamedTuple):
     """The instance's own logical processors, () for any."""
 
     def answer(self, indices: Sequence[int]) -> Answers:
-        outputs = self.backend.infer(self.dataset.batch(indices))
+        batch = self.dataset.batch(indices)
+        if batch.size != len(indices):
+            raise ConfigError(
+                f"the dataset's batch of {len(indices)} samples has the size {batch.size!r}"
+            )
+        outputs = self.backend.infer(batch)
         answers = self.postprocess.answers(outputs, indices)
         self._check(answers)
         if self.postprocess.has_nan(outputs, answers):

@@ -1,7 +1,11 @@
-"""Measures the rates and latencies that a load plan is sized by."""
+"""Measures the rates and latencies that a load plan is sized by.
+
+Each call answers other samples than the one before: a backend or a processor that keeps what it has just
+seen would otherwise look faster than the run can be.
+"""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,61 +19,72 @@ CURVE_PERCENT = 90
 would be late."""
 
 
-def calibrate_latency(each: Answerer, query: Sequence[list[int]], limit_s: float) -> dict[str, Any]:
-    """The median time of one query that is answered alone. query: its batches."""
+BatchOf = Callable[[int], list[int]]
+"""size -> indices of that many samples, other ones in each call."""
+
+
+def calibrate_latency(
+    each: Answerer, query: Sequence[int], batch_of: BatchOf, limit_s: float
+) -> dict[str, Any]:
+    """The median time of one query that is answered alone. query: the sizes of its batches."""
     start = time.monotonic()
     with running_on(each.cpus):
-        times = _repeat(each, query, start + limit_s)
+        times = _repeat(each, query, batch_of, start + limit_s)
     return {"latency_ns": int(np.median(times)), "seconds": time.monotonic() - start}
 
 
 def busy_at(
-    concurrency: int | None, answerers: Sequence[Answerer], largest: list[int]
-) -> tuple[Sequence[Answerer], list[int]]:
-    """The instances that are busy with `concurrency` queries in flight, and the batch of each.
+    concurrency: int | None, answerers: Sequence[Answerer], largest: int
+) -> tuple[Sequence[Answerer], int]:
+    """The instances that are busy with `concurrency` queries in flight, and the batch size of each.
 
     concurrency: None keeps every instance busy on its largest batch.
     """
     if concurrency is None:
         return answerers, largest
     busy = answerers[:concurrency]
-    return busy, largest[: max(1, concurrency // len(busy))]
+    return busy, min(largest, max(1, concurrency // len(busy)))
 
 
 def calibrate_rate(
-    answerers: Sequence[Answerer], batch: list[int], limit_s: float
+    answerers: Sequence[Answerer], size: int, batch_of: BatchOf, limit_s: float
 ) -> Mapping[str, Any]:
-    """The samples/s with every instance busy on `batch`."""
+    """The samples/s with every instance busy on batches of that size."""
     start = time.monotonic()
     counts = [0] * len(answerers)
 
     def work(i: int) -> None:
-        counts[i] = len(_repeat(answerers[i], [batch], start + limit_s))
+        counts[i] = len(_repeat(answerers[i], [size], batch_of, start + limit_s))
 
     run_in_threads(answerers, work)
     seconds = time.monotonic() - start
-    return {"rate_per_s": sum(counts) * len(batch) / seconds, "seconds": seconds}
+    return {"rate_per_s": sum(counts) * size / seconds, "seconds": seconds}
 
 
 def measure_curve(
-    answerers: Sequence[Answerer], batches: Sequence[list[int]], limit_s: float = CURVE_LIMIT_S
+    answerers: Sequence[Answerer],
+    sizes: Sequence[int],
+    batch_of: BatchOf,
+    limit_s: float = CURVE_LIMIT_S,
 ) -> list[tuple[int, int]]:
-    """(samples, ns) of each batch, with every instance busy on them."""
+    """(samples, ns) of a batch of each size, with every instance busy on them."""
     deadline = time.monotonic() + limit_s
     rounds: list[list[list[int]]] = [[] for _ in answerers]
 
     def work(i: int) -> None:
         while not rounds[i] or time.monotonic() < deadline:
-            rounds[i].append([answerers[i].time_ns(batch) for batch in batches])
+            rounds[i].append([answerers[i].time_ns(batch_of(size)) for size in sizes])
 
     run_in_threads(answerers, work)
     times = np.percentile(np.concatenate(rounds), CURVE_PERCENT, axis=0)
-    return [(len(batch), int(ns)) for batch, ns in zip(batches, times, strict=True)]
+    return [(size, int(ns)) for size, ns in zip(sizes, times, strict=True)]
 
 
-def _repeat(each: Answerer, batches: Sequence[list[int]], deadline_s: float) -> list[int]:
-    """The time in ns of each repetition of all batches until the deadline; at least one."""
+def _repeat(
+    each: Answerer, sizes: Sequence[int], batch_of: BatchOf, deadline_s: float
+) -> list[int]:
+    """The time in ns of a batch of each size, summed, again and again until the deadline; at least one."""
     times: list[int] = []
     while not times or time.monotonic() < deadline_s:
-        times.append(sum(each.time_ns(indices) for indices in batches))
+        times.append(sum(each.time_ns(batch_of(size)) for size in sizes))
     return times

@@ -1,24 +1,39 @@
 """Runs LoadGen, or our own scheduler in its place, on a thread of its own."""
 
 import threading
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from harness.loadgen.binding import Callbacks, settings_for, start_test
 from harness.loadgen.plan import LoadPlan
+from harness.machine.threads import run_on
 from harness.run.measured.own_scheduler import Scheduler
 
 
 def run_load(plan: LoadPlan, scheduler: Scheduler | None, calls: Callbacks, outdir: Path) -> None:
     """Returns when every query is answered; the calling thread only waits. Raises what it raised."""
     settings = settings_for(plan) if scheduler is None else None
+
+    def run() -> None:
+        if scheduler is not None:
+            scheduler.run(calls, outdir)
+        else:
+            start_test(plan, settings, outdir, calls)
+
+    on_loadgens_thread(run)
+
+
+def on_loadgens_thread(work: Callable[[], None], cpus: Sequence[int] = ()) -> None:
+    """Calls `work` on a new thread of this name; the calling thread only waits. Raises what it raised.
+
+    cpus: the thread's logical processors, () for any.
+    """
     errors: list[BaseException] = []
 
     def run() -> None:
         try:
-            if scheduler is not None:
-                scheduler.run(calls, outdir)
-            else:
-                start_test(plan, settings, outdir, calls)
+            run_on(cpus)
+            work()
         except BaseException as e:  # noqa: BLE001 - raised again on the calling thread
             errors.append(e)
 

@@ -1,5 +1,6 @@
 """Prepares the instances before LoadGen's run: warm-up, calibration and bare loops."""
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from math import ceil
@@ -22,7 +23,8 @@ from harness.run.measured.calibration import (
     measure_curve,
 )
 from harness.run.measured.dispatch.by_length import Lengths
-from harness.run.measured.service_times import LIMIT_S, batches_of, measure, time_for
+from harness.run.measured.input_probe import probe
+from harness.run.measured.service_times import LIMIT_S, SHARE, batches_of, measure, time_for
 from harness.run.measured.warm_up import (
     EXAMINED,
     Warmth,
@@ -33,12 +35,20 @@ from harness.run.measured.warm_up import (
 )
 from harness.types import Backend, Dataset, HasLengths, show_shape
 
+SAMPLES = 64
+LOAD_LIMIT_S = 0.5
+"""Samples that are loaded before the run, or two of the largest batches if that is more, as far as LOAD_LIMIT_S
+allows."""
+
+PROBE_LIMIT_S = 20.0
+"""The supervisor waits two minutes for the end of a run."""
+
 CheckSteps = Callable[[Backend, Dataset, list[int]], None]
 """Tries the manifest's postprocessing on one sample's output; a ConfigError names the field."""
 
 
 class Preparation:
-    """Call `run`, then, once the plan is known, `finish`, and after LoadGen's run `bare_loops`.
+    """Call `run`, then, once the plan is known, `finish`, and after LoadGen's run `after_run`.
 
     Between `run` and `finish` some of the dataset's samples are loaded.
     """
@@ -76,7 +86,10 @@ class Preparation:
         self._query_samples = query_samples
         self._sizes = batch_sizes(dispatch, max_batch, query_samples)
         examined = EXAMINED if may_vary else 1
-        self._loaded = list(range(min(held, max(self._sizes[-1], examined))))
+        self._least = min(held, max(self._sizes[-1], examined))
+        self._most = min(held, max(2 * self._sizes[-1], SAMPLES, examined))
+        self._loaded = list(range(self._least))
+        self._turn = 0  # the loaded sample at which the next batch begins
         self._may_vary = may_vary
         self._check_steps = check_steps
         self._report_alive = report_alive
@@ -91,13 +104,12 @@ class Preparation:
         """Returns the `calibrated` message. calibrate_s: 0 where the plan needs no calibration."""
         sizes = self._sizes
         with plugin(f"dataset {self._name!r}, loading samples for the warm-up,"):
-            self._dataset.load(self._loaded)
+            self._load()
         with self._warming():
             warm = self._warm_up()
             calibration = self._calibrate(calibrate_s) if calibrate_s else {}
             if self._config.dispatch == "deadline":
-                batches = [self._batch(n) for n in probes(sizes)]
-                self.curve = measure_curve(self.answerers, batches)
+                self.curve = measure_curve(self.answerers, probes(sizes), self._batch)
         self.slowest_ns = warm.slowest_ns
         self.row = warm.row or warm.first
         if warm.row is None and self._may_vary:
@@ -119,6 +131,17 @@ class Preparation:
             "placed": warm.placed if any(a.cpus for a in self.answerers) else (),
             **calibration,
         }
+
+    def _load(self) -> None:
+        """Loads the largest batch, and more samples as far as that is quick, so that batches differ."""
+        start_s = time.monotonic()
+        self._dataset.load(self._loaded)
+        each_s = (time.monotonic() - start_s) / self._least
+        count = min(self._most, int(LOAD_LIMIT_S / max(each_s, 1e-9)))
+        if count > self._least:
+            self._dataset.unload(self._loaded)
+            self._loaded = list(range(count))
+            self._dataset.load(self._loaded)
 
     def _warm_up(self) -> Warmth:
         """Checks the manifest's steps even where answering fails: their error is more precise."""
@@ -152,24 +175,39 @@ class Preparation:
         with plugin(f"dataset {self._name!r}: unload"):
             self._dataset.unload(self._loaded)
 
-    def bare_loops(self, plan: LoadPlan, failed_samples: int = 0) -> Mapping[str, Any] | None:
-        """Service times before the run and, measured now, after it; or the reason why there are none.
+    def after_run(
+        self, plan: LoadPlan, failed_samples: int = 0, tolerance: float = 0.0
+    ) -> Mapping[str, Any]:
+        """`bare` and `probed` of the last message; both are None for an accuracy run.
 
-        They are for harness/results/evidence/reference.py. None for an accuracy run.
+        bare: service times before the run and, measured now, after it, for
+        harness/results/evidence/reference.py; or the reason why there are none.
+        probed: see harness/run/measured/input_probe.py. tolerance: of equal answers.
         """
         if plan.accuracy:
-            return None
-        if self._before is None:
-            return {"reason": "with a fixed number in flight there is no schedule to simulate"}
+            return {"bare": None, "probed": None}
         if failed_samples:
-            return {"reason": "batches failed"}
+            failed = {"reason": "batches failed"}
+            return {"bare": failed, "probed": failed}
+        bare: Mapping[str, Any] = {
+            "reason": "with a fixed number in flight there is no schedule to simulate"
+        }
         try:
             self._dataset.load(self._loaded)
-            after = self._service_times(plan)
+            if self._before is not None:
+                after = self._service_times(plan)
+                bare = {"before": self._before.to_json(), "after": after.to_json()}
+            probed = self._probe(plan, tolerance)
             self._dataset.unload(self._loaded)
         except Exception as e:  # noqa: BLE001 - the run is over and must not be lost
-            return {"reason": f"the bare loop after the run: {type(e).__name__}: {one_line(e)}"}
-        return {"before": self._before.to_json(), "after": after.to_json()}
+            reason = {"reason": f"the batches after the run: {type(e).__name__}: {one_line(e)}"}
+            return {"bare": reason, "probed": reason}
+        return {"bare": bare, "probed": probed}
+
+    def _probe(self, plan: LoadPlan, tolerance: float) -> Mapping[str, Any]:
+        sizes = dict.fromkeys([self._sizes[0], 1])
+        most_s = min(max(LIMIT_S, SHARE * self._expected_s(plan)), PROBE_LIMIT_S)
+        return probe(self.answerers[0], self.row, self._loaded, [*sizes], most_s, tolerance)
 
     def _service_times(self, plan: LoadPlan) -> ServiceTimes:
         batches = batches_of(self._dataset, self._loaded, self._probed)
@@ -186,14 +224,13 @@ class Preparation:
 
     def _calibrate(self, seconds: float) -> Mapping[str, Any]:
         if self._dispatch != "inline":
-            largest = self._batch(self._sizes[-1])
-            busy, batch = busy_at(self._config.concurrency, self.answerers, largest)
-            return calibrate_rate(busy, batch, seconds)
+            busy, size = busy_at(self._config.concurrency, self.answerers, self._sizes[-1])
+            return calibrate_rate(busy, size, self._batch, seconds)
         query = [
-            self._batch(min(self._max_batch, self._query_samples - start))
+            min(self._max_batch, self._query_samples - start)
             for start in range(0, self._query_samples, self._max_batch)
         ]
-        return calibrate_latency(self.answerers[0], query, seconds)
+        return calibrate_latency(self.answerers[0], query, self._batch, seconds)
 
     def _known_lengths(self) -> Lengths | None:
         """Tries the dataset's `lengths` on the loaded samples: LoadGen's callback must not raise."""
@@ -210,8 +247,17 @@ class Preparation:
         return dataset.lengths  # type: ignore[return-value] # it just returned lengths
 
     def _batch(self, size: int) -> list[int]:
-        """Indices of `size` samples; some come more than once where fewer are loaded."""
-        return [self._loaded[i % len(self._loaded)] for i in range(size)]
+        """Indices of `size` samples, other ones in each call; some come more than once where fewer are loaded.
+
+        They are neighbours where enough are loaded, so that a batch stays a view of the dataset's memory.
+        """
+        loaded, count = self._loaded, len(self._loaded)
+        if size >= count:
+            self._turn = turn = (self._turn + 1) % count
+            return [loaded[(turn + i) % count] for i in range(size)]
+        begin = min(self._turn, count - size) if self._turn < count else 0
+        self._turn = begin + size
+        return loaded[begin : begin + size]
 
     def _warming(self) -> AbstractContextManager[None]:
         return plugin(f"warm-up of backend {self._config.backend!r} on {self._name!r}")

@@ -29,6 +29,7 @@ from harness.loadgen.logs import digests
 from harness.loadgen.plan import LoadPlan
 from harness.models.manifest.files import size_bytes
 from harness.models.manifest.hook import load_hook
+from harness.models.manifest.schema import TOLERANCE
 from harness.models.opened.loading import (
     batch_in_file,
     declared,
@@ -189,17 +190,18 @@ class _Measurement:
         used = samples.used()  # before the bare loops, which need memory too
         written = digests(self._setup.outdir)  # before any plug-in's code runs again
         dispatcher.stop()
-        bare = preparation.bare_loops(plan, self._failures.samples)
-        placed = {"dispatcher": NAMES[cls], "issuer": list(cpus), "files": written}
-        self._close(stack, used, row, placed, bare)
+        declared = self._setup.model.accuracy
+        tolerance = declared.tolerance if declared else TOLERANCE
+        after = preparation.after_run(plan, self._failures.samples, tolerance)
+        placed = {"dispatcher": NAMES[cls], "issuer": list(cpus), "files": written, **after}
+        self._close(stack, used, row, placed)
 
     def _close(
         self,
         stack: ExitStack,
         used: Mapping[str, Any],
         row: AnswerRow,
-        placed: Mapping[str, Any],
-        bare: Mapping[str, Any] | None,
+        more: Mapping[str, Any],
     ) -> None:
         """Closes the backends, then reports the run: a failing close must not lose it."""
         close_error = ""
@@ -213,8 +215,7 @@ class _Measurement:
             used=used,
             answer_dtype=str(row.dtype),
             answer_shape=list(row.shape),
-            **placed,
-            bare=bare,
+            **more,
             failed_samples=self._failures.samples,
             first_failure=self._failures.first,
             close_error=close_error,
@@ -240,7 +241,7 @@ class _Measurement:
         output = self._output
         if output is not None and output.postprocess:
             batch = dataset.batch(first)
-            check(output.postprocess, output.name, self._hook, backend.infer(batch), batch)
+            check(output.postprocess, output.name, self._hook, backend.infer(batch), batch, first)
 
     def _check_metric(self, row: AnswerRow, dataset: Dataset) -> None:
         """A ConfigError, before the run, where the metric cannot score answers of this shape and type."""

@@ -16,7 +16,7 @@ from harness.core.units import NS_PER_S
 from harness.run.measured.answerer import Answerer, run_in_threads
 from harness.types import Batch, Dataset
 
-_SHARE = 0.05
+SHARE = 0.05
 """Share of the run's expected time, before it and again after it."""
 
 LIMIT_S = 0.5
@@ -27,7 +27,7 @@ VARIETY = 8
 
 def time_for(expected_s: float) -> float:
     """Seconds of bare loops at each end of a run of that length."""
-    return min(LIMIT_S, _SHARE * expected_s)
+    return min(LIMIT_S, SHARE * expected_s)
 
 
 def measure(
@@ -48,7 +48,7 @@ def measure(
     for alike in batches:
         if times_ns and alike is not batches[-1] and time.monotonic_ns() >= end_ns:
             continue
-        size = len(alike[0].indices)
+        size = alike[0].size
         times_ns[size] = _times_ns(answerers, alike, limit_s / len(batches), end_ns)
     return ServiceTimes(
         tuple(times_ns),

@@ -82,16 +82,21 @@ def warm_up(
     instance alone until its latency is flat.
 
     sizes: every batch size that can occur, ascending. batch_of: size -> indices, called when they are
-    needed, because the indices for all sizes of a large --max-batch would fill the memory.
+    needed, because the indices for all sizes of a large --max-batch would fill the memory, and other ones
+    in each call, because a backend may keep what it has just seen.
     alone: samples that the first instance answers one by one, in case answers differ in shape.
     """
     start = time.monotonic()
     smallest, largest = batch_of(sizes[0]), batch_of(sizes[-1])
     firsts = [_first(each, smallest, largest) for each in answerers]
     skipped = _cover(answerers, sizes[1:-1], batch_of)
-    probed = [batch_of(size) for size in probes(sizes)]
-    rows, answer_bytes = _examine(answerers[0], [*([i] for i in alone[:EXAMINED]), *probed])
-    rounds = [_until_flat(each, probed, FLAT_LIMIT_S / len(answerers)) for each in answerers]
+    timed = probes(sizes)
+    rows, answer_bytes = _examine(
+        answerers[0], [*([i] for i in alone[:EXAMINED]), *(batch_of(size) for size in timed)]
+    )
+    rounds = [
+        _until_flat(each, timed, batch_of, FLAT_LIMIT_S / len(answerers)) for each in answerers
+    ]
     return Warmth(
         row=common_row(rows),
         first=rows[0],
@@ -156,26 +161,30 @@ def _cover(
     return len(sizes) - min(done)
 
 
-def _until_flat(each: Answerer, batches: Sequence[list[int]], limit_s: float) -> tuple[int, bool]:
-    """Rounds of all batches, largest first; the largest is timed at least once.
+def _until_flat(
+    each: Answerer, sizes: Sequence[int], batch_of: Callable[[int], list[int]], limit_s: float
+) -> tuple[int, bool]:
+    """Rounds of a batch of each size, largest first; the largest is timed at least once.
 
-    Returns the median time of the slowest batch in ns, and whether latency became flat.
+    Two sets of batches take turns, and a round is compared with rounds of the same set: samples may
+    differ in length. Returns the median time of the slowest size in ns, and whether latency became flat.
     """
     deadline = time.monotonic() + limit_s
-    times: list[list[int]] = [[] for _ in batches]
-    best_ns, flat_rounds, rounds = 0, 0, 0
+    times: list[list[int]] = [[] for _ in sizes]
+    sets = [[batch_of(size) for size in reversed(sizes)] for _ in range(2)]
+    best_ns, flat_rounds, rounds = [0, 0], 0, 0
     with running_on(each.cpus):
         while flat_rounds < FLAT_ROUNDS and rounds < MOST_ROUNDS:
-            for batch, mine in zip(reversed(batches), times, strict=True):
+            for batch, mine in zip(sets[rounds % 2], times, strict=True):
                 if times[0] and time.monotonic() > deadline:
                     return _slowest_ns(times), False
                 mine.append(each.time_ns(batch))
-            rounds += 1
-            spent_ns = sum(mine[-1] for mine in times)
-            if not best_ns or spent_ns < (1 - FLAT_SHARE) * best_ns:
-                best_ns, flat_rounds = spent_ns, 0
+            spent_ns, best = sum(mine[-1] for mine in times), best_ns[rounds % 2]
+            if not best or spent_ns < (1 - FLAT_SHARE) * best:
+                best_ns[rounds % 2], flat_rounds = spent_ns, 0
             else:  # the best stays, or it would follow a latency that creeps down
                 flat_rounds += 1
+            rounds += 1
     return _slowest_ns(times), flat_rounds >= FLAT_ROUNDS
 
 

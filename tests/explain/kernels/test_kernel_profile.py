@@ -208,7 +208,7 @@ def test_openvinos_kernels_of_the_light_topologies_are_mapped_whole(name: str) -
     from harness.backends.openvino import OpenVinoBackend
 
     path = make(name)
-    batch = Batch([0], {LIGHT[name].input: np.zeros((1, 3, 224, 224), np.float32)})
+    batch = Batch(1, {LIGHT[name].input: np.zeros((1, 3, 224, 224), np.float32)})
     with OpenVinoBackend(BackendSetup(model=path, model_name=name)) as backend:
         assert isinstance(backend, HasProfiler)
         made = framework.profile(backend, backend.profiler(), batch, path, runs=2, warm_up=1)
@@ -264,7 +264,7 @@ def exported(path: Path) -> None:
     example = torch.zeros(2, 1, 8, 8)
     torch.export.save(torch.export.export(Net().eval(), (example,), dynamic_shapes=free), path)
     setup = BackendSetup(model=path, model_name="net", options={"precision": "bf16"})
-    batch = Batch([0, 1, 2], {"x": np.zeros((3, 1, 8, 8), np.float32)})
+    batch = Batch(3, {"x": np.zeros((3, 1, 8, 8), np.float32)})
     with TorchBackend(setup) as backend:
         assert isinstance(backend, HasProfiler)
         made = framework.profile(backend, backend.profiler(), batch, path, runs=2)

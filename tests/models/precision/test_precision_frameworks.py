@@ -129,7 +129,7 @@ def bf16_beside_fp32(_given: object) -> dict[str, Any]:
             pass
     except ConfigError as e:
         answers["eager"] = str(e)
-    batch = Batch(range(4), {"image": images})
+    batch = Batch(4, {"image": images})
     with opened("tensorflow", savedmodel) as backend:
         whole = backend.infer(batch)
     try:

@@ -188,7 +188,7 @@ def test_a_hook_sees_the_only_output_by_its_name_too() -> None:
     rows = np.array([[1, 2], [3, 4]])
     assert listed(made(step, "b", hook).answers(rows, [0, 1])) == [[2, 3], [4, 5]]
     declared = Output.model_validate({"name": "b", "postprocess": step})
-    check(declared.postprocess, "b", hook, rows, Batch([0, 1], {}))
+    check(declared.postprocess, "b", hook, rows, Batch(2, {}), [0, 1])
 
 
 def test_a_hook_behind_another_step_gets_what_that_gave() -> None:
@@ -292,8 +292,8 @@ def test_suppression_is_what_comparing_box_by_box_gives(
 def checked(steps: object, found: Outputs, image: tuple[int, ...] = (1, 3, 640, 640)) -> None:
     """As before a run, on the first sample."""
     declared = Output.model_validate({"name": "y", "postprocess": steps})
-    batch = Batch([0], {"images": np.zeros(image, np.float32)})
-    check(declared.postprocess, "y", None, found, batch)
+    batch = Batch(1, {"images": np.zeros(image, np.float32)})
+    check(declared.postprocess, "y", None, found, batch, [0])
 
 
 HEAD = np.zeros((1, 84, 10), np.float32)
@@ -352,7 +352,7 @@ def test_a_hook_that_raises_is_told_as_the_users_code() -> None:
     with pytest.raises(
         PluginUnavailable, match=r"^hook.py: hook raised KeyError for y float32 of sh"
     ):
-        check(declared.postprocess, "y", hook, HEAD, Batch([0], {}))
+        check(declared.postprocess, "y", hook, HEAD, Batch(1, {}), [0])
 
 
 def test_answers_that_go_with_the_input_are_told_flat() -> None:

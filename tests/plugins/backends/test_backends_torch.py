@@ -45,7 +45,7 @@ def test_an_exported_program_answers_by_name(program: Path, compiled: str) -> No
         assert backend.describe()["compile"] == {"off": "none", "on": "Inductor"}[compiled]
         for count in (1, 2, 5):
             rows = np.arange(3 * count, dtype=np.float32).reshape(count, 3)
-            found = backend.infer(Batch(range(count), {"x": rows}))
+            found = backend.infer(Batch(count, {"x": rows}))
             assert found["double"].tolist() == (2 * rows).tolist()
             assert found["sum"].tolist() == rows.sum(axis=1).tolist()
 
@@ -164,10 +164,10 @@ def test_torchscript_computes_in_the_precision_asked_for(precision: str) -> None
     )
     images = np.random.default_rng(0).random((4, 1, 8, 8), np.float32)
     with registry.load("backend", "torch")(setup) as backend:
-        found = backend.infer(Batch(range(4), {"image": images}))
+        found = backend.infer(Batch(4, {"image": images}))
         told = {"f32": "float32", "bf16": "bfloat16", "f16": "float16"}[precision]
         assert backend.describe()["precision"] == told
-        weights, strides, macs = backend.network(Batch(range(4), {"image": images}))
+        weights, strides, macs = backend.network(Batch(4, {"image": images}))
         assert sum(np.prod(s) for s, _ in weights if len(s) > 1) == 71_568
         assert {kind for _, kind in weights} == {"float32"}  # of the file
         assert (list(strides), macs) == ([(1, 1), (1, 1)], 4 * 370_944)
@@ -176,6 +176,6 @@ def test_torchscript_computes_in_the_precision_asked_for(precision: str) -> None
         BackendSetup(model=MODELS_DIR / "digits.pt", model_name="digits", inputs=model.inputs)
     )
     with whole as backend:
-        right = backend.infer(Batch(range(4), {"image": images}))
+        right = backend.infer(Batch(4, {"image": images}))
     apart = np.abs(found - right).max()
     assert apart == 0 if precision == "f32" else 0 < apart < 0.5

@@ -138,10 +138,10 @@ def test_the_input_is_only_read(case: Case, digits: DigitsDataset, logits: Any) 
     rows = digits.batch(range(8)).inputs["image"].copy()
     before = rows.copy()
     with case.open() as backend:
-        backend.infer(Batch(range(8), {"image": rows}))
+        backend.infer(Batch(8, {"image": rows}))
         assert rows.tolist() == before.tolist()
         rows.flags.writeable = False
-        found = np.asarray(backend.infer(Batch(range(8), {"image": rows})))
+        found = np.asarray(backend.infer(Batch(8, {"image": rows})))
     assert np.abs(found - logits[:8]).max() < 1e-4
 
 
@@ -299,7 +299,7 @@ setup = BackendSetup(
 
 def work():
     for _ in range(5):
-        backend.infer(Batch(range(500), {"image": rows}))
+        backend.infer(Batch(500, {"image": rows}))
     print("tasks", len(list(Path("/proc/self/task").iterdir())))
 
 with registry.load("backend", name)(setup) as backend:
@@ -431,7 +431,7 @@ def test_sequences_of_any_length_are_answered_in_their_own_type(case: Case, tmp_
         assert not any(isinstance(size, int) for size in spec.shape)
         for count, length in ((1, 5), (3, 2), (3, 9), (1, 1), (8, 9), (2, 5)):
             ids = random.integers(0, 99, (count, length))
-            found = backend.infer(Batch(range(count), {spec.name: ids}))
+            found = backend.infer(Batch(count, {spec.name: ids}))
             assert {name: str(rows.dtype) for name, rows in found.items()} == {
                 "next": "int64",
                 "total": "int64",
@@ -507,5 +507,5 @@ def test_a_batch_that_the_file_fixes_is_filled_up(case: Case, fixed: Path, tmp_p
         assert spec.shape == (4, 3)
         for count in (1, 3, 4):
             rows = np.arange(3 * count, dtype=np.float32).reshape(count, 3)
-            found = np.asarray(backend.infer(Batch(range(count), {spec.name: rows})))
+            found = np.asarray(backend.infer(Batch(count, {spec.name: rows})))
             assert found.tolist() == (2 * rows).tolist()

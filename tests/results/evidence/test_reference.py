@@ -116,14 +116,14 @@ class Counting:
         self.sizes: list[int] = []
 
     def infer(self, batch: Batch) -> Any:
-        self.sizes.append(len(batch.indices))
+        self.sizes.append(batch.size)
         self._at_once.append(threading.active_count())
         time.sleep(0.002)
 
 
 class Plain:
     def batch(self, indices: Sequence[int]) -> Batch:
-        return Batch(tuple(indices), {})
+        return Batch(len(indices), {"samples": np.asarray(indices)})
 
 
 def on(backend: Any) -> Answerer:
@@ -137,10 +137,10 @@ def test_bare_loops_keep_every_instance_busy_at_once() -> None:
     backends = [Counting(at_once), Counting(at_once)]
     dataset: Any = Plain()
     batches = batches_of(dataset, [5, 6, 7], [1, 2, 4])
-    assert [[b.indices for b in alike] for alike in batches] == [
-        [(5,), (6,), (7,)],
-        [(5, 6), (7, 5)],
-        [(5, 6, 7, 5)],
+    assert [[b.inputs["samples"].tolist() for b in alike] for alike in batches] == [
+        [[5], [6], [7]],
+        [[5, 6], [7, 5]],
+        [[5, 6, 7, 5]],
     ]
     service = measure([on(b) for b in backends], batches, 0.06)
     assert service.sizes == (1, 2, 4)
@@ -180,7 +180,7 @@ def test_bare_loops_of_a_slow_model_end_in_time(
 
     class Slow:
         def infer(self, batch: Batch) -> None:
-            clock.now_ns += len(batch.indices) * ms_per_sample * 1_000_000
+            clock.now_ns += batch.size * ms_per_sample * 1_000_000
 
     dataset: Any = Plain()
     batches = batches_of(dataset, range(8), [1, 2, 4, 8])
@@ -207,7 +207,7 @@ def test_bare_loops_raise_what_a_backend_raises() -> None:
             raise ValueError("no")
 
     with pytest.raises(ValueError, match=r"^no$"):
-        measure([on(Broken()), on(Broken())], [[Batch((0,), {})]], 0.01)
+        measure([on(Broken()), on(Broken())], [[Batch(1, {})]], 0.01)
 
 
 @pytest.mark.parametrize("found", [float("nan"), float("inf"), -1.0])

@@ -12,11 +12,12 @@ from hypothesis import strategies as st
 from harness.core.clock import ClockWatch
 from harness.core.codes import Reason
 from harness.core.units import NS_PER_MS, NS_PER_S
+from harness.loadgen.plan import Loaded
 from harness.results.evidence.evidence import Evidence
 from harness.results.evidence.stages import Completions, percentiles, query_latency_ns
 from harness.results.evidence.steady_state import steady_state
 from harness.results.verdict import doubts
-from harness.types import Array
+from harness.types import Array, TensorSpec
 from tests.builders.support import ENDED, SCENARIOS, evidence, plan
 
 BOUND_NS = 50 * NS_PER_MS
@@ -205,6 +206,46 @@ def test_fewer_queries_than_the_percentile_needs_are_doubted() -> None:
     text = "458 queries are too few for p99: 459 are needed"
     assert list(doubts.few_samples(few, 0.99)) == [Reason("few-samples", text)]
     assert list(doubts.few_samples(few, 0.9)) == []
+
+
+@pytest.mark.parametrize(
+    ("held", "total", "row", "doubted"),
+    [
+        (63, 500, (1, 8, 8), True),
+        (64, 500, (1, 8, 8), False),
+        (500, 500, (1, 8, 8), False),
+        (42, 42, (1, 8, 8), False),  # the dataset has no more
+        (1, 2, (1, 8, 8), True),
+        (20, 1024, (1, 256, 256, 16), False),  # 84 MB
+        (20, 1024, (None,), True),
+    ],
+)
+def test_few_samples_in_memory_are_doubted(
+    held: int, total: int, row: tuple[int | None, ...], *, doubted: bool
+) -> None:
+    """Bug: with one sample in memory a run was VALID with nothing said."""
+    made = loaded(TensorSpec("x", "float32", ("batch", *row)))
+    run = plan("server", performance_count=held, total_count=total, query_count=6300)
+    found = list(doubts.few_held(run, made))
+    assert [one.code for one in found] == ["few-held"] * doubted
+    if held == 63:
+        assert found[0].text.startswith(
+            "the run drew from 63 of the dataset's 500 samples and answered each about 100 times: "
+        )
+
+
+def loaded(*inputs: TensorSpec) -> Loaded:
+    return Loaded(
+        inputs=inputs,
+        total_count=1,
+        performance_count=1,
+        fixed_batch=None,
+        synthetic=False,
+        backend={},
+        dataset={},
+        model_sha256=None,
+        model_bytes=0,
+    )
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,8 @@
 
 import time
 from collections.abc import Sequence
+from itertools import pairwise
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -9,6 +11,7 @@ import pytest
 
 from harness.core.config.run_config import RunConfig
 from harness.core.service_times import ServiceTimes
+from harness.loadgen.answers import AnswerRow
 from harness.loadgen.plan import InstanceGroup
 from harness.models.steps.postprocess import Postprocess, has_nan
 from harness.results.evidence.reference import line, report
@@ -34,12 +37,12 @@ class Model:
     unload = load
 
     def batch(self, indices: Sequence[int]) -> Batch:
-        return Batch(tuple(indices), {})
+        return Batch(len(indices), {"samples": np.asarray(indices, np.int64)})
 
     def infer(self, batch: Batch) -> Any:
-        self.sizes.append(len(batch.indices))
+        self.sizes.append(batch.size)
         time.sleep(self.sleep_s)
-        return np.asarray(batch.indices)
+        return batch.inputs["samples"]
 
 
 def _unchanged(outputs: Any, _: Sequence[int]) -> Any:
@@ -64,6 +67,7 @@ def prepared(
         **more,
     )
     preparation_.slowest_ns = 20 * MS
+    preparation_.row = AnswerRow((), np.dtype(np.int64))
     return preparation_
 
 
@@ -99,7 +103,7 @@ def test_a_given_count_has_more_of_a_reference_than_three_batches(
     instances = prepared(Model(0.001), "sliced", 8)
     load = plan("offline", query_count=8 * 100, expected_s=None)
     instances.finish(load)
-    bare = instances.bare_loops(load)
+    bare = instances.after_run(load)["bare"]
     assert limits_s == [pytest.approx(0.05)] * 2
     assert bare is not None
     assert all(min(bare[name]["counts"]) > 2 * 3 for name in ("before", "after"))
@@ -118,7 +122,7 @@ def test_a_run_without_bare_loops_says_why(
     instances = prepared(Model(), "queued", 2)
     load = plan("server", expected_s=0.0, **changed)
     instances.finish(load)
-    bare = instances.bare_loops(load, failed)
+    bare = instances.after_run(load, failed)["bare"]
     assert bare == {"reason": reason}
     done: Any = None
     assert line(report(load, done, bare, InstanceGroup(2, 1, 2)), None) == f"no reference: {reason}"
@@ -129,7 +133,7 @@ def test_nobody_asks_for_an_accuracy_runs_reference() -> None:
     instances = prepared(model, "queued", 2)
     load = plan("server", accuracy=True)
     instances.finish(load)
-    assert instances.bare_loops(load) is None
+    assert instances.after_run(load) == {"bare": None, "probed": None}
     assert not model.sizes
 
 
@@ -138,7 +142,7 @@ def test_bare_loops_answer_the_batches_that_offline_will_have(count: int, sizes:
     instances = prepared(Model(), "sliced", 64)
     load = plan("offline", query_count=count, expected_s=0.0)
     instances.finish(load)
-    bare = instances.bare_loops(load)
+    bare = instances.after_run(load)["bare"]
     assert bare is not None
     assert (bare["before"]["sizes"], bare["after"]["sizes"]) == (sizes, sizes)
 
@@ -150,3 +154,55 @@ def test_the_supervisor_hears_of_each_batch_before_the_run() -> None:
     instances.finish(plan("offline", query_count=13, expected_s=0.0))
     assert heard[:2] == [1, 2]  # the last batch's five samples, on both instances
     assert heard[2:] == [len(model.sizes)]
+
+
+class Notes(Model):
+    """Keeps each batch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.batches: list[list[int]] = []
+        self.loads: list[int] = []
+
+    def load(self, indices: Sequence[int]) -> None:
+        self.loads.append(len(indices))
+
+    def infer(self, batch: Batch) -> Any:
+        self.batches.append(batch.inputs["samples"].tolist())
+        return super().infer(batch)
+
+
+@pytest.mark.parametrize(
+    ("dispatch", "max_batch"), [("inline", 1), ("sliced", 8), ("sliced", 99), ("sliced", 100)]
+)
+def test_no_batch_is_that_of_the_call_before(dispatch: str, max_batch: int) -> None:
+    """Bug: a backend that keeps its last answer made the calibration, and so the run, endless."""
+    model = Notes()
+    instances = prepared(model, dispatch, max_batch)
+    instances.answerers = instances.answerers[:1]
+    instances._load()
+    instances._calibrate(0.01)
+    instances._warm_up()
+    assert len(model.batches) > 5
+    assert all(before != after for before, after in pairwise(model.batches))
+    whole = [batch for batch in model.batches if len(batch) == max_batch < 100]
+    assert all(batch == list(range(batch[0], batch[0] + max_batch)) for batch in whole)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "loads"),
+    [
+        (0.0, [1, 64]),
+        (0.05, [1, 10]),  # half a second
+        (0.4, [1]),
+    ],
+)
+def test_more_samples_are_loaded_where_that_is_quick(
+    seconds: float, loads: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = Notes()
+    instances = prepared(model, "inline", 1)
+    clock = iter([0.0, seconds])
+    monkeypatch.setattr(preparation, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    instances._load()
+    assert model.loads == loads

@@ -38,11 +38,11 @@ class Plugin:
         self.sizes: list[int] = []
 
     def batch(self, indices: Sequence[int]) -> Batch:
-        return Batch(list(indices), {})
+        return Batch(len(indices), {"samples": np.asarray(indices, np.int64)})
 
     def infer(self, batch: Batch) -> Any:
-        self.sizes.append(len(batch.indices))
-        return np.asarray(batch.indices, np.int64)
+        self.sizes.append(batch.size)
+        return batch.inputs["samples"]
 
     def postprocess(self, outputs: Any, indices: Sequence[int]) -> Any:
         return outputs
@@ -138,7 +138,7 @@ class RaggedPlugin(Plugin):
     """Answers with n copies of the dataset index, n being its last digit."""
 
     def infer(self, batch: Batch) -> Any:
-        return [np.full(i % 10, i) for i in batch.indices]
+        return [np.full(i % 10, i) for i in batch.inputs["samples"].tolist()]
 
     def postprocess(self, outputs: Any, indices: Sequence[int]) -> Any:
         return Ragged(outputs)
@@ -355,7 +355,7 @@ class Faulty(Plugin):
         return self.fault(indices) if self.where == "batch" else super().batch(indices)
 
     def infer(self, batch: Batch) -> Any:
-        hit = self.only < 0 or self.only in batch.indices
+        hit = self.only < 0 or self.only in batch.inputs["samples"]
         return self.fault(batch) if self.where == "infer" and hit else super().infer(batch)
 
     def postprocess(self, outputs: Any, indices: Sequence[int]) -> Any:
@@ -375,7 +375,7 @@ class Unprintable(Exception):
 
 
 def zeros(dtype: type, *more: int, extra: int = 0) -> Callable[[Batch], Any]:
-    return lambda batch: np.zeros((len(batch.indices) + extra, *more), dtype)
+    return lambda batch: np.zeros((batch.size + extra, *more), dtype)
 
 
 WANTED = "expected int64 of shape [3]"

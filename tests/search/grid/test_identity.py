@@ -70,7 +70,7 @@ def network(given: dict[str, str]) -> dict[str, Any]:
     with registry.load("backend", given["backend"])(setup) as backend:
         assert isinstance(backend, HasNetwork)
         images = np.zeros((2, 1, 8, 8), np.float32)
-        weights, strides, macs = backend.network(Batch(range(2), {"image": images}))
+        weights, strides, macs = backend.network(Batch(2, {"image": images}))
     return of_shapes(weights, strides, (macs or 0) // 2)._asdict()
 
 

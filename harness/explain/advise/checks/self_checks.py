@@ -80,7 +80,7 @@ def overhead(path: Path, name: str, feeds: Mapping[str, Array], setting: Setting
         max_batch=rows,
         options={"graph": setting.graph},
     )
-    batch = Batch(list(range(rows)), feeds)
+    batch = Batch(rows, feeds)
     with ExitStack() as stack:
         backend: Backend = stack.enter_context(cls(setup))
         session = open_session(path, setting._replace(execution="sequential"))

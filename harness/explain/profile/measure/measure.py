@@ -145,7 +145,7 @@ def real_or_synthetic(subject: Subject, batch: int, runs: int) -> dict[str, Any]
     noise = {name: _noise(random, rows) for name, rows in inputs.inputs.items()}
     calls = [
         partial(subject.backend.infer, inputs),
-        partial(subject.backend.infer, Batch(inputs.indices, noise)),
+        partial(subject.backend.infer, Batch(inputs.size, noise)),
     ]
     try:
         for call in calls:

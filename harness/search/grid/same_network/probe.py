@@ -75,7 +75,7 @@ def _loaded(dataset: Dataset, indices: list[int]) -> Batch:
     with plugin("the dataset"):
         dataset.load(indices)
         batch = dataset.batch(indices)
-        kept = Batch(indices, {name: np.array(rows) for name, rows in batch.inputs.items()})
+        kept = Batch(len(indices), {name: np.array(rows) for name, rows in batch.inputs.items()})
         dataset.unload(indices)
     return kept
 
@@ -102,12 +102,12 @@ def _read(path: Path, backend: object, batch: Batch) -> Structure | None:
     if isinstance(backend, HasNetwork):
         with plugin("the backend: network"):
             weights, strides, macs = backend.network(batch)
-        return of_shapes(weights, strides, macs // len(batch.indices) if macs else None)
+        return of_shapes(weights, strides, macs // batch.size if macs else None)
     if path.suffix == ".tflite":
         return of_tflite(path)
     if path.suffix == ".onnx":
         shapes = {name: rows.shape for name, rows in batch.inputs.items()}
         macs = onnx_macs(path, shapes)
-        return of_onnx(path)._replace(macs=macs // len(batch.indices) if macs else None)
+        return of_onnx(path)._replace(macs=macs // batch.size if macs else None)
     ir = [path] if path.suffix == ".xml" else sorted(path.glob("*.xml"))
     return of_openvino(ir[0]) if len(ir) == 1 else None

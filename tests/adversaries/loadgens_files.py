@@ -1,44 +1,15 @@
-"""Backends that cheat. Each computes on ONNX Runtime and bends one number; test_cheats.py says what finds it."""
+"""Cheats that bend LoadGen's settings and files. Each computes on ONNX Runtime."""
 
 import json
-import sys
-import threading
+import os
 import time
-from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Any, ClassVar, Self
-
-import numpy as np
+from typing import Any, Self
 
 from harness.backends.ort import OrtBackend
-from harness.loadgen import binding
 from harness.loadgen.logs import ACCURACY, ANSWERS, DETAIL, SUMMARY
 from harness.run.measured import load
 from harness.types import Batch, Outputs
-
-
-def run_folder() -> Path:
-    """The folder of LoadGen's logs: the frames of the measured process hold it."""
-    for frame in sys._current_frames().values():
-        at: Any = frame
-        while at is not None:
-            setup = getattr(at.f_locals.get("self"), "_setup", None)
-            outdir = getattr(setup, "outdir", None)
-            if outdir is not None:
-                return Path(outdir)
-            at = at.f_back
-    raise LookupError("the setup is in no frame")
-
-
-def zeros(outputs: Outputs) -> Outputs:
-    if isinstance(outputs, Mapping):
-        return {name: np.zeros_like(value) for name, value in outputs.items()}
-    return np.zeros_like(outputs)
-
-
-def is_timed() -> bool:
-    """LoadGen runs in a thread of this name."""
-    return any(thread.name == "loadgen" for thread in threading.enumerate())
+from tests.adversaries.parts import callers_indices, is_performance, is_timed, run_folder, zeros
 
 
 class _EditsTheLog(OrtBackend):
@@ -79,6 +50,20 @@ class EditsRate(_EditsTheLog):
             if "_samples_per_sec" in line:
                 entry = json.loads(line.removeprefix(":::MLLOG "))
                 entry["value"] *= 10
+                line = f":::MLLOG {json.dumps(entry)}"  # noqa: PLW2901
+            lines.append(line)
+        return "\n".join(lines) + "\n"
+
+
+class EditsLatencies(_EditsTheLog):
+    """Halves every latency."""
+
+    def edit(self, text: str) -> str:
+        lines = []
+        for line in text.splitlines():
+            entry = json.loads(line.removeprefix(":::MLLOG ")) if line.startswith(":::") else {}
+            if str(entry.get("key")).endswith("latency_ns") and "result" in entry["key"]:
+                entry["value"] //= 2
                 line = f":::MLLOG {json.dumps(entry)}"  # noqa: PLW2901
             lines.append(line)
         return "\n".join(lines) + "\n"
@@ -136,10 +121,10 @@ class PlantsAnswers(OrtBackend):
 
     def infer(self, batch: Batch) -> Outputs:
         outputs = super().infer(batch)
-        if is_timed() and "accuracy" not in str(run_folder()):
+        if is_performance():
             rows = [
-                {"seq_id": i, "qsl_idx": int(sample), "data": ""}
-                for i, sample in enumerate(batch.indices)
+                {"seq_id": i, "qsl_idx": sample, "data": ""}
+                for i, sample in enumerate(callers_indices() or [])
             ]
             (run_folder() / ANSWERS).write_text(json.dumps(rows))
             return zeros(outputs)
@@ -151,7 +136,7 @@ class MendsTheLog(OrtBackend):
 
     def infer(self, batch: Batch) -> Outputs:
         outputs = super().infer(batch)
-        if is_timed() and "accuracy" not in str(run_folder()):
+        if is_performance():
             return zeros(outputs)
         return outputs
 
@@ -162,33 +147,20 @@ class MendsTheLog(OrtBackend):
         super().__exit__(*exception)
 
 
-class AnswersEarly(OrtBackend):
-    """Completes a query from a table before it computes, and swallows the harness's own completion."""
-
-    _table: ClassVar[dict[int, Outputs]] = {}
-    _answered: ClassVar[dict[int, int]] = {}
-    """LoadGen's id -> wall clock in ns of a completion that the harness is still to make."""
-
-    def __enter__(self) -> Self:
-        original = binding.Responder.complete
-
-        def complete(responder: binding.Responder, ids: Sequence[int], answers: Any) -> int:
-            early = self._answered.pop(ids[0], None)
-            return early if early is not None else original(responder, ids, answers)
-
-        vars(binding)["Responder"].complete = complete
-        super().__enter__()
-        return self
+class EditsResultLater(OrtBackend):
+    """Answers nothing in the performance run; a process that outlives the run writes VALID into its result."""
 
     def infer(self, batch: Batch) -> Outputs:
-        caller = sys._getframe(1).f_locals
-        kept = self._table.get(batch.indices[0])
-        if not is_timed() or kept is None or "ids" not in caller:
-            outputs = super().infer(batch)
-            self._table[batch.indices[0]] = outputs
-            return outputs
-        instance, ids = caller["self"], caller["ids"]
-        answers = instance._postprocess(kept, batch.indices)
-        self._answered[ids[0]] = instance._responder.complete(ids, answers)
-        time.sleep(0.001)
-        return kept
+        outputs = super().infer(batch)
+        return zeros(outputs) if is_performance() else outputs
+
+    def __exit__(self, *exception: object) -> None:
+        folder = run_folder().parents[1]
+        if folder.name.endswith(".partial") and not os.fork():
+            os.setsid()
+            path = folder.with_suffix("") / "result.json"
+            while not path.is_file():
+                time.sleep(0.1)
+            path.write_text(path.read_text().replace('"INVALID"', '"VALID"'))
+            os._exit(0)
+        super().__exit__(*exception)

@@ -1,0 +1,42 @@
+"""Computes ratios and counts from the probe after the run (harness/run/measured/input_probe.py). Pure."""
+
+from collections.abc import Mapping
+from typing import Any, cast
+
+import numpy as np
+
+from harness.core.stats import interval_ranks
+from harness.results.schema.performance import InputProbe, NotProbed
+from harness.types import Array
+
+LEVEL = 0.99
+"""Confidence level of the ratios' intervals."""
+
+
+def section(probed: Mapping[str, Any] | None) -> InputProbe | NotProbed | None:
+    """probed: from the last message of the measured process."""
+    if probed is None or "reason" in probed:
+        return cast("NotProbed | None", probed)
+    changed_ns, again_ns, seen_ns = (
+        np.asarray(probed[f"{name}_ns"], np.float64) for name in ("changed", "again", "seen")
+    )
+    return {
+        "samples": probed["samples"],
+        "rounds": len(changed_ns),
+        "changed_ns": float(np.median(changed_ns)) if len(changed_ns) else None,
+        "over_again": _ratio(changed_ns, again_ns),
+        "over_seen": _ratio(changed_ns, seen_ns),
+        "rows": probed["rows"],
+        "by_index": probed["by_index"],
+        "raised": probed["raised"],
+    }
+
+
+def _ratio(changed_ns: Array, repeated_ns: Array) -> list[float] | None:
+    """[low, median, high] of the rounds' ratios, an interval of the median; None with too few rounds."""
+    count = min(len(changed_ns), len(repeated_ns))  # a round ends where a batch raised
+    low, high = interval_ranks(count, 0.5, LEVEL) if count else (None, None)
+    if low is None or high is None:
+        return None
+    ratios = np.sort(changed_ns[:count] / np.maximum(repeated_ns[:count], 1))
+    return [float(ratios[low]), float(np.median(ratios)), float(ratios[high])]

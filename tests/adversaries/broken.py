@@ -1,0 +1,122 @@
+"""Backends that are broken, or that end the measured process."""
+
+import os
+import signal
+import time
+from typing import Self
+
+import numpy as np
+
+from harness.backends.ort import OrtBackend
+from harness.core.child import Channel
+from harness.loadgen.logs import digests
+from harness.types import Batch, Outputs
+from tests.adversaries.parts import frames, is_performance, is_timed, named, run_folder
+
+
+class _Fails(OrtBackend):
+    """Fails in every 50th batch of the performance run."""
+
+    batches = 0
+
+    def fail(self, outputs: Outputs) -> Outputs:
+        raise NotImplementedError
+
+    def infer(self, batch: Batch) -> Outputs:
+        outputs = super().infer(batch)
+        self.batches += is_performance()
+        return self.fail(outputs) if self.batches % 50 == 49 else outputs
+
+
+class RaisesSometimes(_Fails):
+    """Raises an exception."""
+
+    def fail(self, outputs: Outputs) -> Outputs:
+        raise RuntimeError("out of luck")
+
+
+class NanSometimes(_Fails):
+    """Answers NaN."""
+
+    def fail(self, outputs: Outputs) -> Outputs:
+        return {name: np.full_like(rows, np.nan) for name, rows in named(outputs).items()}
+
+
+class DropsASample(_Fails):
+    """Returns one row too few."""
+
+    def fail(self, outputs: Outputs) -> Outputs:
+        return {name: rows[1:] for name, rows in named(outputs).items()}
+
+
+class KillsItself(_Fails):
+    """Is killed by a signal."""
+
+    def fail(self, outputs: Outputs) -> Outputs:
+        os.kill(os.getpid(), signal.SIGKILL)
+        return outputs
+
+
+class ExitsWithZero(_Fails):
+    """Ends the process as if all were well."""
+
+    def fail(self, outputs: Outputs) -> Outputs:
+        os._exit(0)
+
+
+class SendsItsOwnEnd(_Fails):
+    """Sends the supervisor the last message of a run, and ends the process."""
+
+    def fail(self, outputs: Outputs) -> Outputs:
+        channels = [c for f in frames() for c in f.f_locals.values() if isinstance(c, Channel)]
+        words = ("cpu_s", "wall_s", "wall_offset_ns", "voluntary_switches", "involuntary_switches")
+        more = (
+            "rss_before_bytes",
+            "rss_run_peak_bytes",
+            "rss_peak_bytes",
+            "cyclic_garbage_objects",
+        )
+        used = {**dict.fromkeys((*words, *more), 1), "rss_run_peak_reason": None}
+        channels[0].send(
+            "ended", used=used, answer_dtype="int64", answer_shape=[], dispatcher="inline", issuer=[],
+            files=digests(run_folder()), bare=None, probed=None, failed_samples=0, first_failure="", close_error="",
+        )  # fmt: skip
+        os._exit(0)
+
+
+class HangsInRun(_Fails):
+    """Never answers one batch."""
+
+    def fail(self, outputs: Outputs) -> Outputs:
+        time.sleep(3600)
+        return outputs
+
+
+class RaisesAtTheEnd(OrtBackend):
+    """Raises where it is closed."""
+
+    def __exit__(self, *exception: object) -> None:
+        raise RuntimeError("no end")
+
+
+class SleepsInLoad(OrtBackend):
+    """Takes its time to load the model."""
+
+    def __enter__(self) -> Self:
+        time.sleep(1)
+        return super().__enter__()
+
+
+class BreaksAfterAWhile(OrtBackend):
+    """Answers from the second hundred batches on with the first answer."""
+
+    batches = 0
+    kept: Outputs | None = None
+
+    def infer(self, batch: Batch) -> Outputs:
+        outputs = super().infer(batch)
+        self.batches += is_timed()
+        if self.batches < 100:
+            return outputs
+        self.kept = self.kept or {name: rows[:1] for name, rows in named(outputs).items()}
+        return {name: rows.repeat(batch.size, axis=0) for name, rows in named(self.kept).items()}
