@@ -113,6 +113,13 @@ class NotANumber(Faulty):
         return good * np.nan
 
 
+class Overflows(Faulty):
+    """As a network in float16 does."""
+
+    def fault(self, good: Array) -> Any:
+        return good.astype(np.float16) + np.float16(np.inf)
+
+
 class RaisesAfterwards(Faulty):
     """Good in the first process that uses it; raises in the next one."""
 
