@@ -139,6 +139,7 @@ class Backend(Protocol):
     def describe(self) -> Mapping[str, object]:
         """Versions, device, precision, threads: as they are, not as the user configured them.
 
+        device: begins with `cpu` where this machine's cores compute; a backend that only waits is then doubted.
         precision: the number type the model computes in, by a name of harness/core/number_types.py.
         `compare` ranks runs of two backends only where it is the same.
         """

@@ -179,6 +179,28 @@ class SlowsDown(Faulty):
         self.slow = 0
 
 
+class Sleeps(Faulty):
+    """Reports a framework, and computes nothing."""
+
+    def describe(self) -> dict[str, object]:
+        return {"framework": "numpy", "device": "cpu"}
+
+    def infer(self, batch: Batch) -> Any:
+        time.sleep(0.02)
+        return np.zeros((len(batch.indices), 10), np.float32)
+
+
+class Leaks(Faulty):
+    """300 kB a batch, in cycles that only a garbage collector would free."""
+
+    def infer(self, batch: Batch) -> Any:
+        if in_run():
+            node: list[Any] = [np.ones(300_000, np.uint8)]
+            node.append(node)
+        time.sleep(0.005)
+        return np.zeros((len(batch.indices), 10), np.float32)
+
+
 class StampsWrong(Faulty):
     """LoadGen gets an answer 5 ms after the journal's stamp, as on a machine that is busy just then."""
 
