@@ -232,7 +232,10 @@ class Dataset(Protocol):
         """The right answer; None where the sample has none."""
 
     def describe(self) -> Mapping[str, object]:
-        """Name, count, source, and `digest`: the SHA-256 of the data behind the samples."""
+        """Name, count, source, and `digest`: a SHA-256 that changes with the data behind the samples.
+
+        For images it is of the files' names and sizes: reading all of them would take as long as a run.
+        """
 
 
 @runtime_checkable
