@@ -203,14 +203,20 @@ def stall(done: Completions, scenario: str, slowest_batch_ns: int) -> Iterator[R
 
 
 def longest_gap_ns(done: Completions, scenario: str) -> int:
-    """Longest time between two completions; in Server, time without a due query does not count."""
-    completed = np.sort(done.columns["completed_ns"])
-    since = completed[:-1]
-    if scenario_named(scenario).scheduled:
+    """Longest time between two completions, or from the first query to the first completion.
+
+    In Server, time without a due query does not count.
+    """
+    completed, kind = np.sort(done.columns["completed_ns"]), scenario_named(scenario)
+    if not len(completed):
+        return 0
+    # In Offline, LoadGen makes its one query first, of many samples.
+    begun = done.columns["entry_ns" if kind.all_at_once else "scheduled_ns"]
+    since = np.concatenate([begun.min(keepdims=True), completed[:-1]])
+    if kind.scheduled:
         # After i completions the (i + 1)-th sample in schedule order is due, or nothing is.
-        since = np.maximum(since, np.sort(done.columns["scheduled_ns"])[1:])
-    gaps = completed[1:] - since
-    return int(gaps.max()) if len(gaps) else 0
+        since = np.maximum(since, np.sort(done.columns["scheduled_ns"]))
+    return int((completed - since).max())
 
 
 def drift(state: SteadyState | None) -> Iterator[Reason]:

@@ -243,9 +243,11 @@ def test_servers_time_without_a_query_is_no_stop() -> None:
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
-def test_fewer_than_two_completions_have_no_gap(scenario: str) -> None:
+def test_a_stop_before_the_first_answer_counts(scenario: str) -> None:
+    """Bug: a process that was stopped in its first query was VALID without a doubt."""
     assert doubts.longest_gap_ns(completions([], []), scenario) == 0
-    assert doubts.longest_gap_ns(completions([0], [9]), scenario) == 0
+    assert doubts.longest_gap_ns(completions([0], [9]), scenario) == 9
+    assert doubts.longest_gap_ns(completions([0, 5], [9, 10]), scenario) == 9
 
 
 def drifts(spent: Array, scenario: str = "single-stream", batch_size: int = 1) -> Iterator[Reason]:
