@@ -14,8 +14,8 @@ from harness.core.codes import Reason
 from harness.core.units import NS_PER_S
 from harness.machine import host
 from harness.machine.cgroup import throttled_s
-from harness.machine.family import ANONYMOUS
-from harness.machine.host_log import HostLog, HostReader, Row, summary
+from harness.machine.family import ANONYMOUS, Row
+from harness.machine.host_log import HostLog, HostReader, summary
 from harness.machine.power.energy import window_ns
 from harness.results.verdict.host_doubts import host_doubts
 from tests.builders.power_trees import files, machine

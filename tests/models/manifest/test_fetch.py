@@ -69,7 +69,7 @@ def refused(path: Path, answer: Any, sha256: str = SHA256) -> str:
 
 def test_a_server_that_drips_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Bug: each byte had 30 s, and all of them no limit."""
-    monkeypatch.setattr(fetching.time, "monotonic", lambda: Drips.now_s)
+    monkeypatch.setattr(f"{fetching.__name__}.time.monotonic", lambda: Drips.now_s)
     assert "(3 B in 87 s is too slow)" in refused(tmp_path / "m", Drips())
 
 
@@ -77,7 +77,9 @@ def test_a_file_that_does_not_fit_is_not_begun(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Bug: the disk was filled first."""
-    monkeypatch.setattr(fetching.shutil, "disk_usage", lambda _: SimpleNamespace(free=5000))
+    monkeypatch.setattr(
+        f"{fetching.__name__}.shutil.disk_usage", lambda _: SimpleNamespace(free=5000)
+    )
     said = refused(tmp_path / "m", Answer())
     assert "(it has 7.00 kB, 5.00 kB are free on the disk)" in said
 

@@ -60,7 +60,7 @@ def test_a_counter_that_is_seen_before_its_row_is_no_empty_row(
         assert seconds == SETTLE_S
         row[:] = written
 
-    monkeypatch.setattr(completions.time, "sleep", sleep)
+    monkeypatch.setattr(f"{completions.__name__}.time.sleep", sleep)
     rows = NewRows(view, plan("offline"))
     (read,) = rows.read()
     assert read.tolist() == [(0, 5, 0, 1, 2, 3, 4, 5)]

@@ -1,5 +1,9 @@
 """A run whose SLO is lost is ended early, and only then."""
 
+import os
+import signal
+import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -10,8 +14,9 @@ from harness.core.units import NS_PER_MS, NS_PER_S
 from harness.errors import RunDied, RunHopeless
 from harness.loadgen.schedule import server_schedule_ns
 from harness.machine import cgroup
-from harness.machine.family import ANONYMOUS
-from harness.machine.host_log import HostLog
+from harness.machine.family import ANONYMOUS, Family
+from harness.machine.host_log import HOST_PERIOD_S, HostLog
+from harness.results.outcome import Finished
 from harness.results.recheck import check
 from harness.run.journal import Journal
 from harness.run.supervisor.completions import NewRows
@@ -20,7 +25,7 @@ from harness.run.supervisor.job import measure
 from harness.run.supervisor.watchdog import Now
 from harness.types import Array
 from tests.builders.support import journal, plan
-from tests.faults.command import FAULTY
+from tests.faults.command import FAULTY, children
 
 START_NS = 1_800_000_000 * NS_PER_S
 BOUND_NS = 50 * NS_PER_MS
@@ -203,29 +208,62 @@ def test_growth_is_named_only_where_it_was_large() -> None:
     assert MemoryLimit(HostLog(), GB).growth() == ""
 
 
-@pytest.mark.slow
-def test_a_real_run_that_grows_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In a container of 1 GB of which 15 MB are left, by its cgroup's files."""
-    (tmp_path / "own").write_text("0::/\n")
-    group = tmp_path / "fs"
+def container(folder: Path, left_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A container of 1 GB, by its cgroup's files."""
+    group = folder / "fs"
     group.mkdir()
+    (folder / "own").write_text("0::/\n")
     (group / "memory.max").write_text("1000000000")
-    (group / "memory.current").write_text("985000000")
+    (group / "memory.current").write_text(str(10**9 - left_bytes))
     monkeypatch.setattr(cgroup, "ROOT", group)
-    monkeypatch.setattr(cgroup, "OWN", tmp_path / "own")
-    finished = measure(
+    monkeypatch.setattr(cgroup, "OWN", folder / "own")
+
+
+def grow(folder: Path) -> Finished:
+    return measure(
         RunConfig(
             scenario="single-stream",
             mode="performance",
             backend=f"{FAULTY}:Leaks",
             queries=5000,
-            out=tmp_path / "r",
+            out=folder / "r",
             no_metrics=True,
         )
     )
+
+
+@pytest.mark.slow
+def test_a_real_run_that_grows_is_ended_and_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    container(tmp_path, 15 * 10**6, monkeypatch)
+    finished = grow(tmp_path)
     assert finished.status == 5
     (reason,) = finished.result["reasons"]
     assert reason["code"] == "died"
     assert "because 15.0 MB of memory were left; it had grown from " in reason["text"]
     assert finished.result["queries"]["samples_answered"] > 100
     assert check(finished.folder) == []
+
+
+@pytest.mark.slow
+def test_death_by_sigkill_names_the_growth(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bug: `killed by SIGKILL`, and nothing about memory, of which 600 s of garbage had taken all."""
+    container(tmp_path, 5 * 10**8, monkeypatch)
+
+    def kill() -> None:
+        while not (pids := children(os.getpid())):
+            time.sleep(0.1)
+        while Family(pids[0]).read()[ANONYMOUS] < 3 * 10**8:
+            time.sleep(0.1)
+        time.sleep(2 * HOST_PERIOD_S)
+        os.kill(pids[0], signal.SIGKILL)
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    finished = grow(tmp_path)
+    killer.join()
+    (reason,) = finished.result["reasons"]
+    assert reason["code"] == "died"
+    assert "was killed by SIGKILL in the run: see " in reason["text"]
+    assert "; it had grown from " in reason["text"]
