@@ -1,5 +1,6 @@
 """Every command and every code block of the README is run as written."""
 
+import faulthandler
 import re
 import subprocess
 import sys
@@ -50,6 +51,7 @@ _MAIN = "from harness.cli.main import main; sys.exit(main())"
 @pytest.mark.slow
 def test_every_command_works_as_written(tmp_path: Path) -> None:
     """In one folder and in this order: some of them use the results of those before."""
+    faulthandler.cancel_dump_traceback_later()  # each command has a limit of its own
     for page, text in TEXTS.items():
         assert runnable(page), page
         for code, name in zip(CODE.findall(text), FILES.get(page, ()), strict=True):

@@ -392,7 +392,7 @@ def test_a_real_run_is_scraped_while_it_goes_on_and_after_its_verdict(tmp_path: 
     of_performance = ("harness_queries_completed_total", frozenset({("phase", "performance")}))
     counts = [samples[of_performance] for samples in seen if of_performance in samples]
     assert counts == sorted(counts)
-    assert len({c for c in counts if 0 < c < 3000}) >= 3, "it was seen on its way"
+    assert any(0 < count < 3000 for count in counts), "no scrape during the run"
     assert counts[-1] == 3000
     written = parsed((tmp_path / "r/metrics.prom").read_text())
     assert {key for key in written if key[0].startswith("harness_host_cpu_s")}
