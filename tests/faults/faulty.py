@@ -180,13 +180,13 @@ class SlowsDown(Faulty):
 
 
 class Sleeps(Faulty):
-    """Reports a framework, and computes nothing."""
+    """Reports a framework, and computes nothing. It sleeps so long that a busy machine wakes it in time."""
 
     def describe(self) -> dict[str, object]:
         return {"framework": "numpy", "device": "cpu"}
 
     def infer(self, batch: Batch) -> Any:
-        time.sleep(0.02)
+        time.sleep(0.2)
         return np.zeros((len(batch.indices), 10), np.float32)
 
 

@@ -101,8 +101,8 @@ def test_a_run_that_contradicts_itself_is_told(
 
 
 def test_a_backend_that_sleeps_is_told(tmp_path: Path) -> None:
-    streams = ("--scenario", "single-stream", "--queries", "100", "--mode", "performance")
-    done = run(*streams, "--backend", f"{FAULTY}:Sleeps", "--out", f"{tmp_path}/r")
+    offline = ("--scenario", "offline", "--queries", "640", "--mode", "performance")
+    done = run(*offline, "--backend", f"{FAULTY}:Sleeps", "--out", f"{tmp_path}/r")
     assert done.status == 0, done.said + done.printed
     assert "doubt   idle: the batches took " in done.printed
     assert result(tmp_path / "r")["measured_process"]["busy_over_infer"] < 0.25
