@@ -10,6 +10,7 @@ import time
 from contextlib import suppress
 from typing import Literal, Self
 
+from harness.core.child import Guard
 from harness.core.shown.private import command_line
 from harness.errors import ConfigError
 from harness.types import PowerMeter, PowerSource
@@ -41,21 +42,25 @@ class CommandMeter:
             raise ConfigError("--meter command: name the program, --meter 'command=PROGRAM ...'")
         self._shown = command_line(argument)
         self._process: subprocess.Popen[bytes] | None = None
+        self._guard: Guard | None = None
         self._left = b""
         self._unit: Literal["J", "W"] | None = None
         self._has_read = False
 
     def __enter__(self) -> Self:
+        self._guard = Guard()
         try:
             first = self._next(FIRST_LIMIT_S)
         except OSError as e:
-            self._kill()
+            self.__exit__()
             raise ConfigError(f"--meter command={self._words[0]}: {e}") from e
         self._unit = first[1]
         return self
 
     def __exit__(self, *exc: object) -> None:
         self._kill()
+        if self._guard is not None:
+            self._guard.close()
 
     def sources(self) -> list[PowerSource]:
         assert self._unit is not None
@@ -105,6 +110,8 @@ class CommandMeter:
             stderr=subprocess.DEVNULL,
             start_new_session=True,  # the supervisor handles Ctrl-C
         )
+        if self._guard is not None:
+            self._guard.watch(self._process.pid)
 
     def _ended(self) -> None:
         assert self._process is not None
@@ -124,6 +131,8 @@ class CommandMeter:
             return
         with suppress(ProcessLookupError, PermissionError):  # no process is left in the group
             os.killpg(self._process.pid, signal.SIGKILL)
+        if self._guard is not None:
+            self._guard.watch(None)
         self._process.wait()
         if self._process.stdout is not None:
             self._process.stdout.close()
