@@ -18,7 +18,7 @@ from harness.results.schema.machine import Calibration as CalibrationEntry
 from harness.results.schema.machine import Cold, Host, NoiseFloor, Plan, PowerSection, WarmUp
 from harness.results.schema.performance import ComparedAnswers, NotScored, Scored
 from harness.results.schema.result import Headline, ReasonEntry, Result
-from harness.results.verdict import doubts, reasons
+from harness.results.verdict import busy, doubts, reasons
 from harness.results.verdict.host_doubts import host_doubts
 
 
@@ -34,7 +34,7 @@ def result(findings: Findings) -> Result:
         "verdict": "INVALID" if invalid else "VALID",
         "reasons": _entries(dict.fromkeys(invalid)),
         "doubts": _entries(_doubts(findings, power, host)),
-        "not_for_submission": list(_not_for_submission(findings)),
+        "not_for_submission": list(_not_for_submission(findings, numbers)),
         "started": findings.started,
         "scenario": findings.config.scenario,
         "mode": findings.config.mode,
@@ -101,6 +101,9 @@ def _reasons(findings: Findings) -> Iterable[Reason]:
     if findings.accuracy is not None:
         yield from reasons.any_run(findings.accuracy)
         yield from findings.contradictions(findings.accuracy)
+    if findings.answers is not None:
+        yield from reasons.any_run(findings.answers)
+        yield from findings.contradictions(findings.answers)
     scoring, declared = findings.scoring, findings.model.accuracy
     if scoring.failure is not None:
         yield scoring.failure
@@ -131,9 +134,10 @@ def _doubts(findings: Findings, power: PowerSection, host: Host | None) -> Itera
     target, (scored, no_score, *_) = findings.model.accuracy, findings.scoring
     if target is not None and (scored is not None or no_score):
         yield from doubts.unscored(target, scored.metric if scored else None, no_score)
-    if findings.scoring.compared is not None and run is not None:
+    compared = findings.compared_run
+    if findings.scoring.compared is not None and compared is not None:
         answers = findings.scoring.compared.answers
-        yield from doubts.few_compared(answers, run.plan.logged_answers)
+        yield from doubts.few_compared(answers, compared.plan.logged_answers)
     if calibration is not None:
         yield from doubts.pinning(findings.config.backend, findings.spec.pinned, calibration.placed)
     if findings.loaded is not None:
@@ -151,7 +155,7 @@ def _doubts(findings: Findings, power: PowerSection, host: Host | None) -> Itera
         yield from doubts.machine(findings.noise["p99"], findings.load, bound_ns)
 
 
-def _not_for_submission(findings: Findings) -> Iterable[str]:
+def _not_for_submission(findings: Findings, numbers: Performance | None) -> Iterable[str]:
     if not findings.config.mlperf:
         yield "a quick run, not under the official rules"
     scheduler = "by the harness scheduler: no MLPerf scenario"
@@ -169,6 +173,8 @@ def _not_for_submission(findings: Findings) -> Iterable[str]:
         yield "random weights"
     if findings.config.model_file is not None:
         yield f"{findings.config.model_file.name} in place of the manifest's file"
+    if findings.config.mlperf and findings.config.device == "cpu" and numbers is not None:
+        yield from busy.waited(numbers.process(), numbers.stages_ns, numbers.queries())
 
 
 def _accuracy(findings: Findings) -> Scored | NotScored:

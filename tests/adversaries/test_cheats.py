@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.core.registry import SCENARIOS
 from harness.results.recheck import check
 from tests.faults.command import codes, only_all, result, run
 from tests.stand_ins.clock import clock_library
@@ -11,6 +12,9 @@ from tests.stand_ins.clock import clock_library
 CHEATS = Path(__file__).parent / "cheats.py"
 SERVER = ("--scenario", "server", "--target-qps", "200", "--queries", "800", "--slo", "p99=50ms")
 STREAM = ("--scenario", "single-stream", "--queries", "2000")
+OFFICIAL = ("--mlperf", "--mode", "accuracy", "--scenario")
+"""An official accuracy run has a short performance run beside it; the performance run itself takes 600 s."""
+
 OFFLINE = ("--scenario", "offline", "--queries", "20000")
 
 
@@ -26,6 +30,8 @@ OFFLINE = ("--scenario", "offline", "--queries", "20000")
             ("PatchesCount", STREAM, "wrong-settings"),
             ("PatchesSampling", STREAM, "wrong-settings"),
             ("PlantsAnswers", STREAM, "answers-differ"),
+            ("AccOnlyBurn", STREAM, "answers-differ"),
+            *(("AccOnlyBurn", (*OFFICIAL, name), "answers-differ") for name in SCENARIOS),
             ("MendsTheLog", STREAM, "log-changed"),
             ("AnswersEarly", STREAM, "journal-impossible"),
         ),

@@ -22,7 +22,7 @@ from harness.types import Score
 
 
 def any_run(run: Evidence) -> Iterator[Reason]:
-    name = "accuracy" if run.plan.accuracy else "performance"
+    name = run.plan.role
     if run.failure is not None:
         yield run.failure
     elif run.ended is None:
