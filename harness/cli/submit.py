@@ -14,6 +14,7 @@ from harness.core.config.run_config import RunConfig
 from harness.core.console import say, show
 from harness.core.units import counted
 from harness.errors import ConfigError, RunInvalid
+from harness.submit.plan.options import REFUSED
 from harness.submit.rules.tree.round_names import DEFAULT, known_rounds
 from harness.submit.rules.tree.tree import is_folder
 
@@ -66,6 +67,7 @@ def _request_parser(
         help="allow any model and data, and short runs with --duration; never a submission",
     )
     add_options(parser, RunConfig)
+    parser.set_helps(dict.fromkeys(REFUSED))
     return parser
 
 
