@@ -57,6 +57,12 @@ def available_memory_bytes() -> int:
     return free if left is None else min(free, left)
 
 
+def memory_bytes() -> int:
+    """Memory of the machine, or the cgroup's limit where that is lower."""
+    total, limit = psutil.virtual_memory().total, cgroup.memory_limit_bytes()
+    return total if limit is None else min(total, limit)
+
+
 @dataclass(frozen=True, slots=True)
 class NoiseFloor:
     """How late sleeping threads wake up on this machine, and how much time other guests take."""

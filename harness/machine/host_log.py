@@ -5,7 +5,6 @@ frequencies and temperatures. Counters are cumulative, as the kernel counts them
 """
 
 import csv
-import os
 import statistics
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,6 +17,7 @@ import psutil
 
 from harness.core.clock import wall_ns
 from harness.machine import cgroup, host
+from harness.machine.family import ANONYMOUS, Family, Row
 from harness.machine.kernel import text
 
 HOST_CSV = "host.csv"
@@ -26,21 +26,11 @@ HOST_PERIOD_S = 1.0
 
 ROOT = Path("/")
 _CPU_MODES = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
-_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
-_PAGE_BYTES = os.sysconf("SC_PAGESIZE")
 _SETTINGS = ("governor_", "smt_active", "turbo", "cgroup_cpu_cores")
 """Prefixes of the columns that only an administrator or a daemon changes."""
 
-_SWITCHES = {
-    "voluntary_ctxt_switches": "measured_voluntary_switches",
-    "nonvoluntary_ctxt_switches": "measured_involuntary_switches",
-}
-"""Line in a thread's status -> column of host.csv."""
-
 FEWEST_ROWS = 9
 """Rows needed to see a change: three in each third of the run."""
-
-Row = Mapping[str, float]
 
 
 @dataclass(slots=True)
@@ -84,7 +74,7 @@ class HostReader:
         self._root = root
         self._cpus = root / "sys/devices/system/cpu"
         self._files = dict(_scaled_files(root))
-        self._family: _Family | None = None
+        self._family: Family | None = None
         self._throttles = sorted(self._cpus.glob("cpu[0-9]*/thermal_throttle/*_throttle_count"))
         self._governors = sorted(self._cpus.glob("cpu[0-9]*/cpufreq/scaling_governor"))
 
@@ -127,88 +117,8 @@ class HostReader:
         if self.pid is None:
             return {}
         if self._family is None or self._family.pid != self.pid:
-            self._family = _Family(self._root / "proc", self.pid)
+            self._family = Family(self.pid, self._root / "proc")
         return self._family.read()
-
-
-class _Family:
-    """Adds up what a process and its descendants used.
-
-    With instances in processes of their own, the measured process itself is idle. What an ended process
-    had used when it was last read stays in the sums, so that they never fall.
-    """
-
-    def __init__(self, processes: Path, pid: int) -> None:
-        """processes: the folder /proc."""
-        self.pid = pid
-        self._processes = processes
-        self._used: dict[int, Row] = {}
-        self._switches: dict[int, _Switches] = {}
-
-    def read(self) -> Row:
-        rss_bytes = 0
-        for pid in self._alive():
-            try:
-                self._used[pid], used_bytes = self._read(pid)
-            except OSError:
-                if pid == self.pid:
-                    raise
-                continue  # it has ended meanwhile
-            rss_bytes += used_bytes
-        sums = Counter[str]()
-        for used in self._used.values():
-            sums.update(used)
-        return {**sums, "measured_rss_bytes": rss_bytes}
-
-    def _read(self, pid: int) -> tuple[Row, int]:
-        """Resources used since the process began, and its memory in bytes."""
-        folder = self._processes / str(pid)
-        # The program's name, in brackets, may contain spaces: fields are counted after it.
-        fields = (folder / "stat").read_text().rpartition(")")[2].split()
-        used = {
-            "measured_minor_faults": int(fields[7]),
-            "measured_major_faults": int(fields[9]),
-            "measured_cpu_s": (int(fields[11]) + int(fields[12])) / _TICKS_PER_S,
-            **self._switches.setdefault(pid, _Switches(folder)).read(),
-        }
-        return used, int(fields[21]) * _PAGE_BYTES
-
-    def _alive(self) -> Iterator[int]:
-        waiting = [self.pid]
-        while waiting:
-            pid = waiting.pop()
-            yield pid
-            for children in (self._processes / str(pid) / "task").glob("*/children"):
-                with suppress(OSError, ValueError):  # the thread has ended meanwhile
-                    waiting += map(int, children.read_text().split())
-
-
-class _Switches:
-    """Adds up the context switches of all threads of a process.
-
-    The kernel forgets the counts of a thread that ends. The counts last read stay in the sum, so that
-    it never falls; switches of the thread's last second may be missing.
-    """
-
-    def __init__(self, process: Path) -> None:
-        """process: the folder of the process in /proc."""
-        self.process = process
-        self._threads: dict[str, Counter[str]] = {}
-        self._of_others = Counter[str]()  # ended threads whose IDs newer threads have by now
-
-    def read(self) -> Row:
-        for task in (self.process / "task").iterdir():
-            with suppress(OSError):  # the thread has ended meanwhile
-                self._note(task.name, (task / "status").read_text())
-        total = sum(self._threads.values(), self._of_others)
-        return {column: total[line] for line, column in _SWITCHES.items()}
-
-    def _note(self, thread: str, status: str) -> None:
-        pairs = (line.partition(":") for line in status.splitlines())
-        now = Counter({name: int(count) for name, _, count in pairs if name in _SWITCHES})
-        if thread in self._threads and not now >= self._threads[thread]:
-            self._of_others += self._threads[thread]
-        self._threads[thread] = now
 
 
 def _scaled_files(root: Path) -> Iterator[tuple[str, tuple[Path, float]]]:
@@ -254,9 +164,16 @@ def summary(log: HostLog | None, window_ns: tuple[int, int] | None) -> dict[str,
         **{name: _grown(rows, name) for name in counters},
         "memory_available_bytes": min(_values(rows, "memory_available_bytes"), default=None),
         "measured_rss_bytes": max(_values(rows, "measured_rss_bytes"), default=None),
+        ANONYMOUS: _quarters(_values(rows, ANONYMOUS)),
         "settings": {n: v for n, v in rows[-1].items() if n.startswith(_SETTINGS)},
         "settings_changed": _changed(rows),
     }
+
+
+def _quarters(values: Sequence[float]) -> Sequence[float] | None:
+    """The values at the beginning and after each quarter; None with fewer than FEWEST_ROWS."""
+    last = len(values) - 1
+    return [values[last * n // 4] for n in range(5)] if len(values) >= FEWEST_ROWS else None
 
 
 def _changed(rows: Sequence[Row]) -> Mapping[str, Sequence[float]]:

@@ -36,6 +36,7 @@ ENDED: Mapping[str, Any] = {
         "wall_offset_ns": 0,
         "voluntary_switches": 1,
         "involuntary_switches": 1,
+        "run_queue_s": 0.5,
         "rss_before_bytes": 10**8,
         "rss_peak_bytes": 2 * 10**8,
         "rss_run_peak_bytes": 2 * 10**8,

@@ -132,6 +132,19 @@ def test_growth_of_memory_is_the_runs_or_absent(
     assert (told["rss_growth_bytes"], told["rss_growth_reason"]) == (growth, reason)
 
 
+def test_time_in_the_run_queue_counts_as_busy() -> None:
+    """Bug: an honest backend on a busy machine had a busy share of 0.15, as if it had slept."""
+    run = evidence("offline")
+    numbers = performance.Performance(run, None)
+    process = result(findings("offline", run))["measured_process"]
+    assert process["run_queue_s_per_query"] == pytest.approx(0.5 / 500)
+    assert process["busy_over_infer"] == pytest.approx(1.5 / numbers.infer_s)
+    used = {name: value for name, value in ENDED["used"].items() if name != "run_queue_s"}
+    unknown = findings("offline", evidence("offline", ended={**ENDED, "used": used}))
+    process = result(unknown)["measured_process"]
+    assert (process["run_queue_s_per_query"], process["busy_over_infer"]) == (None, None)
+
+
 def test_a_run_that_has_not_happened_did_not_finish() -> None:
     found = result(findings("server", None))
     assert [r["code"] for r in found["reasons"]] == ["did-not-finish"]

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import cast
 
+from harness.core.units import NS_PER_S
 from harness.loadgen.plan import InstanceGroup
 from harness.loadgen.scenario import latency_key, percentile_key, scenario_named
 from harness.results.evidence import reference, stages
@@ -123,6 +124,15 @@ class Performance:
         columns = self.done.columns
         return int(columns["completed_ns"].max()) - int(columns["scheduled_ns"].min())
 
+    @cached_property
+    def infer_s(self) -> float:
+        """Time that the batches took in the backend, over all instances."""
+        if self.done is None:
+            return 0.0
+        columns = self.done.columns
+        spent_ns = columns["inferred_ns"] - columns["gathered_ns"]
+        return float((spent_ns / columns["batch_size"]).sum()) / NS_PER_S
+
     @property
     def _journal_source(self) -> str:
         run = self.run
@@ -166,9 +176,13 @@ class Performance:
         used = self.run.ended["used"]
         queries = max(1, self.done.issued // self.run.plan.samples_per_query)
         peak_bytes = used["rss_run_peak_bytes"]
+        run_queue_s, infer_s = used.get("run_queue_s"), self.infer_s
+        known = run_queue_s is not None and infer_s > 0
         return {
             "cpu_s_per_query": used["cpu_s"] / queries,
             "cpu_over_wall": used["cpu_s"] / used["wall_s"] if used["wall_s"] else None,
+            "run_queue_s_per_query": None if run_queue_s is None else run_queue_s / queries,
+            "busy_over_infer": (used["cpu_s"] + run_queue_s) / infer_s if known else None,
             "voluntary_switches_per_query": used["voluntary_switches"] / queries,
             "involuntary_switches_per_query": used["involuntary_switches"] / queries,
             "cyclic_garbage_objects": used["cyclic_garbage_objects"],

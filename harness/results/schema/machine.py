@@ -100,6 +100,8 @@ class Host(TypedDict):
     """Involuntary context switches of the measured process."""
     measured_cpu_s: float | None
     """CPU time of the measured process in s."""
+    measured_anonymous_bytes: Sequence[float] | None
+    """Memory of the measured process without files and shared pages, in bytes: at the beginning and after each quarter of the run; null below nine rows."""
     settings: Mapping[str, float]
     """Settings of the machine in the last row, e.g. cores by governor."""
     settings_changed: Mapping[str, Sequence[float]]
@@ -113,6 +115,10 @@ class MeasuredProcess(TypedDict):
     """CPU time in s a query."""
     cpu_over_wall: float | None
     """Cores busy on average."""
+    run_queue_s_per_query: float | None
+    """Time in s a query in which threads were ready to run and waited for a core; null where the kernel does not report it."""
+    busy_over_infer: float | None
+    """CPU time plus time in the run queue, of all threads, divided by the time that the batches took in the backend: about 1 for each thread that computes; null where one of them is unknown."""
     voluntary_switches_per_query: float
     """Context switches a query because a thread waited."""
     involuntary_switches_per_query: float

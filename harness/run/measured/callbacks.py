@@ -8,10 +8,12 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from harness.core.clock import wall_offset_ns
+from harness.machine.family import RUN_QUEUE, Family
 from harness.machine.threads import children_cpu_s, run_on
 from harness.models.opened.separate_instance import SeparateInstance
 from harness.run.journal import Journal
@@ -51,6 +53,7 @@ class SampleCallbacks:
         self._peak_before_bytes = _peak_bytes()
         self._no_peak = _forget_peak()
         self._rss_before_bytes = _rss_bytes()
+        self._family = Family()
         self._start: dict[str, float] | None = None
         self._end: dict[str, float] | None = None
         self._cyclic_garbage: int | None = 0
@@ -68,11 +71,11 @@ class SampleCallbacks:
         gc.freeze()  # no later collection looks at the objects that exist now
         gc.disable()
         run_on(self._cpus)
-        self._start = self._start or _usage()
+        self._start = self._start or self._usage()
         self._journal.loading = False
 
     def unload(self, indices: list[int]) -> None:
-        self._end = _usage()
+        self._end = self._usage()
         self._journal.loading = True  # until the next set is there, or the logs are written
         collected = [
             self._cyclic_garbage,
@@ -95,15 +98,34 @@ class SampleCallbacks:
         """
         peak_bytes = _peak_bytes()
         peaks_bytes = [p for p in (self._peak_before_bytes, peak_bytes) if p is not None]
-        end = self._end or _usage()  # LoadGen runs nothing when it cannot open its logs
+        end = self._end or self._usage()  # LoadGen runs nothing when it cannot open its logs
         start = self._start or end
-        return {k: end[k] - start[k] for k in end} | {
+        return {k: end[k] - start[k] for k in end if k in start} | {
             "rss_before_bytes": self._rss_before_bytes,
             "cyclic_garbage_objects": self._cyclic_garbage,
             "rss_peak_bytes": max(peaks_bytes, default=None),
             "rss_run_peak_bytes": None if self._no_peak else peak_bytes,
             "rss_run_peak_reason": self._no_peak,
         }
+
+    def _usage(self) -> dict[str, float]:
+        """Resources that this process has used so far.
+
+        cpu_s includes descendants. wall_offset_ns grows only when the wall clock is stepped or slewed.
+        run_queue_s: time in which threads, descendants' included, waited for a core; missing where the
+        kernel does not report it.
+        """
+        used = resource.getrusage(resource.RUSAGE_SELF)
+        usage = {
+            "cpu_s": used.ru_utime + used.ru_stime + children_cpu_s(),
+            "wall_s": time.monotonic(),
+            "wall_offset_ns": wall_offset_ns(),
+            "voluntary_switches": used.ru_nvcsw,
+            "involuntary_switches": used.ru_nivcsw,
+        }
+        with suppress(OSError, ValueError, IndexError, KeyError):
+            usage["run_queue_s"] = self._family.read()[RUN_QUEUE]
+        return usage
 
 
 def issuing(dispatcher: Dispatcher, die: Die) -> Callable[[list[int], list[int]], None]:
@@ -128,21 +150,6 @@ def no_worker_dies_alone(die: Die) -> None:
         threading.__excepthook__(e)
 
     threading.excepthook = raised
-
-
-def _usage() -> dict[str, float]:
-    """Resources that this process has used so far.
-
-    cpu_s includes descendants. wall_offset_ns grows only when the wall clock is stepped or slewed.
-    """
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    return {
-        "cpu_s": used.ru_utime + used.ru_stime + children_cpu_s(),
-        "wall_s": time.monotonic(),
-        "wall_offset_ns": wall_offset_ns(),
-        "voluntary_switches": used.ru_nvcsw,
-        "involuntary_switches": used.ru_nivcsw,
-    }
 
 
 def _rss_bytes() -> int:

@@ -1,0 +1,128 @@
+"""Adds up what a process and its descendants have used, by the kernel's accounts in /proc.
+
+With instances in processes of their own, the measured process itself is idle.
+"""
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+
+from harness.core.units import NS_PER_S
+
+PROCESSES = Path("/proc")
+_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+_PAGE_BYTES = os.sysconf("SC_PAGESIZE")
+_SWITCHES = {
+    "voluntary_ctxt_switches": "measured_voluntary_switches",
+    "nonvoluntary_ctxt_switches": "measured_involuntary_switches",
+}
+"""Line in a thread's status -> column of host.csv."""
+
+RUN_QUEUE = "measured_run_queue_s"
+"""Time in which threads were ready to run and waited for a core; missing where the kernel has no schedstat."""
+
+ANONYMOUS = "measured_anonymous_bytes"
+"""Resident memory that is neither of a file nor shared: the journal and LoadGen's maps do not count."""
+
+Row = Mapping[str, float]
+
+
+class Family:
+    """A process and its descendants, living and ended.
+
+    What an ended process or thread had used when it was last read stays in the sums, so that they never fall.
+    """
+
+    def __init__(self, pid: int | None = None, processes: Path = PROCESSES) -> None:
+        """pid: None for this process. processes: the folder /proc."""
+        self.pid = int((processes / "self").readlink().name) if pid is None else pid
+        self._processes = processes
+        self._used: dict[int, Row] = {}
+        self._threads: dict[int, _Threads] = {}
+
+    def read(self) -> Row:
+        """Values by column of host.csv. An OSError where the process itself has ended."""
+        memory: dict[str, float] = {}
+        for pid in self._alive():
+            try:
+                self._used[pid], held = self._read(pid)
+            except OSError:
+                if pid == self.pid:
+                    raise
+                continue  # it has ended meanwhile
+            _add(memory, held)
+        sums: dict[str, float] = {}
+        for used in self._used.values():
+            _add(sums, used)
+        return sums | memory
+
+    def _read(self, pid: int) -> tuple[Row, Row]:
+        """Resources used since the process began, and the memory that it holds."""
+        folder = self._processes / str(pid)
+        # The program's name, in brackets, may contain spaces: fields are counted after it.
+        fields = (folder / "stat").read_text().rpartition(")")[2].split()
+        used = {
+            "measured_minor_faults": int(fields[7]),
+            "measured_major_faults": int(fields[9]),
+            "measured_cpu_s": (int(fields[11]) + int(fields[12])) / _TICKS_PER_S,
+            **self._threads.setdefault(pid, _Threads(folder)).read(),
+        }
+        held: dict[str, float] = {"measured_rss_bytes": int(fields[21]) * _PAGE_BYTES}
+        with suppress(OSError):
+            _, resident, shared, *_ = map(int, (folder / "statm").read_text().split())
+            held[ANONYMOUS] = (resident - shared) * _PAGE_BYTES
+        return used, held
+
+    def _alive(self) -> Iterator[int]:
+        waiting = [self.pid]
+        while waiting:
+            pid = waiting.pop()
+            yield pid
+            for children in (self._processes / str(pid) / "task").glob("*/children"):
+                with suppress(OSError, ValueError):  # the thread has ended meanwhile
+                    waiting += map(int, children.read_text().split())
+
+
+class _Threads:
+    """Adds up the context switches and the run-queue time of all threads of a process.
+
+    The kernel forgets the counts of a thread that ends. The counts last read stay in the sum; those of
+    the thread's last second may be missing.
+    """
+
+    def __init__(self, process: Path) -> None:
+        """process: the folder of the process in /proc."""
+        self.process = process
+        self._threads: dict[str, Row] = {}
+        self._of_others: dict[str, float] = {}  # ended threads whose IDs newer threads have by now
+
+    def read(self) -> Row:
+        for task in (self.process / "task").iterdir():
+            with suppress(OSError):  # the thread has ended meanwhile
+                self._note(task.name, _counts(task))
+        sums = dict.fromkeys(_SWITCHES.values(), 0.0)
+        for counts in (*self._threads.values(), self._of_others):
+            _add(sums, counts)
+        return sums
+
+    def _note(self, thread: str, now: Row) -> None:
+        before = self._threads.get(thread, {})
+        if any(now.get(column, 0) < value for column, value in before.items()):
+            _add(self._of_others, before)
+        self._threads[thread] = now
+
+
+def _counts(task: Path) -> Row:
+    pairs = (line.partition(":") for line in (task / "status").read_text().splitlines())
+    counts: dict[str, float] = {
+        _SWITCHES[name]: int(count) for name, _, count in pairs if name in _SWITCHES
+    }
+    with suppress(OSError, ValueError, IndexError):
+        counts[RUN_QUEUE] = int((task / "schedstat").read_text().split()[1]) / NS_PER_S
+    return counts
+
+
+def _add(sums: dict[str, float], row: Row) -> None:
+    for column, value in row.items():
+        sums[column] = sums.get(column, 0) + value

@@ -1,0 +1,72 @@
+"""What a process and its descendants used is added up from the real /proc."""
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from harness.machine.family import ANONYMOUS, RUN_QUEUE, Family
+from tests.builders.power_trees import STATUS, files
+
+COMPUTES = "print(1, flush=True)\nwhile True: pass"
+FAMILY = "import subprocess, sys; subprocess.run([sys.executable, '-c', sys.argv[1]])"
+
+
+@pytest.mark.skipif(not Path("/proc/self/schedstat").exists(), reason="the kernel has no schedstat")
+def test_computing_or_waiting_for_a_core_is_told_from_sleeping() -> None:
+    """Bug: by CPU time alone, a backend that shares its core looked as if it had waited."""
+    one_core = ("taskset", "-c", "0", sys.executable, "-c")
+    programs = [COMPUTES, FAMILY, "import time; print(1, flush=True); time.sleep(60)"]
+    processes = [
+        subprocess.Popen([*one_core, program, COMPUTES], stdout=subprocess.PIPE)
+        for program in programs
+    ]
+    families = [Family(process.pid) for process in processes]
+    try:
+        for process in processes:
+            assert process.stdout is not None
+            process.stdout.readline()
+        before, start = [family.read() for family in families], time.monotonic()
+        time.sleep(1.0)
+        after, took_s = [family.read() for family in families], time.monotonic() - start
+    finally:
+        for family, process in zip(families, processes, strict=True):
+            subprocess.run(["kill", "-9", *map(str, family._alive())], check=True)
+            process.communicate()
+    cpu_s, queue_s = (
+        [end[column] - begin[column] for begin, end in zip(before, after, strict=True)]
+        for column in ("measured_cpu_s", RUN_QUEUE)
+    )
+    assert max(cpu_s[:2]) < 0.75 * took_s
+    for computed_s, waited_s in zip(cpu_s[:2], queue_s[:2], strict=True):
+        assert computed_s + waited_s == pytest.approx(took_s, rel=0.15)
+    assert cpu_s[2] + queue_s[2] < 0.1
+
+
+def test_anonymous_memory_leaves_files_and_shared_pages_out() -> None:
+    maps = "import mmap, sys, time; m = mmap.mmap(-1, 10**8); m.write(bytes(10**8)); "
+    holds = "held = bytearray(5 * 10**7); print(1, flush=True); time.sleep(60)"
+    with subprocess.Popen([sys.executable, "-c", maps + holds], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        row = Family(process.pid).read()
+        process.kill()
+    assert row["measured_rss_bytes"] > 1.5e8
+    assert 5e7 < row[ANONYMOUS] < 1e8
+
+
+def test_the_wait_of_ended_threads_stays_in_the_sum(tmp_path: Path) -> None:
+    folder = files(tmp_path / "1", {"stat": "1 (a b) S " + "0 " * 20 + "1"})
+    for thread, waited_ns in ((1, 2_000_000_000), (2, 3_000_000_000)):
+        task = {"status": STATUS.format(1, 1), "schedstat": f"7 {waited_ns} 9"}
+        files(folder / f"task/{thread}", task)
+    family = Family(1, tmp_path)
+    assert family.read()[RUN_QUEUE] == 5.0
+    files(folder / "task/2", {"schedstat": "1 500000000 1"})  # another thread that got the number
+    assert family.read()[RUN_QUEUE] == 5.5
+
+
+def test_this_process_is_read_by_default() -> None:
+    assert Family().read()["measured_rss_bytes"] > 10**7
