@@ -152,7 +152,7 @@ def test_a_backend_that_computes_is_not_taken_for_one_that_sleeps(tmp_path: Path
     """Bug: time in which it waited for a core was taken for sleep."""
     make_runs(CLOSED, tmp_path / "a", **{**SLEPT, "measured_process": {"cpu_s_per_query": 600e-6}})
     packed(CLOSED, tmp_path / "a", tmp_path / "tree")
-    waiting = {"cpu_s_per_query": 60e-6, "run_queue_s_per_query": 100e-6}
+    waiting = {"cpu_s_per_query": 60e-6, "busy_over_infer": 0.3}
     make_runs(CLOSED, tmp_path / "b", **{**SLEPT, "measured_process": waiting})
     packed(CLOSED, tmp_path / "b", tmp_path / "other")
 

@@ -30,12 +30,13 @@ def busy_share(
     stages_ns: Mapping[str, Any] | None,
     queries: Mapping[str, Any] | None,
 ) -> float | None:
-    """Approximate time of a batch on a core, or waiting for one, over its time in the backend: 1 for each
-    busy thread. None where a time is unknown.
+    """Time of all batches on a core, or waiting for one, over their time in the backend: 1 for each busy
+    thread. An estimate without the waiting where the kernel does not report it; None without any.
     """
+    if process and process.get("busy_over_infer") is not None:
+        return float(process["busy_over_infer"])
     if not (process and stages_ns and queries and queries["mean_batch"]):
         return None
-    waiting_s = process.get("run_queue_s_per_query") or 0.0  # not every kernel reports it
-    sample_s = (process["cpu_s_per_query"] + waiting_s) / queries["samples_per_query"]
+    sample_s = process["cpu_s_per_query"] / queries["samples_per_query"]
     batch_s = stages_ns["infer"]["p50"] / 1e9
     return float(sample_s * queries["mean_batch"] / batch_s) if batch_s else None
