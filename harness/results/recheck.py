@@ -102,7 +102,13 @@ def findings(folder: Path, config: RunConfig, trusted: Collection[str] = ()) -> 
         slo=slo,
         instances=values.pop("spec"),
     )
-    derived = Findings(resolved=run, **runs, **values)
+    derived = Findings(
+        resolved=run,
+        performance=performance,
+        accuracy=accuracy,
+        answers=runs["answers"],
+        **values,
+    )
     if scored and derived.loaded is not None:
         if _untrusted(run.dataset, run.metric, trusted):
             derived.scoring = _stored_scoring(folder, derived)

@@ -152,7 +152,8 @@ def answers_plan(
     performance run that may be submitted.
     """
     official = official_plan(run, outdir, loaded, calibration, accuracy=False)
-    per_s = official.target_qps or NS_PER_S / (calibration.latency_ns or NS_PER_S)
+    rate_per_s = official.target_qps or calibration.rate_per_s
+    per_s = rate_per_s or NS_PER_S / (calibration.latency_ns or NS_PER_S)
     least = ceil(min(answers_check.FEWEST, loaded.total_count) / official.samples_per_query)
     count = min(max(least, ceil(ANSWERS_S * per_s)), MOST_ANSWERS)
     return replace(

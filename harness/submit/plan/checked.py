@@ -68,8 +68,8 @@ def _audit_faults(
     """The audit held against its performance run, as `pack` verifies it. The speed of a short rehearsal
     shows nothing.
     """
-    logs = [read_detail(run.logs / DETAIL) for run in (made["performance"], audit)]
-    problem = compare(audit.kind, *logs)
+    reference, test = (read_detail(run.logs / DETAIL) for run in (made["performance"], audit))
+    problem = compare(audit.kind, reference, test)
     if problem and not request.is_short:
         yield f"its score is {problem}"
     if audit.kind != TEST01 or "accuracy" not in made:
