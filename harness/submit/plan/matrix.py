@@ -38,7 +38,7 @@ SESSION_PAUSES_S = 40.0
 MOST_RUNS, PROBE_S = 12, 3.0
 """Limits of a search (harness/search/peak/job.py); most searches end earlier."""
 
-_SAME = ("model_sha256", "dataset_digest", "loadgen_version", "backend")
+_SAME = ("model_sha256", "dataset_digest", "plugin_sha256", "loadgen_version", "backend")
 """Settings that all runs of a result must share."""
 
 
