@@ -198,7 +198,7 @@ def test_a_changed_run_is_failed_and_each_is_compared_once(
     (tmp_path / "runs/Server-performance/attempt-1/edited").touch()
     rows = {row.name: row for row in plan(CLOSED, tmp_path)}
     assert rows["Server-performance"].state == FAILED
-    assert rows["Server-performance"].why == "its files were changed: latency_ns.p50: 1, not 2"
+    assert rows["Server-performance"].why == "its files do not agree: latency_ns.p50: 1, not 2"
     assert seen == ["Server-performance"]
 
 

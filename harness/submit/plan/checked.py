@@ -54,7 +54,7 @@ def _fault(run: FinishedRun, made: Mapping[str, FinishedRun], request: Request) 
     try:
         differences = run.differences()
         if differences:
-            return f"its files were changed: {differences[0]}"
+            return f"its files do not agree: {differences[0]}"
         if run.kind in request.audits:
             return next(_audit_faults(run, made, request), "")
     except (ConfigError, AccuracyLogError) as e:
