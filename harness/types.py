@@ -139,6 +139,7 @@ class Backend(Protocol):
     def describe(self) -> Mapping[str, object]:
         """Versions, device, precision, threads: as they are, not as the user configured them.
 
+        device: begins with `cpu` where this machine's cores compute; a backend that only waits is then doubted.
         precision: the number type the model computes in, by a name of harness/core/number_types.py.
         `compare` ranks runs of two backends only where it is the same.
         """
@@ -231,7 +232,10 @@ class Dataset(Protocol):
         """The right answer; None where the sample has none."""
 
     def describe(self) -> Mapping[str, object]:
-        """Name, count, source, and `digest`: the SHA-256 of the data behind the samples."""
+        """Name, count, source, and `digest`: a SHA-256 that changes with the data behind the samples.
+
+        For images it is of the files' names and sizes: reading all of them would take as long as a run.
+        """
 
 
 @runtime_checkable

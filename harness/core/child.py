@@ -26,6 +26,43 @@ _BOOT = (
 )
 
 
+_KILL_AT_END = (
+    """while read -r group; do last=$group; done; [ -z "$last" ] || kill -s KILL -- "-$last\""""
+)
+"""Reads process groups until the pipe closes, as it does when its writer ends, and kills the last one."""
+
+
+class Guard:
+    """Kills a foreign program and its children when this process ends, however it ends.
+
+    The kernel's own way (`serve`) would need Python between this process and the program, at each start, and
+    would spare the children. Without a shell in the system nothing is guarded.
+    """
+
+    def __init__(self) -> None:
+        self._shell: subprocess.Popen[bytes] | None = None
+        with suppress(OSError):
+            self._shell = subprocess.Popen(
+                ["sh", "-c", _KILL_AT_END],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                bufsize=0,
+                start_new_session=True,
+            )
+
+    def watch(self, group: int | None) -> None:
+        """group: the process group to kill from now on; None: it has ended."""
+        if self._shell is not None and self._shell.stdin is not None:
+            with suppress(OSError):
+                self._shell.stdin.write(f"{'' if group is None else group}\n".encode())
+
+    def close(self) -> None:
+        """Kill what is watched."""
+        if self._shell is not None:
+            self._shell.communicate()
+
+
 class Channel:
     """One end of a connection. `receive` returns None once the other end has closed or died."""
 

@@ -105,7 +105,7 @@ _REASONS: _Rows = {
     },
     About.MODEL: {
         "batch-failed": (
-            "The backend raised an exception, or returned a wrong shape, a wrong type or NaN.",
+            "The backend raised an exception, or returned a wrong shape, a wrong type, NaN or Inf.",
             "Correct the model or the plug-in: `run.json` has the first traceback.",
         )
     },
@@ -214,6 +214,14 @@ _DOUBTS: _Rows = {
             "The model file has a fixed batch size; more than 10 % of the computed rows were padding.",
             "Export the model with a symbolic batch dimension.",
         ),
+        "idle": (
+            "The backend's threads computed, or waited for a core, for less than a quarter of its batches' time.",
+            "Find what it waits for; where it computes on another device, `describe()` names the `device`.",
+        ),
+        "leak": (
+            "The memory of the measured process grew to the end: in the second half by more than 5 % and 16 MB.",
+            "Find what the backend keeps of each batch, reference cycles included.",
+        ),
         "close-raised": (
             "The backend raised an exception after the last answer.",
             "Correct the plug-in's `__exit__`.",
@@ -223,6 +231,10 @@ _DOUBTS: _Rows = {
         "few-compared": (
             "Fewer than 100 answers of the performance run could be compared with the accuracy run's.",
             "Run longer; where answers are large, add a postprocess step that makes them smaller.",
+        ),
+        "too-good": (
+            "The score is better than the manifest's `accuracy.reference` by more than noise.",
+            "Find where the answers come from; correct the manifest where the model is another one.",
         ),
         "target-not-checked": (
             "The manifest has an accuracy target, and the run was not compared with it.",

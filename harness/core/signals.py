@@ -18,6 +18,7 @@ _CAUGHT = (
     signal.SIGUSR1,
     signal.SIGUSR2,
     signal.SIGALRM,
+    signal.SIGABRT,
 )
 """Signals from terminals, operators and supervisors of processes that end a process by default."""
 

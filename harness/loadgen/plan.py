@@ -67,6 +67,11 @@ class LoadPlan:
         return "accuracy" if self.accuracy else "performance"
 
     @property
+    def planned_samples(self) -> int:
+        """Samples that the run answers, as far as the plan knows: LoadGen alone sizes an official run."""
+        return self.total_count if self.accuracy else self.query_count * self.samples_per_query
+
+    @property
     def harness_scheduled(self) -> bool:
         """True where LoadGen leaves no log, and harness/results/evidence/own_log.py writes one."""
         return self.schedule is not None or self.concurrency is not None

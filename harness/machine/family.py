@@ -14,10 +14,13 @@ PROCESSES = Path("/proc")
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _PAGE_BYTES = os.sysconf("SC_PAGESIZE")
 _SWITCHES = {
-    "voluntary_ctxt_switches": "measured_voluntary_switches",
-    "nonvoluntary_ctxt_switches": "measured_involuntary_switches",
+    b"voluntary_ctxt_switches": "measured_voluntary_switches",
+    b"nonvoluntary_ctxt_switches": "measured_involuntary_switches",
 }
 """Line in a thread's status -> column of host.csv."""
+
+_PREFIXES = tuple(_SWITCHES)
+_MOST_BYTES = 1 << 16
 
 RUN_QUEUE = "measured_run_queue_s"
 """Time in which threads were ready to run and waited for a core; missing where the kernel has no schedstat."""
@@ -114,13 +117,23 @@ class _Threads:
 
 
 def _counts(task: Path) -> Row:
-    pairs = (line.partition(":") for line in (task / "status").read_text().splitlines())
-    counts: dict[str, float] = {
-        _SWITCHES[name]: int(count) for name, _, count in pairs if name in _SWITCHES
-    }
+    counts: dict[str, float] = {}
+    for line in _content(f"{task}/status").splitlines():
+        if line.startswith(_PREFIXES):
+            name, _, count = line.partition(b":")
+            counts[_SWITCHES[name]] = int(count)
     with suppress(OSError, ValueError, IndexError):
-        counts[RUN_QUEUE] = int((task / "schedstat").read_text().split()[1]) / NS_PER_S
+        counts[RUN_QUEUE] = int(_content(f"{task}/schedstat").split()[1]) / NS_PER_S
     return counts
+
+
+def _content(path: str) -> bytes:
+    """Of a small file; read once a second for each thread, in a third of pathlib's time."""
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        return os.read(fd, _MOST_BYTES)
+    finally:
+        os.close(fd)
 
 
 def _add(sums: dict[str, float], row: Row) -> None:

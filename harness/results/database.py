@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import os
 import sqlite3
 from collections.abc import Mapping, Sequence
 from contextlib import closing
@@ -56,7 +57,10 @@ def path_in(results: Path) -> Path:
 
 def add(results: Path, folder: str, result: Mapping[str, Any]) -> None:
     """Add a run. Raises sqlite3.Error; the run's folder does not depend on the database."""
-    with closing(sqlite3.connect(path_in(results), timeout=_LOCKED_S)) as db, db:
+    path = path_in(results)
+    if path.is_symlink() and path.lstat().st_uid != os.geteuid():
+        raise sqlite3.OperationalError("it is a link of another user")
+    with closing(sqlite3.connect(path, timeout=_LOCKED_S)) as db, db:
         db.execute("BEGIN IMMEDIATE")  # of two first runs at once, one creates the table
         if not _has_table(db):
             columns = ", ".join(f"{name} {kind}" for name, (kind, *_) in _COLUMNS.items())

@@ -13,8 +13,10 @@ host.csv          the machine once a second in the performance run
 """
 
 import dataclasses
+import zipfile
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -107,14 +109,27 @@ def log_of(
 def _read_completions(path: Path, issued: int) -> Completions | None:
     if not path.is_file():
         return None
-    with (
-        reading(f"{path} cannot be read", also=(OSError,)),
-        np.load(path, allow_pickle=False) as file,
-    ):
-        columns = {name: file[name] for name in file.files}
+    with reading(f"{path} cannot be read", also=(OSError,)):
+        _check_sizes(path)
+        with np.load(path, allow_pickle=False) as file:
+            columns = {name: file[name] for name in file.files}
         order = columns["order"]
         once = len(order) == issued and bool((order == np.arange(len(order))).all())
         return Completions(columns, issued, once)
+
+
+def _check_sizes(path: Path) -> None:
+    """A ValueError where the columns would take more memory than the file has bytes."""
+    with zipfile.ZipFile(path) as archive:
+        for member in archive.infolist():
+            if member.compress_type != zipfile.ZIP_STORED or member.flag_bits & 1:
+                raise ValueError(f"{member.filename} is compressed or encrypted")
+            with archive.open(member) as file:
+                np.lib.format.read_magic(file)
+                shape, _, dtype = np.lib.format.read_array_header_1_0(file)
+                held = file.tell() + prod(shape) * dtype.itemsize
+            if not held == member.file_size <= path.stat().st_size:
+                raise ValueError(f"{member.filename} is not as long as it says")
 
 
 def write_findings(folder: Path, findings: Findings) -> None:

@@ -10,6 +10,7 @@ from harness.loadgen.plan import Calibration
 from harness.machine.host_log import summary
 from harness.machine.power.energy import window_ns
 from harness.machine.power.ptdaemon_log import SOURCE
+from harness.models.manifest.defaults import default_dataset
 from harness.results.evidence.evidence import Evidence
 from harness.results.evidence.performance import Performance
 from harness.results.findings import NOT_STORED, Findings
@@ -131,13 +132,9 @@ def _doubts(findings: Findings, power: PowerSection, host: Host | None) -> Itera
             yield from doubts.drift(numbers.steady_state)
             fixed = findings.loaded.fixed_batch if findings.loaded else None
             yield from doubts.padding(numbers.mean_batch or 0.0, fixed)
-    target, (scored, no_score, *_) = findings.model.accuracy, findings.scoring
-    if target is not None and (scored is not None or no_score):
-        yield from doubts.unscored(target, scored.metric if scored else None, no_score)
-    compared = findings.compared_run
-    if findings.scoring.compared is not None and compared is not None:
-        answers = findings.scoring.compared.answers
-        yield from doubts.few_compared(answers, compared.plan.logged_answers)
+        if _computes_here(findings):
+            yield from doubts.idle(run, numbers.infer_s)
+    yield from _accuracy_doubts(findings)
     if calibration is not None:
         yield from doubts.pinning(findings.config.backend, findings.spec.pinned, calibration.placed)
     if findings.loaded is not None:
@@ -153,6 +150,26 @@ def _doubts(findings: Findings, power: PowerSection, host: Host | None) -> Itera
         yield from host_doubts(host, findings.config.scenario, samples, findings.load.get("others"))
     if findings.noise is not None:
         yield from doubts.machine(findings.noise["p99"], findings.load, bound_ns)
+
+
+def _accuracy_doubts(findings: Findings) -> Iterable[Reason]:
+    target, (scored, no_score, _, compared) = findings.model.accuracy, findings.scoring
+    if target is not None and (scored is not None or no_score):
+        yield from doubts.unscored(target, scored.metric if scored else None, no_score)
+    own = findings.dataset == default_dataset(findings.model) and findings.config.model_file is None
+    if target is not None and scored is not None and own:
+        yield from doubts.too_good(scored, target)
+    run = findings.compared_run
+    if compared is not None and run is not None:
+        yield from doubts.few_compared(compared.answers, run.plan.logged_answers)
+
+
+def _computes_here(findings: Findings) -> bool:
+    """Whether the backend computes on this machine's cores, as far as it reports."""
+    backend = findings.loaded.backend if findings.loaded else {}
+    device = str(backend.get("device", findings.config.device))
+    reported = backend.get("framework", "none") != "none"
+    return reported and findings.config.device == "cpu" and device.lower().startswith("cpu")
 
 
 def _not_for_submission(findings: Findings, numbers: Performance | None) -> Iterable[str]:

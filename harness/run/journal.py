@@ -8,7 +8,11 @@ the measured process has died. It has three parts:
     samples  one row per sample in issue order: dataset index, callback entry (wall clock, ns)
     batches  one row per batch for each worker: its samples, and the time stamps they share
 
-Every row and counter has one writer; a worker raises its row counter after the row is written.
+Every row and counter has one writer; a worker raises its row counter after the row is written. x86 shows
+both to other processes in this order; Arm may show the counter first, and Python has no barrier that would be
+free on the hot path. So a reader beside the run waits SETTLE_S between counter and rows, in which the
+processor writes out what it still holds back. Reads after the process has ended need no wait.
+
 All tables are as long as the run could need: pages that are never written cost no memory.
 """
 
@@ -40,6 +44,9 @@ ROW_DTYPE = np.dtype(
     ]
 )
 """first: issue order of the batch's first sample; a batch is contiguous in issue order."""
+
+SETTLE_S = 0.0005
+"""Wait of a live reader between counter and rows: a thousand times as long as a store stays in its core."""
 
 BYTES_PER_SAMPLE = 12
 BYTES_PER_BATCH = ROW_DTYPE.itemsize
@@ -101,9 +108,16 @@ class Journal:
     def start_ns(self, now_ns: int) -> None:
         self._cells[_START] = now_ns
 
-    def rows(self, worker: int, start: int = 0) -> Array:
-        """The batches `worker` has completed, from row `start`: a view, in completion order."""
-        count = self._cells[self._line(worker) + _ROWS] - start
+    def row_counts(self) -> list[int]:
+        """The number of batches that each worker has completed."""
+        return [self._cells[self._line(worker) + _ROWS] for worker in range(self.workers)]
+
+    def rows(self, worker: int, start: int = 0, end: int | None = None) -> Array:
+        """The batches `worker` has completed, from row `start`: a view, in completion order.
+
+        end: a count that was read SETTLE_S ago, while the measured process runs.
+        """
+        count = (self._cells[self._line(worker) + _ROWS] if end is None else end) - start
         offset = self._worker_offset(worker) + start * _ROW_BYTES
         return np.frombuffer(self._map, ROW_DTYPE, count, offset)
 

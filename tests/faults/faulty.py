@@ -113,6 +113,13 @@ class NotANumber(Faulty):
         return good * np.nan
 
 
+class Overflows(Faulty):
+    """As a network in float16 does."""
+
+    def fault(self, good: Array) -> Any:
+        return good.astype(np.float16) + np.float16(np.inf)
+
+
 class RaisesAfterwards(Faulty):
     """Good in the first process that uses it; raises in the next one."""
 
@@ -170,6 +177,28 @@ class SlowsDown(Faulty):
     def __init__(self, setup: BackendSetup) -> None:
         super().__init__(setup)
         self.slow = 0
+
+
+class Sleeps(Faulty):
+    """Reports a framework, and computes nothing."""
+
+    def describe(self) -> dict[str, object]:
+        return {"framework": "numpy", "device": "cpu"}
+
+    def infer(self, batch: Batch) -> Any:
+        time.sleep(0.02)
+        return np.zeros((len(batch.indices), 10), np.float32)
+
+
+class Leaks(Faulty):
+    """300 kB a batch, in cycles that only a garbage collector would free."""
+
+    def infer(self, batch: Batch) -> Any:
+        if in_run():
+            node: list[Any] = [np.ones(300_000, np.uint8)]
+            node.append(node)
+        time.sleep(0.005)
+        return np.zeros((len(batch.indices), 10), np.float32)
 
 
 class StampsWrong(Faulty):

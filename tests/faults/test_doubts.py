@@ -98,3 +98,20 @@ def test_a_run_that_contradicts_itself_is_told(
     assert done.status == 0, done.said + done.printed
     assert f"doubt   {code}: " in done.printed
     assert said in text(tmp_path / "r", code)
+
+
+def test_a_backend_that_sleeps_is_told(tmp_path: Path) -> None:
+    streams = ("--scenario", "single-stream", "--queries", "100", "--mode", "performance")
+    done = run(*streams, "--backend", f"{FAULTY}:Sleeps", "--out", f"{tmp_path}/r")
+    assert done.status == 0, done.said + done.printed
+    assert "doubt   idle: the batches took " in done.printed
+    assert result(tmp_path / "r")["measured_process"]["busy_over_infer"] < 0.25
+
+
+@pytest.mark.slow
+def test_a_backend_that_keeps_something_of_each_batch_is_told(tmp_path: Path) -> None:
+    streams = ("--scenario", "single-stream", "--duration", "14s", "--mode", "performance")
+    done = run(*streams, "--backend", f"{FAULTY}:Leaks", "--out", f"{tmp_path}/r")
+    assert done.status == 0, done.said + done.printed
+    assert "doubt   leak: the measured process's memory grew from " in done.printed
+    assert result(tmp_path / "r")["measured_process"]["cyclic_garbage_objects"] > 1000

@@ -39,8 +39,10 @@ from tests.faults.command import (
 from tests.stand_ins.clock import clock_library
 
 LONG = (*SERVER, "--target-qps", "1000", "--duration", "60s")
-TERM, HUP, QUIT, USR1 = only_all(signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1)
-SIGNALS = [signal.SIGINT, TERM, HUP, QUIT, USR1]
+TERM, *OTHERS = only_all(
+    signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGABRT
+)
+SIGNALS = [signal.SIGINT, TERM, *OTHERS]
 
 
 @pytest.mark.parametrize("number", SIGNALS)
@@ -219,6 +221,24 @@ def test_a_stopped_and_continued_process_is_flagged(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_a_stop_of_both_processes_in_a_stream_is_flagged(tmp_path: Path) -> None:
+    """A container that is paused stops both; no query is late where nothing asks for the next one."""
+    streams = ("--scenario", "single-stream", "--duration", "4s", "--mode", "performance")
+    process = start(*streams, "--out", f"{tmp_path}/r")
+    wait_until_it_runs(process, tmp_path / "r.partial")
+    stopped = [process.pid, *children(process.pid)]
+    for pid in stopped:
+        os.kill(pid, signal.SIGSTOP)
+    time.sleep(3)
+    for pid in stopped:
+        os.kill(pid, signal.SIGCONT)
+    done = ended(process)
+    assert done.status == 0, done.said + done.printed
+    assert "stalled" in doubts(tmp_path / "r")
+    assert check(tmp_path / "r") == []
+
+
+@pytest.mark.slow
 def test_a_process_stopped_for_good_is_hung(tmp_path: Path) -> None:
     process = start(*LONG, *SOON, "--out", f"{tmp_path}/r")
     wait_until_it_runs(process, tmp_path / "r.partial")
@@ -227,6 +247,20 @@ def test_a_process_stopped_for_good_is_hung(tmp_path: Path) -> None:
     assert ended(process).status == 5
     assert codes(tmp_path / "r.partial") == ["hung"]
     assert gone([measured])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("more", [(), ("--backend-option", "processes=on")])
+def test_the_first_process_of_a_container_runs(more: tuple[str, ...], tmp_path: Path) -> None:
+    """Bug: status 3, the measured process exited before its first query."""
+    container = ("unshare", "--pid", "--fork", "--mount-proc")
+    if subprocess.run([*container, "true"], check=False, capture_output=True).returncode:
+        pytest.skip("no right to make a PID namespace here")
+    done = run(
+        *SERVER, *SHORT, "--mode", "performance", *more, "--out", f"{tmp_path}/r", prefix=container
+    )
+    assert done.status == 0, done.said + done.printed
+    assert result(tmp_path / "r")["queries"]["samples_answered"] == 700
 
 
 @pytest.mark.slow

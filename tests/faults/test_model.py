@@ -14,7 +14,9 @@ PERFORMANCE = ("--mode", "performance")
     [
         "Raises",
         "NotANumber",
-        *only_all("RaisesOnce", "TooFew", "TooMany", "WrongType", "WrongShape", "OtherRank"),
+        *only_all(
+            "Overflows", "RaisesOnce", "TooFew", "TooMany", "WrongType", "WrongShape", "OtherRank"
+        ),
     ],
 )
 def test_a_failed_batch_makes_the_run_invalid(backend: str, tmp_path: Path) -> None:

@@ -14,7 +14,8 @@ from harness.core.codes import Reason
 from harness.core.units import NS_PER_S
 from harness.machine import host
 from harness.machine.cgroup import throttled_s
-from harness.machine.host_log import HostLog, HostReader, Row, summary
+from harness.machine.family import ANONYMOUS, Row
+from harness.machine.host_log import HostLog, HostReader, summary
 from harness.machine.power.energy import window_ns
 from harness.results.verdict.host_doubts import host_doubts
 from tests.builders.power_trees import files, machine
@@ -252,6 +253,41 @@ def test_thermal_throttling_is_a_doubt() -> None:
     assert doubt.code == "thermal-throttled"
     assert "counted 7 throttle events" in doubt.text
     assert "at up to 99 degrees" in doubt.text
+
+
+@pytest.mark.parametrize(
+    ("megabytes", "samples", "said"),
+    [
+        ([300, 330, 360, 390, 420], 1000, True),
+        ([300, 340, 380, 390, 400], 1000, False),  # it grows less and less
+        ([300, 330, 360, 360, 420], 1000, False),  # in one step
+        ([300, 304, 308, 312, 316], 1000, False),  # a few megabytes
+        ([3000, 3030, 3060, 3090, 3120], 1000, False),  # a few percent
+        ([300, 330, 360, 390, 420], 10**6, False),  # LoadGen's records of a million samples
+    ],
+)
+def test_memory_that_grows_to_the_end_is_a_doubt(
+    megabytes: list[int], samples: int, said: bool
+) -> None:
+    """Bug: a backend that kept 139 MB of 264 batches, and nothing said so."""
+    held = [n * 1e6 for n in megabytes for _ in range(3)][:-2]
+    counts: list[Row] = [
+        {"wall_ns": START_NS + n * NS_PER_S, ANONYMOUS: value} for n, value in enumerate(held)
+    ]
+    found = _summary_of(counts)
+    assert found[ANONYMOUS] == [n * 1e6 for n in megabytes]
+    told = list(host_doubts(found, "server", samples))
+    assert [d.code for d in told] == (["leak"] if said else [])
+    assert all(
+        "from 300 MB to 360 MB in the first half of the run and to 420 MB" in d.text for d in told
+    )
+    assert _summary_of(counts[:8])[ANONYMOUS] is None
+
+
+def _summary_of(counts: list[Row]) -> dict[str, object]:
+    found = summary(HostLog(counts), (START_NS, START_NS + 60 * NS_PER_S))
+    assert found is not None
+    return found
 
 
 @pytest.mark.parametrize(("faults", "codes"), [(10, []), (11, ["paged"])])

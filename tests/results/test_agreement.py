@@ -58,6 +58,14 @@ def test_answers_of_other_types_or_lengths_have_no_distance() -> None:
     assert not is_close(floats(1), floats(1, 2), 1.0)
 
 
+def test_masked_scores_hide_no_difference() -> None:
+    """Bug: with half of the scores at -Inf, any two answers were close."""
+    masked = floats(-np.inf, -np.inf, 2)
+    assert is_close(masked, masked, 1e-3)
+    assert not is_close(floats(-np.inf, -np.inf, 3), masked, 1e-3)
+    assert not is_close(floats(-np.inf, 0, 2), masked, 1e-3)
+
+
 def test_a_payload_that_holds_no_whole_number_of_elements_is_bytes() -> None:
     assert decode(floats(1, 2).tobytes(), "float32").tolist() == [1, 2]
     assert decode(b"\x01\x02\x03", "float32").tolist() == [1, 2, 3]

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import os
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -149,3 +150,17 @@ def test_a_locked_database_is_said_and_stays_whole(
         line = "runs.sqlite cannot be read: database is locked: another process writes there: "
         assert capsys.readouterr().err.endswith(f"{line}try again\n")
     assert len(listed(results, capsys)) == 4
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="makes a link of another user")
+def test_a_database_that_another_user_linked_elsewhere_is_left_alone(tmp_path: Path) -> None:
+    """Bug: in a shared folder, the link led to a file of the user's that was then written."""
+    link = database.path_in(tmp_path)
+    link.symlink_to(tmp_path / "elsewhere")
+    database.add(tmp_path, "own", stored_result("2026-01-01"))
+    assert (tmp_path / "elsewhere").stat().st_size
+    (tmp_path / "elsewhere").unlink()
+    os.chown(link, 65534, 65534, follow_symlinks=False)
+    with pytest.raises(sqlite3.OperationalError, match=r"^it is a link of another user$"):
+        database.add(tmp_path, "another", stored_result("2026-01-01"))
+    assert not (tmp_path / "elsewhere").exists()

@@ -6,6 +6,7 @@ name and gets its own name only when its SHA-256 matches the manifest's; nothing
 
 import hashlib
 import http.client
+import shutil
 import time
 import urllib.error
 import urllib.request
@@ -21,6 +22,10 @@ from harness.errors import ConfigError
 MAX_BYTES = 16 << 30
 TIMEOUT_S = 30.0
 """The limit for the connection, and for each piece."""
+
+SLOWEST_BYTES_PER_S = 10_000
+PATIENCE_S = 60.0
+"""A download whose mean rate is below SLOWEST_BYTES_PER_S after PATIENCE_S is given up."""
 
 _PIECE_BYTES = 1 << 20
 _PROGRESS_EVERY_S = 10.0
@@ -67,16 +72,25 @@ def fetch(
 
 
 def _copy(answer: Any, out: IO[bytes], path: Path, say: Callable[[str], None]) -> str:
-    """Copies the response and returns its SHA-256. ValueError: too large, or shorter than announced."""
+    """Copies the response and returns its SHA-256. ValueError: too large, too slow, or shorter than announced."""
     length = answer.headers.get("Content-Length")
     announced = int(length) if length is not None else None
     total = "" if announced is None else f" of {show_bytes(announced)}"
     if announced is not None and announced > MAX_BYTES:
         raise ValueError(f"{show_bytes(announced)} is more than {show_bytes(MAX_BYTES)}")
+    free_bytes = shutil.disk_usage(path.parent).free
+    if announced is not None and announced > free_bytes:
+        raise ValueError(
+            f"it has {show_bytes(announced)}, {show_bytes(free_bytes)} are free on the disk"
+        )
     say(f"downloading{total.replace(' of', '')} to {path}")
-    digest, done, reported_s = hashlib.sha256(), 0, time.monotonic()
-    while piece := answer.read(_PIECE_BYTES):
+    digest, done, begun_s = hashlib.sha256(), 0, time.monotonic()
+    reported_s = begun_s
+    while piece := answer.read1(_PIECE_BYTES):  # as it comes: a whole piece may take for ever
         done += len(piece)
+        took_s = time.monotonic() - begun_s
+        if took_s > PATIENCE_S and done < SLOWEST_BYTES_PER_S * took_s:
+            raise ValueError(f"{show_bytes(done)} in {took_s:.0f} s is too slow")
         if done > MAX_BYTES:
             raise ValueError(f"more than {show_bytes(MAX_BYTES)}")
         digest.update(piece)

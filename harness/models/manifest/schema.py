@@ -129,6 +129,7 @@ class Accuracy(_Strict):
     """The metric and its target.
 
     target: the lowest score that may be quoted (for error rates: the highest), in the metric's unit.
+    reference: the model's own score on the manifest's dataset, as its publisher states it.
     sampling_tolerance: rows that the performance run may answer differently from the accuracy run.
     tolerance: the relative difference up to which two floats count as equal; small values are compared
     with the row's median.
@@ -137,6 +138,7 @@ class Accuracy(_Strict):
 
     metric: Registered
     target: Annotated[float, Field(allow_inf_nan=False)]
+    reference: Annotated[float, Field(allow_inf_nan=False)] | None = None
     sampling_tolerance: Annotated[int, Field(ge=0)] = 0
     tolerance: Annotated[float, Field(ge=0, allow_inf_nan=False)] = TOLERANCE
     symbols: Annotated[tuple[str, ...], LISTED] = ()

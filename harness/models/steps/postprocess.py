@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from math import isfinite
 from operator import methodcaller
 from typing import Any, NamedTuple
 
@@ -39,13 +40,16 @@ def wrong_count(answers: int, samples: int) -> str:
     )
 
 
+NOT_FINITE = "the model's outputs hold NaN or Inf"
+
+
 class Postprocess(NamedTuple):
     """The steps of a run."""
 
     answers: Callable[[Outputs, Sequence[int]], Answers]
     """(outputs, indices) -> (n, ...)."""
-    has_nan: Callable[[Outputs, Answers], bool]
-    """(outputs, their answers) -> whether the outputs hold NaN."""
+    not_finite: Callable[[Outputs, Answers], bool]
+    """(outputs, their answers) -> whether an output holds NaN or +Inf, or nothing but -Inf."""
     output: str | None = None
     """Name of the manifest's output, for messages."""
 
@@ -101,13 +105,14 @@ def postprocessor(
 
     names = [step.name for step in steps] or ["none"]
     if names not in (["argmax"], ["none"]):
-        return Postprocess(answers, has_nan, output)
+        return Postprocess(answers, not_finite, output)
     quick = _ON_ROWS[names[0]]
 
     def quick_answers(outputs: Outputs, indices: Sequence[int]) -> Answers:
         return quick(outputs) if isinstance(outputs, np.ndarray) else answers(outputs, indices)
 
-    return Postprocess(quick_answers, _winner_is_nan if names == ["argmax"] else has_nan, output)
+    checked = _winner_is_not_finite if names == ["argmax"] else not_finite
+    return Postprocess(quick_answers, checked, output)
 
 
 def _first_input(steps: Sequence[Step], output: str | None, outputs: Outputs) -> Any:
@@ -127,7 +132,7 @@ def flat(post: Postprocess) -> Postprocess:
     """Flattens each answer to one row of numbers, for answers whose shape follows the input's."""
     return Postprocess(
         lambda outputs, indices: flattened(post.answers(outputs, indices)),
-        lambda outputs, _: has_nan(outputs),
+        lambda outputs, _: not_finite(outputs),
         post.output,
     )
 
@@ -244,31 +249,33 @@ def _stack(outputs: Outputs, _: Sequence[int], names: Sequence[str]) -> Rows:
     return [np.stack(of_one, axis=-1) for of_one in zip(*chosen, strict=True)]
 
 
-def _winner_is_nan(outputs: Outputs, answers: Any) -> bool:
+def _winner_is_not_finite(outputs: Outputs, answers: Any) -> bool:
     """numpy's argmax stops at the first NaN, so the winner of a row is NaN where the row holds one.
 
     answers: an array where outputs is one; unused otherwise.
     """
     if isinstance(outputs, np.ndarray) and answers.size == 1:
         winner = outputs.item(answers.item())
-        return bool(winner != winner)  # noqa: PLR0124 - NaN alone
-    return has_nan(outputs)
+        return bool(winner - winner != 0)
+    return not_finite(outputs)
 
 
-def has_nan(outputs: Outputs, _answers: Answers | None = None) -> bool:
-    """One pass over the outputs: a sum of squares, or a maximum, is NaN where a term is."""
+def not_finite(outputs: Outputs, _answers: Answers | None = None) -> bool:
+    """Whether an output holds NaN or +Inf, or nothing but -Inf, by which models mask scores.
+
+    One pass over the outputs: a sum of squares, or a maximum, is not finite where a term is not.
+    """
     if isinstance(outputs, np.ndarray):
-        if outputs.dtype.kind not in "fc":
-            return False
-        if outputs.size <= _SMALL:  # a maximum costs microseconds, this a tenth of it
-            flat = outputs.ravel()
-            total = flat.dot(flat)
-        else:
-            total = outputs.max()
-        # Complex infinities make a NaN square, too: look again.
-        return bool(total != total) and bool(np.isnan(outputs).any())  # noqa: PLR0124 - NaN alone
+        kind = outputs.dtype.kind
+        if kind != "f":
+            return kind == "c" and not np.isfinite(outputs).all()
+        if outputs.size > _SMALL:
+            return not isfinite(outputs.max())
+        flat = outputs.ravel()  # a maximum costs microseconds, a dot product a tenth of it
+        # Masked scores and large numbers make an infinite square, too: look again.
+        return not isfinite(flat.dot(flat)) and not isfinite(outputs.max())
     arrays = outputs.values() if isinstance(outputs, Mapping) else outputs
-    return any(has_nan(a if _of_arrays(a) else np.asarray(a)) for a in arrays)
+    return any(not_finite(a if _of_arrays(a) else np.asarray(a)) for a in arrays)
 
 
 def _of_arrays(value: object) -> bool:

@@ -3,6 +3,7 @@
 Every text of a run (names of plug-ins, messages of frameworks) is foreign and is escaped.
 """
 
+import filecmp
 import json
 import os
 import shutil
@@ -75,7 +76,12 @@ def write(articles: Sequence[Article], title: str, out: Path, *, script_in: Path
             loaded = f"<script>{source.read_text(encoding='utf-8')}</script>"
         else:
             copy = script_in / name
-            if not copy.exists() or copy.stat().st_size != source.stat().st_size:
+            # In a folder that others may write to, it may be another script, or a link.
+            if (
+                copy.is_symlink()
+                or not copy.exists()
+                or not filecmp.cmp(copy, source, shallow=False)
+            ):
                 with atomic_file(copy) as temporary:
                     shutil.copyfile(source, temporary)
             there = os.path.relpath(copy.resolve(), out.parent.resolve())

@@ -7,7 +7,8 @@ import numpy as np
 
 from harness.core.stats import percentile_ns
 from harness.core.units import NS_PER_MS, NS_PER_S
-from harness.machine.host_log import HostLog, Row
+from harness.machine.family import Row
+from harness.machine.host_log import HostLog
 from harness.machine.power.energy import GAP_NS, NoReading, PowerLog, counted, window_ns
 from harness.results.evidence.evidence import Evidence
 from harness.results.pages.page import POINTS, Figure, digits, thinned

@@ -1,5 +1,6 @@
 """Derives doubts: why even a VALID run's numbers should not be believed yet. Pure."""
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
@@ -14,6 +15,7 @@ from harness.results.evidence.evidence import Evidence
 from harness.results.evidence.stages import Completions
 from harness.results.evidence.steady_state import SteadyState
 from harness.results.verdict.answers_check import FEWEST, LOGGED
+from harness.types import Score
 
 NOISE_SHARE = 0.10
 """Share of the SLO above which the noise floor means that the machine decides the tail."""
@@ -37,6 +39,18 @@ SHORT_NS = NS_PER_S
 
 PADDING_SHARE = 0.10
 """Share of padding among the rows that a model with a fixed batch computed."""
+
+BUSY_SHARE = 0.25
+BUSY_CORES = 0.5
+FEWEST_INFER_S = 0.1
+"""A backend that sleeps for 1 ms a batch has less than 0.1 of its time, one that computes about 1 for each
+thread, also where other programs take its cores. Many instances of a model of microseconds wait for Python's
+lock, while one of them computes: half a core.
+"""
+
+NOISE_SIGMAS = 3
+PERFECT_ERRORS = 3
+"""Errors that a score without any must lack: chance alone does so in 5 % of the cases."""
 
 
 def performance(
@@ -81,6 +95,41 @@ def _disagreement(run: Evidence, ours: Mapping[str, int]) -> Iterator[Reason]:
                 f"{name} is {show_ns(theirs)} by LoadGen and {show_ns(ours[name])} by the journal: "
                 "the machine was busy between LoadGen's stamp and ours",
             )
+
+
+def idle(run: Evidence, infer_s: float) -> Iterator[Reason]:
+    """For a backend that computes on this machine's cores. infer_s: time of all batches in the backend."""
+    used = run.ended["used"] if run.ended is not None else {}
+    if "run_queue_s" not in used or infer_s < FEWEST_INFER_S:
+        return
+    busy_s = used["cpu_s"] + used["run_queue_s"]
+    if busy_s < BUSY_SHARE * infer_s and busy_s < BUSY_CORES * used["wall_s"]:
+        yield Reason(
+            "idle",
+            f"the batches took {infer_s:.2f} s in the backend, and all threads together computed or waited "
+            f"for a core for {busy_s:.2f} s: the backend slept or waited for another program",
+        )
+
+
+def too_good(score: Score, target: Accuracy) -> Iterator[Reason]:
+    """For the manifest's own dataset, metric and files.
+
+    The variance of a mean of numbers between 0 and 1 is highest where they are 0 and 1, as of right answers.
+    """
+    if target.reference is None or target.metric != score.metric:
+        return
+    whole = 100.0 if score.unit == "%" else 1.0
+    reference, value = target.reference / whole, score.value / whole
+    better = reference - value if score.lower_is_better else value - reference
+    noise = NOISE_SIGMAS * math.sqrt(max(0.0, reference * (1 - reference)) / score.samples)
+    errors = score.samples * (reference if score.lower_is_better else 1 - reference)
+    perfect = value <= 0 if score.lower_is_better else value >= 1
+    if better > noise or (perfect and errors >= PERFECT_ERRORS):
+        yield Reason(
+            "too-good",
+            f"accuracy {score.metric} is {score.value:.5g} {score.unit}, the manifest states "
+            f"{target.reference:g} {score.unit} for this model: answers may come from labels",
+        )
 
 
 def model_file(model: str, sha256: str | None, *, pinned: bool) -> Iterator[Reason]:
@@ -154,14 +203,20 @@ def stall(done: Completions, scenario: str, slowest_batch_ns: int) -> Iterator[R
 
 
 def longest_gap_ns(done: Completions, scenario: str) -> int:
-    """Longest time between two completions; in Server, time without a due query does not count."""
-    completed = np.sort(done.columns["completed_ns"])
-    since = completed[:-1]
-    if scenario_named(scenario).scheduled:
+    """Longest time between two completions, or from the first query to the first completion.
+
+    In Server, time without a due query does not count.
+    """
+    completed, kind = np.sort(done.columns["completed_ns"]), scenario_named(scenario)
+    if not len(completed):
+        return 0
+    # In Offline, LoadGen makes its one query first, of many samples.
+    begun = done.columns["entry_ns" if kind.all_at_once else "scheduled_ns"]
+    since = np.concatenate([begun.min(keepdims=True), completed[:-1]])
+    if kind.scheduled:
         # After i completions the (i + 1)-th sample in schedule order is due, or nothing is.
-        since = np.maximum(since, np.sort(done.columns["scheduled_ns"])[1:])
-    gaps = completed[1:] - since
-    return int(gaps.max()) if len(gaps) else 0
+        since = np.maximum(since, np.sort(done.columns["scheduled_ns"]))
+    return int((completed - since).max())
 
 
 def drift(state: SteadyState | None) -> Iterator[Reason]:

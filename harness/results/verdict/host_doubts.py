@@ -19,6 +19,13 @@ PREEMPTED_PER_CPU_S = 200
 idle machine, 800 to 24,000 beside other programs.
 """
 
+LEAK_SHARE = 0.05
+LEAK_BYTES = 16 << 20
+LEAK_BYTES_PER_SAMPLE = 400
+"""Growth of memory in the second half of a run that is no leak: a share of the memory, and LoadGen's records
+of the samples, at most.
+"""
+
 _FEWEST_SWITCHES = 100
 _STEADY = ("governor_performance", "governor_userspace")
 """Governors that keep the clock of an idle core."""
@@ -31,6 +38,7 @@ def host_doubts(
     yield from _frequency_doubts(host)
     yield from _setting_doubts(host, scenario)
     yield from _memory_doubts(host, samples)
+    yield from _leak_doubts(host, samples)
     yield from _preemption_doubts(host, others)
 
 
@@ -86,6 +94,23 @@ def _memory_doubts(host: Mapping[str, Any], samples: int) -> Iterator[Reason]:
             f"the measured process waited for the disk {faults:,.0f} times to read pages of its own "
             f"memory or files, in {samples:,} samples{detail}: free memory, or hold fewer samples with "
             "--performance-count",
+        )
+
+
+def _leak_doubts(host: Mapping[str, Any], samples: int) -> Iterator[Reason]:
+    """Memory that grows evenly to the end; an allocator that warms up grows less and less."""
+    held = host["measured_anonymous_bytes"]
+    if held is None:
+        return
+    begin, _, middle, late, end = held
+    grown = end - middle - LEAK_BYTES_PER_SAMPLE * samples / 2
+    steady = min(late - middle, end - late) >= grown / 4 and grown >= (middle - begin) / 2
+    if steady and grown > max(LEAK_BYTES, LEAK_SHARE * middle):
+        yield Reason(
+            "leak",
+            f"the measured process's memory grew from {show_bytes(begin)} to {show_bytes(middle)} in the first "
+            f"half of the run and to {show_bytes(end)} in the second: the backend keeps something of each "
+            "batch, or leaves it to Python's garbage collection, which is off in a run",
         )
 
 

@@ -249,7 +249,8 @@ def clock_reasons(run: Evidence) -> Iterator[Reason]:
     """The measured process's clock is not the supervisor's.
 
     At each look of the supervisor, the answers that it saw must have been completed before, and those
-    completed before must have been seen. The median over all looks leaves out those that fell into a pause.
+    completed before must have been seen. Looks without a new answer do not count: a process that was
+    stopped may have an answer that it has not noted. The median leaves out looks that fell into a pause.
     """
     done = run.done
     if done is None or not run.looks:
@@ -257,8 +258,8 @@ def clock_reasons(run: Evidence) -> Iterator[Reason]:
     completed_ns = np.sort(done.columns["completed_ns"])
     begun_ns = int(run.looks[0][0])
     deviations = []
-    for at_ns, answered in run.looks:
-        if 0 < answered < len(completed_ns):
+    for (_, before), (at_ns, answered) in pairwise(run.looks):
+        if before < answered < len(completed_ns):
             early_ns = int(completed_ns[answered - 1]) - at_ns  # seen before its own time
             late_ns = at_ns - int(completed_ns[answered])  # not seen although its time was over
             allowed_ns = max(CLOCK_NS, CLOCK_SHARE * (at_ns - begun_ns))

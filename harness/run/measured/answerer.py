@@ -8,7 +8,7 @@ from typing import NamedTuple
 from harness.errors import ConfigError
 from harness.loadgen.answers import Answers
 from harness.machine.threads import run_on
-from harness.models.steps.postprocess import Postprocess, wrong_count
+from harness.models.steps.postprocess import NOT_FINITE, Postprocess, wrong_count
 from harness.types import Backend, Dataset, HasOutputs
 
 
@@ -25,8 +25,8 @@ class Answerer(NamedTuple):
         outputs = self.backend.infer(self.dataset.batch(indices))
         answers = self.postprocess.answers(outputs, indices)
         self._check(answers)
-        if self.postprocess.has_nan(outputs, answers):
-            raise ValueError("the model's outputs hold NaN")
+        if self.postprocess.not_finite(outputs, answers):
+            raise ValueError(NOT_FINITE)
         if len(answers) != len(indices):
             raise ConfigError(wrong_count(len(answers), len(indices)))
         return answers

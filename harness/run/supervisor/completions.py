@@ -1,5 +1,6 @@
 """Reads the journal: its new rows while a run goes on, and all its samples as columns at the end."""
 
+import time
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
@@ -9,7 +10,7 @@ from harness.loadgen.plan import LoadPlan
 from harness.loadgen.scenario import scenario_named
 from harness.loadgen.schedule import freed_ns, planned_ns
 from harness.results.evidence.stages import STAMPS, Completions
-from harness.run.journal import Journal
+from harness.run.journal import SETTLE_S, Journal
 from harness.types import Array
 
 LONGEST_SCHEDULE = 20_000_000
@@ -68,13 +69,16 @@ class NewRows:
     def read(self) -> Iterator[Array]:
         """Each worker's rows since the last read, in steps of about SAMPLES_AT_ONCE samples."""
         self.start_ns = self.start_ns or self.journal.start_ns or None
-        for worker in range(self.journal.workers):
-            rows = self.journal.rows(worker, self._seen[worker])
-            self._seen[worker] += len(rows)
+        counts = self.journal.row_counts()
+        if counts != self._seen:
+            time.sleep(SETTLE_S)
+        for worker, count in enumerate(counts):
+            rows = self.journal.rows(worker, self._seen[worker], count)
+            self._seen[worker] = count
             while len(rows):
-                count = _step(rows)
-                yield rows[:count]
-                rows = rows[count:]
+                step = _step(rows)
+                yield rows[:step]
+                rows = rows[step:]
 
     def samples(self, rows: Array) -> Samples:
         size = rows["size"].astype(np.int64)
@@ -106,7 +110,7 @@ def _step(rows: Array) -> int:
     """How many of `rows` are one step; at least one."""
     count = min(len(rows), SAMPLES_AT_ONCE)
     most = int(rows["size"][:count].max())
-    return max(1, min(count, SAMPLES_AT_ONCE // most))
+    return max(1, min(count, SAMPLES_AT_ONCE // max(1, most)))
 
 
 def _orders(rows: Array, size: Array) -> Array:

@@ -1,17 +1,61 @@
-"""Ends a hopeless run early: counts the queries that are certainly late while the run goes on."""
+"""Ends a run early: where too many queries are late already, or where its memory grows without end."""
 
 from collections.abc import Callable
 
 import numpy as np
 
 from harness.core.clock import wall_ns
-from harness.core.units import NS_PER_MS, show_ns
-from harness.errors import RunHopeless
+from harness.core.units import NS_PER_MS, show_bytes, show_ns
+from harness.errors import RunDied, RunHopeless
 from harness.loadgen.plan import LoadPlan
+from harness.machine.family import ANONYMOUS
+from harness.machine.host_log import HostLog
 from harness.run.supervisor.completions import NewRows
+from harness.run.supervisor.watchdog import Now
 
 UNSEEN_NS = 100 * NS_PER_MS
 """A batch's row follows its answer: an answered query may look unanswered for this long."""
+
+LEFT_SHARE = 0.02
+GROWN_SHARE = 0.10
+"""A run is ended where less than LEFT_SHARE of all memory is left and the measured process has taken more
+than GROWN_SHARE since its first query: a run that holds its samples grows by far less.
+"""
+
+
+class MemoryLimit:
+    """Looks at the newest row of the host log. No garbage is collected in a run, so cyclic garbage grows."""
+
+    def __init__(self, log: HostLog, total_bytes: int) -> None:
+        """log: still growing. total_bytes: memory of the machine or the container."""
+        self._log = log
+        self._total_bytes = total_bytes
+        self._first_bytes: float | None = None
+
+    def check(self, now: Now) -> None:
+        """RunDied where the kernel would kill a process soon."""
+        row = self._log.rows[-1] if self._log.rows else {}
+        if now.issued and self._first_bytes is None:
+            self._first_bytes = row.get(ANONYMOUS)
+        left_bytes = row.get("memory_available_bytes")
+        if left_bytes is None or left_bytes > LEFT_SHARE * self._total_bytes:
+            return
+        if now.waiting and (growth := self.growth()):  # nothing waits where the run is over
+            raise RunDied(
+                f"the measured process was ended, because {show_bytes(left_bytes)} of memory were left"
+                f"{growth}: find what the backend keeps of each batch"
+            )
+
+    def growth(self) -> str:
+        """The growth of the measured process in the run, as the end of a sentence; '' where it is small."""
+        row = self._log.rows[-1] if self._log.rows else {}
+        begun, now = self._first_bytes, row.get(ANONYMOUS)
+        if begun is None or now is None or now - begun < GROWN_SHARE * self._total_bytes:
+            return ""
+        return (
+            f"; it had grown from {show_bytes(begun)} to {show_bytes(now)} in the run, in which Python "
+            "collects no cyclic garbage"
+        )
 
 
 class LateLimit:
@@ -34,8 +78,7 @@ class LateLimit:
     def check(self) -> None:
         """RunHopeless once more queries are late than the limit allows and the run is not over."""
         plan = self._plan
-        all_samples = plan.query_count * plan.samples_per_query
-        if self._most is None or self._rows.journal.completed >= all_samples:
+        if self._most is None or self._rows.journal.completed >= plan.planned_samples:
             return
         late = self.count()
         if late > self._most:

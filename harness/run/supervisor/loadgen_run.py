@@ -22,7 +22,7 @@ from harness.run.journal import Journal
 from harness.run.setup import Setup
 from harness.run.supervisor import load_plan, preflight
 from harness.run.supervisor.completions import NewRows, read_completions
-from harness.run.supervisor.early_end import LateLimit
+from harness.run.supervisor.early_end import LateLimit, MemoryLimit
 from harness.run.supervisor.keeper import RunKeeper
 from harness.run.supervisor.measured_process import START_LIMIT_S, MeasuredProcess
 from harness.run.supervisor.metrics.endpoint import Exporter
@@ -166,15 +166,17 @@ class LoadGenRun:
         journal = process.start(plan, self._findings.resolved.instances.instances)
         load = host.SystemLoad(process.pid)
         watchdog = Watchdog(NewRows(journal, plan))
+        memory = MemoryLimit(self._with.host.log, host.memory_bytes())
         ended, failure = None, None
         try:
-            ended = self._follow(process, plan, watchdog, calibration)
+            ended = self._follow(process, plan, watchdog, calibration, memory)
         except RunHopeless as e:
             process.kill()
             failure = Reason(HOPELESS, str(e))
         except RunDied as e:
+            growth = memory.growth() if process.was_killed else ""
             process.kill()
-            failure = Reason("hung" if isinstance(e, RunHung) else "died", str(e))
+            failure = Reason("hung" if isinstance(e, RunHung) else "died", f"{e}{growth}")
         except Stopped as e:
             process.kill()
             evidence = self._evidence(process, journal, plan, None, e.reason, watchdog)
@@ -188,7 +190,12 @@ class LoadGenRun:
         return evidence
 
     def _follow(
-        self, process: MeasuredProcess, plan: LoadPlan, watchdog: Watchdog, calibration: Calibration
+        self,
+        process: MeasuredProcess,
+        plan: LoadPlan,
+        watchdog: Watchdog,
+        calibration: Calibration,
+        memory: MemoryLimit,
     ) -> dict[str, Any]:
         """The `ended` message. Raises RunDied, RunHopeless and Stopped."""
         rows = watchdog.rows
@@ -199,10 +206,10 @@ class LoadGenRun:
             def look(now: Now) -> None:
                 progress.show(now)
                 limit.check()
+                memory.check(now)
 
             return process.watch(
                 watchdog,
-                plan,
                 load_plan.hang_timeout_s(self._findings.config, calibration.slowest_batch_ns),
                 self._start_limit_s,
                 look,

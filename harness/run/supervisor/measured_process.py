@@ -47,6 +47,11 @@ class MeasuredProcess:
     def pid(self) -> int:
         return self._process.pid
 
+    @property
+    def was_killed(self) -> bool:
+        """Whether it ended by SIGKILL, as by the kernel where memory is exhausted."""
+        return self._process.returncode == -signal.SIGKILL
+
     def __enter__(self) -> "MeasuredProcess":
         return self
 
@@ -95,7 +100,6 @@ class MeasuredProcess:
     def watch(
         self,
         watchdog: Watchdog,
-        plan: LoadPlan,
         hang_s: float,
         load_limit_s: float,
         show: Callable[[Now], None],
@@ -106,17 +110,11 @@ class MeasuredProcess:
         show: called 4 times a second. load_limit_s: the longest time without progress while the
         dataset loads samples.
         """
-        all_samples = plan.query_count * plan.samples_per_query
-        finished_s: float | None = None
         while True:
             self.clock.sample()
             now = watchdog.look()
             show(now)
             _raise_if_stuck(now, hang_s, load_limit_s)
-            if now.completed >= all_samples and not now.waiting:
-                finished_s = finished_s or time.monotonic()
-                if time.monotonic() - finished_s > max(END_LIMIT_S, hang_s):
-                    raise RunHung("the measured process hung after its last completion")
             try:
                 message = self._receive(LOOK_EVERY_S)
             except TimeoutError:
@@ -189,6 +187,8 @@ def _goes_on(
 
 
 def _raise_if_stuck(now: Now, hang_s: float, load_limit_s: float) -> None:
+    if now.finished_ns > max(END_LIMIT_S, hang_s) * 1e9:
+        raise RunHung("the measured process hung after its last completion")
     if now.loading_ns > load_limit_s * 1e9:
         error = RunHung if now.issued else PluginUnavailable
         before = "" if now.issued else ", or the backend in a batch before the run"

@@ -82,7 +82,7 @@ class Progress:
         then_ns, count = self._before
         rate = (now.completed - count) * 1e9 / max(at_ns - then_ns, 1)
         self._before = (at_ns, now.completed)
-        total = self._plan.query_count * self._plan.samples_per_query
+        total = self._plan.planned_samples
         parts = [
             f"{self._label} {(at_ns - self._start_ns) / 1e9:5.1f} s",
             f"{now.completed:,} of {total:,} samples",

@@ -29,6 +29,8 @@ class Now:
     """Time since the last completion while an answer is due."""
     loading_ns: int = 0
     """Time that LoadGen has waited for samples to be loaded, also before the first query."""
+    finished_ns: int = 0
+    """Time since the last completion where all planned samples are answered and none waits."""
 
     @property
     def waiting(self) -> int:
@@ -49,7 +51,7 @@ class Watchdog:
         self.looks: list[tuple[int, int]] = []
         """(wall clock in ns, samples answered) of each look: our clock's witness."""
         self._official = plan.model_key is not None  # LoadGen alone knows its number of queries
-        self._all_samples = plan.query_count * plan.samples_per_query
+        self._all_samples = plan.planned_samples
 
     def look(self) -> Now:
         issued, completed = self._journal.issued, self._journal.completed
@@ -64,10 +66,17 @@ class Watchdog:
         if state != self._last_state:
             self._last_state, self._last_change_ns = state, now_ns
         self._count_new()
-        idle_ns = now_ns - self._last_change_ns if pending else 0
-        loading_ns = now_ns - self._loading_since_ns
-        p99_ns = self._latency.quantile(0.99)
-        return Now(issued, completed, self._failed, p99_ns, idle_ns, loading_ns)
+        still_ns = now_ns - self._last_change_ns
+        finished = completed >= self._all_samples and issued == completed
+        return Now(
+            issued,
+            completed,
+            self._failed,
+            p99_ns=self._latency.quantile(0.99),
+            idle_ns=still_ns if pending else 0,
+            loading_ns=now_ns - self._loading_since_ns,
+            finished_ns=still_ns if finished else 0,
+        )
 
     def still_loading(self) -> None:
         """The measured process has reported progress in loading."""

@@ -2,8 +2,10 @@
 
 import importlib.util
 import os
+import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
 
@@ -318,6 +320,35 @@ def test_a_command_without_readings_is_refused(text: str, line: str, tmp_path: P
     with pytest.raises(ConfigError) as raised, CommandMeter(words):
         pass
     assert str(raised.value).startswith(f"--meter command={words}: {line}")
+
+
+def test_a_command_and_its_children_end_with_a_supervisor_that_is_killed() -> None:
+    """Bug: the program lived on after SIGKILL of the supervisor."""
+    seconds = f"9{os.getpid()}"
+    code = (
+        "import sys, time; from harness.machine.power.meters.command import CommandMeter\n"
+        "with CommandMeter(sys.argv[1]): print(1, flush=True); time.sleep(60)"
+    )
+    command = f"sh -c 'echo 5 W; sleep {seconds}; :'"
+    with subprocess.Popen(
+        [sys.executable, "-c", code, command], stdout=subprocess.PIPE
+    ) as supervisor:
+        assert supervisor.stdout is not None
+        assert supervisor.stdout.readline() == b"1\n"
+        assert any("sleep" in words for words in _running(seconds))
+        supervisor.kill()
+    deadline = time.monotonic() + 10
+    while found := _running(seconds):
+        assert time.monotonic() < deadline, found
+        time.sleep(0.05)
+
+
+def _running(word: str) -> list[str]:
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            found.append(path.read_bytes().decode())
+    return [words for words in found if word in words]
 
 
 @pytest.mark.parametrize("argument", ["", "sh -c 'open", "/nosuch/program"])

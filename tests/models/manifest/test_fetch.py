@@ -7,6 +7,7 @@ import json
 import urllib.error
 from email.message import Message
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -33,10 +34,20 @@ class Answer(io.BytesIO):
 
 
 class Breaks(Answer):
-    def read(self, size: int | None = -1) -> bytes:
+    def read1(self, size: int | None = -1) -> bytes:
         if self.tell():
             raise http.client.IncompleteRead(b"")
-        return super().read(100)
+        return super().read1(100)
+
+
+class Drips(Answer):
+    """A byte in half a minute, by a clock that the test turns."""
+
+    now_s = 0.0
+
+    def read1(self, size: int | None = -1) -> bytes:
+        Drips.now_s += 29
+        return super().read1(1)
 
 
 def giving(answer: Any) -> Any:
@@ -54,6 +65,23 @@ def refused(path: Path, answer: Any, sha256: str = SHA256) -> str:
         fetch(ADDRESS, sha256, path, lambda _: None, giving(answer))
     assert list(path.parent.iterdir()) == [], "neither a file nor a part of one"
     return str(caught.value)
+
+
+def test_a_server_that_drips_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bug: each byte had 30 s, and all of them no limit."""
+    monkeypatch.setattr(f"{fetching.__name__}.time.monotonic", lambda: Drips.now_s)
+    assert "(3 B in 87 s is too slow)" in refused(tmp_path / "m", Drips())
+
+
+def test_a_file_that_does_not_fit_is_not_begun(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bug: the disk was filled first."""
+    monkeypatch.setattr(
+        f"{fetching.__name__}.shutil.disk_usage", lambda _: SimpleNamespace(free=5000)
+    )
+    said = refused(tmp_path / "m", Answer())
+    assert "(it has 7.00 kB, 5.00 kB are free on the disk)" in said
 
 
 def test_what_arrives_whole_gets_its_name(tmp_path: Path) -> None:

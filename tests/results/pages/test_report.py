@@ -210,11 +210,26 @@ def test_every_run_leaves_its_report_beside_one_script_for_all(
     assert "cores busy" in text
     assert check(tmp_path / "a") == []
     (script,) = tmp_path.glob("plotly-*")
-    before = script.stat()
+    before = script.stat().st_mtime_ns
     assert main([*given, "--out", str(tmp_path / "b"), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["verdict"] == "VALID"
     assert (tmp_path / "b/report.html").is_file()
-    assert [p.stat() for p in tmp_path.glob("*plotly*")] == [before]
+    assert [p.stat().st_mtime_ns for p in tmp_path.glob("*plotly*")] == [before]
+
+
+@pytest.mark.parametrize("kind", ["file", "link"])
+def test_a_script_that_somebody_else_left_is_replaced(kind: str, tmp_path: Path) -> None:
+    """Bug: in a shared folder, any script of the right size was put into the pages."""
+    pytest.importorskip("plotly")
+    source, name = page._plotly()
+    other = tmp_path / ("other" if kind == "link" else name)
+    other.write_bytes(bytes(source.stat().st_size))
+    if kind == "link":
+        (tmp_path / name).symlink_to(other)
+    page.write([], "a page", tmp_path / "page.html", script_in=tmp_path)
+    assert not (tmp_path / name).is_symlink()
+    assert (tmp_path / name).read_bytes() == source.read_bytes()
+    assert kind == "file" or other.read_bytes() == bytes(source.stat().st_size)
 
 
 @pytest.fixture

@@ -12,11 +12,12 @@ from hypothesis import strategies as st
 from harness.core.clock import ClockWatch
 from harness.core.codes import Reason
 from harness.core.units import NS_PER_MS, NS_PER_S
+from harness.models.manifest.schema import Accuracy
 from harness.results.evidence.evidence import Evidence
 from harness.results.evidence.stages import Completions, percentiles, query_latency_ns
 from harness.results.evidence.steady_state import steady_state
 from harness.results.verdict import doubts
-from harness.types import Array
+from harness.types import Array, Score
 from tests.builders.support import ENDED, SCENARIOS, evidence, plan
 
 BOUND_NS = 50 * NS_PER_MS
@@ -139,6 +140,78 @@ def test_a_machine_that_is_not_ours_alone_is_doubted(
     assert [r.text for r in doubts.machine(noise_ns, load, bound_ns)] == wanted
 
 
+@pytest.mark.parametrize(
+    ("cpu_s", "queue_s", "infer_s", "wall_s", "said"),
+    [
+        (0.2, 0.1, 2.0, 2.1, True),
+        (0.2, 0.4, 2.0, 2.1, False),  # it waited for a core
+        (0.5, 0.0, 2.0, 2.1, False),
+        (0.01, 0.0, 0.09, 0.1, False),  # too short to say
+        (1.2, 0.1, 16.0, 2.1, False),  # one of eight instances has Python's lock
+        (0.2, None, 2.0, 2.1, False),  # the kernel has no schedstat
+    ],
+)
+def test_a_backend_that_waits_is_doubted_unless_it_waits_for_a_core(
+    cpu_s: float, queue_s: float | None, infer_s: float, wall_s: float, said: bool
+) -> None:
+    used: dict[str, Any] = {**ENDED["used"], "cpu_s": cpu_s, "wall_s": wall_s}
+    del used["run_queue_s"]
+    used |= {} if queue_s is None else {"run_queue_s": queue_s}
+    found = list(doubts.idle(evidence("offline", ended={**ENDED, "used": used}), infer_s))
+    text = (
+        "the batches took 2.00 s in the backend, and all threads together computed or waited for a core "
+        "for 0.30 s: the backend slept or waited for another program"
+    )
+    assert found == ([Reason("idle", text)] if said else [])
+    assert list(doubts.idle(evidence("offline", ended=None), infer_s)) == []
+
+
+def scored(value: float, samples: int, metric: str = "top1") -> Score:
+    errors = metric == "wer"
+    unit = "of 1" if metric == "dice" else "%"
+    return Score(
+        metric=metric, value=value, unit=unit, samples=samples, line="", lower_is_better=errors
+    )
+
+
+@pytest.mark.parametrize(
+    ("score", "reference", "said"),
+    [
+        (scored(99.2, 500), 99.2, False),
+        (scored(99.8, 500), 99.2, False),
+        (scored(100.0, 500), 99.2, True),
+        (scored(100.0, 300), 99.2, False),  # with 2.4 errors to expect, chance may leave none
+        (scored(76.8, 50_000), 76.46, False),
+        (scored(77.2, 50_000), 76.46, True),
+        (scored(90.0, 50), 76.46, False),
+        (scored(0.95, 42, "dice"), 0.8617, False),
+        (scored(1.0, 42, "dice"), 0.8617, True),
+        (scored(7.2, 2513, "wer"), 7.45, False),
+        (scored(5.8, 2513, "wer"), 7.45, True),
+        (scored(100.0, 500), None, False),
+        (scored(0.0, 500, "wer"), 0.0, False),
+    ],
+)
+def test_a_score_above_the_models_own_is_doubted(
+    score: Score, reference: float | None, said: bool
+) -> None:
+    """Bug: a backend that read the labels scored 100 %, and nothing said so."""
+    found = list(
+        doubts.too_good(score, Accuracy(metric=score.metric, target=1, reference=reference))
+    )
+    assert [d.code for d in found] == (["too-good"] if said else [])
+    assert list(doubts.too_good(score, Accuracy(metric="other", target=1, reference=0.1))) == []
+
+
+def test_the_text_of_a_score_that_is_too_good_has_both_numbers() -> None:
+    (doubt,) = doubts.too_good(
+        scored(100.0, 500), Accuracy(metric="top1", target=98.5, reference=99.2)
+    )
+    assert doubt.text == (
+        "accuracy top1 is 100 %, the manifest states 99.2 % for this model: answers may come from labels"
+    )
+
+
 def completions(entry_ns: Any, completed_ns: Any, batch_size: int = 1) -> Completions:
     entry, completed = np.asarray(entry_ns, np.int64), np.asarray(completed_ns, np.int64)
     columns: dict[str, Array] = {
@@ -170,9 +243,11 @@ def test_servers_time_without_a_query_is_no_stop() -> None:
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
-def test_fewer_than_two_completions_have_no_gap(scenario: str) -> None:
+def test_a_stop_before_the_first_answer_counts(scenario: str) -> None:
+    """Bug: a process that was stopped in its first query was VALID without a doubt."""
     assert doubts.longest_gap_ns(completions([], []), scenario) == 0
-    assert doubts.longest_gap_ns(completions([0], [9]), scenario) == 0
+    assert doubts.longest_gap_ns(completions([0], [9]), scenario) == 9
+    assert doubts.longest_gap_ns(completions([0, 5], [9, 10]), scenario) == 9
 
 
 def drifts(spent: Array, scenario: str = "single-stream", batch_size: int = 1) -> Iterator[Reason]:

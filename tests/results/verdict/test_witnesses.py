@@ -195,6 +195,16 @@ def test_the_same_clock_and_a_pause_are_no_reason(times: float) -> None:
     assert not list(witnesses.clock_reasons(looks("single-stream", times, pause_ns=10**9)))
 
 
+def test_a_process_that_was_stopped_with_an_answer_in_its_hand_has_no_other_clock() -> None:
+    """Bug: SIGSTOP between an answer and its row: the supervisor missed that answer for 30 looks."""
+    run = looks("single-stream", 1.0)
+    at_ns, answered = run.looks[10]
+    stopped = [(at_ns + n * 250_000_000, answered) for n in range(1, 31)]
+    assert not list(
+        witnesses.clock_reasons(replace(run, looks=[*run.looks[:11], *stopped, *run.looks[11:]]))
+    )
+
+
 def test_a_file_that_changed_after_loadgen_is_named() -> None:
     run = replace(evidence("server"), changed_files=["mlperf_log_detail.txt"])
     (reason,) = witnesses.file_reasons(run)

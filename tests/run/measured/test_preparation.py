@@ -10,7 +10,7 @@ import pytest
 from harness.core.config.run_config import RunConfig
 from harness.core.service_times import ServiceTimes
 from harness.loadgen.plan import InstanceGroup
-from harness.models.steps.postprocess import Postprocess, has_nan
+from harness.models.steps.postprocess import Postprocess, not_finite
 from harness.results.evidence.reference import line, report
 from harness.run.measured import preparation, service_times
 from harness.run.measured.answerer import Answerer
@@ -51,7 +51,7 @@ def prepared(
 ) -> Preparation:
     """A preparation after `run`, with a model whose slowest warm batch took 20 ms."""
     plugin: Any = model
-    same = Postprocess(_unchanged, has_nan)
+    same = Postprocess(_unchanged, not_finite)
     preparation_ = Preparation(
         RunConfig(scenario="offline"),
         dispatch,

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.loadgen.answers import AnswerRow, Ragged
-from harness.models.steps.postprocess import Postprocess, has_nan
+from harness.models.steps.postprocess import Postprocess, not_finite
 from harness.run.journal import Journal
 from harness.run.measured.dispatch.instance import Failures, Instance
 from harness.run.measured.dispatch.shared import SPLIT_FROM, SharedDispatcher
@@ -83,7 +83,7 @@ class Bench:
         plugin: Any = self.plugins[worker]
         recorder: Any = self.recorders[worker]
         writer = self.journal.writer(worker)
-        steps = Postprocess(plugin.postprocess, has_nan)
+        steps = Postprocess(plugin.postprocess, not_finite)
         return Instance(plugin, plugin, steps, recorder, writer, self.row, self.failures)
 
     def batches(self) -> list[tuple[int, list[int], list[int] | None, int]]:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.models.steps.postprocess import Postprocess, has_nan
+from harness.models.steps.postprocess import Postprocess, not_finite
 from harness.run.measured import answerer, calibration
 from harness.run.measured import warm_up as warmup
 from harness.run.measured.answerer import Answerer
@@ -56,7 +56,7 @@ class Model:
 
     def answerer(self) -> Answerer:
         plugin: Any = self
-        return Answerer(plugin, plugin, Postprocess(_unchanged, has_nan))
+        return Answerer(plugin, plugin, Postprocess(_unchanged, not_finite))
 
 
 def _unchanged(outputs: Any, _: Sequence[int]) -> Any:

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from harness.run.journal import BYTES_PER_BATCH, SETTLE_S
 from harness.run.supervisor import completions
 from harness.run.supervisor.completions import NewRows, read_completions
 from tests.builders.support import SCENARIOS, golden_journal, journal, plan
@@ -42,6 +43,36 @@ def test_steps_hold_every_row_once_and_never_many_samples(sizes: list[int], most
         steps = list(NewRows(view, plan("offline")).read())
     assert np.concatenate([*steps, view.rows(0, len(sizes))])["size"].tolist() == sizes
     assert all(int(step["size"].sum()) <= most or len(step) == 1 for step in steps)
+
+
+def test_a_counter_that_is_seen_before_its_row_is_no_empty_row(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Bug: on Arm another process may see the counter first, and read a row of zeros."""
+    view = journal(5, 1)
+    issuer, writer = view.issuer(), view.writer(0)
+    row = view._view[view._rows_start : view._rows_start + BYTES_PER_BATCH]
+    writer.batch(issuer.issued(5, 100), [0] * 5, 0, 1, 2, 3, 4, 5)
+    written = bytes(row)
+    row[:] = bytes(len(row))  # still in the writer's core
+
+    def sleep(seconds: float) -> None:
+        assert seconds == SETTLE_S
+        row[:] = written
+
+    monkeypatch.setattr(f"{completions.__name__}.time.sleep", sleep)
+    rows = NewRows(view, plan("offline"))
+    (read,) = rows.read()
+    assert read.tolist() == [(0, 5, 0, 1, 2, 3, 4, 5)]
+    assert list(rows.read()) == []
+
+
+def test_a_row_without_samples_is_read() -> None:
+    """Bug: a division by zero in the supervisor, by a row that only a faulty plug-in can write."""
+    view = journal(5, 1)
+    view.writer(0).batch(0, [], 0, 1, 2, 3, 4, 5)
+    (read,) = NewRows(view, plan("offline")).read()
+    assert read["size"].tolist() == [0]
 
 
 def test_the_start_is_the_earliest_that_the_rows_show_and_our_own_schedulers_is_exact() -> None:

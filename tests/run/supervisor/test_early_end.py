@@ -1,5 +1,9 @@
 """A run whose SLO is lost is ended early, and only then."""
 
+import os
+import signal
+import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -7,15 +11,21 @@ import pytest
 from harness.core.config.parse import parse_slo
 from harness.core.config.run_config import RunConfig
 from harness.core.units import NS_PER_MS, NS_PER_S
-from harness.errors import RunHopeless
+from harness.errors import RunDied, RunHopeless
 from harness.loadgen.schedule import server_schedule_ns
+from harness.machine import cgroup
+from harness.machine.family import ANONYMOUS, Family
+from harness.machine.host_log import HOST_PERIOD_S, HostLog
+from harness.results.outcome import Finished
 from harness.results.recheck import check
 from harness.run.journal import Journal
 from harness.run.supervisor.completions import NewRows
-from harness.run.supervisor.early_end import UNSEEN_NS, LateLimit
+from harness.run.supervisor.early_end import UNSEEN_NS, LateLimit, MemoryLimit
 from harness.run.supervisor.job import measure
+from harness.run.supervisor.watchdog import Now
 from harness.types import Array
 from tests.builders.support import journal, plan
+from tests.faults.command import FAULTY, children
 
 START_NS = 1_800_000_000 * NS_PER_S
 BOUND_NS = 50 * NS_PER_MS
@@ -148,3 +158,112 @@ def test_a_hopeless_run_leaves_what_it_measured_and_says_why(tmp_path: Path) -> 
     assert finished.result["latency_ns"]["source"] == "interrupted, from the journal"
     assert 0 < finished.result["queries"]["samples_answered"] < 4000
     assert check(finished.folder) == []
+
+
+GB = 10**9
+
+
+def looks(rows: list[tuple[int, float, float]], total_bytes: int = 10 * GB) -> MemoryLimit:
+    """rows: samples issued, then the measured process's memory and the memory left, in GB."""
+    log = HostLog()
+    limit = MemoryLimit(log, total_bytes)
+    for issued, held, left in rows:
+        row = {"wall_ns": 0, ANONYMOUS: held * GB, "memory_available_bytes": left * GB}
+        log.rows.append(row)
+        limit.check(Now(issued, max(0, issued - 1), 0, None, 0))
+    return limit
+
+
+def test_a_run_is_ended_before_it_takes_the_last_memory() -> None:
+    """Bug: a backend with cyclic garbage ended a run by the kernel, `killed by SIGKILL` without a cause."""
+    said = (
+        r"^the measured process was ended, because 150 MB of memory were left; it had grown from 2.00 GB "
+        r"to 3.50 GB in the run, in which Python collects no cyclic garbage: find what the backend keeps"
+    )
+    with pytest.raises(RunDied, match=said):
+        looks([(0, 0.5, 9), (1, 2, 8), (9, 3, 5), (99, 3.5, 0.15)])
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [(0, 0.5, 9), (0, 3.5, 0.15)],  # the dataset loads its samples
+        [(1, 2, 8), (9, 2.9, 0.15)],  # other programs take the memory
+        [(1, 2, 8), (9, 8, 1)],  # there is enough
+    ],
+)
+def test_memory_that_is_short_without_a_run_that_grows_ends_nothing(
+    rows: list[tuple[int, float, float]],
+) -> None:
+    looks(rows)
+
+
+def test_growth_is_named_only_where_it_was_large() -> None:
+    assert looks([(1, 2, 8), (9, 2.9, 5)]).growth() == ""
+    assert (
+        looks([(1, 2, 8), (9, 3.1, 5)])
+        .growth()
+        .startswith("; it had grown from 2.00 GB to 3.10 GB")
+    )
+    assert MemoryLimit(HostLog(), GB).growth() == ""
+
+
+def container(folder: Path, left_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A container of 1 GB, by its cgroup's files."""
+    group = folder / "fs"
+    group.mkdir()
+    (folder / "own").write_text("0::/\n")
+    (group / "memory.max").write_text("1000000000")
+    (group / "memory.current").write_text(str(10**9 - left_bytes))
+    monkeypatch.setattr(cgroup, "ROOT", group)
+    monkeypatch.setattr(cgroup, "OWN", folder / "own")
+
+
+def grow(folder: Path) -> Finished:
+    return measure(
+        RunConfig(
+            scenario="single-stream",
+            mode="performance",
+            backend=f"{FAULTY}:Leaks",
+            queries=5000,
+            out=folder / "r",
+            no_metrics=True,
+        )
+    )
+
+
+@pytest.mark.slow
+def test_a_real_run_that_grows_is_ended_and_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    container(tmp_path, 15 * 10**6, monkeypatch)
+    finished = grow(tmp_path)
+    assert finished.status == 5
+    (reason,) = finished.result["reasons"]
+    assert reason["code"] == "died"
+    assert "because 15.0 MB of memory were left; it had grown from " in reason["text"]
+    assert finished.result["queries"]["samples_answered"] > 100
+    assert check(finished.folder) == []
+
+
+@pytest.mark.slow
+def test_death_by_sigkill_names_the_growth(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bug: `killed by SIGKILL`, and nothing about memory, of which 600 s of garbage had taken all."""
+    container(tmp_path, 5 * 10**8, monkeypatch)
+
+    def kill() -> None:
+        while not (pids := children(os.getpid())):
+            time.sleep(0.1)
+        while Family(pids[0]).read()[ANONYMOUS] < 3 * 10**8:
+            time.sleep(0.1)
+        time.sleep(2 * HOST_PERIOD_S)
+        os.kill(pids[0], signal.SIGKILL)
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    finished = grow(tmp_path)
+    killer.join()
+    (reason,) = finished.result["reasons"]
+    assert reason["code"] == "died"
+    assert "was killed by SIGKILL in the run: see " in reason["text"]
+    assert "; it had grown from " in reason["text"]

@@ -9,7 +9,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import numpy as np
@@ -323,6 +323,22 @@ def test_head_is_get_without_the_page() -> None:
         request = urllib.request.Request(url + "x", method="HEAD")
         with pytest.raises(urllib.error.HTTPError, match="404"):
             urllib.request.urlopen(request, timeout=5)
+
+
+def test_a_client_that_drips_is_turned_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bug: a byte a second kept all other clients waiting for as long as it went on."""
+    monkeypatch.setattr("harness.run.supervisor.metrics.endpoint.CLIENT_LIMIT_S", 0.5)
+    with serving(config(metrics=FREE)) as (_, url):
+        port = int(url.split(":")[2].split("/")[0])
+        with socket.create_connection(("127.0.0.1", port)) as client:
+            dripped = 0
+            with suppress(ConnectionError):
+                while dripped < 100:
+                    client.sendall(b"G")
+                    dripped += 1
+                    time.sleep(0.1)
+            assert dripped < 50
+        assert fetch(url) == ""
 
 
 def test_a_storm_of_scrapes_makes_few_pages(monkeypatch: pytest.MonkeyPatch) -> None:

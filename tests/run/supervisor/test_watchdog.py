@@ -4,10 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from harness.errors import RunHung
 from harness.run.journal import Journal, Writer
 from harness.run.supervisor.completions import NewRows
-from harness.run.supervisor.measured_process import _goes_on
-from harness.run.supervisor.watchdog import Watchdog
+from harness.run.supervisor.measured_process import _goes_on, _raise_if_stuck
+from harness.run.supervisor.watchdog import Now, Watchdog
 from tests.builders.support import journal, plan
 
 START_NS = 1_800_000_000 * 10**9
@@ -49,6 +50,40 @@ def test_idle_is_the_time_without_a_completion_while_something_waits(clock: Cloc
     clock.now_ns = 1000
     now = watchdog.look()
     assert (now.idle_ns, now.waiting, now.completed, now.issued) == (0, 0, 4, 4)
+
+
+def test_time_after_the_end_begins_again_with_each_completion(clock: Clock) -> None:
+    """Bug: counted from the first look with as many answers as LoadGen was predicted to ask for."""
+    view = journal(1000, 1)
+    issuer, writer = view.issuer(), view.writer(0)
+    watchdog = Watchdog(NewRows(view, plan("offline", query_count=500)))
+    for first, size in ((0, 499), (499, 1), (500, 1)):
+        issuer.issued(size, START_NS)
+        answer(writer, first, size, 7)
+        clock.now_ns += 100
+        assert watchdog.look().finished_ns == 0
+        clock.now_ns += 100
+        assert watchdog.look().finished_ns == (100 if first else 0)
+    issuer.issued(1, START_NS)
+    clock.now_ns += 100
+    assert watchdog.look().finished_ns == 0  # it waits for the model
+    now = Now(4, 4, 0, None, 0, finished_ns=120 * 10**9 + 1)
+    with pytest.raises(RunHung, match="hung after its last completion"):
+        _raise_if_stuck(now, 10, 600)
+    _raise_if_stuck(now, 121, 600)
+
+
+def test_an_accuracy_run_of_queries_of_many_samples_answers_each_sample_once() -> None:
+    """Bug: eight times as many were expected, and the line of progress ended at 12 %."""
+    of_accuracy = plan("multi-stream", accuracy=True, query_count=20)
+    assert of_accuracy.planned_samples == 20
+    assert plan("multi-stream").planned_samples == 662 * 8
+    view = journal(20, 1)
+    view.issuer().issued(20, START_NS)
+    answer(view.writer(0), 0, 20, 7)
+    watchdog = Watchdog(NewRows(view, of_accuracy))
+    watchdog._last_change_ns -= 50
+    assert (watchdog.look().idle_ns, watchdog.look().finished_ns > 0) == (0, True)
 
 
 def test_failed_samples_are_counted_once() -> None:

@@ -10,6 +10,7 @@ import time
 from contextlib import suppress
 from typing import Literal, Self
 
+from harness.core.child import Guard
 from harness.errors import ConfigError
 from harness.types import PowerMeter, PowerSource
 
@@ -39,21 +40,25 @@ class CommandMeter:
         if not self._words:
             raise ConfigError("--meter command: name the program, --meter 'command=PROGRAM ...'")
         self._process: subprocess.Popen[bytes] | None = None
+        self._guard: Guard | None = None
         self._left = b""
         self._unit: Literal["J", "W"] | None = None
         self._has_read = False
 
     def __enter__(self) -> Self:
+        self._guard = Guard()
         try:
             first = self._next(FIRST_LIMIT_S)
         except OSError as e:
-            self._kill()
+            self.__exit__()
             raise ConfigError(f"--meter command={shlex.join(self._words)}: {e}") from e
         self._unit = first[1]
         return self
 
     def __exit__(self, *exc: object) -> None:
         self._kill()
+        if self._guard is not None:
+            self._guard.close()
 
     def sources(self) -> list[PowerSource]:
         assert self._unit is not None
@@ -103,6 +108,8 @@ class CommandMeter:
             stderr=subprocess.DEVNULL,
             start_new_session=True,  # the supervisor handles Ctrl-C
         )
+        if self._guard is not None:
+            self._guard.watch(self._process.pid)
 
     def _ended(self) -> None:
         assert self._process is not None
@@ -122,6 +129,8 @@ class CommandMeter:
             return
         with suppress(ProcessLookupError, PermissionError):  # no process is left in the group
             os.killpg(self._process.pid, signal.SIGKILL)
+        if self._guard is not None:
+            self._guard.watch(None)
         self._process.wait()
         if self._process.stdout is not None:
             self._process.stdout.close()

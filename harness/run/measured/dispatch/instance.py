@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from harness.core.clock import wall_ns
 from harness.loadgen.answers import AnswerRow, Answers
-from harness.models.steps.postprocess import Postprocess
+from harness.models.steps.postprocess import NOT_FINITE, Postprocess
 from harness.run.journal import Writer
 from harness.types import Backend, Dataset, show_shape
 
@@ -46,8 +46,8 @@ class Instance:
 
     __slots__ = (
         "_failures",
-        "_has_nan",
         "_infer",
+        "_not_finite",
         "_postprocess",
         "_responder",
         "_row_dtype",
@@ -71,7 +71,7 @@ class Instance:
         self.cpus = cpus
         self._infer = backend.infer
         self._to_batch = dataset.batch
-        self._postprocess, self._has_nan = postprocess.answers, postprocess.has_nan
+        self._postprocess, self._not_finite = postprocess.answers, postprocess.not_finite
         self._responder = responder
         self._write = writer.batch
         self._row_shape, self._row_dtype = row.shape, row.dtype
@@ -97,9 +97,9 @@ class Instance:
             postprocessed = wall_ns()
             completed = self._responder.complete_empty(ids)
         else:  # after the answer: the check is no part of the latency
-            failed = int(self._has_nan(outputs, answers))
+            failed = int(self._not_finite(outputs, answers))
             if failed:
-                self._failures.add(ValueError("the model's outputs hold NaN"), len(ids))
+                self._failures.add(ValueError(NOT_FINITE), len(ids))
         self._write(first, indices, failed, taken_ns, gathered, inferred, postprocessed, completed)
 
     def _mismatch(self, answers: Answers, count: int) -> str:

@@ -6,6 +6,7 @@ is served again, so that a storm of scrapes takes no core from the run. Without 
 clients on this machine are served.
 """
 
+import io
 import socket
 import sys
 import threading
@@ -32,7 +33,7 @@ DEFAULT = Endpoint("127.0.0.1", 9464)
 FILE = "metrics.prom"
 PAGE_LASTS_S = 0.2
 CLIENT_LIMIT_S = 2.0
-"""Limit for a client to send its request and take the page; the others wait meanwhile."""
+"""Limit for a client to send its request, and again to take the page; the others wait meanwhile."""
 
 PAUSE_S = 0.02
 """Pause after each client: all clients together get at most 50 pages a second."""
@@ -132,9 +133,30 @@ class _Server(HTTPServer):
             super().handle_error(request, client_address)  # type: ignore[arg-type]
 
 
+class _Request(socket.SocketIO):
+    """The bytes of a client's request, which must all come before a deadline."""
+
+    def __init__(self, connection: socket.socket, deadline_s: float) -> None:
+        """deadline_s: on the monotonic clock."""
+        super().__init__(connection, "r")
+        self._connection, self._deadline_s = connection, deadline_s
+
+    def readinto(self, buffer: Any) -> int | None:
+        left_s = self._deadline_s - time.monotonic()
+        if left_s <= 0:
+            raise TimeoutError("the request is not whole")
+        self._connection.settimeout(left_s)
+        return super().readinto(buffer)
+
+
 class _Handler(BaseHTTPRequestHandler):
     timeout = CLIENT_LIMIT_S
     server: _Server
+
+    def setup(self) -> None:
+        super().setup()
+        request = _Request(self.connection, time.monotonic() + CLIENT_LIMIT_S)
+        self.rfile = io.BufferedReader(request)
 
     def do_GET(self) -> None:
         self.wfile.write(self._send_headers())
@@ -145,6 +167,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _send_headers(self) -> bytes:
         """Sends the headers. Returns the page; empty where there is none at this path."""
+        self.connection.settimeout(CLIENT_LIMIT_S)
         if self.path.partition("?")[0] not in ("/", "/metrics"):
             self.send_error(404, "the metrics are at /metrics")
             return b""

@@ -40,11 +40,6 @@ class LiveCounts:
         self._newest = (0, 0)  # the batch taken last: end of its samples, when it was taken
         self._last_failed_query = -1
 
-    @property
-    def planned_samples(self) -> int:
-        plan = self.plan
-        return plan.total_count if plan.accuracy else plan.query_count * plan.samples_per_query
-
     def queries(self, samples: int) -> int:
         return samples // self.plan.samples_per_query
 

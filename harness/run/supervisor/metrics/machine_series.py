@@ -14,7 +14,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 
 from harness.core.clock import wall_ns
 from harness.core.units import NS_PER_S
-from harness.machine.host_log import HOST_PERIOD_S, HostLog, Row
+from harness.machine.family import Row
+from harness.machine.host_log import HOST_PERIOD_S, HostLog
 from harness.machine.power.energy import GAP_NS, NoReading, PowerLog, counted
 from harness.run.supervisor.metrics.run_series import RUN_LABELS
 from harness.types import PowerSource

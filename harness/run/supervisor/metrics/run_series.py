@@ -49,11 +49,11 @@ _GAUGES: _Known = (
         lambda c: c.queued,
     ),
     ("instances", "Copies of the model", lambda c: c.workers),
-    ("planned_samples", "Samples the run is going to have", lambda c: c.planned_samples),
+    ("planned_samples", "Samples the run is going to have", lambda c: c.plan.planned_samples),
     (
         "progress_ratio",
         "Share of the planned samples that is answered",
-        lambda c: min(1.0, c.completed / max(1, c.planned_samples)),
+        lambda c: min(1.0, c.completed / max(1, c.plan.planned_samples)),
     ),
 )
 

@@ -1,0 +1,49 @@
+"""A foreign completions.npz takes no more memory than it has bytes."""
+
+import io
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from harness.errors import ConfigError
+from harness.results import records
+from tests.builders.support import evidence
+
+
+def _header(count: int) -> bytes:
+    """Of an .npy file that claims `count` numbers and holds none."""
+    file = io.BytesIO()
+    np.lib.format.write_array_header_1_0(
+        file, {"descr": "<i8", "fortran_order": False, "shape": (count,)}
+    )
+    return file.getvalue()
+
+
+def _bomb(path: Path) -> None:
+    np.savez_compressed(path, order=np.zeros(10**7, np.int64))
+
+
+def _claim(path: Path) -> None:
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("order.npy", _header(10**15))
+
+
+@pytest.mark.parametrize(("write", "said"), [(_bomb, "compressed"), (_claim, "as long as it says")])
+def test_columns_that_are_larger_than_their_file_are_refused(
+    write: object, said: str, tmp_path: Path
+) -> None:
+    """Bug: 80 MB of memory for a file of 80 kB, and an allocation of 8 PB that failed in a traceback."""
+    assert callable(write)
+    run = evidence("server")
+    records.write(tmp_path, run)
+    again = records.read(tmp_path, "Server")
+    assert again is not None
+    assert again.done is not None
+    assert len(again.done) == 700
+    write(tmp_path / records.COMPLETIONS)
+    with pytest.raises(
+        ConfigError, match=f"completions.npz cannot be read: ValueError: order.npy is .*{said}"
+    ):
+        records.read(tmp_path, "Server")
