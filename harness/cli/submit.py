@@ -14,6 +14,7 @@ from harness.core.config.run_config import RunConfig
 from harness.core.console import say, show
 from harness.core.units import counted
 from harness.errors import ConfigError, RunInvalid
+from harness.submit.plan.options import REFUSED
 from harness.submit.rules.tree.round_names import DEFAULT, known_rounds
 from harness.submit.rules.tree.tree import is_folder
 
@@ -42,6 +43,16 @@ _REQUEST: Mapping[str, tuple[str, str]] = {
 """Option -> its metavar and help: those of a request, kept in WORK/request.yaml beside those of a run."""
 
 
+_RUN_HELPS = {
+    "duration": "with --rehearsal: approximate duration of performance runs (default 600 s)",
+    "slo": "search for Server's rate under this bound; in a short rehearsal: the bound, e.g. p99=15ms",
+    "target_qps": "Server's arrival rate in queries/s",
+    "user_conf": "LoadGen's user.conf",
+    "meter": "ptdaemon=POWER_DEV,director=HOST,ntp=HOST: measure power in the performance runs",
+}
+"""Options of a run that mean something else here -> their help."""
+
+
 def _request_parser(
     verb: str, about: str, own: Mapping[str, tuple[str, str]] = MappingProxyType({})
 ) -> Parser:
@@ -66,6 +77,7 @@ def _request_parser(
         help="allow any model and data, and short runs with --duration; never a submission",
     )
     add_options(parser, RunConfig)
+    parser.set_helps({**dict.fromkeys(REFUSED), **_RUN_HELPS})
     return parser
 
 

@@ -56,6 +56,15 @@ class LoadPlan:
     """Digest of the user's file that `schedule` was read from."""
     concurrency: int | None = None
     """Queries to keep in flight."""
+    checks_answers: bool = False
+    """A short performance run beside an official accuracy run, made for its answers alone."""
+
+    @property
+    def role(self) -> str:
+        """The run's name in messages, its folder and its field in Findings."""
+        if self.checks_answers:
+            return "answers"
+        return "accuracy" if self.accuracy else "performance"
 
     @property
     def planned_samples(self) -> int:

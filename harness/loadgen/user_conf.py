@@ -37,6 +37,7 @@ FORBIDDEN = {
     "mode": "the harness sets it",
 }
 KEYS = INTEGER_KEYS | FLOAT_KEYS
+AUDIT = "audit.config"
 OFFICIAL_PERCENTILE = 0.99
 """Percentile of Server in mlperf.conf."""
 
@@ -168,7 +169,7 @@ def value(text: str, model: str, scenario: str, key: str) -> str | None:
 
 def copy_audit(path: Path, outdir: Path) -> str:
     """Copy the audit.config into the folder of its logs, to identify them; returns the copy's path."""
-    copy = outdir.absolute() / "audit.config"
+    copy = outdir.absolute() / AUDIT
     try:
         copy.write_bytes(path.read_bytes())
     except OSError as e:

@@ -46,6 +46,8 @@ class Findings:
     """The performance run."""
     accuracy: Evidence | None = None
     """The accuracy run."""
+    answers: Evidence | None = None
+    """Under the official rules: a short performance run whose answers are compared with the accuracy run's."""
     scoring: Scoring = field(default_factory=Scoring)
     stopped: Reason | None = None
     """Why the run ended before its end."""
@@ -79,6 +81,11 @@ class Findings:
     @property
     def spec(self) -> InstanceGroup:
         return self.resolved.instances
+
+    @property
+    def compared_run(self) -> Evidence | None:
+        """The run whose logged answers are compared: official performance runs may log none."""
+        return self.answers or self.performance
 
     @property
     def performed(self) -> Performance | None:

@@ -105,8 +105,11 @@ def findings(folder: Path, config: RunConfig, trusted: Collection[str] = ()) -> 
     model = _model(folder, config)
     scenario = registry.load("scenario", config.scenario)
     values, scored = records.read_findings(folder)
-    performance = records.read(folder / "performance" / "run_1", scenario.loadgen_name)
-    accuracy = records.read(folder / "accuracy", scenario.loadgen_name)
+    runs = {
+        role: records.read(folder / path, scenario.loadgen_name)
+        for role, path in run_folder.FOLDERS.items()
+    }
+    performance, accuracy = runs["performance"], runs["accuracy"]
     slo = None if config.mlperf else slo_of(scenario, config, model)
     measured = performance or accuracy
     plan = measured.plan if measured else None
@@ -121,7 +124,13 @@ def findings(folder: Path, config: RunConfig, trusted: Collection[str] = ()) -> 
         slo=slo,
         instances=values.pop("spec"),
     )
-    derived = Findings(resolved=run, performance=performance, accuracy=accuracy, **values)
+    derived = Findings(
+        resolved=run,
+        performance=performance,
+        accuracy=accuracy,
+        answers=runs["answers"],
+        **values,
+    )
     if scored and derived.loaded is not None:
         if is_published(config) or _untrusted(run.dataset, run.metric, trusted):
             derived.scoring = _stored_scoring(folder, derived)
@@ -156,18 +165,18 @@ def _stored_scoring(folder: Path, derived: Findings) -> score.Scoring:
             details=accuracy["details"],
             lower_is_better=accuracy["lower_is_better"],
         ),
-        compared=score.compare_answers(folder, derived.model, dtype, derived.performance),
+        compared=score.compare_answers(folder, derived.model, dtype, derived.compared_run),
     )
 
 
 def _scoring(folder: Path, derived: Findings, loaded: Loaded) -> score.Scoring:
-    run, performance = derived.accuracy, derived.performance
+    run = derived.accuracy
     if run is None:
         metric = derived.resolved.metric
         return score.Scoring(no_score=score.no_score(derived.model, loaded, metric))
     if run.ended is None:
         return score.Scoring()
-    return score.judge(folder, derived.resolved, loaded, run.ended, performance)
+    return score.judge(folder, derived.resolved, loaded, run.ended, derived.compared_run)
 
 
 def _config_differences(
@@ -221,6 +230,7 @@ def _file_differences(folder: Path, derived: Findings, stored: Mapping[str, Any]
     else:
         yield from _summary_differences(folder / "performance" / "run_1", derived.performance)
     yield from _summary_differences(folder / "accuracy", derived.accuracy)
+    yield from _summary_differences(folder / "answers", derived.answers)
 
 
 def _summary_differences(folder: Path, run: Evidence | None) -> Iterator[str]:

@@ -20,7 +20,7 @@ from harness.results.schema.machine import Calibration as CalibrationEntry
 from harness.results.schema.machine import Cold, Host, NoiseFloor, Plan, PowerSection, WarmUp
 from harness.results.schema.performance import ComparedAnswers, NotScored, Scored
 from harness.results.schema.result import Headline, ReasonEntry, Result
-from harness.results.verdict import doubts, reasons
+from harness.results.verdict import busy, doubts, reasons
 from harness.results.verdict.host_doubts import host_doubts
 
 
@@ -36,7 +36,7 @@ def result(findings: Findings) -> Result:
         "verdict": "INVALID" if invalid else "VALID",
         "reasons": _entries(dict.fromkeys(invalid)),
         "doubts": _entries(_doubts(findings, power, host)),
-        "not_for_submission": list(_not_for_submission(findings)),
+        "not_for_submission": list(_not_for_submission(findings, numbers)),
         "started": findings.started,
         "scenario": findings.config.scenario,
         "mode": findings.config.mode,
@@ -107,6 +107,9 @@ def _reasons(findings: Findings) -> Iterable[Reason]:
     if findings.accuracy is not None:
         yield from reasons.any_run(findings.accuracy)
         yield from findings.contradictions(findings.accuracy)
+    if findings.answers is not None:
+        yield from reasons.any_run(findings.answers)
+        yield from findings.contradictions(findings.answers)
     scoring, declared = findings.scoring, findings.model.accuracy
     if scoring.failure is not None:
         yield scoring.failure
@@ -163,8 +166,9 @@ def _accuracy_doubts(findings: Findings) -> Iterable[Reason]:
     own = findings.dataset == default_dataset(findings.model) and findings.config.model_file is None
     if target is not None and scored is not None and own:
         yield from doubts.too_good(scored, target)
-    if compared is not None and findings.performance is not None:
-        yield from doubts.few_compared(compared.answers, findings.performance.plan.logged_answers)
+    run = findings.compared_run
+    if compared is not None and run is not None:
+        yield from doubts.few_compared(compared.answers, run.plan.logged_answers)
 
 
 def _computes_here(findings: Findings) -> bool:
@@ -175,7 +179,7 @@ def _computes_here(findings: Findings) -> bool:
     return reported and findings.config.device == "cpu" and device.lower().startswith("cpu")
 
 
-def _not_for_submission(findings: Findings) -> Iterable[str]:
+def _not_for_submission(findings: Findings, numbers: Performance | None) -> Iterable[str]:
     if not findings.config.mlperf:
         yield "a quick run, not under the official rules"
     scheduler = "by the harness scheduler: no MLPerf scenario"
@@ -193,6 +197,8 @@ def _not_for_submission(findings: Findings) -> Iterable[str]:
         yield "random weights"
     if findings.config.model_file is not None:
         yield f"{findings.config.model_file.name} in place of the manifest's file"
+    if findings.config.mlperf and findings.config.device == "cpu" and numbers is not None:
+        yield from busy.waited(numbers.process(), numbers.stages_ns, numbers.queries())
 
 
 def _accuracy(findings: Findings) -> Scored | NotScored:

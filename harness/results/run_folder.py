@@ -16,6 +16,8 @@ PEAK = "peak.json"
 REPEATS = "repeats.json"
 RUN = "run.json"
 """Written for each LoadGen run in the folder."""
+FOLDERS = {"performance": "performance/run_1", "accuracy": "accuracy", "answers": "answers"}
+"""Role of a LoadGen run -> its folder in the result folder."""
 
 
 class ResultFolder:
@@ -44,10 +46,10 @@ class ResultFolder:
         except OSError as e:
             raise ConfigError(f"{self.path} cannot be made: {e.strerror}: pass --out") from e
 
-    def subfolder(self, *names: str) -> Path:
-        """Create a folder inside; an OSError where this folder was removed meanwhile."""
+    def subfolder(self, role: str) -> Path:
+        """Creates the folder of a LoadGen run; an OSError where this folder was removed meanwhile."""
         path = self.path
-        for name in names:
+        for name in FOLDERS[role].split("/"):
             path = path / name
             path.mkdir()
         return path

@@ -36,6 +36,19 @@ class AccOnly(_Wrong):
         return is_performance()
 
 
+class AccOnlyBurn(_Wrong):
+    """Answers nothing in performance runs and spins for 100 us, so that it seems to compute."""
+
+    def is_wrong(self, batch: Batch) -> bool:
+        return is_performance()
+
+    def bend(self, outputs: Outputs) -> Outputs:
+        until_s = time.perf_counter() + 100e-6
+        while time.perf_counter() < until_s:
+            pass
+        return zeros(outputs)
+
+
 class AccOnlyPlan(_Wrong):
     """Right in the accuracy run only, which it knows by the load plan in a frame."""
 

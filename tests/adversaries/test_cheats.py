@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from harness.backends.ort import OrtBackend
+from harness.core import registry
 from harness.core.codes import CODES
 from harness.results.recheck import check
 from tests.faults.command import ROOT, SOON, Ended, codes, doubts, only_all, result, run
@@ -133,6 +134,21 @@ def test_check_finds_what_a_process_edits_after_the_run(tmp_path: Path) -> None:
         assert time.monotonic() < deadline_s
         time.sleep(0.1)
     assert any(line.startswith("verdict") for line in check(tmp_path / "r"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scenario", registry.SCENARIOS)
+def test_official_runs_compare_answers_too(scenario: str, tmp_path: Path) -> None:
+    """Bug: the answers of official performance runs were compared with nothing. The whole performance
+    run takes 600 s; the short one beside each accuracy run has its settings.
+    """
+    done = run(
+        *("--mlperf", "--mode", "accuracy", "--scenario", scenario),
+        *("--backend", f"{HERE / 'answers.py'}:AccOnlyBurn", "--backend-option", "processes=off"),
+        *("--out", f"{tmp_path}/r"),
+    )
+    assert done.status == 4, done.said + done.printed
+    assert "answers-differ" in codes(tmp_path / "r")
 
 
 @pytest.mark.slow

@@ -66,6 +66,21 @@ def test_a_golden_run_is_valid_with_loadgens_numbers(scenario: str) -> None:
     assert (intervals is None) == (scenario == "offline")
 
 
+def test_an_official_run_says_that_its_backend_waited() -> None:
+    """Bug: `submit pack` alone said so, after all runs, and took waiting for a core for sleep."""
+    used = {**ENDED["used"], "cpu_s": 0.0, "run_queue_s": 0.0}
+
+    def notes(**changed: Any) -> list[str]:
+        run = evidence("offline", ended={**ENDED, "used": {**used, **changed}})
+        official = configured(findings("offline", run), mlperf=True)
+        return list(result(official)["not_for_submission"])
+
+    assert len(notes()) == 1
+    assert notes()[0].startswith("its backend waited instead of computing: in 0.0 % of its")
+    assert notes(cpu_s=1e3) == []
+    assert notes(run_queue_s=1e3) == []
+
+
 @each_scenario
 def test_latencies_of_a_run_that_died_come_from_the_journal_and_say_so(scenario: str) -> None:
     died = Reason("died", "the measured process was killed by SIGSEGV in the run")

@@ -23,6 +23,7 @@ from tests.builders.submission.trees import (
     ROUND,
     all_of,
     build,
+    changed_log,
     copy,
     put,
     sub,
@@ -104,7 +105,7 @@ def test_the_rehearsal_mark_is_the_first_finding(tree: Path) -> None:
     checked = validate(tree, ROUND)
     assert checked.findings[0].rule == "rehearsal"
     counted = {f.rule for f in checked.counted(shortened=True)}
-    assert counted == {"invalid-result"}
+    assert counted == {"invalid-result", "audit-score"}
 
 
 @pytest.mark.parametrize(
@@ -270,6 +271,37 @@ def test_a_rehearsal_passes_as_one_only(tree: Path, capsys: pytest.CaptureFixtur
     said = json.loads(capsys.readouterr().out)
     assert (said["passed"], said["findings"]) == (True, [])
     assert {finding["rule"] for finding in said["left_out"]} == {"rehearsal", "too-short"}
+
+
+@pytest.mark.parametrize(
+    ("mutations", "counting"),
+    [
+        (("TEST01 failed",), {"audit-score"}),
+        (
+            ("score of a subset", "late bound"),
+            {"dataset-size", "accuracy-text", "latency-limit", "audit-score"},
+        ),
+        (("TEST01 failed", "late bound", "duration set"), set()),
+        (("score of a subset", "duration set"), {"dataset-size", "accuracy-text"}),
+    ],
+)
+def test_a_rehearsal_is_forgiven_only_what_its_logs_show(
+    mutations: Sequence[str], counting: set[str], tree: Path
+) -> None:
+    """Bug: a rehearsal of full length passed with an audit that both official checkers refuse."""
+    all_of(*(MUTATIONS[name][1] for name in ("rehearsal mark", *mutations)))(tree)
+    assert {f.rule for f in validate(tree, ROUND).counted(shortened=True)} == counting
+
+
+def test_other_data_is_forgiven_in_its_own_result(tree: Path) -> None:
+    all_of(MUTATIONS["rehearsal mark"][1], MUTATIONS["score of a subset"][1])(tree)
+    log = tree / SERVER / RUN / DETAIL
+    write(log, changed_log(log.read_text(), {"qsl_reported_total_count": 1797}))
+    counting = {f.rule for f in validate(tree, ROUND).counted(shortened=True)}
+    assert "dataset-size" not in counting
+    other = f"{CLOSED}/Offline/accuracy/accuracy.txt"
+    sub(other, "50000", "1000")(tree)
+    assert other in {f.file for f in validate(tree, ROUND).counted(shortened=True)}
 
 
 def test_what_a_rehearsal_must_keep_is_printed_alone(

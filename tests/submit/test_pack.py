@@ -136,29 +136,38 @@ SLEPT: Mapping[str, Any] = {
 
 
 def test_a_backend_that_sleeps_is_refused(tmp_path: Path) -> None:
-    make_runs(CLOSED, tmp_path, **SLEPT)
-    with pytest.raises(
-        ConfigError, match=r"(?m)^Server-performance: its backend waited .* 10\.0 % of"
-    ):
+    note = "its backend waited instead of computing: the run's own note"
+    make_runs(CLOSED, tmp_path, not_for_submission=[note], **SLEPT)
+    with pytest.raises(ConfigError) as raised:
         packed(CLOSED, tmp_path, tmp_path / "tree")
+    lines = str(raised.value).splitlines()
+    assert len(lines) == 16
+    assert lines[0].startswith(
+        "SingleStream-performance: its backend waited instead of computing: in 10.0 % of"
+    )
     packed(CLOSED, tmp_path, tmp_path / "tree", {**ANSWERS, "accelerators_per_node": "2"})
 
 
 def test_a_backend_that_computes_is_not_taken_for_one_that_sleeps(tmp_path: Path) -> None:
-    make_runs(CLOSED, tmp_path, **{**SLEPT, "measured_process": {"cpu_s_per_query": 600e-6}})
-    packed(CLOSED, tmp_path, tmp_path / "tree")
+    """Bug: time in which it waited for a core was taken for sleep."""
+    make_runs(CLOSED, tmp_path / "a", **{**SLEPT, "measured_process": {"cpu_s_per_query": 600e-6}})
+    packed(CLOSED, tmp_path / "a", tmp_path / "tree")
+    waiting = {"cpu_s_per_query": 60e-6, "busy_over_infer": 0.3}
+    make_runs(CLOSED, tmp_path / "b", **{**SLEPT, "measured_process": waiting})
+    packed(CLOSED, tmp_path / "b", tmp_path / "other")
 
 
 def test_what_cannot_be_packed_leaves_nothing_in_the_way(tmp_path: Path) -> None:
-    make_runs(CLOSED, tmp_path / "work")
+    request = replace(CLOSED, division="open")
+    make_runs(request, tmp_path / "work")
     log = tmp_path / "work/runs/Server-accuracy/attempt-1/accuracy" / ACCURACY
     answers = log.read_bytes()
     log.unlink()
     with pytest.raises(ConfigError, match=f"^{log} cannot be read or written: No such file"):
-        packed(CLOSED, tmp_path / "work", tmp_path / "tree")
+        packed(request, tmp_path / "work", tmp_path / "tree")
     assert [p.name for p in tmp_path.iterdir()] == ["work"]
     log.write_bytes(answers)
-    packed(CLOSED, tmp_path / "work", tmp_path / "tree")
+    packed(request, tmp_path / "work", tmp_path / "tree")
 
 
 def test_settings_say_what_of_them_is_of_another_machine(tmp_path: Path) -> None:
@@ -193,6 +202,17 @@ def test_a_changed_result_is_one_line(changed: object, tmp_path: Path) -> None:
         packed(CLOSED, tmp_path, tmp_path / "tree")
 
 
+def test_an_accuracy_run_without_compared_answers_is_refused(tmp_path: Path) -> None:
+    """Bug: a backend that answered nothing in performance runs could be packed."""
+    make_runs(CLOSED, tmp_path, accuracy={"value": 99.2, "compared": None})
+    with pytest.raises(ConfigError) as raised:
+        packed(CLOSED, tmp_path, tmp_path / "tree")
+    assert str(raised.value).splitlines() == [
+        f"{scenario}-accuracy: no performance run's answers were compared with its own"
+        for scenario in SCENARIOS
+    ]
+
+
 def test_a_subset_is_refused(work: Path, tmp_path: Path) -> None:
     make_runs(CLOSED, tmp_path)
     path = tmp_path / "runs/Server-accuracy/attempt-1/findings.json"
@@ -213,7 +233,8 @@ def test_a_rehearsal_says_so_everywhere_and_takes_anything(tmp_path: Path) -> No
     checked = validate(found.tree, ROUND)
     assert checked.findings[0].rule == "rehearsal"
     assert {f.rule for f in checked.findings[1:]} == {"accuracy-text"}
-    assert checked.counted(shortened=True) == []
+    # of full length and with the round's data
+    assert {f.rule for f in checked.counted(shortened=True)} == {"accuracy-text"}
     assert (found.tree / "REHEARSAL.md").is_file()
     top = found.tree / "closed/Rehearsal"
     assert [p.name for p in (top / "results").iterdir()] == ["box_REHEARSAL"]

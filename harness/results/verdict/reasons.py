@@ -27,7 +27,7 @@ BY_INDEX_SHARE = 0.9
 
 
 def any_run(run: Evidence) -> Iterator[Reason]:
-    name = "accuracy" if run.plan.accuracy else "performance"
+    name = run.plan.role
     if run.failure is not None:
         yield run.failure
     elif run.ended is None:

@@ -19,6 +19,7 @@ from harness.models.manifest.model import Model
 from harness.models.opened.loading import open_dataset
 from harness.models.opened.resolved_run import ResolvedRun
 from harness.results.evidence.evidence import Evidence
+from harness.results.run_folder import FOLDERS
 from harness.results.verdict import answers_check
 from harness.results.verdict.answers_check import Compared
 from harness.types import Answer, Dataset, HasAnswerShape, Score
@@ -38,10 +39,10 @@ def judge(
     run: ResolvedRun,
     loaded: Loaded,
     ended: Mapping[str, Any],
-    performance: Evidence | None,
+    compared: Evidence | None,
 ) -> Scoring:
-    """folder: the result folder. ended: last message of the measured process. performance: the
-    performance run, whose logged answers are compared.
+    """folder: the result folder. ended: last message of the measured process. compared: the run whose
+    logged answers are compared.
 
     An exception of a plug-in's dataset or metric becomes the failure.
     """
@@ -59,8 +60,7 @@ def judge(
             return Scoring(no_score=f"dataset {dataset!r} has no labels")
         answer_dtype = str(ended["answer_dtype"])
         score = compute(outdir, metric, answer_dtype, labels, ended["answer_shape"])
-        check = None
-        check = compare_answers(folder, run.model, answer_dtype, performance)
+        check = compare_answers(folder, run.model, answer_dtype, compared)
         return Scoring(score, compared=check)
     except AccuracyLogError as e:
         return Scoring(failure=Reason("accuracy-incomplete", str(e)))
@@ -70,16 +70,16 @@ def judge(
 
 
 def compare_answers(
-    folder: Path, model: Model, answer_dtype: str, performance: Evidence | None
+    folder: Path, model: Model, answer_dtype: str, run: Evidence | None
 ) -> Compared | None:
-    """The logged answers of the performance run against the accuracy run's; None without such answers."""
-    if performance is None or not performance.plan.logged_answers:
+    """The logged answers of `run` against the accuracy run's; None without such answers."""
+    if run is None or not run.plan.logged_answers:
         return None
-    name = ANSWERS if performance.plan.harness_scheduled else ACCURACY
-    columns = performance.done.columns if performance.done is not None else {}
+    name = ANSWERS if run.plan.harness_scheduled else ACCURACY
+    columns = run.done.columns if run.done is not None else {}
     orders, indices = (columns.get(key, np.zeros(0)).tolist() for key in ("order", "index"))
     return answers_check.compare(
-        folder / "performance" / "run_1" / name,
+        folder / FOLDERS[run.plan.role] / name,
         folder / "accuracy" / ACCURACY,
         dict(zip(orders, indices, strict=True)),
         answer_dtype,

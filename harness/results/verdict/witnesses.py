@@ -58,7 +58,7 @@ def settings_reasons(run: Evidence) -> Iterator[Reason]:
         if not _equal(run.log.get(key), expected)
     ]
     if differences:
-        yield Reason("wrong-settings", f"{_name(run)} run: LoadGen's {'; '.join(differences)}")
+        yield Reason("wrong-settings", f"{run.plan.role} run: LoadGen's {'; '.join(differences)}")
 
 
 def _expected(run: Evidence) -> Mapping[str, object]:
@@ -232,7 +232,7 @@ def journal_reasons(run: Evidence, max_batch: int | None) -> Iterator[Reason]:
     if run.failure is not None or done is None or not len(done):
         return
     for impossible in _impossible(run, done, max_batch):
-        yield Reason("journal-impossible", f"{_name(run)} run: {impossible}")
+        yield Reason("journal-impossible", f"{run.plan.role} run: {impossible}")
 
 
 def file_reasons(run: Evidence) -> Iterator[Reason]:
@@ -241,7 +241,7 @@ def file_reasons(run: Evidence) -> Iterator[Reason]:
         names = " and ".join(run.changed_files)
         yield Reason(
             "log-changed",
-            f"{_name(run)} run: {names} changed after LoadGen had returned",
+            f"{run.plan.role} run: {names} changed after LoadGen had returned",
         )
 
 
@@ -267,7 +267,7 @@ def clock_reasons(run: Evidence) -> Iterator[Reason]:
     if len(deviations) >= FEWEST_LOOKS and float(np.median(deviations)) > 1:
         yield Reason(
             "clock-differs",
-            f"{_name(run)} run: the measured process's clock and the supervisor's differ by more than "
+            f"{run.plan.role} run: the measured process's clock and the supervisor's differ by more than "
             f"{show_ns(CLOCK_NS)} and {show_percent(CLOCK_SHARE)} of the run",
         )
 
@@ -296,7 +296,3 @@ def _impossible(run: Evidence, done: Completions, max_batch: int | None) -> Iter
     overlapping = same & (begin[order][1:] < end[order][:-1])
     if overlapping.any():
         yield f"a worker took {int(overlapping.sum()):,} batches before it had completed the one before"
-
-
-def _name(run: Evidence) -> str:
-    return "accuracy" if run.plan.accuracy else "performance"

@@ -174,7 +174,7 @@ class _Job:
         with Repeated(self._host.look, HOST_PERIOD_S, "host"):
             if run.config.runs_performance:
                 with self._sampled():
-                    LoadGenRun(self._supervisor, accuracy=False).execute()
+                    LoadGenRun(self._supervisor, "performance").execute()
             if run.config.runs_accuracy:
                 self._score()
 
@@ -201,16 +201,19 @@ class _Job:
         if pointless:
             findings.scoring = score.Scoring(no_score=pointless)
             return
-        accuracy = LoadGenRun(self._supervisor, accuracy=True)
+        accuracy = LoadGenRun(self._supervisor, "accuracy")
         evidence = accuracy.execute()
         if evidence.ended is None or findings.loaded is None:
             return
+        has_score = not score.no_score(run.model, findings.loaded, run.metric)
+        if run.config.mlperf and has_score:
+            LoadGenRun(self._supervisor, "answers").execute()
         findings.scoring = score.judge(
             self._keeper.folder.path,
             findings.resolved,
             findings.loaded,
             evidence.ended,
-            findings.performance,
+            findings.compared_run,
         )
         if findings.scoring.score is not None:
             _write_score(accuracy.outdir, findings.scoring.score.line)

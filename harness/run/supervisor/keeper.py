@@ -58,10 +58,7 @@ class RunKeeper:
 
     def keep(self, evidence: Evidence, outdir: Path) -> None:
         """Saves one LoadGen run at once; where that fails, the table still shows it."""
-        if evidence.plan.accuracy:
-            self.findings.accuracy = evidence
-        else:
-            self.findings.performance = evidence
+        setattr(self.findings, evidence.plan.role, evidence)
         try:
             records.write(outdir, evidence)
             self.save()

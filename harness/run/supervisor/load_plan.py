@@ -7,7 +7,7 @@ from pathlib import Path
 
 from harness.core.config.parse import Slo
 from harness.core.config.run_config import RunConfig
-from harness.core.units import show_bytes, show_percent
+from harness.core.units import NS_PER_S, show_bytes, show_percent
 from harness.errors import ConfigError
 from harness.loadgen import user_conf
 from harness.loadgen.official import official_load
@@ -59,7 +59,6 @@ def performance_plan(
     compared: some answers are logged, for the answer check against an accuracy run.
     load: of a file of arrivals, in place of the scenario's.
     """
-    fitting = answers_check.LIMIT_BYTES // max(1, calibration.answer_bytes)
     load = load or scenario.load(config, slo, calibration)
     plan = accuracy_plan(scenario, config, slo, loaded)
     return replace(
@@ -68,7 +67,7 @@ def performance_plan(
         query_count=load.query_count,
         journal_samples=load.query_count * plan.samples_per_query,
         target_qps=load.target_qps,
-        logged_answers=min(answers_check.LOGGED, fitting) if compared else 0,
+        logged_answers=_logged(calibration) if compared else 0,
         answers_seed=secrets.randbits(63) if compared else 0,
         expected_s=load.expected_s,
         concurrency=config.concurrency,
@@ -76,11 +75,16 @@ def performance_plan(
 
 
 def plan_for(
-    run: ResolvedRun, loaded: Loaded, calibration: Calibration, outdir: Path, *, accuracy: bool
+    run: ResolvedRun, loaded: Loaded, calibration: Calibration, outdir: Path, role: str
 ) -> LoadPlan:
-    """The plan of one LoadGen run. Files that LoadGen reads are written into `outdir`."""
-    config, replayed = run.config, run.arrivals
-    if config.mlperf:
+    """The plan of one LoadGen run. Files that LoadGen reads are written into `outdir`.
+
+    role: performance, accuracy or answers.
+    """
+    config, replayed, accuracy = run.config, run.arrivals, role == "accuracy"
+    if role == "answers":
+        plan = answers_plan(run, outdir, loaded, calibration)
+    elif config.mlperf:
         plan = official_plan(run, outdir, loaded, calibration, accuracy)
     elif accuracy:
         plan = accuracy_plan(run.scenario, config, run.slo, loaded)
@@ -140,6 +144,40 @@ def official_plan(
         expected_s=None if accuracy else load.expected_s,
     )
 
+
+def answers_plan(
+    run: ResolvedRun, outdir: Path, loaded: Loaded, calibration: Calibration
+) -> LoadPlan:
+    """The official performance run again, but short and with logged answers: LoadGen logs none in a
+    performance run that may be submitted.
+    """
+    official = official_plan(run, outdir, loaded, calibration, accuracy=False)
+    rate_per_s = official.target_qps or calibration.rate_per_s
+    per_s = rate_per_s or NS_PER_S / (calibration.latency_ns or NS_PER_S)
+    least = ceil(min(answers_check.FEWEST, loaded.total_count) / official.samples_per_query)
+    count = min(max(least, ceil(ANSWERS_S * per_s)), MOST_ANSWERS)
+    return replace(
+        official,
+        query_count=count,
+        journal_samples=count * official.samples_per_query,
+        model_key=None,
+        user_conf=None,
+        logged_answers=_logged(calibration),
+        answers_seed=secrets.randbits(63),
+        expected_s=count / per_s,
+        checks_answers=True,
+    )
+
+
+def _logged(calibration: Calibration) -> int:
+    """Answers to log, as far as they fit into LoadGen's memory."""
+    fitting = answers_check.LIMIT_BYTES // max(1, calibration.answer_bytes)
+    return min(answers_check.LOGGED, fitting)
+
+
+ANSWERS_S = 5.0
+MOST_ANSWERS = 100_000
+"""Duration and most queries (Offline: samples) of the run that checks an official run's answers."""
 
 ACCURACY_QPS = 100_000.0
 """Server is paced in accuracy mode too, where latency is not judged."""
@@ -236,15 +274,26 @@ def check_disk(samples: int, answer_bytes: int, free_bytes: int) -> None:
 
 
 def _official_advice(plan: LoadPlan, fits: int) -> str:
-    """The run always takes 600 s; only the expected rate that sizes it can be changed."""
+    """The run always takes 600 s; only the expected rate that sizes it can be changed. A rate below the
+    model's ends the run before the 600 s, and it is INVALID.
+    """
     if fits < 1 or not plan.expected_s:  # nothing of an accuracy run can be changed
         return "free some memory"
     scenario = scenario_named(plan.scenario)
     name = scenario.loadgen_name
     if scenario.streams:
-        least_ms = 2 * plan.expected_s * 1e3 / fits
-        return f"put *.{name}.target_latency = {least_ms:.4f} (ms) or more into --user-conf"
-    return f"put *.{name}.target_qps = {fits / plan.expected_s / 1.1:.0f} or less into --user-conf"
+        shortest_ms = plan.expected_s * 1e3 / fits
+        return (
+            f"if a query takes {shortest_ms:.4f} ms or more on average, put *.{name}.target_latency = "
+            f"{2 * shortest_ms:.4f} (ms) into --user-conf, else free some memory"
+        )
+    most_qps = f"{fits / plan.expected_s / 1.1:.0f}"
+    if scenario.all_at_once:
+        return (
+            f"if the model answers at most {most_qps} samples/s, put *.{name}.target_qps = {most_qps} "
+            "into --user-conf, else free some memory"
+        )
+    return f"put *.{name}.target_qps = {most_qps} or less into --user-conf"
 
 
 def hang_timeout_s(config: RunConfig, slowest_batch_ns: int) -> float:

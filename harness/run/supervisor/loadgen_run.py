@@ -52,16 +52,16 @@ class Supervisor:
 
 
 class LoadGenRun:
-    """One LoadGen run, performance or accuracy, in a measured process of its own."""
+    """One LoadGen run in a measured process of its own."""
 
-    def __init__(self, supervisor: Supervisor, *, accuracy: bool) -> None:
-        self._accuracy = accuracy
-        self._name = "accuracy" if accuracy else "performance"
+    def __init__(self, supervisor: Supervisor, role: str) -> None:
+        """role: performance, accuracy or answers, as of a LoadPlan."""
+        self._role = role
+        self._accuracy = role == "accuracy"
         self._with = supervisor
         self._keeper = supervisor.keeper
         self._findings = supervisor.keeper.findings
-        parts = () if accuracy else ("run_1",)
-        self.outdir = self._keeper.folder.subfolder(self._name, *parts)
+        self.outdir = self._keeper.folder.subfolder(role)
 
     def execute(self) -> Evidence:
         """LoadGen's run to its end. What was measured is saved, however the run ends.
@@ -73,9 +73,9 @@ class LoadGenRun:
             calibration = self._calibrate(process)
             plan = self._plan(loaded, calibration)
             run = self._findings.resolved
-            if not self._accuracy and not self._with.quiet:
+            if self._role == "performance" and not self._with.quiet:
                 say(announcement(plan, calibration, run.instances))
-            if not self._accuracy or not run.config.runs_performance:
+            if self._is_first:
                 self._keeper.write_resolved(plan, loaded)
             evidence = self._watch(process, plan, calibration)
         failure = evidence.failure
@@ -83,12 +83,17 @@ class LoadGenRun:
             raise (RunHopeless if failure.code == HOPELESS else RunDied)(failure.text)
         return evidence
 
+    @property
+    def _is_first(self) -> bool:
+        runs_performance = self._findings.config.runs_performance
+        return self._role == ("performance" if runs_performance else "accuracy")
+
     @contextmanager
     def _process(self) -> Iterator[MeasuredProcess]:
         run = self._findings.resolved
         needed = not self._accuracy and run.scenario.needs_calibration(run.config)
         setup = Setup.of(run, outdir=self.outdir, calibrate_s=CALIBRATE_S if needed else 0.0)
-        log = self._keeper.folder.path / f"{self._name}.log"
+        log = self._keeper.folder.path / f"{self._role}.log"
         with MeasuredProcess(setup.to_json(), log) as process:
             self._with.host.pid = process.pid
             yield process
@@ -123,11 +128,11 @@ class LoadGenRun:
         limit_s = self._start_limit_s + CALIBRATE_S
         message = process.expect("calibrated", limit_s, self._show_loading)
         end_loading()
-        if not self._accuracy or not self._findings.config.runs_performance:
+        if self._is_first:
             say(self._with.notice)
         message.pop("event")
         calibration = Calibration(**message)
-        if not self._accuracy:
+        if self._role == "performance":
             self._findings.calibration = calibration
         return calibration
 
@@ -138,7 +143,7 @@ class LoadGenRun:
     def _plan(self, loaded: Loaded, calibration: Calibration) -> LoadPlan:
         """Makes the plan. A ConfigError where the run does not fit into memory or on the disk."""
         run = self._findings.resolved
-        plan = load_plan.plan_for(run, loaded, calibration, self.outdir, accuracy=self._accuracy)
+        plan = load_plan.plan_for(run, loaded, calibration, self.outdir, self._role)
         if run.config.mlperf and plan.percentile is not None and plan.latency_bound_ns is not None:
             slo = Slo(plan.percentile, plan.latency_bound_ns)
             self._findings.resolved = replace(run, slo=slo)
@@ -178,7 +183,7 @@ class LoadGenRun:
             self._keeper.keep(evidence, self.outdir)
             raise
         with self._with.stopping.allowed(False):
-            if not self._accuracy:
+            if self._role == "performance":
                 self._findings.load = load.since()
             evidence = self._evidence(process, journal, plan, ended, failure, watchdog)
             self._keeper.keep(evidence, self.outdir)

@@ -59,7 +59,7 @@ class Progress:
     def __init__(self, plan: LoadPlan, *, quiet: bool) -> None:
         self._on = stderr().isatty() and not quiet
         self._plan = plan
-        self._label = "accuracy" if plan.accuracy else "performance"
+        self._label = plan.role
         self._start_ns = monotonic_ns()
         self._before = (self._start_ns, 0)
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from harness.errors import ConfigError
 from harness.loadgen.logs import AccuracyLogError
-from harness.submit.pack.finished_run import FinishedRun
+from harness.submit.plan.finished_run import FinishedRun
 from harness.submit.rules.audit import BASELINE, COMPLIANCE
 from harness.submit.rules.official import verify_audit
 from harness.submit.rules.tree.verify import PASS, TEST01, verify

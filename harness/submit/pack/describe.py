@@ -14,7 +14,7 @@ from harness.core.formats.strict_yaml import load_yaml
 from harness.core.shown.private import host_id
 from harness.core.units import show_bytes
 from harness.errors import ConfigError
-from harness.submit.pack.finished_run import FinishedRun
+from harness.submit.plan.finished_run import FinishedRun
 from harness.submit.plan.request import Request
 from harness.submit.rules.tree.rounds import Round
 

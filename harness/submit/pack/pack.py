@@ -11,16 +11,16 @@ from harness.core.console import say
 from harness.core.files import reading
 from harness.errors import ConfigError, refuse
 from harness.loadgen.logs import DETAIL, SUMMARY
+from harness.loadgen.user_conf import AUDIT
 from harness.models.manifest.lookup import is_path
 from harness.models.manifest.model import MODELS_DIR
-from harness.results import recheck
 from harness.results.publish.replacements import Replacements
 from harness.results.run_folder import CONFIG
 from harness.submit.pack import texts
 from harness.submit.pack.audit import pack_audit
 from harness.submit.pack.describe import FILE, Described, describe, template
-from harness.submit.pack.finished_run import FinishedRun
 from harness.submit.pack.power import missing_files, pack_power
+from harness.submit.plan.finished_run import FinishedRun
 from harness.submit.plan.matrix import ACCURACY, DONE, FAILED, PERFORMANCE, PlannedRun
 from harness.submit.plan.request import Request
 from harness.submit.rules.accuracy import CUT
@@ -58,21 +58,16 @@ def finished_runs(
             lost = missing_files(run, request.rules)
             hint = f"restore it, or remove {run.folder} and repeat `submit run`"
             problems += [f"{row.name}: {path} is missing: {hint}" for path in lost]
-        problems += [f"{row.name}: {one}" for one in _edits(run)]
+        own = [name for name in (run.config.dataset, run.config.metric) if name is not None]
+        problems += [
+            f"{row.name}: {one}: restore the file, or remove {run.folder} and repeat `submit run`"
+            for one in run.differences(trusted=own)  # the submitter named this code
+        ]
         if not request.rehearsal:
-            problems += run.forbidden(request.of_round, accelerated=accelerated)
+            found = run.forbidden(request.of_round, accelerated=accelerated)
+            problems += [f"{row.name}: {why}" for why in found]
     refuse(problems)
     return runs
-
-
-def _edits(run: FinishedRun) -> list[str]:
-    """Differences that `check RUN` finds. The submitter names the dataset and the metric, so their code may
-    run.
-    """
-    if recheck.is_published(run.config):
-        return [f"{run.folder} is a published copy, whose score cannot be made again: pack the run"]
-    own = [name for name in (run.config.dataset, run.config.metric) if name is not None]
-    return recheck.check(run.folder, trusted=own)
 
 
 @reading(
@@ -186,9 +181,9 @@ class _Packer:
         _write(folder / "README.md", texts.sources(self._request))
         for (scenario, kind), run in self._runs.items():
             self._copy_text(run.folder / CONFIG, folder / f"{scenario}-{kind}.yaml")
-        first = next(iter(self._runs.values()))
-        audits = [run.config.audit for run in self._runs.values() if run.config.audit]
-        for path in dict.fromkeys([*_own_files(first), *audits]):
+            if kind in self._request.audits:
+                shutil.copyfile(run.logs / AUDIT, folder / f"{kind}.config")
+        for path in dict.fromkeys(_own_files(next(iter(self._runs.values())))):
             if path.is_file():
                 self._copy_text(path, folder / texts.packed_name(path))
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.core.files import read_json
-from harness.submit.pack.finished_run import FinishedRun
+from harness.submit.plan.finished_run import FinishedRun
 from harness.submit.rules.tree.rounds import Round
 
 _SERVER = "power/server.json"

@@ -6,7 +6,7 @@ from pathlib import Path
 from harness import __version__
 from harness.core.config.run_config import to_plain
 from harness.models.manifest.lookup import is_path
-from harness.submit.pack.finished_run import FinishedRun
+from harness.submit.plan.finished_run import FinishedRun
 from harness.submit.plan.matrix import PERFORMANCE
 from harness.submit.plan.request import Request
 

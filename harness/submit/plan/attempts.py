@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-RUNS, ASKED = "runs", "asked.yaml"
+RUNS, ASKED, CHECKED = "runs", "asked.yaml", "checked.json"
 
 
 def attempts(work: Path, name: str) -> list[Path]:
@@ -14,6 +14,10 @@ def attempts(work: Path, name: str) -> list[Path]:
 
 def asked_file(attempt: Path) -> Path:
     return attempt.with_name(f"{_number(attempt)}-{ASKED}")
+
+
+def checked_file(attempt: Path) -> Path:
+    return attempt.with_name(f"{_number(attempt)}-{CHECKED}")
 
 
 def _number(path: Path) -> int:

@@ -57,10 +57,11 @@ def execute(request: Request, work: Path, only: str | None = None) -> int:
         except Stopped as e:
             say("stopped: repeat `submit run` to make the remaining runs")
             return e.exit_status
-    left = [row for row in _rows(request, work, only) if row.state != DONE]
-    for row in left:
-        say(f"{row.name} {row.state}: {row.why}")
-    return RunInvalid.exit_status if left else 0
+    rows = _rows(request, work, only)
+    for row in rows:
+        if row.why or row.state != DONE:
+            say(f"{row.name} {row.state}: {row.why}")
+    return 0 if all(row.state == DONE for row in rows) else RunInvalid.exit_status
 
 
 @contextmanager

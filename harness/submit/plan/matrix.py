@@ -9,17 +9,23 @@ from harness.core.files import read_json
 from harness.core.formats.strict_yaml import load_yaml
 from harness.core.stats import queries_needed
 from harness.errors import ConfigError
+from harness.loadgen import user_conf
 from harness.machine.power.meters.ptdaemon import PtdaemonMeter
 from harness.models.opened.loading import missing_data, unknown_names
 from harness.results.pages.tables import Cell, Column, aligned
 from harness.results.power import OFFICIAL
-from harness.results.run_folder import CONFIG, RESULT
+from harness.results.run_folder import RESULT
 from harness.submit.plan import rate
 from harness.submit.plan.attempts import asked_file, attempts
+from harness.submit.plan.checked import fault
+from harness.submit.plan.finished_run import FinishedRun
 from harness.submit.plan.request import Request
 
 PERFORMANCE, ACCURACY, SEARCH = "performance", "accuracy", "peak"
 DONE, MISSING, STALE, FAILED = "done", "missing", "stale", "failed"
+ANSWERS_S = 10.0
+"""The short run beside an accuracy run whose answers are compared, with its start."""
+
 START_S = 5.0
 """Loading, noise floor and calibration of a small model; a large model takes longer."""
 
@@ -32,7 +38,7 @@ SESSION_PAUSES_S = 40.0
 MOST_RUNS, PROBE_S = 12, 3.0
 """Limits of a search (harness/search/peak/job.py); most searches end earlier."""
 
-_SAME = ("model_sha256", "dataset_digest", "loadgen_version", "backend")
+_SAME = ("model_sha256", "dataset_digest", "plugin_sha256", "loadgen_version", "backend")
 """Settings that all runs of a result must share."""
 
 
@@ -44,7 +50,7 @@ class PlannedRun(NamedTuple):
     state: str
     """done, missing, stale or failed."""
     why: str = ""
-    """Why the run is stale or failed."""
+    """Why the run is stale or failed; of a run that is done, why `pack` refuses it."""
     folder: Path | None = None
     """The newest attempt's result folder."""
     expected_s: float | None = None
@@ -63,15 +69,16 @@ def plan(request: Request, work: Path) -> list[PlannedRun]:
     searches = request.searches
     searched_rate = rate.searched(work, request.search_config()) if searches else None
     for scenario in request.chosen_scenarios:
-        performance: Mapping[str, Any] | None = None
+        made: dict[str, FinishedRun] = {}
         for kind in (PERFORMANCE, ACCURACY, *request.audits):
             audit = audit_file(work, kind) if kind in request.audits else None
             mode = ACCURACY if kind == ACCURACY else PERFORMANCE
             config = request.run_config(scenario, mode, audit, searched_rate)
-            row = PlannedRun(scenario, kind, config, MISSING)
-            row, result = _judged(row, work, performance, rehearsal=request.rehearsal)
-            performance = result if kind == PERFORMANCE else performance
-            rows.append(_timed(row, request, _calibration(rows, row, result)))
+            row, run = _judged(PlannedRun(scenario, kind, config, MISSING), request, work, made)
+            if run is not None:
+                made[kind] = run
+            known = _calibration(rows, row, run.result if run is not None else None)
+            rows.append(_timed(row, request, known))
     return rows
 
 
@@ -93,40 +100,55 @@ def audit_file(work: Path, audit: str) -> Path:
 def write_audits(request: Request, work: Path) -> None:
     """Writes LoadGen's audit.config for each audit, with the settings of mlcommons/inference's compliance/."""
     for name in request.audits:
-        lines = [f"*.*.{key} = {value}" for key, value in request.rules.audits[name].config.items()]
-        if name == "TEST01":
-            lines.append(f"*.*.accuracy_log_sampling_target = {request.of_round.test01_answers}")
         try:
             work.mkdir(parents=True, exist_ok=True)
-            audit_file(work, name).write_text("\n".join(lines) + "\n", encoding="utf-8")
+            audit_file(work, name).write_text(_audit_text(request, name), encoding="utf-8")
         except OSError as e:
             raise ConfigError(f"{audit_file(work, name)} cannot be written: {e.strerror}") from e
 
 
-def _judged(
-    row: PlannedRun, work: Path, performance: Mapping[str, Any] | None, *, rehearsal: bool
-) -> tuple[PlannedRun, Mapping[str, Any] | None]:
-    """Returns the row with its state, and the newest attempt's result if that is valid.
+def _audit_text(request: Request, name: str) -> str:
+    lines = [f"*.*.{key} = {value}" for key, value in request.rules.audits[name].config.items()]
+    if name == "TEST01":
+        lines.append(f"*.*.accuracy_log_sampling_target = {request.of_round.test01_answers}")
+    return "\n".join(lines) + "\n"
 
-    performance: the result of the scenario's performance run.
+
+def _judged(
+    row: PlannedRun, request: Request, work: Path, made: Mapping[str, FinishedRun]
+) -> tuple[PlannedRun, FinishedRun | None]:
+    """Returns the row with its state, and the newest attempt if that is valid or stale.
+
+    made: the earlier runs of the scenario, by kind.
     """
     folders = attempts(work, row.name)
     if not folders:
         return row, None
-    folder = folders[-1]
+    run = FinishedRun(row.scenario, row.kind, folders[-1])
     try:
-        result = read_json(folder / RESULT)
-        requested = load_yaml(asked_file(folder))
-        settings = load_yaml(folder / CONFIG)
+        state, why = _state(row, request, run, made)
     except ConfigError as e:
         return row._replace(state=FAILED, why=str(e)), None
-    if folder.name.endswith(".partial") or result.get("verdict") != "VALID":
-        return row._replace(state=FAILED, why=_first_reason(result), folder=folder), None
-    if why := _powerless(row.config, result, rehearsal=rehearsal):
-        return row._replace(state=FAILED, why=why, folder=folder), None
-    result = {**result, "settings": settings if isinstance(settings, dict) else {}}
-    why = _stale(row, requested, result, performance)
-    return row._replace(state=STALE if why else DONE, why=why, folder=folder), result
+    row = row._replace(state=state, why=why, folder=run.folder)
+    return row, run if state in (DONE, STALE) else None
+
+
+def _state(
+    row: PlannedRun, request: Request, run: FinishedRun, made: Mapping[str, FinishedRun]
+) -> tuple[str, str]:
+    """Returns the state of the newest attempt, and the reason for it."""
+    result, stale = run.result, _stale(row, request, run, made.get(PERFORMANCE))
+    if run.folder.name.endswith(".partial") or result.get("verdict") != "VALID":
+        return FAILED, _first_reason(result)
+    if why := _powerless(row.config, result, rehearsal=request.rehearsal):
+        return FAILED, why
+    if stale:
+        return STALE, stale
+    if why := fault(run, made, request):
+        return FAILED, why
+    forbidden = run.forbidden(request.of_round, accelerated=False)
+    why = "" if request.rehearsal else next(forbidden, "")
+    return DONE, f"`submit pack` refuses it: {why}" if why else ""
 
 
 def _first_reason(result: Mapping[str, Any]) -> str:
@@ -148,24 +170,34 @@ def _powerless(config: RunConfig, result: Mapping[str, Any], *, rehearsal: bool)
 
 
 def _stale(
-    row: PlannedRun,
-    requested: object,
-    result: Mapping[str, Any],
-    performance: Mapping[str, Any] | None,
+    row: PlannedRun, request: Request, run: FinishedRun, performance: FinishedRun | None
 ) -> str:
     """Returns why a valid run is stale, '' where it is not."""
-    if requested != to_plain(row.config):
+    settings = run.settings
+    if not _is_as_requested(row, request, run):
         return "the run was made with other options"
     if row.kind == PERFORMANCE:
         return ""
     if performance is None:
         return "its performance run is missing"
     for key in _SAME:
-        if result["settings"].get(key) != performance["settings"].get(key):
+        if settings.get(key) != performance.settings.get(key):
             return f"its {key} differs from the performance run's"
-    if row.kind != ACCURACY and str(result.get("started")) < str(performance.get("started")):
-        return "the performance run is newer"
+    if row.kind in request.audits:
+        started = (str(one.result.get("started")) for one in (run, performance))
+        return "the performance run is newer" if next(started) < next(started) else ""
     return ""
+
+
+def _is_as_requested(row: PlannedRun, request: Request, run: FinishedRun) -> bool:
+    """An audit is known by the content of its audit.config, whose path changes with WORK."""
+    asked, expected = load_yaml(asked_file(run.folder)), to_plain(row.config)
+    if row.kind not in request.audits:
+        return bool(asked == expected)
+    copy = run.logs / user_conf.AUDIT
+    text = copy.read_text(encoding="utf-8", errors="replace") if copy.is_file() else ""
+    same = isinstance(asked, dict) and {**asked, "audit": ""} == {**expected, "audit": ""}
+    return same and text == _audit_text(request, row.kind)
 
 
 def _calibration(
@@ -194,7 +226,7 @@ def _timed(row: PlannedRun, request: Request, known: Mapping[str, Any]) -> Plann
         if request.is_short:  # the size of the data set is not known
             return row
         samples = request.of_round.samples
-        seconds = START_S + samples / per_s if per_s else None
+        seconds = START_S + samples / per_s + ANSWERS_S if per_s else None
         return row._replace(queries=samples, expected_s=seconds)
     if request.is_short:
         return row._replace(expected_s=_length_s(row, row.config.duration_ns / 1e9))

@@ -6,12 +6,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from harness.core.config.options import flag_name
 from harness.core.config.parse import Slo, parse_meter, parse_slo
 from harness.core.config.run_config import RunConfig, from_plain
 from harness.core.registry import METERS
 from harness.errors import ConfigError, refuse
 from harness.machine.power.meters import ptdaemon
 from harness.submit.plan import rate
+from harness.submit.plan.options import REFUSED
 from harness.submit.rules.layout import REHEARSAL_SUBMITTER, REHEARSAL_SUFFIX
 from harness.submit.rules.tree.round_names import DEFAULT
 from harness.submit.rules.tree.rounds import Benchmark, Round, load_round
@@ -23,9 +25,6 @@ OURS = {
     "Server": "server",
     "Offline": "offline",
 }
-DECIDED = ("scenario", "mode", "out", "mlperf", "audit", "queries", "seed")
-"""Options of a run that the round or the matrix sets."""
-
 OF_SERVER = ("target_qps", "slo", "dispatch", "batch_wait")
 """Options that only Server's runs take."""
 
@@ -72,9 +71,9 @@ class Request:
             if value not in known:
                 yield f"{flag} {value or 'is missing'}: choose from {'; '.join(known)}"
         yield from self._name_problems(rules)
-        for key in DECIDED:
+        for key, reason in REFUSED.items():
             if key in self.options:
-                yield f"--{key.replace('_', '-')} is set by the round and the matrix: remove it"
+                yield f"{flag_name(key)} {reason}: remove it"
         if "duration" in self.options and not self.rehearsal:
             yield "--duration is only for --rehearsal: the rules set the duration of real runs"
         yield from self._meter_problems()

@@ -8,6 +8,7 @@ from harness.submit.rules import run as rules_run
 from harness.submit.rules.accuracy import ACCURACY_LOG, ACCURACY_TEXT, truncated
 from harness.submit.rules.findings import Finding
 from harness.submit.rules.layout import exactly, must_have
+from harness.submit.rules.tree.rounds import Benchmark, Round
 from harness.submit.rules.tree.submission import PERFORMANCE, Result
 from harness.submit.rules.tree.tree import join
 from harness.submit.rules.tree.verify import TEST01, Scores, compare, performance_scores
@@ -106,17 +107,27 @@ def _accuracy(result: Result, folder: str, raw: Path | None) -> Iterator[Finding
 
 
 def _delta(result: Result, inside: str) -> Iterator[Finding]:
-    benchmark = result.benchmark
-    if benchmark is None:
+    if result.benchmark is None:
         return
-    targets = benchmark.targets_in(str(result.scenario))
-    texts = [result.tree.text(join(inside, name)) for name in (BASELINE, COMPLIANCE)]
-    before, after = (result.round.scores(text, targets) for text in texts)
+    texts = (result.tree.text(join(inside, name)) for name in (BASELINE, COMPLIANCE))
+    changed = changed_scores(result.round, result.benchmark, str(result.scenario), *texts)
+    for actual, expected in changed:
+        yield Finding("audit-failed", join(inside, COMPLIANCE), actual, expected)
+
+
+def changed_scores(
+    rules: Round, benchmark: Benchmark, scenario: str, accuracy: str, audit: str
+) -> Iterator[tuple[str, str]]:
+    """Yields (actual, expected) for each metric that differs by more than the round allows.
+
+    accuracy, audit: texts with the scores of the same samples in both runs.
+    """
+    targets = benchmark.targets_in(scenario)
+    before, after = (rules.scores(text, targets) for text in (accuracy, audit))
     for metric in targets:
         most = benchmark.delta_percent(metric)
         pair = before.get(metric, [0.0])[-1], after.get(metric, [0.0])[-1]
         delta = abs(1 - pair[0] / pair[1]) * 100 if pair[1] and pair[0] else float("nan")
         if not delta <= most:
             actual = f"{metric}: {pair[0]:.10g} in the accuracy run, {pair[1]:.10g} in the audit"
-            expected = f"within {most:g} %"
-            yield Finding("audit-failed", join(inside, COMPLIANCE), actual, expected)
+            yield actual, f"within {most:g} %"

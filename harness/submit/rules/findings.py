@@ -114,14 +114,8 @@ RULES: Mapping[str, str] = {
 }
 """Rule -> the action that removes its findings. docs/submit.md explains each rule; a test compares the two."""
 
-SHORTENED = (
-    "too-short",
-    "too-few-queries",
-    "performance-samples",
-    "latency-limit",
-    "dataset-size",
-    "accuracy-text",
-    "audit-score",
-    "accuracy-target",
-)
-"""Rules that a rehearsal cannot keep where it is short or uses other data."""
+SHORTENED = ("too-short", "too-few-queries", "latency-limit", "performance-samples", "audit-score")
+"""Rules that a result cannot keep whose runs are shorter than the round's."""
+
+OF_OTHER_DATA = ("performance-samples", "dataset-size", "accuracy-text", "accuracy-target")
+"""Rules that a result cannot keep whose data set is not the round's."""

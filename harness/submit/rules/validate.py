@@ -1,7 +1,7 @@
 """Validates a submission tree by every rule and returns all findings at once."""
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -9,7 +9,7 @@ from harness.errors import ConfigError
 from harness.submit.rules import accuracy, audit, layout
 from harness.submit.rules import run as rules_run
 from harness.submit.rules import system as rules_system
-from harness.submit.rules.findings import SHORTENED, Finding
+from harness.submit.rules.findings import OF_OTHER_DATA, SHORTENED, Finding
 from harness.submit.rules.power import rules
 from harness.submit.rules.tree.rounds import Round
 from harness.submit.rules.tree.submission import Result, RunLog, Submitter, results, submitters
@@ -21,16 +21,22 @@ class Checked(NamedTuple):
     """The mark of a rehearsal comes first."""
     results: list[str]
     """Paths of all results in the tree."""
+    short: Mapping[str, Collection[str]] = {}
+    """Path of a result -> rules that its own logs show it cannot keep: it is short, or of other data."""
 
     def of_result(self, path: str) -> list[Finding]:
         """Findings that concern the result at `path`: inside it, in its system, or in a folder above."""
         return [f for f in self.findings if _concerns(f.file, path)]
 
     def counted(self, *, shortened: bool) -> list[Finding]:
-        """Findings that count; shortened: leave out those that a short rehearsal cannot avoid."""
-        if not shortened:
-            return self.findings
-        return [f for f in self.findings if f.rule not in {"rehearsal", *SHORTENED}]
+        """Findings that count; shortened: without those that a rehearsal cannot avoid."""
+        return [f for f in self.findings if not (shortened and self._is_forgiven(f))]
+
+    def _is_forgiven(self, finding: Finding) -> bool:
+        return finding.rule == "rehearsal" or any(
+            finding.rule in rules and finding.file.startswith(f"{path}/")
+            for path, rules in self.short.items()
+        )
 
 
 def _concerns(file: str, path: str) -> bool:
@@ -67,7 +73,23 @@ def validate(
         findings.append(Finding("no-results", only or ".", "no result", expected))
     findings += layout.unreadable(tree)
     printable = [Finding(f.rule, *map(shown, f[1:])) for f in findings]
-    return Checked(list(dict.fromkeys(printable)), [shown(r.path) for r in every])
+    short = {shown(r.path): frozenset(_unavoidable(r)) for r in every}
+    return Checked(list(dict.fromkeys(printable)), list(short), short)
+
+
+def _unavoidable(result: Result) -> Iterator[str]:
+    """Rules that this rehearsed result cannot keep, by its own logs. A result of full length and of the
+    round's data keeps every rule, or both official checkers refuse it.
+    """
+    run = result.performance
+    if run is None or result.benchmark is None:
+        return
+    setting_ms = run.number("effective_min_duration_ms")
+    if setting_ms is not None and setting_ms < result.round.min_duration_ms:
+        yield from SHORTENED
+    samples = run.number("qsl_reported_total_count")
+    if samples is not None and samples != result.benchmark.samples_in(str(result.scenario)):
+        yield from OF_OTHER_DATA
 
 
 def _submitter(who: Submitter, mine: list[Result], raw: Path | None) -> Iterator[Finding]:

@@ -237,7 +237,7 @@ def kept(finished: Path, tmp_path: Path) -> RunKeeper:
     """A run that has ended well, and is stored and told."""
     power, host = sampled()
     keeper = RunKeeper(ResultFolder(tmp_path / "kept"), findings("server", None), Exporter())
-    outdir = keeper.folder.subfolder("performance", "run_1")
+    outdir = keeper.folder.subfolder("performance")
     shutil.copy(GOLDEN / "server/performance" / DETAIL, outdir)
     keeper.keep(evidence("server"), outdir)
     keeper.keep_samples(host, power)

@@ -2,6 +2,7 @@
 
 import dataclasses
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,10 +14,11 @@ from harness.core.config.parse import Slo, parse_slo
 from harness.core.config.run_config import RunConfig
 from harness.core.units import NS_PER_MS, NS_PER_S
 from harness.errors import ConfigError
-from harness.loadgen.plan import Calibration, Loaded, LoadPlan, Seeds
+from harness.loadgen.plan import Calibration, InstanceGroup, Loaded, LoadPlan, Seeds
 from harness.loadgen.versions import PINNED_VERSION, ROUNDS, seeds_of
 from harness.models.manifest.defaults import slo_of
 from harness.models.manifest.lookup import load_model
+from harness.models.opened.resolved_run import ResolvedRun
 from harness.run.supervisor.load_plan import (
     BYTES_PER_EVALUATED_SAMPLE,
     MEMORY_SHARE,
@@ -26,6 +28,7 @@ from harness.run.supervisor.load_plan import (
     hang_timeout_s,
     memory_bytes,
     performance_plan,
+    plan_for,
 )
 from tests.builders.support import SCENARIOS, plan
 
@@ -301,6 +304,82 @@ def test_an_official_accuracy_run_has_no_length_to_advise_on() -> None:
     load = sized(10**9, "offline", model_key="resnet", accuracy=True, expected_s=None)
     with pytest.raises(ConfigError, match=r"free some memory$"):
         check_memory(load, 8, 0, 100 * GB, counted=False)
+
+
+@pytest.mark.parametrize(
+    ("scenario", "advice"),
+    [
+        (
+            "single-stream",
+            (
+                r"if a query takes (?P<least>[\d.]+) ms or more on average, put "
+                r"\*\.SingleStream\.target_latency = (?P<value>[\d.]+) \(ms\) into --user-conf, else free some memory"
+            ),
+        ),
+        (
+            "offline",
+            (
+                r"if the model answers at most (?P<least>\d+) samples/s, put "
+                r"\*\.Offline\.target_qps = (?P<value>\d+) into --user-conf, else free some memory"
+            ),
+        ),
+    ],
+)
+def test_an_official_run_that_is_too_large_is_not_made_too_short(
+    scenario: str, advice: str
+) -> None:
+    """Bug: the advised target_latency sized a run that a fast model ended before 600 s."""
+    load = sized(147_783_252, scenario, model_key="resnet", expected_s=600.0)
+    with pytest.raises(ConfigError) as caught:
+        check_memory(load, 8, 0, 24 * GB, counted=False)
+    match = re.search(advice + "$", str(caught.value))
+    assert match is not None, caught.value
+    least, value = float(match["least"]), float(match["value"])
+    if scenario == "single-stream":  # LoadGen generates 2 x 600 s / target_latency
+        fits = 2 * 600e3 / value
+        assert fits * least == pytest.approx(600e3, rel=0.01)
+    else:  # 1.1 x 600 s x target_qps
+        fits = 1.1 * 600 * value
+        assert fits >= 600 * least
+    small = dataclasses.replace(load, query_count=int(fits * 0.99))
+    check_memory(small, 8, 0, 24 * GB, counted=False)
+
+
+@pytest.mark.parametrize(
+    ("scenario", "found", "queries"),
+    [
+        ("single-stream", {"latency_ns": NS_PER_MS}, 5000),
+        ("single-stream", {"latency_ns": 1000}, 100_000),
+        ("single-stream", {"latency_ns": NS_PER_S}, 100),
+        ("multi-stream", {"latency_ns": NS_PER_S}, 13),
+        ("server", {"rate_per_s": 1000.0}, 1250),  # 5 s at a quarter of the capacity
+        ("offline", {"rate_per_s": 1000.0}, 5000),
+    ],
+)
+def test_the_answers_of_an_official_run_are_checked_for_five_seconds(
+    scenario: str, found: dict[str, Any], queries: int, tmp_path: Path
+) -> None:
+    run = ResolvedRun(
+        config=RunConfig(scenario=scenario, mlperf=True, mlperf_model="resnet50"),
+        model=load_model("digits"),
+        scenario=registry.load("scenario", scenario),
+        dataset="digits",
+        metric="top1",
+        slo=None,
+        instances=InstanceGroup(1, 1, 64),
+    )
+    calibration = Calibration(slowest_batch_ns=1, **found)
+    plans = [
+        plan_for(run, loaded(50_000, 1024), calibration, tmp_path, role)
+        for role in ("answers", "performance", "answers")
+    ]
+    short, official, again = plans
+    assert (short.role, official.role) == ("answers", "performance")
+    assert short.query_count == queries
+    assert short.answers_seed != again.answers_seed
+    assert (short.logged_answers, official.logged_answers) == (500, 0)
+    kept = ("samples_per_query", "target_qps", "latency_bound_ns", "seeds", "performance_count")
+    assert [getattr(short, key) for key in kept] == [getattr(official, key) for key in kept]
 
 
 def test_a_multi_stream_query_is_counted_with_all_its_samples() -> None:

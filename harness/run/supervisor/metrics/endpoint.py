@@ -64,9 +64,9 @@ class Exporter(Collector):
             self._labels, self._info = dict(labels), dict(info)
 
     def begin(self, counts: LiveCounts, slo: Slo | None) -> None:
-        """Starts the next phase, performance or accuracy."""
+        """Starts the next phase: a run in the role of its plan."""
         with self._lock:
-            self._phases["accuracy" if counts.plan.accuracy else "performance"] = counts
+            self._phases[counts.plan.role] = counts
             self._slo = slo
 
     def end(self) -> None:

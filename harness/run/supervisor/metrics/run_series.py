@@ -66,7 +66,7 @@ class RunSeries:
         self._run = [labels[name] for name in RUN_LABELS]
 
     def phases(self, phases: Mapping[str, LiveCounts]) -> Iterator[Metric]:
-        """phases: performance and accuracy, as far as the run has come."""
+        """phases: performance, accuracy and answers, as far as the run has come."""
         rows = [([*self._run, phase], counts) for phase, counts in phases.items()]
         for name, text, value in _COUNTERS:
             yield _family(core.CounterMetricFamily, name, text, value, rows)

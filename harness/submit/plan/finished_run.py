@@ -1,6 +1,6 @@
-"""Reads a finished run for packing: its files, its facts, and the reasons that forbid submitting it."""
+"""Reads a finished run of the matrix: its files, its facts, and the reasons that forbid submitting it."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -8,7 +8,8 @@ from typing import Any
 
 from harness.core.config.run_config import RunConfig, from_plain
 from harness.core.files import read_json
-from harness.core.units import counted, show_percent
+from harness.core.formats.strict_yaml import load_yaml
+from harness.core.units import counted
 from harness.errors import ConfigError, HarnessError
 from harness.loadgen.logs import ACCURACY, read_answers
 from harness.loadgen.plan import Loaded
@@ -16,15 +17,16 @@ from harness.models.manifest.defaults import default_dataset, default_metric
 from harness.models.manifest.lookup import load_model
 from harness.models.manifest.model import Model
 from harness.models.opened.loading import model_file, open_dataset
+from harness.results import recheck
 from harness.results.records import read_findings
 from harness.results.run_files import read_config
 from harness.results.run_folder import ACCURACY_TEXT, CONFIG, RESULT, RUN
+from harness.results.verdict.busy import WAITED, waited
 from harness.results.verdict.score import of_some
 from harness.submit.rules.tree.rounds import Benchmark
 from harness.types import Score
 
-LEAST_BUSY = 0.25
-"""Least CPU time per wall time of a batch: a model that sleeps 1 ms has less than 0.1, one that computes about 1."""
+_OF_WAITING = ("measured_process", "stages_ns", "queries")
 
 
 @dataclass(frozen=True)
@@ -51,6 +53,12 @@ class FinishedRun:
     @cached_property
     def config(self) -> RunConfig:
         return from_plain(read_config(self.folder), str(self.folder / CONFIG))
+
+    @cached_property
+    def settings(self) -> Mapping[str, Any]:
+        """config.yaml as it is stored; {} where it is no mapping."""
+        content = load_yaml(self.folder / CONFIG)
+        return content if isinstance(content, dict) else {}
 
     @cached_property
     def model(self) -> Model:
@@ -92,40 +100,35 @@ class FinishedRun:
     def backend(self) -> Mapping[str, Any]:
         return self.result.get("backend_description") or {}
 
+    def differences(self, trusted: Collection[str] = ()) -> list[str]:
+        """Differences between its files, as `check RUN` finds them. trusted: plug-ins whose code may run."""
+        if recheck.is_published(self.config):
+            return [
+                f"{self.folder} is a published copy, whose score cannot be made again: use the run"
+            ]
+        return recheck.check(self.folder, trusted)
+
     def forbidden(self, benchmark: Benchmark, *, accelerated: bool) -> Iterator[str]:
         """Yields why this VALID run cannot be submitted. accelerated: CPU time proves nothing."""
-        name = f"{self.scenario}-{self.kind}"
-        yield from (f"{name}: {why}" for why in self.result.get("not_for_submission") or ())
+        notes = self.result.get("not_for_submission") or ()
+        yield from (note for note in notes if not note.startswith(WAITED))
         if self.backend.get("framework") == "none":
-            yield f"{name}: its backend reports no framework, so no model computes"
-        busy = self.busy_share if self.config.device == "cpu" and not accelerated else None
-        if busy is not None and busy < LEAST_BUSY:
-            yield (
-                f"{name}: its backend waited instead of computing: {show_percent(busy, 1)} of its time "
-                "was CPU time (describe an accelerator by accelerators_per_node; let the backend "
-                "start its server; stop other programs on a busy machine)"
-            )
+            yield "its backend reports no framework, so no model computes"
+        if self.config.device == "cpu" and not accelerated:
+            yield from waited(*(self.result.get(k) for k in _OF_WAITING))
         count, expected = self.loaded.total_count, benchmark.samples_in(self.scenario)
         if count != expected:
-            yield f"{name}: {counted(count, 'sample')} instead of the round's {expected:,}"
-        if self.kind == "accuracy" and not self.score_text:
-            accuracy = self.result.get("accuracy")
-            why = accuracy.get("reason") if isinstance(accuracy, dict) else "not measured"
-            yield f"{name}: it has no score: {why}"
+            yield f"{counted(count, 'sample')} instead of the round's {expected:,}"
+        if self.kind == "accuracy":
+            yield from self._unscored()
 
-    @property
-    def busy_share(self) -> float | None:
-        """Approximate CPU time of a batch over its time in the backend: 1 for each busy thread,
-        less on a busy machine. None where either time is unknown.
-        """
-        used, stages, queries = (
-            self.result.get(k) or {} for k in ("measured_process", "stages_ns", "queries")
-        )
-        if not (used and stages and queries and queries["mean_batch"]):
-            return None
-        sample_s = used["cpu_s_per_query"] / queries["samples_per_query"]
-        batch_s = stages["infer"]["p50"] / 1e9
-        return float(sample_s * queries["mean_batch"] / batch_s) if batch_s else None
+    def _unscored(self) -> Iterator[str]:
+        accuracy = self.result.get("accuracy")
+        accuracy = accuracy if isinstance(accuracy, dict) else {}
+        if not self.score_text:
+            yield f"it has no score: {accuracy.get('reason', 'not measured')}"
+        elif not accuracy.get("compared"):
+            yield "no performance run's answers were compared with its own"
 
     def scored(self, audit: "FinishedRun") -> tuple[Score, Score] | None:
         """The scores of the audit's samples here and in the audit; None without a score or a metric."""

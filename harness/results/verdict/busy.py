@@ -1,0 +1,42 @@
+"""Tells a backend that computes from one that waits, by the CPU time of its batches."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from harness.core.units import show_percent
+
+LEAST_BUSY = 0.25
+"""Least share of a batch's time: a model that sleeps 1 ms has less than 0.1, one that computes about 1."""
+
+WAITED = "its backend waited instead of computing"
+
+
+def waited(
+    process: Mapping[str, Any] | None,
+    stages_ns: Mapping[str, Any] | None,
+    queries: Mapping[str, Any] | None,
+) -> Iterator[str]:
+    """Yields why this run's backend did not compute. The arguments are parts of result.json."""
+    busy = busy_share(process, stages_ns, queries)
+    if busy is not None and busy < LEAST_BUSY:
+        yield (
+            f"{WAITED}: in {show_percent(busy, 1)} of its batches' time it computed or waited for a core "
+            "(describe an accelerator by accelerators_per_node; let the backend start its server)"
+        )
+
+
+def busy_share(
+    process: Mapping[str, Any] | None,
+    stages_ns: Mapping[str, Any] | None,
+    queries: Mapping[str, Any] | None,
+) -> float | None:
+    """Time of all batches on a core, or waiting for one, over their time in the backend: 1 for each busy
+    thread. An estimate without the waiting where the kernel does not report it; None without any.
+    """
+    if process and process.get("busy_over_infer") is not None:
+        return float(process["busy_over_infer"])
+    if not (process and stages_ns and queries and queries["mean_batch"]):
+        return None
+    sample_s = process["cpu_s_per_query"] / queries["samples_per_query"]
+    batch_s = stages_ns["infer"]["p50"] / 1e9
+    return float(sample_s * queries["mean_batch"] / batch_s) if batch_s else None

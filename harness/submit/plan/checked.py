@@ -1,0 +1,86 @@
+"""Checks a finished run again before it counts: its files agree, and an audit passes.
+
+`plan` keeps the outcome beside the attempt until a file changes. `pack` checks every run anew.
+"""
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+
+from harness import __version__
+from harness.core import registry
+from harness.core.files import read_json, write_json
+from harness.errors import ConfigError
+from harness.loadgen.logs import DETAIL, AccuracyLogError, read_detail
+from harness.submit.plan.attempts import checked_file
+from harness.submit.plan.finished_run import FinishedRun
+from harness.submit.plan.request import Request
+from harness.submit.rules.audit import changed_scores
+from harness.submit.rules.tree.verify import PASS, TEST01, compare, compare_answers
+
+
+def fault(run: FinishedRun, made: Mapping[str, FinishedRun], request: Request) -> str:
+    """Why a VALID run does not count, '' where it does. made: the other runs of its scenario, by kind.
+
+    No plug-in's code is run.
+    """
+    audited = [made[kind] for kind in ("performance", "accuracy") if kind in made]
+    others = audited if run.kind in request.audits else []
+    state = _state([run.folder, *(other.folder for other in others)])
+    path = checked_file(run.folder)
+    with suppress(ConfigError):
+        stored = read_json(path)
+        if stored.get("state") == state:
+            return str(stored.get("fault"))
+    found = _fault(run, made, request)
+    with suppress(OSError):  # the outcome is derived again the next time
+        write_json(path, {"state": state, "fault": found})
+    return found
+
+
+def _state(folders: list[Path]) -> str:
+    """A digest that changes with any file, by its name, size and time."""
+    digest = hashlib.sha256(__version__.encode())
+    for folder in folders:
+        for path in sorted(p for p in folder.rglob("*") if p.is_file()):
+            about = path.stat()
+            name = path.relative_to(folder)
+            digest.update(f"\n{name} {about.st_size} {about.st_mtime_ns}".encode())
+    return digest.hexdigest()
+
+
+def _fault(run: FinishedRun, made: Mapping[str, FinishedRun], request: Request) -> str:
+    try:
+        differences = run.differences()
+        if differences:
+            return f"its files do not agree: {differences[0]}"
+        if run.kind in request.audits:
+            return next(_audit_faults(run, made, request), "")
+    except (ConfigError, AccuracyLogError) as e:
+        return str(e)
+    return ""
+
+
+def _audit_faults(
+    audit: FinishedRun, made: Mapping[str, FinishedRun], request: Request
+) -> Iterator[str]:
+    """The audit held against its performance run, as `pack` verifies it. The speed of a short rehearsal
+    shows nothing.
+    """
+    reference, test = (read_detail(run.logs / DETAIL) for run in (made["performance"], audit))
+    problem = compare(audit.kind, reference, test)
+    if problem and not request.is_short:
+        yield f"its score is {problem}"
+    if audit.kind != TEST01 or "accuracy" not in made:
+        return
+    accuracy = made["accuracy"]
+    text = compare_answers(accuracy.accuracy_log, audit.accuracy_log, audit.answer_dtype)
+    if PASS in text or registry.is_code(accuracy.config.dataset or ""):
+        return
+    scores = accuracy.scored(audit)
+    if scores is not None:
+        before, after = (score.line for score in scores)
+        changed = changed_scores(request.rules, request.of_round, audit.scenario, before, after)
+        for actual, expected in changed:
+            yield f"its answers differ: {actual}, {expected} is allowed"

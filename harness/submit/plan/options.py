@@ -1,0 +1,15 @@
+"""Names the options of a run that a submission does not take."""
+
+from collections.abc import Mapping
+
+_DECIDED = "is set by the round and the matrix"
+_WATCHED = "is for a single run: `submit run` opens no port"
+_ARRIVALS = "sets when queries arrive, which LoadGen does in every run of a submission"
+
+REFUSED: Mapping[str, str] = {
+    **dict.fromkeys(("scenario", "mode", "out", "mlperf", "audit", "queries", "seed"), _DECIDED),
+    "samples_per_query": _DECIDED,
+    **dict.fromkeys(("arrivals", "concurrency"), _ARRIVALS),
+    **dict.fromkeys(("metrics", "no_metrics", "metrics_linger"), _WATCHED),
+}
+"""Key of the option -> why it is refused. `--help` does not show these."""
