@@ -1,7 +1,4 @@
-"""Edits of the folder of a finished run, by somebody who makes the digests anew afterwards.
-
-`python -m tests.adversaries.edits` writes them as the table of docs/tampering.md.
-"""
+"""Edits of the folder of a finished run, by somebody who makes the digests anew afterwards."""
 
 import json
 import re
@@ -254,6 +251,7 @@ JSON: list[tuple[str, str, str, object, str]] = [
     ("server", "findings.json", "asked.scenario", "offline", "scenario"),
     ("server", "findings.json", "asked.instances", 64, "instances of the request is 64"),
     ("server", "findings.json", "noise.p99", 1, "noise_floor_ns"),
+    ("server", "findings.json", "load.others", 0.555, "doubts"),
     ("server", "findings.json", "started", "2020-01-01T00:00:00+00:00", "started"),
     ("server", "findings.json", "loaded.total_count", 5, "total_count is"),
     ("server", "findings.json", "loaded.model_sha256", "0" * 64, "model_sha256"),
@@ -267,6 +265,7 @@ JSON: list[tuple[str, str, str, object, str]] = [
     ("server", "environment.json", "dataset.split", "train", "dataset is"),
     ("server", "environment.json", "backend.version", "9", "backend is"),
     ("server", "environment.json", "model_sha256", "a", "model_sha256 is a"),
+    ("server", "environment.json", "manifest_sha256", "a", "report.html shows something else"),
     ("server", f"{PERFORMANCE}run.json", "plan.total_count", 9, "total_count is 9"),
     ("server", f"{PERFORMANCE}run.json", "plan.performance_count", 9, "performance_count is 9"),
     ("server", f"{PERFORMANCE}run.json", "plan.journal_samples", 9, "journal_samples is 9"),
@@ -432,7 +431,6 @@ OTHERS: list[tuple[str, str, str, Change, str]] = [
 def _answers() -> Iterator[tuple[str, str, str, Change, str]]:
     """Edits of LoadGen's answers."""
     first, strangers = PERFORMANCE + ANSWERS, "answers to other samples"
-    yield "server", first, "those of another run", copied(first), strangers
     for about, edit, found in (
         ("other samples", lambda a: [row.update(qsl_idx=7) for row in a], strangers),
         ("other places", lambda a: [row.update(seq_id=7) for row in a], "answered before"),
@@ -493,6 +491,7 @@ COLUMNS: list[tuple[str, str, str, dict[str, Callable[[Any], Any]], str]] = [
         {"scheduled_ns": lambda c: c + np.arange(len(c))},
         "not due at the times of LoadGen's schedule",
     ),
+    ("server", PERFORMANCE, "1 ns later", {"inferred_ns": lambda c: c + (c == c[0])}, "stages_ns."),
     ("server", PERFORMANCE, "five rows fewer", {"all": lambda c: c[:-5]}, "samples-lost"),
     ("server", PERFORMANCE, "a failure", {"failed": put(0, 1)}, "batch-failed"),
     ("server", PERFORMANCE, "a larger batch", {"batch_size": put(0, 60)}, "journal-impossible"),
@@ -555,19 +554,9 @@ SEAL_ALONE: list[tuple[str, str, str, Change, str]] = [
         MOMENT,
     ),
     (
-        *("server", "findings.json", "load of other programs"),
-        content("findings.json", at("load.others", 0.123)),
-        MOMENT,
-    ),
-    (
         *("server", f"{PERFORMANCE}run.json", "peak memory of the whole process"),
         content(f"{PERFORMANCE}run.json", at("ended.used.rss_peak_bytes", 1)),
         MOMENT,
-    ),
-    (
-        *("server", "environment.json", "manifest_sha256"),
-        content("environment.json", at("manifest_sha256", "a")),
-        "the manifest is not in the folder",
     ),
     (
         *("server", "metrics.prom", "a latency"),
@@ -583,11 +572,6 @@ SEAL_ALONE: list[tuple[str, str, str, Change, str]] = [
         *("server", PERFORMANCE + DETAIL, "build date of LoadGen"),
         logged(PERFORMANCE, "loadgen_build_date_utc", '"2020"'),
         NO_WITNESS,
-    ),
-    (
-        *("server", f"{PERFORMANCE}completions.npz", "one stamp 1 ns later"),
-        columns(PERFORMANCE, inferred_ns=lambda c: c + (np.arange(len(c)) == 0)),
-        "no percentile and no order depends on it",
     ),
     (
         *("server", "notes.txt", "a new file"),
@@ -618,25 +602,3 @@ def _edits() -> Iterator[Edit]:
 
 
 EDITS = list(_edits())
-
-
-def table() -> str:
-    """The lines of docs/tampering.md between its marks."""
-    lines = ["| run | file | edit | found by |", "|---|---|---|---|"]
-    for edit in EDITS:
-        found = f"`{edit.found}`" if edit.found else f"the seal alone: {edit.why}"
-        lines.append(f"| {edit.run} | `{edit.file}` | `{edit.about}` | {found} |")
-    return "\n".join(lines)
-
-
-BEGIN, END = "<!-- made by python -m tests.adversaries.edits -->", "<!-- end -->"
-PAGE = Path(__file__).parents[2] / "docs/tampering.md"
-
-
-def page(before: str) -> str:
-    head, _, rest = before.partition(BEGIN)
-    return f"{head}{BEGIN}\n{table()}\n{END}{rest.partition(END)[2]}"
-
-
-if __name__ == "__main__":
-    PAGE.write_text(page(PAGE.read_text()))

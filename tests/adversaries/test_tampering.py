@@ -13,7 +13,9 @@ from harness.errors import ConfigError
 from harness.loadgen.logs import digests as log_digests
 from harness.results.recheck import check
 from harness.results.seal import digests
-from tests.adversaries.edits import EDITS, PAGE, RUNS, Edit, page
+from tests.adversaries.edits import EDITS, RUNS, Edit
+from tests.adversaries.forgeries import FORGERIES, Forgery, derive
+from tests.adversaries.tampering_page import PAGE, page
 
 Made = Callable[[str], Path]
 
@@ -85,9 +87,37 @@ def test_an_edit_is_found(edit: Edit, made: Made, tmp_path: Path) -> None:
         assert (lines, bool(edit.why)) == ([], True)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("forgery", FORGERIES, ids=lambda f: f"{f.run}-{f.about}")
+def test_a_forgery_is_found_where_a_file_contradicts_it(
+    forgery: Forgery, made: Made, tmp_path: Path
+) -> None:
+    """Bug: 1 of 18 forgeries was found."""
+    run = Path(shutil.copytree(made(forgery.run), tmp_path / "run"))
+    before = json.loads((run / "result.json").read_text())
+    forgery.change(run)
+    forge(run)
+    derive(run)
+    digests.write(run)
+    after = json.loads((run / "result.json").read_text())
+    assert before != after
+    reasons = [f"{reason['code']}: {reason['text']}" for reason in after["reasons"]]
+    lines = [*reasons, *found(run)]
+    if forgery.found:
+        assert any(forgery.found in line for line in lines), lines
+    else:
+        assert (lines, bool(forgery.why)) == ([], True)
+
+
 def test_the_table_of_the_docs_has_these_edits() -> None:
     text = PAGE.read_text()
-    assert page(text) == text, "python -m tests.adversaries.edits writes it anew"
+    assert page(text) == text, "python -m tests.adversaries.tampering_page writes it anew"
+
+
+def test_verdict_md_has_the_counts() -> None:
+    found = sum(bool(edit.found) for edit in EDITS)
+    words = f"Of {len(EDITS)} edits of real runs it finds all, and {found} of them even after"
+    assert words in " ".join((PAGE.parent / "verdict.md").read_text().split())
 
 
 def test_there_are_a_hundred_edits_or_more() -> None:

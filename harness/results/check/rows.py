@@ -12,7 +12,7 @@ from harness.core.units import NS_PER_S, show_ns
 from harness.loadgen.logs import ACCURACY, AccuracyLogError, read_logged_answers
 from harness.loadgen.schedule import SCHEDULE, planned_ns, read_stored
 from harness.machine.host_log import HOST_CSV, HostLog
-from harness.machine.power.energy import window_ns
+from harness.machine.power.energy import utc_ns
 from harness.results import records
 from harness.results.evidence.evidence import Evidence
 from harness.results.findings import Findings
@@ -48,7 +48,7 @@ def _samples(folder: Path, run: Evidence, instances: int) -> Iterator[str]:
     if plan.schedule is not None:
         due_ns = read_stored(str(folder / SCHEDULE)).after_ns[columns["order"]]
     else:
-        schedule_ns = planned_ns(plan, done.issued)
+        schedule_ns = planned_ns(plan, int(columns["order"].max()) + 1)
         due_ns = schedule_ns[columns["order"]] if schedule_ns is not None else None
     if due_ns is not None:
         start_ns = columns["scheduled_ns"] - due_ns
@@ -106,19 +106,18 @@ def _order(folder: Path, derived: Findings) -> Iterator[str]:
 
 def _moments(run: Evidence) -> Iterator[tuple[str, int]]:
     """(name, wall clock in ns) in the order in which they happened."""
-    window = None if run.plan.harness_scheduled else window_ns(run.log.values)
-    at = run.log.get("test_datetime")
-    if at is not None:
-        yield "test_datetime in LoadGen's log", _ns(str(at))
-    if window is not None:
-        yield "power_begin in LoadGen's log", window[0]
+    log = {} if run.plan.harness_scheduled else run.log.values
+    if "test_datetime" in log:
+        yield "test_datetime in LoadGen's log", _ns(str(log["test_datetime"]))
+    if "power_begin" in log:
+        yield "power_begin in LoadGen's log", utc_ns(str(log["power_begin"]))
     if run.done is not None and len(run.done):
         yield "first sample", int(run.done.columns["scheduled_ns"].min())
         if run.looks:
             yield "first look of the supervisor at an answer", _first_look_ns(run)
         yield "last completion", int(np.max(run.done.columns["completed_ns"]))
-    if window is not None:
-        yield "power_end in LoadGen's log", window[1]
+    if "power_end" in log:
+        yield "power_end in LoadGen's log", utc_ns(str(log["power_end"]))
 
 
 def _first_look_ns(run: Evidence) -> int:
