@@ -347,7 +347,7 @@ TEXTS = [
         "server",
         "metrics.prom",
         "answered",
-        r"(s_completed_total\{.*\}) 7",
+        r"(samples_completed_total\{.*\}) 7",
         r"\1 6",
         "completed_total",
     ),
