@@ -452,8 +452,8 @@ def _answers() -> Iterator[tuple[str, str, str, Change, str]]:
     ):
         yield "server", second, about, content(second, edit), found
     own = f"{PERFORMANCE}answers.json"
-    edit = content(own, lambda a: a[0].update(another_class(a[0])))
-    yield "own", own, "another class", edit, "answers-differ"
+    planted = content(own, lambda a: a[0].update(another_class(a[0])))
+    yield "own", own, "another class", planted, "answers-differ"
 
 
 COLUMNS: list[tuple[str, str, str, dict[str, Callable[[Any], Any]], str]] = [

@@ -29,7 +29,7 @@ def page(text: str) -> str:
     for name, table in (("edits", _edits()), ("forgeries", _forgeries())):
         begin, end = (
             f"<!-- {name}: made by tests/adversaries/tampering_page.py -->",
-            f"<!-- end of {name} -->",
+            f"<!-- {name} end -->",
         )
         head, _, rest = text.partition(begin)
         text = f"{head}{begin}\n{table}\n{end}{rest.partition(end)[2]}"
