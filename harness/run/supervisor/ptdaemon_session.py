@@ -25,6 +25,7 @@ from harness.machine.power.ptdaemon_client import WORKLOAD, PowerClient
 from harness.machine.power.ptdaemon_log import CLIENT_JSON, SPL, PtdaemonLog
 from harness.models.opened.resolved_run import ResolvedRun
 from harness.results import recheck, resolved, run_folder
+from harness.results.seal.digests import PAGE
 from harness.run.supervisor import preflight
 from harness.run.supervisor.keeper import RunKeeper
 
@@ -175,13 +176,17 @@ class _Session:
         path = self._path
         config = recheck.configuration(path)
         meters = ((NAME, self._meter.argument), *config.meter)
-        config = replace(config, meter=meters, sign=self._config.sign)
+        config = replace(
+            config, meter=meters, sign=self._config.sign, no_report=self._config.no_report
+        )
         files.write_yaml(path / run_folder.CONFIG, to_plain(config))
         findings = recheck.findings(path, config)
         findings.environment = files.read_json(path / run_folder.RESULT)["environment"]
         findings.ptdaemon = PtdaemonLog.from_files({"refused": refused}, path / "performance")
-        finished = RunKeeper(self.folder, findings, None).conclude(0)
+        keeper = RunKeeper(self.folder, findings, None)
+        finished = keeper.conclude(0)
         finished.show(as_json=as_json)
+        keeper.report(as_json=as_json)
         return finished.status
 
     def _refused(self) -> list[str]:
@@ -205,6 +210,7 @@ class _Session:
     def _merge(self, testing: Path) -> None:
         for entry in testing.iterdir():
             entry.rename(self._path / entry.name)
+        (self._path / PAGE).unlink(missing_ok=True)  # the testing run's, without the power
         (self._runs / "ranging").rename(self._path / "ranging")
         performance = self._path / "performance"
         for name in ("power", "ranging"):
