@@ -93,6 +93,22 @@ def test_a_verb_that_reads_runs_no_code(row: tuple[str, ...], run: Path, marker:
     assert not marker.exists()
 
 
+@pytest.mark.parametrize("verb", ["check", "compare", "report"])
+def test_a_scenario_of_run_json_is_none_of_code(
+    verb: str, finished: Path, evil: Path, marker: Path, tmp_path: Path
+) -> None:
+    """Bug: `check` imported a file that the load plan of a folder named as its scenario."""
+    run = Path(shutil.copytree(finished, tmp_path / "run"))
+    for part in ("performance/run_1", "accuracy"):
+        path = run / part / "run.json"
+        content = json.loads(path.read_text())
+        content["plan"]["scenario"] = f"{evil}:Evil"
+        path.write_text(json.dumps(content))
+    status = main([verb, str(run), *([str(finished)] if verb == "compare" else [])])
+    assert status == 2 or verb != "check"
+    assert not marker.exists()
+
+
 @pytest.mark.parametrize("row", RUNNING, ids=" ".join)
 def test_a_verb_that_runs_names_the_code_first(
     row: tuple[str, ...],
