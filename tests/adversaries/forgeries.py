@@ -31,7 +31,7 @@ def derive(folder: Path) -> None:
     config = recheck.configuration(folder)
     findings = recheck.findings(folder, config)
     findings.environment = json.loads((folder / run_folder.RESULT).read_text())["environment"]
-    write_json(folder / run_folder.RESULT, result(findings))  # type: ignore[arg-type]
+    write_json(folder / run_folder.RESULT, result(findings))
     for name in ("report.html", "metrics.prom"):
         (folder / name).unlink()
 

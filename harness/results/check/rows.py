@@ -17,6 +17,7 @@ from harness.results import records
 from harness.results.evidence.evidence import Evidence
 from harness.results.findings import Findings
 from harness.results.verdict.reasons import clock_step_ns
+from harness.types import Array
 
 SLACK_NS = 2 * NS_PER_S
 """Distance up to which two times are the same moment: LoadGen writes its start in whole seconds, and its window
@@ -45,13 +46,13 @@ def _samples(folder: Path, run: Evidence, instances: int) -> Iterator[str]:
         yield f"{path}: a worker is none of the {instances} instances"
     if done.issued > plan.journal_samples:
         yield f"{path}: {done.issued:,} samples were issued, the journal had room for {plan.journal_samples:,}"
+    due_ns: Array | None
     if plan.schedule is not None:
-        due_ns = read_stored(str(folder / SCHEDULE)).after_ns[columns["order"]]
+        due_ns = read_stored(str(folder / SCHEDULE)).after_ns
     else:
-        schedule_ns = planned_ns(plan, int(columns["order"].max()) + 1)
-        due_ns = schedule_ns[columns["order"]] if schedule_ns is not None else None
+        due_ns = planned_ns(plan, int(columns["order"].max()) + 1)
     if due_ns is not None:
-        start_ns = columns["scheduled_ns"] - due_ns
+        start_ns = columns["scheduled_ns"] - due_ns[columns["order"]]
         if int(start_ns.min()) != int(start_ns.max()):
             of = SCHEDULE if plan.schedule is not None else "LoadGen's schedule"
             yield f"{path}: its queries were not due at the times of {of}"
