@@ -54,13 +54,7 @@ def forge(folder: Path) -> None:
     digests.write(folder)
 
 
-FEW = {
-    "the host's name",
-    "rate of the request",
-    "a better line above",
-    "all an hour later",
-    "added",
-}
+FEW = {"environment", "asked.target_qps", "a better line above", "an hour later", "a new file"}
 
 
 @pytest.mark.parametrize(
