@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harness.cli.parser import Parser
+from harness.cli.run_options import add_trust
 from harness.core.console import say, show
 from harness.errors import ConfigError, RunInvalid, refuse
 
@@ -135,12 +136,14 @@ def rerun(arguments: list[str]) -> int:
     )
     parser.text("run", "RUN", _RUN)
     parser.text("--out", "DIR", "result folder (default RUN-rerun)")
+    add_trust(parser, "code that the run names, so that it may run")
     _add_gate(parser)
     parser.flag("--quiet", "print no progress and no notices")
     options = parser.parse_args(arguments)
     limits, noise = _gate(options)
     from dataclasses import replace
 
+    from harness.core.config import code
     from harness.core.config.run_config import from_plain
     from harness.core.files import free_name
     from harness.results.compare.finished import read
@@ -151,6 +154,10 @@ def rerun(arguments: list[str]) -> int:
     default = free_name(before.with_name(f"{before.name}-rerun"))
     out = Path(options.out) if options.out else default
     config = replace(from_plain(plain, str(before / "config.yaml")), out=out)
+    named = code.values_of(config)
+    refuse(code.untrusted(options.run, named, options.trust or ()))
+    if not options.quiet:
+        say(code.announcement(options.run, named))
     status = execute(config, quiet=options.quiet)
     if not out.is_dir():
         return status  # the run was stopped or died, and said so
@@ -162,24 +169,32 @@ def check(arguments: list[str]) -> int:
     parser = Parser(
         "check",
         "Derive the verdict and every number of a run again from its files, and compare them with "
-        "result.json. Exit status 4 if something differs.",
-        "RUN",
+        "result.json; say which files were changed since the run, and who signed it. Exit status 4 if "
+        "something differs.",
+        "RUN [options]",
     )
     parser.text("folder", "RUN", _RUN)
-    parser.add_argument(
-        "--trust",
-        action="append",
-        default=[],
-        metavar="NAME",
-        help="dataset or metric of the run that is code (FILE.py:CLASS): run it and score again",
+    add_trust(parser, "dataset or metric of the run that is code, so that it runs and scores again")
+    parser.text(
+        "--allowed-signers",
+        "FILE",
+        "OpenSSH's file of the keys that may sign: without a signature by one of them something differs",
     )
     options = parser.parse_args(arguments)
-    folder = Path(options.folder)
+    folder, trusted = Path(options.folder), options.trust or ()
+    signers = Path(options.allowed_signers) if options.allowed_signers else None
+    if signers is not None and not signers.is_file():
+        raise ConfigError(f"--allowed-signers {signers}: there is no such file")
     from harness.results import recheck
+    from harness.results.seal.signature import vouched
 
-    differences = recheck.check(folder, options.trust)
+    differences = recheck.check(folder, trusted)
+    unsigned, signer = vouched(folder, signers)
+    differences += unsigned
     show("\n".join(differences) or recheck.agreed(folder))
-    for name in recheck.untrusted(folder, options.trust):
+    if signer:
+        show(signer)
+    for name in recheck.untrusted(folder, trusted):
         say(f"{name} is code and did not run, so the score is the stored one: --trust {name}")
     if recheck.is_published(recheck.configuration(folder)):
         say(

@@ -14,9 +14,13 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from harness import __version__
 from harness.cli.parser import Parser, add_options, read_options
+from harness.core.config import code
 from harness.core.config.options import option_key, parse_values, user_path, visible_fields
 from harness.core.config.run_config import SCHEMA_VERSION, RunConfig, config_from, make_config
+from harness.core.console import say
 from harness.errors import ConfigError
+
+TRUST = "--trust"
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -94,7 +98,7 @@ take the checksum, the data set and the batch size of the old model from it.
 """
 
 
-_OF_THE_CALL = ("config", "json", "quiet")
+_OF_THE_CALL = ("config", "trust", "json", "quiet")
 """Options of `run_parser` that are not options of the run."""
 
 
@@ -126,9 +130,15 @@ def run_parser(
     parser.text(
         "--config", "FILE", "read options from a YAML file or a run's folder; the command line wins"
     )
+    add_trust(parser, "code that the file of --config names, so that it may run")
     parser.flag("--json", "print JSON instead of a table")
     parser.flag("--quiet", "print no progress and no notices")
     return parser
+
+
+def add_trust(parser: Parser, about: str) -> None:
+    """The option by which the user names code that a file or folder names."""
+    parser.text(TRUST, "NAME", f"{about} (repeatable)", action="append", default=None)
 
 
 def read_run_options(parser: Parser, arguments: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
@@ -160,7 +170,11 @@ def invocation(
             values.pop(field, None)
     if "arrivals" in values and "duration_ns" not in stored:
         values.pop("duration_ns", None)  # the file of arrivals sets it, not the verb's default
-    values |= config_from(of_run, "command line", problems)
+    typed = config_from(of_run, "command line", problems)
+    values |= typed
+    foreign = {key: value for key, value in stored.items() if key in values and key not in typed}
+    source = f"--config {texts.get('config')}"
+    problems += code.untrusted(source, foreign, texts.get("trust", ()))
     problems += _contradictions(of_run, values)
     own_values = parse_values(schema, own, "command line", problems)
     if not values.keys().isdisjoint(("backend", "dataset", "meter", "metric", "model")):
@@ -169,6 +183,8 @@ def invocation(
 
         problems += [*unknown_names(values), *opening.unknown(values.get("meter", ()))]
     config = make_config(values, problems)
+    if "quiet" not in texts:
+        say(code.announcement(source, foreign))
     return Invocation(config, schema(**own_values), "json" in texts, "quiet" in texts)
 
 

@@ -5,6 +5,7 @@ from typing import Any
 
 from harness.cli import many_runs
 from harness.cli.run_options import Invocation, invocation, read_run_options, run_parser
+from harness.core.config import code
 from harness.core.config.options import flag_name, option_key, parse_values, visible_fields
 from harness.core.config.run_config import RunConfig
 from harness.errors import refuse
@@ -145,11 +146,16 @@ def _sweep_of_grid(texts: dict[str, Any], problems: list[str]) -> int:
 
 
 def _resumed_grid(texts: dict[str, Any], problems: list[str]) -> int:
+    trusted = texts.pop("trust", ())
     own = _only_folder("resume", (), texts, problems)
     assert own.resume is not None
     from harness.search.grid import job
 
     config, grid = job.stored(own.resume)
+    named = code.values_of(config)
+    backends = [{"backend": backend} for backend in grid.axes.backend]
+    values = ({**named, "backend": None}, *backends)
+    refuse(line for v in values for line in code.untrusted(f"--resume {own.resume}", v, trusted))
     call = Invocation(config, grid, "json" in texts, "quiet" in texts)
     return many_runs.execute("grid", call, job.problems, job.sweep)
 

@@ -9,11 +9,13 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from harness.cli.parser import Parser, add_options
+from harness.cli.run_options import add_trust
+from harness.core.config import code
 from harness.core.config.options import option_key, user_path, visible_fields
-from harness.core.config.run_config import RunConfig
+from harness.core.config.run_config import RunConfig, config_from
 from harness.core.console import say, show
 from harness.core.units import counted
-from harness.errors import ConfigError, RunInvalid
+from harness.errors import ConfigError, RunInvalid, refuse
 from harness.submit.plan.options import REFUSED
 from harness.submit.rules.tree.round_names import DEFAULT, known_rounds
 from harness.submit.rules.tree.tree import is_folder
@@ -54,7 +56,11 @@ _RUN_HELPS = {
 
 
 def _request_parser(
-    verb: str, about: str, own: Mapping[str, tuple[str, str]] = MappingProxyType({})
+    verb: str,
+    about: str,
+    own: Mapping[str, tuple[str, str]] = MappingProxyType({}),
+    *,
+    trust: bool = False,
 ) -> Parser:
     parser = Parser(
         f"submit {verb}",
@@ -76,9 +82,23 @@ def _request_parser(
         default=None,
         help="allow any model and data, and short runs with --duration; never a submission",
     )
+    if trust:
+        add_trust(parser, "code that WORK/request.yaml names, so that it may run")
     add_options(parser, RunConfig)
     parser.set_helps({**dict.fromkeys(REFUSED), **_RUN_HELPS})
     return parser
+
+
+def _trusted_request(options: argparse.Namespace) -> Any:
+    """As `_request`, for verbs that run what it names: code from an earlier call must be named again."""
+    from harness.submit.plan.request import FILE
+
+    request, work = _request(options), user_path(options.work)
+    stored = {k: v for k, v in request.options.items() if getattr(options, k) is None}
+    problems: list[str] = []
+    values = config_from(stored, FILE, problems)
+    refuse([*problems, *code.untrusted(str(work / FILE), values, options.trust or ())])
+    return request
 
 
 def _request(options: argparse.Namespace) -> Any:
@@ -120,11 +140,12 @@ def run(arguments: Sequence[str]) -> int:
         "Make the runs that are missing, stale or failed. After an interruption, the same command "
         "goes on.",
         {"only": ("SCENARIO", "make the runs of this scenario only")},
+        trust=True,
     )
     options = parser.parse_args(arguments)
     from harness.submit.plan.execute import execute
 
-    return execute(_request(options), user_path(options.work), options.only)
+    return execute(_trusted_request(options), user_path(options.work), options.only)
 
 
 def pack(arguments: Sequence[str]) -> int:
@@ -136,6 +157,7 @@ def pack(arguments: Sequence[str]) -> int:
             "official": ("DIR", _OFFICIAL),
             "to": ("DIR", "folder to write (default WORK/tree)"),
         },
+        trust=True,
     )
     options = parser.parse_args(arguments)
     from harness.submit.pack.describe import read_answers_file
@@ -144,7 +166,7 @@ def pack(arguments: Sequence[str]) -> int:
     from harness.submit.rules.official import tools_of
 
     work = user_path(options.work)
-    request, official = _request(options), _path(options.official)
+    request, official = _trusted_request(options), _path(options.official)
     if official is not None:
         tools_of(official)  # before anything is written
     facts = _path(options.describe)

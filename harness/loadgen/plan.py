@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from math import ceil
 from typing import Any, NamedTuple
 
 from harness.types import TensorSpec
@@ -135,6 +136,18 @@ class Loaded:
     def from_json(cls, values: Mapping[str, Any]) -> "Loaded":
         inputs = tuple(TensorSpec(n, dtype, tuple(shape)) for n, dtype, shape in values["inputs"])
         return cls(**{**values, "inputs": inputs})
+
+
+_LARGEST_QUERY = 4096
+"""Samples of the largest query that --samples-per-query allows."""
+
+
+def accuracy_samples(loaded: Loaded) -> int:
+    """Length of an accuracy run's journal: every sample once, with room for the duplicates by which
+    multi-stream fills the last query of each loaded set.
+    """
+    sets = ceil(loaded.total_count / loaded.performance_count)
+    return loaded.total_count + (sets + 1) * _LARGEST_QUERY
 
 
 class InstanceGroup(NamedTuple):

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from harness.core import registry
 from harness.core.config.parse import Slo
 from harness.core.config.run_config import RunConfig
+from harness.errors import ConfigError
 from harness.loadgen.plan import Calibration, LoadPlan
 from harness.types import Quantity
 
@@ -125,6 +126,11 @@ class Scenario(ABC):
 
 
 def scenario_named(name: str) -> Scenario:
+    """One of ours, or a ConfigError: the name may come from a file, which must not name code."""
+    if name not in registry.SCENARIOS:
+        raise ConfigError(
+            f"no scenario named {name!r}: choose from {', '.join(registry.SCENARIOS)}"
+        )
     scenario: Scenario = registry.load("scenario", name)
     return scenario
 

@@ -2,7 +2,7 @@
 
 Beside LoadGen's logs, for each LoadGen run:
 
-run.json          load plan, last message of the measured process, clock
+run.json          start of the job, load plan, last message of the measured process, clock
 completions.npz   one row a sample
 
 For the whole job:
@@ -44,13 +44,15 @@ _PLAIN = ("started", "dataset", "noise", "ceiling_per_s", "load")
 """Fields of Findings that findings.json holds as they are."""
 
 
-def write(outdir: Path, run: Evidence) -> None:
+def write(outdir: Path, run: Evidence, started: str) -> None:
+    """started: when the job began, by which its files belong together."""
     if run.done is not None:
         columns: dict[str, Any] = dict(run.done.columns)
         np.savez(outdir / COMPLETIONS, **columns)
     write_json(
         outdir / RUN,
         {
+            "started": started,
             "plan": run.plan.to_json(),
             "ended": hidden(run.ended),
             "failure": hidden(run.failure._asdict()) if run.failure else None,

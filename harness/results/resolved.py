@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from harness.core.config import code
 from harness.core.config.parse import HUB, Slo
 from harness.core.config.run_config import RunConfig
 from harness.loadgen.plan import Loaded, LoadPlan
@@ -45,10 +46,10 @@ _FILES = ("data_dir", "user_conf", "hook", "model_file", "arrivals", "audit")
 
 
 def absolute(requested: RunConfig) -> dict[str, Any]:
-    """Absolute paths by field name, so that the configuration runs from any folder."""
+    """Absolute paths by field name, so that the configuration runs from any folder; digests of plug-ins' files."""
     paths = {name: getattr(requested, name) for name in _FILES}
     model = requested.model
-    return {
+    values = {
         **{
             name: path if path is None or str(path).startswith(HUB) else path.absolute()
             for name, path in paths.items()
@@ -63,6 +64,7 @@ def absolute(requested: RunConfig) -> dict[str, Any]:
         ),
         "meter": tuple((_absolute(m[0]), absolute_argument(*m)) for m in requested.meter),
     }
+    return {**values, "plugin_sha256": code.digests(values)}
 
 
 def _absolute(name: str) -> str:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from harness.core.files import PARTIAL, free_name, point_link
 from harness.errors import ConfigError
+from harness.results.seal import digests
 
 RESULT = "result.json"
 CONFIG = "config.yaml"
@@ -61,7 +62,9 @@ class ResultFolder:
         folder.rmdir()
 
     def finish(self, *, newest: bool = True) -> Path:
-        """Rename to the final name. newest: point the link `latest` at the folder."""
+        """Seal a run's files and rename to the final name. newest: point the link `latest` at the folder."""
+        if (self.path / RESULT).is_file():
+            digests.write(self.path)
         self.path.rename(self.final)
         link = self.final.parent / "latest"
         with suppress(OSError):  # the run is whole without the link

@@ -238,10 +238,11 @@ def test_an_environment_of_another_run_is_found(
     edit(path, lambda said: said.update(model_sha256="a"))
     assert main(["check", str(run)]) == 4
     lines = capsys.readouterr().out.splitlines()
-    starts = ("seeds is {", "dataset digest is b,", "model_sha256 is a,")
-    assert len(lines) == len(starts)
+    names = ("seeds is {", "dataset digest is b,", "model_sha256 is a,")
+    starts = [f"environment.json: {name}" for name in names]
+    starts += [f"{run}/report.html shows", f"{path} was changed after the run: "]
     for line, start in zip(lines, starts, strict=True):
-        assert line.startswith(f"environment.json: {start}")
+        assert line.startswith(start)
     edit(path, lambda said: said.update(loadgen=-1))
     for verb in (["check"], ["compare", str(run)]):
         assert main([*verb, str(run)]) == 2

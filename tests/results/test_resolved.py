@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 from pathlib import Path
 
 import pytest
@@ -68,13 +69,22 @@ def test_a_run_is_repeated_from_another_folder(
     monkeypatch.chdir(elsewhere)
     config = here / "first/config.yaml"
     assert str(here / "meter.sh") in yaml.safe_load(config.read_text())["meter"][0]
-    assert main(["--config", str(config), "--quiet", "--no-metrics", "--out", "second"]) == 0
+    again = ["--config", str(config), "--quiet", "--no-metrics"]
+    assert main([*again, "--out", "second"]) == 2
+    refused = [line for line in capsys.readouterr().err.splitlines() if "--trust" in line]
+    trust = [
+        *("--trust", f"{here}/mine.py:Mine"),
+        *("--trust", f"command=sh {shlex.quote(str(here / 'meter.sh'))}"),
+    ]
+    for line, word in zip(refused, trust[1::2], strict=True):
+        assert f"add --trust {shlex.quote(word)} if" in line
+    assert main([*again, *trust, "--out", "second"]) == 0
     (reading,) = json.loads(Path("second/result.json").read_text())["power"]["readings"]
     assert reading["mean_watts"] == pytest.approx(12)
-    assert main(["rerun", "second", "--quiet"]) == 0
+    assert main(["rerun", "second", *trust, "--quiet"]) == 0
     assert Path("second-rerun/report.html").is_file()
     assert check(Path("second-rerun")) == []
     capsys.readouterr()
     (here / "meter.sh").unlink()
-    assert main(["--config", str(config), "--quiet", "--no-metrics", "--out", "third"]) == 2
+    assert main([*again, *trust, "--out", "third"]) == 2
     assert "meter.sh" in capsys.readouterr().err

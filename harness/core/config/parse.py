@@ -164,6 +164,14 @@ def parse_key_value(text: str) -> tuple[str, str]:
     return key.strip(), value.strip()
 
 
+def parse_file_digest(text: str) -> tuple[str, str]:
+    """'/home/me/mine.py=3f2a...' -> the file and its SHA-256."""
+    file, separator, digest = text.rpartition("=")
+    if not separator or re.fullmatch("[0-9a-f]{64}", digest) is None:
+        raise ValueError(f"{text!r} is not FILE=SHA256")
+    return file, digest
+
+
 def parse_meter(text: str) -> tuple[str, str]:
     """'rapl' -> ('rapl', ''); 'command=ipmitool ...' -> ('command', 'ipmitool ...')."""
     name, _, argument = text.partition("=")

@@ -15,8 +15,8 @@ from harness.errors import ConfigError, refuse, some_of
 SCHEMA_VERSION = 1
 """Version of config.yaml and result.json. A file of a newer version is refused."""
 
-_NOT_REPEATED = ("out", "metrics", "no_metrics", "metrics_linger_ns", "no_report")
-"""Fields that a repetition of the run does not take over: its folder, and how it is watched."""
+_NOT_REPEATED = ("out", "metrics", "no_metrics", "metrics_linger_ns", "no_report", "sign")
+"""Fields that a repetition of the run does not take over: its folder, how it is watched, who signs it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +70,6 @@ def _plain(name: str, value: Any) -> object:
         return [f"{key}={'x'.join(map(str, shape))}" for key, shape in value]
     if name == "meter":
         return [f"{meter}={argument}" if argument else meter for meter, argument in value]
-    if name in ("backend_option", "lengths"):
+    if name in ("backend_option", "lengths", "plugin_sha256"):
         return [f"{key}={text}" for key, text in value]
     return str(value) if isinstance(value, Path | Slo) else value

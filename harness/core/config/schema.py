@@ -210,6 +210,11 @@ class RunOptions:
         group="output",
     )
     no_report: bool = option("write no report.html", flag=True)
+    sign: Path | None = option(
+        "sign SHA256SUMS of the result folder with this OpenSSH key; `check` says who signed",
+        parse=parsers.parse_path,
+        metavar="KEY",
+    )
     metrics: Endpoint | None = option(
         "address where Prometheus can scrape the run (default 127.0.0.1:9464, or another port if that is taken)",
         parse=parsers.parse_endpoint,
@@ -233,6 +238,9 @@ class RunOptions:
     model_sha256: str | None = resolved()
     dataset_digest: str | None = resolved()
     arrivals_sha256: str | None = resolved()
+    plugin_sha256: tuple[tuple[str, str], ...] = option(
+        "", parse=parsers.parse_file_digest, many=True, visible=False
+    )
     loadgen_version: str | None = resolved()
     mlperf_model: str | None = resolved()
 

@@ -22,8 +22,8 @@ from harness.results.pages.page import Article, section, table, write
 from harness.results.pages.run_table import RATES, show_accuracy, show_quantity
 from harness.results.pages.tables import Column, Table
 from harness.results.run_files import RunFiles, read_files, reading_run
+from harness.results.seal.digests import PAGE
 
-PAGE = "report.html"
 _NO_ACCURACY = {"value": None, "reason": "no run"}
 
 
@@ -47,6 +47,19 @@ def report_at_end(folder: Path, findings: Findings) -> Path:
     run = read_files(folder, findings.performance)
     article = _article(run, findings.host, findings.power)
     return write([article], run.name, folder / PAGE, script_in=folder.resolve().parent)
+
+
+def page_differences(folder: Path) -> Iterator[str]:
+    """The page in the run's folder does not show what the other files say. Its plots are not looked at."""
+    page = folder / PAGE
+    if not page.is_file():
+        return
+    run = read_files(folder)
+    text = page.read_text(encoding="utf-8", errors="replace")
+    top, bottom = [*_top(run), *_numbers(run.result)], list(_bottom(run))
+    blocks = (top[:1], top[2:], bottom[:-1])  # without the name and the path of the folder
+    if not all("\n".join(block) in text for block in blocks):
+        yield f"{page} shows something else than the run's other files: `report {folder}` makes it again"
 
 
 def _article(run: RunFiles, host: HostLog | None, power: PowerLog | None) -> Article:

@@ -22,6 +22,7 @@ from harness.results.outcome import Finished
 from harness.results.result_json import result
 from harness.results.run_folder import ResultFolder
 from harness.results.schema.result import Result
+from harness.results.seal import digests, signature
 from harness.run.supervisor.metrics.endpoint import FILE, Exporter
 
 
@@ -60,7 +61,7 @@ class RunKeeper:
         """Saves one LoadGen run at once; where that fails, the table still shows it."""
         setattr(self.findings, evidence.plan.role, evidence)
         try:
-            records.write(outdir, evidence)
+            records.write(outdir, evidence, self.findings.started)
             self.save()
         except OSError as e:
             self.not_saved(e)
@@ -100,7 +101,7 @@ class RunKeeper:
             self.save()
 
     def conclude(self, status: int) -> Finished:
-        """Writes the result, gives the folder its name and adds the row to runs.sqlite."""
+        """Writes the result, seals the folder, gives it its name, adds the row to runs.sqlite, and signs."""
         folder = self.folder.path
         host = (self.findings.environment.get("machine") or {}).get("host")
         if host and self.findings.performance is not None:
@@ -115,6 +116,8 @@ class RunKeeper:
             self._write_metrics()
             if not status and self.findings.unsaved is None:
                 self._folder_now = folder = self.folder.finish()
+            else:
+                digests.write(folder)
             database.add(folder.parent, folder.name, content)
         except sqlite3.Error as e:
             path = database.path_in(folder.parent)
@@ -124,6 +127,9 @@ class RunKeeper:
             content = self._result()
             with suppress(OSError):  # the result saved before may say VALID
                 self.save(content)
+                digests.write(folder)
+        if self.findings.config.sign is not None:
+            say(signature.sign(folder, self.findings.config.sign))
         if self.findings.unsaved is not None:
             say(self.findings.unsaved.text)
         if not status and content["verdict"] != "VALID":

@@ -11,7 +11,7 @@ from harness.core.units import NS_PER_S, show_bytes, show_percent
 from harness.errors import ConfigError
 from harness.loadgen import user_conf
 from harness.loadgen.official import official_load
-from harness.loadgen.plan import Calibration, Loaded, LoadPlan
+from harness.loadgen.plan import Calibration, Loaded, LoadPlan, accuracy_samples
 from harness.loadgen.scenario import TURNS, Load, Scenario, scenario_named
 from harness.loadgen.versions import seeds_of
 from harness.models.opened.resolved_run import ResolvedRun
@@ -131,7 +131,7 @@ def official_plan(
         scenario=config.scenario,
         accuracy=accuracy,
         query_count=loaded.total_count if accuracy else load.queries,
-        journal_samples=_accuracy_samples(loaded) if accuracy else issued,
+        journal_samples=accuracy_samples(loaded) if accuracy else issued,
         total_count=loaded.total_count,
         performance_count=load.performance_count,
         seeds=seeds_of(config),
@@ -191,7 +191,7 @@ def accuracy_plan(
         scenario=config.scenario,
         accuracy=True,
         query_count=loaded.total_count,
-        journal_samples=_accuracy_samples(loaded),
+        journal_samples=accuracy_samples(loaded),
         total_count=loaded.total_count,
         performance_count=loaded.performance_count,
         seeds=seeds_of(config),
@@ -200,15 +200,6 @@ def accuracy_plan(
         percentile=slo.percentile if slo else None,
         latency_bound_ns=slo.bound_ns if slo else None,
     )
-
-
-_LARGEST_QUERY = 4096
-
-
-def _accuracy_samples(loaded: Loaded) -> int:
-    """With room for the duplicates by which multi-stream fills the last query of each loaded set."""
-    sets = ceil(loaded.total_count / loaded.performance_count)
-    return loaded.total_count + (sets + 1) * _LARGEST_QUERY
 
 
 def memory_bytes(plan: LoadPlan, max_batch: int, model_bytes: int) -> int:

@@ -23,6 +23,7 @@ from harness.models.opened import instances
 from harness.models.opened.loading import declared, missing_data, unknown_names
 from harness.models.opened.resolved_run import ResolvedRun
 from harness.results import resolved
+from harness.results.seal import signature
 
 
 def resolve(config: RunConfig) -> ResolvedRun:
@@ -68,6 +69,8 @@ def check(config: RunConfig, model: Model, dataset: str, metric: str | None) -> 
     if config.audit is not None and not config.audit.is_file():
         problems.append(f"--audit {config.audit}: there is no such file")
     problems += _closed_loop_problems(config)
+    if config.sign is not None and (problem := signature.problem(config.sign)):
+        problems.append(problem)
     if config.user_conf is not None:
         try:
             user_conf.lint(config.user_conf)

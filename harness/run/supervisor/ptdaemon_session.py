@@ -14,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from harness.core import files
+from harness.core.config import code
 from harness.core.config.run_config import RunConfig, to_plain
 from harness.core.console import say
 from harness.core.signals import Stopped, signal_name, stoppable
@@ -23,7 +24,8 @@ from harness.machine.power.meters.ptdaemon import NAME, PtdaemonMeter
 from harness.machine.power.ptdaemon_client import WORKLOAD, PowerClient
 from harness.machine.power.ptdaemon_log import CLIENT_JSON, SPL, PtdaemonLog
 from harness.models.opened.resolved_run import ResolvedRun
-from harness.results import recheck, run_folder
+from harness.results import recheck, resolved, run_folder
+from harness.results.seal.digests import PAGE
 from harness.run.supervisor import preflight
 from harness.run.supervisor.keeper import RunKeeper
 
@@ -108,6 +110,13 @@ class _Session:
         words += ["--quiet"] if self._quiet else []
         words += ["--no-metrics"] if config.no_metrics else []
         words += ["--metrics", str(config.metrics)] if config.metrics else []
+        plain = code.values_of(self._plain)
+        typed = [*code.named(plain), *code.named(resolved.absolute(self._plain))]
+        for name in dict.fromkeys(one.name for one in typed):
+            words += [
+                "--trust",
+                name,
+            ]  # workload.yaml has it as the user named it, config.yaml absolute
         linger_ns = config.metrics_linger_ns
         words += ["--metrics-linger", write_duration(linger_ns)] if linger_ns else []
         return _SCRIPT.format(
@@ -166,13 +175,18 @@ class _Session:
         self._merge(testing)
         path = self._path
         config = recheck.configuration(path)
-        config = replace(config, meter=((NAME, self._meter.argument), *config.meter))
+        meters = ((NAME, self._meter.argument), *config.meter)
+        config = replace(
+            config, meter=meters, sign=self._config.sign, no_report=self._config.no_report
+        )
         files.write_yaml(path / run_folder.CONFIG, to_plain(config))
         findings = recheck.findings(path, config)
         findings.environment = files.read_json(path / run_folder.RESULT)["environment"]
         findings.ptdaemon = PtdaemonLog.from_files({"refused": refused}, path / "performance")
-        finished = RunKeeper(self.folder, findings, None).conclude(0)
+        keeper = RunKeeper(self.folder, findings, None)
+        finished = keeper.conclude(0)
         finished.show(as_json=as_json)
+        keeper.report(as_json=as_json)
         return finished.status
 
     def _refused(self) -> list[str]:
@@ -196,6 +210,7 @@ class _Session:
     def _merge(self, testing: Path) -> None:
         for entry in testing.iterdir():
             entry.rename(self._path / entry.name)
+        (self._path / PAGE).unlink(missing_ok=True)  # the testing run's, without the power
         (self._runs / "ranging").rename(self._path / "ranging")
         performance = self._path / "performance"
         for name in ("power", "ranging"):

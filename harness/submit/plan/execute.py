@@ -13,6 +13,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from harness.core.child import start
+from harness.core.config import code
 from harness.core.config.run_config import to_plain
 from harness.core.console import say
 from harness.core.files import write_yaml
@@ -127,6 +128,8 @@ def _run(row: PlannedRun, work: Path, locks: tuple[int, ...], which: str, after_
         write_yaml(settings, to_plain(row.config))
         with (folder / f"attempt-{number}.log").open("wb") as log:
             words = ["--config", str(settings), "--out", str(folder / f"attempt-{number}")]
+            for one in code.named(code.values_of(row.config)):
+                words += ["--trust", one.name]  # the user named it in the request
             words = [SEARCH, *words] if row.kind == SEARCH else words
             words += ["--quiet", "--no-metrics", *(["--no-report"] if row.config.no_report else [])]
             # the run holds the locks, even if this process is killed

@@ -186,6 +186,25 @@ def test_resume_takes_everything_from_the_folder(
     assert "nowhere has no grid.json" in capsys.readouterr().err
 
 
+def test_resume_names_the_code_of_the_folder_first(
+    swept: Swept, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Bug: `sweep --resume` ran the plug-ins of a folder that may come from elsewhere."""
+    swept(Runs(), *GRID, "--batch", "1")
+    stored = json.loads(Path("grid/grid.json").read_text())
+    stored["axes"]["backend"] = ["here.py:Mine", "null"]
+    stored["config"]["dataset"] = "there.py:Mine"
+    Path("grid/grid.json").write_text(json.dumps(stored))
+    capsys.readouterr()
+    assert main(["sweep", "--resume", "grid", "--trust", "there.py:Mine"]) == 2
+    assert capsys.readouterr().err == (
+        "harness: --resume grid names code, the backend here.py:Mine: read it, and add "
+        "--trust here.py:Mine if it may run here\n"
+    )
+    assert main(["sweep", "--resume", "grid", "--trust", "here.py:Mine"]) == 2
+    assert "the dataset there.py:Mine: read it" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("name", "value", "told"),
     [

@@ -25,6 +25,7 @@ from harness.loadgen.schedule import server_schedule_ns
 from harness.loadgen.user_conf import lint
 from harness.results.outcome import Finished
 from harness.results.recheck import check
+from harness.results.seal.digests import SEAL
 from harness.search.peak.job import RUNS
 from harness.search.peak.probe import Judge
 from harness.search.peak.search import Limits, search
@@ -73,7 +74,7 @@ def test_the_confirmed_run_is_the_folder_and_the_probes_lie_in_it(
     )
     result = json.loads(Path("found/result.json").read_text())
     assert result["throughput_per_s"]["asked"] == content["peak"]
-    assert names(Path("found")) == ["peak.json", "performance", "probes", "result.json"]
+    assert names(Path("found")) == [SEAL, "peak.json", "performance", "probes", "result.json"]
     others = [p["folder"] for p in content["probes"] if p["folder"] != "."]
     assert all(Path("found", folder, "result.json").is_file() for folder in others)
     assert len(names(Path("found/probes"))) == len(others)

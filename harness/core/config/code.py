@@ -1,0 +1,86 @@
+"""Lists the code that a configuration names: plug-ins of the user, a hook, programs of meters.
+
+A configuration that was read from a file runs no such code before the user has named it, too.
+"""
+
+import hashlib
+import shlex
+from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from harness.core.config.schema import RunOptions
+from harness.core.registry import is_code
+
+PROGRAM_METERS = ("command", "ptdaemon")
+"""Meters whose argument names a program."""
+
+
+class Code(NamedTuple):
+    kind: str
+    """backend, dataset, metric, hook or meter."""
+    name: str
+    """As in config.yaml, and after --trust."""
+
+    @property
+    def file(self) -> Path | None:
+        """The Python file; None for an installed module and for a meter's program."""
+        if self.kind == "hook":
+            return Path(self.name)
+        name = self.name.partition("=")[0] if self.kind == "meter" else self.name
+        path, separator, _ = name.rpartition(".py:")
+        return Path(f"{path}.py") if separator else None
+
+
+def values_of(config: RunOptions) -> dict[str, Any]:
+    """The values of a configuration that may name code, by field."""
+    fields = ("backend", "dataset", "metric", "hook", "meter", "plugin_sha256")
+    return {field: getattr(config, field) for field in fields}
+
+
+def named(values: Mapping[str, Any]) -> Iterator[Code]:
+    """values: of a RunConfig, by field; those that are missing name nothing."""
+    for kind in ("backend", "dataset", "metric"):
+        name = values.get(kind)
+        if name is not None and is_code(name):
+            yield Code(kind, name)
+    if values.get("hook") is not None:
+        yield Code("hook", str(values["hook"]))
+    for meter, argument in values.get("meter") or ():
+        if is_code(meter) or meter in PROGRAM_METERS:
+            yield Code("meter", f"{meter}={argument}" if argument else meter)
+
+
+def digests(values: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
+    """(file, SHA-256) of each Python file that the values name; a file that cannot be read is left out."""
+    found = {}
+    for code in named(values):
+        if code.file is not None and code.file.is_file():
+            found[str(code.file)] = hashlib.sha256(code.file.read_bytes()).hexdigest()
+    return tuple(found.items())
+
+
+def untrusted(source: str, values: Mapping[str, Any], trusted: Collection[str]) -> list[str]:
+    """One line for each piece of code that the values name and the user does not.
+
+    source: the file or folder that the values come from. trusted: names of --trust.
+    """
+    return [
+        f"{source} names code, the {code.kind} {code.name}: read it, and add "
+        f"--trust {shlex.quote(code.name)} if it may run here"
+        for code in named(values)
+        if code.name not in trusted
+    ]
+
+
+def announcement(source: str, values: Mapping[str, Any]) -> str:
+    """Lines that say which code of the source runs now, and which file is not as it was in that run."""
+    before = dict(values.get("plugin_sha256") or ())
+    now = dict(digests(values))
+    lines = []
+    for code in named(values):
+        then = before.get(str(code.file))
+        changed = then is not None and now.get(str(code.file)) != then
+        state = ", which has changed since that run" if changed else ""
+        lines.append(f"code that {source} names runs now: the {code.kind} {code.name}{state}")
+    return "\n".join(lines)

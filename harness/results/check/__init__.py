@@ -1,0 +1,1 @@
+"""Holds the files of a finished run against each other."""

@@ -1,0 +1,139 @@
+"""Holds files of a finished run that repeat others against them: summaries, environment.json, pages, metrics."""
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from harness.core import files
+from harness.loadgen.logs import SUMMARY
+from harness.results import run_folder
+from harness.results.evidence.evidence import Evidence
+from harness.results.evidence.summary import differences as summary_differences
+from harness.results.evidence.summary import read_summary
+from harness.results.findings import Findings
+
+METRICS = "metrics.prom"
+_SAMPLE = re.compile(r"(harness_\w+)\{(.*)\} (\S+)")
+_LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
+
+
+def differences(folder: Path, derived: Findings, stored: Mapping[str, Any]) -> Iterator[str]:
+    """stored: the content of result.json."""
+    if derived.performance is not None or derived.accuracy is not None:
+        yield from _environment(folder / run_folder.ENVIRONMENT, derived, stored)
+    if derived.scoring.score is not None:
+        path, line = folder / "accuracy" / run_folder.ACCURACY_TEXT, derived.scoring.score.line
+        text = path.read_text(errors="replace") if path.is_file() else ""
+        if line not in text.splitlines():
+            yield f"{path} has no line {line!r}"
+        elif text.splitlines() != [line]:
+            yield f"{path} has other lines than {line!r}"
+    for part, run in (("performance/run_1", derived.performance), ("accuracy", derived.accuracy)):
+        if run is not None and not run.plan.harness_scheduled:
+            yield from _summary(folder / part, run)
+    yield from _metrics(folder / METRICS, derived, stored)
+
+
+def _summary(folder: Path, run: Evidence) -> Iterator[str]:
+    """LoadGen's summary must repeat its detail log."""
+    if not run.logged:
+        return
+    expected = [_counted("warning", len(run.log.warnings)), _counted("ERROR", len(run.log.errors))]
+    path = folder / SUMMARY
+    text = path.read_text(errors="replace") if path.is_file() else ""
+    for line in expected:
+        if line not in text.splitlines():
+            yield f"{path} has no line {line!r}, which follows from LoadGen's detail log"
+    for line, stated, logged in summary_differences(read_summary(text), run.log):
+        yield f"{path}: the line {line!r} says {stated}, LoadGen's detail log {logged}"
+
+
+def _counted(kind: str, count: int) -> str:
+    """A last line of a summary. Source: mlcommons/inference b66003e, loadgen/logging.cc, SetLogFiles."""
+    if not count:
+        return f"No {kind.lower()}s encountered during test."
+    return f"{count} {kind}{'' if count == 1 else 'S' if kind.isupper() else 's'} encountered. See detailed log."
+
+
+def _environment(path: Path, derived: Findings, stored: Mapping[str, Any]) -> Iterator[str]:
+    """environment.json repeats the machine, the seeds, the dataset and the model; `compare` reads them there."""
+    machine = files.read_json(path)
+    ours = stored.get("environment") or {}
+    if not ours:
+        yield "environment: result.json holds none"
+    for key, value in ours.items():
+        yield from compared(f"environment.{key}", value, machine.get(key))
+    run, loaded = derived.performance or derived.accuracy, derived.loaded
+    assert run is not None
+    assert loaded is not None
+    loadgen = machine["loadgen"]
+    for name, used, stated in (
+        ("seeds", run.plan.seeds._asdict(), loadgen["seeds"]),
+        ("dataset digest", loaded.dataset.get("digest"), machine["dataset"].get("digest")),
+        ("dataset", _without_digest(loaded.dataset), _without_digest(machine["dataset"])),
+        ("backend", loaded.backend, machine["backend"]),
+        ("model_sha256", loaded.model_sha256, machine["model_sha256"]),
+    ):
+        if used != stated:
+            yield f"{path.name}: {name} is {stated}, the run used {used}"
+    for one in (derived.performance, derived.accuracy):
+        logged = (
+            str(one.log.get("loadgen_version", "")).partition(" ")[0] if one is not None else ""
+        )
+        for name, version in (
+            (path.name, loadgen["version"]),
+            (run_folder.CONFIG, derived.config.loadgen_version),
+        ):
+            if logged and version != logged:
+                yield f"{name}: LoadGen's version is {version}, its log says {logged}"
+
+
+def _without_digest(dataset: Mapping[str, Any]) -> Mapping[str, Any]:
+    return {key: value for key, value in dataset.items() if key != "digest"}
+
+
+def _metrics(path: Path, derived: Findings, stored: Mapping[str, Any]) -> Iterator[str]:
+    """metrics.prom repeats the verdict, the score, and the counts of samples.
+
+    Under MLPerf Power it is the testing run's own, which had no power in its result.
+    """
+    if not path.is_file():
+        return
+    samples = [
+        (match[1], {**dict(_LABEL.findall(match[2])), "": match[3]})
+        for match in map(_SAMPLE.fullmatch, path.read_text(errors="replace").splitlines())
+        if match is not None
+    ]
+    for part, run in (("performance", derived.performance), ("accuracy", derived.accuracy)):
+        done = run.done if run is not None and run.ended is not None else None
+        counts = (
+            {"issued": done.issued, "completed": len(done), "failed": done.failed} if done else {}
+        )
+        for name, count in counts.items():
+            key = f"harness_samples_{name}_total"
+            values = [s[""] for n, s in samples if n == key and s.get("phase") == part]
+            if [float(value) for value in values] != [float(count)]:
+                yield f"{path}: {key} of the {part} run is {', '.join(values)}, the journal has {count}"
+    if derived.ptdaemon is not None:
+        return
+    score = (stored.get("accuracy") or {}).get("value")
+    for key, label, expected in (
+        ("harness_run_valid", "", {float(stored["verdict"] == "VALID")}),
+        ("harness_run_reason", "code", {reason["code"] for reason in stored["reasons"]}),
+        ("harness_run_doubt", "code", {doubt["code"] for doubt in stored["doubts"]}),
+        ("harness_accuracy", "", {score} - {None}),
+    ):
+        stated = [s.get(label, "") for name, s in samples if name == key]
+        if {text if label else float(text) for text in stated} != expected:
+            words = ", ".join(sorted(map(str, expected))) or "none"
+            yield f"{path}: {key} is {', '.join(stated) or 'none'}, result.json says {words}"
+
+
+def compared(path: str, stored: Any, derived: Any) -> Iterator[str]:
+    """The places at which two values differ, with both."""
+    if isinstance(stored, dict) and isinstance(derived, dict):
+        for name in sorted({*stored, *derived}):
+            yield from compared(f"{path}.{name}", stored.get(name), derived.get(name))
+    elif stored != derived:
+        yield f"{path}: result.json has {stored!r}, the files have {derived!r}"

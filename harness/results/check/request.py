@@ -1,0 +1,87 @@
+"""Holds the request and the load plans of a finished run against each other and against what was loaded."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from harness.core import files
+from harness.core.config.run_config import RunConfig, from_plain, to_plain
+from harness.loadgen.plan import accuracy_samples
+from harness.results import records, resolved, run_folder
+from harness.results.evidence.evidence import Evidence
+from harness.results.findings import Findings
+
+_DECIDED = ("loadgen_version", "max_batch")
+"""Keys that the run may decide otherwise than its request: a model file may fix the batch."""
+
+
+def differences(folder: Path, config: RunConfig, derived: Findings) -> Iterator[str]:
+    run = derived.performance or derived.accuracy
+    if run is None or derived.loaded is None:
+        return
+    yield from _config(folder, config, derived, run)
+    for evidence in (derived.performance, derived.accuracy):
+        if evidence is not None:
+            path = folder / _part(evidence) / run_folder.RUN
+            for name, ours, theirs in _plan(derived, evidence, path):
+                if ours != theirs:
+                    yield f"{path}: {name} is {ours!r}, the run used {theirs!r}"
+
+
+def _part(run: Evidence) -> str:
+    return "accuracy" if run.plan.accuracy else "performance/run_1"
+
+
+def _config(folder: Path, config: RunConfig, facts: Findings, run: Evidence) -> Iterator[str]:
+    """config.yaml is the request with every value resolved; resolve the request again and compare."""
+    assert facts.loaded is not None
+    path = folder / records.FINDINGS
+    request = from_plain(files.read_json(path)["asked"], str(path))
+    again = resolved.config(replace(facts.resolved, config=request), run.plan, facts.loaded)
+    stored, derived, requested = to_plain(config), to_plain(again), to_plain(request)
+    for key in dict.fromkeys([*derived, *stored]):
+        if stored.get(key) != derived.get(key) and key != "loadgen_version":
+            yield (
+                f"config.yaml: {key} is {_text(stored.get(key))}, the run used "
+                f"{_text(derived.get(key))}"
+            )
+    if request.seed is not None and not request.mlperf:
+        requested = {
+            **{f"{name}_seed": request.seed for name in run.plan.seeds._fields},
+            **requested,
+        }
+    for key, value in requested.items():
+        if key not in _DECIDED and value != derived.get(key):
+            yield f"{path}: {key} of the request is {_text(value)}, the run used {_text(derived.get(key))}"
+
+
+def _text(value: object) -> object:
+    return ", ".join(map(str, value)) if isinstance(value, list) else value
+
+
+def _plan(facts: Findings, run: Evidence, path: Path) -> Iterator[tuple[str, Any, Any]]:
+    """(name, value in run.json, value by the other files) of each field that other files repeat."""
+    plan, loaded, config = run.plan, facts.loaded, facts.config
+    assert loaded is not None
+    content = files.read_json(path)
+    yield "started", content["started"], facts.started
+    yield "scenario", plan.scenario, config.scenario
+    yield "accuracy", plan.accuracy, run is facts.accuracy
+    yield "total_count", plan.total_count, loaded.total_count
+    yield "an official run", plan.model_key is not None, config.mlperf
+    if not plan.accuracy:
+        yield "concurrency", plan.concurrency, config.concurrency
+    if plan.model_key is None:
+        yield "performance_count", plan.performance_count, loaded.performance_count
+        planned = plan.query_count * plan.samples_per_query
+        room = accuracy_samples(loaded) if plan.accuracy else planned
+        yield "journal_samples", plan.journal_samples, room
+    performance, accuracy = facts.performance, facts.accuracy
+    if run is not accuracy or performance is None:
+        return
+    for name in ("seeds", "samples_per_query", "percentile", "latency_bound_ns", "model_key"):
+        yield name, getattr(plan, name), getattr(performance.plan, name)
+    yield "query_count", plan.query_count, loaded.total_count
+    if run.ended is not None and performance.ended is not None:
+        yield "answer_dtype", run.ended.get("answer_dtype"), performance.ended.get("answer_dtype")

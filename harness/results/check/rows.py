@@ -1,0 +1,146 @@
+"""Holds the rows of a finished run, of samples, answers and the machine, against LoadGen's logs and the plan."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+
+from harness.core.clock import JUMP_NS
+from harness.core.units import NS_PER_S, show_ns
+from harness.loadgen.logs import ACCURACY, AccuracyLogError, read_logged_answers
+from harness.loadgen.schedule import SCHEDULE, planned_ns, read_stored
+from harness.machine.host_log import HOST_CSV, HostLog
+from harness.machine.power.energy import utc_ns
+from harness.results import records
+from harness.results.evidence.evidence import Evidence
+from harness.results.findings import Findings
+from harness.results.verdict.reasons import clock_step_ns
+from harness.types import Array
+
+SLACK_NS = 2 * NS_PER_S
+"""Distance up to which two times are the same moment: LoadGen writes its start in whole seconds, and its window
+in milliseconds. A clock that was stepped is a reason of its own.
+"""
+
+_COUNTERS = ("cpu_user_s", "cpu_system_s", "measured_", "thermal_throttles", "cgroup_throttled_s")
+"""Prefixes of the columns of host.csv that never fall; the kernel's idle times may."""
+
+
+def differences(folder: Path, derived: Findings) -> Iterator[str]:
+    for part, run in (("performance/run_1", derived.performance), ("accuracy", derived.accuracy)):
+        if run is not None and run.failure is None and run.ended is not None:
+            yield from _samples(folder / part, run, derived.spec.instances)
+    yield from _order(folder, derived)
+    if derived.host is not None:
+        yield from _machine(folder / HOST_CSV, derived.host)
+
+
+def _samples(folder: Path, run: Evidence, instances: int) -> Iterator[str]:
+    done, plan, path = run.done, run.plan, folder / records.COMPLETIONS
+    if done is None or not len(done):
+        return
+    columns = done.columns
+    if int(columns["worker"].min()) < 0 or int(columns["worker"].max()) >= instances:
+        yield f"{path}: a worker is none of the {instances} instances"
+    if done.issued > plan.journal_samples:
+        yield f"{path}: {done.issued:,} samples were issued, the journal had room for {plan.journal_samples:,}"
+    due_ns: Array | None
+    if plan.schedule is not None:
+        due_ns = read_stored(str(folder / SCHEDULE)).after_ns
+    else:
+        due_ns = planned_ns(plan, int(columns["order"].max()) + 1)
+    if due_ns is not None:
+        start_ns = columns["scheduled_ns"] - due_ns[columns["order"]]
+        if int(start_ns.min()) != int(start_ns.max()):
+            of = SCHEDULE if plan.schedule is not None else "LoadGen's schedule"
+            yield f"{path}: its queries were not due at the times of {of}"
+    log = run.log
+    counted = (log.get("generated_query_count"), log.get("generated_samples_per_query"))
+    in_one_set = not plan.accuracy or plan.performance_count >= plan.total_count
+    if plan.model_key is None and in_one_set and None not in counted:
+        generated = counted[0] * counted[1]
+        if generated != done.issued:
+            yield f"{path}: {done.issued:,} samples were issued, LoadGen's log says that {generated:,} were generated"
+    if not plan.harness_scheduled and (plan.accuracy or plan.logged_answers):
+        yield from _answers(folder / ACCURACY, run)
+
+
+def _answers(path: Path, run: Evidence) -> Iterator[str]:
+    """Each logged answer is of another sample that was issued. A log that lacks answers is a reason."""
+    assert run.done is not None
+    columns = run.done.columns
+    indices = dict(zip(columns["order"].tolist(), columns["index"].tolist(), strict=True))
+    try:
+        logged = [(order, answer.sample) for order, answer in read_logged_answers(path)]
+    except AccuracyLogError:
+        return
+    once = dict(logged)
+    if len(once) < len(logged):
+        yield f"{path} has {len(logged) - len(once):,} answers to samples that it has answered before"
+    strangers = sum(indices.get(order) != sample for order, sample in once.items())
+    if strangers:
+        yield (
+            f"{path} has {strangers:,} answers to other samples than {records.COMPLETIONS} has at their "
+            "places"
+        )
+
+
+def _order(folder: Path, derived: Findings) -> Iterator[str]:
+    """The job starts, then the performance run, then the accuracy run, each within its own window."""
+    runs = (derived.performance, derived.accuracy)
+    if any(run is not None and abs(clock_step_ns(run)) > JUMP_NS for run in runs):
+        return
+    moments = [("the job's start", _ns(derived.started))]
+    for part, run in (("performance", derived.performance), ("accuracy", derived.accuracy)):
+        if run is not None and run.failure is None:
+            moments += [(f"the {part} run's {name}", at_ns) for name, at_ns in _moments(run)]
+    for (earlier, before_ns), (later, after_ns) in pairwise(moments):
+        if before_ns > after_ns + SLACK_NS:
+            ahead = show_ns(before_ns - after_ns)
+            yield f"{folder}: {earlier} lies {ahead} after {later}"
+
+
+def _moments(run: Evidence) -> Iterator[tuple[str, int]]:
+    """(name, wall clock in ns) in the order in which they happened."""
+    log = {} if run.plan.harness_scheduled else run.log.values
+    if "test_datetime" in log:
+        yield "test_datetime in LoadGen's log", _ns(str(log["test_datetime"]))
+    if "power_begin" in log:
+        yield "power_begin in LoadGen's log", utc_ns(str(log["power_begin"]))
+    if run.done is not None and len(run.done):
+        yield "first sample", int(run.done.columns["scheduled_ns"].min())
+        if run.looks:
+            yield "first look of the supervisor at an answer", _first_look_ns(run)
+        yield "last completion", int(np.max(run.done.columns["completed_ns"]))
+    if "power_end" in log:
+        yield "power_end in LoadGen's log", utc_ns(str(log["power_end"]))
+
+
+def _first_look_ns(run: Evidence) -> int:
+    return next((at_ns for at_ns, answered in run.looks if answered), run.looks[-1][0])
+
+
+def _ns(text: str) -> int:
+    """text: ISO 8601; LoadGen's and ours are UTC."""
+    at = datetime.fromisoformat(text)
+    return int((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * NS_PER_S)
+
+
+def _machine(path: Path, log: HostLog) -> Iterator[str]:
+    """Times rise, and counters do not fall."""
+    for before, after in pairwise(log.rows):
+        if after["wall_ns"] <= before["wall_ns"]:
+            yield f"{path}: its rows are not in the order of time"
+            return
+        fallen = [
+            name
+            for name, value in after.items()
+            if name.startswith(_COUNTERS)
+            and name != "measured_rss_bytes"
+            and value < before.get(name, 0.0)
+        ]
+        if fallen:
+            yield f"{path}: the counter {fallen[0]} falls from one row to the next"
+            return

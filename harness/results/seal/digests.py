@@ -1,0 +1,72 @@
+"""Writes SHA256SUMS, the digests of all files of a result folder, and compares it with the files.
+
+The format is that of sha256sum, so that `sha256sum -c SHA256SUMS` in the folder checks it without the
+harness.
+"""
+
+import hashlib
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from harness.core.files import write_text
+
+SEAL = "SHA256SUMS"
+SIGNATURE = f"{SEAL}.sig"
+"""The name that ssh-keygen chooses."""
+
+PAGE = "report.html"
+"""It is not sealed, because `report` makes it again at any time; `check` holds it against result.json."""
+
+_LINE = re.compile(r"([0-9a-f]{64})  (.+)")
+
+
+def write(folder: Path) -> None:
+    """Seals the folder anew; a signature of the seal before it no longer fits and is removed."""
+    (folder / SIGNATURE).unlink(missing_ok=True)
+    lines = (f"{digest}  {name}\n" for name, digest in _digests(folder).items())
+    write_text(folder / SEAL, "".join(lines))
+
+
+def differences(folder: Path) -> Iterator[str]:
+    """Files that were changed, added or removed since the folder was sealed."""
+    path = folder / SEAL
+    sealed = {}
+    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+        match = _LINE.fullmatch(line)
+        if match is None or match[2] in sealed:
+            yield f"{path} has a line that is not of sha256sum, or twice the same file: {line!r:.100}"
+        else:
+            sealed[match[2]] = match[1]
+    now = _digests(folder)
+    for name in sorted({*sealed, *now}):
+        if name not in now:
+            yield f"{folder / name} is missing: {SEAL} has it"
+        elif name not in sealed:
+            yield f"{folder / name} was added after the run: {SEAL} has no such file"
+        elif sealed[name] != now[name]:
+            yield f"{folder / name} was changed after the run: its SHA-256 is not that of {SEAL}"
+
+
+def of_file(path: Path) -> str:
+    """The SHA-256 of a file's content, in hexadecimal digits."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _digests(folder: Path) -> dict[str, str]:
+    """Path below the folder -> SHA-256, sorted; a link, which may lead elsewhere, by the text of its target."""
+    digests = {}
+    for path in sorted(folder.rglob("*")):
+        name = path.relative_to(folder).as_posix()
+        if (
+            name in (SEAL, SIGNATURE)
+            or path.name == PAGE
+            or (path.is_dir() and not path.is_symlink())
+        ):
+            continue
+        if path.is_symlink():
+            digests[name] = hashlib.sha256(str(path.readlink()).encode()).hexdigest()
+        elif path.is_file():
+            digests[name] = of_file(path)
+    return digests

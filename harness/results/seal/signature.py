@@ -1,0 +1,148 @@
+"""Signs the seal of a result folder with an OpenSSH key, and says who signed it.
+
+`ssh-keygen -Y sign` and `-Y verify` do all of the work; nothing of the key is copied or stored.
+"""
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+from harness.errors import PluginUnavailable
+from harness.results.seal.digests import SEAL, SIGNATURE
+
+NAMESPACE = "mlperf-harness"
+"""Purpose of the signature, which ssh-keygen signs, too: a signature of a commit or a mail does not fit."""
+
+PROGRAM = "ssh-keygen"
+LIMIT_S = 20.0
+"""An agent that asks its user, e.g. for a touch of a security key, takes seconds."""
+
+_INSTALL = f"signatures need the program {PROGRAM}: install OpenSSH"
+_SIGNED_WITH = re.compile(r"with (\S+) key (SHA256:\S+)")
+
+
+class Signed(NamedTuple):
+    """Who signed a seal."""
+
+    by: str
+    """Principal from the file of allowed signers; empty where no such file was named."""
+    key: str
+    """Type and fingerprint, e.g. ED25519 SHA256:..."""
+
+    def __str__(self) -> str:
+        return f"signed by {self.by} ({self.key})" if self.by else f"signed with the key {self.key}"
+
+
+def problem(key: Path) -> str:
+    """Why the key cannot sign; empty where it can, or where ssh-keygen can ask for its passphrase later."""
+    if not key.is_file():
+        return f"--sign {key}: there is no such file"
+    try:
+        done = _run("sign", ["-f", str(key), "-n", NAMESPACE])
+    except PluginUnavailable as e:
+        return f"--sign {key}: {e}"
+    if not done.returncode or _has_terminal():
+        return ""
+    return (
+        f"--sign {key}: {_complaint(done)}: name a key without a passphrase, or add it to ssh-agent"
+    )
+
+
+def sign(folder: Path, key: Path) -> str:
+    """Signs the seal of the folder; returns the line that says why that failed, else an empty text."""
+    words = ["-f", str(key), "-n", NAMESPACE, str(folder / SEAL)]
+    try:
+        (folder / SIGNATURE).unlink(missing_ok=True)  # ssh-keygen would ask whether to replace it
+        done = _run("sign", words, may_ask=_has_terminal())
+    except PluginUnavailable as e:
+        why = str(e)
+    except OSError as e:
+        why = str(e.strerror)
+    else:
+        if not done.returncode:
+            return ""
+        why = _complaint(done)
+    by_hand = shlex.join([PROGRAM, "-Y", "sign", *words])
+    return f"{folder} is not signed: {why}: `{by_hand}` signs it later"
+
+
+def vouched(folder: Path, allowed: Path | None) -> tuple[list[str], str]:
+    """(differences, the line that says who signed the seal); an empty line where nobody did.
+
+    allowed: OpenSSH's file of allowed signers; with it, a signature by one of them must be there.
+    """
+    path = folder / SIGNATURE
+    if not path.is_file() or not (folder / SEAL).is_file():
+        return [f"{folder} is not signed, by none of {allowed}"] if allowed else [], ""
+    try:
+        signer = _signed(folder, allowed)
+    except PluginUnavailable as e:
+        if allowed is not None:
+            raise
+        return [], f"{path} was not checked: {e}"
+    return ([signer], "") if isinstance(signer, str) else ([], f"{folder} is {signer}")
+
+
+def _signed(folder: Path, allowed: Path | None) -> Signed | str:
+    """Who signed the seal, or the sentence that says what is wrong with the signature."""
+    path = folder / SIGNATURE
+    seal = (folder / SEAL).read_bytes()
+    where = ["-n", NAMESPACE, "-s", str(path)]
+    done = _run("check-novalidate", where, seal)
+    match = _SIGNED_WITH.search(done.stdout.decode(errors="replace"))
+    if done.returncode or match is None:
+        return f"{path} is not a signature of {SEAL}: {_complaint(done)}"
+    key = f"{match[1]} {match[2]}"
+    if allowed is None:
+        return Signed("", key)
+    found = _run("find-principals", ["-s", str(path), "-f", str(allowed)])
+    for principal in found.stdout.decode(errors="replace").split()[:1]:
+        verified = _run("verify", ["-f", str(allowed), "-I", principal, *where], seal)
+        if not verified.returncode:
+            return Signed(principal, key)
+    return f"{path} is by the key {key}, which {allowed} does not allow to sign {NAMESPACE}"
+
+
+def _run(
+    action: str, arguments: Sequence[str], content: bytes = b"", *, may_ask: bool = False
+) -> "subprocess.CompletedProcess[bytes]":
+    """may_ask: ssh-keygen asks for a passphrase on the terminal. Else it has neither a terminal nor a
+    window, so that a run that nobody watches does not wait for an answer.
+    """
+    words = [PROGRAM, "-Y", action, *arguments]
+    try:
+        if may_ask:
+            return subprocess.run(words, check=False)
+        return subprocess.run(
+            words,
+            input=content,
+            capture_output=True,
+            env={**os.environ, "SSH_ASKPASS_REQUIRE": "never", "LC_ALL": "C"},
+            start_new_session=True,
+            timeout=LIMIT_S,
+            check=False,
+        )
+    except FileNotFoundError:
+        raise PluginUnavailable(_INSTALL) from None
+    except subprocess.TimeoutExpired:
+        raise PluginUnavailable(f"{PROGRAM} did not end within {LIMIT_S:g} s") from None
+
+
+def _has_terminal() -> bool:
+    """Whether a user can answer here: not in the background, where reading would stop the process."""
+    with suppress(OSError, ValueError, AttributeError):
+        return os.tcgetpgrp(sys.stdin.fileno()) == os.getpgrp()
+    return False
+
+
+def _complaint(done: "subprocess.CompletedProcess[bytes]") -> str:
+    lines = (done.stderr or b"").decode(errors="replace").strip().splitlines()
+    if not lines:
+        return f"{PROGRAM} ended with status {done.returncode}"
+    return re.sub(r"^Enter passphrase[^:]*: ", "", lines[-1].strip())

@@ -1,0 +1,192 @@
+"""No verb runs code that a folder names, before the user names it, too."""
+
+import json
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+import yaml
+
+from harness.cli.main import main
+from harness.core.config.code import named, values_of
+from harness.core.config.run_config import from_plain
+
+EVIL = """
+from pathlib import Path
+Path({marker!r}).touch()
+class Evil: ...
+"""
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("results") / "run"
+    words = ["--scenario", "server", "--target-qps", "500", "--queries", "300", "--slo", "p90=5s"]
+    assert main([*words, "--quiet", "--no-metrics", "--out", str(out)]) == 0
+    return out
+
+
+@pytest.fixture
+def marker(tmp_path: Path) -> Path:
+    """It exists once code of the folder has run."""
+    return tmp_path / "ran"
+
+
+@pytest.fixture
+def evil(tmp_path: Path, marker: Path) -> Path:
+    path = tmp_path / "evil.py"
+    path.write_text(EVIL.format(marker=str(marker)))
+    return path
+
+
+@pytest.fixture
+def run(finished: Path, tmp_path: Path, evil: Path, marker: Path) -> Path:
+    """The finished run, whose files name code in every place that can."""
+    run = tmp_path / "results" / "run"
+    shutil.copytree(finished, run)
+    shutil.copyfile(finished.parent / "runs.sqlite", run.parent / "runs.sqlite")
+    config = yaml.safe_load((run / "config.yaml").read_text())
+    names = dict.fromkeys(("backend", "dataset", "metric"), f"{evil}:Evil")
+    code = {**names, "hook": str(evil), "meter": [f"command=touch {marker}", f"{evil}:Evil=x"]}
+    config |= code
+    (run / "config.yaml").write_text(yaml.safe_dump(config))
+    for name, keys in (("findings.json", ("asked",)), ("result.json", ())):
+        content = json.loads((run / name).read_text())
+        place = content[keys[0]] if keys else content
+        place |= {k: v for k, v in code.items() if k in place or keys}
+        content["dataset"] = names["dataset"]
+        (run / name).write_text(json.dumps(content))
+    return run
+
+
+READING = [
+    ("check", "RUN"),
+    ("compare", "RUN", "RUN"),
+    ("report", "RUN"),
+    ("runs", "--results", "RESULTS"),
+    ("runs", "--results", "RESULTS", "--history", "RESULTS/history.html"),
+    ("submit", "check", "RESULTS"),
+    ("sweep", "--from", "RUN"),
+    ("profile", "--from", "RUN"),
+    ("advise", "--from", "RUN"),
+    ("bricks", "--from", "RUN"),
+]
+RUNNING = [
+    ("--config", "RUN"),
+    ("rerun", "RUN"),
+    ("peak", "--config", "RUN"),
+    ("sweep", "--config", "RUN"),
+    ("sweep", "--config", "RUN", "--batch", "1,2"),
+    ("tune", "--config", "RUN"),
+    ("profile", "--config", "RUN"),
+]
+
+
+def words(row: tuple[str, ...], run: Path) -> list[str]:
+    return [w.replace("RUN", str(run)).replace("RESULTS", str(run.parent)) for w in row]
+
+
+@pytest.mark.parametrize("row", READING, ids=" ".join)
+def test_a_verb_that_reads_runs_no_code(row: tuple[str, ...], run: Path, marker: Path) -> None:
+    assert main(words(row, run)) in (0, 2, 4)
+    assert not marker.exists()
+
+
+@pytest.mark.parametrize("verb", ["check", "compare", "report"])
+def test_a_scenario_of_run_json_is_none_of_code(
+    verb: str, finished: Path, evil: Path, marker: Path, tmp_path: Path
+) -> None:
+    """Bug: `check` imported a file that the load plan of a folder named as its scenario."""
+    run = Path(shutil.copytree(finished, tmp_path / "run"))
+    for part in ("performance/run_1", "accuracy"):
+        path = run / part / "run.json"
+        content = json.loads(path.read_text())
+        content["plan"]["scenario"] = f"{evil}:Evil"
+        path.write_text(json.dumps(content))
+    status = main([verb, str(run), *([str(finished)] if verb == "compare" else [])])
+    assert status == 2 or verb != "check"
+    assert not marker.exists()
+
+
+@pytest.mark.parametrize("row", RUNNING, ids=" ".join)
+def test_a_verb_that_runs_names_the_code_first(
+    row: tuple[str, ...],
+    run: Path,
+    marker: Path,
+    evil: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Bug: `rerun` and `--config` started programs that a folder named."""
+    assert main(words(row, run)) == 2
+    said = capsys.readouterr().err
+    refused = re.findall(r"names code, the (\w+) .*: read it, and add --trust (.+) if", said)
+    assert refused == [
+        ("backend", f"{evil}:Evil"),
+        ("dataset", f"{evil}:Evil"),
+        ("metric", f"{evil}:Evil"),
+        ("hook", str(evil)),
+        ("meter", f"'command=touch {marker}'"),
+        ("meter", f"{evil}:Evil=x"),
+    ]
+    assert not marker.exists()
+
+
+def test_code_that_the_user_names_runs(
+    run: Path, marker: Path, evil: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each name on the command line, as the value of its option or after --trust."""
+    config = yaml.safe_load((run / "config.yaml").read_text())
+    del config["hook"]  # the model's manifest has none
+    (run / "config.yaml").write_text(yaml.safe_dump(config))
+    given = ["--dataset", "digits", "--metric", "top1", "--meter", "estimate=1"]
+    words = ["--config", str(run), *given, "--trust", f"{evil}:Evil", "--out", str(run / "again")]
+    assert main(words) == 3  # the class is no backend
+    said = capsys.readouterr().err
+    assert f"code that --config {run} names runs now: the backend {evil}:Evil" in said
+    assert marker.exists()
+
+
+def test_the_config_of_a_run_has_the_digest_of_its_plug_ins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Bug: a plug-in could change between a run and its `rerun` without notice."""
+    mine = tmp_path / "mine.py"
+    mine.write_text("from harness.backends.null import NullBackend as Mine\n")
+    monkeypatch.chdir(tmp_path)
+    options = ["--scenario", "single-stream", "--queries", "200", "--mode", "performance"]
+    options += ["--quiet", "--no-metrics", "--no-report", "--backend", "mine.py:Mine"]
+    assert main([*options, "--out", "first"]) == 0
+    (kept,) = from_plain(yaml.safe_load(Path("first/config.yaml").read_text())).plugin_sha256
+    assert (kept[0], len(kept[1])) == (str(mine), 64)
+    again = ["rerun", "first", "--trust", f"{mine}:Mine", "--out"]
+    capsys.readouterr()
+    assert main([*again, "second"]) == 0
+    says = f"harness: code that first names runs now: the backend {mine}:Mine"
+    assert says in capsys.readouterr().err.splitlines()
+    mine.write_text(mine.read_text() + "# changed\n")
+    assert main([*again, "third"]) == 0
+    assert f"{says}, which has changed since that run" in capsys.readouterr().err.splitlines()
+    assert main(["check", "first"]) == 0  # the plug-in is not part of its folder
+
+
+def test_installed_plug_ins_and_meters_without_programs_are_no_code() -> None:
+    plain = {"scenario": "server", "backend": "ort", "meter": ["rapl", "estimate=4"]}
+    assert list(named(values_of(from_plain(plain)))) == []
+
+
+def test_a_request_of_a_submission_names_code_again(
+    tmp_path: Path, evil: Path, marker: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The folder of a submission may come from elsewhere: `submit run --work` runs what its request names."""
+    work = tmp_path / "work"
+    options = "--division open --submitter me --system s --category edge --benchmark resnet"
+    options += " --scenarios Offline --model digits --dataset digits --rehearsal --duration 1s"
+    first = ["submit", "plan", "--work", str(work), *options.split(), "--backend", f"{evil}:Evil"]
+    assert main(first) == 0
+    capsys.readouterr()
+    for verb in ("run", "pack"):
+        assert main(["submit", verb, "--work", str(work)]) == 2
+        said = capsys.readouterr().err
+        assert f"request.yaml names code, the backend {evil}:Evil: read it" in said
+    assert not marker.exists()

@@ -1,0 +1,71 @@
+"""SHA256SUMS names every file that was changed, added or removed; sha256sum reads it, too."""
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from harness.results.run_folder import ResultFolder
+from harness.results.seal import digests
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A finished result folder."""
+    new = ResultFolder(tmp_path / "run")
+    (new.path / "result.json").write_text("{}")
+    (new.subfolder("performance", "run_1") / "run.json").write_text("{}")
+    (new.path / "name with spaces.txt").write_text("")
+    return new.finish()
+
+
+def test_sha256sum_checks_the_seal(folder: Path) -> None:
+    if shutil.which("sha256sum") is None:
+        pytest.skip("sha256sum is not installed")
+    words = ["sha256sum", "--check", "--strict", digests.SEAL]
+    done = subprocess.run(words, cwd=folder, capture_output=True, text=True, check=True)
+    assert sorted(done.stdout.splitlines()) == [
+        "name with spaces.txt: OK",
+        "performance/run_1/run.json: OK",
+        "result.json: OK",
+    ]
+    assert list(digests.differences(folder)) == []
+
+
+def test_each_change_is_named(folder: Path) -> None:
+    (folder / "result.json").write_text("{ }")
+    (folder / "performance/run_1/run.json").unlink()
+    (folder / "more").symlink_to("/etc/passwd")
+    assert list(digests.differences(folder)) == [
+        f"{folder}/more was added after the run: SHA256SUMS has no such file",
+        f"{folder}/performance/run_1/run.json is missing: SHA256SUMS has it",
+        f"{folder}/result.json was changed after the run: its SHA-256 is not that of SHA256SUMS",
+    ]
+
+
+def test_the_page_may_be_made_again(folder: Path) -> None:
+    (folder / digests.PAGE).write_text("made later")
+    assert list(digests.differences(folder)) == []
+
+
+@pytest.mark.parametrize("line", ["no digest", "../x", ""])
+def test_a_seal_that_is_no_list_of_digests_is_named(line: str, folder: Path) -> None:
+    with (folder / digests.SEAL).open("a") as file:
+        file.write(f"{line}\n")
+    (found,) = digests.differences(folder)
+    assert (
+        f"SHA256SUMS has a line that is not of sha256sum, or twice the same file: {line!r}" in found
+    )
+
+
+def test_a_file_that_stands_there_twice_is_named(folder: Path) -> None:
+    path = folder / digests.SEAL
+    path.write_text(path.read_text() * 2)
+    assert len(list(digests.differences(folder))) == 3
+
+
+def test_a_folder_without_a_result_has_no_seal(tmp_path: Path) -> None:
+    """That of `sweep`, whose runs have seals of their own: it grows later."""
+    new = ResultFolder(tmp_path / "sweep")
+    assert not (new.finish() / digests.SEAL).exists()
