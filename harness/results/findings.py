@@ -83,6 +83,16 @@ class Findings:
         return self.resolved.instances
 
     @property
+    def runs(self) -> Mapping[str, Evidence]:
+        """The LoadGen runs that were made, by their role, in the order in which they are made."""
+        roles = {
+            "performance": self.performance,
+            "accuracy": self.accuracy,
+            "answers": self.answers,
+        }
+        return {role: run for role, run in roles.items() if run is not None}
+
+    @property
     def compared_run(self) -> Evidence | None:
         """The run whose logged answers are compared: official performance runs may log none."""
         return self.answers or self.performance

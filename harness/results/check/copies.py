@@ -20,7 +20,7 @@ _LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 
 def differences(folder: Path, derived: Findings, stored: Mapping[str, Any]) -> Iterator[str]:
     """stored: the content of result.json."""
-    if derived.performance is not None or derived.accuracy is not None:
+    if derived.runs:
         yield from _environment(folder / run_folder.ENVIRONMENT, derived, stored)
     if derived.scoring.score is not None:
         path, line = folder / "accuracy" / run_folder.ACCURACY_TEXT, derived.scoring.score.line
@@ -29,9 +29,9 @@ def differences(folder: Path, derived: Findings, stored: Mapping[str, Any]) -> I
             yield f"{path} has no line {line!r}"
         elif text.splitlines() != [line]:
             yield f"{path} has other lines than {line!r}"
-    for part, run in (("performance/run_1", derived.performance), ("accuracy", derived.accuracy)):
-        if run is not None and not run.plan.harness_scheduled:
-            yield from _summary(folder / part, run)
+    for role, run in derived.runs.items():
+        if not run.plan.harness_scheduled:
+            yield from _summary(folder / run_folder.FOLDERS[role], run)
     yield from _metrics(folder / METRICS, derived, stored)
 
 
@@ -64,8 +64,7 @@ def _environment(path: Path, derived: Findings, stored: Mapping[str, Any]) -> It
         yield "environment: result.json holds none"
     for key, value in ours.items():
         yield from compared(f"environment.{key}", value, machine.get(key))
-    run, loaded = derived.performance or derived.accuracy, derived.loaded
-    assert run is not None
+    run, loaded = next(iter(derived.runs.values())), derived.loaded
     assert loaded is not None
     loadgen = machine["loadgen"]
     for name, used, stated in (
@@ -77,10 +76,8 @@ def _environment(path: Path, derived: Findings, stored: Mapping[str, Any]) -> It
     ):
         if used != stated:
             yield f"{path.name}: {name} is {stated}, the run used {used}"
-    for one in (derived.performance, derived.accuracy):
-        logged = (
-            str(one.log.get("loadgen_version", "")).partition(" ")[0] if one is not None else ""
-        )
+    for one in derived.runs.values():
+        logged = str(one.log.get("loadgen_version", "")).partition(" ")[0]
         for name, version in (
             (path.name, loadgen["version"]),
             (run_folder.CONFIG, derived.config.loadgen_version),
@@ -105,16 +102,16 @@ def _metrics(path: Path, derived: Findings, stored: Mapping[str, Any]) -> Iterat
         for match in map(_SAMPLE.fullmatch, path.read_text(errors="replace").splitlines())
         if match is not None
     ]
-    for part, run in (("performance", derived.performance), ("accuracy", derived.accuracy)):
-        done = run.done if run is not None and run.ended is not None else None
+    for role, run in derived.runs.items():
+        done = run.done if run.ended is not None else None
         counts = (
             {"issued": done.issued, "completed": len(done), "failed": done.failed} if done else {}
         )
         for name, count in counts.items():
             key = f"harness_samples_{name}_total"
-            values = [s[""] for n, s in samples if n == key and s.get("phase") == part]
+            values = [s[""] for n, s in samples if n == key and s.get("phase") == role]
             if [float(value) for value in values] != [float(count)]:
-                yield f"{path}: {key} of the {part} run is {', '.join(values)}, the journal has {count}"
+                yield f"{path}: {key} of the {role} run is {', '.join(values)}, the journal has {count}"
     if derived.ptdaemon is not None:
         return
     score = (stored.get("accuracy") or {}).get("value")

@@ -21,16 +21,11 @@ def differences(folder: Path, config: RunConfig, derived: Findings) -> Iterator[
     if run is None or derived.loaded is None:
         return
     yield from _config(folder, config, derived, run)
-    for evidence in (derived.performance, derived.accuracy):
-        if evidence is not None:
-            path = folder / _part(evidence) / run_folder.RUN
-            for name, ours, theirs in _plan(derived, evidence, path):
-                if ours != theirs:
-                    yield f"{path}: {name} is {ours!r}, the run used {theirs!r}"
-
-
-def _part(run: Evidence) -> str:
-    return "accuracy" if run.plan.accuracy else "performance/run_1"
+    for role, evidence in derived.runs.items():
+        path = folder / run_folder.FOLDERS[role] / run_folder.RUN
+        for name, ours, theirs in _plan(derived, role, evidence, path):
+            if ours != theirs:
+                yield f"{path}: {name} is {ours!r}, the run used {theirs!r}"
 
 
 def _config(folder: Path, config: RunConfig, facts: Findings, run: Evidence) -> Iterator[str]:
@@ -60,16 +55,17 @@ def _text(value: object) -> object:
     return ", ".join(map(str, value)) if isinstance(value, list) else value
 
 
-def _plan(facts: Findings, run: Evidence, path: Path) -> Iterator[tuple[str, Any, Any]]:
+def _plan(facts: Findings, role: str, run: Evidence, path: Path) -> Iterator[tuple[str, Any, Any]]:
     """(name, value in run.json, value by the other files) of each field that other files repeat."""
     plan, loaded, config = run.plan, facts.loaded, facts.config
     assert loaded is not None
     content = files.read_json(path)
     yield "started", content["started"], facts.started
     yield "scenario", plan.scenario, config.scenario
-    yield "accuracy", plan.accuracy, run is facts.accuracy
+    yield "role", plan.role, role
     yield "total_count", plan.total_count, loaded.total_count
-    yield "an official run", plan.model_key is not None, config.mlperf
+    if role != "answers":
+        yield "an official run", plan.model_key is not None, config.mlperf
     if not plan.accuracy:
         yield "concurrency", plan.concurrency, config.concurrency
     if plan.model_key is None:
@@ -77,11 +73,14 @@ def _plan(facts: Findings, run: Evidence, path: Path) -> Iterator[tuple[str, Any
         planned = plan.query_count * plan.samples_per_query
         room = accuracy_samples(loaded) if plan.accuracy else planned
         yield "journal_samples", plan.journal_samples, room
-    performance, accuracy = facts.performance, facts.accuracy
-    if run is not accuracy or performance is None:
+    performance = facts.performance
+    if performance is None or run is performance:
         return
-    for name in ("seeds", "samples_per_query", "percentile", "latency_bound_ns", "model_key"):
+    for name in ("seeds", "samples_per_query", "percentile", "latency_bound_ns"):
         yield name, getattr(plan, name), getattr(performance.plan, name)
+    if role != "accuracy":
+        return
+    yield "model_key", plan.model_key, performance.plan.model_key
     yield "query_count", plan.query_count, loaded.total_count
     if run.ended is not None and performance.ended is not None:
         yield "answer_dtype", run.ended.get("answer_dtype"), performance.ended.get("answer_dtype")

@@ -13,7 +13,7 @@ from harness.loadgen.logs import ACCURACY, AccuracyLogError, read_logged_answers
 from harness.loadgen.schedule import SCHEDULE, planned_ns, read_stored
 from harness.machine.host_log import HOST_CSV, HostLog
 from harness.machine.power.energy import utc_ns
-from harness.results import records
+from harness.results import records, run_folder
 from harness.results.evidence.evidence import Evidence
 from harness.results.findings import Findings
 from harness.results.verdict.reasons import clock_step_ns
@@ -29,9 +29,9 @@ _COUNTERS = ("cpu_user_s", "cpu_system_s", "measured_", "thermal_throttles", "cg
 
 
 def differences(folder: Path, derived: Findings) -> Iterator[str]:
-    for part, run in (("performance/run_1", derived.performance), ("accuracy", derived.accuracy)):
-        if run is not None and run.failure is None and run.ended is not None:
-            yield from _samples(folder / part, run, derived.spec.instances)
+    for role, run in derived.runs.items():
+        if run.failure is None and run.ended is not None:
+            yield from _samples(folder / run_folder.FOLDERS[role], run, derived.spec.instances)
     yield from _order(folder, derived)
     if derived.host is not None:
         yield from _machine(folder / HOST_CSV, derived.host)
@@ -88,14 +88,13 @@ def _answers(path: Path, run: Evidence) -> Iterator[str]:
 
 
 def _order(folder: Path, derived: Findings) -> Iterator[str]:
-    """The job starts, then the performance run, then the accuracy run, each within its own window."""
-    runs = (derived.performance, derived.accuracy)
-    if any(run is not None and abs(clock_step_ns(run)) > JUMP_NS for run in runs):
+    """The job starts, then its runs, one after the other, each within its own window."""
+    if any(abs(clock_step_ns(run)) > JUMP_NS for run in derived.runs.values()):
         return
     moments = [("the job's start", _ns(derived.started))]
-    for part, run in (("performance", derived.performance), ("accuracy", derived.accuracy)):
-        if run is not None and run.failure is None:
-            moments += [(f"the {part} run's {name}", at_ns) for name, at_ns in _moments(run)]
+    for role, run in derived.runs.items():
+        if run.failure is None:
+            moments += [(f"the {role} run's {name}", at_ns) for name, at_ns in _moments(run)]
     for (earlier, before_ns), (later, after_ns) in pairwise(moments):
         if before_ns > after_ns + SLACK_NS:
             ahead = show_ns(before_ns - after_ns)

@@ -16,6 +16,7 @@ from harness.results import recheck, records, run_folder
 from harness.results.pages.tables import Column, aligned
 from harness.results.publish.replacements import Replaced, Replacements
 from harness.results.run_folder import ResultFolder
+from harness.results.seal import digests
 
 PUBLISHED = "published.txt"
 """The list, in the copy."""
@@ -66,6 +67,9 @@ class _Copy:
             self._copy_manifest(path.parent)
         lines = list(self._lines())
         files.write_text(self._target / PUBLISHED, "\n".join(lines) + "\n")
+        # Inner folders first: the seal of an outer one has a digest of theirs.
+        for path in sorted(self._source.rglob(digests.SEAL), key=lambda path: -len(path.parts)):
+            digests.write(self._target / self._renamed(path.parent))
         for path in sorted(self._source.rglob(records.FINDINGS)):
             self._check(path.parent)
         return lines
@@ -80,7 +84,7 @@ class _Copy:
             self._left_out.append(f"{self._renamed(path)}: a link or a device")
         elif path.is_dir():
             target.mkdir(exist_ok=True)
-        elif path.name != PUBLISHED:
+        elif path.name not in (PUBLISHED, digests.SEAL, digests.SIGNATURE):
             self._write(path, target)
 
     def _write(self, path: Path, target: Path) -> None:
