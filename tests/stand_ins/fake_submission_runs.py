@@ -26,6 +26,7 @@ from harness.submit.rules.tree.verify import TEST01
 from tests.builders.submission.trees import (
     AUDIT,
     SAMPLES,
+    TEST01_ROWS,
     write_accuracy_logs,
     write_performance_logs,
 )
@@ -74,7 +75,7 @@ def make_runs(request: Request, work: Path, **changed: Any) -> None:
     """A valid attempt for every run of the matrix. changed: values of their result.json."""
     write_audits(request, work)
     for row in plan(request, work):
-        make_run(row, work, right_answers(50), **changed)
+        make_run(row, work, right_answers(TEST01_ROWS), **changed)
 
 
 def make_run(row: PlannedRun, work: Path, answers: str, number: int = 1, **changed: Any) -> Path:
@@ -87,7 +88,7 @@ def make_run(row: PlannedRun, work: Path, answers: str, number: int = 1, **chang
         answers = right_answers(SAMPLES)
     else:
         more = AUDIT.get(row.kind, {})
-        write_performance_logs(logs, row.scenario, {"test_datetime": row.name, **more})
+        write_performance_logs(logs, row.scenario, more)
     (logs / ACCURACY).write_text(answers if row.kind in ("accuracy", TEST01) else "[\n]\n")
     (logs / "user.conf").write_text("*.Server.target_qps = 2000.000000\n")
     (logs / "run.json").write_text(json.dumps({"ended": {"answer_dtype": "int64"}}))
@@ -172,7 +173,7 @@ def main() -> int:
         return 0
     request = read_request(work)
     row = next(r for r in plan(request, work) if r.name == name)
-    answers = right_answers(50)
+    answers = right_answers(TEST01_ROWS)
     number = int(out.name.removeprefix("attempt-"))
     make_run(row, work, answers, number, started=datetime.now(UTC).isoformat())
     return 0

@@ -17,7 +17,7 @@ from harness.submit.pack.pack import Packed, pack
 from harness.submit.plan.matrix import plan
 from harness.submit.plan.request import Request
 from harness.submit.plan.request_file import write_request
-from harness.submit.rules.accuracy import CUT
+from harness.submit.rules.rows import CUT
 from harness.submit.rules.tree.verify import PASS
 from harness.submit.rules.validate import validate
 from tests.builders.submission.trees import ROUND, SAMPLES
