@@ -22,25 +22,11 @@ from tests.builders.submission.trees import (
     OPEN,
     ROUND,
     all_of,
-    build,
-    copy,
     put,
     sub,
     value,
     write,
 )
-
-
-@pytest.fixture(scope="session")
-def golden(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("submission")
-    (folder / "raw").mkdir()
-    return build(folder / "tree", folder / "raw")
-
-
-@pytest.fixture
-def tree(golden: Path, tmp_path: Path) -> Path:
-    return copy(golden, tmp_path / "tree")
 
 
 def rules(findings: Sequence[Finding]) -> list[str]:

@@ -141,7 +141,7 @@ def _order(log: DetailLog) -> Iterator[str]:
 
 
 def _by_query(log: DetailLog) -> bool:
-    return log.get("effective_scenario") == "MultiStream"
+    return bool(log.get("effective_scenario") == "MultiStream")
 
 
 def _mean(mean: float, ranked: list[_Ranked], count: int) -> Iterator[str]:

@@ -69,7 +69,12 @@ USER_CONF = {
     "Offline": "*.Offline.target_qps = 100\n",
 }
 TEST01_ROWS = 4096
-ACCURACY_RUN = {"qsl_reported_total_count": SAMPLES, "effective_accuracy_sample_count": SAMPLES}
+ACCURACY_RUN = {
+    "qsl_reported_total_count": SAMPLES,
+    "qsl_reported_performance_count": 1024,
+    "effective_performance_sample_count": 1024,
+    "effective_accuracy_sample_count": SAMPLES,
+}
 AUDIT = {
     TEST01: {
         "effective_accuracy_log_rng_seed": 720381539243781796,
