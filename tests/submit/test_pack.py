@@ -20,7 +20,7 @@ from harness.submit.plan.request_file import write_request
 from harness.submit.rules.rows import CUT
 from harness.submit.rules.tree.verify import PASS
 from harness.submit.rules.validate import validate
-from tests.builders.submission.trees import ROUND, SAMPLES
+from tests.builders.submission.trees import ROUND, SAMPLES, TEST01_ROWS
 from tests.stand_ins.fake_submission_runs import ANSWERS, CLOSED, make_run, make_runs, right_answers
 
 SCENARIOS = ("SingleStream", "MultiStream", "Server", "Offline")
@@ -238,7 +238,7 @@ def test_answers_that_differ_stand_beside_their_scores(tmp_path: Path) -> None:
     """TEST01 then passes by the scores of the same samples, which are within 1 %."""
     request = replace(CLOSED, category="edge")
     make_runs(request, tmp_path)
-    answers = right_answers(300)
+    answers = right_answers(TEST01_ROWS, 300)
     first = answers.index('"data" : "') + len('"data" : "')
     other = answers[:first] + "0700000000000000" + answers[first + 16 :]
     assert other != answers

@@ -9,8 +9,8 @@ from harness.loadgen.logs import DetailLog
 
 _LINE = re.compile(r"^\s*(.*?)\s*:\s*(.*?)\s*$")
 _UNIT = re.compile(r"_(ns|ms)$")
-_DIGITS = 1e-4
-"""The summary has six digits of a rate, or two decimals."""
+_DIGITS = 1e-5
+"""The detail log and the summary have six digits of a rate."""
 
 _RESULTS: Mapping[str, str] = {
     "SUT name": "sut_name",
@@ -102,7 +102,8 @@ def _equal(text: str, logged: object) -> bool:
         return text in (("Yes", "1") if logged else ("NO", "0"))
     if isinstance(logged, int | float):
         try:
-            return isclose(float(text), logged, rel_tol=_DIGITS)
+            unit = 10.0 ** -len(text.partition(".")[2])  # Server's rates have two decimals
+            return isclose(float(text), logged, rel_tol=_DIGITS, abs_tol=0.5001 * unit)
         except (ValueError, OverflowError):  # no number, or beyond all floats
             return False
     return text == str(logged)

@@ -86,11 +86,21 @@ def _queries(log: DetailLog) -> int:
 
 
 def _samples(log: DetailLog) -> int:
-    """Completed samples; 0 where the log's numbers are not those of a run."""
-    per_query = _number(log, "effective_samples_per_query")
+    """Completed samples; 0 where the log's numbers are not those of a run.
+
+    Where each sample is issued equally often, Offline's query is filled up to a multiple of the samples held.
+    """
+    per_query = _number(log, "generated_samples_per_query")
+    if per_query is None:
+        per_query = _number(log, "effective_samples_per_query")
     if per_query is None or not 1 <= per_query <= _MOST:
         return 0
     return _queries(log) * int(per_query)
+
+
+def _counts_tokens(log: DetailLog) -> bool:
+    """Early stopping is then judged and estimated by tokens."""
+    return log.get("requested_use_token_latencies") is True
 
 
 def _flags(log: DetailLog) -> Iterator[str]:
@@ -99,6 +109,9 @@ def _flags(log: DetailLog) -> Iterator[str]:
         for key, value in log.values.items():
             if key.endswith("_met") and value is False:
                 yield f"result_validity is VALID although {key} is false"
+    asked, made = (log.get(f"{which}_samples_per_query") for which in ("effective", "generated"))
+    if made not in (None, asked) and not log.get("effective_sample_concatenate_permutation"):
+        yield f"generated_samples_per_query is {made}, effective_samples_per_query is {asked}"
     issued, generated = _number(log, "result_query_count"), _number(log, "generated_query_count")
     if issued is not None and generated is not None and issued > generated:
         yield f"result_query_count {issued:,.0f} is above generated_query_count {generated:,.0f}"
@@ -165,6 +178,8 @@ def _estimate(log: DetailLog, ranked: list[_Ranked]) -> Iterator[str]:
     count = _queries(log)
     if not estimate or not count or percentile is None or not 0 < percentile < 1:
         return
+    if _counts_tokens(log):
+        return
     rank = count - late_allowed(count, percentile)
     for one in ranked:
         if one.rank <= rank - _RANKS and one.ns > estimate:
@@ -178,8 +193,8 @@ def _late(log: DetailLog) -> Iterator[str]:
     queries, late = _queries(log), _number(log, "result_overlatency_query_count")
     bound_ns = _number(log, "effective_target_latency_ns")
     percentile = _number(log, "effective_target_latency_percentile")
-    if late is None or not queries or not bound_ns or percentile is None:
-        return  # benchmarks with tokens have a bound of 0
+    if late is None or not queries or not bound_ns or percentile is None or _counts_tokens(log):
+        return
     if not 0 <= late <= queries:
         yield f"{late:,.0f} of {queries:,} queries were late"
         return

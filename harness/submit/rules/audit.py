@@ -166,6 +166,7 @@ def _expected_answers(run: RunLog) -> float | None:
         return None
     target, rate, duration_ms, per_query = (float(value or 0) for value in values)
     if run.detail.get("effective_scenario") == "Offline":
+        per_query = run.number("generated_samples_per_query") or per_query
         length = max(rate * duration_ms / 1e3, run.number("effective_min_sample_count") or 0)
     else:
         least = run.number("effective_min_query_count") or 0

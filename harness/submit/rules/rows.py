@@ -55,5 +55,7 @@ def impossible(rows: Sequence[Row], total: int, *, once: bool, padding: int = 0)
 
 def is_cut_needlessly(content: bytes) -> bool:
     """Whether both ends of a truncated log show all its rows, so that none was cut out."""
-    orders = {row.order for row in shown_rows(content)}
-    return CUT in content and bool(orders) and max(orders) + 1 == len(orders)
+    head, _, tail = content.partition(CUT)
+    first, last = shown_rows(head), shown_rows(tail)
+    orders = {row.order for row in (*first, *last)}
+    return bool(first and last) and max(orders) + 1 == len(orders)

@@ -40,9 +40,9 @@ def system_description(who: Submitter, system: str) -> Iterator[Finding]:
         elif key in who.round.system_keys.at_least_one and content.get(key) in ("0", 0):
             yield Finding("system-value", file, f"{key}: {content[key]!r}", "at least 1")
     for key in who.round.system_keys.counted:
-        if content.get(key) and not re.match(r"\s*0*[1-9]", str(content[key])):
+        if content.get(key) and not re.match(r"\s*0*[1-9]|N/A$", str(content[key])):
             actual = f"{key}: {content[key]!r:.80}"
-            yield Finding("system-value", file, actual, "a number above 0 at the beginning")
+            yield Finding("system-value", file, actual, "a number above 0 at the beginning, or N/A")
     for key in _JOINED:
         value = content.get(key, "")
         if not isinstance(value, str) or '"' in value or "\n" in value:

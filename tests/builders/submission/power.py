@@ -90,7 +90,7 @@ def session(root: Path) -> None:
     begin, end = window(root)
     times = {"power_begin": stamp(begin - EARLIER), "power_end": stamp(end - EARLIER)}
     run = (root / PLACE / "run_1" / DETAIL).read_text()
-    ranging = changed_log(another_run(run, "ranging"), times)
+    ranging = changed_log(another_run(run, f"ranging before {begin}"), times)
     write(root / PLACE / "ranging" / DETAIL, ranging)
     write_summary(root / PLACE / "ranging", (root / PLACE / "run_1" / SUMMARY).read_text())
     for mode, folder, watts in (("ranging", "ranging", 50.0), ("testing", "run_1", 49.5)):
