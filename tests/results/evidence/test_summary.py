@@ -1,5 +1,6 @@
 """The summary repeats LoadGen's detail log; each line that does not is found."""
 
+import copy
 import re
 
 import pytest
@@ -35,6 +36,19 @@ def test_every_line_of_a_summary_is_held_against_the_log(scenario: str, line: st
         differences(read_summary(text.replace(line, f"{name} : {other}")), golden_log(scenario))
     )
     assert [difference.line for difference in found] == [name]
+
+
+@pytest.mark.parametrize(
+    ("stated", "logged", "found"),
+    [("16.23", 16.2279, 0), ("2000.00", 2000.004, 0), ("16.24", 16.2279, 1), ("4.2", 4.3, 1)],
+)
+def test_rates_have_two_decimals_in_a_summary(stated: str, logged: float, found: int) -> None:
+    """Bug: a true summary differed from its log where the rate was below 50/s."""
+    log = copy.deepcopy(golden_log("server"))
+    log.values["result_completed_samples_per_sec"] = logged
+    text = (GOLDEN / "server" / "performance" / SUMMARY).read_text()
+    text = text.replace("second    : 2023.10", f"second    : {stated}")
+    assert len(list(differences(read_summary(text), log))) == found
 
 
 @pytest.mark.parametrize(("line", "errors"), [("5 ERRORS", "5"), ("1 ERROR", "1")])
