@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 
 from harness.submit.rules.findings import Finding
-from harness.submit.rules.rows import CUT, impossible, is_cut_needlessly, shown_rows, whole_rows
+from harness.submit.rules.rows import CUT, impossible, shown_rows, whole_rows, wrong_end
 from harness.submit.rules.run import ACCURACY_MODE, any_run
 from harness.submit.rules.tree.rounds import Benchmark, Bound
 from harness.submit.rules.tree.submission import ACCURACY, Result, RunLog
@@ -140,9 +140,9 @@ def truncated(result: Result, folder: str, *, once: bool) -> Iterator[Finding]:
     rows, most = shown_rows(content), padding(result)
     for fault in impossible(rows, dataset_samples(result), once=once, padding=most):
         yield Finding("accuracy-log", path, fault, "rows of one run")
-    if is_cut_needlessly(content):
-        actual = f"both ends show all {len(rows):,} rows"
-        yield Finding("accuracy-log", path, actual, "the two ends of a longer log")
+    in_order = once and str(result.measured_scenario).endswith("Stream")
+    if fault := wrong_end(content, dataset_samples(result), in_order=in_order):
+        yield Finding("accuracy-log", path, fault, "the two ends of a longer log")
     if not tree.has(text_path):
         return
     stated = stated_hash(result, folder)

@@ -53,9 +53,19 @@ def impossible(rows: Sequence[Row], total: int, *, once: bool, padding: int = 0)
         yield f"{counted(repeated, 'sample')} answered more than once"
 
 
-def is_cut_needlessly(content: bytes) -> bool:
-    """Whether both ends of a truncated log show all its rows, so that none was cut out."""
+def wrong_end(content: bytes, samples: int, *, in_order: bool) -> str:
+    """Why the tail of a truncated log is not the end of a run with so many samples; '' where it may be.
+
+    in_order: one query after another, so that the second half of the rows cannot lack the last samples.
+    """
     head, _, tail = content.partition(CUT)
     first, last = shown_rows(head), shown_rows(tail)
     orders = {row.order for row in (*first, *last)}
-    return bool(first and last) and max(orders) + 1 == len(orders)
+    if not (first and last):
+        return ""
+    if max(orders) + 1 == len(orders):
+        return f"both ends show all {len(orders):,} rows"
+    highest = max(row.order for row in last)
+    if in_order and highest < samples / 2:
+        return f"its last rows are those of sample {highest:,} of {samples:,}"
+    return ""

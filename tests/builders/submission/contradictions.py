@@ -138,11 +138,11 @@ def rows(path: str, pattern: bytes, to: bytes) -> Mutation:
     return mutate
 
 
-def tail_of(count: int) -> Mutation:
+def tail_of(scenario: str, count: int) -> Mutation:
     """The end of a log of `count` rows at the end of the truncated one."""
 
     def mutate(root: Path) -> None:
-        file = root / SERVER / ACC / ACCURACY
+        file = root / scenario / ACC / ACCURACY
         head, cut, _ = file.read_bytes().partition(b"\n\n...\n\n")
         write(file, head + cut + accuracy_log(count).encode()[-4096:])
 
@@ -487,7 +487,8 @@ FILES = {
         "accuracy-log",
         rows(f"{SERVER}/{ACC}/{ACCURACY}", rb'"qsl_idx" : 7,', b'"qsl_idx" : 6,'),
     ),
-    "end of a log of 100 rows": ("accuracy-log", tail_of(100)),
+    "end of a log of 100 rows": ("accuracy-log", tail_of(SERVER, 100)),
+    "end of a log of 1,000 rows": ("accuracy-log", tail_of(SINGLE, 1000)),
     "results of another submitter": ("log-copied", second_submitter),
     "results of another system": ("log-copied", second_system),
 }
