@@ -120,6 +120,12 @@ def test_hashes_are_compared_with_the_raw_logs(golden: Path, tree: Path, tmp_pat
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize("cores", ["64", "64 (128 threads)", 64, "N/A"])
+def test_cores_may_be_described(cores: object, tree: Path) -> None:
+    value("closed/LabOrg/systems/box.json", host_processor_core_count=cores)(tree)
+    assert rules(validate(tree, ROUND).findings) == []
+
+
 def test_scores_within_one_percent_stand_for_answers_that_differ(tree: Path) -> None:
     audit = f"{SERVER}/TEST01"
     all_of(

@@ -13,6 +13,7 @@ from harness.loadgen.logs import ACCURACY
 from harness.submit.pack.pack import truncate
 from harness.submit.rules.findings import Finding
 from harness.submit.rules.raw_logs import raw_logs
+from harness.submit.rules.rows import CUT, wrong_end
 from harness.submit.rules.tree.submission import Result, results, submitters
 from harness.submit.rules.tree.tree import Tree
 from tests.builders.submission.mutations import ACC, MULTI, SERVER
@@ -150,3 +151,11 @@ def test_multi_stream_fills_the_last_query_of_each_set(good: Path, tmp_path: Pat
         good, tmp_path, "[\n" + ",\n".join(rows) + "\n]\n", accuracy_log(ANSWERS, "08"), MULTI
     )
     assert found(good, tmp_path, MULTI) == []
+
+
+def test_answers_larger_than_an_end_show_no_last_row() -> None:
+    """Bug: an honest result with images, whose ends show one row."""
+    row = b'[\n{ "seq_id" : 0, "qsl_idx" : 7, "data" : "'
+    assert (
+        wrong_end(row + b"00" * 2000 + CUT + b"00" * 2000 + b'" }\n]\n', 5000, in_order=True) == ""
+    )
