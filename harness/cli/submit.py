@@ -198,7 +198,9 @@ def check(arguments: Sequence[str]) -> int:
     parser.text("--round", *_REQUEST["round"], default=DEFAULT)
     parser.text("--submitter", "NAME", "check this submitter only")
     parser.text("--official", "DIR", _OFFICIAL)
-    parser.text("--raw", "DIR", "folder of the untruncated logs, to compute their hashes again")
+    parser.text(
+        "--raw", "DIR", "folder of the untruncated logs, to verify them and TEST01's answers"
+    )
     parser.flag(
         "--rehearsal", "judge a rehearsal: findings about its mark and its short runs do not count"
     )

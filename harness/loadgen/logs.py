@@ -27,7 +27,11 @@ _NUMBERS = re.compile(
     r"(result|effective)_\S*(_ns|_ms|_count|_qps|_percentile|_seed)|num_errors|early_stopping_latency_\w+"
 )
 _RATES = re.compile(r"result_\S*_per_sec(ond)?")
-_ONCE = re.compile(r"requested_|effective_|result_|early_stopping|qsl_|sut_|loadgen_")
+_ONCE = re.compile(
+    r"requested_|effective_|result_|early_stopping|qsl_|sut_|loadgen_|num_errors|test_datetime"
+)
+_ONCE_TIMED = re.compile(r"power_|generated_")
+"""An accuracy run writes these keys once for each set of samples that it loads."""
 _FLAGS = re.compile(r"\S*_met")
 _LATENCIES = [f"result_{end}_latency_ns" for end in ("min", "mean", "max")] + [
     f"result_{percent}_percentile_latency_ns" for percent in ("50.00", "90.00", "99.00", "99.90")
@@ -64,6 +68,8 @@ class DetailLog:
     """Runs in the file; more than one means that logs were mixed."""
     contradicted: list[str] = field(default_factory=list)
     """Keys of settings and results with two values; LoadGen writes each once."""
+    pid: int | None = None
+    """Process that LoadGen ran in; None where the first line has none."""
     source: str = "LoadGen"
     """Program that measured the values, to be quoted with them."""
 
@@ -78,14 +84,20 @@ def read_detail(path: Path) -> DetailLog:
         lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
         return log
+    timed = False
     for line in lines:
         entry = _entry(line)
         if entry is None:
             log.malformed_lines += 1
             continue
         key, value, metadata = entry
-        if log.values.setdefault(key, value) != value and _ONCE.match(key):
+        if log.pid is None and isinstance(metadata.get("pid"), int):
+            log.pid = metadata["pid"]
+        if log.values.setdefault(key, value) != value and (
+            _ONCE.match(key) or (timed and _ONCE_TIMED.match(key))
+        ):
             log.contradicted.append(key)
+        timed |= (key, value) == ("effective_test_mode", "PerformanceOnly")
         log.repeated += key == "loadgen_version"
         if metadata.get("is_error"):
             log.errors.append(f"{key}: {value}")

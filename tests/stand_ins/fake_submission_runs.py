@@ -28,6 +28,7 @@ from harness.submit.rules.tree.verify import TEST01
 from tests.builders.submission.trees import (
     AUDIT,
     SAMPLES,
+    TEST01_ROWS,
     write_accuracy_logs,
     write_performance_logs,
 )
@@ -61,12 +62,12 @@ ENVIRONMENT: Mapping[str, Any] = {
 
 
 @cache
-def right_answers(count: int) -> str:
-    """An accuracy log of `count` samples, the labels of the digits again and again."""
+def right_answers(count: int, samples: int = SAMPLES) -> str:
+    """An accuracy log of `count` rows, the labels of the digits again and again. samples: different ones."""
     with np.load(digits.FILE) as file:
         labels = [np.int64(label).tobytes().hex().upper() for label in file["labels"]]
     rows = (
-        f'{{ "seq_id" : {i}, "qsl_idx" : {i}, "data" : "{labels[i % len(labels)]}" }}'
+        f'{{ "seq_id" : {i}, "qsl_idx" : {i % samples}, "data" : "{labels[i % samples % len(labels)]}" }}'
         for i in range(count)
     )
     return "[\n" + ",\n".join(rows) + "\n]\n"
@@ -76,7 +77,7 @@ def make_runs(request: Request, work: Path, **changed: Any) -> None:
     """A valid attempt for every run of the matrix. changed: values of their result.json."""
     write_audits(request, work)
     for row in plan(request, work):
-        make_run(row, work, right_answers(50), **changed)
+        make_run(row, work, right_answers(TEST01_ROWS, 50), **changed)
 
 
 def make_run(row: PlannedRun, work: Path, answers: str, number: int = 1, **changed: Any) -> Path:
@@ -89,7 +90,7 @@ def make_run(row: PlannedRun, work: Path, answers: str, number: int = 1, **chang
         answers = right_answers(SAMPLES)
     else:
         more = AUDIT.get(row.kind, {})
-        write_performance_logs(logs, row.scenario, {"test_datetime": row.name, **more})
+        write_performance_logs(logs, row.scenario, more)
     (logs / ACCURACY).write_text(answers if row.kind in ("accuracy", TEST01) else "[\n]\n")
     (logs / "user.conf").write_text("*.Server.target_qps = 2000.000000\n")
     (logs / "run.json").write_text(json.dumps({"ended": {"answer_dtype": "int64"}}))
@@ -182,7 +183,7 @@ def main() -> int:
     skip_comparison()
     request = read_request(work)
     row = next(r for r in plan(request, work) if r.name == name)
-    answers = right_answers(50)
+    answers = right_answers(TEST01_ROWS, 50)
     number = int(out.name.removeprefix("attempt-"))
     make_run(row, work, answers, number, started=datetime.now(UTC).isoformat())
     return 0

@@ -1,8 +1,12 @@
-"""Stand-in runs have no journal, so their files are not compared as those of real runs are."""
+"""A good submission for all tests; stand-in runs have no journal, so their files are not
+compared as those of real runs are."""
+
+from pathlib import Path
 
 import pytest
 
 from harness.submit.plan.finished_run import FinishedRun
+from tests.builders.submission.trees import build, copy
 
 
 @pytest.fixture(autouse=True)
@@ -10,3 +14,15 @@ def unchecked_stand_ins(request: pytest.FixtureRequest, monkeypatch: pytest.Monk
     """The slow rehearsal makes real runs, and is checked."""
     if request.node.get_closest_marker("slow") is None:
         monkeypatch.setattr(FinishedRun, "differences", lambda _run, trusted=(): [])
+
+
+@pytest.fixture(scope="session")
+def golden(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("submission")
+    (folder / "raw").mkdir()
+    return build(folder / "tree", folder / "raw")
+
+
+@pytest.fixture
+def tree(golden: Path, tmp_path: Path) -> Path:
+    return copy(golden, tmp_path / "tree")

@@ -22,26 +22,12 @@ from tests.builders.submission.trees import (
     OPEN,
     ROUND,
     all_of,
-    build,
     changed_log,
-    copy,
     put,
     sub,
     value,
     write,
 )
-
-
-@pytest.fixture(scope="session")
-def golden(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("submission")
-    (folder / "raw").mkdir()
-    return build(folder / "tree", folder / "raw")
-
-
-@pytest.fixture
-def tree(golden: Path, tmp_path: Path) -> Path:
-    return copy(golden, tmp_path / "tree")
 
 
 def rules(findings: Sequence[Finding]) -> list[str]:
@@ -133,6 +119,12 @@ def test_hashes_are_compared_with_the_raw_logs(golden: Path, tree: Path, tmp_pat
     assert [(f.rule, f.file) for f in validate(tree, ROUND, raw=raw).findings] == [
         ("accuracy-hash", file), ("accuracy-hash", gone)
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("cores", ["64", "64 (128 threads)", 64, "N/A"])
+def test_cores_may_be_described(cores: object, tree: Path) -> None:
+    value("closed/LabOrg/systems/box.json", host_processor_core_count=cores)(tree)
+    assert rules(validate(tree, ROUND).findings) == []
 
 
 def test_scores_within_one_percent_stand_for_answers_that_differ(tree: Path) -> None:

@@ -17,10 +17,10 @@ from harness.submit.pack.pack import Packed, pack
 from harness.submit.plan.matrix import plan
 from harness.submit.plan.request import Request
 from harness.submit.plan.request_file import write_request
-from harness.submit.rules.accuracy import CUT
+from harness.submit.rules.rows import CUT
 from harness.submit.rules.tree.verify import PASS
 from harness.submit.rules.validate import validate
-from tests.builders.submission.trees import ROUND, SAMPLES
+from tests.builders.submission.trees import ROUND, SAMPLES, TEST01_ROWS
 from tests.stand_ins.fake_submission_runs import ANSWERS, CLOSED, make_run, make_runs, right_answers
 
 SCENARIOS = ("SingleStream", "MultiStream", "Server", "Offline")
@@ -259,7 +259,7 @@ def test_answers_that_differ_stand_beside_their_scores(tmp_path: Path) -> None:
     """TEST01 then passes by the scores of the same samples, which are within 1 %."""
     request = replace(CLOSED, category="edge")
     make_runs(request, tmp_path)
-    answers = right_answers(300)
+    answers = right_answers(TEST01_ROWS, 300)
     first = answers.index('"data" : "') + len('"data" : "')
     other = answers[:first] + "0700000000000000" + answers[first + 16 :]
     assert other != answers

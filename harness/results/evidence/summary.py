@@ -9,8 +9,8 @@ from harness.loadgen.logs import DetailLog
 
 _LINE = re.compile(r"^\s*(.*?)\s*:\s*(.*?)\s*$")
 _UNIT = re.compile(r"_(ns|ms)$")
-_DIGITS = 1e-4
-"""The summary has six digits of a rate, or two decimals."""
+_DIGITS = 1e-5
+"""The detail log and the summary have six digits of a rate."""
 
 _RESULTS: Mapping[str, str] = {
     "SUT name": "sut_name",
@@ -27,6 +27,15 @@ _RESULTS: Mapping[str, str] = {
     "QPS w/ loadgen overhead": "result_qps_with_loadgen_overhead",
     "QPS w/o loadgen overhead": "result_qps_without_loadgen_overhead",
 }
+_ERRORS = re.compile(r"^(No|\d+) errors? encountered", re.IGNORECASE)
+_STREAMS = {"SingleStream": "90", "MultiStream": "99"}
+"""Scenario -> percent of its metric."""
+
+_ESTIMATES = {"90": "early_stopping_latency_ss", "99": "early_stopping_latency_ms"}
+
+ERRORS = "errors encountered"
+"""Words of the last line; the number stands before them."""
+
 _PERCENTS = ("50.00", "90.00", "95.00", "97.00", "99.00", "99.90")
 
 
@@ -46,12 +55,17 @@ def read_summary(text: str) -> Mapping[str, str]:
     for line in text.splitlines():
         if match := _LINE.match(line):
             lines.setdefault(match[1], match[2])
+        elif match := _ERRORS.match(line):
+            lines.setdefault(ERRORS, match[1].replace("No", "0"))
     return lines
 
 
 def differences(summary: Mapping[str, str], log: DetailLog) -> Iterator[Difference]:
     """Lines that differ from the detail log, and lines of a performance run's result that are missing."""
     accuracy = log.get("effective_test_mode") == "AccuracyOnly"
+    errors = summary.get(ERRORS)
+    if errors is not None and errors != str(len(log.errors)):
+        yield Difference(ERRORS, errors, len(log.errors))
     for line, key in _keys(log).items():
         logged, text = log.get(key), summary.get(line)
         needed = key.startswith("result_") and not accuracy
@@ -64,6 +78,13 @@ def _keys(log: DetailLog) -> Mapping[str, str]:
     by_query = log.get("effective_scenario") == "MultiStream"
     latency = "per_query_latency" if by_query else "latency"
     keys = dict(_RESULTS)
+    for percent, key in _ESTIMATES.items():
+        keys[f"* Early stopping {percent}.0th percentile estimate"] = key
+    judged = _STREAMS.get(str(log.get("effective_scenario")))
+    if judged is not None and log.get("effective_target_latency_percentile") == int(judged) / 100:
+        keys[f"{judged}.0th percentile latency (ns)"] = (
+            f"result_{judged}.00_percentile_{latency}_ns"
+        )
     for name in ("min", "max", "mean"):
         end = "query_latency" if by_query else "latency"
         keys[f"{name.title()} latency (ns)"] = f"result_{name}_{end}_ns"
@@ -81,7 +102,8 @@ def _equal(text: str, logged: object) -> bool:
         return text in (("Yes", "1") if logged else ("NO", "0"))
     if isinstance(logged, int | float):
         try:
-            return isclose(float(text), logged, rel_tol=_DIGITS)
+            unit = 10.0 ** -len(text.partition(".")[2])  # Server's rates have two decimals
+            return isclose(float(text), logged, rel_tol=_DIGITS, abs_tol=0.5001 * unit)
         except (ValueError, OverflowError):  # no number, or beyond all floats
             return False
     return text == str(logged)

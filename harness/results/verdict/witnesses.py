@@ -12,7 +12,6 @@ from math import isclose
 import numpy as np
 
 from harness.core.codes import Reason
-from harness.core.stats import late_allowed
 from harness.core.units import NS_PER_MS, NS_PER_S, NS_PER_US, show_ns, show_percent, show_rate
 from harness.loadgen.scenario import latency_key, percentile_key, scenario_named
 from harness.results.evidence.evidence import Evidence
@@ -23,9 +22,8 @@ from harness.results.evidence.stages import (
     percentiles,
     query_latency_ns,
 )
-
-DIGITS = 1e-5
-"""LoadGen writes rates with six digits."""
+from harness.results.verdict import arithmetic
+from harness.results.verdict.arithmetic import DIGITS
 
 ABOVE_SHARE = 0.01
 ABOVE_NS = 20 * NS_PER_US
@@ -113,64 +111,11 @@ def log_reasons(run: Evidence) -> Iterator[Reason]:
     """The results in LoadGen's log contradict each other or the journal."""
     if not run.logged or run.plan.accuracy or run.plan.harness_scheduled:
         return
-    contradictions = [*_flags(run), *_order(run), *_judgement(run)]
+    contradictions = [*arithmetic.contradictions(run.log)]
     if run.done is not None and len(run.done) and run.done.answered_once:
         contradictions += [*_rate(run, run.done), *_latencies(run, run.done)]
     for contradiction in contradictions:
         yield Reason("numbers-disagree", f"LoadGen's log: {contradiction}")
-
-
-def _flags(run: Evidence) -> Iterator[str]:
-    """A VALID log meets each constraint that it states."""
-    log = run.log
-    if log.get("result_validity") == "VALID":
-        for key, value in log.values.items():
-            if key.endswith("_met") and value is False:
-                yield f"result_validity is VALID although {key} is false"
-
-
-def _order(run: Evidence) -> Iterator[str]:
-    """Percentiles rise, the mean lies between the ends, an estimate is not below its percentile."""
-    scenario, log = scenario_named(run.plan.scenario), run.log
-    texts = [f"{fraction * 100:.2f}" for fraction in PERCENTILES.values()]
-    keys = [
-        latency_key(scenario, "min"),
-        *(percentile_key(scenario, text) for text in texts),
-        latency_key(scenario, "max"),
-    ]
-    for lower, upper in pairwise(key for key in keys if log.get(key) is not None):
-        if log.get(lower) > log.get(upper):
-            yield f"{lower} {log.get(lower):,} is above {upper} {log.get(upper):,}"
-    least, mean, most = (log.get(latency_key(scenario, name)) for name in ("min", "mean", "max"))
-    if None not in (least, mean, most) and not least <= mean <= most:
-        yield f"the mean latency {mean:,} ns lies outside {least:,} to {most:,}"
-    estimate = scenario.headline(log.values) if scenario.streams else None
-    percentile = log.get(percentile_key(scenario, f"{scenario.percentile * 100:.2f}"))
-    if estimate is not None and percentile is not None and estimate.value < percentile:
-        yield f"the early-stopping estimate {estimate.value:,} ns is below its percentile {percentile:,}"
-
-
-def _judgement(run: Evidence) -> Iterator[str]:
-    """Server: whether the SLO is met follows from the number of late queries and the percentile."""
-    plan, log = run.plan, run.log
-    if not scenario_named(plan.scenario).scheduled:
-        return
-    assert plan.percentile is not None
-    assert plan.latency_bound_ns is not None
-    queries, late = log.get("result_query_count"), log.get("result_overlatency_query_count")
-    if not 0 <= late <= queries:
-        yield f"{late:,} of {queries:,} queries were late"
-    elif log.get("early_stopping_met") != (late <= late_allowed(queries, plan.percentile)):
-        yield (
-            f"early_stopping_met is {log.get('early_stopping_met')} with {late:,} of {queries:,} "
-            "queries late"
-        )
-    at = log.get(f"result_{plan.percentile * 100:.2f}_percentile_latency_ns")
-    if at is not None and log.get("result_perf_constraints_met") and at > plan.latency_bound_ns:
-        yield (
-            f"result_perf_constraints_met is true with p{plan.percentile * 100:.10g} {show_ns(at)} "
-            f"above {show_ns(plan.latency_bound_ns)}"
-        )
 
 
 def _rate(run: Evidence, done: Completions) -> Iterator[str]:
@@ -182,12 +127,6 @@ def _rate(run: Evidence, done: Completions) -> Iterator[str]:
     start_ns = int(done.columns["scheduled_ns"].min())
     if scenario.all_at_once:
         samples, took_ns = len(done), int(done.columns["completed_ns"].max()) - start_ns
-        by_latency = samples * NS_PER_S / max(1, log.get("result_max_latency_ns"))
-        if not isclose(logged, by_latency, rel_tol=10 * DIGITS):
-            yield (
-                f"{scenario.rate_key} is {show_rate(logged)}/s, {samples:,} samples in the longest "
-                f"latency give {show_rate(by_latency)}/s"
-            )
     else:  # results.cc counts the gaps until the query that was issued last is answered
         samples, took_ns = len(done) - 1, int(done.columns["completed_ns"][-1]) - start_ns
     if samples < 1 or took_ns <= 0:

@@ -23,8 +23,8 @@ from harness.submit.pack.power import missing_files, pack_power
 from harness.submit.plan.finished_run import FinishedRun
 from harness.submit.plan.matrix import ACCURACY, DONE, FAILED, PERFORMANCE, PlannedRun
 from harness.submit.plan.request import Request
-from harness.submit.rules.accuracy import CUT
 from harness.submit.rules.layout import MARK
+from harness.submit.rules.rows import CUT
 from harness.submit.rules.tree.rounds import Round
 from harness.submit.rules.tree.submission import MAPPING
 

@@ -1,32 +1,26 @@
 """Checks the accuracy run: its log, its score, and the truncated log with its hash."""
 
 import hashlib
-import json
 import math
 import re
 from collections.abc import Iterator, Mapping
-from pathlib import Path
-from typing import Any
 
 from harness.submit.rules.findings import Finding
+from harness.submit.rules.rows import CUT, impossible, shown_rows, whole_rows, wrong_end
 from harness.submit.rules.run import ACCURACY_MODE, any_run
 from harness.submit.rules.tree.rounds import Benchmark, Bound
 from harness.submit.rules.tree.submission import ACCURACY, Result, RunLog
 from harness.submit.rules.tree.tree import join
 
 ACCURACY_LOG, ACCURACY_TEXT = "mlperf_log_accuracy.json", "accuracy.txt"
-CUT = b"\n\n...\n\n"
-"""Stands between the two ends of a truncated accuracy log."""
-
 _HASH = re.compile(r"^hash=([\w\d]+)$", re.MULTILINE)
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _COUNTS = re.compile(r"^accuracy=([\d.]+)%, good=(\d+), total=(\d+)", re.MULTILINE)
 _SCORE_SLACK = 0.001
-"""In percent: accuracy=...% is written with three digits."""
+"""In percent, and as a share: accuracy=...% is written with three digits."""
 
 
-def accuracy(result: Result, run: RunLog | None, raw: Path | None) -> Iterator[Finding]:
-    """raw: a folder with the untruncated logs at the same paths; None skips that comparison."""
+def accuracy(result: Result, run: RunLog | None) -> Iterator[Finding]:
     benchmark = result.benchmark
     if run is not None:
         yield from any_run(result, run, ACCURACY_MODE)
@@ -36,13 +30,13 @@ def accuracy(result: Result, run: RunLog | None, raw: Path | None) -> Iterator[F
         return
     yield from _score(result, benchmark.targets_in(result.scenario), benchmark)
     log = result.inside(ACCURACY, ACCURACY_LOG)
-    rows = _rows(result.tree.content(log) or b"")  # None where the log is truncated or missing
-    samples = len({row["qsl_idx"] for row in rows}) if rows else None
+    rows = whole_rows(result.tree.content(log) or b"")  # None where it is truncated or missing
+    samples = len({row.sample for row in rows}) if rows else None
     expected = benchmark.samples_in(result.scenario)
     if samples is not None and samples != expected:
         actual = f"{samples:,} different samples were answered"
         yield Finding("dataset-size", log, actual, f"{expected:,}")
-    yield from truncated(result, result.inside(ACCURACY), raw)
+    yield from truncated(result, result.inside(ACCURACY), once=True)
     videos = {n.split(".")[0] for n in result.tree.files(result.inside(ACCURACY, "videos"))}
     for number in benchmark.accuracy_videos:
         if str(number) not in videos:
@@ -55,7 +49,7 @@ def _counts(run: RunLog, expected: int) -> Iterator[Finding]:
     keys = ("effective_accuracy_sample_count", "qsl_reported_total_count")
     answered, total = (run.number(key) for key in keys)
     for key, count in zip(keys, (answered, total), strict=True):
-        if count != expected and not (count is None and key == keys[0]):
+        if count != expected:
             yield Finding("dataset-size", file, f"{key}: {run.text(key)}", f"{expected}")
     if answered is not None and total is not None and answered > total:
         actual = f"{answered:,.0f} samples issued, but the data set has {total:,.0f}"
@@ -73,7 +67,15 @@ def _score(result: Result, targets: Mapping[str, Bound], benchmark: Benchmark) -
         if not values or not all(math.isfinite(value) for value in values):
             expected = f"a line that matches {result.round.patterns[metric]}"
             yield Finding("accuracy-text", file, f"no {metric}", expected)
-        elif not result.submitter.is_open and min(values) < target.value:
+            continue
+        highest = result.round.highest_scores.get(metric, math.inf)
+        if max(values) > highest:
+            expected = f"at most {highest:g}"
+            yield Finding("accuracy-text", file, f"{metric} {max(values):.10g}", expected)
+        if max(values) - min(values) > _SCORE_SLACK * abs(max(values)):
+            actual = f"{metric} {values[0]:.10g} first, {values[-1]:.10g} last"
+            yield Finding("accuracy-text", file, actual, "one score")
+        if not result.submitter.is_open and min(values) < target.value:
             expected = f"{metric} of at least {target.value:.10g}"
             yield Finding("accuracy-target", file, f"{min(values):.10g}", expected)
     if not result.submitter.is_open:
@@ -102,8 +104,26 @@ def _consistent(file: str, text: str, samples: int) -> Iterator[Finding]:
         yield Finding("accuracy-text", file, f"accuracy={stated}%", f"{percent:.3f}% of {total}")
 
 
-def truncated(result: Result, folder: str, raw: Path | None) -> Iterator[Finding]:
-    """Checks the log in `folder`: its size, its format, and the hash beside it."""
+def padding(result: Result) -> int:
+    """The most samples that an accuracy run answers again: LoadGen fills the last query of each set it loads."""
+    run, held = result.accuracy, "effective_performance_sample_count"
+    if run is None or result.measured_scenario != "MultiStream":
+        return 0
+    sets = math.ceil(dataset_samples(result) / max(1, int(run.number(held) or 1)))
+    return sets * (result.round.multi_stream_samples - 1)
+
+
+def dataset_samples(result: Result) -> int:
+    """Samples in the data set: those of the accuracy run's log, or else the round's."""
+    logged = result.accuracy.number("qsl_reported_total_count") if result.accuracy else None
+    return int(logged or (result.benchmark.samples if result.benchmark else 0))
+
+
+def truncated(result: Result, folder: str, *, once: bool) -> Iterator[Finding]:
+    """Checks the log in `folder`: its size, its format, its rows, and the hash beside it.
+
+    once: the log is of an accuracy run, which answers each sample once.
+    """
     tree, path = result.tree, join(folder, ACCURACY_LOG)
     text_path = join(folder, ACCURACY_TEXT)
     if not tree.has(path):
@@ -117,44 +137,36 @@ def truncated(result: Result, folder: str, raw: Path | None) -> Iterator[Finding
     problem = _log_problem(content)
     if problem:
         yield Finding("accuracy-log", path, problem, "a list of answers in LoadGen's format")
+    rows, most = shown_rows(content), padding(result)
+    for fault in impossible(rows, dataset_samples(result), once=once, padding=most):
+        yield Finding("accuracy-log", path, fault, "rows of one run")
+    in_order = once and str(result.measured_scenario).endswith("Stream")
+    if fault := wrong_end(content, dataset_samples(result), in_order=in_order):
+        yield Finding("accuracy-log", path, fault, "the two ends of a longer log")
     if not tree.has(text_path):
         return
-    match = _HASH.search(tree.text(text_path))
-    stated = match[1] if match else ""
+    stated = stated_hash(result, folder)
     if not _SHA256.fullmatch(stated):
         actual = f"hash={stated}" if stated else "no line that begins with hash="
         yield Finding("accuracy-hash", text_path, actual[:200], "the raw log's SHA-256")
         return
-    whole = hashlib.sha256(content).hexdigest() if CUT not in content and not problem else None
-    if raw is not None:
-        try:
-            with (raw / path).open("rb") as log:
-                whole = hashlib.file_digest(log, "sha256").hexdigest()
-        except OSError as e:
-            actual = f"--raw has no such log: {e.strerror}"
-            yield Finding("accuracy-hash", path, actual, "the untruncated log at the same path")
-    if whole is not None and whole != stated:
+    whole = hashlib.sha256(content).hexdigest() if CUT not in content and not problem else stated
+    if whole != stated:
         yield Finding("accuracy-hash", text_path, f"hash={stated}", f"hash={whole}")
+
+
+def stated_hash(result: Result, folder: str) -> str:
+    """The hash beside the log in `folder`; '' where there is none."""
+    match = _HASH.search(result.tree.text(join(folder, ACCURACY_TEXT)))
+    return match[1] if match else ""
 
 
 def _log_problem(content: bytes) -> str:
     """Returns why the content is not an accuracy log with answers, whole or truncated; '' where it is."""
     if CUT not in content:
-        rows = _rows(content)
+        rows = whole_rows(content)
         return "" if rows else "no answer" if rows == [] else "not a list of answers"
     head, _, tail = content.partition(CUT)
     if not re.match(rb'\[\s*\{\s*"seq_id"', head) or not tail.rstrip().endswith(b"]"):
         return "the two ends are not those of a list of answers"
     return "" if b'"qsl_idx"' in head else "no answer"
-
-
-def _rows(content: bytes) -> list[dict[str, Any]] | None:
-    try:
-        rows = json.loads(content)
-    except (ValueError, RecursionError):
-        return None
-    if not isinstance(rows, list) or not all(
-        isinstance(r, dict) and isinstance(r.get("qsl_idx"), int) for r in rows
-    ):
-        return None
-    return rows

@@ -2,26 +2,36 @@
 
 import re
 from collections.abc import Iterator
-from pathlib import Path
+from math import sqrt
 
 from harness.submit.rules import run as rules_run
 from harness.submit.rules.accuracy import ACCURACY_LOG, ACCURACY_TEXT, truncated
 from harness.submit.rules.findings import Finding
 from harness.submit.rules.layout import exactly, must_have
 from harness.submit.rules.tree.rounds import Benchmark, Round
-from harness.submit.rules.tree.submission import PERFORMANCE, Result
+from harness.submit.rules.tree.submission import ACCURACY, PERFORMANCE, Result, RunLog
 from harness.submit.rules.tree.tree import join
-from harness.submit.rules.tree.verify import TEST01, Scores, compare, performance_scores
+from harness.submit.rules.tree.verify import (
+    PASS,
+    TEST01,
+    Scores,
+    compare,
+    performance_scores,
+    stated_counts,
+)
 
 SCORES = "verify_performance.txt"
 BASELINE, COMPLIANCE = "baseline_accuracy.txt", "compliance_accuracy.txt"
 _SCORE = re.compile(r"^(reference|test) score = ([-+.\deE]+)", re.IGNORECASE | re.MULTILINE)
+_FAILED = re.compile(r"^.*(?:TEST FAIL|pass: False).*$", re.MULTILINE)
+_DEVIATIONS = 6
+"""Standard deviations by which the number of sampled answers may differ from the expected one."""
+
 _SAME = 1e-3
 """Relative tolerance: summaries have fewer digits than detail logs."""
 
 
-def audits(result: Result, raw: Path | None) -> Iterator[Finding]:
-    """raw: a folder with the untruncated accuracy logs, or None."""
+def audits(result: Result) -> Iterator[Finding]:
     for name in result.required_audits:
         folder = result.inside(name)
         if result.tree.kind(folder) != "folder":
@@ -31,7 +41,7 @@ def audits(result: Result, raw: Path | None) -> Iterator[Finding]:
         if result.round.audits[name].runs:
             yield from _run(result, name, folder)
         if name == TEST01:
-            yield from _accuracy(result, folder, raw)
+            yield from _accuracy(result, folder)
 
 
 def _outputs(result: Result, name: str, folder: str) -> Iterator[Finding]:
@@ -44,6 +54,10 @@ def _outputs(result: Result, name: str, folder: str) -> Iterator[Finding]:
             if text and not re.search(rf"^\s*{pattern}\s*$", text, re.MULTILINE):
                 *_, last = text.strip().splitlines() or ["an empty file"]
                 yield Finding(rule, path, last[:200], pattern)
+        failed = _FAILED.search(text)
+        if failed and PASS in text:
+            actual = f"{PASS} and {failed[0].strip()}"
+            yield Finding(rule, path, actual[:200], "the text of one verification")
 
 
 def _run(result: Result, name: str, folder: str) -> Iterator[Finding]:
@@ -57,11 +71,12 @@ def _run(result: Result, name: str, folder: str) -> Iterator[Finding]:
     for key, expected in rules.audits[name].logged.items():
         if run.detail.get(key) != expected:
             yield Finding("audit-not-one", file, f"{key}: {run.text(key)}", f"{expected}")
-    if name == TEST01 and not run.number("effective_accuracy_log_sampling_target"):
-        actual = (
-            f"accuracy_log_sampling_target: {run.text('effective_accuracy_log_sampling_target')}"
-        )
-        yield Finding("audit-not-one", file, actual, "the benchmark's number of answers")
+    if name == TEST01:
+        key = "effective_accuracy_log_sampling_target"
+        least = (result.benchmark.test01_answers if result.benchmark else None) or 1
+        if (run.number(key) or 0) < least:
+            actual = f"accuracy_log_sampling_target: {run.text(key)}"
+            yield Finding("audit-not-one", file, actual, f"at least {least:,} answers")
     if result.performance is not None:
         yield from _verified(result, name, folder)
 
@@ -84,6 +99,7 @@ def _verified(result: Result, name: str, folder: str) -> Iterator[Finding]:
 def _stale(path: str, stated: dict[str, str], scores: Scores) -> Iterator[Finding]:
     for which, score in (("reference", scores.reference), ("test", scores.test)):
         if which not in stated:
+            yield Finding("audit-stale", path, f"no {which} score", f"{score:.10g}")
             continue
         try:
             value = float(stated[which])
@@ -94,16 +110,69 @@ def _stale(path: str, stated: dict[str, str], scores: Scores) -> Iterator[Findin
             yield Finding("audit-stale", path, actual, f"{score:.10g}, the value in the log")
 
 
-def _accuracy(result: Result, folder: str, raw: Path | None) -> Iterator[Finding]:
+def _accuracy(result: Result, folder: str) -> Iterator[Finding]:
     """Checks TEST01's answers, and both scores where answers differ from the accuracy run's."""
     tree, inside = result.tree, join(folder, "accuracy")
-    text = tree.text(join(folder, "verify_accuracy.txt"))
-    passed = any(line.strip() == "TEST PASS" for line in text.splitlines())
+    path = join(folder, "verify_accuracy.txt")
+    text = tree.text(path)
+    passed = any(line.strip() == PASS for line in text.splitlines())
+    if text:
+        yield from _counts(result, path, text, passed=passed)
+    log = join(inside, ACCURACY_LOG)
+    own, of_accuracy = (tree.content(p) for p in (log, result.inside(ACCURACY, ACCURACY_LOG)))
+    if own is not None and own == of_accuracy:
+        actual = "a copy of the accuracy run's log"
+        yield Finding("log-copied", log, actual, "the answers of the audit's run")
     expected = (ACCURACY_LOG, ACCURACY_TEXT) + (() if passed else (BASELINE, COMPLIANCE))
     yield from exactly(tree, inside, expected, result.round)
-    yield from truncated(result, inside, raw)
+    yield from truncated(result, inside, once=False)
     if text and not passed:
         yield from _delta(result, inside)
+
+
+def _counts(result: Result, path: str, text: str, *, passed: bool) -> Iterator[Finding]:
+    """Checks that the numbers in the text of TEST01's answers are those of the two runs."""
+    stated = stated_counts(text)
+    answers, different = (
+        stated.get(key) for key in ("num_perf_log_entries", "num_perf_log_data_mismatch")
+    )
+    if answers is None or different is None:
+        actual = "no number of answers and mismatches"
+        yield Finding("audit-failed", path, actual, "the text that the verification writes")
+        return
+    if passed and different:
+        yield Finding("audit-failed", path, f"{PASS} with {different:,} mismatches", "no mismatch")
+    issued = result.accuracy.number("effective_accuracy_sample_count") if result.accuracy else None
+    if "num_acc_log_duplicate_keys" in stated and "num_acc_log_entries" in stated:
+        compared = stated["num_acc_log_entries"] - stated["num_acc_log_duplicate_keys"]
+        if issued is not None and compared != issued:
+            actual = f"{compared:,} samples of the accuracy run"
+            yield Finding("audit-stale", path, actual, f"{issued:,.0f}, as in its log")
+    run = result.audits.get(TEST01)
+    expected = None if run is None else _expected_answers(run)
+    if expected is not None and abs(answers - expected) > _DEVIATIONS * sqrt(expected) + 2:
+        actual = f"{answers:,} answers"
+        yield Finding("audit-failed", path, actual, f"about {expected:,.0f}, by the run's log")
+
+
+def _expected_answers(run: RunLog) -> float | None:
+    """Answers that LoadGen logs on average: a share of the samples, by the expected length of the run.
+
+    Source: mlcommons/inference b66003e, loadgen/loadgen.cc, IssueQueries.
+    """
+    keys = ("accuracy_log_sampling_target", "target_qps", "min_duration_ms", "samples_per_query")
+    values = [run.number(f"effective_{key}") for key in keys]
+    queries = run.number("result_query_count")
+    if queries is None or queries < 1 or any(value is None or value < 0 for value in values):
+        return None
+    target, rate, duration_ms, per_query = (float(value or 0) for value in values)
+    if run.detail.get("effective_scenario") == "Offline":
+        per_query = run.number("generated_samples_per_query") or per_query
+        length = max(rate * duration_ms / 1e3, run.number("effective_min_sample_count") or 0)
+    else:
+        least = run.number("effective_min_query_count") or 0
+        length = max(rate * duration_ms / 1e3, least) * per_query
+    return min(1.0, target / length) * queries * per_query if length > 0 else None
 
 
 def _delta(result: Result, inside: str) -> Iterator[Finding]:

@@ -66,12 +66,14 @@ RULES: Mapping[str, str] = {
     "system-key": _SYSTEM,
     "system-value": _SYSTEM,
     "measurements-key": _SYSTEM,
-    "user-conf": "correct the line: LoadGen silently ignores lines it does not understand",
+    "user-conf": "put the file that LoadGen read in the performance run here, with lines that it understands",
     # logs of any run
     "log-incomplete": f"the run did not end or the log was truncated: {_AGAIN}",
     "log-mixed": f"a log must hold one run: {_AGAIN}",
     "log-copied": "two results cannot share one run: put each run's own logs into its folder",
     "summary-differs": "copy the summary and the detail log of the same run",
+    "numbers-disagree": f"a log must stay as LoadGen wrote it: {_AGAIN}",
+    "loadgen-version": f"install the round's LoadGen and use it for all runs of a result: {_AGAIN}",
     "wrong-scenario": "put the logs of this scenario into its folder",
     "wrong-mode": "put performance logs into performance/run_1 and accuracy logs into accuracy",
     "wrong-seed": f"install the round's LoadGen: {_AGAIN}",
@@ -84,7 +86,10 @@ RULES: Mapping[str, str] = {
     "too-few-queries": f"make the run longer: {_AGAIN}",
     "performance-samples": f"load the round's number of samples into memory: {_AGAIN}",
     "sample-override": f"use sample counts that the data set has: {_AGAIN}",
-    "scenario-settings": f"remove target_latency_percentile and samples_per_query from user.conf: {_AGAIN}",
+    "scenario-settings": (
+        "remove target_latency_percentile, samples_per_query and sample_concatenate_permutation from "
+        f"user.conf: {_AGAIN}"
+    ),
     "latency-limit": f"set target_latency to the round's bound or below: {_AGAIN}",
     "audit-settings": f"this log is an audit's: remove audit.config, then {_AGAIN}",
     "result-missing": f"the log lacks the number to be published: {_AGAIN}",
@@ -109,6 +114,7 @@ RULES: Mapping[str, str] = {
     "power-clock": f"synchronise both clocks with one NTP server: {_SESSION}",
     "power-hash": "copy the session's original files: none may be changed afterwards",
     "power-meter": f"use a PTDaemon and an analyser that the round accepts: {_SESSION}",
+    "power-ranging": f"the ranging run is a whole run with the same settings: {_SESSION}",
     "power-log": f"remove the cause of PTDaemon's messages, ranges and wiring first: {_SESSION}",
     "power-samples": f"spl.txt must cover both runs, which have the same load: {_SESSION}",
 }

@@ -85,6 +85,9 @@ def submitter_folder(who: Submitter) -> Iterator[Finding]:
     places = [join(path, "calibration.md"), join(path, "documentation", "calibration.md")]
     if not who.is_open and not any(tree.has(p) for p in places):
         yield Finding("missing-file", places[0], "no such file", "the calibration of the weights")
+    for place in places:
+        if tree.has(place) and not tree.text(place).strip():
+            yield Finding("empty-file", place, "no text", "the calibration of the weights")
     described = {
         n.removesuffix(".json") for n in tree.files(join(path, "systems")) if n.endswith(".json")
     }

@@ -7,6 +7,8 @@ from harness.core.stats import late_allowed, queries_needed
 from harness.core.units import counted, show_ns
 from harness.loadgen.logs import SUMMARY
 from harness.results.evidence.summary import differences
+from harness.results.verdict.arithmetic import contradictions, settings_stated_twice
+from harness.submit.rules import settings
 from harness.submit.rules.findings import Finding
 from harness.submit.rules.tree.rounds import Benchmark
 from harness.submit.rules.tree.submission import Result, RunLog
@@ -26,13 +28,8 @@ _SEEDS = ("qsl", "sample_index", "schedule")
 def any_run(result: Result, run: RunLog, mode: str) -> Iterator[Finding]:
     """Checks that the log is complete, holds one run of this scenario and mode, uses the round's seeds, and has no errors."""
     file, log = run.file, run.detail
-    if log.malformed_lines or not log.complete:
-        actual = "the end of the log is missing"
-        if log.malformed_lines:
-            actual = f"{log.malformed_lines:,} lines that LoadGen did not write"
-        yield Finding("log-incomplete", file, actual, "a complete log")
-    if log.repeated != 1:
-        yield Finding("log-mixed", file, counted(log.repeated, "run"), "one run")
+    yield from _whole(run)
+    yield from _version(result, run)
     if log.get("effective_test_mode") != mode:
         yield Finding("wrong-mode", file, run.text("effective_test_mode"), mode)
     if result.scenario and log.get("effective_scenario") != result.measured_scenario:
@@ -46,7 +43,40 @@ def any_run(result: Result, run: RunLog, mode: str) -> Iterator[Finding]:
     if errors:
         first = f": {log.errors[0]}" if log.errors else ""
         yield Finding("loadgen-errors", file, f"{errors} errors{first}"[:300], "no error")
+    for contradiction in settings_stated_twice(log):
+        yield Finding("numbers-disagree", file, contradiction[:300], "one log of one run")
     yield from _summary(run)
+
+
+def _whole(run: RunLog) -> Iterator[Finding]:
+    file, log = run.file, run.detail
+    if log.malformed_lines or not log.complete:
+        actual = "the end of the log is missing"
+        if log.malformed_lines:
+            actual = f"{log.malformed_lines:,} lines that LoadGen did not write"
+        yield Finding("log-incomplete", file, actual, "a complete log")
+    if log.repeated != 1:
+        yield Finding("log-mixed", file, counted(log.repeated, "run"), "one run")
+    for key in dict.fromkeys(log.contradicted):
+        yield Finding("log-mixed", file, f"{key} has two values"[:200], "one value")
+
+
+def _version(result: Result, run: RunLog) -> Iterator[Finding]:
+    """Checks that LoadGen is the round's, unchanged, and the one of the performance run."""
+    release = run.text("loadgen_version").partition(" ")[0]
+    if release not in result.round.loadgen:
+        expected = f"one of {', '.join(result.round.loadgen)}"
+        yield Finding("loadgen-version", run.file, run.text("loadgen_version"), expected)
+    changed = run.detail.get("loadgen_git_status_message")
+    if changed not in (None, "", "NA"):  # NA: not built in a checkout
+        actual = f"local changes: {' '.join(str(changed).split())}"
+        yield Finding("loadgen-version", run.file, actual[:200], "an unchanged checkout")
+    reference = result.performance
+    for key in ("loadgen_version", "loadgen_git_log_message"):
+        if reference is not None and run.detail.get(key) != reference.detail.get(key):
+            expected = f"{reference.text(key)}, as in the performance run"
+            yield Finding("loadgen-version", run.file, run.text(key), expected)
+            return
 
 
 def _summary(run: RunLog) -> Iterator[Finding]:
@@ -65,6 +95,8 @@ def performance(result: Result, run: RunLog) -> Iterator[Finding]:
     for key in ("effective_max_duration_ms", "effective_max_query_count"):
         if run.number(key):
             yield Finding("run-limited", file, f"{key}: {run.text(key)}", "0 (no limit)")
+    for contradiction in contradictions(run.detail):
+        yield Finding("numbers-disagree", file, contradiction[:300], "one log of one run")
     if benchmark is None or result.scenario is None:
         return
     yield from _published(result, run, file, benchmark)
@@ -72,24 +104,14 @@ def performance(result: Result, run: RunLog) -> Iterator[Finding]:
         yield from _duration(result, run, file)
     yield from _queries(result, run, file, benchmark)
     yield from _latency(result, run, file, benchmark)
-    yield from _samples(run, file, benchmark)
+    yield from settings.samples(result, run, benchmark)
+    yield from settings.of_round(result, run, benchmark)
     yield from _tokens(result, run, file, benchmark)
     if result.submitter.division == "network" or result.description.get("is_network") == "true":
         expected = result.round.network_sut
         if expected not in str(run.detail.get("sut_name")):
             expected = f"a name that contains {expected!r}"
             yield Finding("network-sut", file, run.text("sut_name"), expected)
-
-
-def main_run(run: RunLog) -> Iterator[Finding]:
-    """Checks that the performance run does not have an audit's settings."""
-    file = run.file
-    for key in ("effective_performance_issue_same", "effective_performance_issue_unique"):
-        if run.detail.get(key) not in (None, False):
-            yield Finding("audit-settings", file, f"{key}: {run.text(key)}", "false")
-    if run.number("effective_accuracy_log_sampling_target"):
-        actual = run.text("effective_accuracy_log_sampling_target")
-        yield Finding("audit-settings", file, f"accuracy_log_sampling_target: {actual}", "0")
 
 
 def _why_invalid(run: RunLog) -> str:
@@ -158,11 +180,6 @@ def _queries(result: Result, run: RunLog, file: str, benchmark: Benchmark) -> It
             expected = f"at least {benchmark.offline_samples:,}"
             yield Finding("too-few-queries", file, actual, expected)
         return
-    if scenario == "MultiStream":
-        per_query = result.round.multi_stream_samples
-        if run.number("effective_samples_per_query") != per_query:
-            actual = f"{run.text('effective_samples_per_query')} samples per query"
-            yield Finding("scenario-settings", file, actual, str(per_query))
     if benchmark.token_limits_ns is None:
         yield from _early_stopping(result, run, file, scenario)
     elif run.detail.get("early_stopping_met") is False:
@@ -201,19 +218,6 @@ def _latency(result: Result, run: RunLog, file: str, benchmark: Benchmark) -> It
     if actual_ns is None or not 0 < actual_ns <= limit_ns:
         actual = f"{key}: {run.text(key)}"
         yield Finding("latency-limit", file, actual, f"at most {limit_ns} ({show_ns(limit_ns)})")
-
-
-def _samples(run: RunLog, file: str, benchmark: Benchmark) -> Iterator[Finding]:
-    held, total = (
-        run.number(k) for k in ("effective_performance_sample_count", "qsl_reported_total_count")
-    )
-    if held is None or held < benchmark.performance_samples:
-        actual = f"{run.text('effective_performance_sample_count')} samples loaded"
-        expected = f"at least {benchmark.performance_samples:,}"
-        yield Finding("performance-samples", file, actual, expected)
-    if held is not None and total is not None and held > total:
-        actual = f"{held:,.0f} samples loaded, but the data set has {total:,.0f}"
-        yield Finding("sample-override", file, actual, "samples that the data set has")
 
 
 def _tokens(result: Result, run: RunLog, file: str, benchmark: Benchmark) -> Iterator[Finding]:

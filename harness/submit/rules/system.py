@@ -1,11 +1,11 @@
 """Checks the system description, measurements.json and user.conf."""
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from harness.core.formats.strict_yaml import load_yaml
 from harness.errors import ConfigError, one_line
-from harness.loadgen import user_conf as userconf
 from harness.submit.rules.findings import Finding
 from harness.submit.rules.tree.submission import Result, Submitter
 
@@ -37,6 +37,12 @@ def system_description(who: Submitter, system: str) -> Iterator[Finding]:
     for key in who.round.system_keys.numbers:
         if key in content and not _is_count(content[key]):
             yield Finding("system-value", file, f"{key}: {content[key]!r:.80}", "a whole number")
+        elif key in who.round.system_keys.at_least_one and content.get(key) in ("0", 0):
+            yield Finding("system-value", file, f"{key}: {content[key]!r}", "at least 1")
+    for key in who.round.system_keys.counted:
+        if content.get(key) and not re.match(r"\s*0*[1-9]|N/A$", str(content[key])):
+            actual = f"{key}: {content[key]!r:.80}"
+            yield Finding("system-value", file, actual, "a number above 0 at the beginning, or N/A")
     for key in _JOINED:
         value = content.get(key, "")
         if not isinstance(value, str) or '"' in value or "\n" in value:
@@ -117,10 +123,3 @@ def measurements(result: Result) -> Iterator[Finding]:
         if not content.get(key):
             actual = f"{key}: {content[key]!r:.80}" if key in content else f"no {key}"
             yield Finding("measurements-key", file, actual, 'a value; "N/A" where there is none')
-
-
-def user_conf(result: Result) -> Iterator[Finding]:
-    path = result.inside("user.conf")
-    for number, problem in userconf.problems(result.tree.text(path)):
-        actual = f"line {number}: {problem}"[:300]
-        yield Finding("user-conf", path, actual, "a line that LoadGen understands")

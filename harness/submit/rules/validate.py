@@ -1,19 +1,19 @@
 """Validates a submission tree by every rule and returns all findings at once."""
 
-import hashlib
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 from harness.errors import ConfigError
-from harness.submit.rules import accuracy, audit, layout
+from harness.submit.rules import accuracy, audit, layout, raw_logs, settings
 from harness.submit.rules import run as rules_run
 from harness.submit.rules import system as rules_system
+from harness.submit.rules.copies import copied_logs
 from harness.submit.rules.findings import OF_OTHER_DATA, SHORTENED, Finding
 from harness.submit.rules.power import rules
 from harness.submit.rules.tree.rounds import Round
-from harness.submit.rules.tree.submission import Result, RunLog, Submitter, results, submitters
-from harness.submit.rules.tree.tree import LOG_LIMIT_BYTES, Tree, is_folder, shown
+from harness.submit.rules.tree.submission import Result, Submitter, results, submitters
+from harness.submit.rules.tree.tree import Tree, is_folder, shown
 
 
 class Checked(NamedTuple):
@@ -68,6 +68,7 @@ def validate(
         mine = list(results(who))
         findings += _submitter(who, mine, raw)
         every += mine
+    findings += copied_logs(every)
     if not every:
         expected = "<division>/<submitter>/results/<system>/<benchmark>/<scenario>"
         findings.append(Finding("no-results", only or ".", "no result", expected))
@@ -99,7 +100,6 @@ def _submitter(who: Submitter, mine: list[Result], raw: Path | None) -> Iterator
     yield from layout.benchmark_folders(who, mine)
     for result in mine:
         yield from _result(result, raw)
-    yield from _copies(mine)
 
 
 def _result(result: Result, raw: Path | None) -> Iterator[Finding]:
@@ -107,37 +107,12 @@ def _result(result: Result, raw: Path | None) -> Iterator[Finding]:
     if result.scenario is None:
         return
     yield from rules_system.measurements(result)
-    yield from rules_system.user_conf(result)
+    yield from settings.user_conf(result)
     if result.performance is not None:
         yield from rules_run.performance(result, result.performance)
-        yield from rules_run.main_run(result.performance)
-    yield from accuracy.accuracy(result, result.accuracy, raw)
-    yield from audit.audits(result, raw)
+        yield from settings.main_run(result.performance)
+    yield from accuracy.accuracy(result, result.accuracy)
+    yield from audit.audits(result)
+    if raw is not None:
+        yield from raw_logs.raw_logs(result, raw)
     yield from rules.power(result)
-
-
-def _copies(mine: list[Result]) -> Iterator[Finding]:
-    """Reports logs used twice, except for inferred results and two targets of one benchmark."""
-    seen: dict[bytes, tuple[str, Mapping[str, object]]] = {}
-    for result in mine:
-        if result.benchmark is None:
-            continue
-        for role, run in _runs(result):
-            content = result.tree.content(run.file, LOG_LIMIT_BYTES)
-            if content is None:
-                continue
-            digest = hashlib.sha256(content).digest()
-            about = {"system": result.system, "loadgen": result.benchmark.loadgen, "role": role}
-            first, known = seen.setdefault(digest, (run.file, about))
-            if first != run.file and known != about:
-                actual = f"a copy of {first}"[:300]
-                yield Finding("log-copied", run.file, actual, "the log of a separate run")
-
-
-def _runs(result: Result) -> Iterator[tuple[str, RunLog]]:
-    """Yields (role, log); the role of an inferred result's log names the scenario that was run."""
-    for name, run in (("performance", result.performance), ("accuracy", result.accuracy)):
-        if run is not None:
-            yield f"{name} {result.measured_scenario}", run
-    for name, run in result.audits.items():
-        yield f"{name} {result.measured_scenario}", run

@@ -8,6 +8,7 @@ import os
 from pathlib import Path
 
 from harness.loadgen.logs import ACCURACY, DETAIL, SUMMARY
+from tests.builders.submission.contradictions import CONTRADICTIONS
 from tests.builders.submission.power_mutations import POWER as SESSIONS
 from tests.builders.submission.trees import (
     CLOSED,
@@ -235,10 +236,10 @@ PERFORMANCE = {
     "early stopping": ("early-stopping", log(f"{SERVER}/{RUN}", early_stopping_met=False)),
     "late beyond early stopping": (
         "early-stopping",
-        log(f"{SERVER}/{RUN}", result_overlatency_query_count=30),
+        log(f"{SERVER}/{RUN}", result_overlatency_query_count=30_000),
     ),
     "few queries": ("too-few-queries", log(f"{SERVER}/{RUN}", result_query_count=100)),
-    "fewer than set": ("too-few-queries", log(f"{MULTI}/{RUN}", effective_min_query_count=5000)),
+    "fewer than set": ("too-few-queries", log(f"{MULTI}/{RUN}", effective_min_query_count=10**8)),
     "few offline samples": (
         "too-few-queries",
         log(f"{OFFLINE}/{RUN}", effective_samples_per_query=1000),
@@ -430,4 +431,5 @@ MUTATIONS: dict[str, tuple[str, Mutation]] = {
     **ACCURACIES,
     **AUDITS,
     **POWER,
+    **CONTRADICTIONS,
 }

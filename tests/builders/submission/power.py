@@ -16,7 +16,15 @@ from harness.loadgen.logs import DETAIL, SUMMARY
 from harness.results.power import OFFICIAL
 from harness.submit.plan.matrix import PERFORMANCE, plan
 from harness.submit.plan.request import Request
-from tests.builders.submission.trees import CLOSED, ROUND, Mutation, changed_log, write
+from tests.builders.submission.trees import (
+    CLOSED,
+    ROUND,
+    Mutation,
+    another_run,
+    changed_log,
+    write,
+    write_summary,
+)
 from tests.stand_ins.fake_submission_runs import ANSWERS, make_runs
 from tests.stand_ins.fake_submission_runs import CLOSED as REQUEST
 
@@ -71,7 +79,7 @@ def spl(begin: datetime, end: datetime, mark: str, watts: float) -> str:
     at = begin - timedelta(seconds=5)
     while at < end + timedelta(seconds=5):
         lines.append(
-            f"Time,{stamp(at)},Watts,{watts:.6f},Volts,230.000000,Amps,0.300000,PF,0.900000,Mark,{mark}"
+            f"Time,{stamp(at)},Watts,{watts:.6f},Volts,230.000000,Amps,{watts / 207:.6f},PF,0.900000,Mark,{mark}"
         )
         at += timedelta(seconds=1)
     return "\n".join(lines) + "\n"
@@ -82,8 +90,9 @@ def session(root: Path) -> None:
     begin, end = window(root)
     times = {"power_begin": stamp(begin - EARLIER), "power_end": stamp(end - EARLIER)}
     run = (root / PLACE / "run_1" / DETAIL).read_text()
-    write(root / PLACE / "ranging" / DETAIL, changed_log(run, times))
-    write(root / PLACE / "ranging" / SUMMARY, (root / PLACE / "run_1" / SUMMARY).read_text())
+    ranging = changed_log(another_run(run, f"ranging before {begin}"), times)
+    write(root / PLACE / "ranging" / DETAIL, ranging)
+    write_summary(root / PLACE / "ranging", (root / PLACE / "run_1" / SUMMARY).read_text())
     for mode, folder, watts in (("ranging", "ranging", 50.0), ("testing", "run_1", 49.5)):
         text = spl(*window(root, folder), f"{SESSION}_{mode}", watts)
         write(root / PLACE / folder / "spl.txt", text)

@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 from functools import cache
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 from harness.loadgen.logs import ACCURACY, DETAIL, SUMMARY, read_detail
 from harness.results.evidence.summary import differences, read_summary
@@ -31,31 +32,57 @@ SCENARIOS = {
     "Offline": "offline",
 }
 SAMPLES = 50_000
+RUN_S, OFFLINE_S = 601, 655
 PERFORMANCE = {
     "qsl_reported_total_count": SAMPLES,
     "qsl_reported_performance_count": 1024,
     "effective_performance_sample_count": 1024,
     "effective_accuracy_sample_count": SAMPLES,
     "effective_min_duration_ms": 600_000,
-    "requested_min_duration_ms": 600_000,
 }
+COUNTS = {"SingleStream": 9_704_768, "MultiStream": 3_900_000, "Server": 1_202_001, "Offline": 1}
+"""Queries that a run of RUN_S has with the golden logs' latencies."""
+
 OF_SCENARIO: Mapping[str, Mapping[str, Any]] = {
-    "SingleStream": {},
-    "MultiStream": {},
-    "Server": {"effective_target_latency_ns": 15_000_000},
-    "Offline": {"effective_samples_per_query": 66_000, "result_max_latency_ns": 655_000_000_000},
+    "SingleStream": {"effective_target_qps": 16_666.7},
+    "MultiStream": {"effective_target_qps": 6_666.67},
+    "Server": {
+        "effective_target_qps": 2_000,
+        "effective_target_latency_ns": 15_000_000,
+        "result_scheduled_samples_per_sec": 2_000.0,
+        "result_completed_samples_per_sec": 2_000.0,
+    },
+    "Offline": {
+        "effective_target_qps": 100,
+        "effective_samples_per_query": 66_000,
+        "effective_min_sample_count": 66_000,
+        "generated_samples_per_query": 66_000,
+        "result_samples_per_second": 100.763,
+    },
 }
-ACCURACY_RUN = {"qsl_reported_total_count": SAMPLES, "effective_accuracy_sample_count": SAMPLES}
+"""As 600 s of the golden runs would be: rates, counts and times belong together."""
+
+USER_CONF = {
+    "SingleStream": "*.SingleStream.target_latency = 0.06\n",
+    "MultiStream": "*.MultiStream.target_latency = 0.15\n",
+    "Server": "*.Server.target_qps = 2000.000000\n",
+    "Offline": "*.Offline.target_qps = 100\n",
+}
+TEST01_ROWS = 4096
+ACCURACY_RUN = {
+    "qsl_reported_total_count": SAMPLES,
+    "qsl_reported_performance_count": 1024,
+    "effective_performance_sample_count": 1024,
+    "effective_accuracy_sample_count": SAMPLES,
+}
 AUDIT = {
     TEST01: {
         "effective_accuracy_log_rng_seed": 720381539243781796,
         "effective_accuracy_log_sampling_target": 4096,
-        "test_datetime": "2026-11-21T05:00:00Z",
     },
     TEST04: {
         "effective_performance_issue_same": True,
         "effective_performance_issue_same_index": 3,
-        "test_datetime": "2026-11-21T06:00:00Z",
     },
 }
 SYSTEM_JSON = {
@@ -67,6 +94,7 @@ SYSTEM_JSON = {
     "system_type": "edge",
     "number_of_nodes": "1",
     "host_processors_per_node": "2",
+    "host_processor_core_count": "32",
     "accelerators_per_node": "0",
 }
 MEASUREMENTS = dict.fromkeys(ROUND.measurement_keys, "N/A")
@@ -82,23 +110,62 @@ def log_line(line: str, changes: Mapping[str, Any]) -> str:
 
 
 def changed_log(text: str, changes: Mapping[str, Any]) -> str:
-    return "\n".join(log_line(line, changes) for line in text.splitlines()) + "\n"
+    """changes: an effective setting is changed where it was requested, too."""
+    named = dict(changes)
+    for key, value in changes.items():
+        if key.startswith("effective_"):
+            name = key.removeprefix("effective_")
+            for prefix in ("", "single_stream_", "multi_stream_", "server_"):
+                named.setdefault(f"requested_{prefix}{name}", value)
+    return "\n".join(log_line(line, named) for line in text.splitlines()) + "\n"
 
 
-def _longer(text: str) -> dict[str, str]:
-    """The end of the run, so that it took 601 s."""
+def another_run(text: str, name: str) -> str:
+    """The log as another run of the same system leaves it. name: of the run; equal names give equal logs."""
+    number = crc32(name.encode())
+    at = datetime(2026, 11, 21) + timedelta(seconds=number % 80_000)  # noqa: DTZ001 - only text
+    text = re.sub(r'"pid": \d+', f'"pid": {1000 + number % 50_000}', text)
+    changes: dict[str, Any] = {"test_datetime": f"{at.isoformat()}Z"}
+    for key in ("result_min_latency_ns", "result_min_query_latency_ns"):
+        if least := re.search(rf'"{key}", "value": (\d+)', text):
+            changes[key] = int(least[1]) - number % 10_000
+    return changed_log(text, changes)
+
+
+def _length(text: str, scenario: str) -> dict[str, Any]:
+    """Times and counts of a run of about 600 s."""
     begin = re.search(r'"power_begin", "value": "([^"]+)"', text)
     assert begin is not None
     form = "%m-%d-%Y %H:%M:%S.%f"
-    end = datetime.strptime(begin[1], form) + timedelta(seconds=601)  # noqa: DTZ007 - only text
-    return {"power_end": end.strftime(form)[:-3]}
+    seconds = OFFLINE_S if scenario == "Offline" else RUN_S
+    end = datetime.strptime(begin[1], form) + timedelta(seconds=seconds)  # noqa: DTZ007 - only text
+    count = COUNTS[scenario]
+    latencies = {}
+    if scenario == "Offline":
+        found = dict(re.findall(r'"(result_[\w.]+_latency_ns)", "value": (\d+)', text))
+        longest = int(found["result_max_latency_ns"])
+        latencies = {key: int(ns) * OFFLINE_S * 10**9 // longest for key, ns in found.items()}
+    stopping = re.search(r'"early_stopping_result", "value": "([^"]*)"', text)
+    assert stopping is not None
+    return {
+        "power_end": end.strftime(form)[:-3],
+        "result_query_count": count,
+        "generated_query_count": count,
+        "early_stopping_result": re.sub(r"queries \(\d+\)", f"queries ({count})", stopping[1]),
+        **latencies,
+    }
+
+
+def _name(folder: Path) -> str:
+    """The run's name within its tree."""
+    return "/".join(folder.parts[-5:])
 
 
 def write_performance_logs(folder: Path, scenario: str, more: Mapping[str, Any]) -> None:
     golden = GOLDEN / SCENARIOS[scenario] / "performance"
     folder.mkdir(parents=True)
-    text = (golden / DETAIL).read_text()
-    changes = {**PERFORMANCE, **OF_SCENARIO[scenario], **_longer(text), **more}
+    text = another_run((golden / DETAIL).read_text(), _name(folder))
+    changes = {**PERFORMANCE, **OF_SCENARIO[scenario], **_length(text, scenario), **more}
     (folder / DETAIL).write_text(changed_log(text, changes))
     write_summary(folder, (golden / SUMMARY).read_text())
 
@@ -122,8 +189,11 @@ def accuracy_log(count: int, answer: str = "0800000000000000") -> str:
 def write_accuracy_logs(folder: Path, scenario: str) -> None:
     golden = GOLDEN / SCENARIOS[scenario] / "accuracy"
     folder.mkdir(parents=True)
-    (folder / DETAIL).write_text(changed_log((golden / DETAIL).read_text(), ACCURACY_RUN))
-    (folder / SUMMARY).write_text("\nNo warnings encountered during test.\n")
+    text = another_run((golden / DETAIL).read_text(), _name(folder))
+    (folder / DETAIL).write_text(changed_log(text, ACCURACY_RUN))
+    (folder / SUMMARY).write_text(
+        "\nNo warnings encountered during test.\n\nNo errors encountered during test.\n"
+    )
 
 
 def _accuracy(folder: Path, scenario: str, raw: Path) -> None:
@@ -145,21 +215,19 @@ def _audit(scenario: Path, name: str, raw: Path, answers: Path) -> None:
     if name == TEST01:
         (folder / "accuracy").mkdir()
         digest = truncate(answers, folder / "accuracy" / ACCURACY, ROUND)
-        text = f"accuracy=76.000%, good=152, total=200\n\nhash={digest}\n"
+        text = f"accuracy=76.001%, good=3113, total=4096\n\nhash={digest}\n"
         (folder / "accuracy" / "accuracy.txt").write_text(text)
     (run / ACCURACY).unlink()
 
 
 def _scenario(folder: Path, raw: Path, answers: Path | None) -> None:
-    write_performance_logs(
-        folder / "performance" / "run_1", folder.name, {"test_datetime": str(folder)}
-    )
+    write_performance_logs(folder / "performance" / "run_1", folder.name, {})
     _accuracy(folder / "accuracy", folder.name, raw)
     for name in (TEST01, TEST04) if answers is not None else ():
         assert answers is not None
         _audit(folder, name, raw, answers)
     (folder / "measurements.json").write_text(json.dumps(MEASUREMENTS))
-    (folder / "user.conf").write_text("*.SingleStream.target_latency = 5\n")
+    (folder / "user.conf").write_text(USER_CONF[folder.name])
     (folder / "README.md").write_text("python -m harness\n")
 
 
@@ -167,7 +235,7 @@ def build(root: Path, raw: Path) -> Path:
     """The tree at `root`; raw: an empty folder for the untruncated accuracy logs."""
     whole, some = raw / ACCURACY, raw / "some.json"
     whole.write_text(accuracy_log(SAMPLES))
-    some.write_text(accuracy_log(200))
+    some.write_text(accuracy_log(TEST01_ROWS))
     for division, model in (("closed", "resnet"), ("open", "my-net")):
         top = root / division / "LabOrg"
         for scenario in SCENARIOS if division == "closed" else ("SingleStream", "Offline"):

@@ -4,11 +4,12 @@ from collections.abc import Callable, Iterator, Mapping
 
 from harness.core.files import WRONG_CONTENT
 from harness.errors import one_line
+from harness.submit.rules import run as rules_run
 from harness.submit.rules.findings import Finding
 from harness.submit.rules.layout import exactly, must_have
 from harness.submit.rules.power import session as power_session
 from harness.submit.rules.power.session import Fault, Session
-from harness.submit.rules.tree.submission import Result
+from harness.submit.rules.tree.submission import RANGING, Result, read_run
 from harness.submit.rules.tree.tree import LOG_LIMIT_BYTES, join
 
 _DESCRIPTIONS = ("analyzer_table", "power_settings")
@@ -49,7 +50,30 @@ def power(result: Result) -> Iterator[Finding]:
         if not files:
             path, expected = join(result.path, f"{name}.*"), "the analyser's and settings' tables"
             yield Finding("power-files", path, "no such file", expected)
+    yield from _ranging(result)
     yield from _session(result)
+
+
+_LOAD = (
+    "effective_target_qps",
+    "effective_samples_per_query",
+    "effective_target_latency_ns",
+    "effective_performance_sample_count",
+    "qsl_reported_total_count",
+)
+"""Keys of settings that make the load."""
+
+
+def _ranging(result: Result) -> Iterator[Finding]:
+    """Checks LoadGen's log of the ranging run as that of a performance run with the same load."""
+    run, testing = read_run(result.tree, result.inside(RANGING)), result.performance
+    if run is None:
+        return  # the layout reports the missing log
+    yield from rules_run.performance(result, run)
+    for key in _LOAD:
+        if testing is not None and run.detail.get(key) != testing.detail.get(key):
+            expected = f"{testing.text(key)}, as in the testing run"
+            yield Finding("power-ranging", run.file, f"{key}: {run.text(key)}", expected)
 
 
 def _session(result: Result) -> Iterator[Finding]:

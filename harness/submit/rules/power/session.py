@@ -25,6 +25,15 @@ PHASES = {"ranging": "ranging", "testing": "run_1"}
 """power-dev's phase -> folder of its logs."""
 
 _VERSION = re.compile(r"mlcommons/power (?:client|server) v(\d+)")
+_RANGING_SHARE = 0.9
+"""Share of the seconds of the ranging run that have a sample: a change of range may lose some."""
+
+_PRODUCT = re.compile(
+    r"^Time,[^,]*,Watts,([^,]*),Volts,([^,]*),Amps,([^,]*),PF,([^,]*),Mark,[^,]*\s*$", re.MULTILINE
+)
+_PRODUCT_SHARE = 0.1
+"""By so much the mean power may differ from volts x amps x power factor: each is a mean over one second."""
+
 _SHORTER = 0.5
 """Share of the ranging run's duration: power-dev only warns of a shorter testing run."""
 
@@ -78,6 +87,9 @@ def described(session: Session) -> Iterator[Fault]:
         pair = [uuid.UUID(side["uuid"][who]) for side in (client, server)]
         if pair[0] != pair[1]:
             yield "power/server.json", f"uuid of the {who}: {pair[1]}", f"{pair[0]}, the client's"
+    if uuid.UUID(client["uuid"]["client"]) == uuid.UUID(client["uuid"]["server"]):
+        actual = f"uuid of the client and the server: {client['uuid']['client']}"
+        yield "power/client.json", actual, "one uuid for each"
     if client["session_name"] != server["session_name"]:
         actual = f"session {server['session_name']!r:.100}"
         yield "power/server.json", actual, f"{client['session_name']!r:.100}, the client's"
@@ -211,6 +223,21 @@ def complained(session: Session) -> Iterator[Fault]:
         yield (file, *complaint)
 
 
+def _products(file: str, text: str) -> Iterator[Fault]:
+    """Compares the mean power of one channel with volts x amps x power factor, where all are there."""
+    stated = product = 0.0
+    for words in _PRODUCT.findall(text):
+        try:
+            watts, volts, amps, factor = map(float, words)
+        except ValueError:  # several channels have a sum of watts only
+            continue
+        stated += watts
+        product += volts * amps * abs(factor)
+    if product > 0 and not abs(stated / product - 1) <= _PRODUCT_SHARE:
+        actual = f"the mean of Watts is {stated / product:.3f} x the mean of Volts x Amps x PF"
+        yield file, actual, f"1 within {show_percent(_PRODUCT_SHARE)}"
+
+
 def samples(session: Session) -> Iterator[Fault]:
     """Checks that spl.txt has a sample per second of the testing run, and compares the mean power.
 
@@ -227,9 +254,13 @@ def samples(session: Session) -> Iterator[Fault]:
         ]
         alive = [power for _, power in inside if power > 0]
         problem = unusable(inside, begin_ns, end_ns) if phase == "testing" else ""
+        seconds = (end_ns - begin_ns) / NS_PER_S
+        if phase == "ranging" and len(inside) < _RANGING_SHARE * seconds:
+            problem = f"{len(inside)} samples in {seconds:.0f} s"
         if problem or not alive:
             actual = problem or f"{SPL} has no sample above 0 W during the run"
             yield f"{folder}/{SPL}", actual, "one sample per second between LoadGen's begin and end"
+        yield from _products(f"{folder}/{SPL}", text)
         watts[phase] = sum(alive) / len(alive) if alive else float("nan")
     share = watts["testing"] / watts["ranging"]
     if round((share - 1) * 100, 2) <= round((session.rules.least_share - 1) * 100, 2):

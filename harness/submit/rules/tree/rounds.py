@@ -129,6 +129,8 @@ class SystemKeys(_Strict):
     meaningful: tuple[str, ...]
     present: tuple[str, ...]
     numbers: tuple[str, ...]
+    at_least_one: tuple[str, ...]
+    counted: tuple[str, ...]
     network: tuple[str, ...]
 
     @property
@@ -167,7 +169,9 @@ class Round(_Strict):
     power_log: str
     power: Power
     audits: dict[str, Audit]
+    equal_issue: tuple[str, ...]
     patterns: dict[str, str]
+    highest_scores: dict[str, float]
     aliases: dict[str, str]
     guesses: dict[str, str]
     benchmarks: dict[str, Benchmark]

@@ -13,6 +13,7 @@ from harness.submit.rules.tree.tree import LOG_LIMIT_BYTES, Tree, join
 
 PERFORMANCE = "performance/run_1"
 ACCURACY = "accuracy"
+RANGING = "performance/ranging"
 MAPPING = "model_mapping.json"
 
 

@@ -33,6 +33,7 @@ _DETAIL_SCORES = {
     "Server": "result_completed_samples_per_sec",
     "Offline": "result_samples_per_second",
 }
+_COUNT = re.compile(r"^(num_\w+) = (\d{1,18})\s*$", re.MULTILINE)
 
 
 class Scores(NamedTuple):
@@ -138,6 +139,11 @@ def _summary_score(path: Path) -> float | None:
         return 1e9 / value if scenario.endswith("Stream") else value
     except (IndexError, ValueError, ZeroDivisionError):
         return None
+
+
+def stated_counts(text: str) -> dict[str, int]:
+    """The numbers in the text of TEST01's answers, by name."""
+    return {m[1]: int(m[2]) for m in _COUNT.finditer(text)}
 
 
 def compare_answers(accuracy: Path, test: Path, dtype: str) -> str:

@@ -1,0 +1,161 @@
+"""`submit check --raw` verifies the untruncated logs: rows that no run writes and answers that differ are found.
+
+The logs and the texts beside them agree by their hashes: these faults were there before the logs were truncated.
+"""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from harness.loadgen.logs import ACCURACY
+from harness.submit.pack.pack import truncate
+from harness.submit.rules.findings import Finding
+from harness.submit.rules.raw_logs import raw_logs
+from harness.submit.rules.rows import CUT, wrong_end
+from harness.submit.rules.tree.submission import Result, results, submitters
+from harness.submit.rules.tree.tree import Tree
+from tests.builders.submission.mutations import ACC, MULTI, SERVER
+from tests.builders.submission.trees import ROUND, accuracy_log, all_of, log, sub, write
+
+SAMPLES, ANSWERS = 500, 400
+TEXT = f"{SERVER}/TEST01/verify_accuracy.txt"
+
+
+def with_raw_logs(
+    tree: Path, raw: Path, accuracy: str, answers: str, scenario: str = SERVER
+) -> None:
+    """Writes both raw logs, their truncated ones and hashes; the accuracy run says that it has SAMPLES."""
+    counts = {"effective_accuracy_sample_count": SAMPLES, "qsl_reported_total_count": SAMPLES}
+    log(f"{scenario}/{ACC}", **counts)(tree)
+    for name, content in zip((ACC, f"TEST01/{ACC}"), (accuracy, answers), strict=True):
+        folder = f"{scenario}/{name}"
+        write(raw / folder / ACCURACY, content)
+        (tree / folder / ACCURACY).unlink()
+        digest = truncate(raw / folder / ACCURACY, tree / folder / ACCURACY, ROUND)
+        sub(f"{folder}/accuracy.txt", r"^hash=.*", f"hash={digest}")(tree)
+
+
+def stating(**counts: int) -> Callable[[Path], None]:
+    """Numbers in the text of TEST01's answers."""
+    return all_of(*(sub(TEXT, rf"^{key} = .*", f"{key} = {n}") for key, n in counts.items()))
+
+
+def found(tree: Path, raw: Path, scenario: str = SERVER) -> list[Finding]:
+    by_path: dict[str, Result] = {
+        result.path: result for who in submitters(Tree(tree), ROUND) for result in results(who)
+    }
+    return list(raw_logs(by_path[scenario], raw))
+
+
+@pytest.fixture
+def good(tree: Path) -> Path:
+    stating(
+        num_acc_log_entries=SAMPLES,
+        num_perf_log_entries=ANSWERS,
+        num_perf_log_qsl_idx_match=ANSWERS,
+    )(tree)
+    return tree
+
+
+def test_good_raw_logs_have_no_finding(good: Path, tmp_path: Path) -> None:
+    with_raw_logs(good, tmp_path, accuracy_log(SAMPLES), accuracy_log(ANSWERS))
+    assert found(good, tmp_path) == []
+
+
+def one_sample(text: str) -> str:
+    return re.sub(r'"qsl_idx" : \d+', '"qsl_idx" : 7', text)
+
+
+FAULTS: dict[str, tuple[str, str, str]] = {
+    "fewer rows than samples": (accuracy_log(200), accuracy_log(200), "200 different samples"),
+    "one sample in every row": (
+        one_sample(accuracy_log(SAMPLES)),
+        accuracy_log(ANSWERS),
+        "499 samples answered more than once",
+    ),
+    "sample beyond the data set": (
+        accuracy_log(SAMPLES).replace('"qsl_idx" : 250,', '"qsl_idx" : 500,'),
+        accuracy_log(ANSWERS),
+        "qsl_idx 500 in a data set of 500",
+    ),
+    "one number twice": (
+        accuracy_log(SAMPLES).replace('"seq_id" : 250,', '"seq_id" : 9,'),
+        accuracy_log(ANSWERS),
+        "seq_id stands in 1 row",
+    ),
+    "no JSON": (accuracy_log(SAMPLES)[:-9], accuracy_log(ANSWERS), "not a list of answers"),
+    "answer of TEST01 beyond the data set": (
+        accuracy_log(SAMPLES),
+        accuracy_log(ANSWERS).replace('"qsl_idx" : 250,', '"qsl_idx" : 50000,'),
+        "qsl_idx 50,000",
+    ),
+    "every answer of TEST01 differs": (
+        accuracy_log(SAMPLES),
+        accuracy_log(ANSWERS, "0700000000000000"),
+        "num_perf_log_data_mismatch = 0",
+    ),
+    "TEST01 has fewer answers than its text": (
+        accuracy_log(SAMPLES),
+        accuracy_log(300),
+        "num_perf_log_entries = 400",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_each_fault_of_a_raw_log_is_found(name: str, good: Path, tmp_path: Path) -> None:
+    """Bug: with raw logs at hand only their hashes were compared."""
+    accuracy, answers, actual = FAULTS[name]
+    with_raw_logs(good, tmp_path, accuracy, answers)
+    assert any(actual in finding.actual for finding in found(good, tmp_path)), found(good, tmp_path)
+
+
+def test_answers_that_differ_may_be_stated_for_any_type(good: Path, tmp_path: Path) -> None:
+    """One answer differs in its second byte: in int64 and not in the bytes that the script compares by default."""
+    answers = accuracy_log(ANSWERS).replace(
+        '"qsl_idx" : 9, "data" : "0800', '"qsl_idx" : 9, "data" : "0801'
+    )
+    with_raw_logs(good, tmp_path, accuracy_log(SAMPLES), answers)
+    assert found(good, tmp_path) == []
+    stating(num_perf_log_data_mismatch=1)(good)
+    assert found(good, tmp_path) == []
+    stating(num_perf_log_data_mismatch=2)(good)
+    assert [finding.rule for finding in found(good, tmp_path)] == ["audit-failed"]
+
+
+def test_the_truncated_log_is_the_two_ends_of_the_raw_one(good: Path, tmp_path: Path) -> None:
+    with_raw_logs(good, tmp_path, accuracy_log(SAMPLES), accuracy_log(ANSWERS))
+    path = f"{SERVER}/{ACC}/{ACCURACY}"
+    sub(path, "0800000000000000", "0700000000000000")(good)
+    assert [(f.rule, f.file) for f in found(good, tmp_path)] == [("accuracy-log", path)]
+
+
+def test_multi_stream_fills_the_last_query_of_each_set(good: Path, tmp_path: Path) -> None:
+    """LoadGen asks for some samples again: 500 samples in sets of 20 become 600 rows."""
+    log(f"{MULTI}/{ACC}", effective_performance_sample_count=20)(good)
+    rows = [
+        f'{{ "seq_id" : {i}, "qsl_idx" : {min(i // 24 * 20 + i % 24, i // 24 * 20 + 19)}, "data" : "08" }}'
+        for i in range(600)
+    ]
+    text = f"{MULTI}/TEST01/verify_accuracy.txt"
+    for key, count in {
+        "num_acc_log_entries": 600,
+        "num_acc_log_duplicate_keys": 100,
+        "num_perf_log_entries": ANSWERS,
+        "num_perf_log_qsl_idx_match": ANSWERS,
+    }.items():
+        sub(text, rf"^{key} = .*", f"{key} = {count}")(good)
+    with_raw_logs(
+        good, tmp_path, "[\n" + ",\n".join(rows) + "\n]\n", accuracy_log(ANSWERS, "08"), MULTI
+    )
+    assert found(good, tmp_path, MULTI) == []
+
+
+def test_answers_larger_than_an_end_show_no_last_row() -> None:
+    """Bug: an honest result with images, whose ends show one row."""
+    row = b'[\n{ "seq_id" : 0, "qsl_idx" : 7, "data" : "'
+    assert (
+        wrong_end(row + b"00" * 2000 + CUT + b"00" * 2000 + b'" }\n]\n', 5000, in_order=True) == ""
+    )
