@@ -9,7 +9,7 @@ import numpy as np
 
 from harness.core.clock import JUMP_NS
 from harness.core.units import NS_PER_S, show_ns
-from harness.loadgen.logs import ACCURACY, AccuracyLogError, read_logged_answers
+from harness.loadgen.logs import ACCURACY, AccuracyLogError, DetailLog, read_logged_answers
 from harness.loadgen.schedule import SCHEDULE, planned_ns, read_stored
 from harness.machine.host_log import HOST_CSV, HostLog
 from harness.machine.power.energy import utc_ns
@@ -56,7 +56,7 @@ def _samples(folder: Path, run: Evidence, instances: int) -> Iterator[str]:
         if int(start_ns.min()) != int(start_ns.max()):
             of = SCHEDULE if plan.schedule is not None else "LoadGen's schedule"
             yield f"{path}: its queries were not due at the times of {of}"
-    log = run.log
+    log = run.log if run.logged else DetailLog()  # that of another run is a reason of its own
     counted = (log.get("generated_query_count"), log.get("generated_samples_per_query"))
     in_one_set = not plan.accuracy or plan.performance_count >= plan.total_count
     if plan.model_key is None and in_one_set and None not in counted:
@@ -103,7 +103,7 @@ def _order(folder: Path, derived: Findings) -> Iterator[str]:
 
 def _moments(run: Evidence) -> Iterator[tuple[str, int]]:
     """(name, wall clock in ns) in the order in which they happened."""
-    log = {} if run.plan.harness_scheduled else run.log.values
+    log = run.log.values if run.logged and not run.plan.harness_scheduled else {}
     if "test_datetime" in log:
         yield "test_datetime in LoadGen's log", _ns(str(log["test_datetime"]))
     if "power_begin" in log:
