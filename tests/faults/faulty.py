@@ -187,7 +187,7 @@ class Sleeps(Faulty):
 
     def infer(self, batch: Batch) -> Any:
         time.sleep(0.2)
-        return np.zeros((len(batch.indices), 10), np.float32)
+        return np.zeros((batch.size, 10), np.float32)
 
 
 class Leaks(Faulty):
@@ -198,7 +198,7 @@ class Leaks(Faulty):
             node: list[Any] = [np.ones(300_000, np.uint8)]
             node.append(node)
         time.sleep(0.005)
-        return np.zeros((len(batch.indices), 10), np.float32)
+        return np.zeros((batch.size, 10), np.float32)
 
 
 class StampsWrong(Faulty):

@@ -16,8 +16,7 @@ from harness.models.manifest.model import MODELS_DIR
 from harness.results.publish.copy import PUBLISHED
 from harness.results.publish.replacements import Replacements
 from harness.results.recheck import check
-from harness.submit.pack.finished_run import FinishedRun
-from harness.submit.pack.pack import _edits
+from harness.submit.plan.finished_run import FinishedRun
 
 USER, HOST, PASSWORD, FOLDER = "marieuser", "secretive-host", "hunter2pass", "confidential"
 """Markers: the folder lies in the home folder and holds data, plug-ins, the model and the meter."""
@@ -247,8 +246,8 @@ def test_a_study_is_published_with_its_runs(
 
 def test_a_published_copy_is_not_packed(run: Path, copy: Path) -> None:
     """Its score is taken as it stands, because its data is not there."""
-    assert _edits(FinishedRun("single-stream", "performance", run)) == []
-    (problem,) = _edits(FinishedRun("single-stream", "performance", copy))
+    assert FinishedRun("single-stream", "performance", run).differences() == []
+    (problem,) = FinishedRun("single-stream", "performance", copy).differences()
     assert problem.startswith(f"{copy} is a published copy")
 
 

@@ -37,7 +37,7 @@ def test_columns_that_are_larger_than_their_file_are_refused(
     """Bug: 80 MB of memory for a file of 80 kB, and an allocation of 8 PB that failed in a traceback."""
     assert callable(write)
     run = evidence("server")
-    records.write(tmp_path, run)
+    records.write(tmp_path, run, (run.looks and "") or "")
     again = records.read(tmp_path, "Server")
     assert again is not None
     assert again.done is not None

@@ -124,7 +124,7 @@ class _Probe:
             # A hook may write the indices into its answers: here they are the same for every batch.
             return each.postprocess.answers(outputs, first * len(indices))
 
-        same = Postprocess(answers, each.postprocess.has_nan)
+        same = Postprocess(answers, each.postprocess.not_finite)
         self._answer = Instance(
             each.backend, inputs, same, recorder, recorder, row, self._failures, each.cpus
         ).answer

@@ -1,7 +1,8 @@
 """Validates a submission tree by every rule and returns all findings at once."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple
 
 from harness.errors import ConfigError
@@ -21,7 +22,7 @@ class Checked(NamedTuple):
     """The mark of a rehearsal comes first."""
     results: list[str]
     """Paths of all results in the tree."""
-    short: Mapping[str, Collection[str]] = {}
+    short: Mapping[str, Collection[str]] = MappingProxyType({})
     """Path of a result -> rules that its own logs show it cannot keep: it is short, or of other data."""
 
     def of_result(self, path: str) -> list[Finding]:

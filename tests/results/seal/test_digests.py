@@ -15,7 +15,7 @@ def folder(tmp_path: Path) -> Path:
     """A finished result folder."""
     new = ResultFolder(tmp_path / "run")
     (new.path / "result.json").write_text("{}")
-    (new.subfolder("performance", "run_1") / "run.json").write_text("{}")
+    (new.subfolder("performance") / "run.json").write_text("{}")
     (new.path / "name with spaces.txt").write_text("")
     return new.finish()
 

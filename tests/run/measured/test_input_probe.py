@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as some
 
 from harness.loadgen.answers import AnswerRow
-from harness.models.steps.postprocess import Postprocess, has_nan
+from harness.models.steps.postprocess import Postprocess, not_finite
 from harness.results.evidence.input_probe import section
 from harness.results.verdict.doubts import cached
 from harness.results.verdict.reasons import by_index
@@ -82,7 +82,7 @@ def probed(
     **more: Any,
 ) -> Mapping[str, Any]:
     dataset: Any = Rows()
-    same = more.get("postprocess") or Postprocess(_unchanged, has_nan)
+    same = more.get("postprocess") or Postprocess(_unchanged, not_finite)
     row = more.get("row") or AnswerRow((), np.dtype(np.float32))
     return probe(Answerer(model, dataset, same), row, range(loaded), sizes, most_s, 1e-3)
 
@@ -144,7 +144,7 @@ def test_an_answer_that_a_hook_marks_with_its_index_is_no_answer_by_index() -> N
         return np.stack([np.asarray(indices, np.float32), 0 * outputs], axis=1)
 
     row = AnswerRow((2,), np.dtype(np.float32))
-    message = probed(Model(), postprocess=Postprocess(marked, has_nan), row=row)
+    message = probed(Model(), postprocess=Postprocess(marked, not_finite), row=row)
     assert (message["rows"], codes(message)) == (0, [])
 
 
