@@ -58,7 +58,7 @@ def finished_runs(
             lost = missing_files(run, request.rules)
             hint = f"restore it, or remove {run.folder} and repeat `submit run`"
             problems += [f"{row.name}: {path} is missing: {hint}" for path in lost]
-        own = [name for name in (run.config.dataset, run.config.metric) if name is not None]
+        own = [name for name in (row.config.dataset, row.config.metric) if name is not None]
         problems += [
             f"{row.name}: {one}: restore the file, or remove {run.folder} and repeat `submit run`"
             for one in run.differences(trusted=own)  # the submitter named this code
