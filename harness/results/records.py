@@ -109,7 +109,8 @@ def _read_completions(path: Path, issued: int) -> Completions | None:
         return None
     with (
         reading(f"{path} cannot be read", also=(OSError,)),
-        np.load(path, allow_pickle=False) as file,
+        path.open("rb") as opened,  # numpy leaves a file open that is no archive
+        np.load(opened, allow_pickle=False) as file,
     ):
         columns = {name: file[name] for name in file.files}
         order = columns["order"]
