@@ -2,7 +2,7 @@
 
 import pytest
 
-from harness.core.units import NS_PER_MS
+from harness.core.units import NS_PER_MS, NS_PER_S
 from harness.errors import RunHopeless
 from harness.run.supervisor import completions
 from harness.run.supervisor.completions import NewRows
@@ -48,3 +48,25 @@ def test_a_stream_of_many_samples_is_judged_until_its_last_sample(now: list[int]
         writer.batch(8 * query, list(range(8)), 0, *[START_NS] * 4, START_NS + late_ns)
     with pytest.raises(RunHopeless, match="2 of 8 queries"):
         limit.check()
+
+
+def test_answers_of_several_reads_are_all_answered(now: list[int]) -> None:
+    rows, after_ns, limit = server(100, 100)
+    issue(rows, after_ns)
+    writer = rows.writer(0)
+    now[0] = START_NS + 10 * NS_PER_S  # all are overdue but those answered
+    for first in (0, 20, 40):
+        writer.batch(first, list(range(20)), 0, *[START_NS] * 5)
+        assert limit.count() == 100 - first - 20
+
+
+def test_a_streams_query_ends_with_its_last_sample_alone(now: list[int]) -> None:
+    made = plan("multi-stream", query_count=1, latency_bound_ns=BOUND_NS)
+    rows = journal(8, 1)
+    rows.issuer().issued(8, START_NS)
+    writer = rows.writer(0)
+    limit = LateLimit(NewRows(rows, made), lambda _: 0)
+    writer.batch(0, list(range(7)), 0, *[START_NS] * 5)
+    assert limit.count() == 0
+    writer.batch(7, [7], 0, *[START_NS] * 4, START_NS + BOUND_NS + 1)
+    assert limit.count() == 1
