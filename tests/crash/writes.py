@@ -57,9 +57,8 @@ def writes(folder: Path, act: Act) -> Iterator[list[Path]]:
     fsync = os.fsync
 
     def watched_fsync(fd: int) -> None:
-        number = fd if isinstance(fd, int) else fd.fileno()
-        sys.audit(_FSYNC, str(Path(f"/proc/self/fd/{number}").readlink()))
-        fsync(number)
+        sys.audit(_FSYNC, str(Path(f"/proc/self/fd/{fd}").readlink()))
+        fsync(fd)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", watched_fsync)

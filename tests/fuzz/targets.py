@@ -37,7 +37,7 @@ from harness.machine.power.ptdaemon_client import PowerClient
 from harness.machine.power.ptdaemon_log import PtdaemonLog
 from harness.models.graph.onnx_file import read as read_onnx
 from harness.models.manifest.lookup import load_model
-from harness.models.manifest.requirements import problems, read_environment
+from harness.models.manifest.requirements import Environment, problems, read_environment
 from harness.models.network import files as network_files
 from harness.models.network.tflite import of_tflite
 from harness.results import database
@@ -144,7 +144,7 @@ def _manifest(path: Path) -> None:
 
 
 @functools.cache
-def _environment() -> object:
+def _environment() -> Environment:
     return read_environment("onnxruntime")
 
 

@@ -76,7 +76,8 @@ def _make_neutral(run: Path, parent: str) -> None:
 
 def expected(folders: Path = FOLDERS) -> dict[str, Any]:
     """The lines of `check` and `compare`, and the headings of each run's page."""
-    compared = compare(*([finished.read(folders / name)] for name in COMPARED))
+    before, after = ([finished.read(folders / name)] for name in COMPARED)
+    compared = compare(before, after)
     return {
         "runs": {name: _of_run(folders / name) for name in RUNS},
         "compare": [line.replace(f"{folders}/", "") for line in lines(compared, [])],

@@ -102,7 +102,7 @@ class Clock:
                         monkeypatch.setattr(module, attribute, replaced[id(value)])
 
 
-_Step = tuple[float, str, Callable[[], None]]
+_Step = tuple[float, str, Callable[[], object]]
 """Seconds after the step before, kind of the step, and what is done."""
 
 
@@ -153,7 +153,7 @@ class Process:
         self.completed = False
         """Whether it sent its last message after all steps, each done once."""
         self._unharmed = True
-        self._again: Callable[[], None] | None = None
+        self._again: Callable[[], object] | None = None
 
     # --- what the supervisor calls: Channel ---
 
@@ -222,7 +222,7 @@ class Process:
         self._do(kind, act)
         return True
 
-    def _do(self, kind: str, act: Callable[[], None]) -> None:
+    def _do(self, kind: str, act: Callable[[], object]) -> None:
         fault, is_hit = self._fault, self.number == self._fault.step
         self.number += 1
         if not is_hit:
@@ -330,7 +330,8 @@ class Process:
         def answer(query: int, taken_s: float) -> None:
             at_ns = clock.time_ns()
             taken_ns = max(at_ns - int(taken_s * 1e9), int(journal.entry_ns[query]))
-            writer.batch(query, [int(samples[query])], 0, *[taken_ns] * 3, at_ns, at_ns)
+            stamps = [taken_ns, taken_ns, taken_ns, at_ns, at_ns]
+            writer.batch(query, [int(samples[query])], 0, *stamps)
             if issuer.count < plan.query_count:
                 issuer.issued(1, at_ns)
 
@@ -348,7 +349,7 @@ class Process:
             columns = dict(file)
         begin_ns = int(columns["entry_ns"][0])
         moved_ns = clock.time_ns() + int(BEFORE_QUERIES_S * 1e9) - begin_ns
-        events: list[tuple[int, str, Callable[[], None]]] = []
+        events: list[tuple[int, str, Callable[[], object]]] = []
         entries, counts = np.unique(columns["entry_ns"], return_counts=True)
         for entry_ns, count in zip(entries.tolist(), counts.tolist(), strict=True):
             events.append((entry_ns, "issue", partial(issuer.issued, count, entry_ns + moved_ns)))

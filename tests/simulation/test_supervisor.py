@@ -133,6 +133,20 @@ def test_more_seeds(first: int, tmp_path: Path) -> None:
     test_whatever_goes_wrong_the_run_ends_and_says_why(range(first, first + 144), tmp_path)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("subject", SUBJECTS)
+def test_the_measured_process_may_die_at_every_step(subject: str, tmp_path: Path) -> None:
+    phases = [SUBJECTS[subject], 16] if subject == "server" else [SUBJECTS[subject]]
+    for phase, steps in enumerate(phases):
+        for step in range(steps):
+            world = World(subject, 0, Fault("die", step, status=-9, phase=phase))
+            ended = outcome(world, tmp_path / f"{phase}-{step}")
+            judge(world, ended)
+            assert ended.stored is not None
+            is_last = step == steps - 1  # its exit
+            assert (ended.stored["verdict"] == "VALID") == is_last, step
+
+
 @pytest.mark.parametrize("seed", range(0, FAST_SEEDS, 12))
 def test_the_same_seed_is_the_same_run(seed: int, tmp_path: Path) -> None:
     runs = []

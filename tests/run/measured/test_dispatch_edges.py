@@ -66,7 +66,8 @@ def test_a_worker_runs_on_the_processors_of_its_instance(make: Any) -> None:
     cpu = max(os.sched_getaffinity(0))
     bench.instances[0].cpus = (cpu,)
     run(make, [2], 2, bench)
-    assert bench.plugins[0].cpus == {cpu}
+    plugin: Any = bench.plugins[0]
+    assert plugin.cpus == {cpu}
 
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one processor is all there is")
@@ -75,7 +76,7 @@ def test_a_worker_beside_the_issuing_thread_runs_on_its_own_processors() -> None
     cpu = max(os.sched_getaffinity(0))
     bench.instances[1].cpus = (cpu,)
     run(SharedDispatcher, [40] * 100, 4, bench)
-    worker = bench.plugins[1]
+    worker: Any = bench.plugins[1]
     assert worker.thread.startswith("instance-")
     assert worker.cpus == {cpu}
 

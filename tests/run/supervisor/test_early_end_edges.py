@@ -45,7 +45,8 @@ def test_a_stream_of_many_samples_is_judged_until_its_last_sample(now: list[int]
     for query in range(2):
         issuer.issued(8, START_NS)
         late_ns = BOUND_NS + NS_PER_MS
-        writer.batch(8 * query, list(range(8)), 0, *[START_NS] * 4, START_NS + late_ns)
+        stamps = [*[START_NS] * 4, START_NS + late_ns]
+        writer.batch(8 * query, list(range(8)), 0, *stamps)
     with pytest.raises(RunHopeless, match="2 of 8 queries"):
         limit.check()
 
@@ -68,5 +69,6 @@ def test_a_streams_query_ends_with_its_last_sample_alone(now: list[int]) -> None
     limit = LateLimit(NewRows(rows, made), lambda _: 0)
     writer.batch(0, list(range(7)), 0, *[START_NS] * 5)
     assert limit.count() == 0
-    writer.batch(7, [7], 0, *[START_NS] * 4, START_NS + BOUND_NS + 1)
+    stamps = [*[START_NS] * 4, START_NS + BOUND_NS + 1]
+    writer.batch(7, [7], 0, *stamps)
     assert limit.count() == 1
