@@ -253,7 +253,10 @@ class Process:
             self._die(fault.status)
             return
         if fault.kind == "lose":
-            self._unharmed &= kind in ("loading", "alive")
+            no_log = (
+                kind == "logs" and self._world.subject == CLOSED
+            )  # our own scheduler leaves none
+            self._unharmed &= no_log or kind in ("loading", "alive")
         elif fault.kind == "repeat" and kind == "answer":
             act()
             self._again = act
