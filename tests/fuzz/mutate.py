@@ -183,7 +183,7 @@ def _npy(column: Any, rows: int | None) -> bytes:
 
 def _column(column: Any, random: Random) -> Any:
     kind = random.randrange(7)
-    if kind == 0 or not column.size:
+    if not column.ndim or not column.size or kind == 0:
         return column[: random.randint(0, len(column))] if column.ndim else column
     if kind == 1:
         with np.errstate(all="ignore"):
@@ -191,7 +191,7 @@ def _column(column: Any, random: Random) -> Any:
     if kind == 2:
         return np.zeros(column.shape, random.choice(_TYPES))
     if kind == 3:
-        return column.reshape(1, -1) if random.random() < 0.5 else column.reshape(-1)[0]
+        return column.reshape(1, -1) if random.random() < 0.5 else np.asarray(column.reshape(-1)[0])
     if kind == 4:
         return np.resize(column, random.choice([0, 1, 2 * len(column), 1000]))
     changed = column.copy()

@@ -222,11 +222,11 @@ _REQUEST = b"""\
 division: closed
 submitter: LabOrg
 system: box
-category: datacenter
-benchmark: resnet50
-scenarios: [Server, Offline]
+category: datacenter,edge
+benchmark: resnet
+scenarios: [SingleStream, MultiStream, Offline, Server]
 rehearsal: true
-options: {target-qps: "20", duration: 2s}
+options: {}
 """
 
 TARGETS: Mapping[str, Target] = {
