@@ -6,6 +6,7 @@ No module is imported before it is needed: `--help` takes a quarter of a second 
 import os
 import sys
 from collections.abc import Sequence
+from io import TextIOWrapper
 from pathlib import Path
 
 from harness.cli import verbs
@@ -31,7 +32,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _fill_standard_streams() -> None:
-    """Opens /dev/null in place of a closed stream: the next file would get its number and our output."""
+    """Opens /dev/null in place of a closed stream: the next file would get its number and our output.
+    Characters that stdout cannot encode are printed as escapes, as those on stderr are.
+    """
     for number in (0, 1, 2):
         try:
             os.fstat(number)
@@ -40,3 +43,5 @@ def _fill_standard_streams() -> None:
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
             setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115 - for good
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")

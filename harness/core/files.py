@@ -22,6 +22,7 @@ WRONG_CONTENT: tuple[type[Exception], ...] = (
     AttributeError,
     EOFError,
     LookupError,
+    MemoryError,  # an array whose header states more rows than any memory holds
     RecursionError,
     TypeError,
     ValueError,

@@ -112,9 +112,12 @@ def log_of(
 def _read_completions(path: Path, issued: int) -> Completions | None:
     if not path.is_file():
         return None
-    with reading(f"{path} cannot be read", also=(OSError,)):
+    with (
+        reading(f"{path} cannot be read", also=(OSError,)),
+        path.open("rb") as opened,  # numpy leaves a file open that is no archive
+    ):
         _check_sizes(path)
-        with np.load(path, allow_pickle=False) as file:
+        with np.load(opened, allow_pickle=False) as file:
             columns = {name: file[name] for name in file.files}
         order = columns["order"]
         once = len(order) == issued and bool((order == np.arange(len(order))).all())

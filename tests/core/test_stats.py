@@ -9,7 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.core.stats import late_allowed, percentile_ns, queries_needed, queries_to_settle
+from harness.core.stats import (
+    interval_ranks,
+    late_allowed,
+    percentile_ns,
+    queries_needed,
+    queries_to_settle,
+)
 from tests.builders.support import early_stopping_table
 
 latencies = st.lists(st.integers(0, 10**12), min_size=1).map(sorted)
@@ -184,3 +190,11 @@ def test_early_stopping_of_server_equals_loadgens(logged: dict[str, Any]) -> Non
     more = re.search(r"run at least (\d+) more queries", logged["text"])
     expected = queries_needed(logged["late"], 0.99) - logged["queries"]
     assert (int(more[1]) if more else None) == (None if logged["met"] else expected)
+
+
+@pytest.mark.parametrize(("count", "ranks"), [(5, (None, None)), (6, (0, 5)), (8, (0, 7))])
+def test_the_outermost_samples_may_be_the_ends_of_an_interval(
+    count: int, ranks: tuple[int | None, int | None]
+) -> None:
+    """Six samples: the median lies between the first and the last in 1 - 2 / 64 of all cases."""
+    assert interval_ranks(count, 0.5, 0.95) == ranks

@@ -88,9 +88,11 @@ class RunKeeper:
                 path.unlink()  # half a file would look whole
             say(f"{path} was not written: {e.strerror}: the run's numbers are in its other files")
 
-    def not_saved(self, error: OSError) -> None:
+    def not_saved(self, error: OSError) -> Reason:
+        """Notes, and returns, the reason of a folder that cannot be written."""
         text = f"{self.folder.path} cannot be written: {error.strerror}: pass --out elsewhere"
-        self.findings.unsaved = Reason("not-saved", text)
+        self.findings.unsaved = reason = Reason("not-saved", text)
+        return reason
 
     def give_up(self, error: HarnessError) -> None:
         """Ends a run before its first query: a user's mistake leaves no folder, a plug-in's its traceback."""
@@ -98,7 +100,10 @@ class RunKeeper:
             shutil.rmtree(self.folder.path, ignore_errors=True)
         else:
             self.findings.stopped = Reason("did-not-start", str(error))
-            self.save()
+            try:
+                self.save()
+            except OSError as e:
+                say(self.not_saved(e).text)
 
     def conclude(self, status: int) -> Finished:
         """Writes the result, seals the folder, gives it its name, adds the row to runs.sqlite, and signs."""

@@ -233,5 +233,9 @@ def _divergences(folder: Path, variants: Mapping[Cell, None]) -> Iterator[tuple[
 
 def _outputs(path: Path) -> Any:
     problem = f"{path} is not what a probe writes"
-    with files.reading(problem, also=(OSError,)), np.load(path, allow_pickle=False) as file:
+    with (
+        files.reading(problem, also=(OSError,)),
+        path.open("rb") as opened,
+        np.load(opened, allow_pickle=False) as file,
+    ):
         return file["outputs"]

@@ -1,0 +1,284 @@
+"""The readers of bytes that others write, each with real files to break.
+
+A reader may raise errors of the harness's own kinds, and nothing else.
+"""
+
+import contextlib
+import functools
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from random import Random
+from typing import NamedTuple
+
+import numpy as np
+
+from harness.cli import main as cli
+from harness.cli.run_options import from_file
+from harness.core.config.run_config import make_config
+from harness.core.files import reading
+from harness.core.formats.protobuf import onnx_origin
+from harness.errors import ConfigError, HarnessError
+from harness.loadgen import arrivals, user_conf
+from harness.loadgen.logs import (
+    ACCURACY,
+    DETAIL,
+    SUMMARY,
+    AccuracyLogError,
+    read_detail,
+    read_logged_answers,
+)
+from harness.loadgen.schedule import read_stored, store
+from harness.machine.host_log import HostLog
+from harness.machine.power.energy import PowerLog
+from harness.machine.power.ptdaemon_client import PowerClient
+from harness.machine.power.ptdaemon_log import PtdaemonLog
+from harness.models.graph.onnx_file import read as read_onnx
+from harness.models.manifest.lookup import load_model
+from harness.models.manifest.requirements import Environment, problems, read_environment
+from harness.models.network import files as network_files
+from harness.models.network.tflite import of_tflite
+from harness.results import database
+from harness.results.evidence.summary import differences, read_summary
+from harness.submit.plan.request_file import read_request
+from harness.types import PowerSource
+from tests.builders.result import stored_result
+from tests.fuzz import mutate
+from tests.golden.make_runs import FOLDERS
+from tests.machine.power.test_ptdaemon_log import SAMPLES, SESSION
+
+ROOT = Path(__file__).parents[2]
+SHIPPED = ROOT / "harness/models/shipped"
+
+
+class Target(NamedTuple):
+    """A reader."""
+
+    seeds: Callable[[], list[bytes]]
+    """Real contents."""
+    mutate: Callable[[bytes, Random], bytes]
+    read: Callable[[bytes, Path], None]
+    """Reads the content; the folder is empty, and may be filled."""
+    share: float = 1.0
+    """Of the rounds; less for a slow reader."""
+
+
+def _file(*paths: Path) -> Callable[[], list[bytes]]:
+    return lambda: [path.read_bytes() for path in paths]
+
+
+def _golden(name: str) -> list[Path]:
+    return sorted(path for path in FOLDERS.glob(f"*/{name}") if path.is_file())
+
+
+def _as_file(name: str, read: Callable[[Path], object]) -> Callable[[bytes, Path], None]:
+    def reads(content: bytes, folder: Path) -> None:
+        path = folder / name
+        path.write_bytes(content)
+        read(path)
+
+    return reads
+
+
+_FOLDER_FILES: Mapping[str, Callable[[bytes, Random], bytes]] = {
+    "result.json": mutate.json_document,
+    "findings.json": mutate.json_document,
+    "environment.json": mutate.json_document,
+    "config.yaml": mutate.yaml_document,
+    "host.csv": mutate.text,
+    "performance/run_1/run.json": mutate.json_document,
+    "performance/run_1/completions.npz": mutate.arrays,
+    f"performance/run_1/{DETAIL}": mutate.text,
+    f"performance/run_1/{SUMMARY}": mutate.text,
+    f"performance/run_1/{ACCURACY}": mutate.json_document,
+    f"accuracy/{DETAIL}": mutate.text,
+    f"accuracy/{ACCURACY}": mutate.json_document,
+    "accuracy/accuracy.txt": mutate.text,
+    "accuracy/run.json": mutate.json_document,
+}
+
+
+def _read_folder(run: str, name: str) -> Callable[[bytes, Path], None]:
+    """Every verb that reads finished runs, on a golden folder with one file changed."""
+
+    def reads(content: bytes, folder: Path) -> None:
+        run_folder = folder / "run"
+        shutil.copytree(FOLDERS / run, run_folder)
+        (run_folder / name).write_bytes(content)
+        page = str(folder / "page.html")
+        with Path(os.devnull).open("w") as null, contextlib.redirect_stdout(null):
+            for words in (
+                ["check", str(run_folder)],
+                ["compare", str(run_folder), str(FOLDERS / run)],
+                ["report", str(run_folder), "--out", page],
+            ):
+                assert cli.main(words) in (0, 2, 3, 4, 6)
+
+    return reads
+
+
+def _detail(path: Path) -> None:
+    log = read_detail(path)
+    text = (FOLDERS / "server/performance/run_1" / SUMMARY).read_text()
+    list(differences(read_summary(text), log))
+
+
+def _summary(path: Path) -> None:
+    log = read_detail(FOLDERS / "server/performance/run_1" / DETAIL)
+    list(differences(read_summary(path.read_text(errors="replace")), log))
+
+
+def _config(path: Path) -> None:
+    wrong: list[str] = []
+    make_config(from_file(path, wrong), wrong)
+
+
+def _manifest(path: Path) -> None:
+    model = load_model(str(path))
+    assert model.manifest is not None
+    list(problems(model.name, model.manifest.requires, _environment()))
+    with contextlib.suppress(ConfigError):  # most of the models' files are not here
+        model.path(("onnx",))
+
+
+@functools.cache
+def _environment() -> Environment:
+    return read_environment("onnxruntime")
+
+
+def _user_conf(path: Path) -> None:
+    user_conf.compose(user_conf.lint(path), iter([("Server.target_qps", "5")]))
+
+
+def _host(path: Path) -> None:
+    with _as_the_caller():
+        HostLog.read(path)
+
+
+def _power(path: Path) -> None:
+    log = PowerLog((PowerSource("a", "b", "J"),), {"a": []})
+    with _as_the_caller():
+        log.read(path)
+        log.energy(log.sources[0], (10**18, 10**18 + 10**10))
+
+
+def _as_the_caller() -> contextlib.AbstractContextManager[None]:
+    return reading("it cannot be read", also=(OSError,))
+
+
+def _spl(content: bytes, folder: Path) -> None:
+    for name in ("power", "run_1"):
+        (folder / name).mkdir()
+    (folder / "power/client.json").write_text(f'{{"session_name": "{SESSION}"}}')
+    (folder / "run_1/spl.txt").write_bytes(content)
+    log = PtdaemonLog.from_files({"refused": []}, folder)
+    log.energy((10**18, 10**18 + 10**10))
+
+
+def _client(path: Path) -> None:
+    path.write_text(path.read_bytes().decode(errors="replace"))  # as it comes out of the pipe
+    client = PowerClient(path, quiet=True)
+    assert str(client.failure(1, has_run=False))
+
+
+def _database(content: bytes, folder: Path) -> None:
+    database.path_in(folder).write_bytes(content)
+    with Path(os.devnull).open("w") as null, contextlib.redirect_stdout(null):
+        assert cli.main(["runs", "--results", str(folder)]) in (0, 2)
+
+
+def _database_seed() -> list[bytes]:
+    with tempfile.TemporaryDirectory() as folder:
+        for number in range(3):
+            database.add(Path(folder), f"run-{number}", stored_result(f"2026-11-2{number}"))
+        return [database.path_in(Path(folder)).read_bytes()]
+
+
+def _schedule_seed() -> list[bytes]:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "schedule.npz"
+        store(path, np.arange(20) * 10**6, np.arange(20))
+        return [path.read_bytes()]
+
+
+def _onnx_node_names(path: Path) -> None:
+    onnx_origin(path)
+    network_files.of_onnx(path)
+
+
+_CLIENT_OUTPUT = b"""\
+client 2026-11-21 10:04:11,001 [INFO] Running workload in ranging mode
+client 2026-11-21 10:04:12,001 [ERROR] Could not connect to the server
+Got response: 'Error: unknown command'
+Traceback (most recent call last):
+subprocess.CalledProcessError: Command 'workload.sh' returned non-zero exit status 5.
+"""
+_ARRIVALS = b"arrival,sample\n0.0,1\n0.25,2\n250ms,3\n1.5e0,4\n86400.5,5\n"
+_USER_CONF = b"# a comment\n*.Server.target_qps = 20\nresnet50.Server.target_latency = 15\n"
+_POWER = b"wall_ns,source,joules,watts\n1000000000000000000,a,1.5,\n1000000000100000000,a,2.5,\n"
+_REQUEST = b"""\
+division: closed
+submitter: LabOrg
+system: box
+category: datacenter,edge
+benchmark: resnet
+scenarios: [SingleStream, MultiStream, Offline, Server]
+rehearsal: true
+options: {}
+"""
+
+TARGETS: Mapping[str, Target] = {
+    "detail": Target(_file(*_golden(f"*/run_1/{DETAIL}")), mutate.text, _as_file("log", _detail)),
+    "summary": Target(
+        _file(*_golden(f"*/run_1/{SUMMARY}")), mutate.text, _as_file("log", _summary)
+    ),
+    "accuracy-log": Target(
+        _file(*_golden(f"accuracy/{ACCURACY}")),
+        mutate.json_document,
+        _as_file("log", lambda path: list(read_logged_answers(path))),
+    ),
+    "config": Target(_file(*_golden("config.yaml")), mutate.yaml_document, _as_file("c", _config)),
+    "manifest": Target(
+        _file(*sorted(SHIPPED.glob("*.yaml"))), mutate.yaml_document, _as_file("m.yaml", _manifest)
+    ),
+    "user-conf": Target(lambda: [_USER_CONF], mutate.text, _as_file("user.conf", _user_conf)),
+    "request": Target(
+        lambda: [_REQUEST],
+        mutate.yaml_document,
+        _as_file("request.yaml", lambda path: read_request(path.parent)),
+    ),
+    "arrivals": Target(lambda: [_ARRIVALS], mutate.text, _as_file("a.csv", arrivals.read)),
+    "schedule": Target(
+        _schedule_seed, mutate.arrays, _as_file("s.npz", lambda path: read_stored(str(path)))
+    ),
+    "host.csv": Target(_file(*_golden("host.csv")), mutate.text, _as_file("h.csv", _host)),
+    "power.csv": Target(lambda: [_POWER], mutate.text, _as_file("p.csv", _power)),
+    "spl.txt": Target(lambda: ["\n".join(SAMPLES).encode()], mutate.text, _spl),
+    "power-client": Target(lambda: [_CLIENT_OUTPUT], mutate.text, _as_file("log", _client)),
+    "runs.sqlite": Target(_database_seed, mutate.text, _database, 0.3),
+    "onnx": Target(
+        _file(SHIPPED / "digits.onnx"), mutate.text, _as_file("m.onnx", _onnx_node_names)
+    ),
+    "onnx-graph": Target(
+        _file(SHIPPED / "digits.onnx"), mutate.text, _as_file("m.onnx", read_onnx), 0.3
+    ),
+    "tflite": Target(
+        _file(SHIPPED / "digits.tflite"), mutate.text, _as_file("m.tflite", of_tflite)
+    ),
+    "openvino": Target(
+        _file(SHIPPED / "digits_openvino/digits.xml"),
+        mutate.text,
+        _as_file("m.xml", network_files.of_openvino),
+    ),
+    **{
+        f"{run}/{name}": Target(_file(FOLDERS / run / name), mutation, _read_folder(run, name), 0.1)
+        for run in ("server", "closed-loop")
+        for name, mutation in _FOLDER_FILES.items()
+        if (FOLDERS / run / name).is_file()
+    },
+}
+
+OWN_ERRORS = (HarnessError, AccuracyLogError)
+"""What a reader may raise; the verbs turn both into one line."""

@@ -1,0 +1,55 @@
+"""`check` at its edges: a part that is missing, a count of warnings, a run without a schedule."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from harness.core.formats.strict_yaml import load_mapping
+from harness.errors import ConfigError
+from harness.loadgen.logs import DETAIL
+from harness.results.recheck import check
+from tests.golden.make_runs import FOLDERS
+
+
+@pytest.fixture
+def stream(tmp_path: Path) -> Path:
+    return Path(shutil.copytree(FOLDERS / "single-stream", tmp_path / "run"))
+
+
+def test_a_result_without_the_machine_is_noticed(stream: Path) -> None:
+    path = stream / "result.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "environment": {}}))
+    assert check(stream) == ["environment: result.json holds none"]
+
+
+@pytest.mark.parametrize(
+    ("more", "line"),
+    [
+        ("warning", "1 warning encountered. See detailed log."),
+        ("warnings", "2 warnings encountered. See detailed log."),
+        ("error", "1 ERROR encountered. See detailed log."),
+    ],
+)
+def test_the_summary_must_count_the_warnings_and_errors_of_the_detail_log(
+    more: str, line: str, stream: Path
+) -> None:
+    path = stream / "performance/run_1" / DETAIL
+    kind = more.removesuffix("s")
+    entry = {"key": "generic_message", "value": "x", "metadata": {f"is_{kind}": True}}
+    added = f":::MLLOG {json.dumps(entry)}\n" * (2 if more.endswith("s") else 1)
+    path.write_text(added + path.read_text())
+    assert any(f"has no line {line!r}" in difference for difference in check(stream))
+
+
+def test_a_closed_loop_has_no_schedule_to_compare() -> None:
+    assert check(FOLDERS / "closed-loop") == []
+
+
+def test_a_configuration_that_is_a_list_is_refused(stream: Path) -> None:
+    (stream / "config.yaml").write_text("- scenario\n")
+    with pytest.raises(ConfigError, match="is not a configuration"):
+        load_mapping(stream / "config.yaml")
+    with pytest.raises(ConfigError, match="is not a configuration"):
+        check(stream)

@@ -1,0 +1,235 @@
+"""The supervisor under simulated time: deterministic from a seed, with a fault or a kill at any step."""
+
+import json
+import shutil
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from random import Random
+from types import FrameType
+from typing import Any, NamedTuple
+
+import pytest
+
+from harness.core.codes import CODES, Kind
+from harness.core.signals import Stopping
+from harness.errors import BY_EXIT_STATUS, ConfigError, HarnessError
+from harness.results.outcome import Finished
+from harness.results.recheck import check
+from harness.run.supervisor.measured_process import END_LIMIT_S, START_LIMIT_S
+from tests.simulation.simulated import CLOSED, KINDS, SUBJECTS, Fault, World, simulate
+
+FAST_SEEDS = 120
+SLOW_SEEDS = 3000
+LIMIT_S = 2 * (3 * START_LIMIT_S + 2 * END_LIMIT_S)
+"""Simulated seconds: each of two processes may be waited for before, in and after its run."""
+
+HARMLESS = ("none", "stay")
+WATCHED = ("harness/run/supervisor/", "harness/core/files.py", "harness/results/r")
+"""Files whose functions a signal interrupts as they are called."""
+
+
+def drawn(seed: int) -> World:
+    """A world whose fault the seed draws."""
+    random = Random(seed)
+    subject, sign = random.choice([*SUBJECTS]), random.choice((-1, 1))
+    has_two = subject == "server"  # a performance and an accuracy run
+    fault = Fault(
+        kind=random.choice(KINDS),
+        step=random.randrange(SUBJECTS[subject]),
+        seconds=sign * 10 ** random.uniform(-4, 3),
+        status=random.choice((0, 1, 2, 3, 4, 5, 77, -9, -11, -40)),
+    )
+    if has_two and random.random() < 0.3:
+        fault = fault._replace(phase=1, step=random.randrange(16))
+    return World(subject, seed, fault)
+
+
+@pytest.fixture(autouse=True)
+def no_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """tests/crash has the disk; here its time would be most of the test's."""
+    monkeypatch.setattr("os.fsync", lambda _fd: None)
+
+
+class Outcome(NamedTuple):
+    finished: Finished | None
+    error: Exception | None
+    folder: Path
+    """Where the run was kept; it does not exist where nothing was."""
+    stored: dict[str, Any] | None
+    """result.json."""
+
+
+def outcome(world: World, out: Path, **options: Any) -> Outcome:
+    finished, error = None, None
+    try:
+        finished = simulate(world, out, **options)
+    except (HarnessError, RuntimeError) as e:
+        error = e
+    folder = out if out.is_dir() else out.with_name(f"{out.name}.partial")
+    path = folder / "result.json"
+    return Outcome(
+        finished, error, folder, json.loads(path.read_text()) if path.is_file() else None
+    )
+
+
+def judge(world: World, ended: Outcome, *, killed: bool = False) -> None:
+    """Holds the outcome against what the world knows."""
+    assert world.clock.now_ns < (LIMIT_S + 2 * abs(world.fault.seconds)) * 1e9
+    if isinstance(ended.error, RuntimeError):  # a fault of ours keeps its traceback
+        assert "the measured process failed" in str(ended.error)
+        assert world.fault.status not in BY_EXIT_STATUS
+    elif ended.error is not None:
+        assert "\n" not in str(ended.error)
+    if ended.stored is None:
+        assert isinstance(ended.error, ConfigError), "the run left nothing"
+        assert not ended.folder.exists()
+        return
+    reasons = {reason["code"] for reason in ended.stored["reasons"]}
+    assert (ended.stored["verdict"] == "INVALID") == bool(reasons)
+    assert all(CODES[code].kind == Kind.REASON for code in reasons)
+    assert not any("\n" in reason["text"] for reason in ended.stored["reasons"])
+    if ended.finished is not None:
+        assert (ended.finished.status == 0) == (not reasons)
+        assert ended.finished.folder == ended.folder
+        assert ended.finished.result["reasons"] == ended.stored["reasons"]
+    if not reasons:
+        assert world.complete, "VALID although something is missing"
+        assert ended.folder.suffix != ".partial"
+    if world.complete and world.fault.kind in HARMLESS and not killed:
+        assert not reasons, reasons
+    if (ended.folder / "config.yaml").is_file():
+        assert check(ended.folder) == []
+
+
+@pytest.mark.parametrize("subject", SUBJECTS)
+def test_a_run_without_a_fault_is_valid(subject: str, tmp_path: Path) -> None:
+    world = World(subject, 0, Fault())
+    ended = outcome(world, tmp_path / "run")
+    judge(world, ended)
+    assert world.complete
+    assert ended.stored is not None
+    assert ended.stored["verdict"] == "VALID"
+    assert ended.stored["queries"]["samples_answered"] == 64
+    assert world.processes[0].number == SUBJECTS[subject], "drawn steps would miss the last ones"
+
+
+@pytest.mark.parametrize("seeds", [range(n, n + 30) for n in range(0, FAST_SEEDS, 30)], ids=str)
+def test_whatever_goes_wrong_the_run_ends_and_says_why(seeds: range, tmp_path: Path) -> None:
+    for seed in seeds:
+        world = drawn(seed)
+        try:
+            judge(world, outcome(world, tmp_path / f"run-{seed}"))
+        except BaseException as e:
+            e.add_note(f"seed {seed}: {world.subject}, {world.fault}")
+            raise
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", range(FAST_SEEDS, SLOW_SEEDS, 144))
+def test_more_seeds(first: int, tmp_path: Path) -> None:
+    test_whatever_goes_wrong_the_run_ends_and_says_why(range(first, first + 144), tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("subject", SUBJECTS)
+def test_the_measured_process_may_die_at_every_step(subject: str, tmp_path: Path) -> None:
+    phases = [SUBJECTS[subject], 16] if subject == "server" else [SUBJECTS[subject]]
+    for phase, steps in enumerate(phases):
+        for step in range(steps):
+            world = World(subject, 0, Fault("die", step, status=-9, phase=phase))
+            ended = outcome(world, tmp_path / f"{phase}-{step}")
+            judge(world, ended)
+            assert ended.stored is not None
+            is_last = step == steps - 1  # its exit
+            assert (ended.stored["verdict"] == "VALID") == is_last, step
+
+
+@pytest.mark.parametrize("seed", range(0, FAST_SEEDS, 12))
+def test_the_same_seed_is_the_same_run(seed: int, tmp_path: Path) -> None:
+    runs = []
+    for _ in range(2):
+        world = drawn(seed)
+        ended = outcome(world, tmp_path / "run")
+        if ended.stored is not None:
+            del ended.stored["started"]
+            shutil.rmtree(ended.folder)
+        runs.append((world.trace, ended.stored, repr(ended.error)))
+    assert runs[0] == runs[1]
+
+
+def test_other_seeds_are_other_runs(tmp_path: Path) -> None:
+    worlds = [World(CLOSED, seed, Fault()) for seed in range(2)]
+    for number, world in enumerate(worlds):
+        outcome(world, tmp_path / str(number))
+    assert worlds[0].trace != worlds[1].trace
+
+
+def _is_stoppable() -> bool:
+    return isinstance(getattr(signal.getsignal(signal.SIGTERM), "__self__", None), Stopping)
+
+
+@contextmanager
+def signalled(at: int) -> Iterator[list[int]]:
+    """SIGTERM as the `at`-th function of WATCHED is called. Yields a list: the number of calls."""
+    calls = [0]
+
+    def on_event(frame: FrameType, event: str, _arg: object) -> None:
+        watched = event == "call" and any(part in frame.f_code.co_filename for part in WATCHED)
+        if watched and _is_stoppable():
+            calls[0] += 1
+            if calls[0] == at:
+                signal.raise_signal(signal.SIGTERM)
+
+    sys.setprofile(on_event)
+    try:
+        yield calls
+    finally:
+        sys.setprofile(None)
+
+
+def kill_at(call: int, subject: str, out: Path) -> tuple[Outcome, int]:
+    world = World(subject, 0, Fault())
+    with signalled(call) as calls:
+        ended = outcome(world, out)
+    try:
+        judge(world, ended, killed=True)
+        assert ended.stored is not None
+        assert ended.finished is not None
+        if ended.stored["verdict"] == "INVALID":
+            assert "interrupted" in {reason["code"] for reason in ended.stored["reasons"]}
+            assert ended.finished.status == 128 + signal.SIGTERM
+    except BaseException as e:
+        e.add_note(f"signalled at call {call} of {subject}")
+        raise
+    return ended, calls[0]
+
+
+@pytest.mark.parametrize("subject", [CLOSED, "server"])
+def test_a_signal_at_any_step_leaves_what_was_measured(subject: str, tmp_path: Path) -> None:
+    whole, calls = kill_at(0, subject, tmp_path / "whole")
+    assert whole.stored is not None
+    assert whole.stored["verdict"] == "VALID"
+    for call in range(1, calls, max(1, calls // 12)):
+        kill_at(call, subject, tmp_path / str(call))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", range(8))
+def test_a_signal_at_every_step(part: int, tmp_path: Path) -> None:
+    _, calls = kill_at(0, "server", tmp_path / "whole")
+    for call in range(1 + part, calls, 8):
+        kill_at(call, "server", tmp_path / str(call))
+
+
+@pytest.mark.parametrize("bound", [1, 40])
+def test_a_hopeless_run_ends_early_with_its_reason(bound: int, tmp_path: Path) -> None:
+    """bound: late queries that are allowed. The worker stands still for 7 s, so that four are late."""
+    world = World(CLOSED, 0, Fault("stall", step=40, seconds=7))
+    ended = outcome(world, tmp_path / "run", most_late=lambda _plan: bound)
+    judge(world, ended)
+    assert ended.stored is not None
+    found = {reason["code"] for reason in ended.stored["reasons"]}
+    assert ("hopeless" in found) == (bound == 1)
