@@ -21,6 +21,7 @@ from harness.results.compare.compare import compare
 from harness.results.compare.report import lines
 from harness.results.pages.report import report
 from harness.results.recheck import agreed, check
+from harness.results.seal import digests
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
@@ -51,6 +52,7 @@ def main() -> None:
             unread = shutil.ignore_patterns("metrics.prom")  # 300 kB that no verb reads
             shutil.copytree(out, FOLDERS / name, ignore=unread)
             _make_neutral(FOLDERS / name, parent)
+            digests.write(FOLDERS / name)
     EXPECTED.write_text(json.dumps(expected(), indent=1) + "\n", encoding="utf-8")
 
 

@@ -30,7 +30,7 @@ class Undefined(Plugin):
         return outputs
 
     def infer(self, batch: Batch) -> Any:
-        return np.full(len(batch.indices), np.nan)
+        return np.full(batch.size, np.nan)
 
 
 class UndefinedBench(Bench):
