@@ -47,7 +47,7 @@ class Change(NamedTuple):
     change: float
     """Share."""
     low: float | None
-    """Lower end of the interval of `change`, as a share; None where it is unknown."""
+    """Lower end of the interval of `change`, as a share; None where it is unknown or open."""
     high: float | None
     """Upper end."""
     noise: float
@@ -184,12 +184,17 @@ def _change(
         before=_mean(before),
         after=_mean(after),
         change=math.expm1(change),
-        low=None if low is None else math.expm1(low),
-        high=None if high is None else math.expm1(high),
+        low=_end(low),
+        high=_end(high),
         noise=noise[first.kind],
         higher_is_better=first.higher_is_better,
         verdict=verdict if ranked else None,
     )
+
+
+def _end(log_change: float | None) -> float | None:
+    """As a share; None for an open end."""
+    return math.expm1(log_change) if log_change is not None and math.isfinite(log_change) else None
 
 
 def _exact(
@@ -246,13 +251,15 @@ def _within(before: Sequence[Number], after: Sequence[Number]) -> tuple[float, f
 
 
 def _distances(side: Sequence[Number]) -> tuple[float, float] | None:
-    """From the mean over the runs down and up to the ends of its interval, in logarithms."""
+    """From the mean over the runs down and up to the ends of its interval, in logarithms; infinite where an
+    end is open, which is 0 or infinity.
+    """
     below, above = [], []
     for number in side:
         if number.low is None or number.high is None:
             return None
         low, value, high = _logs([number.low, number.value, number.high], number.unit)
-        below.append(value - low)
+        below.append(value - low if number.low > 0 else math.inf)
         above.append(high - value)
     return math.hypot(*below) / len(side), math.hypot(*above) / len(side)
 

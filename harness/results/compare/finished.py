@@ -1,6 +1,7 @@
 """Reads finished runs and the numbers that `compare` judges."""
 
 import glob
+import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -194,7 +195,7 @@ def _stages(
 def _percentiles(
     values_ns: Array, block: Array, stored: Mapping[str, float]
 ) -> Iterator[tuple[str, Number]]:
-    """stored: name -> percentile. An end beyond all samples is the fastest or the slowest of them."""
+    """stored: name -> percentile. An end beyond all samples is open: 0, or infinity."""
     fractions = {name: PERCENTILES[name] for name in stored}
     ordered_ns = np.sort(values_ns)
     for name, interval in percentile_intervals(values_ns, block, fractions).items():
@@ -204,8 +205,8 @@ def _percentiles(
             _with_interval(
                 number,
                 percentile_ns(ordered_ns, fractions[name]),
-                interval.low if interval.low is not None else int(ordered_ns[0]),
-                interval.high if interval.high is not None else int(ordered_ns[-1]),
+                interval.low if interval.low is not None else 0.0,
+                interval.high if interval.high is not None else math.inf,
             ),
         )
 

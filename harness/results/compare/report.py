@@ -95,7 +95,7 @@ def _judged(limit: Limit, change: Change) -> Judged:
         return Judged(limit, False, f"kept     {summary}")
     if change.verdict == WORSE:
         return Judged(limit, True, f"broken   {summary}")
-    noise = f"not more than noise ({_interval(change)}): make more or longer runs"
+    noise = f"not more than noise (interval {_interval(change)}): make more or longer runs"
     return Judged(limit, False, f"unclear  {summary}, {noise}")
 
 
@@ -170,7 +170,7 @@ def verdict(comparison: Comparison) -> str:
         if change.verdict != SAME and change is not headline and change.is_whole
     ]
     size = _size(headline)
-    own = f"{headline.name} {size} ({_interval(headline)})"
+    own = f"{headline.name} {size} (interval {_interval(headline)})"
     if headline.verdict == SAME and others:  # the others decide
         return f"{comparison.verdict}: {', '.join(others)}; {headline.name} {SAME}, {size}"
     also = f"; {', '.join(others)}" if others else ""
@@ -234,9 +234,11 @@ def _quantity(value: float, unit: str) -> str:
 
 
 def _interval(change: Change) -> str:
-    if change.low is None or change.high is None or not change.has_ratio:
+    ends = (change.low, change.high)
+    if ends == (None, None) or not change.has_ratio:
         return "-"
-    return f"{_share(change.low, change)} to {_share(change.high, change)}"
+    low, high = ("-" if end is None else _share(end, change) for end in ends)
+    return f"{low} to {high}"
 
 
 def _size(change: Change) -> str:

@@ -1,6 +1,7 @@
 """`compare`: noise is no difference, a slower backend is worse, what is not comparable is refused."""
 
 import json
+import math
 import re
 import shutil
 from collections.abc import Callable
@@ -19,7 +20,7 @@ from harness.core.stats import percentile_ns
 from harness.errors import ConfigError
 from harness.results.agreement import agreement
 from harness.results.compare.compare import MIXED, SAME, WORSE, Change, Comparison, compare
-from harness.results.compare.finished import FinishedRun, Number, side
+from harness.results.compare.finished import FinishedRun, Number, _percentiles, side
 from harness.results.compare.report import _row, lines, parse_limit
 from harness.results.evidence.between_runs import between_runs
 from harness.results.evidence.block_intervals import blocks, percentile_intervals
@@ -56,6 +57,18 @@ def test_the_interval_of_a_change_holds_the_truth_as_often_as_it_says() -> None:
         assert change.high is not None
         held += change.low <= 0.1 <= change.high
     assert 180 <= held < 200
+
+
+def test_an_open_end_of_an_interval_is_no_difference() -> None:
+    """Bug: p99 of 64 queries had the largest latency for its upper end, so that it was `better`."""
+    (before, slow), (after, fast) = (
+        next(_percentiles(np.arange(1, 65) * ns, blocks(np.arange(64)), {"p99": 64.0 * ns}))
+        for ns in (10_000, 1_000)
+    )
+    assert (before, slow.high, fast.high) == (after, math.inf, math.inf)
+    sides = [[replace(a_run("a"), numbers={"p99": number})] for number in (slow, fast)]
+    (change,) = compare(*sides).changes
+    assert (change.verdict, change.low, change.high) == (SAME, None, None)
 
 
 def test_noise_between_runs_is_students() -> None:
