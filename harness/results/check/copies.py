@@ -20,7 +20,7 @@ _LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 
 def differences(folder: Path, derived: Findings, stored: Mapping[str, Any]) -> Iterator[str]:
     """stored: the content of result.json."""
-    if derived.runs:
+    if derived.runs and derived.loaded is not None:
         yield from _environment(folder / run_folder.ENVIRONMENT, derived, stored)
     if derived.scoring.score is not None:
         path, line = folder / "accuracy" / run_folder.ACCURACY_TEXT, derived.scoring.score.line

@@ -12,10 +12,12 @@ from typing import Protocol
 
 from harness import __version__
 from harness.core import registry
+from harness.core.clock import wall_ns
 from harness.core.codes import Reason
 from harness.core.config.run_config import RunConfig
 from harness.core.console import say
 from harness.core.signals import INTERRUPT_EXIT, Stopped, Stopping, stoppable
+from harness.core.units import NS_PER_S
 from harness.errors import HarnessError, RunDied, RunHopeless, RunInvalid
 from harness.loadgen.plan import LoadPlan
 from harness.machine import host
@@ -117,7 +119,7 @@ def _begin(run: ResolvedRun, exporter: Exporter) -> RunKeeper:
             "scheduler": HARNESS if config.harness_scheduled else "LoadGen",
         },
     )
-    started = datetime.now(UTC).isoformat(timespec="milliseconds")
+    started = datetime.fromtimestamp(wall_ns() / NS_PER_S, UTC).isoformat(timespec="milliseconds")
     return RunKeeper(folder, Findings(resolved=run, started=started), exporter)
 
 
