@@ -36,7 +36,8 @@ from tests.faults.command import (
     wait_until_it_runs,
 )
 
-CHEATS = Path(__file__).parents[2] / "adversaries" / "cheats.py"
+ADVERSARIES = Path(__file__).parents[2] / "adversaries"
+EARLY = f"{ADVERSARIES}/times.py:AnswersEarly"
 PROCESSES = ("--backend-option", "processes=on")
 OFF = ("--backend-option", "processes=off")
 SERVER = ("--scenario", "server", "--target-qps", "200", "--queries", "800", "--slo", "p99=1s")
@@ -248,13 +249,13 @@ def test_neither_on_nor_off_is_refused() -> None:
 @pytest.mark.parametrize(
     ("name", "options"),
     [
-        ("AnswersEarly", STREAM),
+        ("times.py:AnswersEarly", STREAM),
         *only_all(
-            ("AnswersEarly", SERVER),
-            ("PatchesBound", SERVER),
-            ("PatchesSamples", OFFLINE),
-            ("PatchesCount", MULTI),
-            ("PatchesSampling", STREAM),
+            ("times.py:AnswersEarly", SERVER),
+            ("loadgens_files.py:PatchesBound", SERVER),
+            ("loadgens_files.py:PatchesSamples", OFFLINE),
+            ("loadgens_files.py:PatchesCount", MULTI),
+            ("loadgens_files.py:PatchesSampling", STREAM),
         ),
     ],
 )
@@ -263,7 +264,7 @@ def test_a_cheat_that_changes_loadgens_process_has_no_hold_in_its_own(
 ) -> None:
     """Each of them is INVALID beside LoadGen (tests/adversaries); here its numbers are honest."""
     out = tmp_path / "r"
-    done = run(*options, *PROCESSES, "--backend", f"{CHEATS}:{name}", "--out", str(out))
+    done = run(*options, *PROCESSES, "--backend", f"{ADVERSARIES}/{name}", "--out", str(out))
     assert done.status == 0, done.said + done.printed
     found = result(out)
     assert found["isolated"]
@@ -276,7 +277,14 @@ def test_a_cheat_that_changes_loadgens_process_has_no_hold_in_its_own(
 @pytest.mark.slow
 def test_a_cheat_that_looks_for_the_log_does_not_find_it(tmp_path: Path) -> None:
     out = tmp_path / "r"
-    done = run(*SERVER, *PROCESSES, "--backend", f"{CHEATS}:EditsRate", "--out", str(out))
+    done = run(
+        *SERVER,
+        *PROCESSES,
+        "--backend",
+        f"{ADVERSARIES}/loadgens_files.py:EditsRate",
+        "--out",
+        str(out),
+    )
     assert done.status == 0, done.said + done.printed
     assert doubts(out).count("close-raised") == 1
     assert check(out) == []
@@ -285,7 +293,7 @@ def test_a_cheat_that_looks_for_the_log_does_not_find_it(tmp_path: Path) -> None
 @pytest.mark.slow
 def test_under_the_official_rules_a_plug_in_runs_in_its_own_process(tmp_path: Path) -> None:
     official = ("--scenario", "offline", "--mlperf", "--mode", "accuracy")
-    plugin = ("--backend", f"{CHEATS}:AnswersEarly")
+    plugin = ("--backend", EARLY)
     done = run(*official, *plugin, "--out", f"{tmp_path}/r")
     assert done.status == 0, done.said + done.printed
     found = result(tmp_path / "r")
@@ -298,7 +306,7 @@ def test_under_the_official_rules_a_plug_in_runs_in_its_own_process(tmp_path: Pa
 def test_code_beside_loadgen_is_named(tmp_path: Path) -> None:
     for n, (more, official) in enumerate(
         [
-            (("--backend", f"{CHEATS}:AnswersEarly", *OFF), ("--mlperf",)),
+            (("--backend", EARLY, *OFF), ("--mlperf",)),
             (("--backend", "null", "--dataset", f"{DATA}:Good"), ()),
         ]
     ):
@@ -360,7 +368,7 @@ def test_a_fault_in_close_is_a_doubt(tmp_path: Path) -> None:
 def test_a_signal_leaves_no_process_behind(number: signal.Signals, tmp_path: Path) -> None:
     process = start(
         *("--scenario", "server", "--target-qps", "500", "--duration", "60s", *PROCESSES),
-        *("--backend", f"{CHEATS}:AnswersEarly", "--out", str(tmp_path / "r")),
+        *("--backend", EARLY, "--out", str(tmp_path / "r")),
     )
     wait_until_it_runs(process, tmp_path / "r.partial")
     measured = children(process.pid)
@@ -375,7 +383,7 @@ def test_a_signal_leaves_no_process_behind(number: signal.Signals, tmp_path: Pat
 def test_a_plug_in_without_a_measured_process_ends(tmp_path: Path) -> None:
     process = start(
         *("--scenario", "server", "--target-qps", "500", "--duration", "60s", *PROCESSES),
-        *("--backend", f"{CHEATS}:AnswersEarly", "--out", str(tmp_path / "r")),
+        *("--backend", EARLY, "--out", str(tmp_path / "r")),
     )
     wait_until_it_runs(process, tmp_path / "r.partial")
     measured = children(process.pid)
