@@ -1,6 +1,5 @@
 """Reads LoadGen's log files as data and judges nothing."""
 
-import hashlib
 import json
 import math
 import re
@@ -9,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from harness.core.files import sha256
 from harness.types import Answer
 
 DETAIL = "mlperf_log_detail.txt"
@@ -152,8 +152,7 @@ def digests(folder: Path) -> dict[str, str]:
     for name in FILES:
         path = folder / name
         if path.is_file():
-            with path.open("rb") as file:
-                found[name] = hashlib.file_digest(file, "sha256").hexdigest()
+            found[name] = sha256(path)
     return found
 
 

@@ -3,13 +3,13 @@
 A configuration that was read from a file runs no such code before the user has named it, too.
 """
 
-import hashlib
 import shlex
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from harness.core.config.schema import RunOptions
+from harness.core.files import sha256
 from harness.core.registry import is_code
 
 PROGRAM_METERS = ("command", "ptdaemon")
@@ -56,7 +56,7 @@ def digests(values: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
     found = {}
     for code in named(values):
         if code.file is not None and code.file.is_file():
-            found[str(code.file)] = hashlib.sha256(code.file.read_bytes()).hexdigest()
+            found[str(code.file)] = sha256(code.file)
     return tuple(found.items())
 
 
