@@ -19,6 +19,13 @@ ANSWERS = "answers.json"
 """File of answers, in the form of LoadGen's accuracy log, that our own scheduler writes."""
 FILES = (DETAIL, SUMMARY, ACCURACY, ANSWERS)
 """Files that a run's numbers and answers are read from."""
+EARLY_STOPPING = {
+    "SingleStream": "early_stopping_latency_ss",
+    "MultiStream": "early_stopping_latency_ms",
+}
+"""LoadGen's scenario -> key of early stopping's estimate, in ns."""
+RATE_DIGITS = 1e-5
+"""Relative resolution of a rate: LoadGen writes six digits."""
 _PREFIX = ":::MLLOG "
 _NOT_A_NUMBER = re.compile(r'("value": )-?(?:nan|inf)\b')
 """A value that is not JSON: LoadGen writes the rate of a single query as -nan."""

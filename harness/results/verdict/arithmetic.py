@@ -11,12 +11,9 @@ from typing import NamedTuple
 
 from harness.core.stats import late_allowed
 from harness.core.units import NS_PER_MS, NS_PER_S, show_ns, show_percent, show_rate
-from harness.loadgen.logs import DetailLog
+from harness.loadgen.logs import EARLY_STOPPING, RATE_DIGITS, DetailLog
 from harness.machine.power.energy import utc_ns
 from harness.results.evidence.stages import PERCENTILES
-
-DIGITS = 1e-5
-"""LoadGen writes rates with six digits."""
 
 _SPAN_NS = 5 * NS_PER_MS
 """Resolution of the difference of power_begin and power_end, which are written in ms."""
@@ -25,16 +22,12 @@ _MOST = 10**10
 """No run has more samples; a larger number is a damaged log."""
 
 _RANKS = 2
-"""By so many ranks our port of early stopping may differ from LoadGen in a run of millions of queries."""
+"""Ranks by which our port of early stopping may differ from LoadGen in a run of millions of queries."""
 
 _DEVIATIONS = 6
 """Standard deviations by which the number of Poisson arrivals may differ from rate times time."""
 
 _PERCENTILES = {f"{fraction * 100:.2f}": fraction for fraction in PERCENTILES.values()}
-_ESTIMATES = {
-    "SingleStream": "early_stopping_latency_ss",
-    "MultiStream": "early_stopping_latency_ms",
-}
 _PROCESSED = re.compile(r"Processed at least \d+ queries \((\d+)\)")
 _ESTIMATED = re.compile(r"Early stopping ([\d.]+)th percentile estimate: (\d+)")
 _FAILED = re.compile(r"unsuccessful|Only processed|Need to process|Would need to run")
@@ -173,7 +166,7 @@ def _mean(mean: float, ranked: list[_Ranked], count: int) -> Iterator[str]:
 
 def _estimate(log: DetailLog, ranked: list[_Ranked]) -> Iterator[str]:
     """Early stopping's estimate is the latency of another rank."""
-    key = _ESTIMATES.get(str(log.get("effective_scenario")), "")
+    key = EARLY_STOPPING.get(str(log.get("effective_scenario")), "")
     estimate, percentile = _number(log, key), _number(log, "effective_target_latency_percentile")
     count = _queries(log)
     if not estimate or not count or percentile is None or not 0 < percentile < 1:
@@ -242,12 +235,12 @@ def _offline(log: DetailLog, samples: int, longest_ns: float, span_ns: int | Non
     key = "result_samples_per_second"
     rate = _number(log, key)
     by_latency = samples * NS_PER_S / longest_ns
-    if rate is not None and abs(rate / by_latency - 1) > 10 * DIGITS:
+    if rate is not None and abs(rate / by_latency - 1) > 10 * RATE_DIGITS:
         yield (
             f"{key} is {show_rate(rate)}/s, {samples:,} samples in the longest latency give "
             f"{show_rate(by_latency)}/s"
         )
-    if span_ns is not None and abs(span_ns - longest_ns) > _SPAN_NS + DIGITS * longest_ns:
+    if span_ns is not None and abs(span_ns - longest_ns) > _SPAN_NS + RATE_DIGITS * longest_ns:
         yield f"the run took {show_ns(span_ns)}, its longest latency is {show_ns(longest_ns)}"
 
 
@@ -262,7 +255,7 @@ def _server(log: DetailLog, queries: int, longest_ns: float, span_ns: int | None
     if scheduled_ns is None or target is None or queries < 100:
         return
     rate = (queries - 1) * NS_PER_S / scheduled_ns
-    allowed = _DEVIATIONS / sqrt(queries) + 10 * DIGITS
+    allowed = _DEVIATIONS / sqrt(queries) + 10 * RATE_DIGITS
     if abs(rate - target) > allowed * target:
         yield (
             f"queries were scheduled at {show_rate(rate)}/s, effective_target_qps is {show_rate(target)}: "
@@ -280,7 +273,7 @@ def _stream(log: DetailLog, queries: int, longest_ns: float, span_ns: int) -> It
     issued_ns, alone = _took_ns(log, key, queries), _number(log, without)
     if issued_ns is not None:
         yield from _within(key, issued_ns, span_ns, longest_ns)
-    if alone is not None and mean_ns and abs(alone * mean_ns / NS_PER_S - 1) > 10 * DIGITS:
+    if alone is not None and mean_ns and abs(alone * mean_ns / NS_PER_S - 1) > 10 * RATE_DIGITS:
         yield f"{without} is {show_rate(alone)}/s with a mean latency of {show_ns(mean_ns)}"
 
 
@@ -292,7 +285,7 @@ def _took_ns(log: DetailLog, key: str, queries: int) -> float | None:
 
 def _within(key: str, took_ns: float, span_ns: float, longest_ns: float) -> Iterator[str]:
     """The last query ends within one latency of the run's end."""
-    slack_ns = _SPAN_NS + 2 * DIGITS * took_ns
+    slack_ns = _SPAN_NS + 2 * RATE_DIGITS * took_ns
     if not span_ns - longest_ns - slack_ns <= took_ns <= span_ns + slack_ns:
         yield (
             f"by {key} the queries took {show_ns(took_ns)}, by the log's times {show_ns(span_ns)} with a "
@@ -310,11 +303,10 @@ def _early_stopping_text(log: DetailLog) -> Iterator[str]:
         yield f"early_stopping_result counts {processed[1]} queries, result_query_count is {log.get('result_query_count')}"
     judged = (_number(log, "effective_target_latency_percentile") or 0) * 100
     for percent, estimate in _ESTIMATED.findall(text):
-        key = _ESTIMATES.get(str(log.get("effective_scenario")), "")
-        if (
-            percent != f"{judged:.1f}"
-        ):  # a single-stream run estimates multi-stream's percentile, too
-            key = _ESTIMATES["MultiStream"]
+        key = EARLY_STOPPING.get(str(log.get("effective_scenario")), "")
+        if percent != f"{judged:.1f}":
+            # A single-stream run estimates multi-stream's percentile, too.
+            key = EARLY_STOPPING["MultiStream"]
         logged = _number(log, key)
         if logged is not None and int(estimate[:18]) != logged:
             yield f"early_stopping_result estimates {estimate} ns, {key} is {logged:,.0f}"
