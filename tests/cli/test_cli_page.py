@@ -26,7 +26,7 @@ def test_every_verb_has_a_section_and_a_row_that_links_to_it() -> None:
 
 
 def test_an_option_of_a_run_is_explained_once() -> None:
-    """Searches explain the groups in which they have other texts."""
+    """Searches and `submit` explain the groups in which they have other texts."""
     assert PAGE.count("\n  --max-batch N ") == 1
     assert PAGE.count("\nand these options of [run](#run): ") == 7
-    assert PAGE.count("\nand these options of [run](#run): scenario, model and data; load; ") == 4
+    assert PAGE.count("\nand these options of [run](#run): scenario, model and data; ") == 3

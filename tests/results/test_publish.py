@@ -16,6 +16,7 @@ from harness.models.manifest.model import MODELS_DIR
 from harness.results.publish.copy import PUBLISHED
 from harness.results.publish.replacements import Replacements
 from harness.results.recheck import check
+from harness.results.seal import digests
 from harness.submit.plan.finished_run import FinishedRun
 
 USER, HOST, PASSWORD, FOLDER = "marieuser", "secretive-host", "hunter2pass", "confidential"
@@ -128,6 +129,7 @@ def copy(run: Path) -> Path:
     out = run.parent / "shown"
     np.savez_compressed(run / "notes.npz", author=np.array([USER]))
     (run / "link").symlink_to(run.parent)
+    digests.write(run)
     assert main(["publish", str(run), str(out)]) == 0
     return out
 

@@ -110,7 +110,7 @@ def test_an_estimate_that_loadgen_did_not_make_is_absent_and_not_zero(scenario: 
     values = {**run.log.values, key: 0, "early_stopping_met": False, "result_validity": "INVALID"}
     found = result(findings(scenario, replace(run, log=replace(run.log, values=values))))
     assert found["headline"] is None or found["headline"]["value"] is None
-    assert [r["code"] for r in found["reasons"]] == ["loadgen-invalid"]
+    assert "loadgen-invalid" in [r["code"] for r in found["reasons"]]
 
 
 @pytest.mark.parametrize(

@@ -137,7 +137,7 @@ def _machine(path: Path, log: HostLog) -> Iterator[str]:
             name
             for name, value in after.items()
             if name.startswith(_COUNTERS)
-            and name != "measured_rss_bytes"
+            and not name.endswith("_bytes")
             and value < before.get(name, 0.0)
         ]
         if fallen:

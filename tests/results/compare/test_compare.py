@@ -66,8 +66,8 @@ def test_an_open_end_of_an_interval_is_no_difference() -> None:
         for ns in (10_000, 1_000)
     )
     assert (before, slow.high, fast.high) == (after, math.inf, math.inf)
-    sides = [[replace(a_run("a"), numbers={"p99": number})] for number in (slow, fast)]
-    (change,) = compare(sides[0], sides[1]).changes
+    runs = [replace(a_run("a"), numbers={"p99": number}) for number in (slow, fast)]
+    (change,) = compare(runs[:1], runs[1:]).changes
     assert (change.verdict, change.low, change.high) == (SAME, None, None)
 
 
