@@ -74,7 +74,7 @@ class Batch(NamedTuple):
     """n samples that a backend answers at once."""
 
     size: int
-    """n. A backend is not given which samples they are: it could answer from a table."""
+    """n. The backend does not learn the dataset indices: it could answer from a table."""
     inputs: Mapping[str, Array]
     """(n, ...) array by input name; read-only, since it may be a view into the dataset."""
 

@@ -154,7 +154,8 @@ def _result() -> str:
 
 def _section(name: str, section: Mapping[str, Any]) -> str:
     rows = (
-        (f"`{key}`", _type(one), one["description"]) for key, one in section["properties"].items()
+        (f"`{key}`", _type(one), " ".join(one["description"].split()))
+        for key, one in section["properties"].items()
     )
     about = " ".join(inspect.cleandoc(section.get("description", "")).split())
     return f"### {name}\n\n{about}\n\n{_table(('key', 'type', 'meaning'), rows)}"

@@ -20,8 +20,6 @@ from harness.core.config.run_config import SCHEMA_VERSION, RunConfig, config_fro
 from harness.core.console import say
 from harness.errors import ConfigError
 
-TRUST = "--trust"
-
 T = TypeVar("T")
 U = TypeVar("U")
 
@@ -138,7 +136,7 @@ def run_parser(
 
 def add_trust(parser: Parser, about: str) -> None:
     """The option by which the user names code that a file or folder names."""
-    parser.text(TRUST, "NAME", f"{about} (repeatable)", action="append", default=None)
+    parser.text(code.TRUST, "NAME", f"{about} (repeatable)", action="append", default=None)
 
 
 def read_run_options(parser: Parser, arguments: Sequence[str]) -> tuple[dict[str, Any], list[str]]:

@@ -1,6 +1,7 @@
-"""Reads and writes JSON and YAML files; a file that is written is whole or not there at all."""
+"""Reads, writes and digests files; a file that is written is whole or not there at all."""
 
 import csv
+import hashlib
 import json
 import os
 import zipfile
@@ -83,6 +84,12 @@ def write_text(path: Path, text: str) -> None:
         return
     with atomic_file(path) as temporary:
         temporary.write_text(text, encoding="utf-8", errors="replace")
+
+
+def sha256(path: Path) -> str:
+    """The SHA-256 of a file's content, in hexadecimal digits. Raises OSError."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:

@@ -1,6 +1,5 @@
 """Reads LoadGen's log files as data and judges nothing."""
 
-import hashlib
 import json
 import math
 import re
@@ -9,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from harness.core.files import sha256
 from harness.types import Answer
 
 DETAIL = "mlperf_log_detail.txt"
@@ -19,6 +19,13 @@ ANSWERS = "answers.json"
 """File of answers, in the form of LoadGen's accuracy log, that our own scheduler writes."""
 FILES = (DETAIL, SUMMARY, ACCURACY, ANSWERS)
 """Files that a run's numbers and answers are read from."""
+EARLY_STOPPING = {
+    "SingleStream": "early_stopping_latency_ss",
+    "MultiStream": "early_stopping_latency_ms",
+}
+"""LoadGen's scenario -> key of early stopping's estimate, in ns."""
+RATE_DIGITS = 1e-5
+"""Relative resolution of a rate: LoadGen writes six digits."""
 _PREFIX = ":::MLLOG "
 _NOT_A_NUMBER = re.compile(r'("value": )-?(?:nan|inf)\b')
 """A value that is not JSON: LoadGen writes the rate of a single query as -nan."""
@@ -152,8 +159,7 @@ def digests(folder: Path) -> dict[str, str]:
     for name in FILES:
         path = folder / name
         if path.is_file():
-            with path.open("rb") as file:
-                found[name] = hashlib.file_digest(file, "sha256").hexdigest()
+            found[name] = sha256(path)
     return found
 
 

@@ -104,12 +104,10 @@ def _reasons(findings: Findings) -> Iterable[Reason]:
         yield from reasons.slo(findings.scenario, findings.performance, findings.slo)
     if findings.performed is not None:
         yield from reasons.by_index(findings.performed.input_probe)
-    if findings.accuracy is not None:
-        yield from reasons.any_run(findings.accuracy)
-        yield from findings.contradictions(findings.accuracy)
-    if findings.answers is not None:
-        yield from reasons.any_run(findings.answers)
-        yield from findings.contradictions(findings.answers)
+    for role, run in findings.runs.items():
+        if role != "performance":
+            yield from reasons.any_run(run)
+            yield from findings.contradictions(run)
     scoring, declared = findings.scoring, findings.model.accuracy
     if scoring.failure is not None:
         yield scoring.failure

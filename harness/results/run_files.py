@@ -46,7 +46,7 @@ def read_files(folder: Path, known: Evidence | None = None) -> RunFiles:
         result=result,
         environment=files.read_json(folder / run_folder.ENVIRONMENT),
         config=config,
-        performance=known or records.read(folder / "performance" / "run_1", ""),
+        performance=known or records.read(folder / run_folder.PERFORMANCE, ""),
     )
 
 

@@ -15,10 +15,12 @@ ENVIRONMENT = "environment.json"
 ACCURACY_TEXT = "accuracy.txt"
 PEAK = "peak.json"
 REPEATS = "repeats.json"
+METRICS = "metrics.prom"
 RUN = "run.json"
 """Written for each LoadGen run in the folder."""
 FOLDERS = {"performance": "performance/run_1", "accuracy": "accuracy", "answers": "answers"}
 """Role of a LoadGen run -> its folder in the result folder."""
+PERFORMANCE = FOLDERS["performance"]
 
 
 class ResultFolder:

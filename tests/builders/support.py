@@ -5,15 +5,17 @@ import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from harness.core.clock import ClockWatch
 from harness.core.units import NS_PER_MS
+from harness.loadgen.answers import Answers
 from harness.loadgen.logs import DETAIL, DetailLog, read_detail
 from harness.loadgen.plan import LoadPlan
 from harness.loadgen.versions import PINNED_VERSION, ROUNDS
+from harness.models.steps.postprocess import Postprocess, not_finite
 from harness.results.evidence.evidence import Evidence
 from harness.results.evidence.stages import Completions
 from harness.run.journal import Journal
@@ -28,6 +30,9 @@ SCENARIOS = {
 }
 SAMPLES = 20
 """Size of the golden runs' dataset (tests/golden/tiny.py)."""
+
+UNCHANGED = Postprocess(lambda outputs, _: cast("Answers", outputs), not_finite)
+"""A model's outputs are its answers."""
 
 ENDED: Mapping[str, Any] = {
     "used": {

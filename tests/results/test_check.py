@@ -28,12 +28,8 @@ NOTHING_LOADED = json.dumps(
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("check") / "run"
     arguments = ["--scenario", "server", "--target-qps", "2000", "--queries", "2010"]
-    arguments += [
-        "--meter",
-        "estimate=4",
-        "--slo",
-        "p99=5s",
-    ]  # a verdict that no busy machine changes
+    arguments += ["--meter", "estimate=4"]
+    arguments += ["--slo", "p99=5s"]  # a verdict that no busy machine changes
     assert main([*arguments, "--out", str(out), "--quiet"]) == 0
     return out
 

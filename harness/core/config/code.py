@@ -3,14 +3,17 @@
 A configuration that was read from a file runs no such code before the user has named it, too.
 """
 
-import hashlib
 import shlex
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from harness.core.config.schema import RunOptions
+from harness.core.files import sha256
 from harness.core.registry import is_code
+
+TRUST = "--trust"
+"""The option by which the user names code."""
 
 PROGRAM_METERS = ("command", "ptdaemon")
 """Meters whose argument names a program."""
@@ -56,7 +59,7 @@ def digests(values: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
     found = {}
     for code in named(values):
         if code.file is not None and code.file.is_file():
-            found[str(code.file)] = hashlib.sha256(code.file.read_bytes()).hexdigest()
+            found[str(code.file)] = sha256(code.file)
     return tuple(found.items())
 
 
@@ -67,10 +70,16 @@ def untrusted(source: str, values: Mapping[str, Any], trusted: Collection[str]) 
     """
     return [
         f"{source} names code, the {code.kind} {code.name}: read it, and add "
-        f"--trust {shlex.quote(code.name)} if it may run here"
+        f"{TRUST} {shlex.quote(code.name)} if it may run here"
         for code in named(values)
         if code.name not in trusted
     ]
+
+
+def trust_options(*configurations: Mapping[str, Any]) -> list[str]:
+    """`--trust NAME` for each piece of code that one of the configurations names, for a command line."""
+    names = dict.fromkeys(code.name for values in configurations for code in named(values))
+    return [word for name in names for word in (TRUST, name)]
 
 
 def announcement(source: str, values: Mapping[str, Any]) -> str:

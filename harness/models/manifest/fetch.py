@@ -86,7 +86,8 @@ def _copy(answer: Any, out: IO[bytes], path: Path, say: Callable[[str], None]) -
     say(f"downloading{total.replace(' of', '')} to {path}")
     digest, done, begun_s = hashlib.sha256(), 0, time.monotonic()
     reported_s = begun_s
-    while piece := answer.read1(_PIECE_BYTES):  # as it comes: a whole piece may take for ever
+    # `read` would wait for a whole piece, which a slow server could hold back for hours.
+    while piece := answer.read1(_PIECE_BYTES):
         done += len(piece)
         took_s = time.monotonic() - begun_s
         if took_s > PATIENCE_S and done < SLOWEST_BYTES_PER_S * took_s:

@@ -10,6 +10,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from harness.core.files import sha256
 from harness.core.formats.protobuf import fields, mapped
 from harness.errors import ConfigError
 
@@ -61,8 +62,7 @@ def sha256_of(path: Path) -> str:
 def sha256_alone(path: Path) -> str:
     """The SHA-256 of one file's content alone."""
     try:
-        with path.open("rb") as f:
-            return hashlib.file_digest(f, "sha256").hexdigest()
+        return sha256(path)
     except OSError as e:
         raise _unreadable(path, e) from e
 

@@ -13,7 +13,6 @@ from harness.results.evidence.summary import differences as summary_differences
 from harness.results.evidence.summary import read_summary
 from harness.results.findings import Findings
 
-METRICS = "metrics.prom"
 _SAMPLE = re.compile(r"(harness_\w+)\{(.*)\} (\S+)")
 _LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 
@@ -32,7 +31,7 @@ def differences(folder: Path, derived: Findings, stored: Mapping[str, Any]) -> I
     for role, run in derived.runs.items():
         if not run.plan.harness_scheduled:
             yield from _summary(folder / run_folder.FOLDERS[role], run)
-    yield from _metrics(folder / METRICS, derived, stored)
+    yield from _metrics(folder / run_folder.METRICS, derived, stored)
 
 
 def _summary(folder: Path, run: Evidence) -> Iterator[str]:

@@ -70,8 +70,7 @@ def _plan(facts: Findings, role: str, run: Evidence, path: Path) -> Iterator[tup
         yield "concurrency", plan.concurrency, config.concurrency
     if plan.model_key is None:
         yield "performance_count", plan.performance_count, loaded.performance_count
-        planned = plan.query_count * plan.samples_per_query
-        room = accuracy_samples(loaded) if plan.accuracy else planned
+        room = accuracy_samples(loaded) if plan.accuracy else plan.planned_samples
         yield "journal_samples", plan.journal_samples, room
     performance = facts.performance
     if performance is None or run is performance:

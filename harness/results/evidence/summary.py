@@ -5,13 +5,10 @@ from collections.abc import Iterator, Mapping
 from math import isclose
 from typing import NamedTuple
 
-from harness.loadgen.logs import DetailLog
+from harness.loadgen.logs import EARLY_STOPPING, RATE_DIGITS, DetailLog
 
 _LINE = re.compile(r"^\s*(.*?)\s*:\s*(.*?)\s*$")
 _UNIT = re.compile(r"_(ns|ms)$")
-_DIGITS = 1e-5
-"""The detail log and the summary have six digits of a rate."""
-
 _RESULTS: Mapping[str, str] = {
     "SUT name": "sut_name",
     "Scenario": "effective_scenario",
@@ -31,7 +28,7 @@ _ERRORS = re.compile(r"^(No|\d+) errors? encountered", re.IGNORECASE)
 _STREAMS = {"SingleStream": "90", "MultiStream": "99"}
 """Scenario -> percent of its metric."""
 
-_ESTIMATES = {"90": "early_stopping_latency_ss", "99": "early_stopping_latency_ms"}
+_ESTIMATES = {percent: EARLY_STOPPING[scenario] for scenario, percent in _STREAMS.items()}
 
 ERRORS = "errors encountered"
 """Words of the last line; the number stands before them."""
@@ -103,7 +100,7 @@ def _equal(text: str, logged: object) -> bool:
     if isinstance(logged, int | float):
         try:
             unit = 10.0 ** -len(text.partition(".")[2])  # Server's rates have two decimals
-            return isclose(float(text), logged, rel_tol=_DIGITS, abs_tol=0.5001 * unit)
+            return isclose(float(text), logged, rel_tol=RATE_DIGITS, abs_tol=0.5001 * unit)
         except (ValueError, OverflowError):  # no number, or beyond all floats
             return False
     return text == str(logged)

@@ -84,10 +84,8 @@ class Replacements:
             for name in names
         ]
         named = re.compile("|".join(patterns) or "(?!)")
-        for (
-            old,
-            one,
-        ) in self._texts.items():  # the last folder of a path may be called like the user
+        for old, one in self._texts.items():
+            # The last folder of a path may be called like the user.
             new = named.sub(lambda found: names[found[0]].new, one.new)
             self._texts[old] = one._replace(new=new)
         self._pattern = re.compile("|".join([*self._alternatives(), *patterns]))

@@ -218,12 +218,12 @@ class InputProbe(TypedDict):
     changed_ns: float | None
     """Median time of the batches with changed values in ns; null without a round."""
     over_again: Sequence[float] | None
-    """[low, median, high]: time with changed values divided by that of the same batch given again, with a 99 %
+    """[low, median, high]: time with changed values divided by that of the same batch once more, with a 99 %
     interval of the median; null with too few rounds."""
     over_seen: Sequence[float] | None
     """As `over_again`, divided by the time of a batch that the run may have had."""
     rows: int
-    """Samples whose answers tell the inputs of two samples apart."""
+    """Samples that answered alike again, and otherwise to the inputs of another sample."""
     by_index: int
     """Those that followed the dataset index in the caller's frame, and not the inputs."""
     raised: str

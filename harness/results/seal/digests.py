@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from harness.core.files import write_text
+from harness.core.files import sha256, write_text
 
 SEAL = "SHA256SUMS"
 SIGNATURE = f"{SEAL}.sig"
@@ -48,12 +48,6 @@ def differences(folder: Path) -> Iterator[str]:
             yield f"{folder / name} was changed after the run: its SHA-256 is not that of {SEAL}"
 
 
-def of_file(path: Path) -> str:
-    """The SHA-256 of a file's content, in hexadecimal digits."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
 def _digests(folder: Path) -> dict[str, str]:
     """Path below the folder -> SHA-256, sorted; a link, which may lead elsewhere, by the text of its target."""
     digests = {}
@@ -68,5 +62,5 @@ def _digests(folder: Path) -> dict[str, str]:
         if path.is_symlink():
             digests[name] = hashlib.sha256(str(path.readlink()).encode()).hexdigest()
         elif path.is_file():
-            digests[name] = of_file(path)
+            digests[name] = sha256(path)
     return digests

@@ -79,7 +79,7 @@ def vouched(folder: Path, allowed: Path | None) -> tuple[list[str], str]:
     """
     path = folder / SIGNATURE
     if not path.is_file() or not (folder / SEAL).is_file():
-        return [f"{folder} is not signed, by none of {allowed}"] if allowed else [], ""
+        return [f"{folder} is not signed: one of {allowed} must sign it"] if allowed else [], ""
     try:
         signer = _signed(folder, allowed)
     except PluginUnavailable as e:

@@ -6,35 +6,18 @@ Source: mlcommons/inference b66003e, loadgen/results.cc and loadgen/loadgen.cc.
 import re
 from collections.abc import Iterator
 from itertools import pairwise
-from math import sqrt
 from typing import NamedTuple
 
 from harness.core.stats import late_allowed
-from harness.core.units import NS_PER_MS, NS_PER_S, show_ns, show_percent, show_rate
-from harness.loadgen.logs import DetailLog
-from harness.machine.power.energy import utc_ns
+from harness.core.units import show_ns
+from harness.loadgen.logs import EARLY_STOPPING, DetailLog
 from harness.results.evidence.stages import PERCENTILES
-
-DIGITS = 1e-5
-"""LoadGen writes rates with six digits."""
-
-_SPAN_NS = 5 * NS_PER_MS
-"""Resolution of the difference of power_begin and power_end, which are written in ms."""
-
-_MOST = 10**10
-"""No run has more samples; a larger number is a damaged log."""
+from harness.results.verdict import log_numbers, rates
 
 _RANKS = 2
-"""By so many ranks our port of early stopping may differ from LoadGen in a run of millions of queries."""
-
-_DEVIATIONS = 6
-"""Standard deviations by which the number of Poisson arrivals may differ from rate times time."""
+"""Ranks by which our port of early stopping may differ from LoadGen in a run of millions of queries."""
 
 _PERCENTILES = {f"{fraction * 100:.2f}": fraction for fraction in PERCENTILES.values()}
-_ESTIMATES = {
-    "SingleStream": "early_stopping_latency_ss",
-    "MultiStream": "early_stopping_latency_ms",
-}
 _PROCESSED = re.compile(r"Processed at least \d+ queries \((\d+)\)")
 _ESTIMATED = re.compile(r"Early stopping ([\d.]+)th percentile estimate: (\d+)")
 _FAILED = re.compile(r"unsuccessful|Only processed|Need to process|Would need to run")
@@ -54,7 +37,7 @@ def contradictions(log: DetailLog) -> Iterator[str]:
     yield from _flags(log)
     yield from _order(log)
     yield from _late(log)
-    yield from _rates(log)
+    yield from rates.contradictions(log)
     yield from _early_stopping_text(log)
 
 
@@ -71,33 +54,6 @@ def settings_stated_twice(log: DetailLog) -> Iterator[str]:
                 break
 
 
-def _number(log: DetailLog, key: str) -> float | None:
-    """An int or a finite float; None where the log has no such value."""
-    value = log.get(key)
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    return value if abs(value) < 1e300 else None
-
-
-def _queries(log: DetailLog) -> int:
-    """Completed queries; 0 where the log's number is not one of a run."""
-    count = _number(log, "result_query_count")
-    return int(count) if count is not None and 1 <= count <= _MOST else 0
-
-
-def _samples(log: DetailLog) -> int:
-    """Completed samples; 0 where the log's numbers are not those of a run.
-
-    Where each sample is issued equally often, Offline's query is filled up to a multiple of the samples held.
-    """
-    per_query = _number(log, "generated_samples_per_query")
-    if per_query is None:
-        per_query = _number(log, "effective_samples_per_query")
-    if per_query is None or not 1 <= per_query <= _MOST:
-        return 0
-    return _queries(log) * int(per_query)
-
-
 def _counts_tokens(log: DetailLog) -> bool:
     """Early stopping is then judged and estimated by tokens."""
     return log.get("requested_use_token_latencies") is True
@@ -112,7 +68,10 @@ def _flags(log: DetailLog) -> Iterator[str]:
     asked, made = (log.get(f"{which}_samples_per_query") for which in ("effective", "generated"))
     if made not in (None, asked) and not log.get("effective_sample_concatenate_permutation"):
         yield f"generated_samples_per_query is {made}, effective_samples_per_query is {asked}"
-    issued, generated = _number(log, "result_query_count"), _number(log, "generated_query_count")
+    issued, generated = (
+        log_numbers.number(log, "result_query_count"),
+        log_numbers.number(log, "generated_query_count"),
+    )
     if issued is not None and generated is not None and issued > generated:
         yield f"result_query_count {issued:,.0f} is above generated_query_count {generated:,.0f}"
 
@@ -124,15 +83,15 @@ def _ranked(log: DetailLog, unit: str, per: str, count: int) -> list[_Ranked]:
         (int(count * fraction), f"result_{percent}_percentile_{per}_ns")
         for percent, fraction in _PERCENTILES.items()
     ]
-    known = [(rank, key, _number(log, key)) for rank, key in keys]
+    known = [(rank, key, log_numbers.number(log, key)) for rank, key in keys]
     return sorted(_Ranked(rank, key, int(ns)) for rank, key, ns in known if ns is not None)
 
 
 def _order(log: DetailLog) -> Iterator[str]:
     """A latency of a higher rank is not smaller, and the mean fits to the latencies at known ranks."""
     for unit, per, count in (
-        ("latency", "latency", _samples(log)),
-        ("query_latency", "per_query_latency", _queries(log)),
+        ("latency", "latency", log_numbers.samples(log)),
+        ("query_latency", "per_query_latency", log_numbers.queries(log)),
     ):
         ranked = _ranked(log, unit, per, count) if count else []
         for lower, upper in pairwise(ranked):
@@ -143,18 +102,14 @@ def _order(log: DetailLog) -> Iterator[str]:
                     f"{lower.key} {lower.ns:,} is not {upper.key} {upper.ns:,}, the same one of "
                     f"{count:,} latencies"
                 )
-        mean = _number(log, f"result_mean_{unit}_ns")
+        mean = log_numbers.number(log, f"result_mean_{unit}_ns")
         if mean is not None and len(ranked) > 1:
             yield from _mean(mean, ranked, count)
-        if unit == ("query_latency" if _by_query(log) else "latency"):
+        if unit == ("query_latency" if log_numbers.by_query(log) else "latency"):
             yield from _estimate(log, ranked)
-    least = _number(log, "result_min_latency_ns")
+    least = log_numbers.number(log, "result_min_latency_ns")
     if least is not None and least < 0:
         yield f"result_min_latency_ns is {least:,.0f}"
-
-
-def _by_query(log: DetailLog) -> bool:
-    return bool(log.get("effective_scenario") == "MultiStream")
 
 
 def _mean(mean: float, ranked: list[_Ranked], count: int) -> Iterator[str]:
@@ -173,9 +128,12 @@ def _mean(mean: float, ranked: list[_Ranked], count: int) -> Iterator[str]:
 
 def _estimate(log: DetailLog, ranked: list[_Ranked]) -> Iterator[str]:
     """Early stopping's estimate is the latency of another rank."""
-    key = _ESTIMATES.get(str(log.get("effective_scenario")), "")
-    estimate, percentile = _number(log, key), _number(log, "effective_target_latency_percentile")
-    count = _queries(log)
+    key = EARLY_STOPPING.get(str(log.get("effective_scenario")), "")
+    estimate, percentile = (
+        log_numbers.number(log, key),
+        log_numbers.number(log, "effective_target_latency_percentile"),
+    )
+    count = log_numbers.queries(log)
     if not estimate or not count or percentile is None or not 0 < percentile < 1:
         return
     if _counts_tokens(log):
@@ -190,9 +148,12 @@ def _estimate(log: DetailLog, ranked: list[_Ranked]) -> Iterator[str]:
 
 def _late(log: DetailLog) -> Iterator[str]:
     """Server: the number of late queries, the percentiles and the bound belong together."""
-    queries, late = _queries(log), _number(log, "result_overlatency_query_count")
-    bound_ns = _number(log, "effective_target_latency_ns")
-    percentile = _number(log, "effective_target_latency_percentile")
+    queries, late = (
+        log_numbers.queries(log),
+        log_numbers.number(log, "result_overlatency_query_count"),
+    )
+    bound_ns = log_numbers.number(log, "effective_target_latency_ns")
+    percentile = log_numbers.number(log, "effective_target_latency_percentile")
     if late is None or not queries or not bound_ns or percentile is None or _counts_tokens(log):
         return
     if not 0 <= late <= queries:
@@ -207,96 +168,11 @@ def _late(log: DetailLog) -> Iterator[str]:
                 f"{one.key} is {show_ns(one.ns)} under a bound of {show_ns(bound_ns)}, although "
                 f"{late:,.0f} of {queries:,} queries were late"
             )
-    at = _number(log, f"result_{percentile * 100:.2f}_percentile_latency_ns")
+    at = log_numbers.number(log, f"result_{percentile * 100:.2f}_percentile_latency_ns")
     if at is not None and log.get("result_perf_constraints_met") and at > bound_ns:
         yield (
             f"result_perf_constraints_met is true with p{percentile * 100:.10g} {show_ns(at)} "
             f"above {show_ns(bound_ns)}"
-        )
-
-
-def _rates(log: DetailLog) -> Iterator[str]:
-    """Rates follow from the number of queries, the latencies and the run's begin and end."""
-    scenario, queries, samples = log.get("effective_scenario"), _queries(log), _samples(log)
-    longest_ns, mean_ns = (_number(log, f"result_{name}_latency_ns") for name in ("max", "mean"))
-    if not samples or longest_ns is None or mean_ns is None or longest_ns <= 0:
-        return
-    span_ns = _span_ns(log)
-    if scenario == "Offline":
-        yield from _offline(log, samples, longest_ns, span_ns)
-    elif scenario == "Server":
-        yield from _server(log, queries, longest_ns, span_ns)
-    elif span_ns is not None:
-        yield from _stream(log, queries, longest_ns, span_ns)
-
-
-def _span_ns(log: DetailLog) -> int | None:
-    """From the first query to the last answer."""
-    try:
-        return utc_ns(str(log.get("power_end"))) - utc_ns(str(log.get("power_begin")))
-    except (ValueError, OverflowError):
-        return None
-
-
-def _offline(log: DetailLog, samples: int, longest_ns: float, span_ns: int | None) -> Iterator[str]:
-    key = "result_samples_per_second"
-    rate = _number(log, key)
-    by_latency = samples * NS_PER_S / longest_ns
-    if rate is not None and abs(rate / by_latency - 1) > 10 * DIGITS:
-        yield (
-            f"{key} is {show_rate(rate)}/s, {samples:,} samples in the longest latency give "
-            f"{show_rate(by_latency)}/s"
-        )
-    if span_ns is not None and abs(span_ns - longest_ns) > _SPAN_NS + DIGITS * longest_ns:
-        yield f"the run took {show_ns(span_ns)}, its longest latency is {show_ns(longest_ns)}"
-
-
-def _server(log: DetailLog, queries: int, longest_ns: float, span_ns: int | None) -> Iterator[str]:
-    keys = ("result_completed_samples_per_sec", "result_scheduled_samples_per_sec")
-    done_ns, scheduled_ns = (_took_ns(log, key, queries) for key in keys)
-    if done_ns is not None and span_ns is not None:
-        yield from _within(keys[0], done_ns, span_ns, longest_ns)
-    if done_ns is not None and scheduled_ns is not None:
-        yield from _within(keys[1], scheduled_ns, done_ns, longest_ns)
-    target = _number(log, "effective_target_qps")
-    if scheduled_ns is None or target is None or queries < 100:
-        return
-    rate = (queries - 1) * NS_PER_S / scheduled_ns
-    allowed = _DEVIATIONS / sqrt(queries) + 10 * DIGITS
-    if abs(rate - target) > allowed * target:
-        yield (
-            f"queries were scheduled at {show_rate(rate)}/s, effective_target_qps is {show_rate(target)}: "
-            f"more than {show_percent(allowed, 2)} apart"
-        )
-
-
-def _stream(log: DetailLog, queries: int, longest_ns: float, span_ns: int) -> Iterator[str]:
-    """One query at a time: their latencies do not exceed the run."""
-    unit = "query_latency" if _by_query(log) else "latency"
-    mean_ns = _number(log, f"result_mean_{unit}_ns")
-    if mean_ns is not None and queries * mean_ns > span_ns + _SPAN_NS:
-        yield f"{queries:,} queries with a mean latency of {show_ns(mean_ns)} took {show_ns(span_ns)}"
-    key, without = "result_qps_with_loadgen_overhead", "result_qps_without_loadgen_overhead"
-    issued_ns, alone = _took_ns(log, key, queries), _number(log, without)
-    if issued_ns is not None:
-        yield from _within(key, issued_ns, span_ns, longest_ns)
-    if alone is not None and mean_ns and abs(alone * mean_ns / NS_PER_S - 1) > 10 * DIGITS:
-        yield f"{without} is {show_rate(alone)}/s with a mean latency of {show_ns(mean_ns)}"
-
-
-def _took_ns(log: DetailLog, key: str, queries: int) -> float | None:
-    """Time in which the queries after the first came, by a rate in the log."""
-    rate = _number(log, key)
-    return (queries - 1) * NS_PER_S / rate if rate is not None and rate > 1e-9 else None
-
-
-def _within(key: str, took_ns: float, span_ns: float, longest_ns: float) -> Iterator[str]:
-    """The last query ends within one latency of the run's end."""
-    slack_ns = _SPAN_NS + 2 * DIGITS * took_ns
-    if not span_ns - longest_ns - slack_ns <= took_ns <= span_ns + slack_ns:
-        yield (
-            f"by {key} the queries took {show_ns(took_ns)}, by the log's times {show_ns(span_ns)} with a "
-            f"longest latency of {show_ns(longest_ns)}"
         )
 
 
@@ -306,15 +182,14 @@ def _early_stopping_text(log: DetailLog) -> Iterator[str]:
     if log.get("early_stopping_met") is True and _FAILED.search(text):
         yield f"early_stopping_met is true although early_stopping_result is {text[:100]!r}"
     processed = _PROCESSED.search(text)
-    if processed and int(processed[1][:18]) != _number(log, "result_query_count"):
+    if processed and int(processed[1][:18]) != log_numbers.number(log, "result_query_count"):
         yield f"early_stopping_result counts {processed[1]} queries, result_query_count is {log.get('result_query_count')}"
-    judged = (_number(log, "effective_target_latency_percentile") or 0) * 100
+    judged = (log_numbers.number(log, "effective_target_latency_percentile") or 0) * 100
     for percent, estimate in _ESTIMATED.findall(text):
-        key = _ESTIMATES.get(str(log.get("effective_scenario")), "")
-        if (
-            percent != f"{judged:.1f}"
-        ):  # a single-stream run estimates multi-stream's percentile, too
-            key = _ESTIMATES["MultiStream"]
-        logged = _number(log, key)
+        key = EARLY_STOPPING.get(str(log.get("effective_scenario")), "")
+        if percent != f"{judged:.1f}":
+            # A single-stream run estimates multi-stream's percentile, too.
+            key = EARLY_STOPPING["MultiStream"]
+        logged = log_numbers.number(log, key)
         if logged is not None and int(estimate[:18]) != logged:
             yield f"early_stopping_result estimates {estimate} ns, {key} is {logged:,.0f}"

@@ -1,4 +1,4 @@
-"""Tells a backend that computes from one that waits, by the CPU time of its batches."""
+"""Finds backends that waited instead of computing, by the CPU time of their batches."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -6,7 +6,9 @@ from typing import Any
 from harness.core.units import show_percent
 
 LEAST_BUSY = 0.25
-"""Least share of a batch's time: a model that sleeps 1 ms has less than 0.1, one that computes about 1."""
+"""Least share of the batches' time: a backend that sleeps 1 ms a batch has less than 0.1, one that computes about
+1 for each thread, also where other programs take its cores.
+"""
 
 WAITED = "its backend waited instead of computing"
 

@@ -18,6 +18,7 @@ from harness.results.evidence.stages import Completions
 from harness.results.evidence.steady_state import SteadyState
 from harness.results.schema.performance import InputProbe, NotProbed
 from harness.results.verdict.answers_check import FEWEST, LOGGED
+from harness.results.verdict.busy import LEAST_BUSY
 from harness.types import Score
 
 NOISE_SHARE = 0.10
@@ -50,17 +51,17 @@ CACHED_RATIO = 1.5
 PADDING_SHARE = 0.10
 """Share of padding among the rows that a model with a fixed batch computed."""
 
-BUSY_SHARE = 0.25
 BUSY_CORES = 0.5
+"""Many instances of a model of microseconds wait for Python's lock while one of them computes: half a core."""
+
 FEWEST_INFER_S = 0.1
-"""A backend that sleeps for 1 ms a batch has less than 0.1 of its time, one that computes about 1 for each
-thread, also where other programs take its cores. Many instances of a model of microseconds wait for Python's
-lock, while one of them computes: half a core.
-"""
+"""Time of all batches in the backend below which a run is too short to be judged."""
 
 NOISE_SIGMAS = 3
+"""Standard deviations of a mean by which a score may exceed the reference."""
+
 PERFECT_ERRORS = 3
-"""Errors that a score without any must lack: chance alone does so in 5 % of the cases."""
+"""Errors that the reference predicts; a score without an error is then a doubt: chance makes one in 5 % of cases."""
 
 
 def performance(
@@ -113,7 +114,7 @@ def idle(run: Evidence, infer_s: float) -> Iterator[Reason]:
     if "run_queue_s" not in used or infer_s < FEWEST_INFER_S:
         return
     busy_s = used["cpu_s"] + used["run_queue_s"]
-    if busy_s < BUSY_SHARE * infer_s and busy_s < BUSY_CORES * used["wall_s"]:
+    if busy_s < LEAST_BUSY * infer_s and busy_s < BUSY_CORES * used["wall_s"]:
         yield Reason(
             "idle",
             f"the batches took {infer_s:.2f} s in the backend, and all threads together computed or waited "
@@ -275,7 +276,7 @@ def few_held(plan: LoadPlan, loaded: Loaded | None) -> Iterator[Reason]:
     held = plan.performance_count
     if held >= min(FEWEST_HELD, plan.total_count) or held * sample_bytes(loaded) >= LARGE_BYTES:
         return
-    each = plan.query_count * plan.samples_per_query / held
+    each = plan.planned_samples / held
     yield Reason(
         "few-held",
         f"the run drew from {held} of the dataset's {plan.total_count:,} samples and answered each about "

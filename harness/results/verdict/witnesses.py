@@ -13,6 +13,7 @@ import numpy as np
 
 from harness.core.codes import Reason
 from harness.core.units import NS_PER_MS, NS_PER_S, NS_PER_US, show_ns, show_percent, show_rate
+from harness.loadgen.logs import RATE_DIGITS
 from harness.loadgen.scenario import latency_key, percentile_key, scenario_named
 from harness.results.evidence.evidence import Evidence
 from harness.results.evidence.stages import (
@@ -23,7 +24,6 @@ from harness.results.evidence.stages import (
     query_latency_ns,
 )
 from harness.results.verdict import arithmetic
-from harness.results.verdict.arithmetic import DIGITS
 
 ABOVE_SHARE = 0.01
 ABOVE_NS = 20 * NS_PER_US
@@ -103,7 +103,7 @@ def _expected(run: Evidence) -> Mapping[str, object]:
 
 def _equal(logged: object, expected: object) -> bool:
     if isinstance(logged, int | float) and isinstance(expected, float):
-        return isclose(logged, expected, rel_tol=DIGITS)
+        return isclose(logged, expected, rel_tol=RATE_DIGITS)
     return logged == expected
 
 

@@ -60,7 +60,8 @@ def probe(
     """The `probed` of the last message; harness/results/evidence/input_probe.py reads it.
 
     loaded: samples that the dataset holds. sizes: batch sizes, best first; the first one is probed that
-    takes no longer than most_s; a probe that takes twice as long ends early. tolerance: of answers that count as equal, see `is_close`.
+    takes no longer than most_s; a probe that takes twice as long ends early. tolerance: of answers that
+    count as equal, see `is_close`.
     """
     results: list[Mapping[str, Any]] = []
 
@@ -152,7 +153,7 @@ class _Probe:
         return {"reason": "a batch is too large, or takes too long for the length of the run"}
 
     def _answers(self, size: int, rounds: int) -> Mapping[str, int]:
-        """rows: samples whose answers tell two inputs apart, and are the same when repeated.
+        """rows: samples whose answers differ between two inputs, and are the same when repeated.
 
         by_index: those of them that followed the indices.
         """

@@ -23,7 +23,7 @@ from harness.results.result_json import result
 from harness.results.run_folder import ResultFolder
 from harness.results.schema.result import Result
 from harness.results.seal import digests, signature
-from harness.run.supervisor.metrics.endpoint import FILE, Exporter
+from harness.run.supervisor.metrics.endpoint import Exporter
 
 
 class RunKeeper:
@@ -80,7 +80,7 @@ class RunKeeper:
         """Writes metrics.prom. A failure loses nothing: its numbers are in other files too."""
         if self._exporter is None:
             return
-        path = self.folder.path / FILE
+        path = self.folder.path / run_folder.METRICS
         try:
             self._exporter.write(self.folder.path)
         except OSError as e:

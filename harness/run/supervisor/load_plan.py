@@ -145,6 +145,11 @@ def official_plan(
     )
 
 
+ANSWERS_S = 5.0
+MOST_ANSWERS = 100_000
+"""Duration and most queries (Offline: samples) of the run that checks an official run's answers."""
+
+
 def answers_plan(
     run: ResolvedRun, outdir: Path, loaded: Loaded, calibration: Calibration
 ) -> LoadPlan:
@@ -174,10 +179,6 @@ def _logged(calibration: Calibration) -> int:
     fitting = answers_check.LIMIT_BYTES // max(1, calibration.answer_bytes)
     return min(answers_check.LOGGED, fitting)
 
-
-ANSWERS_S = 5.0
-MOST_ANSWERS = 100_000
-"""Duration and most queries (Offline: samples) of the run that checks an official run's answers."""
 
 ACCURACY_QPS = 100_000.0
 """Server is paced in accuracy mode too, where latency is not judged."""

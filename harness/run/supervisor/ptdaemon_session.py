@@ -110,13 +110,8 @@ class _Session:
         words += ["--quiet"] if self._quiet else []
         words += ["--no-metrics"] if config.no_metrics else []
         words += ["--metrics", str(config.metrics)] if config.metrics else []
-        plain = code.values_of(self._plain)
-        typed = [*code.named(plain), *code.named(resolved.absolute(self._plain))]
-        for name in dict.fromkeys(one.name for one in typed):
-            words += [
-                "--trust",
-                name,
-            ]  # workload.yaml has it as the user named it, config.yaml absolute
+        # workload.yaml names code as the user did, config.yaml by absolute paths.
+        words += code.trust_options(code.values_of(self._plain), resolved.absolute(self._plain))
         linger_ns = config.metrics_linger_ns
         words += ["--metrics-linger", write_duration(linger_ns)] if linger_ns else []
         return _SCRIPT.format(

@@ -166,7 +166,7 @@ class PeakJob(Study[PeakOptions]):
         is_first = not self._probes
         try:
             finished = self._run(kind, replace(config, queries=queries), allowed)
-        except ConfigError as e:  # e.g. so many queries do not fit into memory
+        except ConfigError as e:  # e.g. where the queries do not fit into memory
             if not self._probes:
                 raise
             raise ConfigError(f"at {show_rate(load)} {self._axis.unit}: {e}") from None

@@ -15,6 +15,7 @@ from harness.loadgen.scenario import Axis, Scenario, scenario_named
 from harness.results import records
 from harness.results.evidence.stages import query_latency_ns
 from harness.results.outcome import Finished
+from harness.results.run_folder import PERFORMANCE
 from harness.types import Array
 
 PROBE_LATE = 2
@@ -136,7 +137,7 @@ class Judge:
 
 def _journal_latency_ns(finished: Finished) -> Array | None:
     """(queries,) of the performance run; None where it left no rows."""
-    run = records.read(finished.folder / "performance" / "run_1", "")
+    run = records.read(finished.folder / PERFORMANCE, "")
     if run is None or run.done is None:
         return None
     return query_latency_ns(run.done, run.plan.samples_per_query)

@@ -23,7 +23,7 @@ from harness.submit.rules.tree.verify import PASS, TEST01, compare, compare_answ
 def fault(run: FinishedRun, made: Mapping[str, FinishedRun], request: Request) -> str:
     """Why a VALID run does not count, '' where it does. made: the other runs of its scenario, by kind.
 
-    No plug-in's code is run.
+    No code runs that the folder names as a file or a module.
     """
     audited = [made[kind] for kind in ("performance", "accuracy") if kind in made]
     others = audited if run.kind in request.audits else []

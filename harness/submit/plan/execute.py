@@ -128,8 +128,7 @@ def _run(row: PlannedRun, work: Path, locks: tuple[int, ...], which: str, after_
         write_yaml(settings, to_plain(row.config))
         with (folder / f"attempt-{number}.log").open("wb") as log:
             words = ["--config", str(settings), "--out", str(folder / f"attempt-{number}")]
-            for one in code.named(code.values_of(row.config)):
-                words += ["--trust", one.name]  # the user named it in the request
+            words += code.trust_options(code.values_of(row.config))  # named in the request
             words = [SEARCH, *words] if row.kind == SEARCH else words
             words += ["--quiet", "--no-metrics", *(["--no-report"] if row.config.no_report else [])]
             # the run holds the locks, even if this process is killed

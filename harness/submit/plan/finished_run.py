@@ -20,7 +20,7 @@ from harness.models.opened.loading import model_file, open_dataset
 from harness.results import recheck
 from harness.results.records import read_findings
 from harness.results.run_files import read_config
-from harness.results.run_folder import ACCURACY_TEXT, CONFIG, RESULT, RUN
+from harness.results.run_folder import ACCURACY_TEXT, CONFIG, FOLDERS, RESULT, RUN
 from harness.results.verdict.busy import WAITED, waited
 from harness.results.verdict.score import of_some
 from harness.submit.rules.tree.rounds import Benchmark
@@ -39,8 +39,7 @@ class FinishedRun:
 
     @property
     def logs(self) -> Path:
-        accuracy = self.kind == "accuracy"
-        return self.folder / ("accuracy" if accuracy else "performance/run_1")
+        return self.folder / FOLDERS["accuracy" if self.kind == "accuracy" else "performance"]
 
     @property
     def accuracy_log(self) -> Path:

@@ -23,8 +23,8 @@ from harness.submit.plan.request import Request
 
 PERFORMANCE, ACCURACY, SEARCH = "performance", "accuracy", "peak"
 DONE, MISSING, STALE, FAILED = "done", "missing", "stale", "failed"
-ANSWERS_S = 10.0
-"""The short run beside an accuracy run whose answers are compared, with its start."""
+ANSWERS_RUN_S = 10.0
+"""Duration of the short run beside an accuracy run whose answers are compared, with its start."""
 
 START_S = 5.0
 """Loading, noise floor and calibration of a small model; a large model takes longer."""
@@ -226,7 +226,7 @@ def _timed(row: PlannedRun, request: Request, known: Mapping[str, Any]) -> Plann
         if request.is_short:  # the size of the data set is not known
             return row
         samples = request.of_round.samples
-        seconds = START_S + samples / per_s + ANSWERS_S if per_s else None
+        seconds = START_S + samples / per_s + ANSWERS_RUN_S if per_s else None
         return row._replace(queries=samples, expected_s=seconds)
     if request.is_short:
         return row._replace(expected_s=_length_s(row, row.config.duration_ns / 1e9))

@@ -16,8 +16,11 @@ ACCURACY_LOG, ACCURACY_TEXT = "mlperf_log_accuracy.json", "accuracy.txt"
 _HASH = re.compile(r"^hash=([\w\d]+)$", re.MULTILINE)
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _COUNTS = re.compile(r"^accuracy=([\d.]+)%, good=(\d+), total=(\d+)", re.MULTILINE)
-_SCORE_SLACK = 0.001
-"""In percent, and as a share: accuracy=...% is written with three digits."""
+_COUNTED_SLACK_PERCENT = 0.001
+"""accuracy=...% is written with three digits."""
+
+_SAME_SHARE = 0.001
+"""Relative difference up to which two scores of one file are the same: they may have other digits."""
 
 
 def accuracy(result: Result, run: RunLog | None) -> Iterator[Finding]:
@@ -72,7 +75,7 @@ def _score(result: Result, targets: Mapping[str, Bound], benchmark: Benchmark) -
         if max(values) > highest:
             expected = f"at most {highest:g}"
             yield Finding("accuracy-text", file, f"{metric} {max(values):.10g}", expected)
-        if max(values) - min(values) > _SCORE_SLACK * abs(max(values)):
+        if max(values) - min(values) > _SAME_SHARE * abs(max(values)):
             actual = f"{metric} {values[0]:.10g} first, {values[-1]:.10g} last"
             yield Finding("accuracy-text", file, actual, "one score")
         if not result.submitter.is_open and min(values) < target.value:
@@ -99,7 +102,7 @@ def _consistent(file: str, text: str, samples: int) -> Iterator[Finding]:
     stated = match[1]
     if (
         stated.count(".") <= 1
-        and not abs(float(stated.strip(".") or "nan") - percent) <= _SCORE_SLACK
+        and not abs(float(stated.strip(".") or "nan") - percent) <= _COUNTED_SLACK_PERCENT
     ):
         yield Finding("accuracy-text", file, f"accuracy={stated}%", f"{percent:.3f}% of {total}")
 

@@ -54,7 +54,7 @@ def impossible(rows: Sequence[Row], total: int, *, once: bool, padding: int = 0)
 
 
 def wrong_end(content: bytes, samples: int, *, in_order: bool) -> str:
-    """Why the tail of a truncated log is not the end of a run with so many samples; '' where it may be.
+    """Why the tail of a truncated log is not the end of a run of `samples` samples; '' where it may be.
 
     in_order: one query after another, so that the second half of the rows cannot lack the last samples.
     """

@@ -4,12 +4,10 @@ from collections.abc import Iterator
 from math import isclose
 
 from harness.loadgen import user_conf as userconf
+from harness.loadgen.logs import RATE_DIGITS
 from harness.submit.rules.findings import Finding
 from harness.submit.rules.tree.rounds import Benchmark
 from harness.submit.rules.tree.submission import Result, RunLog
-
-_DIGITS = 1e-5
-"""LoadGen writes rates with six digits."""
 
 _PERMUTATION = "effective_sample_concatenate_permutation"
 _SAME = {
@@ -102,12 +100,16 @@ def _same_values(
             continue  # LoadGen raises it to a multiple of the samples
         value = _value(text, benchmark.loadgen, scenario, key)
         actual = run.number(logged)
-        if value and actual is not None and not isclose(value * factor, actual, rel_tol=_DIGITS):
+        if (
+            value
+            and actual is not None
+            and not isclose(value * factor, actual, rel_tol=RATE_DIGITS)
+        ):
             yield _other(path, f"{key} = {value:.10g}", f"{logged} is {run.text(logged)}")
     latency_ms = _value(text, benchmark.loadgen, scenario, "target_latency")
     rate = run.number("effective_target_qps")
     expected = 1e3 / latency_ms if latency_ms and scenario.endswith("Stream") else None
-    if expected and rate is not None and not isclose(expected, rate, rel_tol=_DIGITS):
+    if expected and rate is not None and not isclose(expected, rate, rel_tol=RATE_DIGITS):
         yield _other(path, f"target_latency = {latency_ms:.10g}", f"the log expects {rate:.6g}/s")
     least = _value(text, benchmark.loadgen, scenario, "min_query_count")
     count = run.number("effective_samples_per_query")

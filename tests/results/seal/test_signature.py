@@ -88,7 +88,7 @@ def test_a_stranger_a_changed_seal_and_no_signature_differ(
     signers = allowed(tmp_path / "signers", ann=other)
     assert signature.vouched(sealed, None) == ([], "")
     assert signature.vouched(sealed, signers)[0] == [
-        f"{sealed} is not signed, by none of {signers}"
+        f"{sealed} is not signed: one of {signers} must sign it"
     ]
     assert signature.sign(sealed, key) == ""
     shown = f"{sealed} is signed with the key ED25519 {fingerprint(key)}"

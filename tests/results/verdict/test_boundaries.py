@@ -59,7 +59,7 @@ def test_a_run_without_rows_has_no_doubt_about_their_times() -> None:
 def test_the_longest_gap_is_between_neighbours(scenario: str) -> None:
     at = np.array([0, 1, 9, 10]) * NS_PER_S
     begun = at - 8 * NS_PER_S
-    columns = {"completed_ns": at, "scheduled_ns": begun, "entry_ns": begun}
+    columns = {"completed_ns": at, "entry_ns": begun, "scheduled_ns": begun}
     done = Completions(columns, 4, True)
     assert doubts.longest_gap_ns(done, scenario) == 8 * NS_PER_S
 

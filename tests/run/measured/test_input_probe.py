@@ -20,6 +20,7 @@ from harness.results.verdict.reasons import by_index
 from harness.run.measured.answerer import Answerer
 from harness.run.measured.input_probe import _Change, probe
 from harness.types import Array, Batch
+from tests.builders.support import UNCHANGED
 
 SAMPLES = 40
 ROWS = np.random.default_rng(0).random((SAMPLES, 6), np.float32)
@@ -70,10 +71,6 @@ class Refuses(Model):
         return super().infer(batch)
 
 
-def _unchanged(outputs: Any, _: Sequence[int]) -> Any:
-    return outputs
-
-
 def probed(
     model: Any,
     sizes: Sequence[int] = (2,),
@@ -82,7 +79,7 @@ def probed(
     **more: Any,
 ) -> Mapping[str, Any]:
     dataset: Any = Rows()
-    same = more.get("postprocess") or Postprocess(_unchanged, not_finite)
+    same = more.get("postprocess") or UNCHANGED
     row = more.get("row") or AnswerRow((), np.dtype(np.float32))
     return probe(Answerer(model, dataset, same), row, range(loaded), sizes, most_s, 1e-3)
 

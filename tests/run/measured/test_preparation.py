@@ -13,13 +13,12 @@ from harness.core.config.run_config import RunConfig
 from harness.core.service_times import ServiceTimes
 from harness.loadgen.answers import AnswerRow
 from harness.loadgen.plan import InstanceGroup
-from harness.models.steps.postprocess import Postprocess, not_finite
 from harness.results.evidence.reference import line, report
 from harness.run.measured import preparation, service_times
 from harness.run.measured.answerer import Answerer
 from harness.run.measured.preparation import Preparation
 from harness.types import Batch
-from tests.builders.support import plan
+from tests.builders.support import UNCHANGED, plan
 
 MS = 1_000_000
 
@@ -45,16 +44,12 @@ class Model:
         return batch.inputs["samples"]
 
 
-def _unchanged(outputs: Any, _: Sequence[int]) -> Any:
-    return outputs
-
-
 def prepared(
     model: Model, dispatch: str, max_batch: int, query_samples: int = 1, **more: Any
 ) -> Preparation:
     """A preparation after `run`, with a model whose slowest warm batch took 20 ms."""
     plugin: Any = model
-    same = Postprocess(_unchanged, not_finite)
+    same = UNCHANGED
     preparation_ = Preparation(
         RunConfig(scenario="offline"),
         dispatch,

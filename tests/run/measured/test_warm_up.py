@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.models.steps.postprocess import Postprocess, not_finite
 from harness.run.measured import answerer, calibration
 from harness.run.measured import warm_up as warmup
 from harness.run.measured.answerer import Answerer
@@ -22,6 +21,7 @@ from harness.run.measured.warm_up import (
     warm_up,
 )
 from harness.types import Batch
+from tests.builders.support import UNCHANGED
 
 MS = 1_000_000
 
@@ -56,11 +56,7 @@ class Model:
 
     def answerer(self) -> Answerer:
         plugin: Any = self
-        return Answerer(plugin, plugin, Postprocess(_unchanged, not_finite))
-
-
-def _unchanged(outputs: Any, _: Sequence[int]) -> Any:
-    return outputs
+        return Answerer(plugin, plugin, UNCHANGED)
 
 
 @pytest.fixture

@@ -41,7 +41,7 @@ def read(folder: Path) -> Profiled:
         content = read_json(folder / PROFILE)
         if content.get("schema_version") != SCHEMA_VERSION or "batch" not in content:
             raise ConfigError(f"{folder / PROFILE} is not what this harness's `profile` writes")
-        return _profiled(content, records.read(folder / RUN / "performance" / "run_1", ""))
+        return _profiled(content, records.read(folder / RUN / run_folder.PERFORMANCE, ""))
     if not (folder / run_folder.RESULT).is_file():
         raise ConfigError(
             f"{folder} has neither {PROFILE} nor {run_folder.RESULT}: give the folder of a profile or "

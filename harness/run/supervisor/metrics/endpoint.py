@@ -26,11 +26,11 @@ from harness.core.config.parse import Endpoint, Slo
 from harness.core.config.run_config import RunConfig
 from harness.core.console import say
 from harness.errors import ConfigError
+from harness.results.run_folder import METRICS
 from harness.run.supervisor.metrics.live_counts import LiveCounts
 from harness.run.supervisor.metrics.run_series import RUN_LABELS, RunSeries
 
 DEFAULT = Endpoint("127.0.0.1", 9464)
-FILE = "metrics.prom"
 PAGE_LASTS_S = 0.2
 CLIENT_LIMIT_S = 2.0
 """Limit for a client to send its request, and again to take the page; the others wait meanwhile."""
@@ -104,7 +104,7 @@ class Exporter(Collector):
         return generate_latest(self._registry)
 
     def write(self, folder: Path) -> None:
-        (folder / FILE).write_bytes(self.page())
+        (folder / METRICS).write_bytes(self.page())
 
 
 class _Server(HTTPServer):

@@ -11,7 +11,15 @@ from pathlib import Path
 from typing import NamedTuple
 
 from harness.core.units import show_percent
-from harness.loadgen.logs import ACCURACY, DETAIL, SUMMARY, DetailLog, read_answers, read_detail
+from harness.loadgen.logs import (
+    ACCURACY,
+    DETAIL,
+    EARLY_STOPPING,
+    SUMMARY,
+    DetailLog,
+    read_answers,
+    read_detail,
+)
 from harness.results.agreement import is_first_equal
 
 TEST01, TEST04 = "TEST01", "TEST04"
@@ -28,8 +36,7 @@ _SUMMARY_SCORES = {
     "Offline": re.compile(r"Samples per second\s*: (.*)"),
 }
 _DETAIL_SCORES = {
-    "SingleStream": "early_stopping_latency_ss",
-    "MultiStream": "early_stopping_latency_ms",
+    **EARLY_STOPPING,
     "Server": "result_completed_samples_per_sec",
     "Offline": "result_samples_per_second",
 }
