@@ -105,7 +105,7 @@ _REASONS: _Rows = {
     },
     About.MODEL: {
         "batch-failed": (
-            "The backend raised an exception, or returned a wrong shape, a wrong type, NaN or Inf.",
+            "The backend raised an exception, or returned a wrong shape, a wrong type, NaN or +Inf.",
             "Correct the model or the plug-in: `run.json` has the first traceback.",
         ),
         "answers-by-index": (

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from math import isfinite
+from math import inf, isfinite
 from operator import methodcaller
 from typing import Any, NamedTuple
 
@@ -40,7 +40,7 @@ def wrong_count(answers: int, samples: int) -> str:
     )
 
 
-NOT_FINITE = "the model's outputs hold NaN or Inf"
+NOT_FINITE = "the model's outputs hold NaN or +Inf"
 
 
 class Postprocess(NamedTuple):
@@ -49,7 +49,7 @@ class Postprocess(NamedTuple):
     answers: Callable[[Outputs, Sequence[int]], Answers]
     """(outputs, indices) -> (n, ...)."""
     not_finite: Callable[[Outputs, Answers], bool]
-    """(outputs, their answers) -> whether an output holds NaN or +Inf, or nothing but -Inf."""
+    """(outputs, their answers) -> whether an output holds NaN or +Inf."""
     output: str | None = None
     """Name of the manifest's output, for messages."""
 
@@ -260,25 +260,25 @@ def _winner_is_not_finite(outputs: Outputs, answers: Any) -> bool:
     answers: an array where outputs is one; unused otherwise.
     """
     if isinstance(outputs, np.ndarray) and answers.size == 1:
-        winner = outputs.item(answers.item())
-        return bool(winner - winner != 0)
+        return not outputs.item(answers.item()) < inf
     return not_finite(outputs)
 
 
 def not_finite(outputs: Outputs, _answers: Answers | None = None) -> bool:
-    """Whether an output holds NaN or +Inf, or nothing but -Inf, by which models mask scores.
+    """Whether an output holds NaN or +Inf; -Inf is allowed, because models mask scores by it.
 
-    One pass over the outputs: a sum of squares, or a maximum, is not finite where a term is not.
+    One pass over the outputs: a sum of squares is not finite where a term is not, and a maximum is NaN or
+    +Inf where a term is.
     """
     if isinstance(outputs, np.ndarray):
         kind = outputs.dtype.kind
         if kind != "f":
             return kind == "c" and not np.isfinite(outputs).all()
         if outputs.size > _SMALL:
-            return not isfinite(outputs.max())
+            return not outputs.max() < inf
         flat = outputs.ravel()  # a maximum costs microseconds, a dot product a tenth of it
         # Masked scores and large numbers make an infinite square, too: look again.
-        return not isfinite(flat.dot(flat)) and not isfinite(outputs.max())
+        return not isfinite(flat.dot(flat)) and not outputs.max() < inf
     arrays = outputs.values() if isinstance(outputs, Mapping) else outputs
     return any(not_finite(a if _of_arrays(a) else np.asarray(a)) for a in arrays)
 

@@ -78,7 +78,8 @@ def _bottom(run: RunFiles) -> Iterator[str]:
             yield f"<h2>{title}</h2>"
             yield table(("setting", "value"), _flat(content))
     yield "<h2>Run it again</h2>"
-    path = shlex.quote(str(run.folder.absolute() / run_folder.CONFIG))
+    # Without the folders above, which may be private: a page is shown to others.
+    path = shlex.quote(f"{run.folder.absolute().name}/{run_folder.CONFIG}")
     yield f"<pre>{escape(f'python -m harness --config {path}')}</pre>"
 
 

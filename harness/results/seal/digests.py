@@ -18,6 +18,7 @@ SIGNATURE = f"{SEAL}.sig"
 PAGE = "report.html"
 """It is not sealed, because `report` makes it again at any time; `check` holds it against result.json."""
 
+_SCRIPT = re.compile(r"plotly-[\w.]+\.min\.js")
 _LINE = re.compile(r"([0-9a-f]{64})  (.+)")
 
 
@@ -48,16 +49,18 @@ def differences(folder: Path) -> Iterator[str]:
             yield f"{folder / name} was changed after the run: its SHA-256 is not that of {SEAL}"
 
 
+def _is_made_again(path: Path) -> bool:
+    """Whether `report` may write the file at any time: a run's page, and beside runs plotly's script."""
+    of_run = path.name == PAGE and (path.parent / "result.json").is_file()
+    return of_run or bool(_SCRIPT.fullmatch(path.name))
+
+
 def _digests(folder: Path) -> dict[str, str]:
     """Path below the folder -> SHA-256, sorted; a link, which may lead elsewhere, by the text of its target."""
     digests = {}
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()
-        if (
-            name in (SEAL, SIGNATURE)
-            or path.name == PAGE
-            or (path.is_dir() and not path.is_symlink())
-        ):
+        if name in (SEAL, SIGNATURE) or _is_made_again(path):
             continue
         if path.is_symlink():
             digests[name] = hashlib.sha256(str(path.readlink()).encode()).hexdigest()

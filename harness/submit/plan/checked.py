@@ -31,8 +31,8 @@ def fault(run: FinishedRun, made: Mapping[str, FinishedRun], request: Request) -
     path = checked_file(run.folder)
     with suppress(ConfigError):
         stored = read_json(path)
-        if stored.get("state") == state:
-            return str(stored.get("fault"))
+        if stored.get("state") == state and isinstance(stored.get("fault"), str):
+            return str(stored["fault"])
     found = _fault(run, made, request)
     with suppress(OSError):  # the outcome is derived again the next time
         write_json(path, {"state": state, "fault": found})

@@ -50,7 +50,7 @@ def listed(answers: Answers) -> Any:
 @given(outputs)
 def test_nan_and_inf_are_found_whatever_the_step(rows: Any) -> None:
     """Bug: +Inf passed, which a model in float16 that overflows answers before NaN."""
-    wanted = not np.isfinite(rows.max())
+    wanted = not rows.max() < np.inf
     for step in ("none", "argmax", {"topk": {"k": 1}}, ["softmax", "argmax"]):
         post = made(step)
         with np.errstate(invalid="ignore"):
@@ -71,7 +71,7 @@ def test_inf_and_nan_are_told_from_large_numbers(dtype: Any, width: int) -> None
     rows[0, 3] = -np.inf
     assert not_finite(rows) == (dtype is np.complex64)
     rows[:] = -np.inf
-    assert not_finite(rows)
+    assert not_finite(rows) == (dtype is np.complex64)
 
 
 def test_masked_scores_of_samples_that_differ_in_length_are_no_fault() -> None:
@@ -79,7 +79,7 @@ def test_masked_scores_of_samples_that_differ_in_length_are_no_fault() -> None:
     assert not not_finite(masked)
     by_name: Any = {"scores": masked}
     assert not not_finite(by_name)
-    masked.append(np.array([-np.inf]))
+    masked.append(np.array([np.inf]))
     assert not_finite(by_name)
 
 

@@ -194,7 +194,7 @@ def test_a_page_needs_no_network_and_is_escaped(
     assert re.findall(r"(?:src|href)=\"([^\"]*)\"", text.partition('id="figures"')[0]) == ["data:,"]
     assert f'<script src="../{script.name}"></script>' in text
     assert script.stat().st_size > 10**6
-    assert f"python -m harness --config {shlex.quote(str(run / 'config.yaml'))}" in unescape(text)
+    assert f"python -m harness --config {shlex.quote(run.name + '/config.yaml')}" in unescape(text)
 
 
 def test_every_run_leaves_its_report_beside_one_script_for_all(
