@@ -32,6 +32,8 @@ def differences(folder: Path, derived: Findings, stored: Mapping[str, Any]) -> I
         if not run.plan.harness_scheduled:
             yield from _summary(folder / run_folder.FOLDERS[role], run)
     yield from _metrics(folder / run_folder.METRICS, derived, stored)
+    if derived.performance is not None:
+        yield from _peak(folder / run_folder.PEAK, derived.performance)
 
 
 def _summary(folder: Path, run: Evidence) -> Iterator[str]:
@@ -124,6 +126,17 @@ def _metrics(path: Path, derived: Findings, stored: Mapping[str, Any]) -> Iterat
         if {text if label else float(text) for text in stated} != expected:
             words = ", ".join(sorted(map(str, expected))) or "none"
             yield f"{path}: {key} is {', '.join(stated) or 'none'}, result.json says {words}"
+
+
+def _peak(path: Path, run: Evidence) -> Iterator[str]:
+    """The peak of a search is the load of the run that lies beside it."""
+    if not path.is_file():
+        return
+    plan = run.plan
+    load = plan.concurrency or plan.target_qps or plan.samples_per_query
+    peak = files.read_json(path).get("peak")
+    if peak != load:
+        yield f"{path}: the peak is {peak}, the run had {load:g}"
 
 
 def compared(path: str, stored: Any, derived: Any) -> Iterator[str]:
