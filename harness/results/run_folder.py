@@ -14,6 +14,8 @@ CONFIG = "config.yaml"
 ENVIRONMENT = "environment.json"
 ACCURACY_TEXT = "accuracy.txt"
 PEAK = "peak.json"
+LATEST = "latest"
+"""Link to the newest run of a folder of results."""
 REPEATS = "repeats.json"
 METRICS = "metrics.prom"
 RUN = "run.json"
@@ -68,7 +70,7 @@ class ResultFolder:
         if (self.path / RESULT).is_file():
             digests.write(self.path)
         self.path.rename(self.final)
-        link = self.final.parent / "latest"
+        link = self.final.parent / LATEST
         with suppress(OSError):  # the run is whole without the link
             ours = link.is_symlink() and link.readlink().parent == Path()  # a link to a sibling
             if newest and (ours or not (link.exists() or link.is_symlink())):

@@ -80,11 +80,15 @@ class _Copy:
         return Path(*(self._replacements.text(part, Counter()) for part in parts))
 
     def _copy(self, path: Path, target: Path) -> None:
+        if path.is_symlink() and path.name == run_folder.LATEST:
+            return  # the harness makes this link itself
         if path.is_symlink() or not (path.is_file() or path.is_dir()):
             self._left_out.append(f"{self._renamed(path)}: a link or a device")
         elif path.is_dir():
             target.mkdir(exist_ok=True)
-        elif path.name not in (PUBLISHED, digests.SEAL, digests.SIGNATURE):
+        elif path.name == digests.SIGNATURE:
+            self._left_out.append(f"{self._renamed(path)}: it signs the original's files")
+        elif path.name not in (PUBLISHED, digests.SEAL):
             self._write(path, target)
 
     def _write(self, path: Path, target: Path) -> None:
@@ -114,8 +118,9 @@ class _Copy:
         differences = _differences(copy)
         if not differences:
             return
-        if _differences(run):
-            say(f"{run}: `check` finds differences in this run, and so in its copy")
+        of_original = _differences(run)
+        if of_original:
+            say(f"{run} is published as it is; `check` says of it: {of_original[0]}")
             return
         raise ConfigError(f"{run} cannot be published: `check` of its copy says: {differences[0]}")
 
