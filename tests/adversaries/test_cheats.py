@@ -54,7 +54,7 @@ def rows(heading: str) -> list[Row]:
 
 INVALID, DOUBTED, REFUSED = (rows(h) for h in ("INVALID", "Doubted", "Refused before the run"))
 VALID = [*rows("VALID, and rightly"), *rows("Not found")]
-QUICK = ("IndexCache", "HashCache")
+QUICK = ("IndexCache",)
 """Rows that `./test.sh` runs, too."""
 
 

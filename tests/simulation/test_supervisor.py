@@ -21,8 +21,8 @@ from harness.results.recheck import check
 from harness.run.supervisor.measured_process import END_LIMIT_S, START_LIMIT_S
 from tests.simulation.simulated import CLOSED, KINDS, SUBJECTS, Fault, World, simulate
 
-FAST_SEEDS = 120
-SLOW_SEEDS = 3000
+FAST_SEEDS = 60
+SLOW_SEEDS = 2940
 LIMIT_S = 2 * (3 * START_LIMIT_S + 2 * END_LIMIT_S)
 """Simulated seconds: each of two processes may be waited for before, in and after its run."""
 
