@@ -87,4 +87,4 @@ def test_a_run_is_repeated_from_another_folder(
     capsys.readouterr()
     (here / "meter.sh").unlink()
     assert main([*again, *trust, "--out", "third"]) == 2
-    assert "meter.sh" in capsys.readouterr().err
+    assert "--meter command=sh: the program ended" in capsys.readouterr().err
