@@ -128,7 +128,7 @@ def _counts(task: Path) -> Row:
 
 
 def _content(path: str) -> bytes:
-    """Of a small file; read once a second for each thread, in a third of pathlib's time."""
+    """Content of a small file. It is read each second for each thread; pathlib takes three times as long."""
     fd = os.open(path, os.O_RDONLY)
     try:
         return os.read(fd, _MOST_BYTES)

@@ -125,22 +125,27 @@ def _replaced(content: Any, random: Random) -> Any:
 
 def json_document(content: bytes, random: Random) -> bytes:
     """A JSON document with other values; at times broken as text."""
-    if random.random() < 0.3:
-        return text(content, random)
-    document = json.loads(content)
-    for _ in range(random.randint(1, 3)):
-        document = _replaced(document, random)
-    return json.dumps(document).encode("utf-8", "replace")
+    return _document(content, random, json.loads, json.dumps)
 
 
 def yaml_document(content: bytes, random: Random) -> bytes:
     """A YAML document with other values; at times broken as text."""
+    return _document(content, random, yaml.safe_load, _dumped_yaml)
+
+
+def _dumped_yaml(document: Any) -> str:
+    return str(yaml.safe_dump(document, allow_unicode=True))
+
+
+def _document(
+    content: bytes, random: Random, load: Callable[[bytes], Any], dump: Callable[[Any], str]
+) -> bytes:
     if random.random() < 0.3:
         return text(content, random)
-    document = yaml.safe_load(content)
+    document = load(content)
     for _ in range(random.randint(1, 3)):
         document = _replaced(document, random)
-    return yaml.safe_dump(document, allow_unicode=True).encode("utf-8", "replace")
+    return dump(document).encode("utf-8", "replace")
 
 
 _TYPES = ("<i8", "<i4", "<u2", "<f8", "<U3", "|b1", ">i8", "<M8[ns]", "<c16", "|V4")

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,8 @@ import pytest
 from harness.core.formats.strict_yaml import load_mapping
 from harness.errors import ConfigError
 from harness.loadgen.logs import DETAIL
+from harness.results import records
+from harness.results.check.copies import _peak
 from harness.results.recheck import check
 from tests.golden.make_runs import FOLDERS
 
@@ -53,3 +56,15 @@ def test_a_configuration_that_is_a_list_is_refused(stream: Path) -> None:
         load_mapping(stream / "config.yaml")
     with pytest.raises(ConfigError, match="is not a configuration"):
         check(stream)
+
+
+def test_the_peak_of_a_search_is_the_load_of_its_run() -> None:
+    """Bug: the peak in peak.json could be any."""
+    folder = FOLDERS / "server"
+    run = records.read(folder / "performance/run_1", "Server")
+    assert run is not None
+    for peak, expected in ((200.0, 0), (400.0, 1)):
+        with tempfile.TemporaryDirectory() as parent:
+            path = Path(parent) / "peak.json"
+            path.write_text(json.dumps({"peak": peak}))
+            assert len(list(_peak(path, run))) == expected

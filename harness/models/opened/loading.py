@@ -70,7 +70,7 @@ def missing_data(path: Path | None) -> list[str]:
 
 
 def declared(config: RunConfig) -> Declared:
-    """What the backend's class declares. A plug-in whose instances are separate is not imported here."""
+    """Declarations of the backend's class. A plug-in whose instances are separate is not imported here."""
     if is_separate(config) and registry.is_foreign("backend", config.backend):
         return separate_instance.declared(config.backend)
     return separate_instance.declared_by(config.backend)

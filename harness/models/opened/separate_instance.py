@@ -218,7 +218,7 @@ class SeparateInstance:
 
 @cache
 def declared(name: str) -> Declared:
-    """What the backend `name` declares, without its code in this process."""
+    """Declarations of the backend `name`, read in another process, so that none of its code runs in this one."""
     return SeparateInstance(name, BackendSetup(model=None, model_name="")).declared()
 
 
@@ -273,7 +273,7 @@ def _answer(writes: str, channel: Channel, *fds: int) -> None:
 
 
 def declared_by(name: str) -> Declared:
-    """What the backend `name` declares; imports it."""
+    """Declarations of the backend `name`, which is imported here."""
     cls = registry.load("backend", name)
     return Declared(tuple(getattr(cls, "formats", ())), tuple(getattr(cls, "of_one_process", ())))
 

@@ -44,7 +44,7 @@ LARGEST_BYTES = 16 << 20
 """Inputs of a batch: larger ones take too long to copy and to change."""
 
 MOST_CHARACTERS = 200
-"""Of an exception's line."""
+"""Length of an exception's line, beyond which it is cut."""
 
 Inputs = Mapping[str, Array]
 

@@ -69,3 +69,13 @@ def test_a_folder_without_a_result_has_no_seal(tmp_path: Path) -> None:
     """That of `sweep`, whose runs have seals of their own: it grows later."""
     new = ResultFolder(tmp_path / "sweep")
     assert not (new.finish() / digests.SEAL).exists()
+
+
+def test_what_report_makes_again_is_not_sealed(folder: Path) -> None:
+    """Bug: `report` of a run inside a search broke the seal of the search; any report.html was left out."""
+    (folder / "report.html").write_text("")
+    (folder / "plotly-7.1.0.min.js").write_text("")
+    assert list(digests.differences(folder)) == []
+    (folder / "performance/run_1/report.html").write_text("")
+    (line,) = digests.differences(folder)
+    assert "report.html was added after the run" in line
