@@ -136,6 +136,17 @@ def test_slower_clocks_of_loadgen_alone_are_found() -> None:
     assert {reason.code for reason in reasons(run)} >= {"numbers-disagree"}
 
 
+def test_a_pause_before_the_fastest_answer_is_no_reason() -> None:
+    """Bug: INVALID on a busy machine, because LoadGen stamped the fastest answer 50 us after the journal,
+    which moved the start of the schedule, by the journal, that much earlier.
+    """
+    pause_ns = 5_000_000
+    run = journal("offline", scheduled_ns=lambda c: c["scheduled_ns"] - pause_ns)
+    assert [reason.text for reason in reasons(run) if "cannot reach" in reason.text] == []
+    run = journal("offline", completed_ns=lambda c: c["completed_ns"] + pause_ns)
+    assert any("cannot reach" in reason.text for reason in reasons(run))
+
+
 JOURNALS = [
     (
         "single-stream",
