@@ -187,6 +187,7 @@ def test_a_mistake_is_one_line_and_status_2(
     assert capsys.readouterr().err == f"harness: {line}\n"
 
 
+@pytest.mark.slow
 def test_real_runs_are_one_side_of_a_comparison(capsys: pytest.CaptureFixture[str]) -> None:
     given = "--scenario server --backend null --mode performance --target-qps 2000 --slo p99=1s"
     more = "--queries 2010 --no-metrics --quiet --repeats 2 --out all"

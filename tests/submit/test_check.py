@@ -102,6 +102,7 @@ def test_a_rehearsal_is_known_by_its_names_too(path: str, tree: Path) -> None:
     assert validate(tree, ROUND).findings[0].rule == "rehearsal"
 
 
+@pytest.mark.slow
 def test_hashes_are_compared_with_the_raw_logs(golden: Path, tree: Path, tmp_path: Path) -> None:
     file = f"{SERVER}/accuracy/accuracy.txt"
     sub(file, "hash=.", "hash=0")(tree)

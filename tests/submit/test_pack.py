@@ -148,6 +148,7 @@ def test_a_backend_that_sleeps_is_refused(tmp_path: Path) -> None:
     packed(CLOSED, tmp_path, tmp_path / "tree", {**ANSWERS, "accelerators_per_node": "2"})
 
 
+@pytest.mark.slow
 def test_a_backend_that_computes_is_not_taken_for_one_that_sleeps(tmp_path: Path) -> None:
     """Bug: time in which it waited for a core was taken for sleep."""
     make_runs(CLOSED, tmp_path / "a", **{**SLEPT, "measured_process": {"cpu_s_per_query": 600e-6}})

@@ -202,6 +202,7 @@ def test_a_changed_run_is_failed_and_each_is_compared_once(
     assert seen == ["Server-performance"]
 
 
+@pytest.mark.slow
 def test_a_work_folder_can_be_copied_and_moved(tmp_path: Path) -> None:
     """Bug: every audit was stale in a copy, because the path of its audit.config was compared."""
     work = tmp_path / "work"
@@ -386,6 +387,7 @@ def test_a_changed_request_file_is_one_line(
         read_request(tmp_path)
 
 
+@pytest.mark.slow
 def test_a_failed_run_leaves_its_audits_out_and_is_tried_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
