@@ -122,7 +122,7 @@ class _Ended(TypedDict):
 
 
 for _message in (_Loading, _Error, _Reason, _Times, _Bare, _Probed, _Used, _Ended):
-    _message.__pydantic_config__ = _STRICT  # type: ignore[attr-defined]
+    _message.__pydantic_config__ = _STRICT  # type: ignore[union-attr]
 
 _MESSAGES: Mapping[str, TypeAdapter[Any]] = {
     "loading": TypeAdapter(_Loading),

@@ -26,6 +26,9 @@ SHORTFALL = 0.02
 search resolves no smaller difference.
 """
 
+OTHER_RATE = 0.01
+"""Share by which the offered rate must differ from the requested one to be named beside a peak."""
+
 
 def warnings(content: Mapping[str, Any]) -> Iterator[str]:
     """Reasons not to quote the rate as it stands, from the content of peak.json; none without a peak."""
@@ -184,9 +187,9 @@ def _summary(content: Mapping[str, Any]) -> Iterator[str]:
         return
     peak = f"{show_rate(content['peak'])} {unit}"
     run = confirming_run(content)
-    offered = show_rate(run["scheduled_per_s"]) if run["scheduled_per_s"] else None
-    if offered not in (None, show_rate(content["peak"])):
-        peak += f" (LoadGen offered {offered})"
+    offered = run["scheduled_per_s"]
+    if offered and abs(offered / content["peak"] - 1) > OTHER_RATE:
+        peak += f" (LoadGen offered {show_rate(offered)})"
     if is_idle(run, parse_slo(content["slo"]).bound_ns):
         peak += ", set by delays of the machine and not by the model"
     elif any(_unrest(run, content)):
