@@ -3,6 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from harness.core import registry
@@ -158,6 +159,18 @@ def test_time_in_the_run_queue_counts_as_busy() -> None:
     unknown = findings("offline", evidence("offline", ended={**ENDED, "used": used}))
     process = result(unknown)["measured_process"]
     assert (process["run_queue_s_per_query"], process["busy_over_infer"]) == (None, None)
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_batches_of_no_samples_are_a_reason_and_no_division_by_zero(scenario: str) -> None:
+    """Bug: NumPy warned of a division by zero, and the time in the backend was infinite."""
+    run = evidence(scenario)
+    assert run.done is not None
+    sizes = np.zeros_like(run.done.columns["batch_size"])
+    done = replace(run.done, columns={**run.done.columns, "batch_size": sizes})
+    content = result(findings(scenario, replace(run, done=done)))
+    assert content["queries"]["mean_batch"] == 1.0
+    assert "journal-impossible" in {reason["code"] for reason in content["reasons"]}
 
 
 def test_a_run_that_has_not_happened_did_not_finish() -> None:

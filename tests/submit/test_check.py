@@ -15,12 +15,14 @@ from harness.loadgen.logs import DETAIL
 from harness.submit.rules.findings import RULES, Finding
 from harness.submit.rules.tree import tree as tree_module
 from harness.submit.rules.validate import Checked, validate
-from tests.builders.submission.mutations import MUTATIONS, RUN, SERVER
+from tests.builders.submission.mutations import MUTATIONS
 from tests.builders.submission.power import session
 from tests.builders.submission.trees import (
     CLOSED,
     OPEN,
     ROUND,
+    RUN,
+    SERVER,
     all_of,
     changed_log,
     put,

@@ -100,10 +100,14 @@ class RunKeeper:
             shutil.rmtree(self.folder.path, ignore_errors=True)
         else:
             self.findings.stopped = Reason("did-not-start", str(error))
-            try:
-                self.save()
-            except OSError as e:
-                say(self.not_saved(e).text)
+            self.try_save()
+
+    def try_save(self) -> None:
+        """Saves before an error is shown, which a folder that cannot be written must not hide."""
+        try:
+            self.save()
+        except OSError as e:
+            say(self.not_saved(e).text)
 
     def conclude(self, status: int) -> Finished:
         """Writes the result, seals the folder, gives it its name, adds the row to runs.sqlite, and signs."""

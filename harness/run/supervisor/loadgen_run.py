@@ -18,6 +18,7 @@ from harness.machine import host
 from harness.machine.host_log import HostReader
 from harness.results import records
 from harness.results.evidence.evidence import Evidence
+from harness.run import messages
 from harness.run.journal import Journal
 from harness.run.setup import Setup
 from harness.run.supervisor import load_plan, preflight
@@ -107,9 +108,8 @@ class LoadGenRun:
         findings = self._findings
         if not findings.environment:
             findings.environment = host.fingerprint()  # while the model loads
-        message = process.expect("loaded", self._start_limit_s, self._show_loading)
-        message.pop("event")
-        loaded = Loaded.from_json(message)
+        message = process.expect(["loaded"], self._start_limit_s, self._show_loading)
+        loaded = messages.loaded(message)
         preflight.check_unchanged(findings.loaded, loaded)
         findings.loaded = loaded
         config, group = findings.config, findings.resolved.instances
@@ -126,12 +126,11 @@ class LoadGenRun:
 
     def _calibrate(self, process: MeasuredProcess) -> Calibration:
         limit_s = self._start_limit_s + CALIBRATE_S
-        message = process.expect("calibrated", limit_s, self._show_loading)
+        message = process.expect(["calibrated"], limit_s, self._show_loading)
         end_loading()
         if self._is_first:
             say(self._with.notice)
-        message.pop("event")
-        calibration = Calibration(**message)
+        calibration = messages.calibration(message)
         if self._role == "performance":
             self._findings.calibration = calibration
         return calibration

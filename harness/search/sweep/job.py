@@ -172,7 +172,7 @@ class _SweepJob(Study[SweepOptions]):
 
         peak: queries/s that are 100 %, from --peak or a search, else None.
         peak_is_measured: whether a search found the peak VALID.
-        highest_valid: the highest offered rate that was VALID, None where none was.
+        highest_valid: the highest requested rate that was VALID, None where none was.
         """
         points = self._points()
         valid = [p.rate_per_s for p in points if p.verdict == "VALID"]

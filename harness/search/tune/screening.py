@@ -54,9 +54,12 @@ def time_layout(
         pass
 
     with MeasuredProcess(setup, output, "harness.run.measured.bare_loops") as process:
-        loaded = process.expect("loaded", limit_s, show_nothing)
+        loaded = process.expect(["loaded"], limit_s, show_nothing)
         try:
-            while (message := process.expect("timed", limit_s, show_nothing))["event"] != "done":
+            while True:
+                message = process.expect(["timed", "done"], limit_s, show_nothing)
+                if message["event"] == "done":
+                    break
                 parts.append(ServiceTimes.from_json(message["times"]))
         except HarnessError as e:
             if not parts:
