@@ -102,6 +102,7 @@ class RunKeeper:
             self.findings.stopped = Reason("did-not-start", str(error))
             try:
                 self.save()
+                digests.write(self.folder.path)
             except OSError as e:
                 say(self.not_saved(e).text)
 
