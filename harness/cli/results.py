@@ -3,6 +3,7 @@
 import argparse
 import json
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -216,7 +217,8 @@ def check(arguments: list[str]) -> int:
         shown |= {*new}
         for line in [*new, *([] if lines else [recheck.agreed(part)]), *filter(None, [signer])]:
             show(line)
-        notes += recheck.notes(part, trusted)
+        with suppress(ConfigError):  # its differences say that it cannot be read
+            notes += recheck.notes(part, trusted)
     say("\n".join(dict.fromkeys(notes)))
     return RunInvalid.exit_status if shown else 0
 

@@ -66,8 +66,9 @@ def check(folder: Path, trusted: Collection[str] = ()) -> list[str]:
             *rows.differences(folder, derived),
             *copies.differences(folder, derived, stored),
             *page_differences(folder),
+            *_seal_differences(folder, stored),
         ]
-    return [*_differences(stored, content), *changed, *_seal_differences(folder, stored)]
+    return [*_differences(stored, content), *changed]
 
 
 def parts(folder: Path, trusted: Collection[str] = ()) -> Iterator[tuple[Path, list[str]]]:
@@ -123,7 +124,7 @@ def notes(folder: Path, trusted: Collection[str] = ()) -> Iterator[str]:
     """Lines that say why the score of a run is the stored one; none where it was made again."""
     result_file = folder / run_folder.RESULT
     accuracy = files.read_json(result_file).get("accuracy") if result_file.is_file() else None
-    if not accuracy or accuracy.get("value") is None:
+    if not isinstance(accuracy, dict) or accuracy.get("value") is None:
         return
     stored = "so the score is the stored one"
     if lacks_data(configuration(folder)):

@@ -68,6 +68,8 @@ def test_a_change_in_a_run_of_a_study_is_said_once(
     content["latency_ns"]["p99"] = 1
     path.write_text(json.dumps(content))
     (study / "run-2" / "findings.json").write_text("[]")
+    result = {**json.loads((study / "run-2" / "result.json").read_text()), "accuracy": {"value": 1}}
+    (study / "run-2" / "result.json").write_text(json.dumps(result))
     assert main(["check", str(study)]) == 4
     out = capsys.readouterr().out
     assert out.count(f"{path} was changed after the run") == 1
@@ -96,6 +98,17 @@ def test_an_invalid_run_has_a_seal_unless_it_was_killed(code: str, count: int, s
     digests.remove(run)
     stored = {"verdict": "INVALID", "reasons": [{"code": code, "text": ""}]}
     assert len(list(recheck._seal_differences(run, stored))) == count
+
+
+@pytest.mark.parametrize("broken", [{"reasons": 3}, {"reasons": [None]}, {"accuracy": [1]}])
+def test_a_result_that_is_none_is_no_traceback(
+    broken: dict[str, object], study: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = study / "run-1" / run_folder.RESULT
+    path.write_text(json.dumps({**json.loads(path.read_text()), **broken}))
+    digests.remove(study / "run-1")
+    assert main(["check", str(study)]) == 4
+    assert f"{path} was changed after the run" in capsys.readouterr().out
 
 
 def test_a_rerun_lies_outside_of_every_sealed_folder(study: Path, tmp_path: Path) -> None:
