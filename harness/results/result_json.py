@@ -180,6 +180,9 @@ def _computes_here(findings: Findings) -> bool:
 def _not_for_submission(findings: Findings, numbers: Performance | None) -> Iterable[str]:
     if not findings.config.mlperf:
         yield "a quick run, not under the official rules"
+    declared = findings.model.manifest and findings.model.manifest.mlperf_model
+    if findings.config.mlperf and not (findings.config.mlperf_model or declared):
+        yield f"{findings.model.name} is no MLPerf model: its manifest has no mlperf_model"
     scheduler = "by the harness scheduler: no MLPerf scenario"
     if findings.config.arrivals is not None:
         yield f"arrivals replayed from a file {scheduler}"

@@ -73,7 +73,7 @@ def test_an_official_run_says_that_its_backend_waited() -> None:
 
     def notes(**changed: Any) -> list[str]:
         run = evidence("offline", ended={**ENDED, "used": {**used, **changed}})
-        official = configured(findings("offline", run), mlperf=True)
+        official = configured(findings("offline", run), mlperf=True, mlperf_model="resnet50")
         return list(result(official)["not_for_submission"])
 
     assert len(notes()) == 1
@@ -200,7 +200,8 @@ def test_a_score_below_the_target_is_a_reason_and_no_score_has_one() -> None:
                 "null backend: the harness's own cost, no model",
             ],
         ),
-        ({"mlperf": True}, []),
+        ({"mlperf": True}, ["digits is no MLPerf model: its manifest has no mlperf_model"]),
+        ({"mlperf": True, "mlperf_model": "resnet50"}, []),
     ],
 )
 def test_what_is_no_submission_says_so(config: dict[str, Any], notes: list[str]) -> None:

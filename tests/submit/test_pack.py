@@ -21,7 +21,14 @@ from harness.submit.rules.rows import CUT
 from harness.submit.rules.tree.verify import PASS
 from harness.submit.rules.validate import validate
 from tests.builders.submission.trees import ROUND, SAMPLES, TEST01_ROWS
-from tests.stand_ins.fake_submission_runs import ANSWERS, CLOSED, make_run, make_runs, right_answers
+from tests.stand_ins.fake_submission_runs import (
+    ANSWERS,
+    CLOSED,
+    SLEPT,
+    make_run,
+    make_runs,
+    right_answers,
+)
 
 SCENARIOS = ("SingleStream", "MultiStream", "Server", "Offline")
 
@@ -126,13 +133,6 @@ def test_what_is_no_real_run_is_refused(
     assert told in str(raised.value)
     assert len(str(raised.value).splitlines()) == 16
     assert not (tmp_path / "tree.partial").exists()
-
-
-SLEPT: Mapping[str, Any] = {
-    "measured_process": {"cpu_s_per_query": 60e-6},
-    "stages_ns": {"infer": {"p50": 900_000}},
-    "queries": {"samples_per_query": 1, "mean_batch": 1.5},
-}
 
 
 def test_a_backend_that_sleeps_is_refused(tmp_path: Path) -> None:

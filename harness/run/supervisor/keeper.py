@@ -100,12 +100,14 @@ class RunKeeper:
             shutil.rmtree(self.folder.path, ignore_errors=True)
         else:
             self.findings.stopped = Reason("did-not-start", str(error))
-            self.try_save()
+            self.try_save(seal=True)
 
-    def try_save(self) -> None:
+    def try_save(self, *, seal: bool = False) -> None:
         """Saves before an error is shown, which a folder that cannot be written must not hide."""
         try:
             self.save()
+            if seal:
+                digests.write(self.folder.path)
         except OSError as e:
             say(self.not_saved(e).text)
 
