@@ -1,0 +1,54 @@
+"""Settings of Sphinx for the site of the documentation; build.sh, beside this file, makes the site.
+
+The pages stay as they read on a code host: docs/README.md is the only list of pages, and the navigation is
+made of its tables. Search and style need no network.
+"""
+
+import re
+from pathlib import Path
+from typing import Any
+
+INDEX = "docs/README"
+
+project = "mlperf-harness"
+project_copyright = ""
+extensions = ["myst_parser"]
+root_doc = "README"
+myst_enable_extensions = ["colon_fence"]
+myst_heading_anchors = 4
+html_theme = "furo"
+html_title = project
+html_show_sphinx = False
+html_show_copyright = False
+html_theme_options = {"top_of_page_buttons": []}
+
+
+def _navigation(root: Path) -> str:
+    """A list of pages for each group of the index, which begins with a bold word."""
+    lists = []
+    index = (root / f"{INDEX}.md").read_text()
+    for group in re.split(r"^(?=\*\*)", index, flags=re.MULTILINE)[1:]:
+        (title,) = re.findall(r"\A\*\*(.+?)\*\*", group)
+        pages = [f"docs/{page}" for page in re.findall(r"\]\(([\w/-]+)\.md\)", group)]
+        lists.append(_pages(title, pages or [INDEX]))
+    return "\n".join(lists)
+
+
+def _pages(title: str, pages: list[str]) -> str:
+    return "\n".join(["", ":::{toctree}", ":hidden:", f":caption: {title}", "", *pages, ":::", ""])
+
+
+def _read(app: Any, page: str, source: list[str]) -> None:
+    root = Path(app.srcdir)
+    if page == root_doc:
+        others = {str(path.relative_to(root).with_suffix("")) for path in root.rglob("*.md")}
+        others = {p for p in others if not p.startswith("docs/") and p != root_doc}
+        source[0] += _navigation(root) + _pages("Project", sorted(others))
+    elif page == "docs/decisions/README":
+        names = {path.stem for path in (root / page).parent.glob("*.md")} - {"README"}
+        source[0] += _pages("Decisions", sorted(names))
+
+
+def setup(app: Any) -> None:
+    """Sphinx calls it once."""
+    app.connect("source-read", _read)
