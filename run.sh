@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs the harness on a machine that has Python 3.11 and nothing else:
+# Runs the harness on a machine that has Python 3.11, 3.12 or 3.13 and pip, venv or uv:
 #
 #   ./run.sh --scenario server --backend ort
 #
@@ -51,7 +51,7 @@ if [[ -z $model && -f $config ]]; then
     model=$(sed -n 's/^model: *\(\(light\|zoo\)\/[a-z0-9_.]*\) *$/\1/p' "$config")
 fi
 if [[ $model == light/* || $model == zoo/* ]]; then
-    ensure_env light
+    ensure_env onnx
 fi
 
 exec "$venv/bin/python" -P -m harness "$@"

@@ -1,6 +1,8 @@
 """Runs ONNX files on ONNX Runtime."""
 
+import sys
 from collections.abc import Mapping
+from contextlib import redirect_stdout
 from typing import ClassVar
 
 import onnxruntime as ort
@@ -68,6 +70,9 @@ class OrtBackend(FrameworkBackend):
         self._weights: SharedWeights | None = None
         if self._option["share_weights"] == "on":
             self._weights = shared_weights(self._path)
+        if provider != _PROVIDERS["cpu"]:
+            with redirect_stdout(sys.stderr):  # for the names of libraries that it does not find
+                ort.preload_dlls()  # CUDA and cuDNN of Python packages, where no loader looks
         session = ort.InferenceSession(str(self._path), self._options(), providers=[provider])
         used = session.get_providers()
         if used[0] != provider:

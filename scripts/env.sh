@@ -3,6 +3,7 @@
 #
 #   ensure_env EXTRA...       .venv holds this checkout (editable), its core and these extras, in the
 #                             versions of constraints.txt. Costs a few ms when there is nothing to do.
+#                             `dev` is the dependency group of that name.
 #   install_extras EXTRA...   the same for ./run.sh install: checks the names, and lists them without any.
 
 root=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd -P)
@@ -17,18 +18,39 @@ fail() {
     exit 1
 }
 
-is_new_enough() { "$1" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; }
+# is_python FIRST END COMMAND: FIRST <= its version < END; the versions are 3.FIRST and 3.END.
+is_python() {
+    "$3" -c "import sys; sys.exit(not (3, $1) <= sys.version_info < (3, $2))" >/dev/null 2>&1
+}
 
+is_new_enough() { is_python 11 99 "$1"; }
+
+# uv from PATH, else the one that get_uv installs.
+find_uv() {
+    if uv --version >/dev/null 2>&1; then
+        uv=uv
+    fi
+}
+
+# The interpreter for .venv: LoadGen has wheels for Python 3.11 to 3.13.
 find_python() {
     local candidate
-    for candidate in python3 python python3.13 python3.12 python3.11 python3.14; do
+    for candidate in python3 python python3.13 python3.12 python3.11; do
         # Run it: a pyenv shim exists on PATH also for versions that are not switched on.
+        if is_python 11 14 "$candidate"; then
+            command -v "$candidate"
+            return
+        fi
+    done
+    find_uv
+    "$uv" python find --quiet --system '>=3.11,<3.14' 2>/dev/null && return
+    for candidate in python3 python python3.14; do
         if is_new_enough "$candidate"; then
             command -v "$candidate"
             return
         fi
     done
-    fail "needs Python 3.11 or newer, and found none on PATH"
+    fail "needs Python 3.11 or newer, and found none: install one, e.g. with \`uv python install 3.13\`"
 }
 
 # What an install depends on; the path too, because an editable install points at it.
@@ -44,7 +66,7 @@ is_installed() {
 # Each of the three below is run with its output in a log, and returns its status.
 
 get_uv() {
-    [[ -x $uv ]] || "$1" -m pip install --quiet --target "$root/.uv" uv==0.13.8
+    [[ $uv == uv || -x $uv ]] || "$1" -m pip install --quiet --target "$root/.uv" uv==0.13.8
 }
 
 make_venv() {
@@ -53,36 +75,61 @@ make_venv() {
     "$uv" venv --quiet --clear --python "$python" "$venv" || "$python" -m venv --clear "$venv"
 }
 
+# install_into_venv WORD...: what to install, as pip takes it.
 install_into_venv() {
+    local python=.venv/bin/python
     cd -- "$root" || return # so that a path with spaces or brackets is never parsed
     # uv reads none of pip's settings. A folder of wheels may hold a CPU build of PyTorch, which the
     # package index has not: there it comes with several GB of CUDA.
     export UV_FIND_LINKS=${UV_FIND_LINKS-${PIP_FIND_LINKS-}}
     # With pip: where .venv has none, the pip of an activated .venv installs into another Python.
-    "$uv" pip install --quiet --python .venv/bin/python -c constraints.txt pip -e "$1" && return
+    "$uv" pip install --quiet --python "$python" -c constraints.txt pip "$@" && return
     printf 'no uv, or it failed; now with pip\n'
-    .venv/bin/python -m pip --version || .venv/bin/python -m ensurepip || return
-    .venv/bin/python -m pip install --quiet -c constraints.txt -e "$1"
+    "$python" -m pip --version || "$python" -m ensurepip || return
+    "$python" -m pip install --quiet -c constraints.txt pip || return # an older one knows no --group
+    "$python" -m pip install --quiet -c constraints.txt "$@"
+}
+
+# likely_cause PYTHON: why the install failed, as the beginning of a sentence; nothing where unknown.
+likely_cause() {
+    local machine version
+    machine=$(uname -m)
+    if [[ $uv != uv && ! -x $uv ]] && ! "$1" -c 'import pip' 2>/dev/null &&
+        ! "$1" -c 'import ensurepip' 2>/dev/null; then
+        printf '%s has no pip and no ensurepip: install uv, or python3-venv on Debian; ' "$1"
+    elif ! { is_python 11 14 "$1" && [[ $machine == x86_64 ]]; } && ! command -v c++ >/dev/null; then
+        version=$("$1" -c 'import sys; print(*sys.version_info[:2], sep=".")')
+        printf 'LoadGen has no wheel for Python %s on Linux %s, and compiling it needs a C++ compiler' \
+            "$version" "$machine"
+        printf ' (g++ and python3-dev on Debian); '
+    fi
 }
 
 # install_missing KEY NAME...: under the lock, so the others may have been here before us.
 install_missing() {
     local key=$1 name log python
-    local missing=() extras=()
+    local missing=() extras=() groups=()
     shift
     for name in "$@"; do
         is_installed "$key" "$name" && continue
         missing+=("$name")
-        [[ $name == core ]] || extras+=("$name")
+        case $name in
+        core) ;;
+        dev) groups+=(--group dev) ;;
+        *) extras+=("$name") ;;
+        esac
     done
     ((${#missing[@]})) || return 0
 
+    find_uv
     python=$(find_python) || exit
     if [[ -x $venv/bin/python ]] && ! is_new_enough "$venv/bin/python"; then
         fail "$venv holds a Python older than 3.11: remove that folder and run again"
     fi
-    for name in "${extras[@]-core}"; do
-        if [[ -f $venv/.installed-$name ]]; then
+    for name in "${missing[@]}"; do
+        if [[ $name == core && ${#missing[@]} -gt 1 ]]; then
+            continue
+        elif [[ -f $venv/.installed-$name ]]; then
             say "updating '$name' in .venv (pyproject.toml, constraints.txt or the folder's path changed)"
         else
             say "installing '$name' into .venv (first use)"
@@ -94,10 +141,11 @@ install_missing() {
     trap "rm -f -- '$log'" EXIT
     {
         get_uv "$python" || printf 'uv is not to be had; going on with pip\n'
-        make_venv "$python" && (install_into_venv ".$(IFS=, && printf '%s' "${extras[*]+[${extras[*]}]}")")
+        make_venv "$python" &&
+            (install_into_venv ${groups[@]+"${groups[@]}"} -e ".$(IFS=, && printf '%s' "${extras[*]+[${extras[*]}]}")")
     } >"$log" 2>&1 || {
         cat -- "$log" >&2
-        fail "installing ${missing[*]} into .venv failed: the installer's output is above"
+        fail "installing ${missing[*]} into .venv failed: $(likely_cause "$python")the installer's output is above"
     }
     for name in "${missing[@]}"; do
         printf '%s\n' "$key" >"$venv/.installed-$name"
@@ -138,22 +186,24 @@ remove_rival() {
     shift
     [[ -f $venv/.installed-$extra ]] || return 0
     say "removing '$extra' from .venv"
+    find_uv
     "$uv" pip uninstall --quiet --python "$venv/bin/python" "$@" ||
         "$venv/bin/python" -m pip uninstall --quiet --yes "$@" || fail "$* cannot be removed from .venv"
     rm -f -- "$venv/.installed-$extra"
 }
 
 install_extras() {
-    local python rivals rival packages
+    local python answer names rivals rival packages
     python=$(find_python) || exit
     if [[ $# -eq 0 || $1 == -* ]]; then
         PYTHONPATH=$root exec "$python" -P -m harness.core.extras "$@"
     fi
-    rivals=$(PYTHONPATH=$root "$python" -P -m harness.core.extras "$@") || exit
+    answer=$(PYTHONPATH=$root "$python" -P -m harness.core.extras "$@") || exit
+    { read -r -a names && rivals=$(cat); } <<<"$answer"
     while read -r rival packages; do
         # shellcheck disable=SC2086 # names of packages, one a word
         [[ -z $rival ]] || locked remove_rival "$rival" $packages
     done <<<"$rivals"
-    ensure_env "$@"
-    say "installed in .venv: $*"
+    ensure_env "${names[@]}"
+    say "installed in .venv: ${names[*]}"
 }

@@ -1,4 +1,4 @@
-"""The verbs that make no run: list what can be named, check a dataset, write a schedule of arrivals."""
+"""The verbs that make no run: list names, check a dataset, write arrivals, copy the dashboards."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -102,3 +102,19 @@ def _arrivals_parser() -> Parser:
     parser.text("--seed", "N", "seed of the random gaps (default: the MLPerf round's)")
     parser.text("--out", "FILE", "file to write, which must not exist yet", required=True)
     return parser
+
+
+def dashboards(arguments: list[str]) -> int:
+    parser = Parser(
+        "dashboards",
+        "Write the Grafana dashboard, and the rules and configuration of Prometheus and Grafana, into a "
+        "new folder.",
+        "--out DIR",
+    )
+    parser.text("--out", "DIR", "folder to write, which must not exist yet", required=True)
+    options = parser.parse_args(arguments)
+    from harness.run.supervisor.metrics import dashboards as files
+
+    out = user_path(options.out)
+    show("\n".join(str(out / name) for name in files.copy(out)))
+    return 0

@@ -54,6 +54,9 @@ VERBS: Mapping[str, Verb] = {
     "list": Verb("data:list_names", "list backends, datasets, metrics, meters and models"),
     "data check": Verb("data:check", "decode every sample of a dataset before a run"),
     "arrivals": Verb("data:arrivals", "write a schedule of arrivals for `run --arrivals`"),
+    "dashboards": Verb(
+        "data:dashboards", "write the dashboard and rules for Grafana and Prometheus"
+    ),
     "submit plan": Verb(
         "submit:plan", "list the runs that an MLPerf submission needs, and their state"
     ),

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from importlib.metadata import PackageNotFoundError, requires, version
 from importlib.util import find_spec
+from itertools import chain
 from pathlib import Path
 
 import harness
@@ -20,7 +21,11 @@ DISTRIBUTION = "mlperf-harness"
 ROOT = Path(str(harness.__file__)).parent.parent
 """The root of a checkout; in a wheel, the folder that all packages are installed in."""
 
+RECOMMENDED = ("ort", "onnx", "report")
+"""The extras that the extra `recommended` stands for."""
+
 EXTRAS: Mapping[str, str] = {
+    "recommended": "ort, onnx and report",
     "ort": "backend ort: ONNX Runtime",
     "ort-gpu": "backend ort with --device cuda; takes the place of ort",
     "tensorflow": "backend tensorflow",
@@ -28,8 +33,7 @@ EXTRAS: Mapping[str, str] = {
     "openvino": "backend openvino",
     "litert": "backend litert",
     "torch": "backend torch",
-    "light": "models light/* and zoo/*; int8 and fp16 of ONNX files in a grid; --ops",
-    "analysis": "advise, bricks, and the FLOPs and layers of profile",
+    "onnx": "models light/* and zoo/*; advise, bricks, layers of profile; int8 and fp16; --ops",
     "report": "pages with plots: report.html and those of the other verbs",
     "coco": "metric map",
     "rouge": "metric rouge",
@@ -40,8 +44,7 @@ EXTRAS: Mapping[str, str] = {
     "audio": "FLAC files of dataset librispeech",
     "images": "image decoders opencv and simplejpeg",
     "photographs": "scikit-learn's two photographs, for pitfalls",
-    "dashboards": "dashboards/build.py",
-    "dev": "what ./test.sh runs",
+    "dev": "what ./test.sh runs; a dependency group, in a checkout only",
 }
 
 RIVALS: Mapping[str, tuple[str, tuple[str, ...]]] = {
@@ -122,25 +125,38 @@ def _is_installed(package: str) -> bool:
 def main(arguments: Sequence[str]) -> int:
     """`./run.sh install`: without names, a list of the extras. Returns the exit status.
 
-    With names it prints `EXTRA PACKAGE...` for each rival of theirs, which scripts/env.sh removes.
+    With names it prints for scripts/env.sh the extras to install, on one line, and `EXTRA PACKAGE...`
+    for each rival of theirs, which is removed first.
     """
     if not arguments or arguments[0].startswith("-"):
         show("usage: ./run.sh install EXTRA...\n\nInstalls optional parts into .venv:\n")
         width = max(map(len, EXTRAS))
         for name, about in EXTRAS.items():
-            mark = "  (installed)" if (ROOT / ".venv" / f".installed-{name}").is_file() else ""
+            mark = "  (installed)" if all(map(_is_in_venv, _single([name]))) else ""
             show(f"  {name:<{width}}  {about}{mark}")
         return 0 if not arguments or arguments[0] in ("-h", "--help") else ConfigError.exit_status
+    names = _single(arguments)
     try:
-        _check_names(arguments)
+        _check_names(names)
     except HarnessError as e:
         say(str(e))
         return e.exit_status
-    for name in arguments:
+    show(" ".join(names))
+    for name in names:
         if name in RIVALS:
             rival, packages = RIVALS[name]
             show(f"{rival} {' '.join(packages)}")
     return 0
+
+
+def _single(names: Sequence[str]) -> list[str]:
+    """The names with those that `recommended` stands for in its place, each once."""
+    parts = (RECOMMENDED if name == "recommended" else (name,) for name in names)
+    return list(dict.fromkeys(chain.from_iterable(parts)))
+
+
+def _is_in_venv(name: str) -> bool:
+    return (ROOT / ".venv" / f".installed-{name}").is_file()
 
 
 def _check_names(names: Sequence[str]) -> None:

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 import yaml
 
+from harness.cli.main import main
 from harness.run.supervisor.metrics.live_counts import EDGES_NS
 from tests.builders import grafana_schema
 from tests.builders.power_trees import counting, machine, powercap
@@ -38,7 +39,7 @@ def _expressions() -> list[str]:
 
 
 def test_the_committed_dashboard_is_what_the_script_builds() -> None:
-    spec = importlib.util.spec_from_file_location("build_dashboard", DASHBOARDS / "build.py")
+    spec = importlib.util.spec_from_file_location("dashboard_script", ROOT / "scripts/dashboard.py")
     assert spec is not None
     assert spec.loader is not None
     script = importlib.util.module_from_spec(spec)
@@ -65,14 +66,33 @@ def test_panels_do_not_overlap_and_each_says_what_it_shows() -> None:
         assert panel["description"]
 
 
-def test_the_files_that_start_it_all_name_files_that_exist() -> None:
-    compose = yaml.safe_load((DASHBOARDS / "docker-compose.yml").read_text())
-    for service in compose["services"].values():
-        for volume in service["volumes"]:
-            assert (DASHBOARDS / volume.split(":")[0]).exists(), volume
+def test_grafana_knows_how_often_prometheus_scrapes() -> None:
     source = yaml.safe_load((DASHBOARDS / "provisioning/datasources/prometheus.yml").read_text())
     scraped = yaml.safe_load((DASHBOARDS / "prometheus.yml").read_text())["global"]
     assert source["datasources"][0]["jsonData"]["timeInterval"] == scraped["scrape_interval"]
+
+
+def _files(folder: Path) -> dict[str, bytes]:
+    found = {p.relative_to(folder).as_posix(): p for p in folder.rglob("*") if p.is_file()}
+    return {name: path.read_bytes() for name, path in found.items()}
+
+
+def test_the_verb_writes_the_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Bug: who installed a wheel had no dashboard."""
+    out = tmp_path / "new" / "boards"
+    assert main(["dashboards", "--out", str(out)]) == 0
+    assert _files(out) == _files(DASHBOARDS)
+    assert capsys.readouterr().out.split() == sorted(str(out / name) for name in _files(out))
+    assert [p.name for p in out.parent.iterdir()] == ["boards"]
+
+
+def test_the_verb_overwrites_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["dashboards", "--out", str(tmp_path)]) == 2
+    assert capsys.readouterr().err.startswith(f"harness: {tmp_path} exists: ")
+    (tmp_path / "file").touch()
+    assert main(["dashboards", "--out", str(tmp_path / "file/x")]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+    assert _files(tmp_path) == {"file": b""}
 
 
 @pytest.fixture(scope="module")

@@ -40,7 +40,7 @@ TOP_LEVEL = {
     *(".ci", ".gitignore", "CHANGELOG.md", "LICENSE", "README.md"),
     *("constraints.txt", "pyproject.toml", "run.sh", "test.sh"),
     *("accuracy", "backends", "datasets", "scenarios"),
-    *("benchmarks", "dashboards", "docs", "harness", "scripts", "tests"),
+    *("benchmarks", "containers", "dashboards", "docs", "harness", "scripts", "tests"),
 }
 FRAMEWORKS = {
     "PIL",
@@ -142,8 +142,9 @@ def test_a_plug_in_folder_holds_no_module_without_a_name(folder: str) -> None:
 def test_every_folder_with_code_is_packaged() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     setuptools = project["tool"]["setuptools"]
-    assert set(setuptools["packages"]) == {_package(path.parent) for path in SOURCES}
-    for folder in PLUGINS:  # what lies in harness/ is found there
+    folders = {_package(path.parent) for path in SOURCES}
+    assert set(setuptools["packages"]) == {*folders, "harness.dashboards"}
+    for folder in (*PLUGINS, "dashboards"):  # what lies in harness/ is found there
         assert setuptools["package-dir"][f"harness.{folder}"] == folder
 
 
@@ -198,7 +199,7 @@ def test_rooms_import_rooms_to_their_left(path: Path) -> None:
 
 def test_the_order_names_every_file_and_room() -> None:
     entries = {p.name.removesuffix(".py") for p in (ROOT / "harness").iterdir()}
-    assert entries - {"__init__", "__pycache__", *PLUGINS} == {*ORDER}
+    assert entries - {"__init__", "__pycache__", "py.typed", *PLUGINS} == {*ORDER}
 
 
 def _entry(module: str, folder: str) -> str | None:

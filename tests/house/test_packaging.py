@@ -1,23 +1,36 @@
-"""The wheel, installed beside HuggingFace's `datasets` and used from elsewhere."""
+"""The sdist and the wheel, installed beside HuggingFace's `datasets` and used from elsewhere."""
 
 import json
+import os
 import shutil
 import subprocess
 import sys
+import tarfile
 import zipfile
 from collections.abc import Iterator
+from email import message_from_bytes
+from email.message import Message
 from pathlib import Path
 
 import pytest
 
+from harness.core.extras import EXTRAS
+
 ROOT = Path(__file__).parents[2]
 PLUGINS = ("accuracy", "backends", "datasets", "scenarios")
+OUTSIDE = (*PLUGINS, "dashboards")
+"""Folders of the root that lie in the package in a wheel."""
+
+ENVIRONMENT = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "VIRTUAL_ENV")}
+"""PYTHONPATH would put a checkout before the wheel."""
 
 pytestmark = pytest.mark.slow
 
 
 def _run(*command: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
-    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command, cwd=cwd, env=ENVIRONMENT, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
     return done
 
@@ -47,12 +60,21 @@ def wheel(tree: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
+def released(tree: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """(sdist, the wheel made from it), as they would be published."""
+    out = tmp_path_factory.mktemp("dist")
+    _run(sys.executable, "-m", "build", "--no-isolation", "--outdir", out, cwd=tree)
+    (sdist,), (wheel,) = out.glob("*.tar.gz"), out.glob("*.whl")
+    return sdist, wheel
+
+
+@pytest.fixture(scope="module")
 def python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The interpreter of a fresh environment that holds the wheel, ort and HuggingFace's datasets."""
+    """The interpreter of a fresh environment: the wheel, what it recommends, HuggingFace's datasets."""
     env = tmp_path_factory.mktemp("env")
     python = env / "bin" / "python"
-    uv = ROOT / ".uv" / "bin" / "uv"
-    wanted = ("-c", ROOT / "constraints.txt", f"{wheel}[ort]", "datasets")
+    uv = Path(shutil.which("uv") or ROOT / ".uv" / "bin" / "uv")
+    wanted = ("-c", ROOT / "constraints.txt", f"{wheel}[recommended]", "datasets")
     if uv.exists():
         _run(uv, "venv", "--clear", "--python", sys.executable, env, cwd=env)
         _run(uv, "pip", "install", "--python", python, *wanted, cwd=env)
@@ -86,9 +108,35 @@ def test_wheel_holds_each_file_once_and_inside_the_package(wheel: Path, tree: Pa
         assert names.count(name) == 1, path
 
 
+def test_a_wheel_from_the_sdist_is_the_same(wheel: Path, released: tuple[Path, Path]) -> None:
+    sdist, second = released
+    assert sorted(zipfile.ZipFile(wheel).namelist()) == sorted(zipfile.ZipFile(second).namelist())
+    with tarfile.open(sdist) as archive:
+        names = [name.partition("/")[2] for name in archive.getnames()]
+    assert {"README.md", "LICENSE", "pyproject.toml", "harness/py.typed"} <= {*names}
+    assert not [name for name in names if name.startswith("tests/")]
+
+
+def _metadata(wheel: Path) -> Message:
+    archive = zipfile.ZipFile(wheel)
+    (name,) = [name for name in archive.namelist() if name.endswith(".dist-info/METADATA")]
+    return message_from_bytes(archive.read(name))
+
+
+def test_the_metadata_says_what_an_index_shows(wheel: Path) -> None:
+    content = _metadata(wheel)
+    assert content["Description-Content-Type"] == "text/markdown"
+    assert str(content.get_payload()).startswith("# mlperf-harness\n")
+    assert content["License-Expression"] == "Apache-2.0"
+    versions = [f"Programming Language :: Python :: 3.{minor}" for minor in (11, 12, 13)]
+    wanted = {*versions, "Operating System :: POSIX :: Linux", "Typing :: Typed"}
+    assert wanted <= {*content.get_all("Classifier", [])}
+    assert {*content.get_all("Provides-Extra", [])} == {*EXTRAS} - {"dev"}
+
+
 def _packaged(tree: Path) -> Iterator[tuple[Path, str]]:
     """Every file of the source, modules and data, and its name in the wheel."""
-    for folder in (*PLUGINS, "harness"):
+    for folder in (*OUTSIDE, "harness"):
         for path in (tree / folder).rglob("*"):
             parts = path.relative_to(tree).parts
             linked = parts[0] == "harness" and parts[1] in PLUGINS
@@ -120,6 +168,52 @@ def test_checkout_leaves_huggingface_datasets_alone(
     assert not [n for n, f in found.items() if n.startswith("datasets") and str(checkout) in f]
 
 
-def test_main_job_runs_from_the_wheel(python: Path, tmp_path: Path) -> None:
-    command = "-m harness --scenario server --backend ort --duration 2s --out"
-    _run(python, *command.split(), tmp_path / "out", cwd=Path("/"))
+@pytest.fixture
+def decoy(tmp_path: Path) -> Path:
+    """A working directory with a folder `harness`, as NVIDIA's submission tree has one."""
+    (tmp_path / "harness").mkdir()
+    (tmp_path / "harness/__init__.py").write_text("raise SystemExit('imported from here')\n")
+    return tmp_path
+
+
+def test_main_job_runs_from_the_wheel_beside_another_harness(python: Path, decoy: Path) -> None:
+    command = "--scenario server --backend ort --duration 2s --out out --quiet"
+    done = _run(python.with_name("mlperf-harness"), *command.split(), cwd=decoy)
+    assert done.stdout.startswith("VALID  server  ort  digits")
+    assert (decoy / "out/report.html").is_file()
+    _run(python.with_name("mlperf-harness"), "check", "out", cwd=decoy)
+
+
+def test_the_dashboards_lie_in_the_wheel(python: Path, decoy: Path) -> None:
+    _run(python.with_name("mlperf-harness"), "dashboards", "--out", "boards", cwd=decoy)
+    source = ROOT / "dashboards"
+    names = [p.relative_to(source) for p in source.rglob("*") if p.is_file()]
+    assert sum(p.is_file() for p in (decoy / "boards").rglob("*")) == len(names)
+    for name in names:
+        assert (decoy / "boards" / name).read_bytes() == (source / name).read_bytes()
+
+
+def test_a_type_checker_reads_the_types_of_the_wheel(python: Path, tmp_path: Path) -> None:
+    """Bug: without py.typed everything of the harness was `Any` for a plug-in's author."""
+    (tmp_path / "plugin.py").write_text(
+        "from harness.types import Batch\nsize: str = Batch(1, {}).size\n"
+    )
+    words = ("-m", "mypy", "--config-file=", "--python-executable", python, "plugin.py")
+    done = subprocess.run(
+        [sys.executable, *words],
+        cwd=tmp_path,
+        env=ENVIRONMENT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "[assignment]" in done.stdout, done.stdout + done.stderr
+    assert "import-untyped" not in done.stdout
+
+
+def test_uvx_runs_the_wheel_without_an_installation(wheel: Path, decoy: Path) -> None:
+    uv = shutil.which("uv") or ROOT / ".uv/bin/uv"
+    if not Path(uv).exists():
+        pytest.skip("needs uv")
+    words = ("tool", "run", "--python", sys.executable, "--from", wheel, "mlperf-harness", "list")
+    assert "digits" in _run(uv, *words, cwd=decoy).stdout

@@ -64,7 +64,7 @@ def _onnx() -> Any:
         import onnx.shape_inference
     except ModuleNotFoundError as e:
         raise PluginUnavailable(
-            f"reading a model's graph needs the module {e.name!r}: {how_to_install('analysis')}"
+            f"reading a model's graph needs the module {e.name!r}: {how_to_install('onnx')}"
         ) from e
     return onnx
 

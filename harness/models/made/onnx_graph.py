@@ -11,7 +11,7 @@ try:
     from onnx import TensorProto, helper, numpy_helper
 except ModuleNotFoundError as e:
     raise PluginUnavailable(
-        f"building a model needs the module {e.name!r}: {how_to_install('light')}"
+        f"building a model needs the module {e.name!r}: {how_to_install('onnx')}"
     ) from e
 
 FLOAT, INT64 = TensorProto.FLOAT, TensorProto.INT64

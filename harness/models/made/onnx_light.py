@@ -90,7 +90,7 @@ def _template(name: str) -> Path:
     spec = importlib.util.find_spec("onnx")  # finds, and imports nothing
     if spec is None or spec.origin is None:
         raise PluginUnavailable(
-            f"model {PREFIX + name!r} needs the module 'onnx': {how_to_install('light')}"
+            f"model {PREFIX + name!r} needs the module 'onnx': {how_to_install('onnx')}"
         )
     path = Path(spec.origin).parent / "backend/test/data/light" / f"light_{LIGHT[name].file}.onnx"
     if not path.is_file():

@@ -101,7 +101,7 @@ SUITE: dict[str, Sequence[Op]] = {
 def make(kinds: Sequence[str]) -> list[Path]:
     """The files of those kinds; missing ones are written first."""
     if find_spec("onnx") is None:
-        raise PluginUnavailable(f"--ops are made with the module 'onnx': {how_to_install('light')}")
+        raise PluginUnavailable(f"--ops are made with the module 'onnx': {how_to_install('onnx')}")
     paths = []
     for op in (op for kind in kinds for op in SUITE[kind]):
         path = _folder() / f"{op.name}.onnx"

@@ -264,7 +264,7 @@ def make(name: str) -> Path:
     if not path.is_file():
         if importlib.util.find_spec("onnx") is None:
             raise PluginUnavailable(
-                f"model {PREFIX + name!r} needs the module 'onnx': {how_to_install('light')}"
+                f"model {PREFIX + name!r} needs the module 'onnx': {how_to_install('onnx')}"
             )
         with cached_file(path) as temporary:
             write(name, temporary)

@@ -138,9 +138,10 @@ def _beside(path: Path, name: str) -> Path:
     try:
         # Both folders of a model that is itself a link, as in caches that keep files by digest.
         homes = (path.parent.resolve(), path.resolve().parent)
-        inside = any(place.resolve().is_relative_to(home) for home in homes)
+        # Not place.resolve(): before Python 3.13 it raises for a circle of links, which names no file.
+        inside = any(Path(os.path.realpath(place)).is_relative_to(home) for home in homes)
         exists = place.is_file()
-    except (OSError, ValueError, RuntimeError):  # too long, a NUL, a circle of links
+    except (OSError, ValueError):  # too long, a NUL
         inside = exists = False
     if not inside:
         raise ConfigError(f"{path}: it reads {name!r:.200}, which is not in its folder: refused")

@@ -50,7 +50,7 @@ _UPCAST = "InsertedPrecisionFreeCast_"
 
 
 def require(precision: str) -> None:
-    for module, extra in (("onnx", "light"), ("onnxruntime", "ort")):  # onnxruntime needs no onnx
+    for module, extra in (("onnx", "onnx"), ("onnxruntime", "ort")):  # onnxruntime needs no onnx
         if find_spec(module) is None:
             raise PluginUnavailable(
                 f"{precision} is made with the module {module!r}: {how_to_install(extra)}"
@@ -164,7 +164,7 @@ def quantise(source: Path, path: Path, feeds: Sequence[Feed], recipe: Mapping[st
             from onnxruntime.quantization.registry import QDQRegistry, QLinearOpsRegistry
         except ModuleNotFoundError as e:
             raise PluginUnavailable(
-                f"int8 needs the module {e.name!r}: {how_to_install('analysis')}"
+                f"int8 needs the module {e.name!r}: {how_to_install('onnx')}"
             ) from e
         prepared = Path(folder) / "prepared.onnx"
         _prepare(source, prepared, recipe)

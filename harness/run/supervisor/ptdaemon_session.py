@@ -105,8 +105,9 @@ class _Session:
 
     def _script(self) -> str:
         config = self._config
-        words = [sys.executable, "-P"] if sys.flags.safe_path else [sys.executable]
-        words += ["-m", "harness"]
+        # `mlperf-harness` imports nothing from the working directory, and its workload must not either.
+        has_here = not {"", str(Path.cwd())}.isdisjoint(sys.path)
+        words = [sys.executable, *(() if has_here else ("-P",)), "-m", "harness"]
         words += ["--quiet"] if self._quiet else []
         words += ["--no-metrics"] if config.no_metrics else []
         words += ["--metrics", str(config.metrics)] if config.metrics else []

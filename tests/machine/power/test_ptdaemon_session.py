@@ -3,6 +3,7 @@
 The client here is the test's own (tests/stand_ins/power_dev.py); test_power_dev.py has MLCommons'.
 """
 
+import contextlib
 import json
 import os
 import re
@@ -38,11 +39,19 @@ def result(folder: Path) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A session that its checker refuses."""
+    """A session that its checker refuses, started beside a folder `harness` that is none of ours."""
     folder = tmp_path_factory.mktemp("session")
     power_dev = checkout(folder / "power-dev", checker=REFUSES)
-    assert main([*SHORT, "--quiet", "--out", str(folder / "run"), *meter(power_dev)]) == 0
+    (folder / "harness").mkdir()
+    (folder / "harness/__init__.py").write_text("raise SystemExit('imported from here')\n")
+    with contextlib.chdir(folder):
+        assert main([*SHORT, "--quiet", "--out", str(folder / "run"), *meter(power_dev)]) == 0
     return folder / "run"
+
+
+def test_the_workload_imports_nothing_that_its_command_did_not(finished: Path) -> None:
+    """Bug: `mlperf-harness` beside a folder `harness` measured with that folder's code."""
+    assert f"{sys.executable} -P -m harness " in (finished / "workload.sh").read_text()
 
 
 def test_a_session_is_one_result_folder_with_the_power_of_its_testing_phase(finished: Path) -> None:

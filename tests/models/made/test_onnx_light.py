@@ -105,7 +105,7 @@ def test_without_the_onnx_package_the_command_names_it(
         onnx_light.make("vgg19")
     assert main(["--scenario", "offline", "--no-metrics", "--model", "light/vgg19"]) == 3
     assert capsys.readouterr().err == (
-        f"harness: model 'light/vgg19' needs the module 'onnx': {how_to_install('light')}\n"
+        f"harness: model 'light/vgg19' needs the module 'onnx': {how_to_install('onnx')}\n"
     )
 
 

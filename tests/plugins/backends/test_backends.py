@@ -177,6 +177,23 @@ def test_cuda_without_its_provider_is_refused_with_what_to_install() -> None:
     )
 
 
+def test_cuda_of_python_packages_is_loaded_first_and_stdout_stays_clean(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Bug: with `ort-gpu` alone, --device cuda found no libcublas."""
+    if "CUDAExecutionProvider" in onnxruntime.get_available_providers():
+        pytest.skip("this ONNX Runtime has CUDA")
+    monkeypatch.setattr(
+        onnxruntime, "get_available_providers", lambda: ["CUDAExecutionProvider", "CPU"]
+    )
+    monkeypatch.setattr(onnxruntime, "preload_dlls", lambda: sys.stdout.write("no libcudart\n"))
+    with pytest.warns(UserWarning, match="CUDAExecutionProvider"):
+        assert refusal(setup(device="cuda")).startswith(
+            "--provider CUDAExecutionProvider: ONNX Runtime uses CPUExecutionProvider instead"
+        )
+    assert capsys.readouterr() == ("", "no libcudart\n")
+
+
 @pytest.mark.parametrize(
     "options",
     [

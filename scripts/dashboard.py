@@ -1,6 +1,6 @@
-"""Builds harness.json, the Grafana dashboard: python dashboards/build.py
+"""Builds dashboards/harness.json, the Grafana dashboard: python scripts/dashboard.py
 
-The JSON is committed, and a test compares it with this script's result. Needs the extra `dashboards`.
+The JSON is committed, and a test compares it with this script's result. Needs `./run.sh install dev`.
 """
 
 import json
@@ -17,7 +17,7 @@ from grafana_foundation_sdk.models import dashboard as parts
 from grafana_foundation_sdk.models.heatmap import HeatmapColorMode
 from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 
-PATH = Path(__file__).parent / "harness.json"
+PATH = Path(__file__).parents[1] / "dashboards" / "harness.json"
 SOURCE = parts.DataSourceRef(type_val="prometheus", uid="${source}")
 
 OF_RUN = 'run=~"$run"'

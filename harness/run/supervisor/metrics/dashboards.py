@@ -1,0 +1,30 @@
+"""Copies the dashboard, rules and configuration of Prometheus and Grafana out of this installation."""
+
+import shutil
+from pathlib import Path
+
+import harness
+from harness.errors import ConfigError
+from harness.results.run_folder import ResultFolder
+
+NAME = "dashboards"
+
+
+def source() -> Path:
+    """The folder with the files: at the root of a checkout, in the package of a wheel."""
+    return next(path for entry in harness.__path__ if (path := Path(entry) / NAME).is_dir())
+
+
+def copy(out: Path) -> list[str]:
+    """Copy the files into the new folder `out`; returns their names in it.
+
+    Raises a ConfigError where `out` exists or cannot be written; nothing is left of the copy then.
+    """
+    folder = ResultFolder(out)
+    try:
+        shutil.copytree(source(), folder.path, dirs_exist_ok=True, copy_function=shutil.copyfile)
+        folder.finish(newest=False)
+    except OSError as e:
+        shutil.rmtree(folder.path, ignore_errors=True)
+        raise ConfigError(f"{out} cannot be written: {e.strerror or e}: pass another --out") from e
+    return sorted(str(path.relative_to(out)) for path in out.rglob("*") if path.is_file())
