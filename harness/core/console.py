@@ -4,6 +4,7 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import BinaryIO, TextIO
 
@@ -12,10 +13,26 @@ from harness.core.shown.escapes import visible
 _user_stderr: TextIO | None = None
 """Set while `frameworks_output` keeps the process's stderr for others."""
 
+_messages: ContextVar[TextIO | None] = ContextVar("messages", default=None)
+"""Set in a thread whose messages go to a stream of its own."""
+
 
 def stderr() -> TextIO:
     """The stream that the user reads, also while the process's stderr goes to a log."""
+    own = _messages.get()
+    if own is not None:
+        return own
     return sys.stderr if _user_stderr is None else _user_stderr
+
+
+@contextmanager
+def messages_to(stream: TextIO) -> Iterator[None]:
+    """Redirects what `say` and the progress line print in this thread; other threads are not affected."""
+    token = _messages.set(stream)
+    try:
+        yield
+    finally:
+        _messages.reset(token)
 
 
 def show(text: str) -> None:
@@ -28,11 +45,25 @@ def say(text: str) -> None:
     _print([f"harness: {line}" for line in text.splitlines()], stderr())
 
 
+@contextmanager
+def output() -> Iterator[TextIO]:
+    """stdout, for a file that is printed as it is: its writer sees to control characters."""
+    with _unless_closed(sys.stdout):
+        yield sys.stdout
+        sys.stdout.flush()
+
+
 def _print(lines: Sequence[str], stream: TextIO) -> None:
-    """A closed pipe (`| head`) or a full disk does not change the exit status."""
-    try:
+    with _unless_closed(stream):
         for line in lines:
             print(visible(line), file=stream, flush=True)
+
+
+@contextmanager
+def _unless_closed(stream: TextIO) -> Iterator[None]:
+    """A closed pipe (`| head`) or a full disk does not change the exit status."""
+    try:
+        yield
     except OSError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 

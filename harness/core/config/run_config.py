@@ -26,6 +26,15 @@ class RunConfig(RunOptions):
     def __post_init__(self) -> None:
         refuse(problems(self))
 
+    @classmethod
+    def of(cls, **options: object) -> "RunConfig":
+        """Options by their keys in a file, with values as there: `duration="3s"`, `slo="p99=20ms"`.
+
+        An option that may be repeated takes a list. Raises one ConfigError with every problem.
+        """
+        problems: list[str] = []
+        return make_config(config_from(options, "RunConfig.of", problems), problems)
+
 
 def config_from(raw: Mapping[str, object], source: str, problems: list[str]) -> dict[str, Any]:
     """Text or YAML values by option key -> values by field. Appends problems, raises none."""

@@ -23,12 +23,12 @@ from harness.core.config.run_config import RunConfig, to_plain
 from harness.errors import ConfigError
 from harness.machine.host_log import HostLog
 from harness.machine.power.energy import PowerLog
+from harness.results.export.openmetrics import RUN_LABELS
 from harness.run.supervisor.completions import NewRows
 from harness.run.supervisor.metrics.endpoint import PAGE_LASTS_S, Exporter, MetricsEndpoint
 from harness.run.supervisor.metrics.histogram import Histogram
 from harness.run.supervisor.metrics.live_counts import EDGES_NS, LiveCounts
 from harness.run.supervisor.metrics.machine_series import HostSeries, PowerSeries
-from harness.run.supervisor.metrics.run_series import RUN_LABELS
 from tests.builders.support import SCENARIOS, evidence, golden_journal, golden_log, journal, plan
 from tests.faults.command import ROOT, result, start
 

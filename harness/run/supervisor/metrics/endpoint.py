@@ -26,9 +26,10 @@ from harness.core.config.parse import Endpoint, Slo
 from harness.core.config.run_config import RunConfig
 from harness.core.console import say
 from harness.errors import ConfigError
+from harness.results.export.openmetrics import RUN_LABELS
 from harness.results.run_folder import METRICS
 from harness.run.supervisor.metrics.live_counts import LiveCounts
-from harness.run.supervisor.metrics.run_series import RUN_LABELS, RunSeries
+from harness.run.supervisor.metrics.run_series import RunSeries
 
 DEFAULT = Endpoint("127.0.0.1", 9464)
 PAGE_LASTS_S = 0.2
