@@ -15,7 +15,15 @@ from harness.errors import ConfigError, refuse, some_of
 SCHEMA_VERSION = 1
 """Version of config.yaml and result.json. A file of a newer version is refused."""
 
-_NOT_REPEATED = ("out", "metrics", "no_metrics", "metrics_linger_ns", "no_report", "sign")
+_NOT_REPEATED = (
+    "out",
+    "metrics",
+    "no_metrics",
+    "metrics_linger_ns",
+    "metrics_push",
+    "no_report",
+    "sign",
+)
 """Fields that a repetition of the run does not take over: its folder, how it is watched, who signs it."""
 
 
