@@ -26,7 +26,7 @@ def pushgateway(folder: Path) -> Iterator[str]:
     """Its address."""
     address = f"127.0.0.1:{free_port()}"
     with (folder / "log").open("w") as log:
-        words = [program(folder), f"--web.listen-address={address}"]
+        words = [str(program(folder)), f"--web.listen-address={address}"]
         process = subprocess.Popen(words, stdout=log, stderr=log)
     try:
         deadline = time.monotonic() + 30
