@@ -9,6 +9,7 @@ from typing import Any
 from harness.core.codes import Reason
 from harness.core.config.options import user_path
 from harness.core.extras import how_to_install_packages
+from harness.core.shown.escapes import visible
 from harness.core.shown.private import hide
 from harness.core.units import show_ns
 from harness.errors import ConfigError, PluginUnavailable
@@ -136,11 +137,11 @@ class Result:
         words = [self.content[name] for name in ("scenario", "backend", "model")]
         codes = f" ({', '.join(reason.code for reason in self.reasons)})" if self.reasons else ""
         number = f", {show_quantity(self.headline._asdict())}" if self.headline else ""
-        return f"<Result {self.verdict}{codes}: {' '.join(words)}{number}, {self.folder}>"
+        return visible(f"<Result {self.verdict}{codes}: {' '.join(words)}{number}, {self.folder}>")
 
     def _repr_html_(self) -> str:
         """The answer and a table, for notebooks: no script, no style sheet, nothing from the network."""
-        return "\n".join(_html(self))
+        return visible("\n".join(_html(self)))
 
 
 def read_run(folder: Path | str) -> Result:

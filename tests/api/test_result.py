@@ -14,6 +14,7 @@ import pytest
 import harness
 from harness import read_run
 from harness.errors import ConfigError, PluginUnavailable
+from harness.results.pages.run_table import show_quantity
 from tests.builders.finished import REASON, RUNS, invalid
 
 
@@ -83,6 +84,7 @@ class _Page(HTMLParser):
 def test_the_page_of_a_notebook_is_escaped_and_loads_nothing(tmp_path: Path) -> None:
     page = _Page()
     html = read_run(invalid("server", tmp_path))._repr_html_()
+    assert "\x1b" not in html
     page.feed(html)
     assert page.texts[0] == "INVALID"
     assert {*page.tags} <= {"p", "b", "ul", "li", "div", "table", "tr", "th", "td"}
@@ -92,9 +94,10 @@ def test_the_page_of_a_notebook_is_escaped_and_loads_nothing(tmp_path: Path) -> 
 
 
 def test_the_repr_is_one_line_with_verdict_and_folder(tmp_path: Path) -> None:
-    run = invalid("server", tmp_path)
-    text = repr(read_run(run))
-    assert text == (f"<Result INVALID ({REASON['code']}): server ort digits, 172 queries/s, {run}>")
+    run = read_run(invalid("server", tmp_path))
+    number = show_quantity(run.content["headline"])
+    words = f"INVALID ({REASON['code']}): server ort digits, {number}, {run.folder}"
+    assert repr(run) == f"<Result {words}>"
 
 
 def test_a_folder_without_a_run_is_a_configuration_error(tmp_path: Path) -> None:

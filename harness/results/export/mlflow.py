@@ -40,6 +40,7 @@ def write(run: RunFiles, out: Path) -> None:
     """out: the store's folder, made where it is missing. A ConfigError where the run is there already."""
     started_ms, ended_ms = (ns // NS_PER_MS for ns in span_ns(run))
     result = (run.folder / run_folder.RESULT).read_bytes()
+    entries = list(_entries(run, ended_ms))  # before anything is written: they may be unusable
     experiment = _experiment(out, started_ms)
     run_id = hashlib.sha256(result).hexdigest()[:32]
     folder = experiment / run_id
@@ -47,7 +48,7 @@ def write(run: RunFiles, out: Path) -> None:
         raise ConfigError(f"{folder} exists: {run.folder} was exported there before")
     for name in ("metrics", "params", "tags", "artifacts"):
         (folder / name).mkdir(parents=True)
-    for name, content in _entries(run, ended_ms):
+    for name, content in entries:
         (folder / name).write_text(content, encoding="utf-8")
     (folder / "artifacts" / run_folder.RESULT).write_bytes(result)
     meta = {
