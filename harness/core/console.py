@@ -25,16 +25,6 @@ def stderr() -> TextIO:
     return sys.stderr if _user_stderr is None else _user_stderr
 
 
-@contextmanager
-def messages_to(stream: TextIO) -> Iterator[None]:
-    """Redirects what `say` and the progress line print in this thread; other threads are not affected."""
-    token = _messages.set(stream)
-    try:
-        yield
-    finally:
-        _messages.reset(token)
-
-
 def show(text: str) -> None:
     """Print on stdout."""
     _print([text], sys.stdout)
@@ -45,25 +35,11 @@ def say(text: str) -> None:
     _print([f"harness: {line}" for line in text.splitlines()], stderr())
 
 
-@contextmanager
-def output() -> Iterator[TextIO]:
-    """stdout, for a file that is printed as it is: its writer sees to control characters."""
-    with _unless_closed(sys.stdout):
-        yield sys.stdout
-        sys.stdout.flush()
-
-
 def _print(lines: Sequence[str], stream: TextIO) -> None:
-    with _unless_closed(stream):
-        for line in lines:
-            print(visible(line), file=stream, flush=True)
-
-
-@contextmanager
-def _unless_closed(stream: TextIO) -> Iterator[None]:
     """A closed pipe (`| head`) or a full disk does not change the exit status."""
     try:
-        yield
+        for line in lines:
+            print(visible(line), file=stream, flush=True)
     except OSError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
@@ -118,3 +94,23 @@ def _is_descriptor_2(stream: TextIO) -> bool:
         return stream.fileno() == 2
     except (OSError, ValueError):
         return False
+
+
+@contextmanager
+def messages_to(stream: TextIO) -> Iterator[None]:
+    """Redirects what `say` and the progress line print in this thread; other threads are not affected."""
+    token = _messages.set(stream)
+    try:
+        yield
+    finally:
+        _messages.reset(token)
+
+
+@contextmanager
+def output() -> Iterator[TextIO]:
+    """stdout, for a file that is printed as it is: its writer sees to control characters."""
+    try:
+        yield sys.stdout
+        sys.stdout.flush()
+    except OSError:  # as of `_print`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

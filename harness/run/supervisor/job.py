@@ -89,7 +89,6 @@ def measure(
         finished = keeper.conclude(_status(job, keeper, stopping))
         if as_json is not None:
             finished.show(as_json=as_json)
-        endpoint.push()
         if finished.status >= INTERRUPT_EXIT:  # signals are ignored by now
             if as_json is not None:
                 keeper.report(as_json=as_json)

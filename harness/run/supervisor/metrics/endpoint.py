@@ -88,6 +88,10 @@ class Exporter(Collector):
         with self._lock:
             self._result = result
 
+    @property
+    def has_result(self) -> bool:
+        return self._result is not None
+
     def collect(self) -> Iterator[Metric]:
         with self._lock:
             families = list(self._families())
@@ -249,6 +253,8 @@ class MetricsEndpoint:
             self._closing.set()
             self._thread.join(CLIENT_LIMIT_S)
             self._server.server_close()
+        if self.exporter.has_result:
+            self.push()
 
     def _serve(self) -> None:
         while self._server is not None and not self._closing.is_set():
