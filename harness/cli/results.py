@@ -1,4 +1,4 @@
-"""The verbs that read finished runs: compare, rerun, check, publish and report."""
+"""The verbs that read finished runs: compare, rerun, check, publish, export and report."""
 
 import argparse
 import json
@@ -239,6 +239,34 @@ def publish(arguments: list[str]) -> int:
     folder, out = Path(options.folder), user_path(options.out)
     lines = publish_folder(folder, out)
     show("\n".join([*lines, f"{folder} is published as {out}: look at it before you show it"]))
+    return 0
+
+
+def export(arguments: list[str]) -> int:
+    from harness.results.export.formats import FORMATS
+    from harness.results.export.formats import export as write
+
+    parser = Parser(
+        "export",
+        "Write a finished run in a format of other tools: its samples for pandas and spreadsheets, its "
+        "numbers and verdict for CI, MLflow and Prometheus. docs/export.md has each format.",
+        "RUN --format FORMAT [options]",
+    )
+    parser.text("folder", "RUN", _RUN)
+    about = "; ".join(f"{name}: {format_.about}" for name, format_ in FORMATS.items())
+    parser.text("--format", "FORMAT", about, choices=tuple(FORMATS), required=True)
+    parser.text(
+        "--out",
+        "FILE",
+        "file to write, which must not exist yet, for mlflow a folder (default: stdout)",
+    )
+    options = parser.parse_args(arguments)
+    from harness.core.config.options import user_path
+
+    out = user_path(options.out) if options.out else None
+    verdict = write(user_path(options.folder), options.format, out)
+    if verdict != "VALID":
+        say(f"{options.folder} is {verdict}: its numbers must not be quoted")
     return 0
 
 

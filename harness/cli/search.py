@@ -20,7 +20,7 @@ _TUNED = ("queries", "duration_ns", "instances", "threads", "max_batch")
 """Fields of a --config file that tune finds or sets anew."""
 
 _REFUSED: Mapping[str, str | None] = dict.fromkeys(
-    ("arrivals", "mlperf", "user_conf", "audit", "metrics_linger")
+    ("arrivals", "mlperf", "user_conf", "audit", "metrics_linger", "metrics_push")
 )
 """Options of a run that no search takes: not in its help."""
 

@@ -3,7 +3,7 @@
 import argparse
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -60,6 +60,7 @@ def _request_parser(
     about: str,
     own: Mapping[str, tuple[str, str]] = MappingProxyType({}),
     *,
+    many: Collection[str] = (),
     trust: bool = False,
 ) -> Parser:
     parser = Parser(
@@ -75,7 +76,8 @@ def _request_parser(
         help=f"folder of the request and its runs (default {WORK})",
     )
     for name, (metavar, text) in {**own, **_REQUEST}.items():
-        group.add_argument(f"--{name}", metavar=metavar, help=text)
+        action = "append" if name in many else "store"
+        group.add_argument(f"--{name}", metavar=metavar, help=text, action=action)
     group.add_argument(
         "--rehearsal",
         action="store_true",
@@ -157,10 +159,14 @@ def pack(arguments: Sequence[str]) -> int:
         "pack",
         "Write the submission folder from the finished runs, and check it.",
         {
-            "describe": ("FILE", "YAML file with facts about the system that it cannot report"),
+            "describe": (
+                "FILE",
+                "facts about the system: a YAML file, or MLCommons' system_desc.json (repeatable)",
+            ),
             "official": ("DIR", _OFFICIAL),
             "to": ("DIR", "folder to write (default WORK/tree)"),
         },
+        many=("describe",),
         trust=True,
     )
     options = parser.parse_args(arguments)
@@ -173,8 +179,9 @@ def pack(arguments: Sequence[str]) -> int:
     request, official = _trusted_request(options), _path(options.official)
     if official is not None:
         tools_of(official)  # before anything is written
-    facts = _path(options.describe)
-    answers = read_answers_file(facts, request.rules) if facts else {}
+    answers: dict[str, Any] = {}
+    for file in options.describe or ():
+        answers |= read_answers_file(user_path(file), request.rules)
     to = _path(options.to) or work / "tree"
     packed = write_tree(request, planned_runs(request, work), answers, to, official)
     status = _check(

@@ -49,6 +49,9 @@ VERBS: Mapping[str, Verb] = {
     "rerun": Verb("results:rerun", "repeat a finished run here and compare the two"),
     "check": Verb("results:check", "derive a run's verdict again from its files"),
     "publish": Verb("results:publish", "copy a run's folder without names, paths and passwords"),
+    "export": Verb(
+        "results:export", "write a run as Parquet, CSV, JUnit, or for MLflow and others"
+    ),
     "report": Verb("results:report", "draw finished runs as an HTML page"),
     "runs": Verb("runs:runs", "list, export or draw the runs made here"),
     "list": Verb("data:list_names", "list backends, datasets, metrics, meters and models"),

@@ -4,6 +4,7 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import BinaryIO, TextIO
 
@@ -12,9 +13,15 @@ from harness.core.shown.escapes import visible
 _user_stderr: TextIO | None = None
 """Set while `frameworks_output` keeps the process's stderr for others."""
 
+_messages: ContextVar[TextIO | None] = ContextVar("messages", default=None)
+"""Set in a thread whose messages go to a stream of its own."""
+
 
 def stderr() -> TextIO:
     """The stream that the user reads, also while the process's stderr goes to a log."""
+    own = _messages.get()
+    if own is not None:
+        return own
     return sys.stderr if _user_stderr is None else _user_stderr
 
 
@@ -87,3 +94,23 @@ def _is_descriptor_2(stream: TextIO) -> bool:
         return stream.fileno() == 2
     except (OSError, ValueError):
         return False
+
+
+@contextmanager
+def messages_to(stream: TextIO) -> Iterator[None]:
+    """Redirects what `say` and the progress line print in this thread; other threads are not affected."""
+    token = _messages.set(stream)
+    try:
+        yield
+    finally:
+        _messages.reset(token)
+
+
+@contextmanager
+def output() -> Iterator[TextIO]:
+    """stdout, for a file that is printed as it is: its writer sees to control characters."""
+    try:
+        yield sys.stdout
+        sys.stdout.flush()
+    except OSError:  # as of `_print`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from harness.core import files
 from harness.core.formats.strict_yaml import load_mapping
 from harness.core.registry import SCENARIOS
+from harness.core.shown import private
 from harness.errors import ConfigError
 from harness.results import records, run_folder
 from harness.results.evidence.evidence import Evidence
@@ -48,6 +49,13 @@ def read_files(folder: Path, known: Evidence | None = None) -> RunFiles:
         config=config,
         performance=known or records.read(folder / run_folder.PERFORMANCE, ""),
     )
+
+
+def shown_config(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The content of config.yaml without private names and the arguments of meters."""
+    meters = [private.meter(str(text)) for text in config.get("meter") or ()]
+    shown: Mapping[str, Any] = private.hidden({**config, "meter": meters})
+    return shown
 
 
 def read_config(folder: Path) -> dict[Any, Any]:

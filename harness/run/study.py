@@ -49,6 +49,8 @@ def unfit_options(config: RunConfig, verb: str, mlperf: str) -> Iterator[str]:
         yield f"{verb} needs performance runs: drop --mode accuracy"
     if config.metrics_linger_ns:
         yield f"--metrics-linger waits after one run, {verb} makes many: drop it"
+    if config.metrics_push is not None:
+        yield f"--metrics-push keeps one run of a workload, {verb} makes many: drop it"
 
 
 class Study(ABC, Generic[Options]):

@@ -103,7 +103,10 @@ def test_wheel_holds_each_file_once_and_inside_the_package(wheel: Path, tree: Pa
     names = zipfile.ZipFile(wheel).namelist()
     assert len(names) == len(set(names))
     top = {name.split("/")[0] for name in names}
-    assert {t for t in top if not t.endswith(".dist-info")} == {"harness"}
+    assert {t for t in top if not t.endswith(".dist-info")} == {
+        "harness",
+        "pytest_mlperf_harness.py",
+    }
     for path, name in _packaged(tree):
         assert names.count(name) == 1, path
 

@@ -1,7 +1,9 @@
 """A collector of OpenTelemetry's traces in memory, which takes what the protocol's own package reads."""
 
 import base64
+import gzip
 import json
+import ssl
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -28,17 +30,22 @@ def spans_of(text: str | bytes) -> list[Any]:
 
 
 class Collector(HTTPServer):
-    """received: spans. status, answer: what it gives back."""
+    """received: spans. status, answer: what it gives back. context: for https."""
 
-    def __init__(self) -> None:
+    def __init__(self, context: ssl.SSLContext | None = None) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
+        self.scheme = "http"
+        if context is not None:
+            self.scheme = "https"
+            self.socket = context.wrap_socket(self.socket, server_side=True)
         self.received: list[Any] = []
         self.paths: list[str] = []
+        self.headers: list[dict[str, str]] = []
         self.status, self.answer = 200, b"{}"
 
     @property
     def address(self) -> str:
-        return f"http://127.0.0.1:{self.server_port}"
+        return f"{self.scheme}://127.0.0.1:{self.server_port}"
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -48,7 +55,10 @@ class _Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers["Content-Length"]))
         assert self.headers["Content-Type"] == "application/json"
+        if self.headers["Content-Encoding"] == "gzip":
+            body = gzip.decompress(body)
         self.server.paths.append(self.path)
+        self.server.headers.append(dict(self.headers))
         self.server.received += spans_of(body)
         self.send_response(self.server.status)
         self.send_header("Content-Length", str(len(self.server.answer)))
@@ -60,8 +70,8 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def collecting() -> Iterator[Collector]:
-    with Collector() as collector:
+def collecting(context: ssl.SSLContext | None = None) -> Iterator[Collector]:
+    with Collector(context) as collector:
         thread = threading.Thread(target=collector.serve_forever, args=(0.01,))
         thread.start()
         try:

@@ -23,15 +23,20 @@ def programs(folder: Path) -> Path:
     found = shutil.which("prometheus")
     if found and shutil.which("promtool"):
         return Path(found).parent
+    return unpacked("prometheus", folder)
+
+
+def unpacked(package: str, folder: Path) -> Path:
+    """The folder of the programs of a Debian package, which is unpacked into `folder`."""
     if shutil.which("apt-get") is None:
-        pytest.skip("needs Prometheus on PATH, or Debian's packages")
+        pytest.skip(f"needs {package} on PATH, or Debian's packages")
     folder.chmod(0o777)  # apt fetches as a user of its own
     fetched = subprocess.run(
-        ["apt-get", "download", "prometheus"], cwd=folder, capture_output=True, check=False
+        ["apt-get", "download", package], cwd=folder, capture_output=True, check=False
     )
-    packages = list(folder.glob("prometheus_*.deb"))
+    packages = list(folder.glob(f"{package}_*.deb"))
     if fetched.returncode or not packages:
-        pytest.skip("Debian's package of Prometheus cannot be fetched")
+        pytest.skip(f"Debian's package {package} cannot be fetched")
     subprocess.run(["dpkg", "-x", packages[0], folder / "root"], check=True)
     return folder / "root/usr/bin"
 

@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
+from urllib.parse import urlsplit, urlunsplit
 
 from harness.core.registry import SCENARIOS
 from harness.core.units import parse_duration_ns, write_duration
@@ -47,6 +48,24 @@ def parse_endpoint(text: str) -> Endpoint:
     if match is None or int(match[3]) > 65_535:
         raise ValueError(f"{text!r} is not an address: write HOST:PORT, e.g. 127.0.0.1:9464")
     return Endpoint(match[1] or match[2], int(match[3]))
+
+
+def parse_http_url(text: str, noun: str, example: str) -> str:
+    """An http or https URL of a host, without a fragment and without a user: that would be stored and shown."""
+    wrong = f"{text!r} is not {noun}: write http://HOST:PORT, e.g. {example}"
+    try:
+        parts = urlsplit(text.strip())
+        known = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    except ValueError:  # the port is not a number
+        raise ValueError(wrong) from None
+    if not known or "@" in parts.netloc or re.search(r"[^\x21-\x7e]", text.strip()):
+        raise ValueError(wrong)
+    return urlunsplit(parts._replace(fragment=""))
+
+
+def parse_gateway(text: str) -> str:
+    """'http://127.0.0.1:9091'."""
+    return parse_http_url(text, "a Pushgateway", "http://127.0.0.1:9091")
 
 
 def parse_slo(text: str) -> Slo:

@@ -15,7 +15,15 @@ from harness.errors import ConfigError, refuse, some_of
 SCHEMA_VERSION = 1
 """Version of config.yaml and result.json. A file of a newer version is refused."""
 
-_NOT_REPEATED = ("out", "metrics", "no_metrics", "metrics_linger_ns", "no_report", "sign")
+_NOT_REPEATED = (
+    "out",
+    "metrics",
+    "no_metrics",
+    "metrics_linger_ns",
+    "metrics_push",
+    "no_report",
+    "sign",
+)
 """Fields that a repetition of the run does not take over: its folder, how it is watched, who signs it."""
 
 
@@ -25,6 +33,15 @@ class RunConfig(RunOptions):
 
     def __post_init__(self) -> None:
         refuse(problems(self))
+
+    @classmethod
+    def of(cls, **options: object) -> "RunConfig":
+        """Options by their keys in a file, with values as there: `duration="3s"`, `slo="p99=20ms"`.
+
+        An option that may be repeated takes a list. Raises one ConfigError with every problem.
+        """
+        problems: list[str] = []
+        return make_config(config_from(options, "RunConfig.of", problems), problems)
 
 
 def config_from(raw: Mapping[str, object], source: str, problems: list[str]) -> dict[str, Any]:

@@ -230,6 +230,11 @@ class RunOptions:
         default=0,
         metavar="TIME",
     )
+    metrics_push: str | None = option(
+        "push the metrics to a Pushgateway at the end of the run, e.g. http://127.0.0.1:9091",
+        parse=parsers.parse_gateway,
+        metavar="URL",
+    )
     # Values that a finished run resolved and wrote into its config.yaml. They have no flag.
     qsl_seed: int | None = resolved(parsers.bounded(0, MAX_SEED))
     sample_index_seed: int | None = resolved(parsers.bounded(0, MAX_SEED))

@@ -14,9 +14,10 @@ from harness.errors import ConfigError, PluginUnavailable, RunInvalid
 from harness.explain.profile.measure import layer_level as pl
 from harness.explain.profile.measure import measure as pm
 from harness.explain.profile.measure import valgrind
-from harness.explain.profile.options import ProfileOptions
+from harness.explain.profile.options import FROM_ENVIRONMENT, ProfileOptions
 from harness.explain.profile.page import write
 from harness.explain.profile.spans import otlp
+from harness.explain.profile.spans.collector import Collector, from_environment, post
 from harness.explain.profile.tables import folder as files
 from harness.explain.profile.tables.layer_tables import Profiled
 from harness.machine import cores, host
@@ -48,6 +49,11 @@ def problems(config: RunConfig, options: ProfileOptions) -> Iterator[str]:
             yield f"--otlp {options.otlp} exists: pass another"
         elif not options.otlp.absolute().parent.is_dir():
             yield f"--otlp {options.otlp}: there is no folder {options.otlp.parent}"
+    elif options.otlp is not None:
+        try:
+            _collector(options.otlp)
+        except ConfigError as e:
+            yield str(e)
 
 
 def profile(
@@ -103,9 +109,18 @@ def _export(profiled: Profiled, folder: Path, target: Path | str | None) -> None
         messages = otlp.messages(spans, profiled.content["started"], profiled.content["model_name"])
     if isinstance(target, Path):
         otlp.write(messages, target)
+        say(f"{len(spans):,} spans to {target}")
     else:
-        otlp.post(messages, target)
-    say(f"{len(spans):,} spans to {target}")
+        collector = _collector(target)
+        post(messages, collector)
+        say(f"{len(spans):,} spans to {collector}")
+
+
+def _collector(target: str) -> Collector:
+    """Headers are sent to the collector of the environment only, with which they were set."""
+    if target == FROM_ENVIRONMENT:
+        return from_environment(os.environ)
+    return Collector(url=target)
 
 
 class _ProfileJob(Study[ProfileOptions]):

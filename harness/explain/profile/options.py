@@ -1,13 +1,17 @@
 """Declares the options of `profile`, beside those of a run."""
 
-import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 from urllib.parse import urlsplit, urlunsplit
 
 from harness.core.config.options import option
-from harness.core.config.parse import MOST_RUNS, parse_path, positive, words_of
+from harness.core.config.parse import MOST_RUNS, parse_http_url, parse_path, positive, words_of
+
+FROM_ENVIRONMENT = "env"
+"""Value of --otlp: the collector that OpenTelemetry's environment variables name."""
+
+TRACES = "/v1/traces"
 
 
 def parse_sizes(text: str) -> tuple[int, ...]:
@@ -16,19 +20,13 @@ def parse_sizes(text: str) -> tuple[int, ...]:
 
 
 def parse_otlp(text: str) -> Path | str:
-    """A file, or the URL of an OpenTelemetry collector, by default with the path /v1/traces."""
+    """A file, the URL of an OpenTelemetry collector, by default with the path /v1/traces, or FROM_ENVIRONMENT."""
+    if text == FROM_ENVIRONMENT:
+        return text
     if "://" not in text:
         return parse_path(text)
-    wrong = f"{text!r} is not a collector: write http://HOST:PORT, e.g. http://127.0.0.1:4318"
-    try:
-        parts = urlsplit(text.strip())
-        known = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
-    except ValueError:  # the port is not a number
-        raise ValueError(wrong) from None
-    if not known or "@" in parts.netloc or re.search(r"[^\x21-\x7e]", text.strip()):
-        raise ValueError(wrong)
-    path = parts.path if parts.path not in ("", "/") else "/v1/traces"
-    return urlunsplit(parts._replace(path=path, fragment=""))
+    parts = urlsplit(parse_http_url(text, "a collector", "http://127.0.0.1:4318"))
+    return urlunsplit(parts._replace(path=parts.path.rstrip("/") or TRACES))
 
 
 LEVELS = ("query", "batch", "stage", "model", "layer", "library")
@@ -76,9 +74,10 @@ class ProfileOptions:
         metavar="DIR",
     )
     otlp: Path | str | None = option(
-        "also write the spans for OpenTelemetry: a new file of OTLP/JSON lines, or a collector's URL",
+        "also write the spans for OpenTelemetry: a new file of OTLP/JSON lines, a collector's URL, or env: "
+        "the collector of OTEL_EXPORTER_OTLP_ENDPOINT",
         parse=parse_otlp,
-        metavar="FILE|URL",
+        metavar="FILE|URL|env",
     )
     table: str | None = option(
         "print only this table, without abbreviation, e.g. layers", metavar="NAME"

@@ -9,7 +9,6 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from harness.core.shown import private
 from harness.core.units import show_ns
 from harness.errors import ConfigError
 from harness.machine.host_log import HostLog
@@ -21,7 +20,7 @@ from harness.results.pages.figures import figures
 from harness.results.pages.page import Article, section, table, write
 from harness.results.pages.run_table import RATES, show_accuracy, show_quantity
 from harness.results.pages.tables import Column, Table
-from harness.results.run_files import RunFiles, read_files, reading_run
+from harness.results.run_files import RunFiles, read_files, reading_run, shown_config
 from harness.results.seal.digests import PAGE
 
 _NO_ACCURACY = {"value": None, "reason": "no run"}
@@ -70,7 +69,7 @@ def _article(run: RunFiles, host: HostLog | None, power: PowerLog | None) -> Art
 
 def _bottom(run: RunFiles) -> Iterator[str]:
     for title, content in (
-        ("Settings", _settings(run.config)),
+        ("Settings", shown_config(run.config)),
         ("Machine", run.environment),
         ("Machine in the run", run.result.get("host") or {}),
     ):
@@ -81,13 +80,6 @@ def _bottom(run: RunFiles) -> Iterator[str]:
     # Without the folders above, which may be private: a page is shown to others.
     path = shlex.quote(f"{run.folder.absolute().name}/{run_folder.CONFIG}")
     yield f"<pre>{escape(f'python -m harness --config {path}')}</pre>"
-
-
-def _settings(config: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The content of config.yaml without private names and the arguments of meters."""
-    meters = [private.meter(str(text)) for text in config.get("meter") or ()]
-    shown: Mapping[str, Any] = private.hidden({**config, "meter": meters})
-    return shown
 
 
 def _top(run: RunFiles) -> Iterator[str]:

@@ -115,6 +115,7 @@ class _Session:
         words += code.trust_options(code.values_of(self._plain), resolved.absolute(self._plain))
         linger_ns = config.metrics_linger_ns
         words += ["--metrics-linger", write_duration(linger_ns)] if linger_ns else []
+        words += ["--metrics-push", config.metrics_push] if config.metrics_push else []
         return _SCRIPT.format(
             here=shlex.quote(str(Path.cwd())),
             runs=shlex.quote(str(self._runs)),

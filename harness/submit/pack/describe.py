@@ -14,6 +14,7 @@ from harness.core.formats.strict_yaml import load_yaml
 from harness.core.shown.private import host_id
 from harness.core.units import show_bytes
 from harness.errors import ConfigError
+from harness.submit.pack import system_desc
 from harness.submit.plan.finished_run import FinishedRun
 from harness.submit.plan.request import Request
 from harness.submit.rules.tree.rounds import Round
@@ -125,13 +126,18 @@ def template() -> str:
 
 
 def read_answers_file(path: Path, rules: Round) -> dict[str, Any]:
-    """Reads the user's --describe file without empty values. Raises ConfigError for unknown keys."""
+    """Reads a --describe file, of the user's or MLCommons' (system_desc.py), without empty values.
+
+    Raises ConfigError for unknown keys in the user's.
+    """
     content = load_yaml(path)
     if not isinstance(content, dict):
         raise ConfigError(f"{path} must map keys to values: see docs/submit.md")
     keys = rules.system_keys
     known = {*keys.required, *keys.network, "is_network", *rules.measurement_keys}
     known |= {"calibration", *POWER, _CAPACITY}
+    if system_desc.is_system_desc(content):
+        content = system_desc.answers(content, path, known)
     unknown = [str(key) for key in content if key not in known]
     if unknown:
         raise ConfigError(f"{path}: unknown keys {', '.join(unknown)}: see docs/submit.md")

@@ -10,6 +10,6 @@ REFUSED: Mapping[str, str] = {
     **dict.fromkeys(("scenario", "mode", "out", "mlperf", "audit", "queries", "seed"), _DECIDED),
     "samples_per_query": _DECIDED,
     **dict.fromkeys(("arrivals", "concurrency"), _ARRIVALS),
-    **dict.fromkeys(("metrics", "no_metrics", "metrics_linger"), _WATCHED),
+    **dict.fromkeys(("metrics", "no_metrics", "metrics_linger", "metrics_push"), _WATCHED),
 }
 """Key of the option -> why it is refused. `--help` does not show these."""

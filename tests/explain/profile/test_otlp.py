@@ -1,6 +1,9 @@
 """Spans as OTLP, in a file and at a collector, read by the protocol's own package."""
 
+import shutil
 import socket
+import ssl
+import subprocess
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -10,6 +13,7 @@ import pytest
 from harness.errors import ConfigError
 from harness.explain.profile.options import parse_otlp
 from harness.explain.profile.spans import otlp
+from harness.explain.profile.spans.collector import Collector, _refused, from_environment, post
 from harness.explain.profile.spans.spans import Span
 from tests.stand_ins.otlp_collector import collecting, spans_of
 
@@ -79,14 +83,14 @@ def test_the_trace_is_the_same_when_it_is_sent_again_and_another_for_another_pro
 
 def test_a_message_has_no_more_spans_than_collectors_take() -> None:
     many = [Span(id=i, name="", level="query", start_ns=i, end_ns=i) for i in range(1, 2_502)]
-    sizes = [len(spans_of(otlp._encoded(m))) for m in otlp.messages(many, STARTED, "m")]
+    sizes = [len(spans_of(otlp.encoded(m))) for m in otlp.messages(many, STARTED, "m")]
     assert sizes == [1_000, 1_000, 501]
     assert list(otlp.messages([], STARTED, "m")) == []
 
 
 def test_a_collector_gets_every_span() -> None:
     with collecting() as collector:
-        otlp.post(otlp.messages(SPANS, STARTED, "m"), str(parse_otlp(collector.address)))
+        post(otlp.messages(SPANS, STARTED, "m"), Collector(url=str(parse_otlp(collector.address))))
         assert [span.name for span in collector.received] == ["query", "conv é"]
         assert collector.paths == ["/v1/traces"]
 
@@ -106,19 +110,23 @@ def test_a_collector_that_refuses_is_a_line(status: int, answer: bytes, message:
     with collecting() as collector:
         collector.status, collector.answer = status, answer
         with pytest.raises(ConfigError, match=message):
-            otlp.post(otlp.messages(SPANS, STARTED, "m"), f"{collector.address}/v1/traces")
+            post(
+                otlp.messages(SPANS, STARTED, "m"), Collector(url=f"{collector.address}/v1/traces")
+            )
 
 
 @pytest.mark.parametrize("answer", [b"", b"ok", b"[]", b'{"partialSuccess": {"rejectedSpans": 0}}'])
 def test_a_collector_that_only_says_200_has_taken_all(answer: bytes) -> None:
-    assert otlp._refused(answer) == ""
+    assert _refused(answer) == ""
 
 
 def test_nobody_there_is_a_line() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
     with pytest.raises(ConfigError, match=r"takes nothing \(.*refused\): is a collector there\?$"):
-        otlp.post(otlp.messages(SPANS, STARTED, "m"), f"http://127.0.0.1:{port}/v1/traces")
+        post(
+            otlp.messages(SPANS, STARTED, "m"), Collector(url=f"http://127.0.0.1:{port}/v1/traces")
+        )
 
 
 @pytest.mark.parametrize(
@@ -155,3 +163,96 @@ def test_what_is_no_address_is_refused(text: str) -> None:
 def test_a_start_that_is_no_time_is_refused_before_the_first_message() -> None:
     with pytest.raises(ValueError, match="yesterday"):
         otlp.messages([], "yesterday", "m")
+
+
+SECRET = "glc_s3cret=="
+HEADERS = f"Authorization=Basic%20{SECRET.replace('=', '%3D')} , x-scope-orgid=7"
+
+
+def test_the_environment_names_the_collector_and_its_headers() -> None:
+    with collecting() as collector:
+        chosen = from_environment(
+            {
+                "OTEL_EXPORTER_OTLP_ENDPOINT": f"{collector.address}/",
+                "OTEL_EXPORTER_OTLP_HEADERS": HEADERS,
+                "OTEL_EXPORTER_OTLP_COMPRESSION": "gzip",
+                "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf",
+                "OTEL_EXPORTER_OTLP_TIMEOUT": "2500",
+                "OTEL_EXPORTER_OTLP_TRACES_TIMEOUT": "",
+            }
+        )
+        post(otlp.messages(SPANS, STARTED, "m"), chosen)
+    assert chosen.timeout_s == 2.5
+    assert [span.name for span in collector.received] == ["query", "conv é"]
+    assert collector.paths == ["/v1/traces"]
+    (headers,) = collector.headers
+    assert headers["Authorization"] == f"Basic {SECRET}"
+    assert headers["x-scope-orgid"] == "7"
+    assert headers["Content-Encoding"] == "gzip"
+    assert SECRET not in repr(chosen)
+
+
+def test_the_variables_of_traces_win_and_their_endpoint_is_taken_as_it_is() -> None:
+    chosen = from_environment(
+        {
+            "OTEL_EXPORTER_OTLP_ENDPOINT": "http://general:4318/base",
+            "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "https://traces.example/otlp?key=k",
+            "OTEL_EXPORTER_OTLP_HEADERS": "a=1",
+            "OTEL_EXPORTER_OTLP_TRACES_HEADERS": "b=2",
+        }
+    )
+    assert (chosen.url, chosen.headers) == ("https://traces.example/otlp?key=k", {"b": "2"})
+    assert str(chosen) == "https://traces.example/otlp"
+    general = from_environment({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://general:4318/base"})
+    assert (general.url, general.headers) == ("http://general:4318/base/v1/traces", {})
+
+
+def test_every_wrong_variable_is_named_and_no_header_is_shown() -> None:
+    with pytest.raises(ConfigError) as raised:
+        from_environment(
+            {
+                "OTEL_EXPORTER_OTLP_ENDPOINT": "collector:4317",
+                "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc",
+                "OTEL_EXPORTER_OTLP_HEADERS": f"a=1,{SECRET} x",
+                "OTEL_EXPORTER_OTLP_TRACES_TIMEOUT": "10s",
+                "OTEL_EXPORTER_OTLP_COMPRESSION": "zstd",
+                "OTEL_EXPORTER_OTLP_CERTIFICATE": "/no/such.pem",
+            }
+        )
+    names = [line.partition(":")[0] for line in str(raised.value).splitlines()]
+    assert names == [
+        "OTEL_EXPORTER_OTLP_PROTOCOL",
+        "OTEL_EXPORTER_OTLP_ENDPOINT",
+        "OTEL_EXPORTER_OTLP_HEADERS",
+        "OTEL_EXPORTER_OTLP_TRACES_TIMEOUT",
+        "OTEL_EXPORTER_OTLP_COMPRESSION",
+        "OTEL_EXPORTER_OTLP_CERTIFICATE",
+    ]
+    assert "header 2 is not NAME=VALUE" in str(raised.value)
+    assert SECRET not in str(raised.value)
+    with pytest.raises(ConfigError, match=r"^--otlp env: OTEL_EXPORTER_OTLP_ENDPOINT is not set"):
+        from_environment({})
+
+
+@pytest.mark.parametrize("headers", ["a=1%0d%0ab: 2", "a b=1", "=1", "a=é", "a=1,,b=2"])
+def test_a_header_cannot_hold_another(headers: str) -> None:
+    variables = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://c"}
+    with pytest.raises(ConfigError, match=r"header \d is not NAME=VALUE"):
+        from_environment({**variables, "OTEL_EXPORTER_OTLP_HEADERS": headers})
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="needs openssl")
+def test_https_needs_an_authority_that_signed_the_certificate(tmp_path: Path) -> None:
+    pem, key = tmp_path / "c.pem", tmp_path / "key.pem"
+    made = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"]
+    about = ["-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1"]
+    subprocess.run([*made, *about, "-keyout", key, "-out", pem], check=True, capture_output=True)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(pem, key)
+    with collecting(context) as collector:
+        variables = {"OTEL_EXPORTER_OTLP_ENDPOINT": collector.address}
+        with pytest.raises(ConfigError, match="CERTIFICATE_VERIFY_FAILED"):
+            post(otlp.messages(SPANS, STARTED, "m"), from_environment(variables))
+        variables["OTEL_EXPORTER_OTLP_CERTIFICATE"] = str(pem)
+        post(otlp.messages(SPANS, STARTED, "m"), from_environment(variables))
+        assert len(collector.received) == 2

@@ -372,6 +372,27 @@ def test_the_trace_has_every_call_and_kernel_within_its_parent(profiled: Path) -
             assert event["ts"] + event["dur"] <= parent["ts"] + parent["dur"] + 1
 
 
+def test_the_collector_of_the_environment_gets_its_headers_and_no_file_does(
+    profiled: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    again = ["profile", "--from", str(profiled), "--table", "levels", "--otlp"]
+    with otlp_collector.collecting() as collector:
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.address)
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "api-key=s3cret-of-mine")
+        assert main([*again, "env"]) == 0
+        assert main([*again, collector.address]) == 0
+    keys = [headers.get("api-key") for headers in collector.headers]
+    assert set(keys[: len(keys) // 2]) == {"s3cret-of-mine"}
+    assert set(keys[len(keys) // 2 :]) == {None}  # of another's URL
+    shown = capfd.readouterr()
+    assert f"spans to {collector.address}/v1/traces\n" in shown.err
+    assert "s3cret" not in shown.out + shown.err
+    files = [path for path in profiled.rglob("*") if path.is_file()]
+    assert not [path for path in files if b"s3cret" in path.read_bytes()]
+    monkeypatch.delenv("OTEL_EXPORTER_OTLP_ENDPOINT")
+    assert main([*again, "env"]) == 2
+
+
 def test_otlp_has_the_spans_of_the_trace_file(profiled: Path, tmp_path: Path) -> None:
     trace = json.loads((profiled / "trace.json").read_text())
     events = {e["args"]["id"]: e for e in trace["traceEvents"] if e["ph"] == "X"}

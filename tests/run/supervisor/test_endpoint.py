@@ -1,5 +1,6 @@
 """The metrics for Prometheus agree with the journal and with LoadGen at any moment."""
 
+import io
 import itertools
 import re
 import signal
@@ -23,12 +24,15 @@ from harness.core.config.run_config import RunConfig, to_plain
 from harness.errors import ConfigError
 from harness.machine.host_log import HostLog
 from harness.machine.power.energy import PowerLog
+from harness.results.export import openmetrics
+from harness.results.export.openmetrics import RUN_LABELS
+from harness.results.run_files import read_files
 from harness.run.supervisor.completions import NewRows
 from harness.run.supervisor.metrics.endpoint import PAGE_LASTS_S, Exporter, MetricsEndpoint
 from harness.run.supervisor.metrics.histogram import Histogram
 from harness.run.supervisor.metrics.live_counts import EDGES_NS, LiveCounts
 from harness.run.supervisor.metrics.machine_series import HostSeries, PowerSeries
-from harness.run.supervisor.metrics.run_series import RUN_LABELS
+from tests.builders.finished import RUNS
 from tests.builders.support import SCENARIOS, evidence, golden_journal, golden_log, journal, plan
 from tests.faults.command import ROOT, result, start
 
@@ -207,7 +211,9 @@ def test_buckets_are_twenty_a_decade_from_10_us_to_100_s() -> None:
 
 def test_every_name_is_documented_and_every_documented_name_exists() -> None:
     page = whole_exporter().page().decode()
-    served = set(re.findall(r"^# TYPE (\S+)", page, re.MULTILINE))
+    exported = io.StringIO()
+    openmetrics.write(read_files(RUNS / "server"), exported)
+    served = set(re.findall(r"^# TYPE (\S+)", page + exported.getvalue(), re.MULTILINE))
     rows = re.findall(r"^\| `(harness_\w+)", (ROOT / "docs/metrics.md").read_text(), re.MULTILINE)
     assert served == set(rows)
     assert len(rows) == len(set(rows))

@@ -1,27 +1,23 @@
-"""Exports a profile's spans as OTLP/JSON: lines of a file, or posted to a collector.
+"""Exports a profile's spans as OTLP/JSON, and writes them as lines of a file.
 
 Source: OpenTelemetry protocol 1.x, "OTLP/HTTP, JSON Protobuf Encoding" (ids in hexadecimal, enums as
 integers, 64-bit integers as text), and its file exporter (one message a line).
 """
 
 import hashlib
-import http.client
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import islice
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 from harness import __version__
-from harness.errors import ConfigError, one_line
+from harness.errors import ConfigError
 from harness.explain.profile.spans.spans import Span
 
 SPANS_A_MESSAGE = 1_000
 """Some 400 kB: no receiver has to hold a whole profile in one line or request."""
-
-TIMEOUT_S = 10.0
 
 _INTERNAL = 1  # SPAN_KIND_INTERNAL
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -87,7 +83,8 @@ def _value(value: Any) -> dict[str, Any]:
     return {"stringValue": str(value)}
 
 
-def _encoded(message: Message) -> bytes:
+def encoded(message: Message) -> bytes:
+    """As JSON."""
     return json.dumps(message, allow_nan=False, separators=(",", ":")).encode()
 
 
@@ -96,40 +93,6 @@ def write(messages_: Iterable[Message], file: Path) -> None:
     try:
         with file.open("xb") as out:
             for message in messages_:
-                out.write(_encoded(message) + b"\n")
+                out.write(encoded(message) + b"\n")
     except OSError as e:
         raise ConfigError(f"--otlp {file} cannot be written: {e.strerror}") from None
-
-
-def post(messages_: Iterable[Message], url: str) -> None:
-    """Uses no proxy, follows no redirect. Raises ConfigError where the collector refuses anything."""
-    parts = urlsplit(url)
-    kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
-    assert parts.hostname is not None  # by the option's parser
-    connection = kind(parts.hostname, parts.port, timeout=TIMEOUT_S)
-    target = f"{parts.path}?{parts.query}" if parts.query else parts.path
-    try:
-        for message in messages_:
-            headers = {"Content-Type": "application/json"}
-            connection.request("POST", target, _encoded(message), headers)
-            answer = connection.getresponse()
-            body = answer.read()
-            if answer.status != 200:
-                raise ConfigError(f"--otlp {url}: it answered {answer.status} {answer.reason}")
-            if refused := _refused(body):
-                raise ConfigError(f"--otlp {url}: {refused}")
-    except (OSError, http.client.HTTPException) as e:
-        why = one_line(e) or type(e).__name__
-        raise ConfigError(f"--otlp {url} takes nothing ({why}): is a collector there?") from None
-    finally:
-        connection.close()
-
-
-def _refused(body: bytes) -> str:
-    """An ExportTraceServiceResponse's report of dropped spans; "" for none."""
-    try:
-        partial = json.loads(body or b"{}").get("partialSuccess") or {}
-        count, why = int(partial.get("rejectedSpans", 0)), partial.get("errorMessage", "")
-    except (ValueError, TypeError, AttributeError):
-        return ""  # an answer of another kind, with status 200
-    return one_line(f"it dropped {count:,} spans: {why or 'it does not say why'}") if count else ""

@@ -6,6 +6,7 @@ is served again, so that a storm of scrapes takes no core from the run. Without 
 clients on this machine are served.
 """
 
+import http.client
 import io
 import socket
 import sys
@@ -17,7 +18,7 @@ from pathlib import Path
 from socketserver import TCPServer
 from typing import Any, Self
 
-from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client import CollectorRegistry, generate_latest, push_to_gateway
 from prometheus_client.core import Metric
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from prometheus_client.registry import Collector
@@ -25,15 +26,22 @@ from prometheus_client.registry import Collector
 from harness.core.config.parse import Endpoint, Slo
 from harness.core.config.run_config import RunConfig
 from harness.core.console import say
-from harness.errors import ConfigError
+from harness.core.shown.private import host_id
+from harness.errors import ConfigError, one_line
+from harness.results.export.openmetrics import RUN_LABELS
 from harness.results.run_folder import METRICS
 from harness.run.supervisor.metrics.live_counts import LiveCounts
-from harness.run.supervisor.metrics.run_series import RUN_LABELS, RunSeries
+from harness.run.supervisor.metrics.run_series import RunSeries
 
 DEFAULT = Endpoint("127.0.0.1", 9464)
 PAGE_LASTS_S = 0.2
 CLIENT_LIMIT_S = 2.0
 """Limit for a client to send its request, and again to take the page; the others wait meanwhile."""
+
+JOB = "mlperf-harness"
+"""Label `job` of what is pushed."""
+
+PUSH_LIMIT_S = 5.0
 
 PAUSE_S = 0.02
 """Pause after each client: all clients together get at most 50 pages a second."""
@@ -80,6 +88,10 @@ class Exporter(Collector):
         with self._lock:
             self._result = result
 
+    @property
+    def has_result(self) -> bool:
+        return self._result is not None
+
     def collect(self) -> Iterator[Metric]:
         with self._lock:
             families = list(self._families())
@@ -105,6 +117,12 @@ class Exporter(Collector):
 
     def write(self, folder: Path) -> None:
         (folder / METRICS).write_bytes(self.page())
+
+    def push(self, url: str) -> None:
+        """Replaces the group of this workload on this machine in the Pushgateway at `url`. Raises OSError."""
+        workload = {name: self._labels[name] for name in RUN_LABELS if name != "run"}
+        group = {"instance": host_id() or "unknown", **workload}
+        push_to_gateway(url, JOB, self._registry, grouping_key=group, timeout=PUSH_LIMIT_S)
 
 
 class _Server(HTTPServer):
@@ -195,6 +213,7 @@ class MetricsEndpoint:
         self.notice = self.moved = ""
         self._quiet = quiet
         self._linger_s = config.metrics_linger_ns / 1e9
+        self._gateway = config.metrics_push
         self._server = None if config.no_metrics else self._bind(config.metrics)
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._serve, name="metrics", daemon=True)
@@ -234,11 +253,23 @@ class MetricsEndpoint:
             self._closing.set()
             self._thread.join(CLIENT_LIMIT_S)
             self._server.server_close()
+        if self.exporter.has_result:
+            self.push()
 
     def _serve(self) -> None:
         while self._server is not None and not self._closing.is_set():
             self._server.handle_request()
             self._closing.wait(PAUSE_S)
+
+    def push(self) -> None:
+        """Pushes the metrics for --metrics-push. A failure loses nothing: metrics.prom holds them, too."""
+        if self._gateway is None:
+            return
+        try:
+            self.exporter.push(self._gateway)
+        except (OSError, http.client.HTTPException) as e:
+            why = one_line(e) or type(e).__name__
+            say(f"--metrics-push {self._gateway} takes nothing ({why}): is a Pushgateway there?")
 
     def linger(self) -> None:
         """Serves on for --metrics-linger, so that the last scrape sees the verdict."""

@@ -17,7 +17,7 @@ from harness.core.units import NS_PER_S
 from harness.machine.family import Row
 from harness.machine.host_log import HOST_PERIOD_S, HostLog
 from harness.machine.power.energy import GAP_NS, NoReading, PowerLog, counted
-from harness.run.supervisor.metrics.run_series import RUN_LABELS
+from harness.results.export.openmetrics import RUN_LABELS
 from harness.types import PowerSource
 
 _FRESH_NS = round(2.5 * HOST_PERIOD_S * 1e9)

@@ -4,17 +4,17 @@ docs/metrics.md explains every name; a test keeps it complete. Names, labels and
 dashboards and rules of others are built on them.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from prometheus_client import core
 from prometheus_client.core import GaugeMetricFamily, HistogramMetricFamily, Metric
 
 from harness.core.config.parse import Slo
+from harness.results.export.openmetrics import RUN_LABELS, family, verdict_families
 from harness.run.supervisor.metrics.histogram import Histogram
 from harness.run.supervisor.metrics.live_counts import LiveCounts
 
-RUN_LABELS = ("run", "scenario", "backend", "model")
 PHASE_LABELS = (*RUN_LABELS, "phase")
 QUANTILES = (0.5, 0.9, 0.99)
 _NS = 1e9
@@ -79,41 +79,17 @@ class RunSeries:
     def info(self, info: Mapping[str, str], started_s: float, slo: Slo | None) -> Iterator[Metric]:
         """The fixed facts: the run itself, its start and its SLO."""
         values = list(info.values())
-        yield self._gauge("run_info", "The run and its options, always 1", info, [(values, 1)])
+        yield family(
+            self._run, "run_info", "The run and its options, always 1", info, [(values, 1)]
+        )
         began = "When the command began"
-        yield self._gauge("run_start_time_seconds", began, (), [([], started_s)])
+        yield family(self._run, "run_start_time_seconds", began, (), [([], started_s)])
         bounds = [([f"{slo.percentile:g}"], slo.bound_ns / _NS)] if slo is not None else []
-        yield self._gauge("slo_seconds", "Latency bound of the SLO", ["quantile"], bounds)
+        yield family(self._run, "slo_seconds", "Latency bound of the SLO", ["quantile"], bounds)
 
     def verdict(self, result: Mapping[str, Any]) -> Iterator[Metric]:
         """result: the content of result.json at the end of the run."""
-        valid = float(result["verdict"] == "VALID")
-        yield self._gauge("run_valid", "1 VALID, 0 INVALID", (), [([], valid)])
-        for kind in ("reason", "doubt"):
-            codes = dict.fromkeys(entry["code"] for entry in result[f"{kind}s"])
-            samples = [([code], 1.0) for code in codes]
-            yield self._gauge(f"run_{kind}", "Its code, always 1", ["code"], samples)
-        accuracy = result["accuracy"] or {}
-        score = [accuracy.get("metric", ""), accuracy.get("unit", "")]
-        for key, name, text in (
-            ("value", "accuracy", "The score"),
-            ("target", "accuracy_target", "Target of the manifest"),
-        ):
-            samples = [(score, accuracy[key])] if accuracy.get(key) is not None else []
-            yield self._gauge(name, text, ["metric", "unit"], samples)
-
-    def _gauge(
-        self,
-        name: str,
-        text: str,
-        labels: Iterable[str],
-        samples: Iterable[tuple[list[str], float]],
-    ) -> Metric:
-        """labels: those beside RUN_LABELS. samples: (their values, the sample)."""
-        family = GaugeMetricFamily(f"harness_{name}", text, labels=[*RUN_LABELS, *labels])
-        for values, sample in samples:
-            family.add_metric([*self._run, *values], sample)
-        return family
+        yield from verdict_families(self._run, result)
 
 
 def _family(

@@ -1,0 +1,112 @@
+"""Judges a measured run against latency budgets and a baseline, for tests (`latency_budget` of pytest)."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from harness.api.measuring import measure
+from harness.api.result import Result
+from harness.core.config.parse import Slo, parse_slo
+from harness.core.config.run_config import RunConfig
+from harness.core.units import show_ns
+from harness.errors import ConfigError, refuse
+from harness.results.compare import report
+from harness.results.compare.compare import compare
+from harness.results.compare.finished import named_apart, side
+from harness.results.evidence.stages import PERCENTILES
+
+
+class LatencyBudget:
+    """Measures a configuration and fails the test where the run is INVALID or misses its budget."""
+
+    def __init__(self, folder: Path) -> None:
+        """folder: gets the result folders of configurations without `out`."""
+        self._folder = folder
+        self._runs = 0
+
+    def __call__(
+        self,
+        config: RunConfig,
+        *,
+        baseline: Path | str | None = None,
+        fail_on: str | Sequence[str] = (),
+        noise: float | None = None,
+        **bounds: str,
+    ) -> Result:
+        """The result of the run, which is VALID and within its budget.
+
+        bounds: percentile (p50, p90, p95, p97, p99; p99_9 for p99.9) and the latency that it may reach,
+        e.g. p99="20ms". The first one is the run's SLO where the configuration has none and no --mlperf.
+        baseline, fail_on, noise: folder of an earlier run and limits of `compare --fail-on`, e.g.
+        "p99:+5%"; noise as a share, 0.05 for --noise 5%.
+
+        Fails the test with the line of the verdict, of the budget or of `compare`. Raises a
+        ConfigError where a bound or a limit is not one, and the errors of `measure`.
+        """
+        slos, limits = _slos(bounds), _limits(fail_on)
+        if bool(limits) != (baseline is not None):
+            raise ConfigError("baseline and fail_on belong together: pass both, or none")
+        if slos and config.slo is None and not config.mlperf and config.runs_performance:
+            config, slos = replace(config, slo=slos[0]), slos[1:]
+        if config.out is None:
+            self._runs += 1
+            config = replace(config, out=self._folder / f"run-{self._runs}")
+        result = measure(config)
+        missed = [*failures(result, slos)]
+        if baseline is not None and result.is_valid:
+            missed += regressions(baseline, result.folder, limits, noise)
+        if missed:
+            pytest.fail("\n".join([*missed, f"results: {result.folder}"]), pytrace=False)
+        return result
+
+
+def failures(result: Result, slos: Sequence[Slo]) -> Iterator[str]:
+    """The reasons of an INVALID run, and a line for each budget that the run exceeds."""
+    if not result.is_valid:
+        yield f"the run is {result.verdict}:"
+    yield from (f"{reason.code}: {reason.text}" for reason in result.reasons)
+    for slo in slos:
+        name = next(n for n, fraction in PERCENTILES.items() if fraction == slo.percentile)
+        latency_ns = result.latency_ns.get(name)
+        if latency_ns is None:
+            yield f"{name} was not measured, the budget is {slo}"
+        elif latency_ns > slo.bound_ns:
+            allowed = show_ns(slo.bound_ns)
+            yield f"{name} is {show_ns(latency_ns)}, the budget {slo} allows {allowed}"
+
+
+def regressions(
+    baseline: Path | str, folder: Path, limits: Sequence[report.Limit], noise: float | None
+) -> Iterator[str]:
+    """The lines of `compare` for limits that the run breaks, or why it cannot be compared."""
+    before, after = named_apart([side(str(baseline)), side(str(folder))])
+    comparison = compare(before, after, noise)
+    yield from (f"not comparable: {refusal}" for refusal in comparison.refusals)
+    yield from (f"limit: {one.line}" for one in report.judge(comparison, limits) if one.broken)
+
+
+def _limits(fail_on: str | Sequence[str]) -> list[report.Limit]:
+    problems, limits = [], []
+    for text in [fail_on] if isinstance(fail_on, str) else fail_on:
+        try:
+            limits.append(report.parse_limit(text))
+        except ValueError as e:
+            problems.append(f"fail_on: {e}")
+    refuse(problems)
+    return limits
+
+
+def _slos(bounds: dict[str, str]) -> list[Slo]:
+    problems, slos = [], []
+    for name, bound in bounds.items():
+        percentile = name.replace("_", ".")
+        try:
+            if percentile not in PERCENTILES:
+                raise ValueError(f"it is none of {', '.join(PERCENTILES)}")
+            slos.append(parse_slo(f"{percentile}={bound}"))
+        except ValueError as e:
+            problems.append(f"latency_budget: {name}: {e}")
+    refuse(problems)
+    return slos

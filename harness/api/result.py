@@ -1,0 +1,173 @@
+"""The result of a finished run for a Python program: result.json as attributes, latencies as arrays."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from harness.core.codes import Reason
+from harness.core.config.options import user_path
+from harness.core.extras import how_to_install_packages
+from harness.core.shown.escapes import visible
+from harness.core.shown.private import hide
+from harness.core.units import show_ns
+from harness.errors import ConfigError, PluginUnavailable
+from harness.results.answer import Answer, answer_of
+from harness.results.evidence.stages import PERCENTILES, query_latency_ns
+from harness.results.export.samples import sample_columns
+from harness.results.pages.page import table
+from harness.results.pages.run_table import show_quantity
+from harness.results.run_files import RunFiles, read_files, reading_run
+from harness.types import Array, Quantity
+
+_BADGE = "padding:0.1em 0.5em;border-radius:0.3em;color:#fff;background:"
+_GREEN, _RED = "#1a7f37", "#cf222e"
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Result:
+    """A finished run, VALID or INVALID. Every number equals the one in its result.json."""
+
+    files: RunFiles
+    """Content of the run's files: `files.result`, `files.config`, `files.environment`."""
+
+    @property
+    def folder(self) -> Path:
+        return self.files.folder
+
+    @property
+    def content(self) -> Mapping[str, Any]:
+        """The whole content of result.json (docs/result.md)."""
+        return self.files.result
+
+    @property
+    def verdict(self) -> str:
+        """VALID or INVALID."""
+        return str(self.content["verdict"])
+
+    @property
+    def is_valid(self) -> bool:
+        return self.verdict == "VALID"
+
+    @property
+    def reasons(self) -> tuple[Reason, ...]:
+        """Why the numbers must not be quoted; () where the run is VALID."""
+        return tuple(map(Reason.stored, self.content["reasons"]))
+
+    @property
+    def doubts(self) -> tuple[Reason, ...]:
+        """Why the numbers should not be believed yet, of a VALID run, too."""
+        return tuple(map(Reason.stored, self.content["doubts"]))
+
+    @property
+    def answer(self) -> Answer:
+        """What the run was made to find out, in plain texts."""
+        return answer_of(self.content)
+
+    @property
+    def headline(self) -> Quantity | None:
+        """The number that the scenario is quoted by; None without a whole performance run."""
+        entry = self.content.get("headline")
+        return Quantity(**entry) if entry else None
+
+    @property
+    def latency_ns(self) -> Mapping[str, float]:
+        """LoadGen's min, max, mean and percentiles (p50, p90, ... p99.9) of the queries in ns; {} without."""
+        stored = self.content.get("latency_ns") or {}
+        names = ("min", "max", "mean", *PERCENTILES)
+        return {name: stored[name] for name in names if stored.get(name) is not None}
+
+    @property
+    def throughput_per_s(self) -> Mapping[str, float]:
+        """Samples/s: `completed`, and `asked` and `scheduled` where the scenario has them; {} without."""
+        stored = self.content.get("throughput_per_s") or {}
+        return {name: rate for name, rate in stored.items() if isinstance(rate, int | float)}
+
+    @property
+    def accuracy(self) -> Mapping[str, Any]:
+        """`metric`, `value`, `unit`, `target`, `samples`; without a score `value` is None and `reason` says why."""
+        accuracy: Mapping[str, Any] = self.content["accuracy"]
+        return accuracy
+
+    @property
+    def stages_ns(self) -> Mapping[str, Mapping[str, float]]:
+        """Stage -> `p50` and `p99` in ns, and `share` of the time of all samples; {} without."""
+        return self.content.get("stages_ns") or {}
+
+    @property
+    def latencies_ns(self) -> Array:
+        """(queries,) int64: the latency of each completed query in ns, in the order of issue.
+
+        From the journal, whose clock readings may lie some us beside LoadGen's. A ConfigError where
+        the run has no performance run.
+        """
+        run = self.files.performance
+        if run is None or run.done is None:
+            raise ConfigError(f"{self.folder} has no completed performance run")
+        with reading_run(self.folder):
+            return query_latency_ns(run.done, run.plan.samples_per_query)
+
+    @property
+    def samples(self) -> Mapping[str, Array]:
+        """Name -> (samples,): the columns of completions.npz, one entry a completed sample."""
+        return sample_columns(self.files)
+
+    def frame(self) -> Any:
+        """`samples` as a pandas.DataFrame with `latency_ns`, one row a completed sample.
+
+        `attrs` of the frame holds folder, verdict and reasons. A PluginUnavailable without pandas.
+        """
+        try:
+            import pandas as pd
+        except ModuleNotFoundError as e:
+            how = how_to_install_packages("pandas")
+            raise PluginUnavailable(f"frame() needs the module 'pandas': {how}") from e
+        columns = self.samples
+        frame = pd.DataFrame(dict(columns))
+        frame["latency_ns"] = columns["completed_ns"] - columns["scheduled_ns"]
+        frame.attrs = {
+            "folder": str(self.folder),
+            "verdict": self.verdict,
+            "reasons": [reason.text for reason in self.reasons],
+        }
+        return frame
+
+    def __repr__(self) -> str:
+        words = [self.content[name] for name in ("scenario", "backend", "model")]
+        codes = f" ({', '.join(reason.code for reason in self.reasons)})" if self.reasons else ""
+        number = f", {show_quantity(self.headline._asdict())}" if self.headline else ""
+        return visible(f"<Result {self.verdict}{codes}: {' '.join(words)}{number}, {self.folder}>")
+
+    def _repr_html_(self) -> str:
+        """The answer and a table, for notebooks: no script, no style sheet, nothing from the network."""
+        return visible("\n".join(_html(self)))
+
+
+def read_run(folder: Path | str) -> Result:
+    """The result of a finished run. A ConfigError names a file that is missing, or that no run wrote."""
+    return Result(read_files(user_path(folder)))
+
+
+def _html(result: Result) -> Iterator[str]:
+    answer, content = result.answer, result.content
+    colour = _GREEN if result.is_valid else _RED
+    about = " · ".join(str(content[n]) for n in ("scenario", "backend", "model", "dataset"))
+    yield f'<p><b style="{_BADGE}{colour}">{escape(answer.verdict)}</b> {escape(about)}</p>'
+    yield f"<p>{escape(answer.question)}</p>"
+    yield f'<p style="font-size:1.3em"><b>{escape(answer.headline)}</b></p>'
+    if result.reasons:
+        yield "<p>Do not quote these numbers:</p>"
+        items = (
+            f"<li><b>{escape(one.code)}</b>: {escape(one.text)}</li>" for one in result.reasons
+        )
+        yield f"<ul>{''.join(items)}</ul>"
+    rows = {
+        "accuracy": answer.accuracy,
+        "limited by": answer.limited_by,
+        "doubts": answer.doubts,
+        "advice": answer.advice,
+        **{name: show_ns(value) for name, value in result.latency_ns.items()},
+        "folder": hide(str(result.folder)),
+    }
+    yield table(("", ""), [(name, text) for name, text in rows.items() if text])

@@ -1,0 +1,183 @@
+"""Posts spans to an OpenTelemetry collector: one that the user names, or that of the environment.
+
+Source: OpenTelemetry's "OTLP Exporter Configuration" (names and precedence of the variables) and OTLP/HTTP.
+The values of headers are secrets: no message, no file and no log holds them.
+"""
+
+import gzip
+import http.client
+import json
+import re
+import ssl
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeVar
+from urllib.parse import unquote, urlsplit
+
+from harness.core.config.parse import parse_http_url
+from harness.errors import ConfigError, one_line, refuse
+from harness.explain.profile.options import TRACES
+from harness.explain.profile.spans.otlp import Message, encoded
+
+T = TypeVar("T")
+
+TIMEOUT_S = 10.0
+
+_HEADER = re.compile(r"\s*([!#$%&'*+.^_`|~0-9A-Za-z-]+)\s*=\s*([\x21-\x7e]*)\s*")
+"""Source: W3C Baggage; the value is percent-encoded."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Collector:
+    """Receives ExportTraceServiceRequests as JSON by HTTP POST."""
+
+    url: str
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    timeout_s: float = TIMEOUT_S
+    compress: bool = False
+    certificate: Path | None = None
+    """PEM file of the authority that signed the collector's certificate; None: the system's authorities."""
+
+    def __str__(self) -> str:
+        """The URL without its query, which may hold a key."""
+        return self.url.partition("?")[0]
+
+
+def from_environment(variables: Mapping[str, str]) -> Collector:
+    """The collector of OTEL_EXPORTER_OTLP_TRACES_* and, where these are not set, of OTEL_EXPORTER_OTLP_*.
+
+    Raises one ConfigError with every problem.
+    """
+    problems: list[str] = []
+
+    def read(key: str, parse: Callable[[str], T], default: T) -> T:
+        name, text = _variable(variables, key)
+        try:
+            return parse(text) if text else default
+        except ValueError as e:
+            problems.append(f"{name}: {e}")
+            return default
+
+    name, endpoint = _variable(variables, "ENDPOINT")
+    if not endpoint:
+        problems.append(f"--otlp env: {name} is not set: set it, or pass the collector's URL")
+    elif "TRACES" not in name:
+        variables = {**variables, name: f"{endpoint.rstrip('/')}{TRACES}"}
+    read("PROTOCOL", _protocol, "")
+    collector = Collector(
+        url=read("ENDPOINT", _url, ""),
+        headers=read("HEADERS", _headers, {}),
+        timeout_s=read("TIMEOUT", _seconds, TIMEOUT_S),
+        compress=read("COMPRESSION", _compression, "none") == "gzip",
+        certificate=read("CERTIFICATE", _pem, None),
+    )
+    refuse(problems)
+    return collector
+
+
+def _variable(variables: Mapping[str, str], key: str) -> tuple[str, str]:
+    """(name, text) of the first one that is set; an empty text where none is."""
+    general = f"OTEL_EXPORTER_OTLP_{key}"
+    for name in (f"OTEL_EXPORTER_OTLP_TRACES_{key}", general):
+        if text := variables.get(name, "").strip():
+            return name, text
+    return general, ""
+
+
+def _url(text: str) -> str:
+    return parse_http_url(text, "a collector", "http://127.0.0.1:4318")
+
+
+def _protocol(text: str) -> str:
+    if not text.startswith("http/"):
+        raise ValueError(
+            f"{text!r} is not sent here: name the collector's port for HTTP, which is often 4318, and "
+            "set http/json"
+        )
+    return text
+
+
+def _headers(text: str) -> dict[str, str]:
+    """'api-key=secret,other=value'. A ValueError names the place of a wrong one, never its text."""
+    headers = {}
+    for place, pair in enumerate(text.split(","), start=1):
+        match = _HEADER.fullmatch(pair)
+        value = unquote(match[2]) if match else "\n"
+        if match is None or not value.isascii() or not value.isprintable():
+            raise ValueError(f"header {place} is not NAME=VALUE with a percent-encoded value")
+        headers[match[1]] = value
+    return headers
+
+
+def _seconds(text: str) -> float:
+    """text: ms."""
+    if not re.fullmatch(r"\d{1,9}", text, re.ASCII) or not int(text):
+        raise ValueError(f"{text!r} is not a number of milliseconds above 0")
+    return int(text) / 1e3
+
+
+def _compression(text: str) -> str:
+    if text not in ("gzip", "none"):
+        raise ValueError(f"{text!r} is neither gzip nor none")
+    return text
+
+
+def _pem(text: str) -> Path | None:
+    if not Path(text).is_file():
+        raise ValueError(f"{text}: there is no such file")
+    return Path(text)
+
+
+def post(messages: Iterable[Message], collector: Collector) -> None:
+    """Uses no proxy, follows no redirect. Raises ConfigError where the collector refuses anything."""
+    parts = urlsplit(collector.url)
+    headers = {**collector.headers, "Content-Type": "application/json"}
+    if collector.compress:
+        headers["Content-Encoding"] = "gzip"
+    target = f"{parts.path or '/'}?{parts.query}" if parts.query else parts.path or "/"
+    connection = None
+    try:
+        connection = _connection(collector)
+        for message in messages:
+            body = encoded(message)
+            connection.request(
+                "POST", target, gzip.compress(body) if collector.compress else body, headers
+            )
+            answer = connection.getresponse()
+            text = answer.read()
+            if answer.status != 200:
+                raise ConfigError(
+                    f"--otlp {collector}: it answered {answer.status} {answer.reason}"
+                )
+            if refused := _refused(text):
+                raise ConfigError(f"--otlp {collector}: {refused}")
+    except (OSError, http.client.HTTPException) as e:
+        why = one_line(e) or type(e).__name__
+        raise ConfigError(
+            f"--otlp {collector} takes nothing ({why}): is a collector there?"
+        ) from None
+    finally:
+        if connection is not None:
+            connection.close()
+
+
+def _connection(collector: Collector) -> http.client.HTTPConnection:
+    parts = urlsplit(collector.url)
+    assert parts.hostname is not None  # by the parser
+    if parts.scheme == "http":
+        return http.client.HTTPConnection(parts.hostname, parts.port, timeout=collector.timeout_s)
+    context = ssl.create_default_context(cafile=collector.certificate)
+    return http.client.HTTPSConnection(
+        parts.hostname, parts.port, timeout=collector.timeout_s, context=context
+    )
+
+
+def _refused(body: bytes) -> str:
+    """An ExportTraceServiceResponse's report of dropped spans; "" for none."""
+    try:
+        partial = json.loads(body or b"{}").get("partialSuccess") or {}
+        count, why = int(partial.get("rejectedSpans", 0)), partial.get("errorMessage", "")
+    except (ValueError, TypeError, AttributeError):
+        return ""  # an answer of another kind, with status 200
+    return one_line(f"it dropped {count:,} spans: {why or 'it does not say why'}") if count else ""

@@ -1,0 +1,61 @@
+"""Names the formats of `export` and writes a run in one of them."""
+
+from collections.abc import Mapping
+from importlib import import_module
+from pathlib import Path
+from typing import NamedTuple
+
+from harness.core.console import output
+from harness.core.files import atomic_file
+from harness.errors import ConfigError
+
+
+class Format(NamedTuple):
+    module: str
+    """In this folder; its `write(run, out)` takes a text stream, or the path of a format that has no text."""
+    about: str
+    is_text: bool = True
+
+
+FORMATS: Mapping[str, Format] = {
+    "parquet": Format("parquet", "a row a sample (extra parquet)", is_text=False),
+    "csv": Format("csv_rows", "a row a sample"),
+    "jsonl": Format("jsonl", "an object a sample"),
+    "github": Format("github", "customSmallerIsBetter of github-action-benchmark"),
+    "junit": Format("junit", "test results, with reasons as failures"),
+    "mlflow": Format("mlflow", "a run in a folder of MLflow's file store", is_text=False),
+    "openmetrics": Format("openmetrics", "percentiles, verdict and score for Prometheus"),
+}
+
+
+def export(folder: Path, name: str, out: Path | None) -> str:
+    """Writes a finished run to `out`, in text formats to stdout where it is None. Returns the verdict.
+
+    A ConfigError where `out` exists (the store of mlflow may), is missing, or cannot be written.
+    """
+    from harness.results.run_files import read_files, reading_run  # numpy: not for `--help`
+
+    chosen = FORMATS[name]
+    write = import_module(f"harness.results.export.{chosen.module}").write
+    if out is None and not chosen.is_text:
+        raise ConfigError(f"--format {name} cannot be printed: pass --out")
+    run = read_files(folder)
+    with reading_run(folder):
+        try:
+            if out is None:
+                with output() as stream:
+                    write(run, stream)
+            elif name == "mlflow":
+                write(run, out)
+            else:
+                with atomic_file(out, new=True) as path:
+                    if chosen.is_text:
+                        with path.open("w", encoding="utf-8", newline="") as stream:
+                            write(run, stream)
+                    else:
+                        write(run, path)
+        except FileExistsError:
+            raise ConfigError(f"{out} exists: nothing is overwritten; pass another --out") from None
+        except OSError as e:
+            raise ConfigError(f"{out} cannot be written: {e.strerror or e}") from None
+    return str(run.result["verdict"])

@@ -1,0 +1,69 @@
+"""Exports the verdict as JUnit XML: a test case for each reason, or one that passes.
+
+Source: the XML Schemas of Jenkins' xUnit plug-in (junit-10.xsd) and of Apache Ant (windyroad/JUnit-Schema);
+a file satisfies both.
+"""
+
+from typing import TextIO
+from xml.etree import ElementTree as ET
+
+from harness.core.shown.escapes import visible
+from harness.core.units import NS_PER_S
+from harness.results.answer import answer_of
+from harness.results.export.numbers import codes, metrics
+from harness.results.export.samples import span_ns
+from harness.results.run_files import RunFiles
+
+
+def write(run: RunFiles, out: TextIO) -> None:
+    suites = _suites(run)
+    ET.indent(suites)
+    out.write('<?xml version="1.0" encoding="UTF-8"?>\n')
+    out.write(f"{ET.tostring(suites, encoding='unicode')}\n")
+
+
+def _suites(run: RunFiles) -> ET.Element:
+    result = run.result
+    name = visible(f"{result['scenario']} {result['backend']} {result['model']}")
+    reasons = result["reasons"]
+    machine = (result.get("environment") or {}).get("machine") or {}
+    began_ns, ended_ns = span_ns(run)
+    suites = ET.Element("testsuites")
+    suite = ET.SubElement(
+        suites,
+        "testsuite",
+        {
+            "name": name,
+            "package": "harness",
+            "id": "0",
+            "tests": str(max(1, len(reasons))),
+            "failures": str(len(reasons)),
+            "errors": "0",
+            "skipped": "0",
+            "time": f"{max(0, ended_ns - began_ns) / NS_PER_S:.3f}",
+            "timestamp": str(result["started"])[:19],  # without the zone: it is UTC
+            "hostname": visible(str(machine.get("host") or "unknown")),
+        },
+    )
+    properties = ET.SubElement(suite, "properties")
+    facts = {"run": run.name, "verdict": result["verdict"], "doubts": codes(result, "doubts")}
+    numbers = {f"{one.name} [{one.unit}]": f"{one.value:.17g}" for one in metrics(result)}
+    for key, value in {**facts, **numbers}.items():
+        ET.SubElement(properties, "property", {"name": visible(key), "value": visible(value)})
+    for reason in reasons:
+        case = _case(suite, visible(reason["code"]))
+        text = visible(reason["text"])
+        failure = ET.SubElement(case, "failure", {"type": result["verdict"], "message": text})
+        failure.text = text
+    if not reasons:
+        _case(suite, result["verdict"])
+    answer = answer_of(result)._asdict()
+    lines = (f"{key.replace('_', ' ')}: {value}" for key, value in answer.items() if value)
+    ET.SubElement(suite, "system-out").text = visible("\n".join(lines))
+    ET.SubElement(suite, "system-err")
+    return suites
+
+
+def _case(suite: ET.Element, name: str) -> ET.Element:
+    named = {"name": name, "classname": suite.attrib["name"], "time": suite.attrib["time"]}
+    return ET.SubElement(suite, "testcase", named)

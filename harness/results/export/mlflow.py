@@ -1,0 +1,129 @@
+"""Exports a run into a folder of MLflow's file store; MLflow itself is not needed.
+
+Source: mlflow/store/tracking/file_store.py of MLflow 3: EXPERIMENT/RUN holds meta.yaml, a file for each
+metric, param and tag, and the artifacts.
+"""
+
+import hashlib
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from harness.core import files
+from harness.core.config.options import option_key
+from harness.core.config.run_config import RunConfig
+from harness.core.shown.private import USER
+from harness.core.units import NS_PER_MS
+from harness.errors import ConfigError
+from harness.results import run_folder
+from harness.results.export.numbers import codes, metrics
+from harness.results.export.samples import span_ns
+from harness.results.run_files import RunFiles, shown_config
+
+EXPERIMENT = "mlperf-harness"
+"""Name of the experiment that gets the runs."""
+
+_META = "meta.yaml"
+_FINISHED, _FAILED, _LOCAL = 3, 4, 4
+"""MLflow's RunStatus and SourceType."""
+
+_LONGEST_VALUE = 6_000
+_NOT_IN_A_NAME = re.compile(r"[^\w.\- ]", re.ASCII)
+"""MLflow's limits; `/` is allowed there and would be a folder."""
+
+
+def write(run: RunFiles, out: Path) -> None:
+    """out: the store's folder, made where it is missing. A ConfigError where the run is there already."""
+    started_ms, ended_ms = (ns // NS_PER_MS for ns in span_ns(run))
+    result = (run.folder / run_folder.RESULT).read_bytes()
+    entries = list(_entries(run, ended_ms))  # before anything is written: they may be unusable
+    experiment = _experiment(out, started_ms)
+    run_id = hashlib.sha256(result).hexdigest()[:32]
+    folder = experiment / run_id
+    if folder.exists():
+        raise ConfigError(f"{folder} exists: {run.folder} was exported there before")
+    for name in ("metrics", "params", "tags", "artifacts"):
+        (folder / name).mkdir(parents=True)
+    for name, content in entries:
+        (folder / name).write_text(content, encoding="utf-8")
+    (folder / "artifacts" / run_folder.RESULT).write_bytes(result)
+    meta = {
+        "artifact_uri": (folder / "artifacts").absolute().as_uri(),
+        "end_time": ended_ms,
+        "entry_point_name": "",
+        "experiment_id": experiment.name,
+        "lifecycle_stage": "active",
+        "run_id": run_id,
+        "run_name": run.name,
+        "run_uuid": run_id,
+        "source_name": "",
+        "source_type": _LOCAL,
+        "source_version": "",
+        "start_time": started_ms,
+        "status": _FINISHED if run.result["verdict"] == "VALID" else _FAILED,
+        "tags": [],
+        "user_id": USER,
+    }
+    files.write_yaml(folder / _META, meta)  # last: a folder without it is no run
+
+
+def _experiment(out: Path, started_ms: int) -> Path:
+    """The folder of the experiment, whoever made it; the name of a new one derives from EXPERIMENT."""
+    for path in sorted(out.glob(f"*/{_META}")):
+        try:
+            known = yaml.safe_load(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError, yaml.YAMLError):
+            continue
+        if isinstance(known, dict) and known.get("name") == EXPERIMENT:
+            return path.parent
+    number = int(hashlib.sha256(EXPERIMENT.encode()).hexdigest()[:12], 16)
+    folder = out / str(number)
+    folder.mkdir(parents=True, exist_ok=True)
+    meta = {
+        "artifact_location": folder.absolute().as_uri(),
+        "creation_time": started_ms,
+        "experiment_id": folder.name,
+        "last_update_time": started_ms,
+        "lifecycle_stage": "active",
+        "name": EXPERIMENT,
+    }
+    files.write_yaml(folder / _META, meta)
+    return folder
+
+
+def _entries(run: RunFiles, at_ms: int) -> Iterator[tuple[str, str]]:
+    """(file in the run's folder, content)."""
+    result = run.result
+    for one in metrics(result):
+        unit = one.unit.replace("/", "_per_").replace("%", "percent")
+        yield f"metrics/{_name(f'{one.name}_{unit}')}", f"{at_ms} {float(one.value)!r} 0\n"
+    known = {option_key(field) for field in fields(RunConfig)}
+    for key, value in shown_config(run.config).items():
+        if key in known and value not in (None, "", []):
+            yield f"params/{key}", _value(value)
+    facts: Mapping[str, Any] = {
+        "mlflow.runName": run.name,
+        "mlflow.source.type": "LOCAL",
+        "harness.verdict": result["verdict"],
+        "harness.reasons": codes(result, "reasons"),
+        "harness.doubts": codes(result, "doubts"),
+        "harness.dataset": result["dataset"],
+        "mlflow.note.content": "\n\n".join(
+            f"{result['verdict']}: {reason['code']}: {reason['text']}"
+            for reason in result["reasons"]
+        ),
+    }
+    yield from ((f"tags/{name}", _value(value)) for name, value in facts.items() if value)
+
+
+def _name(text: str) -> str:
+    return _NOT_IN_A_NAME.sub("_", text)
+
+
+def _value(value: object) -> str:
+    text = " ".join(map(str, value)) if isinstance(value, list) else str(value)
+    return text[:_LONGEST_VALUE]

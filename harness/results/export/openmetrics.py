@@ -1,0 +1,122 @@
+"""Exports the end of a run as OpenMetrics text, e.g. for the text-file collector of node_exporter.
+
+The names are those of docs/metrics.md; percentiles and rates are result.json's.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, TextIO
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.openmetrics.exposition import generate_latest
+from prometheus_client.registry import Collector
+
+from harness.core.config.parse import parse_slo
+from harness.core.units import NS_PER_S
+from harness.results.evidence.stages import PERCENTILES
+from harness.results.run_files import RunFiles
+
+RUN_LABELS = ("run", "scenario", "backend", "model")
+
+Samples = Iterable[tuple[Iterable[str], float]]
+"""(values of the labels beside RUN_LABELS, the sample)."""
+
+
+def write(run: RunFiles, out: TextIO) -> None:
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(_End(run))
+    text: bytes = generate_latest(registry)  # type: ignore[no-untyped-call]
+    out.write(text.decode("utf-8"))
+
+
+class _End(Collector):
+    def __init__(self, run: RunFiles) -> None:
+        self._run = run
+
+    def collect(self) -> Iterator[Metric]:
+        result = self._run.result
+        labels = [self._run.name, *(str(result[name]) for name in RUN_LABELS[1:])]
+        yield from _facts(labels, result)
+        yield from _numbers(labels, result)
+        yield from verdict_families(labels, result)
+
+
+def _facts(run: Iterable[str], result: Mapping[str, Any]) -> Iterator[Metric]:
+    harness = (result.get("environment") or {}).get("harness") or {}
+    info = {
+        "version": str(harness.get("version", "")),
+        "mode": result["mode"],
+        "dataset": result["dataset"],
+    }
+    yield family(run, "run_info", "The run and its options, always 1", info, [(info.values(), 1)])
+    slo = parse_slo(result["slo"]) if result.get("slo") else None
+    bounds = [([f"{slo.percentile:g}"], slo.bound_ns / NS_PER_S)] if slo else []
+    yield family(run, "slo_seconds", "Latency bound of the SLO", ["quantile"], bounds)
+
+
+def _numbers(run: Iterable[str], result: Mapping[str, Any]) -> Iterator[Metric]:
+    latency = result.get("latency_ns") or {}
+    known = [(name, latency[name]) for name in PERCENTILES if latency.get(name) is not None]
+    yield family(
+        run,
+        "latency_percentile_seconds",
+        "Latency percentile of the queries",
+        ["phase", "quantile"],
+        [(("performance", f"{PERCENTILES[name]:g}"), ns / NS_PER_S) for name, ns in known],
+    )
+    rates = result.get("throughput_per_s") or {}
+    rate = rates.get("completed")
+    yield family(
+        run,
+        "completed_samples_per_second",
+        "Samples completed, by the scheduler's log",
+        ["phase"],
+        [(["performance"], rate)] if rate is not None else [],
+    )
+    yield family(
+        run,
+        "stage_percentile_seconds",
+        "Percentile of a stage of the samples' latency",
+        ["phase", "stage", "quantile"],
+        [
+            (("performance", stage, f"{PERCENTILES[name]:g}"), spent[name] / NS_PER_S)
+            for stage, spent in (result.get("stages_ns") or {}).items()
+            for name in ("p50", "p99")
+        ],
+    )
+    readings = (result.get("power") or {}).get("readings", ())
+    yield family(
+        run,
+        "joules_per_sample",
+        "Energy of a sample in the performance run",
+        ["source", "provenance"],
+        [((one["source"], one["provenance"]), one["joules_per_sample"]) for one in readings],
+    )
+
+
+def verdict_families(run: Iterable[str], result: Mapping[str, Any]) -> Iterator[Metric]:
+    """Verdict, reasons, doubts and score. run: values of RUN_LABELS. result: the content of result.json."""
+    valid = float(result["verdict"] == "VALID")
+    yield family(run, "run_valid", "1 VALID, 0 INVALID", (), [([], valid)])
+    for kind in ("reason", "doubt"):
+        codes = dict.fromkeys(entry["code"] for entry in result[f"{kind}s"])
+        samples = [([code], 1.0) for code in codes]
+        yield family(run, f"run_{kind}", "Its code, always 1", ["code"], samples)
+    accuracy = result["accuracy"] or {}
+    score = [accuracy.get("metric", ""), accuracy.get("unit", "")]
+    for key, name, text in (
+        ("value", "accuracy", "The score"),
+        ("target", "accuracy_target", "Target of the manifest"),
+    ):
+        samples = [(score, accuracy[key])] if accuracy.get(key) is not None else []
+        yield family(run, name, text, ["metric", "unit"], samples)
+
+
+def family(
+    run: Iterable[str], name: str, text: str, labels: Iterable[str], samples: Samples
+) -> Metric:
+    """run: values of RUN_LABELS. labels: those beside RUN_LABELS."""
+    made = GaugeMetricFamily(f"harness_{name}", text, labels=[*RUN_LABELS, *labels])
+    for values, sample in samples:
+        made.add_metric([*run, *values], sample)
+    return made

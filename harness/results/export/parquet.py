@@ -1,0 +1,32 @@
+"""Exports samples as a Parquet file, with facts of the run in its metadata."""
+
+import json
+from pathlib import Path
+
+from harness.core.extras import how_to_install
+from harness.errors import PluginUnavailable
+from harness.results.export.samples import VERDICT, sample_columns
+from harness.results.run_files import RunFiles
+
+METADATA = b"mlperf-harness"
+"""Key of the file's metadata: a JSON object with the run, its verdict, reasons and doubts."""
+
+_FACTS = ("started", "scenario", "backend", "model", "dataset", "verdict", "reasons", "doubts")
+
+
+def write(run: RunFiles, out: Path) -> None:
+    """Columns keep the integer types of completions.npz. A PluginUnavailable without pyarrow."""
+    try:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+    except ModuleNotFoundError as e:
+        how = how_to_install("parquet")
+        raise PluginUnavailable(f"--format parquet needs the module 'pyarrow': {how}") from e
+    columns = sample_columns(run)
+    rows = len(next(iter(columns.values())))
+    verdict = pa.DictionaryArray.from_arrays(
+        pa.repeat(pa.scalar(0, pa.int8()), rows), [run.result["verdict"]]
+    )
+    table = pa.table({**columns, VERDICT: verdict})
+    facts = {"run": run.name, **{name: run.result.get(name) for name in _FACTS}}
+    pq.write_table(table.replace_schema_metadata({METADATA: json.dumps(facts)}), out)

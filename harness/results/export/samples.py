@@ -1,0 +1,52 @@
+"""Reads the rows of completions.npz, which the formats with one row a sample hold."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+
+import numpy as np
+
+from harness.errors import ConfigError
+from harness.results import records
+from harness.results.evidence.stages import STAMPS
+from harness.results.run_files import RunFiles, reading_run
+from harness.results.run_folder import FOLDERS
+from harness.types import Array
+
+VERDICT = "verdict"
+"""Column that the formats add: the verdict of the run, in every row."""
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_AT_ONCE = 10_000
+"""Rows that are in memory as Python objects at a time."""
+
+
+def sample_columns(run: RunFiles) -> Mapping[str, Array]:
+    """Name -> (n,) integers, one entry a completed sample: of the performance run, or of the accuracy run
+    where there is no other. A ConfigError where no sample was completed.
+    """
+    measured = run.performance or records.read(run.folder / FOLDERS["accuracy"], "")
+    if measured is None or measured.done is None or not len(measured.done):
+        raise ConfigError(f"{run.folder} has no completed samples")
+    with reading_run(run.folder):
+        columns = measured.done.columns
+        names = [*(name for name in columns if name not in STAMPS), *STAMPS]
+        return {name: columns[name] for name in names}
+
+
+def sample_rows(columns: Mapping[str, Array]) -> Iterator[Sequence[int]]:
+    """The rows as Python's integers, a part of them at a time."""
+    arrays = [np.asarray(column) for column in columns.values()]
+    for start in range(0, len(arrays[0]), _AT_ONCE):
+        yield from zip(*(a[start : start + _AT_ONCE].tolist() for a in arrays), strict=True)
+
+
+def span_ns(run: RunFiles) -> tuple[int, int]:
+    """Start of the command and last completion of the performance run, in ns since 1970; the same where
+    none was completed.
+    """
+    began = datetime.fromisoformat(run.result["started"])
+    began_ns = (began - _EPOCH) // timedelta(microseconds=1) * 1_000
+    done = run.performance.done if run.performance else None
+    if done is None or not len(done):
+        return began_ns, began_ns
+    return began_ns, int(done.columns["completed_ns"].max())

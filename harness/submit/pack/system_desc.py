@@ -1,0 +1,43 @@
+"""Reads system_desc.json, MLCommons' own description of a system, for `pack --describe`.
+
+Source: mlperf-sysinfo 1.0.0a12, profile `inference`: the flat keys of the submission checker, some more, and
+the block `mlperf_sysinfo` about the capture.
+"""
+
+from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from harness.errors import refuse
+
+STAMP = "mlperf_sysinfo"
+"""Key of the block about the capture, by which such a file is recognised."""
+
+_UNKNOWN = ("n/a", "not available")
+_UNKNOWN_BEGINS = ("not detected", "insert ")
+"""Texts, in lower case, that stand for a fact that was not found."""
+
+
+def is_system_desc(content: Mapping[Any, Any]) -> bool:
+    return isinstance(content.get(STAMP), Mapping)
+
+
+def answers(content: Mapping[Any, Any], path: Path, known: Collection[str]) -> dict[str, Any]:
+    """The values of `known` keys that were found. Raises one ConfigError where the file is of another kind."""
+    refuse(_problems(content[STAMP], path))
+    return {key: content[key] for key in known if key in content and _is_found(content[key])}
+
+
+def _problems(stamp: Mapping[Any, Any], path: Path) -> Iterator[str]:
+    kind = stamp.get("profile")
+    if stamp.get("shape") != "flat" or stamp.get("benchmark", "inference") != "inference":
+        yield f"{path} is of mlperf-sysinfo's profile {kind!r}: capture it with `profile: inference`"
+    if stamp.get("complete") is not True:
+        yield f"{path} is a partial capture: one of its nodes did not answer: capture it again"
+
+
+def _is_found(value: object) -> bool:
+    if isinstance(value, str):
+        text = value.strip().lower()
+        return text not in ("", *_UNKNOWN) and not text.startswith(_UNKNOWN_BEGINS)
+    return isinstance(value, int | float) and bool(value)

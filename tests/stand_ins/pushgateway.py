@@ -1,0 +1,50 @@
+"""A real Pushgateway for tests: the one on PATH, or Debian's package unpacked without installing it."""
+
+import shutil
+import subprocess
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.stand_ins.prometheus_server import free_port, unpacked
+
+PROGRAM = "prometheus-pushgateway"
+
+
+def program(folder: Path) -> Path:
+    """Skips the test where there is none."""
+    for name in ("pushgateway", PROGRAM):
+        if found := shutil.which(name):
+            return Path(found)
+    return unpacked(PROGRAM, folder) / PROGRAM
+
+
+@contextmanager
+def pushgateway(folder: Path) -> Iterator[str]:
+    """Its address."""
+    address = f"127.0.0.1:{free_port()}"
+    with (folder / "log").open("w") as log:
+        words = [str(program(folder)), f"--web.listen-address={address}"]
+        process = subprocess.Popen(words, stdout=log, stderr=log)
+    try:
+        deadline = time.monotonic() + 30
+        while True:
+            try:
+                pushed(f"http://{address}")
+                break
+            except OSError:
+                assert process.poll() is None, (folder / "log").read_text()
+                assert time.monotonic() < deadline
+                time.sleep(0.1)
+        yield f"http://{address}"
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def pushed(url: str) -> str:
+    """What Prometheus would scrape there."""
+    with urllib.request.urlopen(f"{url}/metrics", timeout=10) as answer:
+        return str(answer.read(), "utf-8")
