@@ -14,7 +14,7 @@ from harness.core.extras import EXTRAS
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
-PAGES = ("running", "backends", "datasets", "models", "pitfalls", "runs", "result", "contributing")
+PAGES = ("running", "backends", "datasets", "models", "pitfalls", "runs", "result", "plugins")
 """Pages whose every command is run, in this order; the commands of the others need a longer run or a
 file of the user's, and are run by the tests of their verb."""
 
@@ -69,7 +69,7 @@ def is_disturbed(printed: str) -> bool:
 
 
 CODE = re.compile(r"```python\n(.*?)```", re.DOTALL)
-FILES = {"README": ("nearest.py",), "contributing": ("ramps.py", "error.py", "lamp.py")}
+FILES = {"README": ("nearest.py",), "plugins": ("ramps.py", "error.py", "lamp.py")}
 """The files that the commands beside the code blocks name, in the order of the blocks."""
 
 
