@@ -54,4 +54,6 @@ if [[ $model == light/* || $model == zoo/* ]]; then
     ensure_env light
 fi
 
+printf -v MLPERF_HARNESS_PROGRAM %q "$0" # the name in usages and messages
+export MLPERF_HARNESS_PROGRAM
 exec "$venv/bin/python" -P -m harness "$@"

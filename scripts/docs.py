@@ -35,6 +35,7 @@ from harness.cli.parser import MOST_COLUMNS  # noqa: E402
 from harness.cli.run_options import ALIASES  # noqa: E402
 from harness.cli.verbs import DEFAULT, VERBS  # noqa: E402
 from harness.core.codes import CODES, About, Kind  # noqa: E402
+from harness.core.console import CANONICAL, PROGRAM_VARIABLE  # noqa: E402
 from harness.results.schema import machine, performance  # noqa: E402
 from harness.results.schema import result as result_schema  # noqa: E402
 
@@ -88,14 +89,16 @@ def _aliases() -> str:
 
 
 def _help(verb: str) -> list[str]:
-    """The paragraphs of the verb's page, in a fixed number of columns."""
+    """The paragraphs of the verb's page with all options, in a fixed number of columns."""
     printed = io.StringIO()
     with (
-        mock.patch.dict(os.environ, COLUMNS=str(MOST_COLUMNS + 2)),
+        mock.patch.dict(
+            os.environ, {"COLUMNS": str(MOST_COLUMNS + 2), PROGRAM_VARIABLE: CANONICAL}
+        ),
         contextlib.redirect_stdout(printed),
         contextlib.suppress(SystemExit),
     ):
-        harness([*verb.split(), "--help"])
+        harness([*verb.split(), "--help-all"])
     return printed.getvalue().strip("\n").split("\n\n")
 
 

@@ -10,7 +10,8 @@ from difflib import get_close_matches
 from importlib import import_module
 from typing import NamedTuple
 
-from harness.cli.parser import PROGRAM
+from harness.cli.parser import Built, Parser, building
+from harness.core.console import program
 from harness.errors import ConfigError
 
 
@@ -25,12 +26,24 @@ class Verb(NamedTuple):
         status: int = getattr(import_module(f"harness.cli.{module}"), function)(arguments)
         return status
 
+    def parser(self) -> Parser:
+        """The verb's parser, built now; nothing is parsed or done."""
+        with building():
+            try:
+                self([])
+            except Built as built:
+                return built.parser
+        raise AssertionError(f"{self.target} parses no words")
+
 
 DEFAULT = "run"
 """The verb of a command line that begins with an option."""
 
 HELP = "help"
-"""`help VERB` prints the page of `VERB --help`."""
+"""`help VERB` prints the page of `VERB --help`, `help GROUP` a group of options of `DEFAULT`."""
+
+FRONT = ""
+"""Stands in `find` for the front page, which lists the verbs."""
 
 VERBS: Mapping[str, Verb] = {
     DEFAULT: Verb("run:run", "measure one run: performance, accuracy, verdict (default)"),
@@ -70,7 +83,9 @@ def find(words: Sequence[str]) -> tuple[str, list[str]]:
     """(name of the verb or group, words after it). The verb is `DEFAULT` where an option comes first."""
     if words and words[0] == HELP:
         words = [*words[1:], "--help"]
-    if not words or words[0].startswith("-"):
+    if not words or words[0] in ("-h", "--help"):
+        return FRONT, [*words]
+    if words[0].startswith("-"):
         return DEFAULT, [*words]
     first, *rest = words
     group = list(members(first))
@@ -104,6 +119,13 @@ def verb_list(names: Iterable[str]) -> str:
 def group_page(group: str) -> str:
     """The help of a group, e.g. `submit`, which does nothing without one of its verbs."""
     return (
-        f"usage: {PROGRAM} {group} VERB [options]\n\n{verb_list(members(group))}\n\n"
-        f"`{PROGRAM} {group} VERB --help` lists the options of a verb."
+        f"usage: {program()} {group} VERB [options]\n\n{verb_list(members(group))}\n\n"
+        f"`{program()} {group} VERB --help` lists the options of a verb."
     )
+
+
+def options_page(words: Sequence[str]) -> str | None:
+    """The page of `help GROUP`; None where the words are no such thing."""
+    if len(words) != 2 or words[0] != HELP or words[1] in VERBS or any(members(words[1])):
+        return None
+    return VERBS[DEFAULT].parser().groups().get(words[1].lower())
