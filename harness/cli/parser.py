@@ -6,6 +6,7 @@ options, `--help-all` the expert ones, too; a group with expert options gives it
 """
 
 import argparse
+import dataclasses
 import re
 import shutil
 import textwrap
@@ -98,8 +99,8 @@ class Parser(argparse.ArgumentParser):
         self._positionals.title = "arguments"
         self._optionals.title = "general"
         self._expert: set[argparse.Action] = set()
-        self.values: dict[str, tuple[str, ...]] = {}
-        """Key of an option -> the words that it takes, where there are few."""
+        self.fields: dict[str, dataclasses.Field[Any]] = {}
+        """The options that come from schemas, by key."""
         self.add_argument("-h", "--help", action="help", help="print this page")
         self._help_all = self.add_argument(
             "--help-all", action=_HelpAll, nargs=0, help=argparse.SUPPRESS
@@ -120,15 +121,19 @@ class Parser(argparse.ArgumentParser):
             if action.dest in texts:
                 action.help = texts[action.dest] or argparse.SUPPRESS
 
-    def add_option(self, group: argparse._ArgumentGroup, key: str, meta: Mapping[str, Any]) -> None:
-        """Add an option to one of this parser's groups. meta: of its field (core/config/options.py)."""
+    def has(self, flag: str) -> bool:
+        return flag in self._option_string_actions
+
+    def add_option(self, group: argparse._ArgumentGroup, field: "dataclasses.Field[Any]") -> None:
+        """Add an option to one of this parser's groups. field: of a schema (core/config/options.py)."""
+        meta, key = field.metadata, option_key(field)
+        self.fields[key] = field
         kind: dict[str, Any] = {"action": "store_true"}
         if not meta["flag"]:
             kind = {"metavar": meta["metavar"], "action": "append" if meta["many"] else "store"}
         action = group.add_argument(
             flag_name(key), dest=key, default=None, help=meta["help"], **kind
         )
-        self.values[key] = meta["choices"]
         if meta["level"] == "expert":
             self._expert.add(action)
             self._help_all.help = "print the expert options, too"
@@ -281,5 +286,5 @@ def add_options(parser: Parser, *schemas: type) -> Mapping[str, argparse._Argume
         title = field.metadata["group"] or getattr(schema, "GROUP", "") or title
         if title not in groups:
             groups[title] = parser.add_argument_group(title)
-        parser.add_option(groups[title], option_key(field), field.metadata)
+        parser.add_option(groups[title], field)
     return groups

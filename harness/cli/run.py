@@ -16,7 +16,7 @@ examples:
   # the embedded digits model under Poisson arrivals, at a demonstration rate
   {program} --scenario server
   # an ONNX file on synthetic data, for 2 s
-  {program} --scenario offline --model model.onnx --duration 2s
+  {program} --config quick --scenario offline --model model.onnx
 """
 
 
