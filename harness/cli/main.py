@@ -1,3 +1,4 @@
+# PYTHON_ARGCOMPLETE_OK
 """The entry of the program: finds the verb, calls it, and turns its errors into lines and an exit status.
 
 No module is imported before it is needed: `--help` takes 0.3 s at most.
@@ -30,6 +31,10 @@ examples:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Returns the exit status. Only a HarnessError is caught; every other error is a bug of ours."""
+    if "_ARGCOMPLETE" in os.environ:
+        from harness.cli.start.completion import complete
+
+        complete()
     _fill_standard_streams()
     typed = sys.argv[1:] if arguments is None else arguments
     try:

@@ -159,6 +159,12 @@ class Parser(argparse.ArgumentParser):
             for title, actions in self._groups()
         }
 
+    def option_groups(self) -> Iterator[tuple[str, list[argparse.Action]]]:
+        """(title, actions) of each group of options that a file may hold, without the hidden ones."""
+        for title, actions in self._groups():
+            if in_files := [action for action in actions if action.dest in self.fields]:
+                yield title, in_files
+
     def _groups(self) -> Iterator[tuple[str, list[argparse.Action]]]:
         """(title, actions that are not hidden) of each group that has any, the general one last."""
         for group in sorted(self._action_groups, key=lambda group: group is self._optionals):

@@ -65,6 +65,11 @@ VERBS: Mapping[str, Verb] = {
     "report": Verb("results:report", "draw finished runs as an HTML page"),
     "runs": Verb("runs:runs", "list, export or draw the runs made here"),
     "list": Verb("data:list_names", "list backends, datasets, metrics, meters and models"),
+    "init": Verb("start.init:init", "write a file of options, or the manifest of a model file"),
+    "schema": Verb("start.schemas:schema", "print the JSON Schema of files, for editors"),
+    "completion": Verb(
+        "start.completion:completion", "print the code that completes words in a shell"
+    ),
     "data check": Verb("data:check", "decode every sample of a dataset before a run"),
     "arrivals": Verb("data:arrivals", "write a schedule of arrivals for `run --arrivals`"),
     "submit plan": Verb(

@@ -146,7 +146,8 @@ def _doubts(findings: Findings, power: PowerSection, host: Host | None) -> Itera
         sha256 = findings.loaded.model_sha256
         # --model-file is reported in not_for_submission, and its digest is in config.yaml
         pinned = findings.config.model_file is not None or findings.model.is_pinned(sha256)
-        yield from doubts.model_file(findings.model.name, sha256, pinned=pinned)
+        if not findings.model.unpinned_own:  # of these a note says so
+            yield from doubts.model_file(findings.model.name, sha256, pinned=pinned)
     metered = findings.power is not None or findings.ptdaemon is not None
     if run is not None and metered and power["power"] is None:
         yield Reason("power-missing", f"no meter has a reading: {power['power_reason']}")
@@ -193,6 +194,9 @@ def _not_for_submission(findings: Findings, numbers: Performance | None) -> Iter
         yield f"synthetic data{alike}"
     if findings.model.has_random_weights:
         yield "random weights"
+    if findings.model.unpinned_own and findings.config.model_file is None:
+        files = ", ".join(findings.model.unpinned_own)
+        yield f"{files} is not pinned: the manifest of {findings.model.name!r} names no SHA-256"
     if findings.config.model_file is not None:
         yield f"{findings.config.model_file.name} in place of the manifest's file"
     if findings.config.mlperf and findings.config.device == "cpu" and numbers is not None:

@@ -11,7 +11,7 @@ from harness.core.console import show
 
 NAMES = (
     "run, peak, sweep, tune, profile, advise, bricks, pitfalls, compare, rerun, check, publish, report, runs, "
-    "list, data, arrivals, submit"
+    "list, init, schema, completion, data, arrivals, submit"
 )
 OF_SUBMIT = "submit plan, submit run, submit pack, submit check"
 

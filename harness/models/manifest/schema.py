@@ -36,18 +36,24 @@ class ExternalFile(_Strict):
 class ModelFile(_Strict):
     """path: a file or a folder, relative to the manifest or to the model's folder in the cache.
 
-    sha256: of the file, or of the folder's listing (harness/models/manifest/files.py); null: not pinned, any
-    file is accepted and the result carries a doubt.
+    sha256: of the file, or of the folder's listing (harness/models/manifest/files.py). Without one any file is
+    accepted. null: its publisher states none, so the result carries a doubt; omitted: the file is the user's
+    own, so the result carries a note.
     external: the further files that the file reads.
     source: the address to fetch a missing file from.
     obtain: instructions for a person, where there is no such address.
     """
 
     path: FilePath
-    sha256: Sha256 | None
+    sha256: Sha256 | None = None
     external: Annotated[tuple[ExternalFile, ...], LISTED] = ()
     source: Address | None = None
     obtain: str | None = None
+
+    @property
+    def is_own(self) -> bool:
+        """Whether the manifest says nothing about a checksum, as its author does of a file of theirs."""
+        return "sha256" not in self.model_fields_set
 
     @property
     def pinned(self) -> dict[str, str]:
@@ -89,9 +95,26 @@ def _check_once(steps: tuple[Step, ...]) -> tuple[Step, ...]:
     return steps
 
 
+DataType = Literal[
+    "float32",
+    "float16",
+    "float64",
+    "uint8",
+    "int8",
+    "uint16",
+    "int16",
+    "uint32",
+    "int32",
+    "uint64",
+    "int64",
+    "bool",
+    "string",
+]
+
+
 class Input(_Strict):
     name: str
-    dtype: Literal["float32", "float16", "float64", "uint8", "int8", "int32", "int64", "bool"]
+    dtype: DataType
     shape: Annotated[tuple[int | str | None, ...], LISTED, AfterValidator(_check_shape)]
     preprocess: Annotated[PreprocessSteps, AfterValidator(_check_once)] = ()
 
@@ -209,9 +232,9 @@ class Manifest(_Strict):
     """
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
-    version: str
-    description: str
-    licence: str
+    version: str = ""
+    description: str = ""
+    licence: str = ""
     references: Annotated[tuple[str, ...], LISTED] = ()
     task: Literal[
         "image-classification",
@@ -224,7 +247,7 @@ class Manifest(_Strict):
         "speech-recognition",
         "table",
         "none",
-    ]
+    ] = "none"
     weights: Literal["trained", "random"] = "trained"
     files: dict[str, ModelFile]
     requires: Requires = Requires()

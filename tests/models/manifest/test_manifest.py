@@ -145,7 +145,7 @@ def test_a_wrong_field_is_named(
 
 @pytest.mark.parametrize(
     "field",
-    ["name", "version", "description", "licence", "task", "files", "inputs", "outputs", "dataset"],
+    ["name", "files", "inputs", "outputs", "dataset"],
 )
 def test_a_missing_field_is_named(field: str, content: dict[str, Any]) -> None:
     del content[field]
@@ -154,7 +154,7 @@ def test_a_missing_field_is_named(field: str, content: dict[str, Any]) -> None:
 
 
 def test_every_problem_of_a_manifest_is_told_at_once(content: dict[str, Any]) -> None:
-    del content["licence"]
+    del content["dataset"]
     lines = refusal(parse_manifest, {**content, "colour": 1, "max_batch": -1}, "m.yaml")
     assert len(lines) == 3
 
