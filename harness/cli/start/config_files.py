@@ -41,7 +41,9 @@ def presets() -> dict[str, str]:
 
 def read(names: Sequence[str], own: Set[str], problems: list[str]) -> ConfigFiles:
     """own: keys of the verb's own options. A key of another verb's options is left out, with a notice."""
-    files, of_verb, notices = [], {}, []
+    files: list[ConfigFile] = []
+    of_verb: dict[str, Any] = {}
+    notices: list[str] = []
     run = {option_key(field) for field in RunConfig.__dataclass_fields__.values()}
     for name in names:
         path = _place(name, notices)

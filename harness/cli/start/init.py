@@ -3,6 +3,7 @@
 import argparse
 import json
 import re
+import shlex
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
@@ -39,7 +40,7 @@ def init(arguments: list[str]) -> int:
     _write(out, f"# yaml-language-server: $schema={schema.name}\n{text}")
     write_text(schema, json.dumps(schemas.SCHEMAS[kind](), indent=1, ensure_ascii=False) + "\n")
     show(f"{out}, and {schema.name} beside it, by which editors complete it")
-    words = f"--model {out}" if options.model else f"{CONFIG_FLAG} {out}"
+    words = shlex.join(["--model" if options.model else CONFIG_FLAG, str(out)])
     verb = "" if options.verb == DEFAULT else f" {options.verb}"
     scenario = " --scenario offline" if options.model else ""
     show(f"{'try it':<12}{program()}{verb} {words}{scenario}")

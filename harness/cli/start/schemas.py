@@ -11,7 +11,7 @@ from harness.cli.start.config_files import CONFIG_FLAG
 from harness.cli.verbs import VERBS
 from harness.core import registry
 from harness.core.config.options import option_key
-from harness.core.config.run_config import RunConfig
+from harness.core.config.run_config import SCHEMA_VERSION, RunConfig
 from harness.core.console import show
 
 _DRAFT = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
@@ -33,7 +33,7 @@ def schema(arguments: list[str]) -> int:
 
 def config() -> dict[str, Any]:
     """Every option that a file of --config may hold: those of a run, and those of the verbs."""
-    properties: dict[str, Any] = {"schema_version": {"const": 1}}
+    properties: dict[str, Any] = {"schema_version": {"const": SCHEMA_VERSION}}
     for one in RunConfig.__dataclass_fields__.values():
         properties[option_key(one)] = _property(one)
     for name, verb in VERBS.items():

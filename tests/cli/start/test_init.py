@@ -34,9 +34,12 @@ def test_the_file_is_the_default_run(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     ran: list[RunConfig] = []
-    monkeypatch.setattr(
-        "harness.run.supervisor.job.execute", lambda config, **_: ran.append(config) or 0
-    )
+
+    def execute(config: RunConfig, **_: Any) -> int:
+        ran.append(config)
+        return 0
+
+    monkeypatch.setattr("harness.run.supervisor.job.execute", execute)
     assert main(["init"]) == 0
     out = capsys.readouterr().out
     assert out == (

@@ -80,6 +80,24 @@ def test_a_file_that_was_changed_is_refused(tmp_path: Path, content: dict[str, A
     assert re.fullmatch(pattern, line)
 
 
+@pytest.mark.parametrize(
+    ("file", "own"),
+    [({}, True), ({"sha256": None}, False), ({"sha256": "0" * 64}, False)],
+    ids=["left out", "null", "pinned"],
+)
+def test_a_checksum_that_is_left_out_means_a_file_of_ones_own(
+    file: dict[str, Any], own: bool, tmp_path: Path, content: dict[str, Any]
+) -> None:
+    """`null` says that the publisher states none."""
+    content["files"] = {"onnx": {"path": "m.onnx", **file}}
+    model = written(tmp_path, content)
+    assert model.unpinned_own == (["m.onnx"] if own else [])
+    assert [*model.unstated()] == [
+        f"model 'mine' does not pin {path}: add its `sha256` to the manifest"
+        for path in model.unpinned_own
+    ]
+
+
 def test_a_missing_file_is_named(tmp_path: Path, content: dict[str, Any]) -> None:
     model = written(tmp_path, content)
     (tmp_path / "m.onnx").unlink()
