@@ -11,7 +11,7 @@ import pytest
 
 from harness.cli.main import main
 from harness.cli.parser import BASIC, MOST_COLUMNS, Parser
-from harness.cli.verbs import DEFAULT, VERBS
+from harness.cli.verbs import DEFAULT, VERBS, Verb
 from harness.core.console import CANONICAL, PROGRAM_VARIABLE
 from harness.explain.advise import job as advise_job
 from harness.explain.advise import options as advise_options
@@ -161,6 +161,13 @@ def test_the_short_page_has_the_verbs_own_options_then_the_basic_ones(
     assert own < basic < page.index("\ngeneral:\n")
     assert "21 more options: `python -m harness peak --help-all`" in " ".join(page.split())
     assert not {"--hook", "--audit", "--user-conf"} & {*flags(page)}
+
+
+@pytest.mark.parametrize("verb", VERBS.values(), ids=VERBS)
+def test_the_page_of_all_options_fits(verb: Verb, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "300")
+    page = verb.parser().format_full_help()
+    assert max(map(len, page.splitlines())) <= MOST_COLUMNS
 
 
 def test_a_run_has_a_dozen_basic_options(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,9 +1,12 @@
 """The verb `schema`: JSON Schema of the files that users write, and of result.json."""
 
+import ast
+import inspect
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import Field
 from importlib.resources import files
+from itertools import pairwise
 from typing import Any, get_args
 
 from harness.cli.parser import Parser
@@ -52,9 +55,28 @@ def config() -> dict[str, Any]:
 
 
 def manifest() -> dict[str, Any]:
-    from harness.models.manifest.schema import Manifest
+    from harness.models.manifest import schema as module
 
-    return {**_DRAFT, **Manifest.model_json_schema()}
+    content = module.Manifest.model_json_schema()
+    texts = _field_texts(inspect.getsource(module))
+    for name, section in {"Manifest": content, **content["$defs"]}.items():
+        for key, text in texts[name].items():
+            section["properties"][key]["description"] = text
+    return {**_DRAFT, **content}
+
+
+def _field_texts(source: str) -> dict[str, dict[str, str]]:
+    """Class -> field -> the docstring under it. pydantic would read the source each time a model is loaded."""
+    return {
+        one.name: {
+            field.target.id: inspect.cleandoc(text.value.value).replace("\n", " ")
+            for field, text in pairwise(one.body)
+            if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)
+            if isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant)
+        }
+        for one in ast.parse(source).body
+        if isinstance(one, ast.ClassDef)
+    }
 
 
 def result() -> dict[str, Any]:

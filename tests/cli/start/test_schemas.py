@@ -91,5 +91,8 @@ def test_a_wrong_step_is_not_valid(steps: Any) -> None:
     )  # which of its two options is a rule of its own
 
 
-def test_every_field_of_a_manifest_is_in_the_schema() -> None:
-    assert {*SCHEMAS["manifest"]()["properties"]} == {*Manifest.model_fields}
+def test_every_field_of_a_manifest_is_in_the_schema_with_its_text() -> None:
+    content = SCHEMAS["manifest"]()
+    assert {*content["properties"]} == {*Manifest.model_fields}
+    for section in (content, *content["$defs"].values()):
+        assert all(one.get("description") for one in section["properties"].values())

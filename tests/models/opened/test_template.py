@@ -76,8 +76,8 @@ def test_a_file_of_torch_is_pinned_with_its_external_data(by_torch: Path, tmp_pa
     assert [one["path"] for one in content["files"]["onnx"]["external"]] == ["net.onnx.data"]
     assert load_model(str(tmp_path / "made.yaml")).unpinned_own == []
     assert answered(tmp_path / "made.yaml", "ort").shape == (2, 4)
-    with (tmp_path / "net.onnx.data").open("ab") as file:
-        file.write(b"x")
+    with (tmp_path / "net.onnx.data").open("ab") as data:
+        data.write(b"x")
     with pytest.raises(Exception, match=r"net\.onnx\.data: SHA-256 is"):
         answered(tmp_path / "made.yaml", "ort")
 
