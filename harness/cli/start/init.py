@@ -19,7 +19,7 @@ from harness.core.files import atomic_file, write_text
 from harness.errors import ConfigError
 
 OPTIONS_FILE = Path("run.yaml")
-_DEFAULT_VALUE = re.compile(r"\(default (\S+?)\)|\(default (\S+?);|\(default (\S+?),")
+_DEFAULT_VALUE = re.compile(r"\(default (\S+?)[);,]")
 _COLUMNS = 100
 
 
@@ -140,5 +140,5 @@ def _shown(parser: Parser, action: argparse.Action) -> str:
     if meta["flag"]:
         return "false"
     match = _DEFAULT_VALUE.search(action.help or "")
-    value = next(filter(None, match.groups())) if match else str(action.metavar)
+    value = match[1] if match else str(action.metavar)
     return f"[{value}]" if meta["many"] else value

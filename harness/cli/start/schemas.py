@@ -69,7 +69,7 @@ def _field_texts(source: str) -> dict[str, dict[str, str]]:
     """Class -> field -> the docstring under it. pydantic would read the source each time a model is loaded."""
     return {
         one.name: {
-            field.target.id: inspect.cleandoc(text.value.value).replace("\n", " ")
+            field.target.id: inspect.cleandoc(str(text.value.value)).replace("\n", " ")
             for field, text in pairwise(one.body)
             if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)
             if isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant)
