@@ -153,10 +153,9 @@ class Parser(argparse.ArgumentParser):
         return self._page(dict(self._groups()), "")
 
     def groups(self) -> Mapping[str, str]:
-        """Lower-case first word of a group's title, as `help GROUP` takes it -> the group's part of the page."""
+        """Name of a group, as `help GROUP` takes it -> the group's part of the page."""
         return {
-            re.split(r"[ ,]", title.lower())[0]: self._section(title, actions)
-            for title, actions in self._groups()
+            _group_name(title): self._section(title, actions) for title, actions in self._groups()
         }
 
     def option_groups(self) -> Iterator[tuple[str, list[argparse.Action]]]:
@@ -188,17 +187,16 @@ class Parser(argparse.ArgumentParser):
 
     def _more(self) -> str:
         """How many options the short page leaves out, and how to see them; "" where it has all."""
-        hidden = {
-            title: left_out
-            for title, actions in self._groups()
-            if (left_out := [action for action in actions if action in self._expert])
-        }
+        names, hidden = [], 0
+        for title, actions in self._groups():
+            if expert := self._expert.intersection(actions):
+                names.append(_group_name(title))
+                hidden += len(expert)
         if not hidden:
             return ""
-        words = [re.split(r"[ ,]", title.lower())[0] for title in hidden]
         text = (
-            f"{sum(map(len, hidden.values()))} more options: `{self.prog} --help-all`, or "
-            f"`{program()} help GROUP`, where GROUP is {', '.join(words[:-1])} or {words[-1]}"
+            f"{hidden} more options: `{self.prog} --help-all`, or `{program()} help GROUP`, where GROUP is "
+            f"{' or '.join(filter(None, (', '.join(names[:-1]), names[-1])))}"
         )
         return textwrap.fill(text, MOST_COLUMNS, break_on_hyphens=False, break_long_words=False)
 
@@ -237,6 +235,11 @@ class Parser(argparse.ArgumentParser):
             if match := re.fullmatch(theirs, message, re.DOTALL):
                 return f"{name}{match.expand(ours)}"
         return f"{name}: {message}"
+
+
+def _group_name(title: str) -> str:
+    """The first word: `instances` for `instances and batches`."""
+    return re.split("[ ,]", title.lower())[0]
 
 
 def read_options(

@@ -1,8 +1,9 @@
 """The table of verbs, from which dispatch, `--help`, docs/cli.md and the test of the README are made.
 
 To add a verb, add a row to `VERBS` and the function that the row names. The function builds a
-`Parser` (harness/cli/parser.py), imports the work that it starts after it parsed the words, so that
-`--help` stays quick, and returns the exit status.
+`Parser` (harness/cli/parser.py) and does nothing else before it parses the words: `Verb.parser` calls it
+for the parser alone. It imports the work that it starts after that, so that `--help` stays quick, and
+returns the exit status.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
