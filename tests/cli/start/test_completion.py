@@ -12,7 +12,7 @@ import pytest
 from harness.cli.main import main
 from harness.cli.start.config_files import presets
 from harness.cli.verbs import VERBS
-from harness.core.registry import BACKENDS, DATASETS, METERS, METRICS, SCENARIOS
+from harness.core.registry import BACKENDS, DATASETS, SCENARIOS
 
 pytest.importorskip("argcomplete")
 ROOT = Path(__file__).parents[3]
@@ -50,14 +50,11 @@ FIRST = dict.fromkeys(name.partition(" ")[0] for name in VERBS)
         ("help lo", ["load"]),
         ("--scenario ", [*SCENARIOS]),
         ("peak --probe 1s --backend ", [*BACKENDS]),
-        ("--metric ", [*METRICS]),
-        ("--meter ", [*METERS]),
         ("--mode ", ["performance", "accuracy", "both"]),
         ("data check ", [*DATASETS]),
         ("schema ", ["config", "manifest", "result"]),
         ("--duration ", []),
         ("peak --pro", ["--probe", "--provider"]),
-        ("run --pro", ["--provider"]),
         ("nosuch --x", []),
     ],
 )
