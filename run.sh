@@ -16,27 +16,38 @@ if [[ ${1-} == install ]]; then
     exit
 fi
 
-# The value of the last `--NAME VALUE` or `--NAME=VALUE` among the arguments, or nothing.
+# The values of `--NAME VALUE` and `--NAME=VALUE` among the arguments, one a line.
 option() {
-    local name=$1 value=''
+    local name=$1
     shift
     while (($#)); do
         case $1 in
-        "$name") value=${2-} ;;
-        "$name"=*) value=${1#*=} ;;
+        "$name") printf '%s\n' "${2-}" ;;
+        "$name"=*) printf '%s\n' "${1#*=}" ;;
         esac
         shift
     done
-    printf '%s' "$value"
 }
 
-backend=$(option --backend "$@")
-config=$(option --config "$@")
-if [[ -d $config ]]; then
-    config=$config/config.yaml # a run's folder stands for its configuration
-fi
-if [[ -z $backend && -f $config ]]; then
-    backend=$(sed -n 's/^backend: *\([a-z]*\) *$/\1/p' "$config")
+# The last value that the files of --config have for an option of that name and pattern, or nothing.
+configured() {
+    local config value last=''
+    while read -r config; do
+        if [[ -d $config ]]; then
+            config=$config/config.yaml # a run's folder stands for its configuration
+        fi
+        if [[ -f $config ]]; then # a preset has neither a backend nor a model
+            value=$(sed -n "s/^$1: *\($2\) *\$/\1/p" "$config")
+            last=${value:-$last}
+        fi
+    done <<<"$configs"
+    printf '%s' "$last"
+}
+
+configs=$(option --config "$@")
+backend=$(option --backend "$@" | tail -n 1)
+if [[ -z $backend ]]; then
+    backend=$(configured backend '[a-z]*')
 fi
 
 # Extras that are backends are described so; others are null, a plug-in, or an unknown name.
@@ -46,12 +57,14 @@ else
     ensure_env report
 fi
 
-model=$(option --model "$@")
-if [[ -z $model && -f $config ]]; then
-    model=$(sed -n 's/^model: *\(\(light\|zoo\)\/[a-z0-9_.]*\) *$/\1/p' "$config")
+model=$(option --model "$@" | tail -n 1)
+if [[ -z $model ]]; then
+    model=$(configured model '[a-z]*\/[a-z0-9_.]*')
 fi
 if [[ $model == light/* || $model == zoo/* ]]; then
     ensure_env onnx
 fi
 
+printf -v MLPERF_HARNESS_PROGRAM %q "$0" # the name in usages and messages
+export MLPERF_HARNESS_PROGRAM
 exec "$venv/bin/python" -P -m harness "$@"

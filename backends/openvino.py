@@ -132,6 +132,8 @@ def _weights(model: openvino.Model) -> Iterator[tuple[Sequence[int], str]]:
 
 
 def _dtype(kind: openvino.Type) -> str:
+    if kind == openvino.Type.string:
+        return "string"
     return "bool" if kind == openvino.Type.boolean else np.dtype(kind.to_dtype()).name
 
 

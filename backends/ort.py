@@ -21,9 +21,14 @@ _DTYPES = {
     "tensor(double)": "float64",
     "tensor(uint8)": "uint8",
     "tensor(int8)": "int8",
+    "tensor(uint16)": "uint16",
+    "tensor(int16)": "int16",
+    "tensor(uint32)": "uint32",
     "tensor(int32)": "int32",
+    "tensor(uint64)": "uint64",
     "tensor(int64)": "int64",
     "tensor(bool)": "bool",
+    "tensor(string)": "string",
 }
 _ERROR_LEVEL = 3
 _PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}

@@ -33,8 +33,10 @@ sys.path.insert(0, str(ROOT))  # the harness of this checkout, whatever is insta
 from harness.cli.main import main as harness  # noqa: E402
 from harness.cli.parser import MOST_COLUMNS  # noqa: E402
 from harness.cli.run_options import ALIASES  # noqa: E402
+from harness.cli.start.schemas import manifest as manifest_schema  # noqa: E402
 from harness.cli.verbs import DEFAULT, VERBS  # noqa: E402
 from harness.core.codes import CODES, About, Kind  # noqa: E402
+from harness.core.console import CANONICAL, PROGRAM_VARIABLE  # noqa: E402
 from harness.results.schema import machine, performance  # noqa: E402
 from harness.results.schema import result as result_schema  # noqa: E402
 
@@ -88,14 +90,16 @@ def _aliases() -> str:
 
 
 def _help(verb: str) -> list[str]:
-    """The paragraphs of the verb's page, in a fixed number of columns."""
+    """The paragraphs of the verb's page with all options, in a fixed number of columns."""
     printed = io.StringIO()
     with (
-        mock.patch.dict(os.environ, COLUMNS=str(MOST_COLUMNS + 2)),
+        mock.patch.dict(
+            os.environ, {"COLUMNS": str(MOST_COLUMNS + 2), PROGRAM_VARIABLE: CANONICAL}
+        ),
         contextlib.redirect_stdout(printed),
         contextlib.suppress(SystemExit),
     ):
-        harness([*verb.split(), "--help"])
+        harness([*verb.split(), "--help-all"])
     return printed.getvalue().strip("\n").split("\n\n")
 
 
@@ -177,6 +181,23 @@ def _type(one: Mapping[str, Any]) -> str:
     return str(one.get("type", "any"))
 
 
+def _manifest_fields() -> str:
+    content = manifest_schema()
+    return _table(("field", "meaning"), _fields(content, content["$defs"], ""))
+
+
+def _fields(
+    section: Mapping[str, Any], known: Mapping[str, Any], prefix: str
+) -> Iterator[list[str]]:
+    """A row for each field, and for those of the object or of the objects that it holds."""
+    for key, one in section["properties"].items():
+        yield [f"`{prefix}{key}`", one["description"]]
+        inside = re.search(r'"#/\$defs/(\w+)"', json.dumps(one))
+        if inside is not None:
+            several = "items" in one or "additionalProperties" in one
+            yield from _fields(known[inside[1]], known, f"{prefix}{key}.{'*.' if several else ''}")
+
+
 FILES: Mapping[str, Callable[[], str]] = {SCHEMA: _schema_text}
 """Path in the repository -> the function that returns the file's text."""
 
@@ -188,6 +209,7 @@ PARTS: Mapping[str, Callable[[], str]] = {
     "cli-aliases": _aliases,
     "cli-help": _help_pages,
     "result": _result,
+    "manifest-fields": _manifest_fields,
 }
 """Name of a part -> the function that returns its text, which ends with a newline."""
 

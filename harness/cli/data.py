@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from harness.cli.parser import Parser
+from harness.cli.start.config_files import presets
 from harness.core.config.options import user_path
 from harness.core.console import show
 from harness.core.units import counted
@@ -12,7 +13,9 @@ from harness.errors import ConfigError, RunInvalid
 
 def list_names(arguments: list[str]) -> int:
     parser = Parser(
-        "list", "List the names of scenarios, backends, datasets, metrics, meters and models.", ""
+        "list",
+        "List the names of scenarios, backends, datasets, metrics, meters, models and presets.",
+        "",
     )
     parser.parse_args(arguments)
     from harness.core import registry
@@ -30,6 +33,10 @@ def list_names(arguments: list[str]) -> int:
     for name in named_models():
         manifest = load_model(name).manifest
         lines.append(f"  {name:<20}{manifest.description if manifest else ''}")
+    lines += [
+        "presets, for --config",
+        *(f"  {name:<16}{about}" for name, about in presets().items()),
+    ]
     show("\n".join(lines))
     return 0
 

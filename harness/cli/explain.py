@@ -8,6 +8,7 @@ from harness.cli.parser import Parser, add_options, read_options
 from harness.cli.run_options import invocation, read_run_options, run_parser
 from harness.core.config.options import expanded, flag_name, parse_values, user_path
 from harness.core.config.run_config import RunConfig, config_from
+from harness.core.console import program
 from harness.core.units import NS_PER_S
 from harness.errors import ConfigError, refuse
 from harness.explain.advise.options import AdviseOptions
@@ -124,7 +125,7 @@ def _brick_problems(texts: Mapping[str, object], models: Sequence[str]) -> Itera
     if "synthetic_layers" in texts and "synthetic" not in texts:
         yield "--synthetic-layers needs --synthetic FILE: add it, or drop --synthetic-layers"
     if "from" not in texts and not models:
-        yield "bricks needs models: names of `python -m harness list`, or .onnx files"
+        yield f"bricks needs models: names of `{program()} list`, or .onnx files"
 
 
 def pitfalls(arguments: list[str]) -> int:

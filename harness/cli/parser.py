@@ -1,21 +1,24 @@
 """Parses the words of a verb: an argparse parser whose help is readable and whose errors say what to do next.
 
 Every verb builds one `Parser`. Options that a file can hold, too, come from a schema
-(harness/core/config/options.py) by `add_options`; the others by `add_argument`.
+(harness/core/config/options.py) by `add_options`; the others by `add_argument`. `--help` has the basic
+options, `--help-all` the expert ones, too; a group with expert options gives its basic ones to one list.
 """
 
 import argparse
+import dataclasses
 import re
 import shutil
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from difflib import get_close_matches
 from typing import Any, NoReturn
 
 from harness.core.config.options import flag_name, option_key, visible_fields
+from harness.core.console import program, show
 from harness.errors import ConfigError, refuse
 
-PROGRAM = "python -m harness"
 MOST_COLUMNS = 100
 """Width of a help page on a wider terminal."""
 
@@ -24,6 +27,31 @@ _ARGPARSE_MESSAGES = {
     r"invalid int value: (.*)": r": \1 is not a whole number",
 }
 """argparse's message about a value -> the text that replaces it after the argument's name."""
+
+
+BASIC = "basic options"
+"""Title of the list of basic options on the short page."""
+
+
+class Built(Exception):
+    """Raised in place of parsing, inside `building`."""
+
+    def __init__(self, parser: "Parser") -> None:
+        self.parser = parser
+
+
+_is_building = False
+
+
+@contextmanager
+def building() -> Iterator[None]:
+    """Verbs that are called inside build their parser and go no further: it comes out as `Built`."""
+    global _is_building  # noqa: PLW0603 - a process has one command line
+    _is_building = True
+    try:
+        yield
+    finally:
+        _is_building = False
 
 
 class HelpFormatter(argparse.HelpFormatter):
@@ -55,10 +83,11 @@ class Parser(argparse.ArgumentParser):
 
         notes: printed between the usage and the options, e.g. examples.
         """
-        program = f"{PROGRAM} {verb}".strip()
+        self._verb = verb
+        called = f"{program()} {verb}".strip()
         super().__init__(
-            prog=program,
-            usage="\n       ".join(f"{program} {words}".strip() for words in usages).replace(
+            prog=called,
+            usage="\n       ".join(f"{called} {words}".strip() for words in usages).replace(
                 "%", "%%"
             ),
             formatter_class=HelpFormatter,
@@ -68,7 +97,14 @@ class Parser(argparse.ArgumentParser):
         self._about = about
         self._notes = notes
         self._positionals.title = "arguments"
+        self._optionals.title = "general"
+        self._expert: set[argparse.Action] = set()
+        self.fields: dict[str, dataclasses.Field[Any]] = {}
+        """The options that come from schemas, by key."""
         self.add_argument("-h", "--help", action="help", help="print this page")
+        self._help_all = self.add_argument(
+            "--help-all", action=_HelpAll, nargs=0, help=argparse.SUPPRESS
+        )
         # -3s is a (wrong) value, not an unknown option: as argparse itself has it from Python 3.14.
         self._negative_number_matcher = re.compile(r"-\.?\d")
 
@@ -85,17 +121,84 @@ class Parser(argparse.ArgumentParser):
             if action.dest in texts:
                 action.help = texts[action.dest] or argparse.SUPPRESS
 
+    def has(self, flag: str) -> bool:
+        return flag in self._option_string_actions
+
+    def add_option(self, group: argparse._ArgumentGroup, field: "dataclasses.Field[Any]") -> None:
+        """Add an option to one of this parser's groups. field: of a schema (core/config/options.py)."""
+        meta, key = field.metadata, option_key(field)
+        self.fields[key] = field
+        kind: dict[str, Any] = {"action": "store_true"}
+        if not meta["flag"]:
+            kind = {"metavar": meta["metavar"], "action": "append" if meta["many"] else "store"}
+        action = group.add_argument(
+            flag_name(key), dest=key, default=None, help=meta["help"], **kind
+        )
+        if meta["level"] == "expert":
+            self._expert.add(action)
+            self._help_all.help = "print the expert options, too"
+
     def format_help(self) -> str:
-        """The page: what the verb does, usage, notes, groups of options, general options."""
-        if self._action_groups[-1] is not self._optionals:
-            self._optionals.title = "general"
-            self._action_groups.sort(key=lambda group: group is self._optionals)
+        """The page: what the verb does, usage, notes, basic options by group, general options, and how
+        to see the expert ones.
+        """
+        shown: dict[str, list[argparse.Action]] = {}
+        for title, actions in self._groups():
+            basic = [action for action in actions if action not in self._expert]
+            shown.setdefault(title if len(basic) == len(actions) else BASIC, []).extend(basic)
+        return self._page(shown, self._more())
+
+    def format_full_help(self) -> str:
+        """The page with all options."""
+        return self._page(dict(self._groups()), "")
+
+    def groups(self) -> Mapping[str, str]:
+        """Name of a group, as `help GROUP` takes it -> the group's part of the page."""
+        return {
+            _group_name(title): self._section(title, actions) for title, actions in self._groups()
+        }
+
+    def option_groups(self) -> Iterator[tuple[str, list[argparse.Action]]]:
+        """(title, actions) of each group of options that a file may hold, without the hidden ones."""
+        for title, actions in self._groups():
+            if in_files := [action for action in actions if action.dest in self.fields]:
+                yield title, in_files
+
+    def _groups(self) -> Iterator[tuple[str, list[argparse.Action]]]:
+        """(title, actions that are not hidden) of each group that has any, the general one last."""
+        for group in sorted(self._action_groups, key=lambda group: group is self._optionals):
+            actions = group._group_actions  # noqa: SLF001 - argparse offers no other way
+            if shown := [a for a in actions if a.help is not argparse.SUPPRESS]:
+                yield str(group.title), shown
+
+    def _page(self, groups: Mapping[str, list[argparse.Action]], more: str) -> str:
         about = self._get_formatter()
         about.add_text(self._about)
-        usage = self.format_usage()
-        options = super().format_help().removeprefix(usage)
-        parts = (about.format_help(), usage, self._notes, options)
+        sections = [self._section(title, actions) for title, actions in groups.items() if actions]
+        parts = (about.format_help(), self.format_usage(), self._notes, *sections, more)
         return "\n\n".join(part.strip("\n") for part in parts if part) + "\n"
+
+    def _section(self, title: str, actions: Sequence[argparse.Action]) -> str:
+        formatter = self._get_formatter()
+        formatter.start_section(title)
+        formatter.add_arguments(actions)
+        formatter.end_section()
+        return formatter.format_help()
+
+    def _more(self) -> str:
+        """How many options the short page leaves out, and how to see them; "" where it has all."""
+        names, hidden = [], 0
+        for title, actions in self._groups():
+            if expert := self._expert.intersection(actions):
+                names.append(_group_name(title))
+                hidden += len(expert)
+        if not hidden:
+            return ""
+        text = (
+            f"{hidden} more options: `{self.prog} --help-all`, or `{program()} help GROUP`, where GROUP is "
+            f"{' or '.join(filter(None, (', '.join(names[:-1]), names[-1])))}"
+        )
+        return textwrap.fill(text, MOST_COLUMNS, break_on_hyphens=False, break_long_words=False)
 
     def parse_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: None = None
@@ -134,6 +237,11 @@ class Parser(argparse.ArgumentParser):
         return f"{name}: {message}"
 
 
+def _group_name(title: str) -> str:
+    """The first word: `instances` for `instances and batches`."""
+    return re.split("[ ,]", title.lower())[0]
+
+
 def read_options(
     parser: argparse.ArgumentParser, arguments: Sequence[str]
 ) -> tuple[dict[str, Any], list[str]]:
@@ -151,6 +259,8 @@ def _parsed(
     parser: argparse.ArgumentParser, arguments: Sequence[str] | None
 ) -> tuple[argparse.Namespace, list[str]]:
     """(values, problems with the words that the parser does not know)."""
+    if _is_building and isinstance(parser, Parser):
+        raise Built(parser)
     options, unknown = parser.parse_known_args(arguments)
     known = list(parser._option_string_actions)  # noqa: SLF001 - argparse offers no other way
     problems = []
@@ -169,22 +279,21 @@ def _parsed(
     return options, problems
 
 
-def add_options(
-    parser: argparse.ArgumentParser, *schemas: type
-) -> Mapping[str, argparse._ArgumentGroup]:
+class _HelpAll(argparse.Action):
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
+        assert isinstance(parser, Parser)
+        show(parser.format_full_help().rstrip("\n"))
+        parser.exit()
+
+
+def add_options(parser: Parser, *schemas: type) -> Mapping[str, argparse._ArgumentGroup]:
     """Adds the visible fields of the schemas; returns their groups by title. Default of all: None."""
     groups: dict[str, argparse._ArgumentGroup] = {}
     title = ""
     pairs = ((schema, field) for schema in schemas for field in visible_fields(schema))
     for schema, field in pairs:
-        meta, key = field.metadata, option_key(field)
-        title = meta["group"] or getattr(schema, "GROUP", "") or title
+        title = field.metadata["group"] or getattr(schema, "GROUP", "") or title
         if title not in groups:
             groups[title] = parser.add_argument_group(title)
-        kind: dict[str, Any] = {"action": "store_true"}
-        if not meta["flag"]:
-            kind = {"metavar": meta["metavar"], "action": "append" if meta["many"] else "store"}
-        groups[title].add_argument(
-            flag_name(key), dest=key, default=None, help=meta["help"], **kind
-        )
+        parser.add_option(groups[title], field)
     return groups

@@ -1,25 +1,22 @@
-"""The verb `run`: one run, or the same run several times. Its help is the page of the whole program."""
+"""The verb `run`: one run, or the same run several times."""
 
 from harness.cli import many_runs
 from harness.cli.parser import Parser
 from harness.cli.run_options import invocation, read_run_options, run_parser
-from harness.cli.verbs import VERBS, verb_list
 from harness.core.config.run_config import RunConfig
+from harness.core.console import program
 from harness.search.options import RepeatOptions
 
 ABOUT = (
-    "mlperf-harness measures how fast and how accurately a model answers under load. MLPerf LoadGen decides when "
-    "each query arrives, the model answers on ONNX Runtime, TensorFlow, OpenVINO, LiteRT or PyTorch, "
-    "and the run leaves a folder that can be repeated, compared and checked."
+    "Measure one run: performance, accuracy and a verdict. With --repeats, measure the same run several "
+    "times and report the spread."
 )
-EXAMPLES = """\
+_EXAMPLES = """\
 examples:
   # the embedded digits model under Poisson arrivals, at a demonstration rate
-  python -m harness --scenario server --backend ort
-  # any ONNX file on synthetic data, as many samples per second as possible
-  python -m harness --scenario offline --model model.onnx --mode performance
-  # the highest rate at which 99 % of the queries take at most 10 ms
-  python -m harness peak --scenario server --slo p99=10ms
+  {program} --scenario server
+  # an ONNX file on synthetic data, for 2 s
+  {program} --config quick --scenario offline --model model.onnx
 """
 
 
@@ -39,7 +36,7 @@ def parser() -> Parser:
     return run_parser(
         "",
         ABOUT,
-        ("[run] --scenario NAME [options]", "VERB [options]"),
+        ("[run] --scenario NAME [options]",),
         (RunConfig, RepeatOptions),
-        f"{EXAMPLES}\n{verb_list(VERBS)}\n\n`python -m harness VERB --help` lists the options of a verb.",
+        _EXAMPLES.format(program=program()),
     )

@@ -14,6 +14,8 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from harness import __version__
 from harness.cli.parser import Parser, add_options, read_options
+from harness.cli.start import config_files
+from harness.cli.start.config_files import CONFIG_FLAG, ConfigFiles, presets
 from harness.core.config import code
 from harness.core.config.options import (
     flag_name,
@@ -22,7 +24,7 @@ from harness.core.config.options import (
     user_path,
     visible_fields,
 )
-from harness.core.config.run_config import SCHEMA_VERSION, RunConfig, config_from, make_config
+from harness.core.config.run_config import RunConfig, config_from, make_config
 from harness.core.config.schema import RunOptions
 from harness.core.console import say
 from harness.errors import ConfigError, refuse
@@ -133,9 +135,14 @@ def run_parser(
         help="print the version",
     )
     parser.text(
-        "--config", "FILE", "read options from a YAML file or a run's folder; the command line wins"
+        CONFIG_FLAG,
+        "FILE",
+        f"read options from a YAML file, a run's folder, or a preset: {', '.join(presets())}; "
+        "of several the last one wins, and the command line wins over all (repeatable)",
+        action="append",
+        default=None,
     )
-    add_trust(parser, "code that the file of --config names, so that it may run")
+    add_trust(parser, "code that a file of --config names, so that it may run")
     parser.flag("--json", "print JSON instead of a table")
     parser.flag("--quiet", "print no progress and no notices")
     return parser
@@ -147,8 +154,19 @@ def add_trust(parser: Parser, about: str) -> None:
 
 
 def read_run_options(parser: Parser, arguments: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
-    """(text by key of the options on the command line, problems), with `ALIASES` under our names."""
-    return read_options(parser, _translated(arguments))
+    """(text by key of the options on the command line, problems), with `ALIASES` under our names.
+
+    The files of --config are read: `config` is a ConfigFiles, and the verb's own options in them are among
+    the texts.
+    """
+    texts, problems = read_options(parser, _translated(arguments))
+    if "config" in texts:
+        own = parser.fields.keys() - {option_key(field) for field in visible_fields(RunConfig)}
+        files = config_files.read(texts["config"], own, problems)
+        if "quiet" not in texts:
+            say("\n".join(files.notices))
+        texts = {**files.own, **texts, "config": files}
+    return texts, problems
 
 
 def invocation(
@@ -158,16 +176,16 @@ def invocation(
     defaults: Mapping[str, Any] = MappingProxyType({}),
     not_from_file: Sequence[str] = (),
 ) -> Invocation[T]:
-    """Values of the command line, else of the --config file, else the defaults of the verb.
+    """Values of the command line, else of the last --config file that has them, else the verb's defaults.
 
     texts, problems: as `read_run_options` returns them. schema: the verb's own options.
     defaults: fields of RunConfig. not_from_file: fields of RunConfig that the verb does not take
-    from the file. Raises one ConfigError with every problem.
+    from a file. Raises one ConfigError with every problem.
     """
     own_keys = {option_key(field) for field in visible_fields(schema)}
     own = {key: texts[key] for key in texts if key in own_keys}
     of_run = {key: texts[key] for key in texts if key not in {*own_keys, *_OF_THE_CALL}}
-    stored = from_file(user_path(texts["config"]), problems) if "config" in texts else {}
+    stored = _stored(texts["config"]) if "config" in texts else {}
     stored = {key: value for key, value in stored.items() if key not in not_from_file}
     values = {**defaults, **stored}
     for key in of_run:
@@ -178,13 +196,14 @@ def invocation(
     typed = config_from(of_run, "command line", problems)
     values |= typed
     foreign = {key: value for key, value in stored.items() if key in values and key not in typed}
-    source = f"--config {texts.get('config')}"
-    if "config" in texts and _is_of_run(user_path(texts["config"])):
-        from harness.results.resolved import without_folder
+    source = str(texts.get("config"))
+    for name in texts["config"].names if "config" in texts else ():
+        if _is_of_run(user_path(name)):
+            from harness.results.resolved import without_folder
 
-        bare = without_folder(RunOptions(**{"scenario": "", **foreign}))
-        if bare:  # else its problems are of files that lie here by chance
-            refuse([*problems, published(texts["config"], bare)])
+            bare = without_folder(RunOptions(**{"scenario": "", **foreign}))
+            if bare:  # else its problems are of files that lie here by chance
+                refuse([*problems, published(name, bare)])
     problems += code.untrusted(source, foreign, texts.get("trust", ()))
     problems += _contradictions(of_run, values)
     own_values = parse_values(schema, own, "command line", problems)
@@ -197,6 +216,17 @@ def invocation(
     if "quiet" not in texts:
         say(code.announcement(source, foreign))
     return Invocation(config, schema(**own_values), "json" in texts, "quiet" in texts)
+
+
+def _stored(files: ConfigFiles) -> dict[str, Any]:
+    """Fields of RunConfig in the files, each of which settles those before it anew."""
+    stored: dict[str, Any] = {}
+    for file in files.files:
+        for key in file.keys:
+            for field in SETTLED_ANEW.get(key, ()):
+                stored.pop(field, None)
+        stored |= file.values
+    return stored
 
 
 def _is_of_run(path: Path) -> bool:
@@ -262,27 +292,3 @@ def _translated(arguments: Sequence[str]) -> list[str]:
             else:
                 pending = alias
     return words
-
-
-def from_file(path: Path, problems: list[str]) -> dict[str, Any]:
-    """Fields of RunConfig in a YAML file, or in the config.yaml of a run's folder."""
-    from harness.core import files
-    from harness.core.formats.strict_yaml import load_yaml
-    from harness.results import run_folder
-
-    if path.is_dir():
-        if not (path / run_folder.CONFIG).is_file():
-            raise ConfigError(
-                f"--config: {files.not_a_run(path, run_folder.CONFIG, run_folder.RESULT)}"
-            )
-        path /= run_folder.CONFIG
-    content = load_yaml(path)
-    if not isinstance(content, dict) or not all(isinstance(k, str) for k in content):
-        raise ConfigError(f"{path} is not a configuration: it must map option names to values")
-    version = content.pop("schema_version", SCHEMA_VERSION)
-    if type(version) is not int or version > SCHEMA_VERSION:
-        raise ConfigError(
-            f"{path} has schema_version {version!r}, this harness reads up to {SCHEMA_VERSION}: "
-            "update the harness"
-        )
-    return config_from(content, str(path), problems)

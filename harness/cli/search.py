@@ -8,7 +8,7 @@ from harness.cli.run_options import Invocation, invocation, read_run_options, ru
 from harness.core.config import code
 from harness.core.config.options import flag_name, option_key, parse_values, visible_fields
 from harness.core.config.run_config import RunConfig
-from harness.core.console import say
+from harness.core.console import program, say
 from harness.errors import refuse
 from harness.search.grid.cells.options import Grid, GridOptions, names_grid, take_lists
 from harness.search.options import TUNE_DURATION_NS, PeakOptions, SweepOptions, TuneOptions
@@ -101,7 +101,7 @@ def sweep(arguments: list[str]) -> int:
             "--from DIR",
         ),
         (SweepOptions, GridOptions, RunConfig),
-        _SWEEP_EXAMPLES,
+        _SWEEP_EXAMPLES.format(program=program()),
     )
     parser.set_helps(
         {
@@ -126,9 +126,9 @@ def sweep(arguments: list[str]) -> int:
 _SWEEP_EXAMPLES = """\
 examples:
   # latency at eleven rates, from 10 % to 110 % of the peak
-  python -m harness sweep --scenario server --slo p99=10ms --rate 10%..110%
+  {program} sweep --scenario server --slo p99=10ms --rate 10%..110%
   # speed and accuracy for each batch size and precision
-  python -m harness sweep --batch 1,2,4..64 --precision fp32,int8 --duration 2s
+  {program} sweep --batch 1,2,4..64 --precision fp32,int8 --duration 2s
 """
 
 

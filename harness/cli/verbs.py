@@ -1,8 +1,9 @@
 """The table of verbs, from which dispatch, `--help`, docs/cli.md and the test of the README are made.
 
 To add a verb, add a row to `VERBS` and the function that the row names. The function builds a
-`Parser` (harness/cli/parser.py), imports the work that it starts after it parsed the words, so that
-`--help` stays quick, and returns the exit status.
+`Parser` (harness/cli/parser.py) and does nothing else before it parses the words: `Verb.parser` calls it
+for the parser alone. It imports the work that it starts after that, so that `--help` stays quick, and
+returns the exit status.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,7 +11,8 @@ from difflib import get_close_matches
 from importlib import import_module
 from typing import NamedTuple
 
-from harness.cli.parser import PROGRAM
+from harness.cli.parser import Built, Parser, building
+from harness.core.console import program
 from harness.errors import ConfigError
 
 
@@ -25,12 +27,24 @@ class Verb(NamedTuple):
         status: int = getattr(import_module(f"harness.cli.{module}"), function)(arguments)
         return status
 
+    def parser(self) -> Parser:
+        """The verb's parser, built now; nothing is parsed or done."""
+        with building():
+            try:
+                self([])
+            except Built as built:
+                return built.parser
+        raise AssertionError(f"{self.target} parses no words")
+
 
 DEFAULT = "run"
 """The verb of a command line that begins with an option."""
 
 HELP = "help"
-"""`help VERB` prints the page of `VERB --help`."""
+"""`help VERB` prints the page of `VERB --help`, `help GROUP` a group of options of `DEFAULT`."""
+
+FRONT = ""
+"""Stands in `find` for the front page, which lists the verbs."""
 
 VERBS: Mapping[str, Verb] = {
     DEFAULT: Verb("run:run", "measure one run: performance, accuracy, verdict (default)"),
@@ -55,6 +69,11 @@ VERBS: Mapping[str, Verb] = {
     "report": Verb("results:report", "draw finished runs as an HTML page"),
     "runs": Verb("runs:runs", "list, export or draw the runs made here"),
     "list": Verb("data:list_names", "list backends, datasets, metrics, meters and models"),
+    "init": Verb("start.init:init", "write a file of options, or the manifest of a model file"),
+    "schema": Verb("start.schemas:schema", "print the JSON Schema of files, for editors"),
+    "completion": Verb(
+        "start.completion:completion", "print the code that completes words in a shell"
+    ),
     "data check": Verb("data:check", "decode every sample of a dataset before a run"),
     "arrivals": Verb("data:arrivals", "write a schedule of arrivals for `run --arrivals`"),
     "dashboards": Verb(
@@ -76,7 +95,9 @@ def find(words: Sequence[str]) -> tuple[str, list[str]]:
     """(name of the verb or group, words after it). The verb is `DEFAULT` where an option comes first."""
     if words and words[0] == HELP:
         words = [*words[1:], "--help"]
-    if not words or words[0].startswith("-"):
+    if not words or words[0] in ("-h", "--help"):
+        return FRONT, [*words]
+    if words[0].startswith("-"):
         return DEFAULT, [*words]
     first, *rest = words
     group = list(members(first))
@@ -110,6 +131,13 @@ def verb_list(names: Iterable[str]) -> str:
 def group_page(group: str) -> str:
     """The help of a group, e.g. `submit`, which does nothing without one of its verbs."""
     return (
-        f"usage: {PROGRAM} {group} VERB [options]\n\n{verb_list(members(group))}\n\n"
-        f"`{PROGRAM} {group} VERB --help` lists the options of a verb."
+        f"usage: {program()} {group} VERB [options]\n\n{verb_list(members(group))}\n\n"
+        f"`{program()} {group} VERB --help` lists the options of a verb."
     )
+
+
+def options_page(words: Sequence[str]) -> str | None:
+    """The page of `help GROUP`; None where the words are no such thing."""
+    if len(words) != 2 or words[0] != HELP or words[1] in VERBS or any(members(words[1])):
+        return None
+    return VERBS[DEFAULT].parser().groups().get(words[1].lower())

@@ -18,6 +18,7 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import IO, Any, NoReturn
 
+from harness.core.console import PROGRAM_VARIABLE, program
 from harness.errors import BY_EXIT_STATUS, HarnessError, PluginUnavailable, one_line
 
 _BOOT = (
@@ -138,7 +139,7 @@ def start(
         stdout=log,
         stderr=None if log is None else subprocess.STDOUT,
         start_new_session=new_session,
-        env=env,
+        env={**(os.environ if env is None else env), PROGRAM_VARIABLE: program()},
     )
 
 

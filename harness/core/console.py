@@ -1,6 +1,8 @@
-"""Prints results on stdout and messages on stderr, with the control characters in them as text."""
+"""Prints results on stdout and messages on stderr, and knows the name that the user called the program by."""
 
 import os
+import shlex
+import shutil
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -15,6 +17,32 @@ _user_stderr: TextIO | None = None
 
 _messages: ContextVar[TextIO | None] = ContextVar("messages", default=None)
 """Set in a thread whose messages go to a stream of its own."""
+
+CANONICAL = "python -m harness"
+"""The program in files, which are read elsewhere, and where nobody typed its name."""
+
+PROGRAM_VARIABLE = "MLPERF_HARNESS_PROGRAM"
+"""Environment variable with the name of the program, for processes that the user did not call:
+run.sh sets it, and `child.start`.
+"""
+
+_SCRIPT = "mlperf-harness"
+"""The console script of the package."""
+
+
+def program() -> str:
+    """The words that the user called the program by, for usages and messages: e.g. `./run.sh`."""
+    if name := os.environ.get(PROGRAM_VARIABLE):
+        return name
+    spec = getattr(sys.modules["__main__"], "__spec__", None)
+    if spec is not None and spec.name == "harness.__main__" and "-m" in sys.orig_argv:
+        return shlex.join([*sys.orig_argv[: sys.orig_argv.index("-m")], "-m", "harness"])
+    called = Path(sys.argv[0])
+    if called.name != _SCRIPT:
+        return CANONICAL
+    found = shutil.which(_SCRIPT)  # the kernel hands over the whole path, whatever the user typed
+    is_on_path = found is not None and Path(found).resolve() == called.resolve()
+    return _SCRIPT if is_on_path else shlex.quote(str(called))
 
 
 def stderr() -> TextIO:

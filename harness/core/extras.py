@@ -8,7 +8,6 @@ import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
-from importlib.metadata import PackageNotFoundError, requires, version
 from importlib.util import find_spec
 from itertools import chain
 from pathlib import Path
@@ -101,6 +100,8 @@ def _pip() -> str:
 
 def _packages_of(extras: Sequence[str]) -> list[str]:
     """Name and version range of each package that this installation declares for them, on this platform."""
+    from importlib.metadata import requires
+
     from packaging.requirements import Requirement
 
     packages = []
@@ -115,6 +116,8 @@ def _packages_of(extras: Sequence[str]) -> list[str]:
 
 
 def _is_installed(package: str) -> bool:
+    from importlib.metadata import PackageNotFoundError, version
+
     try:
         version(package)
     except PackageNotFoundError:

@@ -146,7 +146,8 @@ def _doubts(findings: Findings, power: PowerSection, host: Host | None) -> Itera
         sha256 = findings.loaded.model_sha256
         # --model-file is reported in not_for_submission, and its digest is in config.yaml
         pinned = findings.config.model_file is not None or findings.model.is_pinned(sha256)
-        yield from model_doubts.model_file(findings.model.name, sha256, pinned=pinned)
+        if not findings.model.unpinned_own:  # of these a note says so
+            yield from model_doubts.model_file(findings.model.name, sha256, pinned=pinned)
     metered = findings.power is not None or findings.ptdaemon is not None
     if run is not None and metered and power["power"] is None:
         yield Reason("power-missing", f"no meter has a reading: {power['power_reason']}")
@@ -180,9 +181,7 @@ def _computes_here(findings: Findings) -> bool:
 def _not_for_submission(findings: Findings, numbers: Performance | None) -> Iterable[str]:
     if not findings.config.mlperf:
         yield "a quick run, not under the official rules"
-    declared = findings.model.manifest and findings.model.manifest.mlperf_model
-    if findings.config.mlperf and not (findings.config.mlperf_model or declared):
-        yield f"{findings.model.name} is no MLPerf model: its manifest has no mlperf_model"
+    yield from _of_the_model(findings)
     scheduler = "by the harness scheduler: no MLPerf scenario"
     if findings.config.arrivals is not None:
         yield f"arrivals replayed from a file {scheduler}"
@@ -194,12 +193,21 @@ def _not_for_submission(findings: Findings, numbers: Performance | None) -> Iter
         integers = findings.loaded.dataset.get("zero_or_one")
         alike = f", with only 0 and 1 in {' and '.join(integers)}" if integers else ""
         yield f"synthetic data{alike}"
-    if findings.model.has_random_weights:
-        yield "random weights"
-    if findings.config.model_file is not None:
-        yield f"{findings.config.model_file.name} in place of the manifest's file"
     if findings.config.mlperf and findings.config.device == "cpu" and numbers is not None:
         yield from busy.waited(numbers.process(), numbers.stages_ns, numbers.queries())
+
+
+def _of_the_model(findings: Findings) -> Iterable[str]:
+    declared = findings.model.manifest and findings.model.manifest.mlperf_model
+    if findings.config.mlperf and not (findings.config.mlperf_model or declared):
+        yield f"{findings.model.name} is no MLPerf model: its manifest has no mlperf_model"
+    if findings.model.has_random_weights:
+        yield "random weights"
+    if findings.model.unpinned_own and findings.config.model_file is None:
+        files = ", ".join(findings.model.unpinned_own)
+        yield f"{files} is not pinned: the manifest of {findings.model.name!r} names no SHA-256"
+    if findings.config.model_file is not None:
+        yield f"{findings.config.model_file.name} in place of the manifest's file"
 
 
 def _accuracy(findings: Findings) -> Scored | NotScored:

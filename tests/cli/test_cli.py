@@ -56,7 +56,7 @@ def problems(arguments: Sequence[str], capsys: pytest.CaptureFixture[str]) -> li
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        ("", f"--scenario is missing: {SCENARIOS}"),
+        ("run", f"--scenario is missing: {SCENARIOS}"),
         ("--scenario serve", f"--scenario: no scenario named 'serve': {SCENARIOS}"),
         (
             "--scenario serve --target-qps 5",

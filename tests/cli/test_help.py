@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from harness.cli.main import main
-from harness.cli.parser import MOST_COLUMNS, PROGRAM, Parser
-from harness.cli.verbs import DEFAULT, VERBS
+from harness.cli.parser import BASIC, MOST_COLUMNS, Parser
+from harness.cli.verbs import DEFAULT, VERBS, Verb
+from harness.core.console import CANONICAL, PROGRAM_VARIABLE
 from harness.explain.advise import job as advise_job
 from harness.explain.advise import options as advise_options
 
@@ -63,7 +64,7 @@ def test_the_help_of_every_verb_prints_fits_and_is_quick(verb: str) -> None:
     assert cpu_s <= MOST_CPU_S
     assert json.loads(errors) == [0, []]
     name = "" if verb == DEFAULT else verb
-    assert [line for line in lines if line.startswith(f"usage: {PROGRAM} {name}".strip())]
+    assert [line for line in lines if line.startswith(f"usage: {CANONICAL} {name}".strip())]
     assert [line for line in lines if len(line) > MOST_COLUMNS] == []
 
 
@@ -131,13 +132,104 @@ def test_the_help_of_a_search_has_its_own_defaults_and_no_option_that_it_refuses
 ) -> None:
     """Bug: `tune --help` had the defaults of `run`, and --rounds no bounds."""
     with pytest.raises(SystemExit):
-        main([verb, "--help"])
+        main([verb, "--help-all"])
     printed = capsys.readouterr().out
     page = " ".join(printed.split())
     assert [text for text in texts if text not in page] == []
     shown = {line.split()[0] for line in printed.splitlines() if line.startswith("  --")}
     assert shown.isdisjoint(refused)
     assert "default 10s" not in page or verb != "tune"
+
+
+def page_of(words: str, capsys: pytest.CaptureFixture[str]) -> str:
+    with pytest.raises(SystemExit) as ended:
+        main(words.split())
+    assert ended.value.code == 0
+    return capsys.readouterr().out
+
+
+def flags(page: str) -> list[str]:
+    return [line.split()[0] for line in page.splitlines() if line.startswith("  --")]
+
+
+def test_the_short_page_has_the_verbs_own_options_then_the_basic_ones(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Bug: `peak --help` had 110 lines of a run's options, and its own two among them."""
+    page = page_of("peak --help", capsys)
+    own, basic = page.index("  --probe "), page.index(f"\n{BASIC}:\n")
+    assert own < basic < page.index("\ngeneral:\n")
+    assert "21 more options: `python -m harness peak --help-all`" in " ".join(page.split())
+    assert not {"--hook", "--audit", "--user-conf"} & {*flags(page)}
+
+
+@pytest.mark.parametrize("verb", VERBS.values(), ids=VERBS)
+def test_the_page_of_all_options_fits(verb: Verb, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "300")
+    page = verb.parser().format_full_help()
+    assert max(map(len, page.splitlines())) <= MOST_COLUMNS
+
+
+def test_a_run_has_a_dozen_basic_options(capsys: pytest.CaptureFixture[str]) -> None:
+    short, full = page_of("run --help", capsys), page_of("run --help-all", capsys)
+    basic = flags(short[short.index(f"\n{BASIC}:\n") : short.index("\nrepeats:\n")])
+    assert 10 <= len(basic) <= 14
+    (count,) = [line.split()[0] for line in short.splitlines() if " more options: " in line]
+    assert len(flags(full)) - len(flags(short)) == int(count)
+    assert {*flags(short)} < {*flags(full)}
+
+
+def test_the_groups_that_the_short_page_names_can_be_printed(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    page = " ".join(page_of("run --help", capsys).split())
+    groups = page.rpartition("where GROUP is ")[2].replace(" or ", ", ").split(", ")
+    assert groups == ["scenario", "load", "instances", "backend", "power", "mlperf", "output"]
+    listed: list[str] = []
+    for group in groups:
+        assert main(["help", group]) == 0
+        listed += flags(capsys.readouterr().out)
+    assert {*listed} >= {*flags(page_of("run --help-all", capsys))} - {"--help-all"} - {
+        *("--version", "--config", "--trust", "--json", "--quiet", "--repeats")
+    }
+
+
+CALLED = [
+    ([sys.executable, "-m", "harness"], f"{sys.executable} -m harness"),
+    ([sys.executable, "-P", "-m", "harness"], f"{sys.executable} -P -m harness"),
+    (["{folder}/mlperf-harness"], "{folder}/mlperf-harness"),
+    (["mlperf-harness"], "mlperf-harness"),
+]
+
+
+@pytest.mark.parametrize(("words", "name"), CALLED, ids=["-m", "-P -m", "path", "on PATH"])
+def test_the_program_has_the_name_it_was_called_by(
+    words: list[str], name: str, tmp_path: Path
+) -> None:
+    """Bug: `mlperf-harness help` said `python -m harness`, which may be another program there."""
+    script = tmp_path / "mlperf-harness"  # as pip writes it
+    script.write_text(
+        f"#!{sys.executable}\nimport sys\nfrom harness.cli.main import main\nsys.exit(main())\n"
+    )
+    script.chmod(0o755)
+    path = os.environ["PATH"]
+    if words == ["mlperf-harness"]:
+        path = f"{tmp_path}:{path}"
+    environment = {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT)}
+    environment.pop(PROGRAM_VARIABLE, None)
+    command = [word.format(folder=tmp_path) for word in [*words, "data", "--help"]]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
+    called = name.format(folder=tmp_path)
+    assert done.stdout.startswith(f"usage: {called} data VERB [options]\n")
+    assert f"`{called} data VERB --help`" in done.stdout
+
+
+def test_a_message_has_the_name_that_run_sh_was_called_by(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv(PROGRAM_VARIABLE, "../run.sh")
+    assert main(["--scenario", "server", "--model", "nosuch"]) == 2
+    assert "see `../run.sh list`" in capsys.readouterr().err
 
 
 def test_the_parts_of_advise_that_help_names_are_those_there_are() -> None:

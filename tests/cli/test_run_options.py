@@ -29,7 +29,7 @@ def test_an_option_settles_fields_anew_but_never_itself() -> None:
 
 
 def test_the_options_of_a_verb_stand_before_those_of_a_run() -> None:
-    page = run_parser("peak", "about", ("",), (PeakOptions, RunConfig), "notes").format_help()
+    page = run_parser("peak", "about", ("",), (PeakOptions, RunConfig), "notes").format_full_help()
     begins = [page.index(text) for text in ("about", "usage:", "notes", "--probe", "--scenario")]
     assert begins == sorted(begins)
     assert page.index("--help") > page.index("--metrics-linger")

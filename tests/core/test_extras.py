@@ -90,7 +90,7 @@ class Environment:
                 raise importlib.metadata.PackageNotFoundError(name)
             return list(requirements)
 
-        self.patch.setattr(extras, "requires", requires)
+        self.patch.setattr(importlib.metadata, "requires", requires)
 
     def packages(self, installed: Iterable[str]) -> None:
         self.patch.setattr(extras, "_is_installed", lambda name: name in installed)

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from harness.cli import main as cli
-from harness.cli.run_options import from_file
+from harness.cli.start.config_files import from_file
 from harness.core.config.run_config import make_config
 from harness.core.files import reading
 from harness.core.formats.protobuf import onnx_origin

@@ -57,6 +57,26 @@ def states(request: Request, work: Path) -> dict[str, str]:
     return {row.name: row.state for row in plan(request, work)}
 
 
+def test_a_submission_needs_the_checksum_and_the_licence_that_a_run_can_do_without(
+    tmp_path: Path,
+) -> None:
+    manifest = tmp_path / "own.yaml"
+    manifest.write_text(
+        "name: own\nfiles: {onnx: {path: m.onnx}}\ndataset: synthetic\noutputs: [{name: y}]\n"
+        "inputs: [{name: x, dtype: float32, shape: [batch, 4]}]\n"
+    )
+    request = replace(CLOSED, options={**CLOSED.options, "model": str(manifest)})
+    unstated = [
+        "model 'own' states no licence: add `licence` to its manifest",
+        "model 'own' does not pin m.onnx: add its `sha256` to the manifest",
+    ]
+    assert [
+        line for line in problems(request, plan(request, tmp_path)) if "'own'" in line
+    ] == unstated
+    rehearsal = replace(request, rehearsal=True)
+    assert not any("'own'" in line for line in problems(rehearsal, plan(rehearsal, tmp_path)))
+
+
 def test_a_closed_benchmark_needs_each_scenario_four_times(tmp_path: Path) -> None:
     rows = plan(CLOSED, tmp_path)
     assert len(rows) == 16

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
+from harness.core.console import program
 from harness.core.extras import how_to_install
 from harness.datasets.parts import numbers
 from harness.datasets.parts.cache import RowCache
@@ -93,7 +94,7 @@ class ImageDataset(LoadedRows):
         if bad:
             lines = list(say_once(bad[:MOST_PROBLEMS]))
             if len(bad) > 1:
-                lines.append(f"python -m harness data check {self.name} names every one")
+                lines.append(f"{program()} data check {self.name} names every one")
             raise ConfigError("\n".join(lines))
         self.hold(indices, dict(zip(self._steps, arrays, strict=True)))
 

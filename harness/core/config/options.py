@@ -8,7 +8,7 @@ accept and refuse the same values.
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from harness.errors import ConfigError
 
@@ -42,6 +42,7 @@ def option(
     many: bool = False,
     flag: bool = False,
     group: str = "",
+    level: Literal["basic", "expert"] = "basic",
     visible: bool = True,
 ) -> Any:
     """A dataclass field that is also an option.
@@ -53,6 +54,7 @@ def option(
     flag: the option takes no value; the field is a bool, False by default.
     group: title of the section of `--help` that begins with this option. "": the section is that of GROUP of
         the dataclass, or goes on.
+    level: `--help` has the basic options, `--help-all` the expert ones, too.
     visible: the option has a flag; without one it exists in files only.
     """
     if many or flag:
@@ -68,6 +70,7 @@ def option(
             "many": many,
             "flag": flag,
             "group": group,
+            "level": level,
             "visible": visible,
         },
     )

@@ -57,12 +57,15 @@ class RunOptions:
         metavar="PATH",
     )
     metric: str | None = option(
-        "accuracy metric, a name of `list` (default: the manifest's)", parse=parsers.parse_name
+        "accuracy metric, a name of `list` (default: the manifest's)",
+        parse=parsers.parse_name,
+        level="expert",
     )
     hook: Path | None = option(
         "Python file with the postprocessing hook of the manifest; its code is run",
         parse=parsers.parse_path,
         metavar="FILE",
+        level="expert",
     )
     mode: str = option(
         "performance, accuracy or both (default both)",
@@ -82,6 +85,7 @@ class RunOptions:
         "issue exactly N queries (offline: N samples) instead of --duration",
         parse=parsers.positive(MAX_QUERIES),
         metavar="N",
+        level="expert",
     )
     slo: Slo | None = option(
         "latency bound on a percentile of the queries, e.g. p99=15ms",
@@ -97,24 +101,31 @@ class RunOptions:
         "server: replay the arrival times of a file, one a line; not MLPerf (docs/arrivals.md)",
         parse=parsers.parse_path,
         metavar="FILE",
+        level="expert",
     )
     concurrency: int | None = option(
         "server: keep N queries in flight, each answer issues the next query; not MLPerf",
         parse=parsers.positive(MAX_CONCURRENCY),
         metavar="N",
+        level="expert",
     )
     samples_per_query: int | None = option(
-        "multi-stream: samples per query (default 8)", parse=parsers.positive(4096), metavar="N"
+        "multi-stream: samples per query (default 8)",
+        parse=parsers.positive(4096),
+        metavar="N",
+        level="expert",
     )
     performance_count: int | None = option(
         "samples in memory that the performance run draws from (default: the dataset's choice)",
         parse=parsers.positive(2**31 - 1),
         metavar="N",
+        level="expert",
     )
     seed: int | None = option(
         "seed of arrivals, sample order and synthetic data (default: the MLPerf round's)",
         parse=parsers.bounded(0, MAX_SEED),
         metavar="N",
+        level="expert",
     )
     instances: int | None = option(
         "copies of the model that answer in parallel (default: 1 for streams, else one per core)",
@@ -132,13 +143,18 @@ class RunOptions:
         parse=parsers.positive(MAX_BATCH),
         metavar="N",
     )
-    oversubscribe: bool = option("allow more threads than the cores can run at once", flag=True)
-    pin: bool = option("bind the threads of each instance to cores of their own", flag=True)
+    oversubscribe: bool = option(
+        "allow more threads than the cores can run at once", flag=True, level="expert"
+    )
+    pin: bool = option(
+        "bind the threads of each instance to cores of their own", flag=True, level="expert"
+    )
     dispatch: str = option(
         "server: greedy takes all samples that wait, deadline sizes batches so that they meet the SLO "
         "(default greedy)",
         choices=DISPATCHES,
         default="greedy",
+        level="expert",
     )
     batch_wait_ns: int = option(
         "server: longest time a sample waits for its batch to fill, e.g. 500us (default 0s)",
@@ -146,21 +162,25 @@ class RunOptions:
         parse=parse_duration_ns,
         default=0,
         metavar="TIME",
+        level="expert",
     )
     device: str = option(
         "cpu or cuda (default cpu); refused by backends without that device",
         choices=("cpu", "cuda"),
         default="cpu",
         group="backend",
+        level="expert",
     )
     provider: str | None = option(
-        "ort: execution provider; refused if ONNX Runtime does not use it (default: the device's)"
+        "ort: execution provider; refused if ONNX Runtime does not use it (default: the device's)",
+        level="expert",
     )
     input_shape: tuple[tuple[str, tuple[int, ...]], ...] = option(
         "shape of an input with symbolic dimensions, e.g. ids=1x128 (repeatable)",
         parse=parsers.parse_input_shape,
         many=True,
         metavar="NAME=1xDIM",
+        level="expert",
     )
     lengths: tuple[tuple[str, Lognormal | Path], ...] = option(
         "synthetic data: lengths of a symbolic dimension, as lognormal:median=128,sigma=0.6,max=512 or "
@@ -168,6 +188,7 @@ class RunOptions:
         parse=parsers.parse_lengths,
         many=True,
         metavar="DIM=LENGTHS",
+        level="expert",
     )
     backend_option: tuple[tuple[str, str], ...] = option(
         "option of the backend, e.g. compile=off; format=NAME chooses the model's file, processes=on "
@@ -175,6 +196,7 @@ class RunOptions:
         parse=parsers.parse_key_value,
         many=True,
         metavar="KEY=VALUE",
+        level="expert",
     )
     hang_timeout_ns: int | None = option(
         "end the run after this long without an answer (default: 10s, or 20 times the slowest warm-up "
@@ -182,6 +204,7 @@ class RunOptions:
         name="hang_timeout",
         parse=parsers.parse_positive_duration_ns,
         metavar="TIME",
+        level="expert",
     )
     meter: tuple[tuple[str, str], ...] = option(
         "read power from a meter: a name of `list`, NAME=ARGUMENT, module:Class or file.py:Class "
@@ -189,19 +212,25 @@ class RunOptions:
         parse=parsers.parse_meter,
         many=True,
         group="power",
+        level="expert",
     )
     mlperf: bool = option(
         "apply the official rules: 600 s, official seeds, query counts and latency bounds",
         flag=True,
         group="MLPerf rules",
+        level="expert",
     )
     user_conf: Path | None = option(
-        "with --mlperf: LoadGen's user.conf", parse=parsers.parse_path, metavar="FILE"
+        "with --mlperf: LoadGen's user.conf",
+        parse=parsers.parse_path,
+        metavar="FILE",
+        level="expert",
     )
     audit: Path | None = option(
         "LoadGen's audit.config: make the performance run of a compliance test (see `submit run`)",
         parse=parsers.parse_path,
         metavar="FILE",
+        level="expert",
     )
     out: Path | None = option(
         "result folder, which must not exist yet (default results/TIME-SCENARIO-BACKEND-MODEL)",
@@ -209,19 +238,23 @@ class RunOptions:
         metavar="DIR",
         group="output",
     )
-    no_report: bool = option("write no report.html", flag=True)
+    no_report: bool = option("write no report.html", flag=True, level="expert")
     sign: Path | None = option(
         "sign SHA256SUMS of the result folder with this OpenSSH key; `check` says who signed",
         parse=parsers.parse_path,
         metavar="KEY",
+        level="expert",
     )
     metrics: Endpoint | None = option(
         "address where Prometheus can scrape the run (default 127.0.0.1:9464, or another port if that is taken)",
         parse=parsers.parse_endpoint,
         metavar="HOST:PORT",
+        level="expert",
     )
     no_metrics: bool = option(
-        "open no port for Prometheus; metrics.prom is still written", flag=True
+        "open no port for Prometheus; metrics.prom is still written",
+        flag=True,
+        level="expert",
     )
     metrics_linger_ns: int = option(
         "serve the metrics this long after the run, so that the verdict is scraped, e.g. 15s",
@@ -229,6 +262,7 @@ class RunOptions:
         parse=parsers.parse_positive_duration_ns,
         default=0,
         metavar="TIME",
+        level="expert",
     )
     metrics_push: str | None = option(
         "push the metrics to a Pushgateway at the end of the run, e.g. http://127.0.0.1:9091",

@@ -33,7 +33,7 @@ _TEXT = frozenset(range(0x20, 0x100)) | frozenset(b"\t\n\f\r\x1b")
 
 def may_have(path: Path, name: str) -> bool:
     """Whether the file or folder can be of that format; True where its own is unknown."""
-    own = _format_of(path)
+    own = format_of(path)
     return own is None or own.name == name
 
 
@@ -44,7 +44,7 @@ def check(path: Path, formats: Collection[str]) -> None:
     """
     if not FORMATS.issuperset(formats):
         return
-    own = _format_of(path)
+    own = format_of(path)
     if own is not None and own.name not in formats:
         raise ConfigError(f"{path.name} is {own.about}: pass --backend {own.backend}")
     if own is None and path.is_dir():
@@ -58,7 +58,8 @@ def check(path: Path, formats: Collection[str]) -> None:
         )
 
 
-def _format_of(path: Path) -> Format | None:
+def format_of(path: Path) -> Format | None:
+    """None for a file without a known suffix and for a folder without a SavedModel."""
     if path.is_dir():
         return SAVED_MODEL if (path / "saved_model.pb").is_file() else None
     return BY_SUFFIX.get(path.suffix.lower())

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from pydantic import ValidationError
 
+from harness.core.console import program
 from harness.core.formats.strict_yaml import load_yaml
 from harness.errors import ConfigError, one_line, some_of
 from harness.models.made import onnx_light, zoo
@@ -95,7 +96,7 @@ def load_model(text: str) -> Model:
     shipped = MODELS_DIR / f"{text}.yaml"
     if not shipped.is_file():
         near = get_close_matches(text, named_models(), n=1)
-        hint = "see `python -m harness list`, or give a path to a file"
+        hint = f"see `{program()} list`, or give a path to a file"
         if near:
             hint = f"did you mean {near[0]!r}?"
         raise ConfigError(f"no model named {text!r}: {hint}")

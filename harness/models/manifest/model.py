@@ -154,6 +154,20 @@ class Model:
             return True
         return sha256 in {file.digest for file in self.manifest.files.values()}
 
+    @property
+    def unpinned_own(self) -> list[str]:
+        """The user's own files, where the manifest names no checksum for these and leaves no other open."""
+        files = self.manifest.files.values() if self.manifest else ()
+        unpinned = [file for file in files if file.sha256 is None and not self.has_random_weights]
+        return [file.path for file in unpinned] if all(file.is_own for file in unpinned) else []
+
+    def unstated(self) -> Iterator[str]:
+        """What a submission needs and the manifest leaves out, one line each."""
+        if self.manifest is not None and not self.manifest.licence:
+            yield f"model {self.name!r} states no licence: add `licence` to its manifest"
+        for path in self.unpinned_own:
+            yield f"model {self.name!r} does not pin {path}: add its `sha256` to the manifest"
+
     def _declared(self, formats: tuple[str, ...]) -> ModelFile:
         assert self.manifest is not None
         for name in formats:

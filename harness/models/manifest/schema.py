@@ -26,28 +26,34 @@ FilePath = Annotated[str, Field(min_length=1)]
 
 
 class ExternalFile(_Strict):
-    """A further file that a model's file reads. path: relative to the model file's own folder."""
+    """A further file that a model's file reads."""
 
     path: FilePath
+    """The name in the file itself, relative to the file's folder: `flowers.onnx_data`."""
     sha256: Sha256
+    """The SHA-256 of the further file."""
     source: Address | None = None
+    """The address of the further file."""
 
 
 class ModelFile(_Strict):
-    """path: a file or a folder, relative to the manifest or to the model's folder in the cache.
-
-    sha256: of the file, or of the folder's listing (harness/models/manifest/files.py); null: not pinned, any
-    file is accepted and the result carries a doubt.
-    external: the further files that the file reads.
-    source: the address to fetch a missing file from.
-    obtain: instructions for a person, where there is no such address.
-    """
+    """One file of the model, and the files that it reads."""
 
     path: FilePath
-    sha256: Sha256 | None
+    """File or folder, e.g. `flowers.onnx`, beside the manifest or in the model's folder in the cache."""
+    sha256: Sha256 | None = None
+    """The SHA-256 of the file, or of a folder's listing. Without one, or with `null`, the file is not pinned."""
     external: Annotated[tuple[ExternalFile, ...], LISTED] = ()
+    """The further files that the file reads: an ONNX file's external data, an IR's `.bin`."""
     source: Address | None = None
+    """`https://` or `file://` address to fetch it from; needs a `sha256`."""
     obtain: str | None = None
+    """Instructions for a person, shown when the file is missing and has no `source`."""
+
+    @property
+    def is_own(self) -> bool:
+        """Whether the manifest says nothing about a checksum, as its author does of a file of theirs."""
+        return "sha256" not in self.model_fields_set
 
     @property
     def pinned(self) -> dict[str, str]:
@@ -89,11 +95,36 @@ def _check_once(steps: tuple[Step, ...]) -> tuple[Step, ...]:
     return steps
 
 
+DataType = Literal[
+    "float32",
+    "float16",
+    "float64",
+    "uint8",
+    "int8",
+    "uint16",
+    "int16",
+    "uint32",
+    "int32",
+    "uint64",
+    "int64",
+    "bool",
+    "string",
+]
+
+
 class Input(_Strict):
+    """One input of the model."""
+
     name: str
-    dtype: Literal["float32", "float16", "float64", "uint8", "int8", "int32", "int64", "bool"]
+    """The name in the file: `input_tensor:0`."""
+    dtype: DataType
+    """`float16`, `float32`, `float64`, `int8`, `int16`, `int32`, `int64`, `uint8`, `uint16`, `uint32`, `uint64`,
+    `bool` or `string`.
+    """
     shape: Annotated[tuple[int | str | None, ...], LISTED, AfterValidator(_check_shape)]
+    """Sizes; the first is the batch; a name or `null` stands for a size that varies: `[batch, 3, 224, 224]`."""
     preprocess: Annotated[PreprocessSteps, AfterValidator(_check_once)] = ()
+    """Steps from the sample to this input, untimed."""
 
     @property
     def spec(self) -> TensorSpec:
@@ -107,10 +138,12 @@ def _check_stack(steps: tuple[Step, ...]) -> tuple[Step, ...]:
 
 
 class Output(_Strict):
-    """postprocess: the steps that turn the output's rows into answers, inside the timed part."""
+    """One output of the model."""
 
     name: str
+    """The name in the file."""
     postprocess: Annotated[PostprocessSteps, AfterValidator(_check_stack)] = ()
+    """Steps from the outputs to the answer, timed; only the first output may have them."""
 
 
 def _check_registered(name: str) -> str:
@@ -126,22 +159,26 @@ Registered = Annotated[str, Field(min_length=1), AfterValidator(_check_registere
 
 
 class Accuracy(_Strict):
-    """The metric and its target.
-
-    target: the lowest score that may be quoted (for error rates: the highest), in the metric's unit.
-    reference: the model's own score on the manifest's dataset, as its publisher states it.
-    sampling_tolerance: rows that the performance run may answer differently from the accuracy run.
-    tolerance: the relative difference up to which two floats count as equal; small values are compared
-    with the row's median.
-    symbols: the pieces of text for which integer answers stand, where labels are texts.
-    """
+    """The metric and its target."""
 
     metric: Registered
+    """A name from `list`: `top1`."""
     target: Annotated[float, Field(allow_inf_nan=False)]
+    """The score that must be reached (for error rates: not exceeded), in the metric's unit: `75.7`."""
     reference: Annotated[float, Field(allow_inf_nan=False)] | None = None
+    """The model's own score on the manifest's dataset, as its publisher states it: `76.46`; a score far above it is
+    the doubt `too-good` (default: none).
+    """
     sampling_tolerance: Annotated[int, Field(ge=0)] = 0
+    """Answers of the performance run that may differ from the accuracy run's (default 0)."""
     tolerance: Annotated[float, Field(ge=0, allow_inf_nan=False)] = TOLERANCE
+    """The relative difference up to which two floats count as equal; small values are compared with the answer's
+    median (default 0.001).
+    """
     symbols: Annotated[tuple[str, ...], LISTED] = ()
+    """Where answers are integers and labels are texts: the piece of text for each integer, from 0 on: `["", " ", a,
+    b]` (docs/accuracy.md).
+    """
 
 
 Framework = Literal["onnxruntime", "tensorflow", "openvino", "ai_edge_litert", "torch"]
@@ -161,16 +198,17 @@ Versions = Annotated[str, AfterValidator(_check_versions)]
 
 
 class Requires(_Strict):
-    """Requirements that are checked before the model is loaded (harness/models/manifest/requirements.py).
-
-    frameworks: module -> range of versions, e.g. ">=1.20, <2"; only the chosen backend's is checked.
-    ram_mb: available memory, in MiB.
-    cpu_flags: as /proc/cpuinfo names them.
-    """
+    """Requirements that are checked before the model is loaded (harness/models/manifest/requirements.py)."""
 
     frameworks: dict[Framework, Versions] = {}
+    """Module → versions: `onnxruntime`, `tensorflow`, `openvino`, `ai_edge_litert`, `torch`, e.g. `">=1.20, <2"` or
+    `"~=2.6"` (PEP 440; a suffix is ignored: `2.6.0a0+cu124` counts as `2.6.0`). Only the framework of the chosen
+    backend is checked; the framework of a plug-in is unknown and not checked.
+    """
     ram_mb: Annotated[int, Field(ge=1)] | None = None
+    """Memory that must be free, in MiB."""
     cpu_flags: Annotated[tuple[Annotated[str, Field(pattern=r"^[a-z0-9_]+$")], ...], LISTED] = ()
+    """Instruction sets as `/proc/cpuinfo` names them: `[avx2, avx512_vnni]`."""
 
 
 def _check_slo(text: str) -> str:
@@ -201,18 +239,18 @@ def _check_outputs(outputs: tuple[Output, ...]) -> tuple[Output, ...]:
 
 
 class Manifest(_Strict):
-    """One model.
-
-    files: format name -> file; empty for a backend that reads no file.
-    weights: `random` where nothing was trained; then there is no accuracy and no submission.
-    performance_count: samples that a performance run holds in memory.
-    """
+    """One model. Each field's text is on docs/manifest.md and in the schema that editors read."""
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
-    version: str
-    description: str
-    licence: str
+    """The model's name in result folders and in the cache: letters, digits, `.`, `_`, `-`."""
+    version: str = ""
+    """The model's version, a string: `"1.0"` (optional)."""
+    description: str = ""
+    """One line for people, shown by `list` (optional)."""
+    licence: str = ""
+    """The licence of the files, e.g. `Apache-2.0` (optional; a submission needs it)."""
     references: Annotated[tuple[str, ...], LISTED] = ()
+    """Addresses of papers and repositories (optional)."""
     task: Literal[
         "image-classification",
         "object-detection",
@@ -224,18 +262,38 @@ class Manifest(_Strict):
         "speech-recognition",
         "table",
         "none",
-    ]
+    ] = "none"
+    """The kind of answers: `image-classification`, `object-detection`, `segmentation`, `image-to-image`,
+    `question-answering`, `text-classification`, `embedding`, `speech-recognition`, `table` or `none` (default).
+    """
     weights: Literal["trained", "random"] = "trained"
+    """`trained` (default), or `random`: then accuracy is "not measured" and the run cannot be submitted."""
     files: dict[str, ModelFile]
+    """Format → file; the backend takes the first format it reads: `onnx`, `savedmodel`, `keras`, `tflite`,
+    `openvino`, `torchscript` …
+    """
     requires: Requires = Requires()
+    """Requirements that are checked before anything is loaded; all failures are reported at once, one line each,
+    status 2.
+    """
     inputs: Annotated[tuple[Input, ...], LISTED, AfterValidator(_check_some)]
+    """All inputs of the model."""
     outputs: Annotated[tuple[Output, ...], LISTED, AfterValidator(_check_outputs)]
+    """The model's outputs; the first is the answer unless a step picks others."""
     dataset: Registered
+    """Default of `--dataset`."""
     performance_count: Annotated[int, Field(ge=1)] | None = None
+    """Samples that a performance run holds in memory (default: the dataset's); `--performance-count` wins."""
     accuracy: Accuracy | None = None
+    """The default of `--metric` and the target; omitted for performance only."""
     slo: Annotated[str, AfterValidator(_check_slo)] | None = None
+    """Percentile and latency bound: `p99=15ms`."""
     max_batch: Annotated[int, Field(ge=1)] | None = None
+    """Default of `--max-batch`, in samples."""
     mlperf_model: str | None = None
+    """LoadGen's name of the benchmark under `--mlperf`: `resnet50`; a name that LoadGen does not know gets the
+    general rules.
+    """
 
     @model_validator(mode="after")
     def _boxes_fit_the_image(self) -> Self:

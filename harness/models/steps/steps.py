@@ -256,6 +256,28 @@ def choices(name: str, option: str) -> tuple[str, ...]:
     return get_args(PREPROCESS[name].model_fields[option].annotation)
 
 
+class _StepsSchema:
+    """JSON Schema of steps as a file has them: a step is its name, or its name with options."""
+
+    def __init__(self, known: Mapping[str, type[_Options]]) -> None:
+        self._known = known
+
+    def __get_pydantic_json_schema__(self, _core: object, _handler: object) -> dict[str, Any]:
+        options = {name: one.model_json_schema() for name, one in self._known.items()}
+        bare = [name for name, one in options.items() if not one.get("required")]
+        named = {
+            "type": "object",
+            "properties": {
+                name: {**one, "type": ["object", "null"]} for name, one in options.items()
+            },
+            "additionalProperties": False,
+            "minProperties": 1,
+            "maxProperties": 1,
+        }
+        step = {"anyOf": [{"enum": bare}, named]}
+        return {"anyOf": [step, {"type": "array", "items": step}]}
+
+
 def _steps(known: Mapping[str, type[_Options]]) -> Any:
     def parse(value: object) -> tuple[Step, ...]:
         if isinstance(value, Step) or not isinstance(value, list | tuple):
@@ -265,5 +287,5 @@ def _steps(known: Mapping[str, type[_Options]]) -> Any:
     return BeforeValidator(parse)
 
 
-PreprocessSteps = Annotated[tuple[Step, ...], _steps(PREPROCESS)]
-PostprocessSteps = Annotated[tuple[Step, ...], _steps(POSTPROCESS)]
+PreprocessSteps = Annotated[tuple[Step, ...], _steps(PREPROCESS), _StepsSchema(PREPROCESS)]
+PostprocessSteps = Annotated[tuple[Step, ...], _steps(POSTPROCESS), _StepsSchema(POSTPROCESS)]

@@ -11,6 +11,7 @@ from harness.core.stats import queries_needed
 from harness.errors import ConfigError
 from harness.loadgen import user_conf
 from harness.machine.power.meters.ptdaemon import PtdaemonMeter
+from harness.models.manifest.lookup import load_model
 from harness.models.opened.loading import missing_data, unknown_names
 from harness.results.pages.tables import Cell, Column, aligned
 from harness.results.power import OFFICIAL
@@ -265,9 +266,17 @@ def problems(request: Request, rows: Sequence[PlannedRun]) -> Iterator[str]:
         named = ("backend", "dataset", "metric", "model", "hook")
         yield from unknown_names({name: getattr(config, name) for name in named})
         yield from missing_data(config.data_dir)
+        yield from () if request.rehearsal else _unstated(config.model)
     if any(r.config.meter and r.state != DONE for r in rows):
         for _, argument in request.meters:
             yield from PtdaemonMeter(argument).problems()
+
+
+def _unstated(model: str) -> Iterator[str]:
+    try:
+        yield from load_model(model).unstated()
+    except ConfigError:
+        return  # `unknown_names` says what is wrong
 
 
 def lines(rows: Sequence[PlannedRun]) -> Iterator[str]:

@@ -228,7 +228,7 @@ def test_a_file_that_nobody_pinned_is_a_doubt(
             {"path": "m", "sha256": None, "source": "https://models.example/m"},
             "field 'files.onnx': a source needs a sha256: what is fetched must be known beforehand",
         ),
-        ({"path": "m"}, "field 'files.onnx.sha256' is missing"),
+        ({"sha256": None}, "field 'files.onnx.path' is missing"),
         (
             {"path": "m", "sha256": "0" * 64, "source": "http://models.example/m"},
             (

@@ -80,6 +80,24 @@ def test_a_file_that_was_changed_is_refused(tmp_path: Path, content: dict[str, A
     assert re.fullmatch(pattern, line)
 
 
+@pytest.mark.parametrize(
+    ("file", "own"),
+    [({}, True), ({"sha256": None}, False), ({"sha256": "0" * 64}, False)],
+    ids=["left out", "null", "pinned"],
+)
+def test_a_checksum_that_is_left_out_means_a_file_of_ones_own(
+    file: dict[str, Any], own: bool, tmp_path: Path, content: dict[str, Any]
+) -> None:
+    """`null` says that the publisher states none."""
+    content["files"] = {"onnx": {"path": "m.onnx", **file}}
+    model = written(tmp_path, content)
+    assert model.unpinned_own == (["m.onnx"] if own else [])
+    assert [*model.unstated()] == [
+        f"model 'mine' does not pin {path}: add its `sha256` to the manifest"
+        for path in model.unpinned_own
+    ]
+
+
 def test_a_missing_file_is_named(tmp_path: Path, content: dict[str, Any]) -> None:
     model = written(tmp_path, content)
     (tmp_path / "m.onnx").unlink()
@@ -145,7 +163,7 @@ def test_a_wrong_field_is_named(
 
 @pytest.mark.parametrize(
     "field",
-    ["name", "version", "description", "licence", "task", "files", "inputs", "outputs", "dataset"],
+    ["name", "files", "inputs", "outputs", "dataset"],
 )
 def test_a_missing_field_is_named(field: str, content: dict[str, Any]) -> None:
     del content[field]
@@ -154,7 +172,7 @@ def test_a_missing_field_is_named(field: str, content: dict[str, Any]) -> None:
 
 
 def test_every_problem_of_a_manifest_is_told_at_once(content: dict[str, Any]) -> None:
-    del content["licence"]
+    del content["dataset"]
     lines = refusal(parse_manifest, {**content, "colour": 1, "max_batch": -1}, "m.yaml")
     assert len(lines) == 3
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from harness.core import files
 from harness.core.config.run_config import RunConfig, to_plain
+from harness.core.console import program
 from harness.explain.advise.layers.settings import INT8, PARALLEL, SEQUENTIAL, parse_setting
 from harness.results import resolved
 
@@ -43,7 +44,7 @@ def lines(advice: Mapping[str, Any], folder: Path) -> list[str]:
         return []
     file = folder / CONFIG
     if file.is_file():
-        return [f"{'take it':<12}python -m harness --config {file}"]
+        return [f"{'take it':<12}{program()} --config {file}"]
     if parse_setting(top["setting"]).execution == PARALLEL:
         return [f"{'take it':<12}{top['change']}: no option of the backend ort sets this"]
     return []

@@ -1,0 +1,1 @@
+"""The first steps: presets and files of options, templates, schemas, completion."""

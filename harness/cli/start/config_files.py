@@ -1,0 +1,110 @@
+"""Reads the files of --config: presets of the package, files of the user, and config.yaml of runs."""
+
+from collections.abc import Iterator, Sequence, Set
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from harness.cli.verbs import VERBS
+from harness.core.config.options import option_key, user_path
+from harness.core.config.run_config import SCHEMA_VERSION, RunConfig, config_from
+from harness.errors import ConfigError
+
+PRESETS = Path(__file__).parent / "presets"
+CONFIG_FLAG = "--config"
+
+
+class ConfigFile(NamedTuple):
+    keys: tuple[str, ...]
+    """Keys of the run's options in the file."""
+    values: dict[str, Any]
+    """Values by field of RunConfig."""
+
+
+class ConfigFiles(NamedTuple):
+    """The files of one command line, the last of which wins."""
+
+    names: tuple[str, ...]
+    files: tuple[ConfigFile, ...]
+    own: dict[str, Any]
+    """Values of the verb's own options by key, as on the command line."""
+    notices: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return " ".join(f"{CONFIG_FLAG} {name}" for name in self.names)
+
+
+def presets() -> dict[str, str]:
+    """Name -> what it is for, which is the first line of its file."""
+    files = sorted(PRESETS.glob("*.yaml"))
+    return {p.stem: p.read_text(encoding="utf-8").partition("\n")[0].lstrip("# ") for p in files}
+
+
+def read(names: Sequence[str], own: Set[str], problems: list[str]) -> ConfigFiles:
+    """own: keys of the verb's own options. A key of another verb's options is left out, with a notice."""
+    files: list[ConfigFile] = []
+    of_verb: dict[str, Any] = {}
+    notices: list[str] = []
+    run = {option_key(field) for field in RunConfig.__dataclass_fields__.values()}
+    for name in names:
+        path = _place(name, notices)
+        content = _content(path)
+        others = content.keys() - run - own
+        for key, verb in _of_other_verbs(others) if others else ():
+            notices.append(f"{path}: {key} is an option of `{verb}`: it is left out here")
+            del content[key]
+        typed = {key: _as_typed(content.pop(key)) for key in own if key in content}
+        of_verb |= {key: value for key, value in typed.items() if value not in (None, False)}
+        files.append(ConfigFile(tuple(content), config_from(content, str(path), problems)))
+    return ConfigFiles(tuple(names), tuple(files), of_verb, tuple(notices))
+
+
+def from_file(path: Path, problems: list[str]) -> dict[str, Any]:
+    """Fields of RunConfig in a YAML file, or in the config.yaml of a run's folder."""
+    return config_from(_content(path), str(path), problems)
+
+
+def _place(name: str, notices: list[str]) -> Path:
+    preset = PRESETS / f"{name}.yaml"
+    if not name.isidentifier() or not preset.is_file():
+        return user_path(name)
+    if Path(name).exists():
+        notices.append(f"{CONFIG_FLAG} {name} is the preset: write ./{name} for what lies here")
+    return preset
+
+
+def _content(path: Path) -> dict[str, Any]:
+    from harness.core import files
+    from harness.core.formats.strict_yaml import load_yaml
+    from harness.results import run_folder
+
+    if path.is_dir():
+        if not (path / run_folder.CONFIG).is_file():
+            raise ConfigError(
+                f"{CONFIG_FLAG}: {files.not_a_run(path, run_folder.CONFIG, run_folder.RESULT)}"
+            )
+        path /= run_folder.CONFIG
+    content = load_yaml(path)
+    if not isinstance(content, dict) or not all(isinstance(k, str) for k in content):
+        raise ConfigError(f"{path} is not a configuration: it must map option names to values")
+    version = content.pop("schema_version", SCHEMA_VERSION)
+    if type(version) is not int or version > SCHEMA_VERSION:
+        raise ConfigError(
+            f"{path} has schema_version {version!r}, this harness reads up to {SCHEMA_VERSION}: "
+            "update the harness"
+        )
+    return content
+
+
+def _of_other_verbs(keys: Set[str]) -> Iterator[tuple[str, str]]:
+    """(key, the verb that has an option of that key) of those that there are."""
+    for name, verb in VERBS.items():
+        parser = verb.parser()
+        if parser.has(CONFIG_FLAG):
+            yield from ((key, name) for key in sorted(keys & parser.fields.keys()))
+
+
+def _as_typed(value: object) -> object:
+    """A YAML scalar as the word that the command line would have; a list's entries likewise."""
+    if isinstance(value, list):
+        return [_as_typed(entry) for entry in value]
+    return value if value is None or isinstance(value, bool | dict) else str(value)

@@ -1,0 +1,144 @@
+"""The verb `init`: writes a file to begin with, of options for --config or of a model for --model."""
+
+import argparse
+import json
+import re
+import shlex
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+
+from harness.cli.parser import Parser
+from harness.cli.start import schemas
+from harness.cli.start.config_files import CONFIG_FLAG
+from harness.cli.verbs import DEFAULT, VERBS
+from harness.core.config.options import user_path
+from harness.core.config.parse import parse_input_shape
+from harness.core.console import program, show
+from harness.core.files import atomic_file, write_text
+from harness.errors import ConfigError
+
+OPTIONS_FILE = Path("run.yaml")
+_DEFAULT_VALUE = re.compile(r"\(default (\S+?)[);,]")
+_COLUMNS = 100
+
+
+def init(arguments: list[str]) -> int:
+    options = _parser().parse_args(arguments)
+    if options.model is None:
+        if options.input_shape or options.backend:
+            raise ConfigError("--input-shape and --backend go with --model FILE: add it")
+        out = user_path(options.out or OPTIONS_FILE)
+        text, kind = options_text(options.verb), "config"
+    else:
+        if options.verb != DEFAULT:
+            raise ConfigError("a verb and --model are two different files: name one of them")
+        model = user_path(options.model)
+        out = user_path(options.out) if options.out else _beside(model)
+        text, kind = _manifest_text(model, out, options), "manifest"
+    schema = out.with_name(f"{kind}.schema.json")
+    _write(out, f"# yaml-language-server: $schema={schema.name}\n{text}")
+    write_text(schema, json.dumps(schemas.SCHEMAS[kind](), indent=1, ensure_ascii=False) + "\n")
+    show(f"{out}, and {schema.name} beside it, by which editors complete it")
+    words = shlex.join(["--model" if options.model else CONFIG_FLAG, str(out)])
+    verb = "" if options.verb == DEFAULT else f" {options.verb}"
+    scenario = " --scenario offline" if options.model else ""
+    show(f"{'try it':<12}{program()}{verb} {words}{scenario}")
+    return 0
+
+
+def _parser() -> Parser:
+    parser = Parser(
+        "init",
+        "Write a file to begin with: every option of a verb with its meaning, for --config; or, with "
+        "--model, the manifest of a model file with its inputs, types, shapes and checksums. Nothing is "
+        "overwritten but the schema beside the file, which editors read.",
+        "[VERB] [--out FILE]",
+        "--model FILE [options]",
+    )
+    parser.text(
+        "verb", "VERB", "a verb that takes --config (default run)", nargs="?", default=DEFAULT
+    )
+    parser.text("--model", "FILE", "a model file, or the folder of a SavedModel")
+    parser.text(
+        "--input-shape",
+        "NAME=1xDIM",
+        "sizes of an input's symbolic dimensions, e.g. ids=1x128; a TorchScript file records no shapes "
+        "and needs them (repeatable)",
+        action="append",
+        default=[],
+    )
+    parser.text("--backend", "NAME", "framework that opens the model (default: the format's own)")
+    parser.text(
+        "--out", "FILE", f"file to write (default {OPTIONS_FILE}, or the model's name .yaml)"
+    )
+    return parser
+
+
+def _beside(model: Path) -> Path:
+    return model.with_name(f"{model.name if model.is_dir() else model.stem}.yaml")
+
+
+def _manifest_text(model: Path, out: Path, options: argparse.Namespace) -> str:
+    from harness.models.opened.template import manifest_of
+
+    if not model.exists():
+        raise ConfigError(
+            f"--model {model}: there is no such file: `init` describes a file of yours"
+        )
+    try:
+        shapes = dict(map(parse_input_shape, options.input_shape))
+    except ValueError as e:
+        raise ConfigError(f"--input-shape: {e}") from None
+    if out.exists():  # before a framework is started
+        raise ConfigError(f"{out} exists: nothing is overwritten; pass another --out")
+    text = manifest_of(model, out, shapes, options.backend)
+    return f"# The manifest of {model.name}; docs/manifest.md explains each field.\n{text}"
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        with atomic_file(path, new=True) as temporary:
+            temporary.write_text(text, encoding="utf-8")
+    except FileExistsError:
+        raise ConfigError(f"{path} exists: nothing is overwritten; pass another --out") from None
+    except OSError as e:
+        raise ConfigError(f"{path} cannot be written: {e.strerror}: pass another --out") from e
+
+
+def options_text(verb: str) -> str:
+    """Every option of the verb that a file may hold, as comments; only a scenario that it needs is set."""
+    takers = [name for name, row in VERBS.items() if row.parser().has(CONFIG_FLAG)]
+    if verb not in takers:
+        raise ConfigError(f"init {verb}: choose from {', '.join(takers)}")
+    return "\n".join(_option_lines(verb, VERBS[verb].parser())) + "\n"
+
+
+def _option_lines(verb: str, parser: Parser) -> Iterator[str]:
+    yield f"# Options of `{verb}`, for --config. Remove the # in front of a key to set it."
+    for title, actions in parser.option_groups():
+        yield f"\n# {title}"
+        for action in actions:
+            assert action.help is not None
+            yield from textwrap.wrap(
+                action.help,
+                _COLUMNS,
+                initial_indent="#   ",
+                subsequent_indent="#   ",
+                break_long_words=False,
+                break_on_hyphens=False,
+            )
+            if action.dest == "scenario" and "--scenario" in (parser.usage or ""):
+                yield "scenario: server"
+            else:
+                yield f"# {action.dest}: {_shown(parser, action)}"
+
+
+def _shown(parser: Parser, action: argparse.Action) -> str:
+    """The option's default as its help states it, else the placeholder of its value."""
+    meta = parser.fields[action.dest].metadata
+    if meta["flag"]:
+        return "false"
+    match = _DEFAULT_VALUE.search(action.help or "")
+    value = match[1] if match else str(action.metavar)
+    return f"[{value}]" if meta["many"] else value

@@ -1,0 +1,210 @@
+"""Writes the manifest of a model file that has none: what the file says, and comments for what it does not."""
+
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from harness.core import registry
+from harness.core.console import frameworks_output
+from harness.core.registry import plugin
+from harness.errors import ConfigError, HarnessError
+from harness.models.manifest.files import files_of, sha256_alone, sha256_of
+from harness.models.manifest.formats import BY_SUFFIX, Format, format_of
+from harness.models.manifest.lookup import parse_manifest
+from harness.models.manifest.model import Model
+from harness.models.opened.loading import inputs_of
+from harness.types import (
+    Backend,
+    BackendSetup,
+    Batch,
+    DatasetSetup,
+    HasOutputs,
+    TensorSpec,
+    fixed_batch,
+)
+
+DEFAULT_BATCH = 8
+"""Samples: what a run takes where no manifest says anything."""
+
+UNRECORDED_TYPES = ("float32", "int64")
+"""Types that are tried, in this order, for the inputs of a file that does not record them."""
+
+Shapes = Mapping[str, tuple[int, ...]]
+"""Shape of one sample by input name, with its batch dimension of 1, as --input-shape has it."""
+
+
+def manifest_of(path: Path, manifest: Path, shapes: Shapes, backend: str | None = None) -> str:
+    """The manifest's text, for a file `manifest` in the folder of the model file or above it.
+
+    shapes: sizes of symbolic dimensions. backend: opens the file; None: the one that such files are meant for.
+    Raises a ConfigError or PluginUnavailable where the file cannot be opened or described.
+    """
+    kind = format_of(path)
+    if kind is None:
+        raise ConfigError(
+            f"{path} is neither a model file ({', '.join(BY_SUFFIX)}) nor the folder of a SavedModel"
+        )
+    place = os.path.relpath(path.absolute(), manifest.absolute().parent)
+    if place.startswith(".."):
+        raise ConfigError(
+            f"{manifest} does not lie in the folder of {path} or above it, as a manifest must: pass another --out"
+        )
+    with frameworks_output():
+        inputs, outputs = _opened(path, kind, shapes, backend or kind.backend)
+    text = "\n".join(_lines(path, place, kind, inputs, outputs)) + "\n"
+    parse_manifest(yaml.safe_load(text), str(manifest))
+    return text
+
+
+def _opened(
+    path: Path, kind: Format, shapes: Shapes, backend: str
+) -> tuple[tuple[TensorSpec, ...], Sequence[str]]:
+    """(inputs with the sizes of `shapes`, names of the outputs)."""
+    guesses: list[tuple[TensorSpec, ...]] = [()]
+    if kind.name == "torchscript" and shapes:
+        guesses = [
+            tuple(TensorSpec(name, dtype, ("batch", *row[1:])) for name, row in shapes.items())
+            for dtype in UNRECORDED_TYPES
+        ]
+    error: HarnessError = ConfigError("")
+    for guess in guesses:
+        setup = BackendSetup(model=path, model_name=path.stem, inputs=guess)
+        try:
+            return _signature(registry.load("backend", backend)(setup), path, shapes)
+        except ConfigError as e:
+            error = e
+    if kind.name == "torchscript" and not shapes:
+        raise ConfigError(f"{error}; here their shapes will do: --input-shape NAME=1x3x224x224")
+    raise error
+
+
+def _signature(
+    backend: Backend, path: Path, shapes: Shapes
+) -> tuple[tuple[TensorSpec, ...], Sequence[str]]:
+    with ExitStack() as stack:
+        with plugin(f"the backend, loading {path.name},"):
+            stack.enter_context(backend)
+        inputs = inputs_of(Model(path.stem, None, path.parent, path), backend)
+        inputs = tuple(_sized(spec, shapes) for spec in inputs)
+        if unknown := sorted(shapes.keys() - {spec.name for spec in inputs}):
+            names = ", ".join(spec.name for spec in inputs)
+            raise ConfigError(f"--input-shape {unknown[0]}: the model's inputs are {names}")
+        named = backend.outputs() if isinstance(backend, HasOutputs) else ()
+        return inputs, named or _answered(backend, inputs)
+
+
+def _sized(spec: TensorSpec, shapes: Shapes) -> TensorSpec:
+    """The input with the sizes that `shapes` sets; a free batch is called so where it has no name."""
+    batch = "batch" if spec.shape[0] is None else spec.shape[0]
+    sizes = shapes.get(spec.name, (1, *spec.shape[1:]))
+    pairs = zip(spec.shape[1:], sizes[1:], strict=False)
+    clash = any(isinstance(size, int) and size != other for size, other in pairs)
+    if clash or len(sizes) != len(spec.shape):
+        raise ConfigError(
+            f"--input-shape {spec.name}={'x'.join(map(str, sizes))} does not fit the file's "
+            f"[{', '.join(map(str, spec.shape))}]"
+        )
+    return TensorSpec(spec.name, spec.dtype, (batch, *sizes[1:]))
+
+
+def _answered(backend: Backend, inputs: Sequence[TensorSpec]) -> Sequence[str]:
+    """Names of the outputs of a file that has none: those of an answer to noise, or `output`."""
+    if any(not isinstance(size, int) for spec in inputs for size in spec.shape[1:]):
+        return ("output",)
+    noise = registry.load("dataset", "synthetic")(DatasetSetup(inputs=tuple(inputs)))
+    count = fixed_batch(inputs) or 1
+    noise.load(range(count))
+    batch: Batch = noise.batch(range(count))
+    try:
+        answer = backend.infer(batch)
+    except Exception as e:  # frameworks' own exceptions share no base class
+        raise ConfigError(f"the model does not answer noise of this type: {e}") from e
+    return tuple(answer) if isinstance(answer, Mapping) else ("output",)
+
+
+def _lines(
+    path: Path,
+    place: str,
+    kind: Format,
+    inputs: Sequence[TensorSpec],
+    outputs: Sequence[str],
+) -> Iterator[str]:
+    name = re.sub(r"[^A-Za-z0-9._-]", "-", path.stem).lstrip("._-") or "model"
+    yield f"name: {_flow(name)}"
+    yield "# version: '1.0'"
+    yield "# description: one line for people"
+    yield "# licence: Apache-2.0 # a submission needs it"
+    yield "# task: image-classification"
+    yield from ("files:", f"  {kind.name}:", f"    path: {_flow(place)}", *_digests(path))
+    yield "inputs:"
+    for spec in inputs:
+        yield f"  - name: {_flow(spec.name)}"
+        yield f"    dtype: {_flow(spec.dtype)}{_unrecorded(kind)}"
+        yield f"    shape: {_flow(list(spec.shape))}{_open_sizes(spec)}"
+        yield from _image_steps(spec)
+    yield "outputs: # the first one is the answer"
+    for number, output in enumerate(outputs):
+        yield f"  - name: {_flow(output)}"
+        if not number:
+            yield "    # postprocess: argmax"
+    texts = any(spec.dtype == "string" for spec in inputs)
+    yield f"dataset: synthetic{' # it has no texts: pass --dataset FILE.py:CLASS' if texts else ''}"
+    yield "# accuracy: {metric: top1, target: 75.0}"
+    yield "# slo: p99=15ms"
+    fixed = fixed_batch(inputs)
+    why = "the file fixes it" if fixed else "a guess: `tune` finds what suits model and machine"
+    yield f"max_batch: {fixed or DEFAULT_BATCH} # {why}"
+
+
+def _digests(path: Path) -> Iterator[str]:
+    if path.is_dir():
+        yield f"    sha256: {sha256_of(path)}"
+        return
+    yield f"    sha256: {sha256_alone(path)}"
+    others = {name: file for name, file in files_of(path).items() if name != path.name}
+    if others:
+        yield "    external:"
+    for name, file in others.items():
+        yield f"      - path: {_flow(name)}"
+        yield f"        sha256: {sha256_alone(file)}"
+
+
+def _unrecorded(kind: Format) -> str:
+    return " # TorchScript records no types: check it" if kind.name == "torchscript" else ""
+
+
+def _open_sizes(spec: TensorSpec) -> str:
+    is_open = any(not isinstance(size, int) for size in spec.shape[1:])
+    return f" # put sizes here, or pass --input-shape {spec.name}=1x..." if is_open else ""
+
+
+def _image_steps(spec: TensorSpec) -> Iterator[str]:
+    """The usual steps of an image dataset, as a comment, for an input that looks like images."""
+    sizes = spec.shape[1:]
+    if len(sizes) != 3 or not all(isinstance(size, int) for size in sizes):
+        return
+    order = "nchw" if sizes[0] in (1, 3) else "nhwc" if sizes[2] in (1, 3) else None
+    if order is None or spec.dtype not in ("float32", "float16", "uint8"):
+        return
+    side = list(sizes[1:] if order == "nchw" else sizes[:2])
+    colour = "grey" if 1 in (sizes[0], sizes[2]) else "rgb"
+    scale = ", {normalise: {scale: 0.00392156862745098}}" if spec.dtype != "uint8" else ""
+    yield (
+        f"    # preprocess: [{{decode: {{colour: {colour}}}}}, {{resize: {{size: {side}}}}}{scale}, "
+        f"{{layout: {{order: {order}}}}}]"
+    )
+
+
+def _flow(value: Any) -> str:
+    """A YAML value on one line. A ConfigError for names that are not UTF-8."""
+    text = yaml.safe_dump(value, default_flow_style=True, allow_unicode=True, width=float("inf"))
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise ConfigError(f"{value!r} is not UTF-8: rename it") from None
+    return text.removesuffix("\n").removesuffix("\n...")

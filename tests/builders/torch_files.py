@@ -1,0 +1,39 @@
+"""Model files as torch writes them; to be run in a process of its own: torch's exporters warn and linger.
+
+python -m tests.builders.torch_files FOLDER
+"""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+from tests.builders.foreign_nets import from_torch
+
+
+def write(folder: Path) -> None:
+    """net.onnx and its external data; two.pt2, with two inputs and answers; rows.pt, a table of rows."""
+    import torch
+
+    class Two(torch.nn.Module):  # type: ignore[misc] # torch may not be installed
+        def forward(self, ids: Any, mask: Any) -> Any:
+            return ids * mask, mask.sum(1)
+
+    class Rows(torch.nn.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.table = torch.nn.Embedding(10, 4)
+
+        def forward(self, ids: Any) -> Any:
+            return self.table(ids)
+
+    from_torch(folder / "net.onnx")
+    ones = torch.ones(2, 8, dtype=torch.int64)
+    batch = torch.export.Dim("batch", min=1, max=64)
+    sizes = ({0: batch}, {0: batch})
+    two = torch.export.export(Two(), (ones, ones.clone()), dynamic_shapes=sizes)
+    torch.export.save(two, folder / "two.pt2")
+    torch.jit.trace(Rows().eval(), ones).save(folder / "rows.pt")
+
+
+if __name__ == "__main__":
+    write(Path(sys.argv[1]))

@@ -1,0 +1,136 @@
+"""Files of --config: presets, several files, options of other verbs, and what the last one wins."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.cli.main import main
+from harness.cli.start.config_files import CONFIG_FLAG, presets
+from harness.cli.verbs import VERBS
+from harness.core.config.options import option_key
+from harness.core.config.run_config import RunConfig
+from harness.core.units import NS_PER_S
+
+Called = Callable[..., RunConfig]
+SERVER = ("--scenario", "server")
+
+
+@pytest.fixture
+def called(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Called:
+    """Calls `run` with the words, in an empty folder; returns the configuration that it would run."""
+    monkeypatch.chdir(tmp_path)
+    configs: list[RunConfig] = []
+
+    def execute(config: RunConfig, *_: Any, **__: Any) -> int:
+        configs.append(config)
+        return 0
+
+    monkeypatch.setattr("harness.run.supervisor.job.execute", execute)
+    monkeypatch.setattr("harness.search.repeats.repeat", execute)
+
+    def call(*words: str) -> RunConfig:
+        assert main([*words]) == 0
+        return configs.pop()
+
+    return call
+
+
+def write(name: str, text: str) -> str:
+    Path(name).write_text(text)
+    return name
+
+
+@pytest.mark.parametrize(
+    ("preset", "values"),
+    [
+        ("quick", {"duration_ns": 2 * NS_PER_S, "mode": "performance"}),
+        ("ci", {"duration_ns": 3 * NS_PER_S, "no_report": True, "no_metrics": True}),
+        ("thorough", {"duration_ns": 60 * NS_PER_S, "mode": "both"}),
+        ("mlperf", {"mlperf": True}),
+    ],
+)
+def test_a_preset_sets_its_options(preset: str, values: dict[str, object], called: Called) -> None:
+    config = called(CONFIG_FLAG, preset, *SERVER)
+    assert {name: getattr(config, name) for name in values} == values
+
+
+def test_the_command_line_wins_over_a_preset(called: Called) -> None:
+    config = called(CONFIG_FLAG, "quick", *SERVER, "--duration", "5s")
+    assert (config.duration_ns, config.mode) == (5 * NS_PER_S, "performance")
+
+
+def test_every_preset_is_named_by_list_and_in_the_help(capsys: pytest.CaptureFixture[str]) -> None:
+    assert [*presets()] == ["ci", "mlperf", "quick", "thorough"]
+    assert main(["list"]) == 0
+    listed = capsys.readouterr().out
+    for name, about in presets().items():
+        assert about[0].islower()
+        assert f"  {name:<16}{about}\n" in listed
+    page = " ".join(VERBS["run"].parser().format_help().split())
+    assert "preset: ci, mlperf, quick, thorough" in page
+
+
+def test_the_last_of_several_files_wins_and_settles_those_before_it_anew(called: Called) -> None:
+    """A config.yaml of a run has its count as well as its duration: a later duration replaces both."""
+    write("run.yaml", "scenario: server\nbackend: 'null'\nqueries: 5000\nmax_batch: 4\n")
+    config = called(CONFIG_FLAG, "run.yaml", CONFIG_FLAG, "quick")
+    assert (config.backend, config.max_batch) == ("null", 4)
+    assert (config.queries, config.duration_ns) == (None, 2 * NS_PER_S)
+    config = called(CONFIG_FLAG, "quick", CONFIG_FLAG, "run.yaml")
+    assert (config.queries, config.mode) == (5000, "performance")
+    config = called(CONFIG_FLAG, "quick", CONFIG_FLAG, "mlperf", *SERVER)
+    assert (config.mlperf, config.duration_ns) == (True, RunConfig(scenario="server").duration_ns)
+
+
+def test_a_file_that_a_preset_hides_needs_its_folder(
+    called: Called, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write("quick", "duration: 7s\n")
+    assert called(CONFIG_FLAG, "quick", *SERVER).duration_ns == 2 * NS_PER_S
+    assert capsys.readouterr().err == (
+        "harness: --config quick is the preset: write ./quick for what lies here\n"
+    )
+    assert called(CONFIG_FLAG, "./quick", *SERVER).duration_ns == 7 * NS_PER_S
+    assert capsys.readouterr().err == ""
+
+
+def test_a_file_may_hold_the_options_of_the_verb_and_says_which_are_of_another(
+    called: Called, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found: list[Any] = []
+
+    def find(config: RunConfig, own: Any, *_: Any, **__: Any) -> int:
+        found.append((config.scenario, own.probe_ns))
+        return 0
+
+    monkeypatch.setattr("harness.search.peak.job.find", find)
+    file = write("my.yaml", "scenario: server\nslo: p99=10ms\nprobe: 1s\nrepeats: 3\n")
+    assert main(["peak", CONFIG_FLAG, file]) == 0
+    assert found == [("server", NS_PER_S)]
+    assert capsys.readouterr().err == (
+        "harness: my.yaml: repeats is an option of `run`: it is left out here\n"
+    )
+    assert main(["peak", CONFIG_FLAG, file, "--probe", "2s", "--quiet"]) == 0
+    assert found[1:] == [("server", 2 * NS_PER_S)]
+    assert capsys.readouterr().err == ""
+    called(CONFIG_FLAG, file)
+    assert "my.yaml: probe is an option of `peak`" in capsys.readouterr().err
+
+
+def test_a_wrong_value_of_the_verbs_own_option_is_one_line(
+    called: Called, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([CONFIG_FLAG, write("my.yaml", "scenario: server\nrepeats: 1\n")]) == 2
+    assert capsys.readouterr().err == "harness: --repeats: 1 must lie between 2 and 1,000\n"
+
+
+def test_no_option_of_a_verb_has_the_key_of_an_option_of_a_run() -> None:
+    """A file could not say which of the two it sets."""
+    run = {option_key(field): field for field in RunConfig.__dataclass_fields__.values()}
+    for verb in VERBS.values():
+        parser = verb.parser()
+        if parser.has(CONFIG_FLAG):
+            own = {key for key, field in parser.fields.items() if run.get(key) is not field}
+            assert own & run.keys() == set()

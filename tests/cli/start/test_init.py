@@ -1,0 +1,116 @@
+"""`init`: its file of options is the default run, and its manifest loads and runs unchanged."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from harness.cli.main import main
+from harness.cli.start.init import options_text
+from harness.cli.start.schemas import SCHEMAS
+from harness.cli.verbs import VERBS
+from harness.core.config.run_config import RunConfig, from_plain, to_plain
+
+jsonschema = pytest.importorskip("jsonschema")
+TAKERS = ("run", "peak", "sweep", "tune", "profile")
+DEFAULT = RunConfig(scenario="server")
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def uncommented(text: str) -> Iterator[tuple[str, Any]]:
+    """(key, value) of each option that is a comment."""
+    for line in re.findall(r"^# ([a-z_]+: .*)$", text, re.MULTILINE):
+        yield from yaml.safe_load(line).items()
+
+
+def test_the_file_is_the_default_run(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ran: list[RunConfig] = []
+
+    def execute(config: RunConfig, **_: Any) -> int:
+        ran.append(config)
+        return 0
+
+    monkeypatch.setattr("harness.run.supervisor.job.execute", execute)
+    assert main(["init"]) == 0
+    out = capsys.readouterr().out
+    assert out == (
+        "run.yaml, and config.schema.json beside it, by which editors complete it\n"
+        "try it      python -m harness --config run.yaml\n"
+    )
+    assert main(["--config", "run.yaml"]) == 0
+    assert ran == [DEFAULT]
+
+
+def test_the_first_line_names_the_schema_that_lies_beside_it() -> None:
+    assert main(["init", "peak", "--out", "sub.yaml"]) == 0
+    first = Path("sub.yaml").read_text().splitlines()[0]
+    assert first == "# yaml-language-server: $schema=config.schema.json"
+    assert yaml.safe_load(Path("config.schema.json").read_text()) == SCHEMAS["config"]()
+    assert main(["init", "--out", "again.yaml"]) == 0, "the schema may be there"
+
+
+def test_nothing_of_the_users_is_overwritten(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("run.yaml").write_text("mine\n")
+    assert main(["init"]) == 2
+    assert capsys.readouterr().err == (
+        "harness: run.yaml exists: nothing is overwritten; pass another --out\n"
+    )
+    assert [*Path().iterdir()] == [Path("run.yaml")]
+    assert Path("run.yaml").read_text() == "mine\n"
+
+
+@pytest.mark.parametrize("verb", TAKERS)
+def test_every_option_of_the_verb_is_there_and_valid_by_the_schema(verb: str) -> None:
+    text = options_text(verb)
+    content = yaml.safe_load(text) or {}
+    keys = re.findall(r"^(?:# )?([a-z_]+): ", text, re.MULTILINE)
+    shown = [
+        action.dest for _, actions in VERBS[verb].parser().option_groups() for action in actions
+    ]
+    assert keys == shown
+    assert content == ({} if verb == "profile" else {"scenario": "server"})
+    assert {*keys} <= SCHEMAS["config"]()["properties"].keys()
+    assert max(map(len, text.splitlines())) <= 100
+
+
+def test_the_values_in_the_comments_are_the_defaults() -> None:
+    """A default is written in the option's help; here it is held against the field."""
+    values = dict(uncommented(options_text("run")))
+    defaults = {key: value for key, value in to_plain(DEFAULT).items() if key in values}
+    assert {"backend", "model", "mode", "duration", "dispatch", "device", "pin"} <= defaults.keys()
+    assert {key: values[key] for key in defaults} == defaults
+    assert from_plain({**defaults, "scenario": "server"}) == DEFAULT
+    jsonschema.validate({**defaults, "scenario": "server"}, SCHEMAS["config"]())
+    assert dict(uncommented(options_text("tune")))["duration"] == "1500ms"
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (["compare"], "init compare: choose from run, peak, sweep, tune, profile"),
+        (
+            ["peak", "--model", "m.onnx"],
+            "a verb and --model are two different files: name one of them",
+        ),
+        (["--backend", "ort"], "--input-shape and --backend go with --model FILE: add it"),
+        (
+            ["--model", "m.onnx"],
+            "--model m.onnx: there is no such file: `init` describes a file of yours",
+        ),
+    ],
+)
+def test_a_wrong_command_is_one_line(
+    words: list[str], line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["init", *words]) == 2
+    assert capsys.readouterr().err == f"harness: {line}\n"
+    assert [*Path().iterdir()] == []

@@ -1,0 +1,295 @@
+"""The manifest that `init --model` writes: it holds what the file says, loads, and runs unchanged."""
+
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+
+from harness.cli.main import main
+from harness.core import registry
+from harness.models.manifest.lookup import load_model, parse_manifest
+from harness.models.manifest.model import MODELS_DIR
+from harness.models.opened.loading import inputs_of
+from harness.types import BackendSetup, Batch, DatasetSetup
+from tests.builders import foreign_nets as nets
+from tests.run.test_foreign_runs import WORDS
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture(scope="module")
+def by_torch(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with net.onnx and its external data, two.pt2 and rows.pt, as torch writes them."""
+    pytest.importorskip("torch")
+    pytest.importorskip("onnxscript")
+    folder = tmp_path_factory.mktemp("torch")
+    command = [sys.executable, "-m", "tests.builders.torch_files", str(folder)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+def described(model: Path, *words: str) -> dict[str, Any]:
+    """The content of the manifest that `init` writes beside the model; every commented line is valid, too."""
+    out = model.parent / "made.yaml"
+    assert main(["init", "--model", str(model), "--out", str(out), *words]) == 0
+    text = out.read_text(encoding="utf-8")
+    assert text.startswith("# yaml-language-server: $schema=manifest.schema.json\n")
+    assert (model.parent / "manifest.schema.json").is_file()
+    whole = re.sub(r"(?m)^( *)# (?=[a-z_]+: )", r"\1", text)
+    assert len(yaml.safe_load(whole)) >= 12
+    parse_manifest(yaml.safe_load(whole), "whole")
+    content: dict[str, Any] = yaml.safe_load(text)
+    return content
+
+
+def answered(manifest: Path, backend: str, count: int = 2) -> Any:
+    """Answers to `count` samples of noise, by the model as a run opens it."""
+    model = load_model(str(manifest))
+    cls = registry.load("backend", backend)
+    path = model.path(cls.formats)
+    setup = BackendSetup(model=path, model_name=model.name, inputs=model.inputs, max_batch=count)
+    with cls(setup) as opened:
+        inputs = inputs_of(model, opened)
+        noise = registry.load("dataset", "synthetic")(DatasetSetup(inputs=inputs))
+        noise.load(range(count))
+        answers = opened.infer(noise.batch(range(count)))
+        (output, *_) = model.manifest.outputs if model.manifest else ()
+        return answers[output.name] if isinstance(answers, dict) else answers
+
+
+@pytest.mark.slow
+def test_a_file_of_torch_is_pinned_with_its_external_data(by_torch: Path, tmp_path: Path) -> None:
+    """Bug: four attempts were needed for a manifest of what torch writes by default."""
+    for file in by_torch.glob("net.onnx*"):
+        shutil.copy(file, tmp_path)
+    content = described(tmp_path / "net.onnx")
+    assert content["inputs"] == [{"name": "x", "dtype": "float32", "shape": ["batch", 3, 16, 16]}]
+    assert content["outputs"] == [{"name": "logits"}]
+    assert [one["path"] for one in content["files"]["onnx"]["external"]] == ["net.onnx.data"]
+    assert load_model(str(tmp_path / "made.yaml")).unpinned_own == []
+    assert answered(tmp_path / "made.yaml", "ort").shape == (2, 4)
+    with (tmp_path / "net.onnx.data").open("ab") as data:
+        data.write(b"x")
+    with pytest.raises(Exception, match=r"net\.onnx\.data: SHA-256 is"):
+        answered(tmp_path / "made.yaml", "ort")
+
+
+@pytest.mark.slow
+def test_an_exported_program_has_the_names_of_its_answers(by_torch: Path, tmp_path: Path) -> None:
+    shutil.copy(by_torch / "two.pt2", tmp_path)
+    content = described(tmp_path / "two.pt2")
+    assert [(i["name"], i["dtype"], i["shape"]) for i in content["inputs"]] == [
+        ("ids", "int64", ["batch", 8]),
+        ("mask", "int64", ["batch", 8]),
+    ]
+    assert [one["name"] for one in content["outputs"]] == ["output_0", "output_1"]
+    assert answered(tmp_path / "made.yaml", "torch").shape == (2, 8)
+
+
+@pytest.mark.slow
+def test_a_torchscript_file_needs_shapes_and_its_types_are_tried(
+    by_torch: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copy(by_torch / "rows.pt", tmp_path)
+    assert main(["init", "--model", str(tmp_path / "rows.pt")]) == 2
+    error = capsys.readouterr().err
+    assert "declares ids" in error
+    assert error.endswith("here their shapes will do: --input-shape NAME=1x3x224x224\n")
+    content = described(tmp_path / "rows.pt", "--input-shape", "ids=1x8")
+    assert content["inputs"] == [{"name": "ids", "dtype": "int64", "shape": ["batch", 8]}]
+    assert answered(tmp_path / "made.yaml", "torch").shape == (2, 8, 4)
+
+
+@pytest.mark.parametrize(
+    ("file", "backend", "kind"),
+    [
+        ("digits.onnx", "ort", "onnx"),
+        ("digits.onnx", "openvino", "onnx"),
+        ("digits.tflite", "litert", "tflite"),
+        pytest.param("digits.keras", "tensorflow", "keras", marks=pytest.mark.slow),
+        pytest.param("digits_savedmodel", "tensorflow", "savedmodel", marks=pytest.mark.slow),
+        ("digits_openvino/digits.xml", "openvino", "openvino"),
+    ],
+)
+def test_every_format_has_the_inputs_and_digests_of_its_files(
+    file: str, backend: str, kind: str, tmp_path: Path
+) -> None:
+    entry = registry.BACKENDS[backend]
+    if not entry.installed:
+        pytest.skip(f"{entry.needs} is not installed")
+    source = MODELS_DIR / file.partition("/")[0]
+    copy = shutil.copytree if source.is_dir() else shutil.copy
+    copy(source, tmp_path / source.name)
+    content = described(tmp_path / file, "--backend", backend)
+    assert content["inputs"] == [{"name": "image", "dtype": "float32", "shape": ["batch", 1, 8, 8]}]
+    assert content["outputs"] == [{"name": "logits"}]
+    assert content["files"].keys() == {kind}
+    shipped = load_model("digits").manifest
+    assert shipped is not None
+    if "/" not in file:
+        assert content["files"][kind]["sha256"] == shipped.files[kind].sha256
+    else:
+        assert [one["path"] for one in content["files"][kind]["external"]] == ["digits.bin"]
+    made = (tmp_path / file).parent / "made.yaml"
+    assert answered(made, backend).shape == (2, 10)
+
+
+def test_a_quantised_file_keeps_the_types_of_its_inputs(tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime")
+    source = nets.classifier(tmp_path / "float.onnx")
+    path = nets.quantised(source, tmp_path / "net.onnx", "QDQ")
+    content = described(path)
+    assert content["inputs"][0]["dtype"] == "float32"
+    assert answered(tmp_path / "made.yaml", "ort").shape == (2, 10)
+
+
+def test_texts_have_a_type(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Bug: no manifest could describe a model that takes texts."""
+    pytest.importorskip("onnxruntime")
+    content = described(nets.with_strings(tmp_path / "net.onnx"))
+    assert content["inputs"] == [{"name": "words", "dtype": "string", "shape": ["batch", 1]}]
+    assert "it has no texts: pass --dataset FILE.py:CLASS" in (tmp_path / "made.yaml").read_text()
+    model = load_model(str(tmp_path / "made.yaml"))
+    cls = registry.load("backend", "ort")
+    setup = BackendSetup(model=model.path(("onnx",)), model_name="net", inputs=model.inputs)
+    with cls(setup) as opened:
+        assert inputs_of(model, opened) == model.inputs
+        words = np.array([["good"], ["bad"]], dtype=object)
+        assert opened.infer(Batch(2, {"words": words})).tolist() == [[1.0], [-1.0]]
+
+
+def test_symbolic_sizes_are_set_or_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("onnxruntime")
+    helper, kind = nets.onnx.helper, nets.onnx.TensorProto
+    value = helper.make_tensor_value_info
+    nodes = [helper.make_node("Neg", ["ids"], ["y"])]
+    sides = [[value(name, kind.INT64, [None, "length"])] for name in ("ids", "y")]
+    graph = helper.make_graph(nodes, "net", *sides)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=10)
+    path = tmp_path / "net.onnx"
+    nets.onnx.save(model, path)
+    assert described(path)["inputs"][0]["shape"] == ["batch", "length"]
+    assert "pass --input-shape ids=1x..." in (tmp_path / "made.yaml").read_text()
+    (tmp_path / "made.yaml").unlink()
+    assert described(path, "--input-shape", "ids=1x12")["inputs"][0]["shape"] == ["batch", 12]
+    for shape, problem in (("no=1x2", "the model's inputs are ids"), ("ids=1x2x3", "does not fit")):
+        capsys.readouterr()
+        assert main(["init", "--model", str(path), "--input-shape", shape]) == 2
+        assert problem in capsys.readouterr().err
+
+
+def test_a_fixed_batch_is_the_largest(tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime")
+    path = nets.classifier(tmp_path / "net.onnx")
+    model = nets.onnx.load(path)
+    model.graph.input[0].type.tensor_type.shape.dim[0].dim_value = 4
+    nets.onnx.save(model, path)
+    content = described(path)
+    assert (content["max_batch"], content["inputs"][0]["shape"][0]) == (4, 4)
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (["--model", "notes.txt"], "notes.txt is neither a model file (.onnx, .xml, .pt, .pt2, "),
+        (
+            ["--model", "a/net.onnx", "--out", "b/net.yaml"],
+            "b/net.yaml does not lie in the folder of a/",
+        ),
+        (["--model", "a/net.onnx"], "a/net.onnx: ONNX Runtime cannot load it: "),
+    ],
+)
+def test_what_cannot_be_described_is_one_line_and_leaves_nothing(
+    words: Sequence[str],
+    problem: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    pytest.importorskip("onnxruntime")
+    monkeypatch.chdir(tmp_path)
+    for name in ("a", "b"):
+        Path(name).mkdir()
+    for name in ("notes.txt", "a/net.onnx"):
+        Path(name).write_text("not a model")
+    before = sorted(Path().rglob("*"))
+    assert main(["init", *words]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert problem in line
+    assert sorted(Path().rglob("*")) == before
+
+
+RUN = (
+    "--scenario",
+    "offline",
+    "--mode",
+    "performance",
+    "--duration",
+    "200ms",
+    "--no-report",
+    "--no-metrics",
+)
+
+
+def ran(manifest: Path, *words: str) -> dict[str, Any]:
+    """The result of a whole run."""
+    out = manifest.parent / "out"
+    assert main(["--model", str(manifest), *RUN, "--out", str(out), *words]) in (0, 4)
+    content: dict[str, Any] = yaml.safe_load((out / "result.json").read_text())
+    assert [r for r in content["reasons"] if r["code"] != "too-few"] == []
+    return content
+
+
+def test_a_whole_run_takes_the_manifest_unchanged(tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime")
+    described(nets.with_metadata(tmp_path / "net.onnx", external=True))
+    result = ran(tmp_path / "made.yaml")
+    assert not any("not pinned" in note for note in result["not_for_submission"])
+
+
+@pytest.mark.slow
+def test_whole_runs_of_quantised_files_texts_and_torch(by_torch: Path, tmp_path: Path) -> None:
+    folders = {name: tmp_path / name for name in ("quantised", "texts", "torch")}
+    for folder in folders.values():
+        folder.mkdir()
+    source = nets.classifier(tmp_path / "float.onnx")
+    described(nets.quantised(source, folders["quantised"] / "net.onnx", "QDQ"))
+    ran(folders["quantised"] / "made.yaml")
+    described(nets.with_strings(folders["texts"] / "net.onnx"))
+    (folders["texts"] / "words.py").write_text(WORDS)
+    ran(folders["texts"] / "made.yaml", "--dataset", f"{folders['texts']}/words.py:Words")
+    shutil.copy(by_torch / "two.pt2", folders["torch"])
+    described(folders["torch"] / "two.pt2")
+    ran(folders["torch"] / "made.yaml", "--backend", "torch")
+
+
+@pytest.mark.slow
+def test_a_file_of_ones_own_without_a_checksum_is_a_note_and_no_doubt(tmp_path: Path) -> None:
+    """Bug: the doubt said to compare the file with its publisher's, who is the user."""
+    pytest.importorskip("onnxruntime")
+    path = nets.classifier(tmp_path / "net.onnx")
+    made = tmp_path / "made.yaml"
+    content = described(path)
+    del content["files"]["onnx"]["sha256"]
+    made.write_text(yaml.safe_dump(content))
+    result = ran(made)
+    note = "net.onnx is not pinned: the manifest of 'net' names no SHA-256"
+    assert note in result["not_for_submission"]
+    assert "model-not-pinned" not in [doubt["code"] for doubt in result["doubts"]]
+    assert [*load_model(str(made)).unstated()] == [
+        "model 'net' states no licence: add `licence` to its manifest",
+        "model 'net' does not pin net.onnx: add its `sha256` to the manifest",
+    ]
+    content["files"]["onnx"]["sha256"] = None  # as a manifest says of somebody else's file
+    made.write_text(yaml.safe_dump({**content, "licence": "none"}))
+    assert load_model(str(made)).unpinned_own == [*load_model(str(made)).unstated()] == []
