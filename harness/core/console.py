@@ -3,14 +3,18 @@
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO, TextIO
 
 from harness.core.shown.escapes import visible
+from harness.core.shown.status_line import StatusLine
 
 _user_stderr: TextIO | None = None
 """Set while `frameworks_output` keeps the process's stderr for others."""
+
+_status = StatusLine()
+"""The process has one stderr, whose status is cleared before each message."""
 
 
 def stderr() -> TextIO:
@@ -28,8 +32,20 @@ def say(text: str) -> None:
     _print([f"harness: {line}" for line in text.splitlines()], stderr())
 
 
+def draw_status(rows: Sequence[str]) -> None:
+    """Draws what goes on now on stderr, which must be a terminal, in place of what was drawn before."""
+    with suppress(OSError):  # the terminal was closed
+        _status.draw(stderr(), rows)
+
+
+def clear_status() -> None:
+    with suppress(OSError):
+        _status.clear(stderr())
+
+
 def _print(lines: Sequence[str], stream: TextIO) -> None:
     """A closed pipe (`| head`) or a full disk does not change the exit status."""
+    clear_status()
     try:
         for line in lines:
             print(visible(line), file=stream, flush=True)

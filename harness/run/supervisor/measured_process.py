@@ -31,12 +31,20 @@ class MeasuredProcess:
     """Use as a context manager: whatever happens, no process is left behind."""
 
     def __init__(
-        self, setup: Mapping[str, Any], output: Path, module: str = "harness.run.measured.process"
+        self,
+        setup: Mapping[str, Any],
+        output: Path,
+        module: str = "harness.run.measured.process",
+        while_waiting: Callable[[], None] = lambda: None,
     ) -> None:
-        """setup: the first message. output: file for what plug-ins print. module: its `main` is run."""
+        """setup: the first message. output: file for what plug-ins print. module: its `main` is run.
+
+        while_waiting: called about once a second in `expect`.
+        """
         self.journal_fd = Journal.create()
         self.clock = ClockWatch()
         self._output = output
+        self._while_waiting = while_waiting
         with output.open("wb") as log:  # new_session: Ctrl-C is the supervisor's to handle
             self._process, self._channel = connect(
                 module, [self.journal_fd], log=log, new_session=True
@@ -77,10 +85,10 @@ class MeasuredProcess:
         limit_s: the longest time without any message; a dataset that loads reports its progress.
         """
         try:
-            message = self._receive(limit_s)
+            message = self._receive(limit_s, self._while_waiting)
             while message is not None and message["event"] == "loading":
                 show_loading(message["done"], message["total"])
-                message = self._receive(limit_s)
+                message = self._receive(limit_s, self._while_waiting)
         except TimeoutError:
             raise PluginUnavailable(
                 f"the measured process sent no {event!r} for {limit_s:.0f} s: load or warm-up "
@@ -131,7 +139,9 @@ class MeasuredProcess:
             self._wait_for_exit()
             return ended
 
-    def _receive(self, limit_s: float) -> dict[str, Any] | None:
+    def _receive(
+        self, limit_s: float, while_waiting: Callable[[], None] = lambda: None
+    ) -> dict[str, Any] | None:
         """The next message; None when the process has died, even while a child of it lives on."""
         deadline = time.monotonic() + limit_s
         while True:
@@ -145,6 +155,7 @@ class MeasuredProcess:
                     return None
                 if left <= 0:
                     raise
+                while_waiting()
 
     def _checked(self, message: dict[str, Any]) -> dict[str, Any]:
         if message["event"] != "error":
