@@ -18,26 +18,25 @@ class Bar:
         self._rich = Progress(
             TextColumn("{task.description}", markup=False),
             BarColumn(_BAR_COLUMNS),
-            TextColumn("{task.fields[share]}", markup=False),
+            TextColumn("{task.fields[percent]}", markup=False),
             TextColumn("{task.fields[details]}", markup=False),
             console=console,
             auto_refresh=False,
         )
-        self._task = self._rich.add_task("", share="", details="")
+        self._task = self._rich.add_task("", percent="", details="")
 
     def rows(
         self, columns: int, name: str, share: float | None, details: Sequence[str]
     ) -> Sequence[str]:
         """The bar with the words beside it, cropped to `columns`. share: None for a bar without an end."""
         self._console.width = columns
-        words = {"share": "" if share is None else f"{share * 100:.0f} %"}
         self._rich.update(
             self._task,
             description=name,
             total=None if share is None else 1.0,
             completed=share or 0.0,
             details="  ".join(details),
-            **words,
+            percent="" if share is None else f"{share * 100:.0f} %",
         )
         with self._console.capture() as captured:
             table = self._rich.make_tasks_table(self._rich.tasks)

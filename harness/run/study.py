@@ -153,7 +153,7 @@ class Study(ABC, Generic[Options]):
         if not self._quiet:
             say(text)
 
-    def _make_run(
+    def make_run(
         self,
         config: RunConfig,
         text: str,
@@ -172,7 +172,7 @@ class Study(ABC, Generic[Options]):
         self._pace.ended(time.monotonic() - begun_s, planned_s[0])
         return finished
 
-    def _left(self, planned_s: Sequence[float], bound: str = "about") -> str:
+    def time_left(self, planned_s: Sequence[float], bound: str = "about") -> str:
         """The end of a line after a run: the time left for the others; '' after the last one."""
         left_s = self._pace.left_s(planned_s) if planned_s else None
         return "" if left_s is None else f"; {bound} {show_wait(left_s)} left"
@@ -248,6 +248,16 @@ def code_lines(runs: Sequence[Iterable[str]], indent: str) -> Iterator[str]:
     """A line for each code of a doubt: in how many of the runs it arose."""
     counts = Counter(code for codes in runs for code in set(codes))
     yield from (f"{indent}{code} in {n} of {len(runs)} runs" for code, n in sorted(counts.items()))
+
+
+def shared_doubts(runs: Sequence[Mapping[str, Any]]) -> Sequence[str]:
+    """Doubts of every run, which a table shows once below its rows; () for one run."""
+    common = [set(run["doubts"]) for run in runs] if len(runs) > 1 else [set()]
+    return sorted(set.intersection(*common))
+
+
+def shared_lines(runs: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    yield from (f"{'doubt':<12}{code} in all {len(runs)} runs" for code in shared_doubts(runs))
 
 
 def machine_text(runs: Sequence[Mapping[str, Any]]) -> str:

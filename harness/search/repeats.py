@@ -54,10 +54,10 @@ class Repeats(Study[int]):
             text = f"run {number} of {self._options}"
             after_s = [0.0] * (self._options - number)
             seeded = replace(config, out=out, schedule_seed=seed)
-            run = self._make_run(seeded, text, [0.0, *after_s], quiet=True)
+            run = self.make_run(seeded, text, [0.0, *after_s], quiet=True)
             self._runs.append(run)
             self._save()
-            self._say(f"{text}: {_summary(run.result)}{self._left(after_s)}")
+            self._say(f"{text}: {_summary(run.result)}{self.time_left(after_s)}")
             if run.status not in _ENDED:
                 break  # a run that was stopped, died or hung: the others would do the same
             config = _sized_as(config, self._runs[0].result)
