@@ -267,7 +267,7 @@ class PeakJob(Study[PeakOptions]):
         if self._config.sign is not None:  # the seal is another one than the confirm run's
             say(signature.sign(self.folder, self._config.sign))
         try:
-            database.add(self.folder.parent, self.folder.name, finished.result)
+            database.add(self.folder.parent, self.folder.name, finished.result, peak=load)
         except sqlite3.Error as e:
             say(f"{database.path_in(self.folder.parent)}: the run was not added: {e}")
         file, status = self._options.write_user_conf, 0
