@@ -97,13 +97,13 @@ def _unrest(run: Mapping[str, Any], content: Mapping[str, Any]) -> Iterator[str]
 
 
 def _model_text(run: Mapping[str, Any], content: Mapping[str, Any]) -> str:
-    """The rate of the model alone, where it can be held against the peak's; else ''."""
-    if not run.get("model_per_s") or run["scheduled_per_s"] is None:
+    """The peak as a share of the rate of the model alone, where that is known; '' beside `_idle_text`."""
+    model = run.get("model_per_s") if run["scheduled_per_s"] is not None else None
+    if not model or _is_idle(run, content):
         return ""
-    model, share = run["model_per_s"], content["peak"] / run["model_per_s"]
     return (
-        f": the model alone answered {show_rate(model)} queries/s in the bare loops beside the peak's "
-        f"run, which is {show_percent(share)} of that"
+        f": the peak is {show_percent(content['peak'] / model)} of the {show_rate(model)} queries/s that "
+        "the model alone answered in the bare loops beside it"
     )
 
 

@@ -115,10 +115,11 @@ class Rounds:
         """
         assert self.slo is not None
         fastest_ns = (result["latency_ns"] or {}).get("min")
-        is_late = fastest_ns is not None and fastest_ns > self.slo.bound_ns
-        if is_late and was_late:
+        if fastest_ns is None or fastest_ns <= self.slo.bound_ns:
+            return False
+        if was_late:
             raise RunInvalid(out_of_reach(str(self.slo), fastest_ns))
-        return is_late
+        return True
 
     def _run(
         self, one: Finalist, number: int, purpose: str, after: int, bound: str = "about"

@@ -396,7 +396,7 @@ def test_a_doubt_of_all_points_stands_below_the_table_once() -> None:
     """Bug: the same five codes at the end of every row made the table 150 columns wide."""
     points = [point(rate, 1)._replace(doubts=("generator-late",)) for rate in (100, 200)]
     points[1] = points[1]._replace(doubts=("generator-late", "drift"))
-    content = {"points": [p._asdict() for p in points], "knee": None, "slo": None}
+    content: dict[str, Any] = {"points": [p._asdict() for p in points], "knee": None, "slo": None}
     content |= {"peak": None, "peak_is_measured": False, "highest_valid": 200}
     assert [row[-1] for row in points_table(content).rows] == ["VALID", "VALID  doubts: drift"]
     assert "doubt       generator-late in all 2 runs" in list(marks(content))
