@@ -34,12 +34,11 @@ def say(text: str) -> None:
 
 def draw_status(rows: Sequence[str]) -> None:
     """Draws what goes on now on stderr, which must be a terminal, in place of what was drawn before."""
-    with suppress(OSError):  # the terminal was closed
-        _status.draw(stderr(), rows)
+    _status.draw(stderr(), rows)
 
 
 def clear_status() -> None:
-    with suppress(OSError):
+    with suppress(OSError):  # the terminal was closed
         _status.clear(stderr())
 
 

@@ -3,6 +3,7 @@
 import math
 import os
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Self
 
 from harness.core.clock import monotonic_ns
@@ -70,9 +71,10 @@ class Progress:
         self._due_s = _now_s() + (EVERY_S if self._bar is None else DRAW_EVERY_S)
         details = [*details, *([f"{show_wait(left_s)} left"] if left_s is not None else [])]
         if self._bar is not None:
-            columns = columns_of(stderr()) - 1
-            above = [visible(self._series_text())[:columns]] if self._series else []
-            draw_status([*above, *self._bar.rows(columns, visible(name), share, details)])
+            with suppress(OSError):  # the terminal was closed
+                columns = columns_of(stderr()) - 1
+                above = [visible(self._series_text())[:columns]] if self._series else []
+                draw_status([*above, *self._bar.rows(columns, visible(name), share, details)])
             return
         done = name if share is None else f"{name} {share * 100:.0f} %"
         words = ", ".join([done, *details])

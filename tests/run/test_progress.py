@@ -225,6 +225,20 @@ def test_a_message_does_not_stand_behind_the_bar(monkeypatch: pytest.MonkeyPatch
     assert written.endswith("\r\x1b[1A\x1b[J")
 
 
+def test_a_terminal_that_was_closed_ends_no_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    ours, theirs = pty.openpty()
+    with os.fdopen(theirs, "w") as stderr:
+        monkeypatch.setattr(sys, "stderr", stderr)
+        progress = Progress()
+        progress.show("performance")
+        os.close(ours)
+        progress.show("accuracy")
+        progress.clear()
+        monkeypatch.undo()
+        with suppress(OSError):
+            stderr.close()
+
+
 def test_rich_is_imported_for_a_terminal_only() -> None:
     code = (
         "import sys\n"
