@@ -181,6 +181,12 @@ def test_a_run_shows_its_share_its_rate_p99_and_the_time_left(
     assert capsys.readouterr().err == told
 
 
+def test_offline_has_no_p99(seconds: Seconds, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its latencies only reflect how much was issued at once."""
+    _shown(seconds, replace(PLAN, scenario="offline"), HALF)
+    assert capsys.readouterr().err == "harness: performance 50 %, 83.3/s, 0 waiting, 6 s left\n"
+
+
 def test_an_official_run_is_not_nearly_over_while_its_least_duration_lasts(
     seconds: Seconds, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -73,15 +73,17 @@ class RunProgress:
         return share
 
     def _details(self, now: Now, at_ns: int) -> list[str]:
-        """Rate since the last display, p99 so far, queue depth and failed samples."""
+        """Rate since the last display, p99 so far (not of Offline, whose latencies only reflect how much was
+        issued at once), queue depth and failed samples.
+        """
+        assert self._plan is not None
         then_ns, count = self._before
         self._before = (at_ns, now.completed)
         rate = (now.completed - count) * NS_PER_S / max(at_ns - then_ns, 1)
-        parts = [
-            f"{show_rate(rate)}/s",
-            f"p99 {show_ns(now.p99_ns)}" if now.p99_ns is not None else "p99 -",
-            f"{now.waiting:,} waiting",
-        ]
+        parts = [f"{show_rate(rate)}/s"]
+        if now.p99_ns is not None and not scenario_named(self._plan.scenario).all_at_once:
+            parts.append(f"p99 {show_ns(now.p99_ns)}")
+        parts.append(f"{now.waiting:,} waiting")
         if now.failed:
             parts.append(f"{now.failed:,} FAILED")
         return parts
