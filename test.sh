@@ -4,12 +4,13 @@ set -euo pipefail
 # shellcheck source=scripts/env.sh
 source "$(dirname -- "$(readlink -f -- "${BASH_SOURCE[0]}")")/scripts/env.sh"
 
-select=(-m 'not slow' -n 2) # two at once: most of a test is waiting for a run
+workers=(-n 2 --dist loadfile) # two at once: most of a test is waiting for a run; a file's fixtures are made once
+all=false
 extras=(dev ort tensorflow text audio)
 pytest_args=()
 for arg in "$@"; do
     if [[ $arg == --all ]]; then
-        select=()
+        all=true
         extras+=(openvino litert torch parquet hf rouge)
     else
         pytest_args+=("$arg")
@@ -38,7 +39,10 @@ step 'ruff check' ruff check .
 step 'ruff format' ruff format --check .
 step shellcheck shellcheck -x run.sh test.sh .ci/run scripts/env.sh
 step mypy mypy
-step pytest python -m pytest ${select[@]+"${select[@]}"} ${pytest_args[@]+"${pytest_args[@]}"}
+step pytest python -m pytest "${workers[@]}" -m 'not slow' ${pytest_args[@]+"${pytest_args[@]}"}
+if $all; then
+    step 'pytest, slow' python -m pytest "${workers[@]}" -m slow ${pytest_args[@]+"${pytest_args[@]}"}
+fi
 
 if ((${#failed[@]})); then
     IFS=,

@@ -27,7 +27,8 @@ class _Offline(Scenario):
     rate_key: str | None = "result_samples_per_second"
 
     def load(self, config: RunConfig, slo: Slo | None, calibration: Calibration | None) -> Load:
-        rate = (calibration.rate_per_s if calibration else None) or 0.0
+        known = (calibration.issued_per_s or calibration.rate_per_s) if calibration else None
+        rate = known or 0.0
         count = config.queries or max(1, ceil(config.duration_ns / NS_PER_S * rate))
         return Load(count, count / rate if rate else None)
 

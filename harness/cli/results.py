@@ -3,11 +3,12 @@
 import argparse
 import json
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harness.cli.parser import Parser
-from harness.cli.run_options import add_trust
+from harness.cli.run_options import add_trust, published
 from harness.core.console import say, show
 from harness.errors import ConfigError, RunInvalid, refuse
 
@@ -135,7 +136,9 @@ def rerun(arguments: list[str]) -> int:
         "RUN [options]",
     )
     parser.text("run", "RUN", _RUN)
-    parser.text("--out", "DIR", "result folder (default RUN-rerun)")
+    parser.text(
+        "--out", "DIR", "result folder (default RUN-rerun; of a run in a study, beside the study)"
+    )
     add_trust(parser, "code that the run names, so that it may run")
     _add_gate(parser)
     parser.flag("--quiet", "print no progress and no notices")
@@ -145,15 +148,16 @@ def rerun(arguments: list[str]) -> int:
 
     from harness.core.config import code
     from harness.core.config.run_config import from_plain
-    from harness.core.files import free_name
     from harness.results.compare.finished import read
+    from harness.results.resolved import without_folder
     from harness.run.supervisor.job import execute
 
     before = Path(options.run).resolve()  # `latest` will point elsewhere
     plain = read(before).config
-    default = free_name(before.with_name(f"{before.name}-rerun"))
-    out = Path(options.out) if options.out else default
+    out = Path(options.out) if options.out else _rerun_folder(before)
     config = replace(from_plain(plain, str(before / "config.yaml")), out=out)
+    if bare := without_folder(config):
+        raise ConfigError(published(options.run, bare))
     named = code.values_of(config)
     refuse(code.untrusted(options.run, named, options.trust or ()))
     if not options.quiet:
@@ -165,15 +169,27 @@ def rerun(arguments: list[str]) -> int:
     return _compared([str(before), str(out)], limits, noise, [None, None], as_json=False)
 
 
+def _rerun_folder(run: Path) -> Path:
+    """A folder beside the run; beside the study that the run is part of, whose seal has all of its files."""
+    from harness.core.files import free_name
+    from harness.results.run_folder import is_study
+    from harness.results.seal.digests import SEAL
+
+    around = [one for one in run.parents if is_study(one) or (one / SEAL).is_file()]
+    if not around:
+        return free_name(run.with_name(f"{run.name}-rerun"))
+    return free_name(around[-1].with_name(f"{around[-1].name}-{run.name}-rerun"))
+
+
 def check(arguments: list[str]) -> int:
     parser = Parser(
         "check",
         "Derive the verdict and every number of a run again from its files, and compare them with "
-        "result.json; say which files were changed since the run, and who signed it. Exit status 4 if "
-        "something differs.",
+        "result.json; say which files were changed since the run, and who signed it. Of a study, e.g. the "
+        "folder of `sweep`, check its seal and each run in it. Exit status 4 if something differs.",
         "RUN [options]",
     )
-    parser.text("folder", "RUN", _RUN)
+    parser.text("folder", "RUN", f"{_RUN}, or of a study")
     add_trust(parser, "dataset or metric of the run that is code, so that it runs and scores again")
     parser.text(
         "--allowed-signers",
@@ -183,24 +199,28 @@ def check(arguments: list[str]) -> int:
     options = parser.parse_args(arguments)
     folder, trusted = Path(options.folder), options.trust or ()
     signers = Path(options.allowed_signers) if options.allowed_signers else None
-    if signers is not None and not signers.is_file():
-        raise ConfigError(f"--allowed-signers {signers}: there is no such file")
     from harness.results import recheck
-    from harness.results.seal.signature import vouched
+    from harness.results.seal import signature
 
-    differences = recheck.check(folder, trusted)
-    unsigned, signer = vouched(folder, signers)
-    differences += unsigned
-    show("\n".join(differences) or recheck.agreed(folder))
-    if signer:
-        show(signer)
-    for name in recheck.untrusted(folder, trusted):
-        say(f"{name} is code and did not run, so the score is the stored one: --trust {name}")
-    if recheck.is_published(recheck.configuration(folder)):
-        say(
-            f"{folder} is a published copy without its data or model, so the score is the stored one"
-        )
-    return RunInvalid.exit_status if differences else 0
+    if signers is not None and (problem := signature.not_a_file(signers)):
+        raise ConfigError(f"--allowed-signers {signers}: {problem}")
+    shown: set[str] = set()
+    notes: list[str] = []
+    for part, differences in recheck.parts(folder, trusted):
+        lines, signer = differences, ""
+        if part == folder:
+            unsigned, signer = signature.vouched(folder, signers)
+            lines = [*differences, *unsigned]
+        new = [
+            line for line in lines if line not in shown
+        ]  # a study's seal has its runs' files, too
+        shown |= {*new}
+        for line in [*new, *([] if lines else [recheck.agreed(part)]), *filter(None, [signer])]:
+            show(line)
+        with suppress(ConfigError):  # its differences say that it cannot be read
+            notes += recheck.notes(part, trusted)
+    say("\n".join(dict.fromkeys(notes)))
+    return RunInvalid.exit_status if shown else 0
 
 
 def publish(arguments: list[str]) -> int:

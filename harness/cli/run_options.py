@@ -15,10 +15,17 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from harness import __version__
 from harness.cli.parser import Parser, add_options, read_options
 from harness.core.config import code
-from harness.core.config.options import option_key, parse_values, user_path, visible_fields
+from harness.core.config.options import (
+    flag_name,
+    option_key,
+    parse_values,
+    user_path,
+    visible_fields,
+)
 from harness.core.config.run_config import SCHEMA_VERSION, RunConfig, config_from, make_config
+from harness.core.config.schema import RunOptions
 from harness.core.console import say
-from harness.errors import ConfigError
+from harness.errors import ConfigError, refuse
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -172,6 +179,12 @@ def invocation(
     values |= typed
     foreign = {key: value for key, value in stored.items() if key in values and key not in typed}
     source = f"--config {texts.get('config')}"
+    if "config" in texts and _is_of_run(user_path(texts["config"])):
+        from harness.results.resolved import without_folder
+
+        bare = without_folder(RunOptions(**{"scenario": "", **foreign}))
+        if bare:  # else its problems are of files that lie here by chance
+            refuse([*problems, published(texts["config"], bare)])
     problems += code.untrusted(source, foreign, texts.get("trust", ()))
     problems += _contradictions(of_run, values)
     own_values = parse_values(schema, own, "command line", problems)
@@ -184,6 +197,21 @@ def invocation(
     if "quiet" not in texts:
         say(code.announcement(source, foreign))
     return Invocation(config, schema(**own_values), "json" in texts, "quiet" in texts)
+
+
+def _is_of_run(path: Path) -> bool:
+    from harness.results.run_folder import CONFIG, RESULT
+
+    return path.is_dir() or (path.name == CONFIG and (path.parent / RESULT).is_file())
+
+
+def published(copy: str, fields: Sequence[str]) -> str:
+    """The problem of a published copy. fields: those of its config.yaml that name files without a folder."""
+    flags = (flag_name("model" if field == "model_file" else field) for field in fields)
+    return (
+        f"{copy} is a published copy, which names files without their folders: run the original again, or "
+        f"pass your own {', '.join(dict.fromkeys(flags))} with --config {copy}"
+    )
 
 
 def _contradictions(of_run: Mapping[str, Any], values: Mapping[str, Any]) -> Iterator[str]:

@@ -8,6 +8,7 @@ from harness.cli.run_options import Invocation, invocation, read_run_options, ru
 from harness.core.config import code
 from harness.core.config.options import flag_name, option_key, parse_values, visible_fields
 from harness.core.config.run_config import RunConfig
+from harness.core.console import say
 from harness.errors import refuse
 from harness.search.grid.cells.options import Grid, GridOptions, names_grid, take_lists
 from harness.search.options import TUNE_DURATION_NS, PeakOptions, SweepOptions, TuneOptions
@@ -153,9 +154,12 @@ def _resumed_grid(texts: dict[str, Any], problems: list[str]) -> int:
 
     config, grid = job.stored(own.resume)
     named = code.values_of(config)
-    backends = [{"backend": backend} for backend in grid.axes.backend]
+    source, digests = f"--resume {own.resume}", {"plugin_sha256": named["plugin_sha256"]}
+    backends = [{**digests, "backend": backend} for backend in grid.axes.backend]
     values = ({**named, "backend": None}, *backends)
-    refuse(line for v in values for line in code.untrusted(f"--resume {own.resume}", v, trusted))
+    refuse(line for v in values for line in code.untrusted(source, v, trusted))
+    if "quiet" not in texts:
+        say("\n".join(filter(None, (code.announcement(source, v) for v in values))))
     call = Invocation(config, grid, "json" in texts, "quiet" in texts)
     return many_runs.execute("grid", call, job.problems, job.sweep)
 

@@ -89,7 +89,7 @@ def _request_parser(
     return parser
 
 
-def _trusted_request(options: argparse.Namespace) -> Any:
+def _trusted_request(options: argparse.Namespace, *, quiet: bool = False) -> Any:
     """As `_request`, for verbs that run what it names: code from an earlier call must be named again."""
     from harness.submit.plan.request import FILE
 
@@ -98,6 +98,8 @@ def _trusted_request(options: argparse.Namespace) -> Any:
     problems: list[str] = []
     values = config_from(stored, FILE, problems)
     refuse([*problems, *code.untrusted(str(work / FILE), values, options.trust or ())])
+    if not quiet:
+        say(code.announcement(str(work / FILE), values))
     return request
 
 
@@ -142,10 +144,12 @@ def run(arguments: Sequence[str]) -> int:
         {"only": ("SCENARIO", "make the runs of this scenario only")},
         trust=True,
     )
+    parser.flag("--quiet", "print no progress and no notices")
     options = parser.parse_args(arguments)
     from harness.submit.plan.execute import execute
 
-    return execute(_trusted_request(options), user_path(options.work), options.only)
+    request = _trusted_request(options, quiet=options.quiet)
+    return execute(request, user_path(options.work), options.only, quiet=options.quiet)
 
 
 def pack(arguments: Sequence[str]) -> int:

@@ -3,6 +3,7 @@
 import csv
 import hashlib
 import json
+import math
 import os
 import zipfile
 from collections.abc import Iterator, Mapping
@@ -120,8 +121,17 @@ def not_a_run(folder: Path, name: str, sign: str = "", verb: str = "") -> str:
 
 
 def parse_json(text: str) -> Any:
-    """As json.loads; a ValueError for an object that has a key twice, of which a reader sees only one."""
-    return json.loads(text, object_pairs_hook=_object)
+    """As json.loads; a ValueError for a number that is not finite, which JSON does not have, and for an object
+    that has a key twice, of which a reader sees only one.
+    """
+    return json.loads(text, object_pairs_hook=_object, parse_float=_finite, parse_constant=_finite)
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(f"{text} is no finite number")
+    return number
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

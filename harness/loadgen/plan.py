@@ -97,6 +97,10 @@ class Calibration:
     """Samples/s with every instance busy on its largest batch; None for streams."""
     latency_ns: int | None = None
     """Median time of one query answered alone; None for Server and Offline."""
+    issued_per_s: float | None = None
+    """Queries/s (Offline: samples/s) that LoadGen reaches with its own cost for each: it sizes a quick run. None
+    for Server, whose rate is set.
+    """
     seconds: float | None = None
     """Time that measuring rate_per_s or latency_ns took; None where neither was needed."""
     batch_latency_ns: Sequence[tuple[int, int]] = ()

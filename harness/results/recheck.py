@@ -10,19 +10,22 @@ import json
 import re
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from harness.core import files, registry
 from harness.core.codes import Reason
-from harness.core.config.parse import HUB, Slo
+from harness.core.config import code
+from harness.core.config.parse import Slo
 from harness.core.config.run_config import RunConfig, from_plain
 from harness.core.shown.private import hidden
+from harness.errors import ConfigError
 from harness.loadgen.plan import Loaded
 from harness.models.manifest.defaults import default_metric, slo_of
 from harness.models.manifest.lookup import is_path, load_model
 from harness.models.manifest.model import Model
 from harness.models.opened.resolved_run import ResolvedRun
-from harness.results import records, run_folder
+from harness.results import records, resolved, run_folder
 from harness.results.check import copies, request, rows
 from harness.results.findings import Findings
 from harness.results.pages.report import page_differences
@@ -37,6 +40,12 @@ _FOLDERS = re.compile(r"[^\s:]*/(?=(?:performance|accuracy)[/.])")
 
 MODEL = "model"
 """Folder with the model's manifest in a published copy."""
+
+_OF_SCORE = ("model", "data_dir", "dataset", "metric", "hook")
+"""Files that a score is made from."""
+
+_UNSEALED = ("did-not-finish", "not-saved")
+"""Reasons of a run that may have ended without a seal."""
 
 _CHANGED = "they were changed, or another version of the harness wrote them"
 
@@ -57,12 +66,33 @@ def check(folder: Path, trusted: Collection[str] = ()) -> list[str]:
             *rows.differences(folder, derived),
             *copies.differences(folder, derived, stored),
             *page_differences(folder),
+            *_seal_differences(folder, stored),
         ]
-    return [*_differences(stored, content), *changed, *_seal_differences(folder, stored)]
+    return [*_differences(stored, content), *changed]
+
+
+def parts(folder: Path, trusted: Collection[str] = ()) -> Iterator[tuple[Path, list[str]]]:
+    """(folder, differences) of a run; of a study its own and those of each run in it.
+
+    A run of a study that cannot be read differs; one that ended before its first query is left out.
+    """
+    is_study = run_folder.is_study(folder)
+    if is_study and not (folder / run_folder.RESULT).is_file():
+        yield folder, list(_seal_differences(folder))
+    else:
+        yield folder, check(folder, trusted)
+    for run in sorted(path.parent for path in folder.rglob(run_folder.RESULT)) if is_study else ():
+        if run != folder and (run / run_folder.CONFIG).is_file():
+            try:
+                yield run, check(run, trusted)
+            except ConfigError as e:
+                yield run, str(e).splitlines()
 
 
 def agreed(folder: Path) -> str:
     """The line for a folder without differences, with the verdict: agreement does not imply VALID."""
+    if not (folder / run_folder.RESULT).is_file():
+        return f"{folder}: its files are as {digests.SEAL} has them"
     stored = files.read_json(folder / run_folder.RESULT)
     codes = ", ".join(reason["code"] for reason in stored["reasons"])
     verdict = f"{stored['verdict']} ({codes})" if codes else stored["verdict"]
@@ -74,7 +104,7 @@ def configuration(folder: Path) -> RunConfig:
 
 
 def untrusted(folder: Path, trusted: Collection[str] = ()) -> list[str]:
-    """Datasets and metrics whose code the folder names and `check` does not run."""
+    """Datasets and metrics of others whose code `check` does not run to make the score again."""
     config = configuration(folder)
     values, _ = records.read_findings(folder)
     metric = config.metric or default_metric(_model(folder, config))
@@ -82,14 +112,32 @@ def untrusted(folder: Path, trusted: Collection[str] = ()) -> list[str]:
 
 
 def _untrusted(dataset: str, metric: str | None, trusted: Collection[str]) -> list[str]:
-    names = (dataset, metric)
-    return [name for name in names if name and registry.is_code(name) and name not in trusted]
+    names = {"dataset": dataset, "metric": metric}
+    return [
+        name
+        for kind, name in names.items()
+        if name and registry.is_foreign(kind, name) and not code.is_trusted(name, trusted)
+    ]
+
+
+def notes(folder: Path, trusted: Collection[str] = ()) -> Iterator[str]:
+    """Lines that say why the score of a run is the stored one; none where it was made again."""
+    result_file = folder / run_folder.RESULT
+    accuracy = files.read_json(result_file).get("accuracy") if result_file.is_file() else None
+    if not isinstance(accuracy, dict) or accuracy.get("value") is None:
+        return
+    stored = "so the score is the stored one"
+    if lacks_data(configuration(folder)):
+        yield f"{folder} is a published copy without its data or model, {stored}"
+        return
+    for name in untrusted(folder, trusted):
+        yield f"{name} is code and did not run, {stored}: --trust {name}"
 
 
 def _model(folder: Path, config: RunConfig) -> Model:
     """The model of the run. A published copy has the manifest in its folder, or only the name of a file."""
     path = Path(config.model)
-    if not is_published(config) or not is_path(config.model):
+    if path.is_absolute() or not is_path(config.model):
         return load_model(config.model)
     if path.suffix in (".yaml", ".yml"):
         return load_model(str(folder / MODEL / path.name))
@@ -98,9 +146,12 @@ def _model(folder: Path, config: RunConfig) -> Model:
 
 def is_published(config: RunConfig) -> bool:
     """Whether files are left as bare names, as `publish` does; a run stores absolute paths."""
-    model = config.model if is_path(config.model) else None
-    named = [Path(p) for p in (model, config.data_dir) if p and not str(p).startswith(HUB)]
-    return any(not path.is_absolute() for path in named)
+    return bool(resolved.without_folder(config))
+
+
+def lacks_data(config: RunConfig) -> bool:
+    """Whether a published copy cannot be scored again: a file that the score is made from is not there."""
+    return not set(_OF_SCORE).isdisjoint(resolved.without_folder(config))
 
 
 def findings(folder: Path, config: RunConfig, trusted: Collection[str] = ()) -> Findings:
@@ -134,7 +185,7 @@ def findings(folder: Path, config: RunConfig, trusted: Collection[str] = ()) -> 
         **values,
     )
     if scored and derived.loaded is not None:
-        if is_published(config) or _untrusted(run.dataset, run.metric, trusted):
+        if lacks_data(config) or _untrusted(run.dataset, run.metric, trusted):
             derived.scoring = _stored_scoring(folder, derived)
         else:
             derived.scoring = _scoring(folder, derived, derived.loaded)
@@ -198,9 +249,14 @@ def _without_folders(value: Any) -> Any:
     return value
 
 
-def _seal_differences(folder: Path, stored: Mapping[str, Any]) -> Iterator[str]:
-    """Files that are not as they were when the run ended. Only a run that was killed has no seal."""
+def _seal_differences(
+    folder: Path, stored: Mapping[str, Any] = MappingProxyType({})
+) -> Iterator[str]:
+    """Files that are not as they were when the run or study ended. stored: result.json; {} of a study.
+
+    A run that was killed, or could not be saved, may have no seal, and its reasons say so.
+    """
     if (folder / digests.SEAL).is_file():
         yield from digests.differences(folder)
-    elif stored.get("verdict") == "VALID":
-        yield f"{folder} has no {digests.SEAL}, which every run that ended has"
+    elif not any(reason["code"] in _UNSEALED for reason in stored.get("reasons", ())):
+        yield f"{folder} has no {digests.SEAL}, which every run or study that ended has"

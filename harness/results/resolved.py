@@ -9,6 +9,7 @@ from typing import Any
 from harness.core.config import code
 from harness.core.config.parse import HUB, Slo
 from harness.core.config.run_config import RunConfig
+from harness.core.config.schema import RunOptions
 from harness.loadgen.plan import Loaded, LoadPlan
 from harness.loadgen.versions import ROUNDS, installed_version
 from harness.models.manifest.lookup import is_path
@@ -47,9 +48,23 @@ _FILES = ("data_dir", "user_conf", "hook", "model_file", "arrivals", "audit")
 
 def absolute(requested: RunConfig) -> dict[str, Any]:
     """Absolute paths by field name, so that the configuration runs from any folder; digests of plug-ins' files."""
+    values = _absolute_paths(requested)
+    values["meter"] = tuple((_absolute(m[0]), absolute_argument(*m)) for m in requested.meter)
+    return {**values, "plugin_sha256": code.digests(values)}
+
+
+def without_folder(config: RunOptions) -> list[str]:
+    """Fields of a stored configuration that name files without a folder, as `publish` leaves them."""
+    fields = [
+        name for name, value in _absolute_paths(config).items() if value != getattr(config, name)
+    ]
+    return [*fields, *(["meter"] if any(_absolute(m) != m for m, _ in config.meter) else [])]
+
+
+def _absolute_paths(requested: RunOptions) -> dict[str, Any]:
     paths = {name: getattr(requested, name) for name in _FILES}
     model = requested.model
-    values = {
+    return {
         **{
             name: path if path is None or str(path).startswith(HUB) else path.absolute()
             for name, path in paths.items()
@@ -62,9 +77,7 @@ def absolute(requested: RunConfig) -> dict[str, Any]:
             (name, lengths.absolute() if isinstance(lengths, Path) else lengths)
             for name, lengths in requested.lengths
         ),
-        "meter": tuple((_absolute(m[0]), absolute_argument(*m)) for m in requested.meter),
     }
-    return {**values, "plugin_sha256": code.digests(values)}
 
 
 def _absolute(name: str) -> str:

@@ -20,7 +20,7 @@ from harness.results.schema.machine import Calibration as CalibrationEntry
 from harness.results.schema.machine import Cold, Host, NoiseFloor, Plan, PowerSection, WarmUp
 from harness.results.schema.performance import ComparedAnswers, NotScored, Scored
 from harness.results.schema.result import Headline, ReasonEntry, Result
-from harness.results.verdict import busy, doubts, reasons
+from harness.results.verdict import busy, doubts, model_doubts, reasons
 from harness.results.verdict.host_doubts import host_doubts
 
 
@@ -130,15 +130,15 @@ def _doubts(findings: Findings, power: PowerSection, host: Host | None) -> Itera
         percentile = findings.slo.percentile if findings.slo else findings.scenario.percentile
         yield from doubts.few_samples(run, percentile)
         yield from doubts.few_held(run.plan, findings.loaded)
-        yield from doubts.cached(numbers.input_probe)
+        yield from model_doubts.cached(numbers.input_probe)
         if numbers.done is not None:
             slowest_ns = calibration.slowest_batch_ns if calibration else 0
             yield from doubts.stall(numbers.done, run.plan.scenario, slowest_ns)
             yield from doubts.drift(numbers.steady_state)
             fixed = findings.loaded.fixed_batch if findings.loaded else None
-            yield from doubts.padding(numbers.mean_batch or 0.0, fixed)
+            yield from model_doubts.padding(numbers.mean_batch or 0.0, fixed)
         if _computes_here(findings):
-            yield from doubts.idle(run, numbers.infer_s)
+            yield from model_doubts.idle(run, numbers.infer_s)
     yield from _accuracy_doubts(findings)
     if calibration is not None:
         yield from doubts.pinning(findings.config.backend, findings.spec.pinned, calibration.placed)
@@ -146,7 +146,7 @@ def _doubts(findings: Findings, power: PowerSection, host: Host | None) -> Itera
         sha256 = findings.loaded.model_sha256
         # --model-file is reported in not_for_submission, and its digest is in config.yaml
         pinned = findings.config.model_file is not None or findings.model.is_pinned(sha256)
-        yield from doubts.model_file(findings.model.name, sha256, pinned=pinned)
+        yield from model_doubts.model_file(findings.model.name, sha256, pinned=pinned)
     metered = findings.power is not None or findings.ptdaemon is not None
     if run is not None and metered and power["power"] is None:
         yield Reason("power-missing", f"no meter has a reading: {power['power_reason']}")
@@ -160,13 +160,13 @@ def _doubts(findings: Findings, power: PowerSection, host: Host | None) -> Itera
 def _accuracy_doubts(findings: Findings) -> Iterable[Reason]:
     target, (scored, no_score, _, compared) = findings.model.accuracy, findings.scoring
     if target is not None and (scored is not None or no_score):
-        yield from doubts.unscored(target, scored.metric if scored else None, no_score)
+        yield from model_doubts.unscored(target, scored.metric if scored else None, no_score)
     own = findings.dataset == default_dataset(findings.model) and findings.config.model_file is None
     if target is not None and scored is not None and own:
-        yield from doubts.too_good(scored, target)
+        yield from model_doubts.too_good(scored, target)
     run = findings.compared_run
     if compared is not None and run is not None:
-        yield from doubts.few_compared(compared.answers, run.plan.logged_answers)
+        yield from model_doubts.few_compared(compared.answers, run.plan.logged_answers)
 
 
 def _computes_here(findings: Findings) -> bool:
@@ -180,6 +180,9 @@ def _computes_here(findings: Findings) -> bool:
 def _not_for_submission(findings: Findings, numbers: Performance | None) -> Iterable[str]:
     if not findings.config.mlperf:
         yield "a quick run, not under the official rules"
+    declared = findings.model.manifest and findings.model.manifest.mlperf_model
+    if findings.config.mlperf and not (findings.config.mlperf_model or declared):
+        yield f"{findings.model.name} is no MLPerf model: its manifest has no mlperf_model"
     scheduler = "by the harness scheduler: no MLPerf scenario"
     if findings.config.arrivals is not None:
         yield f"arrivals replayed from a file {scheduler}"

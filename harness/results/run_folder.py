@@ -17,6 +17,8 @@ PEAK = "peak.json"
 LATEST = "latest"
 """Link to the newest run of a folder of results."""
 REPEATS = "repeats.json"
+STUDIES = (PEAK, REPEATS, "sweep.json", "grid.json", "tune.json", "profile.json")
+"""Summary of a study, in the folder that has its runs."""
 METRICS = "metrics.prom"
 RUN = "run.json"
 """Written for each LoadGen run in the folder."""
@@ -28,17 +30,20 @@ PERFORMANCE = FOLDERS["performance"]
 class ResultFolder:
     """A folder that is called `path` while it is written and `final` once it is complete."""
 
-    def __init__(self, final: Path) -> None:
+    def __init__(self, final: Path, option: str = "--out") -> None:
+        """option: the user's name for `final`, in errors."""
         try:
             taken = final.exists() or final.is_symlink()
         except OSError as e:  # a name that is too long
-            raise ConfigError(f"{final} cannot be made: {e.strerror}: pass another --out") from e
+            raise ConfigError(f"{final} cannot be made: {e.strerror}: pass another {option}") from e
         if final.name.endswith(PARTIAL):
             raise ConfigError(
-                f"{final}: --out must not end in {PARTIAL}: unfinished runs have that name"
+                f"{final}: {option} must not end in {PARTIAL}: unfinished runs have that name"
             )
         if taken:
-            raise ConfigError(f"{final} exists: results are never overwritten; pass another --out")
+            raise ConfigError(
+                f"{final} exists: results are never overwritten; pass another {option}"
+            )
         self.final = final
         self.path = final.with_name(final.name + PARTIAL)
         try:
@@ -46,10 +51,12 @@ class ResultFolder:
         except FileExistsError:
             raise ConfigError(
                 f"{self.path} exists, from a run that did not finish or still goes on: pass another "
-                "--out, or remove it once nothing writes there"
+                f"{option}, or remove it once nothing writes there"
             ) from None
         except OSError as e:
-            raise ConfigError(f"{self.path} cannot be made: {e.strerror}: pass --out") from e
+            raise ConfigError(
+                f"{self.path} cannot be made: {e.strerror}: pass {option} elsewhere"
+            ) from e
 
     def subfolder(self, role: str) -> Path:
         """Creates the folder of a LoadGen run; an OSError where this folder was removed meanwhile."""
@@ -76,6 +83,10 @@ class ResultFolder:
             if newest and (ours or not (link.exists() or link.is_symlink())):
                 point_link(link, self.final.name)
         return self.final
+
+
+def is_study(folder: Path) -> bool:
+    return any((folder / name).is_file() for name in STUDIES)
 
 
 def new_folder(out: Path | None, scenario: str, backend: str, model: str) -> ResultFolder:

@@ -19,12 +19,13 @@ from harness.core.console import say, show
 from harness.core.shown.cells import write_rows
 from harness.core.signals import INTERRUPT_EXIT, Stopped, Stopping, stoppable
 from harness.core.units import counted, show_wait
-from harness.errors import ConfigError, HarnessError, RunInvalid
+from harness.errors import ConfigError, HarnessError, RunInvalid, some_of
 from harness.loadgen.scenario import Scenario, scenario_named
 from harness.models.manifest.lookup import load_model
 from harness.models.manifest.model import Model
 from harness.results import run_folder
 from harness.results.outcome import Finished, Measure
+from harness.results.seal import digests, signature
 from harness.run.progress import Pace, Progress
 
 Options = TypeVar("Options")
@@ -117,14 +118,37 @@ class Study(ABC, Generic[Options]):
         return status
 
     def attempt(self) -> int:
-        """Calls `run`; removes the folder where that fails before anything was measured."""
+        """Calls `run`, and seals the folder however that ends; removes the folder where that fails before
+        anything was measured.
+        """
         try:
+            self._open_seal()
             with keep_or_remove(lambda: self.folder, self.has_measured):
                 return self.run()
         except (Ended, Stopped) as e:
             if e.exit_status >= INTERRUPT_EXIT and self.continuation and self.folder.exists():
                 say(f"stopped: {self.continuation.format(folder=self.folder)}")
             return e.exit_status
+        finally:
+            self._seal()
+
+    def _open_seal(self) -> None:
+        """Removes the seal of a study that goes on; says what was changed since, which a new seal hides."""
+        if (self.folder / digests.SEAL).is_file():
+            say(some_of(list(digests.differences(self.folder))))
+            digests.remove(self.folder)
+
+    def _seal(self) -> None:
+        """Seals the folder with the runs in it, and signs the seal where --sign is set."""
+        if not self.folder.is_dir():
+            return
+        try:
+            digests.write(self.folder)
+        except OSError as e:
+            say(f"{self.folder} has no {digests.SEAL}: it cannot be written: {e.strerror}")
+            return
+        if self._config.sign is not None:
+            say(signature.sign(self.folder, self._config.sign))
 
     @abstractmethod
     def run(self) -> int:

@@ -35,6 +35,8 @@ class Stream(Scenario):
         """At least as many queries as the early-stopping estimate needs with one outlier."""
         latency_ns = calibration.latency_ns if calibration else None
         latency_s = latency_ns / NS_PER_S if latency_ns else 0.0
+        if calibration is not None and calibration.issued_per_s:
+            latency_s = 1 / calibration.issued_per_s
         count = config.queries
         if count is None:
             least = queries_needed(1, slo.percentile if slo else self.percentile)

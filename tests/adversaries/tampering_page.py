@@ -1,32 +1,32 @@
 """Writes the tables of docs/tampering.md: python -m tests.adversaries.tampering_page."""
 
+from collections.abc import Iterable
 from pathlib import Path
 
-from tests.adversaries.edits import EDITS
-from tests.adversaries.forgeries import FORGERIES
+from tests.adversaries.edits import EDITS, Edit
+from tests.adversaries.forgeries import FORGERIES, Forgery
 
 PAGE = Path(__file__).parents[2] / "docs/tampering.md"
 
 
-def _edits() -> str:
-    lines = ["| run | file | edit | found by |", "|---|---|---|---|"]
-    for edit in EDITS:
-        found = f"`{edit.found}`" if edit.found else f"the seal alone: {edit.why}"
-        lines.append(f"| {edit.run} | `{edit.file}` | `{edit.about}` | {found} |")
-    return "\n".join(lines)
-
-
-def _forgeries() -> str:
-    lines = ["| run | forgery | found by |", "|---|---|---|"]
-    for one in FORGERIES:
-        found = f"`{one.found}`" if one.found else f"a signature alone: {one.why}"
-        lines.append(f"| {one.run} | {one.about} | {found} |")
+def _table(heads: str, rows: Iterable[tuple[str, Edit | Forgery]], alone: str) -> str:
+    """rows: the cells before the last one, and what they are of. alone: what finds it where no file does."""
+    lines = [f"| {heads} | found by |", "|---" * (heads.count("|") + 2) + "|"]
+    for cells, one in rows:
+        found = f"`{one.found}`" if one.found else f"{alone} alone: {one.why}"
+        lines.append(f"| {cells} | {found} |")
     return "\n".join(lines)
 
 
 def page(text: str) -> str:
     """The page with its tables made anew."""
-    for name, table in (("edits", _edits()), ("forgeries", _forgeries())):
+    edits = ((f"{edit.run} | `{edit.file}` | `{edit.about}`", edit) for edit in EDITS)
+    forgeries = ((f"{one.run} | {one.about}", one) for one in FORGERIES)
+    tables = {
+        "edits": _table("run | file | edit", edits, "the seal"),
+        "forgeries": _table("run | forgery", forgeries, "a signature"),
+    }
+    for name, table in tables.items():
         begin, end = (
             f"<!-- {name}: made by tests/adversaries/tampering_page.py -->",
             f"<!-- {name} end -->",

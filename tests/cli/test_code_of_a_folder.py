@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from harness.cli.main import main
-from harness.core.config.code import named, values_of
+from harness.core.config.code import named, untrusted, values_of
 from harness.core.config.run_config import from_plain
 
 EVIL = """
@@ -168,6 +168,28 @@ def test_the_config_of_a_run_has_the_digest_of_its_plug_ins(
     assert main([*again, "third"]) == 0
     assert f"{says}, which has changed since that run" in capsys.readouterr().err.splitlines()
     assert main(["check", "first"]) == 0  # the plug-in is not part of its folder
+    capsys.readouterr()
+    assert main(["rerun", "first", "--trust", "mine.py:Theirs"]) == 2
+    assert f"the backend {mine}:Mine: read it" in capsys.readouterr().err
+
+
+def test_trust_means_the_file_and_not_its_spelling(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bug: `--trust mine.py:Mine` did not fit the absolute path in config.yaml."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "link.py").symlink_to("mine.py")
+    values = {"backend": f"{tmp_path}/mine.py:Mine", "hook": tmp_path / "hook.py"}
+    assert untrusted("x", values, ["./mine.py:Mine", "../" + tmp_path.name + "/hook.py"]) == []
+    assert untrusted("x", values, ["link.py:Mine", "hook.py"]) == []
+    assert len(untrusted("x", values, ["other/mine.py:Mine", "mine.py:Other"])) == 2
+    (line,) = untrusted("x", {"dataset": "mine.py:Data"}, ["mine.py:Mine"])
+    assert line == (
+        f"x names code, the dataset {tmp_path}/mine.py:Data: read it, and add "
+        f"--trust {tmp_path}/mine.py:Data if it may run here"
+    )
+    meters = {"meter": [("command", "sh a.py"), ("mine.py:Lamp", "4")]}
+    assert untrusted("x", meters, ["command=sh a.py", f"{tmp_path}/mine.py:Lamp=4"]) == []
 
 
 def test_installed_plug_ins_and_meters_without_programs_are_no_code() -> None:

@@ -11,7 +11,7 @@ from harness.core import codes
 from harness.core.clock import JUMP_NS, SLEW_PPM
 from harness.core.codes import CODES, About, Kind, Reason
 from harness.results.evidence import steady_state
-from harness.results.verdict import doubts, host_doubts
+from harness.results.verdict import doubts, host_doubts, model_doubts
 from harness.results.verdict.answers_check import FEWEST
 from tests.house.test_layout import ROOT, SOURCES
 
@@ -95,7 +95,7 @@ def test_the_sets_that_the_searches_and_compare_take() -> None:
         ("clock-jumped", JUMP_NS == 1_000_000, "more than 1 ms"),
         ("stalled", (doubts.STALL_NS, doubts.STALL_BATCHES) == (10**9, 20), "1 s and 20 times"),
         ("short-run", doubts.SHORT_NS == 10**9, "less than 1 s"),
-        ("padded", doubts.PADDING_SHARE == 0.10, "more than 10 %"),
+        ("padded", model_doubts.PADDING_SHARE == 0.10, "more than 10 %"),
         ("percentiles-disagree", (doubts.AGREE_SHARE, doubts.AGREE_NS) == (0.01, 20_000), "more than 1 % and more than 20 us"),
         ("few-compared", FEWEST == 100, "Fewer than 100 answers"),
         ("drift", steady_state.DRIFT_SHARE == 0.10, "more than 10 %"),

@@ -9,6 +9,7 @@ import sqlite3
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -143,6 +144,29 @@ def test_a_full_disk_does_not_hide_why_a_model_was_not_loaded(
     """Bug: a traceback of the failed write took the place of the plug-in's error."""
     fail_at_each(tmp_path, CLOSED, Fault("error", step=2, status=3), lasting=True, step=2)
     assert "cannot be written: Input/output error: pass --out elsewhere" in capsys.readouterr().err
+
+
+def test_a_full_disk_does_not_hide_a_fault_of_ours(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Bug: the OSError of the last write took the place of the error that is to be reported."""
+    received: list[str] = []
+
+    def note(message: dict[str, Any]) -> dict[str, Any]:
+        received.append(message["event"])
+        return message
+
+    def fail(_number: int, _kind: str, path: Path) -> None:
+        if "error" in received:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+
+    world = World(CLOSED, 0, Fault("error", step=40, status=1), note)
+    with (
+        writes(tmp_path, fail),
+        pytest.raises(RuntimeError, match="the measured process failed"),
+    ):
+        simulate(world, tmp_path / "run")
+    assert "cannot be written: No space left on device" in capsys.readouterr().err
 
 
 FAULTS = (

@@ -220,6 +220,7 @@ def test_only_a_fall_beyond_its_error_is_dangerous(
     assert _verdict(base, True, agreement, None) == "differs"
 
 
+@pytest.mark.slow
 def test_a_bare_file_goes_only_to_backends_that_read_its_format(tmp_path: Path) -> None:
     """Bug: an .onnx file was read as "openvino file" and given to TorchScript, which called it a
     corrupted checkpoint.

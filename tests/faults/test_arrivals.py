@@ -92,6 +92,7 @@ def faulty(name: str, way: str, folder: Path, *more: str) -> int:
     return done.status
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS)
 def test_a_model_that_raises_is_answered_for_and_invalid(way: str, tmp_path: Path) -> None:
     assert faulty("Raises", way, tmp_path) == 4
@@ -99,6 +100,7 @@ def test_a_model_that_raises_is_answered_for_and_invalid(way: str, tmp_path: Pat
     assert result(tmp_path / "r")["queries"]["samples_answered"] == 700
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS)
 def test_a_model_that_blocks_for_ever_hangs_nobody(way: str, tmp_path: Path) -> None:
     assert faulty("Blocks", way, tmp_path, *SOON) == 5
@@ -115,6 +117,7 @@ def test_a_model_that_dies_leaves_what_was_measured(way: str, tmp_path: Path) ->
     assert content["latency_ns"]["source"] == "interrupted, from the journal"
 
 
+@pytest.mark.slow
 def test_a_signal_in_the_run_keeps_what_was_measured(tmp_path: Path) -> None:
     path = schedule(tmp_path, queries=60_000, every_ns=1_000_000)
     process = start(*NULL, "--arrivals", str(path), "--out", str(tmp_path / "r"))

@@ -97,6 +97,7 @@ def test_a_dataset_that_raises_in_batch_fails_every_sample(tmp_path: Path) -> No
     assert result(tmp_path / "r")["queries"]["samples_failed"] == 700
 
 
+@pytest.mark.slow
 def test_a_label_that_cannot_be_had_is_no_score(tmp_path: Path) -> None:
     done = run(*dataset("RaisesInLabel", tmp_path / "r"))
     assert done.status == 4
@@ -105,6 +106,7 @@ def test_a_label_that_cannot_be_had_is_no_score(tmp_path: Path) -> None:
     assert result(tmp_path / "r")["latency_ns"]["p99"] > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("mode", "why"),
     [
@@ -201,6 +203,7 @@ def test_a_dataset_without_labels_has_no_score(tmp_path: Path) -> None:
     assert accuracy == {"value": None, "reason": f"dataset '{DATA}:Unlabelled' has no labels"}
 
 
+@pytest.mark.slow
 def test_samples_may_be_loaded_in_several_sets(tmp_path: Path) -> None:
     """Loading is not timed: between two sets nothing hangs."""
     more = ("--hang-timeout", "3s", "--mode", "accuracy")
@@ -274,6 +277,7 @@ def test_broken_image_files_are_named_and_nothing_is_measured(tmp_path: Path) ->
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_cache_that_cannot_be_written_is_done_without_and_said(tmp_path: Path) -> None:
     (tmp_path / "cache").write_text("no folder")
     ask = images(tmp_path / "data", tmp_path / "r", "--mode", "performance")
@@ -298,6 +302,7 @@ def test_a_run_killed_while_it_fills_the_cache_costs_only_work(tmp_path: Path) -
     assert done.status == 0, done.said + done.printed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "metric",
     ["Leaves", *only_all("GivesNan", "GivesNothing")],

@@ -19,6 +19,7 @@ def text(folder: Path, code: str) -> str:
     return next(str(d["text"]) for d in result(folder)["doubts"] if d["code"] == code)
 
 
+@pytest.mark.slow
 def test_a_busy_machine_is_told(tmp_path: Path) -> None:
     hogs = [
         subprocess.Popen([sys.executable, "-c", "while True: pass"])
@@ -100,6 +101,7 @@ def test_a_run_that_contradicts_itself_is_told(
     assert said in text(tmp_path / "r", code)
 
 
+@pytest.mark.slow
 def test_a_backend_that_sleeps_is_told(tmp_path: Path) -> None:
     offline = ("--scenario", "offline", "--queries", "640", "--mode", "performance")
     done = run(*offline, "--backend", f"{FAULTY}:Sleeps", "--out", f"{tmp_path}/r")

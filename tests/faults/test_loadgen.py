@@ -50,6 +50,7 @@ def test_another_version_is_refused_under_the_official_rules(tmp_path: Path) -> 
     assert done.said == (f"harness: --mlperf needs LoadGen 6.0.17, 6.0.12 is installed: {PINNED}\n")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("backend", "code"),
     [

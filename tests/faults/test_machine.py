@@ -89,6 +89,7 @@ def test_a_signal_while_the_run_is_saved_loses_nothing(tmp_path: Path) -> None:
     assert check(folder) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "stream",
     ["both", *only_all("stdout", "stderr")],
@@ -276,6 +277,7 @@ def test_a_wall_clock_stepped_in_the_measured_process_is_invalid(tmp_path: Path)
     assert "clock-jumped" in codes(tmp_path / "r")
 
 
+@pytest.mark.slow
 def test_an_affinity_mask_of_one_core_is_one_instance_with_one_thread(tmp_path: Path) -> None:
     one = ("taskset", "-c", str(min(os.sched_getaffinity(0))))
     done = run(*SERVER, *SHORT, "--mode", "performance", "--out", f"{tmp_path}/r", prefix=one)
@@ -290,6 +292,7 @@ def test_an_affinity_mask_of_one_core_is_one_instance_with_one_thread(tmp_path: 
     assert not (tmp_path / "s.partial").exists()
 
 
+@pytest.mark.slow
 def test_a_meter_that_vanishes_in_the_run_leaves_no_reading_and_says_why(tmp_path: Path) -> None:
     root = powercap(tmp_path / "powercap")
     counter = root / "intel-rapl:0/energy_uj"
@@ -391,6 +394,7 @@ def test_a_full_disk_loses_no_number(tmp_path: Path) -> None:
         assert "p99" in done.printed
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small tmpfs needs root")
 def test_a_disk_that_is_full_under_the_report_leaves_the_run(tmp_path: Path) -> None:
     """There is room for all that was measured, and none for plotly's script of 4 MB."""
@@ -420,6 +424,7 @@ def test_a_read_only_results_folder_is_one_line(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.slow
 def test_two_runs_of_the_same_second_do_not_meet(tmp_path: Path) -> None:
     arguments = (*SERVER, *SHORT, "--mode", "performance")
     script = f"import os, sys; os.chdir({str(tmp_path)!r}); sys.path.insert(0, {str(ROOT)!r}); \

@@ -127,6 +127,7 @@ def _leaves_at_once(host: str, port: int, answers: _Answers) -> None:
     time.sleep(0.01)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("client", [_scrapes, *only_all(_says_nothing, _leaves_at_once)])
 def test_a_storm_of_clients_changes_nothing(
     client: Callable[[str, int, _Answers], None], tmp_path: Path
@@ -170,6 +171,7 @@ def _run_with_full(name: str, out: Path, *more: str) -> Ended:
     return ended(process)
 
 
+@pytest.mark.slow
 def test_a_disk_that_is_full_under_the_metrics_loses_no_number(tmp_path: Path) -> None:
     done = _run_with_full("metrics.prom", tmp_path / "r")
     assert done.status == 0, done.printed
@@ -197,6 +199,7 @@ def test_a_disk_that_is_full_under_what_was_measured_makes_the_run_invalid(
     assert not (tmp_path / "r").exists()
 
 
+@pytest.mark.slow
 def test_a_database_that_is_locked_all_along_is_one_line_and_the_run_is_whole(
     tmp_path: Path,
 ) -> None:

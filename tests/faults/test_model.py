@@ -36,6 +36,7 @@ def test_raising_in_the_accuracy_run_only_is_enough(tmp_path: Path) -> None:
     assert reason["text"].endswith(" of 500 samples failed: RuntimeError: only now")
 
 
+@pytest.mark.slow
 def test_other_answers_under_load_than_in_the_accuracy_run_are_found(tmp_path: Path) -> None:
     options = ("--backend-option", f"mark={tmp_path}/m", "--instances", "1")
     done = run_faulty("CutsCorners", tmp_path / "r", *options)
@@ -87,6 +88,7 @@ def test_a_measured_process_that_hangs_or_dies_is_status_5(
     assert done.printed.startswith("INVALID")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["RaisesInClose", "LeavesInClose"])
 def test_raising_in_close_loses_nothing_and_is_a_doubt(backend: str, tmp_path: Path) -> None:
     done = run_faulty(backend, tmp_path / "r", *PERFORMANCE)
@@ -94,6 +96,7 @@ def test_raising_in_close_loses_nothing_and_is_a_doubt(backend: str, tmp_path: P
     assert "close-raised" in doubts(tmp_path / "r")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["OwnThreadRaises", "DescribesNan"])
 def test_what_does_no_harm_is_let_be(backend: str, tmp_path: Path) -> None:
     done = run_faulty(backend, tmp_path / "r", *PERFORMANCE)
@@ -113,6 +116,7 @@ def test_a_stall_shows_in_the_tail(tmp_path: Path) -> None:
     assert content["queries"]["samples_failed"] == 0
 
 
+@pytest.mark.slow
 def test_output_of_the_model_goes_to_a_file(tmp_path: Path) -> None:
     done = run_faulty("Prints", tmp_path / "r", *PERFORMANCE)
     assert done.status == 0, done.said

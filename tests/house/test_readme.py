@@ -95,6 +95,7 @@ def test_any_onnx_file_works_as_the_readme_says(tmp_path: Path) -> None:
         assert "not measured: synthetic data" in done.stdout
 
 
+@pytest.mark.slow
 def test_the_backend_of_the_readme_works_as_written(tmp_path: Path) -> None:
     (code,) = CODE.findall(README)
     (tmp_path / "nearest.py").write_text(code)

@@ -44,6 +44,7 @@ def added(tmp_path: Path) -> dict[str, str]:
     return {"PYTHONPATH": f"{tmp_path}:{ROOT}"}
 
 
+@pytest.mark.slow
 def test_a_made_up_scenario_runs_is_judged_and_can_be_checked(
     added: dict[str, str], tmp_path: Path
 ) -> None:

@@ -76,6 +76,7 @@ def test_agreement_names_the_verdict_of_an_invalid_run(
     assert capsys.readouterr().out == told
 
 
+@pytest.mark.slow
 def test_an_official_accuracy_run_has_loadgens_bound_and_agrees_with_its_files(
     tmp_path: Path,
 ) -> None:

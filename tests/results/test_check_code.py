@@ -82,6 +82,15 @@ def test_an_untouched_run_of_own_plugins_agrees_from_any_folder(
     assert not capsys.readouterr().err
 
 
+def test_a_dataset_of_another_package_runs_only_when_it_is_trusted(run: Path) -> None:
+    """Bug: `check` ran the datasets and metrics that other packages register."""
+    path = run / "findings.json"
+    content = {**json.loads(path.read_text()), "dataset": "theirs"}
+    path.write_text(json.dumps(content))
+    assert untrusted(run) == ["theirs", f"{run.parent}/mine.py:Metric"]
+    assert untrusted(run, ["theirs", "mine.py:Metric"]) == []
+
+
 def test_code_that_is_put_into_the_folder_does_not_run(run: Path) -> None:
     """Bug: `check` imported a file that findings.json named, as the user that checks."""
     planted = run / "x.py"

@@ -15,7 +15,7 @@ from harness.core.shown import private
 from harness.models.manifest.model import MODELS_DIR
 from harness.results.publish.copy import PUBLISHED
 from harness.results.publish.replacements import Replacements
-from harness.results.recheck import check
+from harness.results.recheck import check, notes
 from harness.results.seal import digests
 from harness.submit.plan.finished_run import FinishedRun
 
@@ -179,6 +179,47 @@ def test_check_agrees_with_a_published_copy_where_neither_user_nor_files_are(
     assert main(["check", str(there)]) == 4
 
 
+@pytest.mark.parametrize("words", [["rerun"], ["--config"], ["peak", "--config"]])
+def test_a_copy_runs_no_file_that_lies_in_the_working_directory(
+    words: list[str],
+    run: Path,
+    copy: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Bug: the bare names of a copy were files of whatever folder one stood in."""
+    monkeypatch.chdir(run.parent.parent / FOLDER)
+    capsys.readouterr()
+    assert main([*words, str(copy), "--trust", "own.py:Mine", "--trust", "own.py:Digits"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"harness: {copy} is a published copy, which names files without")
+    assert line.endswith(f"your own --data-dir, --model, --backend, --dataset with --config {copy}")
+
+
+def test_a_copy_runs_with_files_of_the_command_line(
+    run: Path, copy: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(run.parent.parent / FOLDER)
+    words = ["--config", str(copy), "--data-dir", "images", "--model", "digits.yaml"]
+    words += ["--backend", "own.py:Mine", "--dataset", "own.py:Digits", "--meter", "estimate=1"]
+    capsys.readouterr()
+    assert main([*words, "--scenario", "nosuch"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "nosuch" in line
+
+
+def test_a_copy_without_a_score_says_nothing_of_it(
+    copy: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Bug: `check` said that the score is the stored one, of a run that has none."""
+    assert list(notes(copy))
+    there = Path(shutil.copytree(copy, tmp_path / "copy"))
+    result = json.loads((there / "result.json").read_text())
+    result["accuracy"] = {"value": None, "reason": "performance run only"}
+    (there / "result.json").write_text(json.dumps(result))
+    assert list(notes(there)) == []
+
+
 def test_a_page_of_a_copy_needs_no_other_file(copy: Path) -> None:
     text = (copy / "report.html").read_text(encoding="utf-8")
     assert "<script src" not in text
@@ -189,7 +230,7 @@ def test_an_existing_folder_is_refused(
     run: Path, copy: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["publish", str(run), str(copy)]) == 2
-    assert "exists: results are never overwritten" in capsys.readouterr().err
+    assert "exists: results are never overwritten; pass another OUT" in capsys.readouterr().err
     assert main(["publish", str(run), str(run / "inside")]) == 2
     assert main(["publish", str(run.parent.parent / FOLDER), str(run.parent / "x")]) == 2
     assert not (run.parent / "x").exists()

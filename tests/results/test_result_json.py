@@ -3,6 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from harness.core import registry
@@ -72,7 +73,7 @@ def test_an_official_run_says_that_its_backend_waited() -> None:
 
     def notes(**changed: Any) -> list[str]:
         run = evidence("offline", ended={**ENDED, "used": {**used, **changed}})
-        official = configured(findings("offline", run), mlperf=True)
+        official = configured(findings("offline", run), mlperf=True, mlperf_model="resnet50")
         return list(result(official)["not_for_submission"])
 
     assert len(notes()) == 1
@@ -160,6 +161,18 @@ def test_time_in_the_run_queue_counts_as_busy() -> None:
     assert (process["run_queue_s_per_query"], process["busy_over_infer"]) == (None, None)
 
 
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_batches_of_no_samples_are_a_reason_and_no_division_by_zero(scenario: str) -> None:
+    """Bug: NumPy warned of a division by zero, and the time in the backend was infinite."""
+    run = evidence(scenario)
+    assert run.done is not None
+    sizes = np.zeros_like(run.done.columns["batch_size"])
+    done = replace(run.done, columns={**run.done.columns, "batch_size": sizes})
+    content = result(findings(scenario, replace(run, done=done)))
+    assert content["queries"]["mean_batch"] == 1.0
+    assert "journal-impossible" in {reason["code"] for reason in content["reasons"]}
+
+
 def test_a_run_that_has_not_happened_did_not_finish() -> None:
     found = result(findings("server", None))
     assert [r["code"] for r in found["reasons"]] == ["did-not-finish"]
@@ -187,7 +200,8 @@ def test_a_score_below_the_target_is_a_reason_and_no_score_has_one() -> None:
                 "null backend: the harness's own cost, no model",
             ],
         ),
-        ({"mlperf": True}, []),
+        ({"mlperf": True}, ["digits is no MLPerf model: its manifest has no mlperf_model"]),
+        ({"mlperf": True, "mlperf_model": "resnet50"}, []),
     ],
 )
 def test_what_is_no_submission_says_so(config: dict[str, Any], notes: list[str]) -> None:

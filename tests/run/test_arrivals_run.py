@@ -85,6 +85,7 @@ def test_answers_under_load_are_compared_with_the_accuracy_runs(replayed: Path) 
     assert compared["differing"] == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("run", ["replayed", "kept_busy"])
 def test_the_verdict_is_derived_again_from_files_alone(
     run: str, request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str]

@@ -84,6 +84,7 @@ def environment(folder: Path) -> Any:
     return json.loads((folder / "environment.json").read_text())
 
 
+@pytest.mark.slow
 def test_images_are_measured_and_scored(tmp_path: Path) -> None:
     coloured(tmp_path / "data")
     rgb = reddest(tmp_path / "model")

@@ -108,6 +108,7 @@ def test_less_than_a_core_of_quota_is_one_thread(
     assert "1 can compute at the same time (" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("more", "dispatcher", "mean_batch"),
     [

@@ -13,6 +13,7 @@ from harness.errors import ConfigError, PluginUnavailable
 from harness.loadgen.versions import PINNED_VERSION, ROUNDS
 from harness.results.evidence.between_runs import over_runs
 from harness.results.outcome import Finished
+from harness.results.seal.digests import SEAL
 from tests.stand_ins.fake_peak import System, names
 
 SERVER = (
@@ -52,7 +53,7 @@ def test_every_run_has_the_next_arrivals_and_a_folder_of_its_own(
     first = ROUNDS[PINNED_VERSION].seeds.schedule
     assert [c.schedule_seed for c in system.configs] == [first, first + 1, first + 2]
     assert {c.seed for c in system.configs} == {None}
-    assert names(Path("all")) == ["repeats.json", "run-1", "run-2", "run-3"]
+    assert names(Path("all")) == [SEAL, "repeats.json", "run-1", "run-2", "run-3"]
     content = repeats_json()
     assert content["schedule_seeds"] == [first, first + 1, first + 2]
     assert content["numbers"]["p99"]["values"] == [2e7] * 3
@@ -91,7 +92,7 @@ def test_a_stopped_one_is_the_last_and_the_folder_stays_partial(
     broken = {2: ("interrupted", 130)}
     status, _ = repeated(monkeypatch, System(100.0, broken), "--repeats", "3")
     assert status == 130
-    assert names(Path("all.partial")) == ["repeats.json", "run-1", "run-2.partial"]
+    assert names(Path("all.partial")) == [SEAL, "repeats.json", "run-1", "run-2.partial"]
     assert capsys.readouterr().out.splitlines() == [
         "1 of 2 VALID  server  null  digits",
         "  stopped after 1 of 3 runs",
@@ -108,7 +109,7 @@ def test_a_last_run_that_did_not_end_leaves_the_folder_partial(
     status, _ = repeated(monkeypatch, System(100.0, {3: end}), "--repeats", "3")
     assert status == end[1]
     assert names(Path()) == ["all.partial"]
-    assert names(Path("all.partial")) == ["repeats.json", "run-1", "run-2", "run-3.partial"]
+    assert names(Path("all.partial")) == [SEAL, "repeats.json", "run-1", "run-2", "run-3.partial"]
 
 
 @pytest.mark.parametrize("end", [("interrupted", 130), ("batch-failed", 4)])
@@ -187,6 +188,7 @@ def test_a_mistake_is_one_line_and_status_2(
     assert capsys.readouterr().err == f"harness: {line}\n"
 
 
+@pytest.mark.slow
 def test_real_runs_are_one_side_of_a_comparison(capsys: pytest.CaptureFixture[str]) -> None:
     given = "--scenario server --backend null --mode performance --target-qps 2000 --slo p99=1s"
     more = "--queries 2010 --no-metrics --quiet --repeats 2 --out all"

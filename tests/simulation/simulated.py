@@ -175,7 +175,9 @@ class Process:
                 raise TimeoutError
         message = self._sent.popleft()
         self._world.note("from", message["event"])
-        return message
+        forged = self._world.forge(message)
+        self.completed &= forged is message
+        return forged
 
     def close(self) -> None:
         self._is_open = False
@@ -377,11 +379,17 @@ class Process:
 MOST_WAITS = 100_000
 
 
+Forge = Callable[[dict[str, Any]], dict[str, Any]]
+"""Each message of the measured process, as the supervisor is to receive it."""
+
+
 class World:
     """The simulated time and processes of one run."""
 
-    def __init__(self, subject: str, seed: int, fault: Fault) -> None:
-        self.subject, self.fault = subject, fault
+    def __init__(
+        self, subject: str, seed: int, fault: Fault, forge: Forge = lambda message: message
+    ) -> None:
+        self.subject, self.fault, self.forge = subject, fault, forge
         self.random = Random(seed)
         self.clock = Clock()
         self.known = Known.of("closed-loop" if subject == CLOSED else subject)

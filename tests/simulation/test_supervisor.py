@@ -6,6 +6,7 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from random import Random
 from types import FrameType
@@ -14,15 +15,17 @@ from typing import Any, NamedTuple
 import pytest
 
 from harness.core.codes import CODES, Kind
+from harness.core.service_times import QUANTILES
 from harness.core.signals import Stopping
 from harness.errors import BY_EXIT_STATUS, ConfigError, HarnessError
 from harness.results.outcome import Finished
 from harness.results.recheck import check
+from harness.run import messages
 from harness.run.supervisor.measured_process import END_LIMIT_S, START_LIMIT_S
 from tests.simulation.simulated import CLOSED, KINDS, SUBJECTS, Fault, World, simulate
 
-FAST_SEEDS = 60
-SLOW_SEEDS = 2940
+FAST_SEEDS = 30
+SLOW_SEEDS = 2910
 LIMIT_S = 2 * (3 * START_LIMIT_S + 2 * END_LIMIT_S)
 """Simulated seconds: each of two processes may be waited for before, in and after its run."""
 
@@ -101,8 +104,14 @@ def judge(world: World, ended: Outcome, *, killed: bool = False) -> None:
     if world.complete and world.fault.kind in HARMLESS and not killed:
         assert not reasons, reasons
     if (ended.folder / "config.yaml").is_file():
-        # The log of LoadGen, which is repeated, has the dates of the golden run.
-        lines = [line for line in check(ended.folder) if " in LoadGen's log" not in line]
+        # The log of LoadGen, which is repeated, has the dates of the golden run; its rows have their
+        # stamps from the beginning, also where a stall delays them.
+        lines = [
+            line
+            for line in check(ended.folder)
+            if " in LoadGen's log" not in line
+            and not (world.fault.kind == "stall" and "first look of the supervisor" in line)
+        ]
         of_result = [line for line in lines if line.startswith(("verdict:", "reasons:"))]
         assert (of_result if reasons else lines) == []
 
@@ -119,7 +128,7 @@ def test_a_run_without_a_fault_is_valid(subject: str, tmp_path: Path) -> None:
     assert world.processes[0].number == SUBJECTS[subject], "drawn steps would miss the last ones"
 
 
-@pytest.mark.parametrize("seeds", [range(n, n + 30) for n in range(0, FAST_SEEDS, 30)], ids=str)
+@pytest.mark.parametrize("seeds", [range(FAST_SEEDS)], ids=str)
 def test_whatever_goes_wrong_the_run_ends_and_says_why(seeds: range, tmp_path: Path) -> None:
     for seed in seeds:
         world = drawn(seed)
@@ -150,7 +159,7 @@ def test_the_measured_process_may_die_at_every_step(subject: str, tmp_path: Path
             assert (ended.stored["verdict"] == "VALID") == is_last, step
 
 
-@pytest.mark.parametrize("seed", range(0, FAST_SEEDS, 12))
+@pytest.mark.parametrize("seed", range(0, FAST_SEEDS, 10))
 def test_the_same_seed_is_the_same_run(seed: int, tmp_path: Path) -> None:
     runs = []
     for _ in range(2):
@@ -168,6 +177,61 @@ def test_other_seeds_are_other_runs(tmp_path: Path) -> None:
     for number, world in enumerate(worlds):
         outcome(world, tmp_path / str(number))
     assert worlds[0].trace != worlds[1].trace
+
+
+def _without(values: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Without each key, and with a value of a wrong type at each."""
+    for key in values:
+        yield {name: value for name, value in values.items() if name != key}
+        yield {**values, key: [[]]}
+
+
+def _forgeries(message: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    event, content = message["event"], dict(message)
+    del content["event"]
+    changed = [*_without(content)]
+    if event == "calibrated":
+        changed = changed[1::2]  # most of its values have defaults
+    if event == "ended":
+        used = {key: value for key, value in content["used"].items() if key != "run_queue_s"}
+        changed += [{**content, "used": one} for one in _without(used)]
+        times = {"sizes": [1], "ns": [[1.0] * QUANTILES], "counts": [1]}
+        bares = [{}, {"before": times}, *({"before": times, "after": t} for t in _without(times))]
+        bares.append({"before": times, "after": {**times, "sizes": [2]}})
+        bares.append({"before": times, "after": {**times, "ns": [[0.0] * QUANTILES]}})
+        changed += [{**content, "bare": bare} for bare in bares]
+        changed += [{**content, "answer_dtype": "no"}, {**content, "failed_samples": -1}]
+    return ({**one, "event": event} for one in changed)
+
+
+def _forge(event: str, forged: dict[str, Any], message: dict[str, Any]) -> dict[str, Any]:
+    return forged if message["event"] == event else message
+
+
+@pytest.mark.parametrize("event", ["loaded", "calibrated", "ended"])
+def test_a_forged_message_ends_in_one_line_and_a_kept_result(event: str, tmp_path: Path) -> None:
+    """Bug: a last message without its keys was a KeyError in the supervisor."""
+    real: dict[str, dict[str, Any]] = {}
+    simulate(World(CLOSED, 0, Fault(), lambda m: real.setdefault(m["event"], m)), tmp_path / "real")
+    read = {"loaded": messages.loaded, "calibrated": messages.calibration}.get(
+        event, lambda forged: messages.check(forged, ["ended"])
+    )
+    for number, forged in enumerate(_forgeries(real[event])):
+        with pytest.raises(messages.BadMessage):
+            read(forged)
+        if number % 12:
+            continue  # a whole run takes longer
+        world = World(CLOSED, 0, Fault(), partial(_forge, event, forged))
+        try:
+            ended = outcome(world, tmp_path / str(number))
+            judge(world, ended)
+            assert ended.stored is not None
+            (reason,) = ended.stored["reasons"]
+            assert reason["code"] == ("died" if event == "ended" else "did-not-start")
+            assert "is not the harness's" in reason["text"]
+        except BaseException as e:
+            e.add_note(f"forged: {forged}")
+            raise
 
 
 def _is_stoppable() -> bool:
@@ -215,7 +279,7 @@ def test_a_signal_at_any_step_leaves_what_was_measured(subject: str, tmp_path: P
     whole, calls = kill_at(0, subject, tmp_path / "whole")
     assert whole.stored is not None
     assert whole.stored["verdict"] == "VALID"
-    for call in range(1, calls, max(1, calls // 12)):
+    for call in range(1, calls, max(1, calls // 6)):
         kill_at(call, subject, tmp_path / str(call))
 
 

@@ -53,6 +53,13 @@ ANSWERS = {
     "weight_transformations": "none",
     "calibration": "None: float32.",
 }
+SLEPT: Mapping[str, Any] = {
+    "measured_process": {"cpu_s_per_query": 60e-6},
+    "stages_ns": {"infer": {"p50": 900_000}},
+    "queries": {"samples_per_query": 1, "mean_batch": 1.5},
+}
+"""Numbers of result.json of a backend that waited in most of its batches' time."""
+
 ENVIRONMENT: Mapping[str, Any] = {
     "machine": {"cpu": 'A "fast" CPU', "memory_bytes": 32 << 30, "host": host_id()},
     "system": {"os": "Linux", "kernel": "6.1", "python": "3.11"},

@@ -15,12 +15,14 @@ from harness.loadgen.logs import DETAIL
 from harness.submit.rules.findings import RULES, Finding
 from harness.submit.rules.tree import tree as tree_module
 from harness.submit.rules.validate import Checked, validate
-from tests.builders.submission.mutations import MUTATIONS, RUN, SERVER
+from tests.builders.submission.mutations import MUTATIONS
 from tests.builders.submission.power import session
 from tests.builders.submission.trees import (
     CLOSED,
     OPEN,
     ROUND,
+    RUN,
+    SERVER,
     all_of,
     changed_log,
     put,
@@ -102,6 +104,7 @@ def test_a_rehearsal_is_known_by_its_names_too(path: str, tree: Path) -> None:
     assert validate(tree, ROUND).findings[0].rule == "rehearsal"
 
 
+@pytest.mark.slow
 def test_hashes_are_compared_with_the_raw_logs(golden: Path, tree: Path, tmp_path: Path) -> None:
     file = f"{SERVER}/accuracy/accuracy.txt"
     sub(file, "hash=.", "hash=0")(tree)

@@ -21,7 +21,14 @@ from harness.submit.rules.rows import CUT
 from harness.submit.rules.tree.verify import PASS
 from harness.submit.rules.validate import validate
 from tests.builders.submission.trees import ROUND, SAMPLES, TEST01_ROWS
-from tests.stand_ins.fake_submission_runs import ANSWERS, CLOSED, make_run, make_runs, right_answers
+from tests.stand_ins.fake_submission_runs import (
+    ANSWERS,
+    CLOSED,
+    SLEPT,
+    make_run,
+    make_runs,
+    right_answers,
+)
 
 SCENARIOS = ("SingleStream", "MultiStream", "Server", "Offline")
 
@@ -128,13 +135,6 @@ def test_what_is_no_real_run_is_refused(
     assert not (tmp_path / "tree.partial").exists()
 
 
-SLEPT: Mapping[str, Any] = {
-    "measured_process": {"cpu_s_per_query": 60e-6},
-    "stages_ns": {"infer": {"p50": 900_000}},
-    "queries": {"samples_per_query": 1, "mean_batch": 1.5},
-}
-
-
 def test_a_backend_that_sleeps_is_refused(tmp_path: Path) -> None:
     note = "its backend waited instead of computing: the run's own note"
     make_runs(CLOSED, tmp_path, not_for_submission=[note], **SLEPT)
@@ -148,6 +148,7 @@ def test_a_backend_that_sleeps_is_refused(tmp_path: Path) -> None:
     packed(CLOSED, tmp_path, tmp_path / "tree", {**ANSWERS, "accelerators_per_node": "2"})
 
 
+@pytest.mark.slow
 def test_a_backend_that_computes_is_not_taken_for_one_that_sleeps(tmp_path: Path) -> None:
     """Bug: time in which it waited for a core was taken for sleep."""
     make_runs(CLOSED, tmp_path / "a", **{**SLEPT, "measured_process": {"cpu_s_per_query": 600e-6}})

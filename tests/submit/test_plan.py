@@ -39,6 +39,7 @@ from tests.builders.submission.trees import changed_log
 from tests.stand_ins.fake_submission_runs import (
     ANSWERS,
     CLOSED,
+    SLEPT,
     make_run,
     make_runs,
     right_answers,
@@ -193,6 +194,18 @@ def test_an_audit_with_other_answers_is_failed_with_both_scores(tmp_path: Path) 
     )
 
 
+def test_plan_runs_no_metric_that_a_run_names(tmp_path: Path) -> None:
+    """Bug: `plan` looked at the dataset alone, and scored a failed audit by any metric of config.yaml."""
+    make_runs(CLOSED, tmp_path)
+    row = next(r for r in plan(CLOSED, tmp_path) if r.name == "Offline-TEST01")
+    make_run(row, tmp_path, right_answers(50).replace('"data" : "0', '"data" : "1'), number=2)
+    (tmp_path / "own.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\nclass Own: ...\n")
+    config = tmp_path / "runs/Offline-accuracy/attempt-1/config.yaml"
+    config.write_text(config.read_text() + f"metric: {tmp_path}/own.py:Own\n")
+    plan(CLOSED, tmp_path)
+    assert not (tmp_path / "ran").exists()
+
+
 def test_a_changed_run_is_failed_and_each_is_compared_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -218,6 +231,7 @@ def test_a_changed_run_is_failed_and_each_is_compared_once(
     assert seen == ["Server-performance"]
 
 
+@pytest.mark.slow
 def test_a_work_folder_can_be_copied_and_moved(tmp_path: Path) -> None:
     """Bug: every audit was stale in a copy, because the path of its audit.config was compared."""
     work = tmp_path / "work"
@@ -245,6 +259,15 @@ def test_a_run_that_pack_refuses_says_so_in_the_plan(tmp_path: Path) -> None:
     rows = plan(CLOSED, tmp_path)
     assert {row.state for row in rows} == {DONE}
     assert {row.why for row in rows} == {"`submit pack` refuses it: random weights"}
+
+
+def test_a_run_that_waited_is_for_an_accelerator_in_the_plan(tmp_path: Path) -> None:
+    """Bug: `plan` said that `pack` refuses it, also to users who describe their accelerator."""
+    make_runs(CLOSED, tmp_path, **SLEPT)
+    whys = {row.why for row in plan(CLOSED, tmp_path)}
+    assert len(whys) == 1
+    start = "`submit pack` takes it with an accelerator only: its backend waited"
+    assert whys.pop().startswith(start)
 
 
 @pytest.mark.parametrize("content", ["", "[]", '{"verdict": "VALID"', '{"verdict": 3}', "null"])
@@ -402,6 +425,7 @@ def test_a_changed_request_file_is_one_line(
         read_request(tmp_path)
 
 
+@pytest.mark.slow
 def test_a_failed_run_leaves_its_audits_out_and_is_tried_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -421,6 +445,8 @@ def test_a_failed_run_leaves_its_audits_out_and_is_tried_again(
     assert "3 of 3: Offline-TEST01 done" in told
     assert execute.execute(request, tmp_path) == 0
     assert capsys.readouterr().err.startswith("harness: 3 of 3 runs are done, 0 remain\n")
+    assert main(["submit", "run", "--work", str(tmp_path), "--quiet"]) == 0  # bug: no such option
+    assert " remain" not in capsys.readouterr().err
     assert set(states(request, tmp_path).values()) == {DONE}
     assert (tmp_path / "runs/Offline-performance/attempt-1.log").exists()
     assert (tmp_path / "runs/Offline-performance/attempt-2").is_dir()

@@ -41,6 +41,7 @@ def server(request: Request, work: Path) -> PlannedRun:
     return next(row for row in plan(request, work) if row.name == "Server-performance")
 
 
+@pytest.mark.slow
 def test_the_session_is_packed_as_it_is_and_keeps_every_rule(work: Path, tmp_path: Path) -> None:
     found = packed(POWERED, work, tmp_path / "tree")
     assert [f.lines() for f in validate(found.tree, ROUND, raw=found.raw).findings] == []

@@ -133,6 +133,7 @@ def test_an_slo_that_the_round_does_not_know_is_refused(changed: dict[str, Any],
     assert told in str(raised.value)
 
 
+@pytest.mark.slow
 def test_an_slo_without_a_rate_searches_for_it_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -16,8 +16,17 @@ from harness.submit.rules.raw_logs import raw_logs
 from harness.submit.rules.rows import CUT, wrong_end
 from harness.submit.rules.tree.submission import Result, results, submitters
 from harness.submit.rules.tree.tree import Tree
-from tests.builders.submission.mutations import ACC, MULTI, SERVER
-from tests.builders.submission.trees import ROUND, accuracy_log, all_of, log, sub, write
+from tests.builders.submission.trees import (
+    ACC,
+    MULTI,
+    ROUND,
+    SERVER,
+    accuracy_log,
+    all_of,
+    log,
+    sub,
+    write,
+)
 
 SAMPLES, ANSWERS = 500, 400
 TEXT = f"{SERVER}/TEST01/verify_accuracy.txt"

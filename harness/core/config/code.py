@@ -3,6 +3,7 @@
 A configuration that was read from a file runs no such code before the user has named it, too.
 """
 
+import re
 import shlex
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
@@ -33,6 +34,28 @@ class Code(NamedTuple):
         name = self.name.partition("=")[0] if self.kind == "meter" else self.name
         path, separator, _ = name.rpartition(".py:")
         return Path(f"{path}.py") if separator else None
+
+
+_FILE = re.compile(r"([^=]*\.py)((?::.*)?)")
+"""A Python file, with what follows it in the name of a plug-in."""
+
+
+def absolute(name: str) -> str:
+    """The name with the absolute path of its Python file: a folder's relative path is of the working
+    directory, and the user must see which file that is.
+    """
+    match = _FILE.fullmatch(name)
+    return f"{Path(match[1]).absolute()}{match[2]}" if match else name
+
+
+def is_trusted(name: str, trusted: Collection[str]) -> bool:
+    """Whether a name of --trust is the same file, however its path is written."""
+    return _resolved(name) in map(_resolved, trusted)
+
+
+def _resolved(name: str) -> str:
+    match = _FILE.fullmatch(name)
+    return f"{Path(match[1]).resolve()}{match[2]}" if match else name
 
 
 def values_of(config: RunOptions) -> dict[str, Any]:
@@ -69,10 +92,10 @@ def untrusted(source: str, values: Mapping[str, Any], trusted: Collection[str]) 
     source: the file or folder that the values come from. trusted: names of --trust.
     """
     return [
-        f"{source} names code, the {code.kind} {code.name}: read it, and add "
-        f"{TRUST} {shlex.quote(code.name)} if it may run here"
+        f"{source} names code, the {code.kind} {absolute(code.name)}: read it, and add "
+        f"{TRUST} {shlex.quote(absolute(code.name))} if it may run here"
         for code in named(values)
-        if code.name not in trusted
+        if not is_trusted(code.name, trusted)
     ]
 
 
@@ -91,5 +114,7 @@ def announcement(source: str, values: Mapping[str, Any]) -> str:
         then = before.get(str(code.file))
         changed = then is not None and now.get(str(code.file)) != then
         state = ", which has changed since that run" if changed else ""
-        lines.append(f"code that {source} names runs now: the {code.kind} {code.name}{state}")
+        lines.append(
+            f"code that {source} names runs now: the {code.kind} {absolute(code.name)}{state}"
+        )
     return "\n".join(lines)

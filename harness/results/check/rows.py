@@ -91,18 +91,25 @@ def _order(folder: Path, derived: Findings) -> Iterator[str]:
     """The job starts, then its runs, one after the other, each within its own window."""
     if any(abs(clock_step_ns(run)) > JUMP_NS for run in derived.runs.values()):
         return
-    moments = [("the job's start", _ns(derived.started))]
-    for role, run in derived.runs.items():
-        if run.failure is None:
-            moments += [(f"the {role} run's {name}", at_ns) for name, at_ns in _moments(run)]
-    for (earlier, before_ns), (later, after_ns) in pairwise(moments):
-        if before_ns > after_ns + SLACK_NS:
-            ahead = show_ns(before_ns - after_ns)
-            yield f"{folder}: {earlier} lies {ahead} after {later}"
+    pairs: dict[tuple[str, str], int] = {}
+    for of_looks in (False, True):
+        moments = [("the job's start", _ns(derived.started))]
+        for role, run in derived.runs.items():
+            if run.failure is None:
+                of_run = _moments(run, of_looks)
+                moments += [(f"the {role} run's {name}", at_ns) for name, at_ns in of_run]
+        pairs |= {(a, b): a_ns - b_ns for (a, a_ns), (b, b_ns) in pairwise(moments)}
+    for (earlier, later), ahead_ns in pairs.items():
+        if ahead_ns > SLACK_NS:
+            yield f"{folder}: {earlier} lies {show_ns(ahead_ns)} after {later}"
 
 
-def _moments(run: Evidence) -> Iterator[tuple[str, int]]:
-    """(name, wall clock in ns) in the order in which they happened."""
+def _moments(run: Evidence, of_looks: bool) -> Iterator[tuple[str, int]]:
+    """(name, wall clock in ns) in the order in which they happened.
+
+    of_looks: with the supervisor's first look at an answer in place of the last completion. Either may be the
+    earlier one: a process that is stopped may hold an answer that it has completed and not noted.
+    """
     log = run.log.values if run.logged and not run.plan.harness_scheduled else {}
     if "test_datetime" in log:
         yield "test_datetime in LoadGen's log", _ns(str(log["test_datetime"]))
@@ -110,9 +117,10 @@ def _moments(run: Evidence) -> Iterator[tuple[str, int]]:
         yield "power_begin in LoadGen's log", utc_ns(str(log["power_begin"]))
     if run.done is not None and len(run.done):
         yield "first sample", int(run.done.columns["scheduled_ns"].min())
-        if run.looks:
+        if not of_looks:
+            yield "last completion", int(np.max(run.done.columns["completed_ns"]))
+        elif run.looks:
             yield "first look of the supervisor at an answer", _first_look_ns(run)
-        yield "last completion", int(np.max(run.done.columns["completed_ns"]))
     if "power_end" in log:
         yield "power_end in LoadGen's log", utc_ns(str(log["power_end"]))
 

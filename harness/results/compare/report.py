@@ -237,8 +237,10 @@ def _interval(change: Change) -> str:
     ends = (change.low, change.high)
     if ends == (None, None) or not change.has_ratio:
         return "-"
-    low, high = ("-" if end is None else _share(end, change) for end in ends)
-    return f"{low} to {high}"
+    low, high = ("" if end is None else _share(end, change) for end in ends)
+    if not high:
+        return f"from {low}"
+    return f"{low} to {high}" if low else f"up to {high}"
 
 
 def _size(change: Change) -> str:

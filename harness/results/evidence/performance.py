@@ -53,7 +53,7 @@ class Performance:
     @cached_property
     def mean_batch(self) -> float | None:
         done = self.done
-        return len(done) / float((1.0 / done.columns["batch_size"]).sum()) if done else None
+        return len(done) / float((1.0 / done.batch_size).sum()) if done else None
 
     @cached_property
     def intervals_ns(self) -> schema.Intervals | None:
@@ -138,7 +138,7 @@ class Performance:
             return 0.0
         columns = self.done.columns
         spent_ns = columns["inferred_ns"] - columns["gathered_ns"]
-        return float((spent_ns / columns["batch_size"]).sum()) / NS_PER_S
+        return float((spent_ns / self.done.batch_size).sum()) / NS_PER_S
 
     @property
     def _journal_source(self) -> str:

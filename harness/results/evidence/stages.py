@@ -54,6 +54,11 @@ class Completions:
         return self.columns["completed_ns"] - self.columns["scheduled_ns"]
 
     @property
+    def batch_size(self) -> Array:
+        """(n,) samples in the batch of each sample. A journal that no run leaves may say 0: counted as 1."""
+        return np.maximum(self.columns["batch_size"], 1)
+
+    @property
     def failed(self) -> int:
         return int(self.columns["failed"].sum())
 

@@ -49,7 +49,7 @@ def steady_state(done: Completions, plan: LoadPlan) -> SteadyState | None:
     spent, what = done.latency_ns, "latency"
     if scenario_named(plan.scenario).all_at_once:  # latency grows with the queue: use the batches
         in_batch_ns = done.columns["completed_ns"] - done.columns["taken_ns"]
-        spent = in_batch_ns // done.columns["batch_size"]
+        spent = in_batch_ns // done.batch_size
         what = "time a sample in its batch"
     third = len(spent) // 3
     if third < 4 * _BLOCKS or (plan.schedule is not None and _load_changed(done, third)):

@@ -40,7 +40,7 @@ def publish(folder: Path, out: Path) -> list[str]:
         )
     if out.resolve().is_relative_to(folder.resolve()):
         raise ConfigError(f"{out} lies in {folder}: pass another folder")
-    new = ResultFolder(out)
+    new = ResultFolder(out, "OUT")
     try:
         lines = _Copy(folder, new.path).make()
         new.finish(newest=False)

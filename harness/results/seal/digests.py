@@ -18,15 +18,23 @@ SIGNATURE = f"{SEAL}.sig"
 PAGE = "report.html"
 """It is not sealed, because `report` makes it again at any time; `check` holds it against result.json."""
 
+_TABLES = ("grid.csv", "heatmaps.json", "grid.html")
+"""Files of a grid that `sweep --from` makes again, also with other limits and prices."""
+
 _SCRIPT = re.compile(r"plotly-[\w.]+\.min\.js")
 _LINE = re.compile(r"([0-9a-f]{64})  (.+)")
 
 
 def write(folder: Path) -> None:
     """Seals the folder anew; a signature of the seal before it no longer fits and is removed."""
-    (folder / SIGNATURE).unlink(missing_ok=True)
+    remove(folder)
     lines = (f"{digest}  {name}\n" for name, digest in _digests(folder).items())
     write_text(folder / SEAL, "".join(lines))
+
+
+def remove(folder: Path) -> None:
+    for name in (SEAL, SIGNATURE):
+        (folder / name).unlink(missing_ok=True)
 
 
 def differences(folder: Path) -> Iterator[str]:
@@ -50,9 +58,10 @@ def differences(folder: Path) -> Iterator[str]:
 
 
 def _is_made_again(path: Path) -> bool:
-    """Whether `report` may write the file at any time: a run's page, and beside runs plotly's script."""
+    """Whether a verb that reads may write the file: a run's page, a grid's tables, plotly's script."""
     of_run = path.name == PAGE and (path.parent / "result.json").is_file()
-    return of_run or bool(_SCRIPT.fullmatch(path.name))
+    of_grid = path.name in _TABLES and (path.parent / "grid.json").is_file()
+    return of_run or of_grid or bool(_SCRIPT.fullmatch(path.name))
 
 
 def _digests(folder: Path) -> dict[str, str]:

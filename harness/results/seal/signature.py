@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from harness.errors import PluginUnavailable
+from harness.errors import ConfigError, PluginUnavailable
 from harness.results.seal.digests import SEAL, SIGNATURE
 
 NAMESPACE = "mlperf-harness"
@@ -24,6 +24,7 @@ LIMIT_S = 20.0
 """An agent that asks its user, e.g. for a touch of a security key, takes seconds."""
 
 _INSTALL = f"signatures need the program {PROGRAM}: install OpenSSH"
+_WRONG_LINE = re.compile(r":(\d+): (\w+ key)")
 _SIGNED_WITH = re.compile(r"with (\S+) key (SHA256:\S+)")
 
 
@@ -41,8 +42,8 @@ class Signed(NamedTuple):
 
 def problem(key: Path) -> str:
     """Why the key cannot sign; empty where it can, or where ssh-keygen can ask for its passphrase later."""
-    if not key.is_file():
-        return f"--sign {key}: there is no such file"
+    if why := not_a_file(key):
+        return f"--sign {key}: {why}"
     try:
         done = _run("sign", ["-f", str(key), "-n", NAMESPACE])
     except PluginUnavailable as e:
@@ -52,6 +53,13 @@ def problem(key: Path) -> str:
     return (
         f"--sign {key}: {_complaint(done)}: name a key without a passphrase, or add it to ssh-agent"
     )
+
+
+def not_a_file(path: Path) -> str:
+    """Why the path is no file, '' where it is."""
+    if path.is_dir():
+        return "this is a folder: name a file in it"
+    return "" if path.is_file() else "there is no such file"
 
 
 def sign(folder: Path, key: Path) -> str:
@@ -106,6 +114,12 @@ def _signed(folder: Path, allowed: Path | None) -> Signed | str:
         verified = _run("verify", ["-f", str(allowed), "-I", principal, *where], seal)
         if not verified.returncode:
             return Signed(principal, key)
+    wrong = _WRONG_LINE.search(found.stderr.decode(errors="replace"))
+    if found.returncode and wrong is not None:
+        raise ConfigError(
+            f"--allowed-signers {allowed}: line {wrong[1]} has {wrong[2].replace('missing', 'no')}: write e.g. "
+            f"`ann@example.org ssh-ed25519 AAAA...` in each line"
+        )
     return f"{path} is by the key {key}, which {allowed} does not allow to sign {NAMESPACE}"
 
 

@@ -19,7 +19,7 @@ def waited(
     queries: Mapping[str, Any] | None,
 ) -> Iterator[str]:
     """Yields why this run's backend did not compute. The arguments are parts of result.json."""
-    busy = busy_share(process, stages_ns, queries)
+    busy = busy_over_infer(process, stages_ns, queries)
     if busy is not None and busy < LEAST_BUSY:
         yield (
             f"{WAITED}: in {show_percent(busy, 1)} of its batches' time it computed or waited for a core "
@@ -27,7 +27,7 @@ def waited(
         )
 
 
-def busy_share(
+def busy_over_infer(
     process: Mapping[str, Any] | None,
     stages_ns: Mapping[str, Any] | None,
     queries: Mapping[str, Any] | None,

@@ -1,4 +1,7 @@
-"""Derives doubts: why even a VALID run's numbers should not be believed yet. Pure."""
+"""Derives doubts about the run: its length, its load generator and the machine. Pure.
+
+A doubt is why even a VALID run's numbers should not be believed yet.
+"""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,14 +15,9 @@ from harness.core.stats import percentile_ns, queries_needed
 from harness.core.units import NS_PER_S, NS_PER_US, show_ns, show_percent
 from harness.loadgen.plan import Loaded, LoadPlan
 from harness.loadgen.scenario import percentile_key, scenario_named
-from harness.models.manifest.schema import Accuracy
 from harness.results.evidence.evidence import Evidence
 from harness.results.evidence.stages import Completions
 from harness.results.evidence.steady_state import SteadyState
-from harness.results.schema.performance import InputProbe, NotProbed
-from harness.results.verdict.answers_check import FEWEST, LOGGED
-from harness.results.verdict.busy import LEAST_BUSY
-from harness.types import Score
 
 NOISE_SHARE = 0.10
 """Share of the SLO above which the noise floor means that the machine decides the tail."""
@@ -44,24 +42,6 @@ SHORT_NS = NS_PER_S
 FEWEST_HELD = 64
 LARGE_BYTES = 64 << 20
 """Samples that fill this much memory together stay in no processor's caches, however few they are."""
-
-CACHED_RATIO = 1.5
-"""A ratio whose whole interval lies above it is a doubt. Models that compute everything lie around 1."""
-
-PADDING_SHARE = 0.10
-"""Share of padding among the rows that a model with a fixed batch computed."""
-
-BUSY_CORES = 0.5
-"""Many instances of a model of microseconds wait for Python's lock while one of them computes: half a core."""
-
-FEWEST_INFER_S = 0.1
-"""Time of all batches in the backend below which a run is too short to be judged."""
-
-NOISE_SIGMAS = 3
-"""Standard deviations of a mean by which a score may exceed the reference."""
-
-PERFECT_ERRORS = 3
-"""Errors that the reference predicts; a score without an error is then a doubt: chance makes one in 5 % of cases."""
 
 
 def performance(
@@ -106,51 +86,6 @@ def _disagreement(run: Evidence, ours: Mapping[str, int]) -> Iterator[Reason]:
                 f"{name} is {show_ns(theirs)} by LoadGen and {show_ns(ours[name])} by the journal: "
                 "the machine was busy between LoadGen's stamp and ours",
             )
-
-
-def idle(run: Evidence, infer_s: float) -> Iterator[Reason]:
-    """For a backend that computes on this machine's cores. infer_s: time of all batches in the backend."""
-    used = run.ended["used"] if run.ended is not None else {}
-    if "run_queue_s" not in used or infer_s < FEWEST_INFER_S:
-        return
-    busy_s = used["cpu_s"] + used["run_queue_s"]
-    if busy_s < LEAST_BUSY * infer_s and busy_s < BUSY_CORES * used["wall_s"]:
-        yield Reason(
-            "idle",
-            f"the batches took {infer_s:.2f} s in the backend, and all threads together computed or waited "
-            f"for a core for {busy_s:.2f} s: the backend slept or waited for another program",
-        )
-
-
-def too_good(score: Score, target: Accuracy) -> Iterator[Reason]:
-    """For the manifest's own dataset, metric and files.
-
-    The variance of a mean of numbers between 0 and 1 is highest where they are 0 and 1, as of right answers.
-    """
-    if target.reference is None or target.metric != score.metric:
-        return
-    whole = 100.0 if score.unit == "%" else 1.0
-    reference, value = target.reference / whole, score.value / whole
-    better = reference - value if score.lower_is_better else value - reference
-    noise = NOISE_SIGMAS * math.sqrt(max(0.0, reference * (1 - reference)) / score.samples)
-    errors = score.samples * (reference if score.lower_is_better else 1 - reference)
-    perfect = value <= 0 if score.lower_is_better else value >= 1
-    if better > noise or (perfect and errors >= PERFECT_ERRORS):
-        yield Reason(
-            "too-good",
-            f"accuracy {score.metric} is {score.value:.5g} {score.unit}, the manifest states "
-            f"{target.reference:g} {score.unit} for this model: answers may come from labels",
-        )
-
-
-def model_file(model: str, sha256: str | None, *, pinned: bool) -> Iterator[Reason]:
-    """pinned: the manifest names the file's SHA-256."""
-    if not pinned:
-        yield Reason(
-            "model-not-pinned",
-            f"the manifest of {model!r} names no SHA-256 for its file; the one that ran has "
-            f"{str(sha256)[:12]}…: compare it with its publisher's, then put it into a manifest",
-        )
 
 
 def machine(
@@ -239,38 +174,6 @@ def drift(state: SteadyState | None) -> Iterator[Reason]:
         )
 
 
-def padding(mean_batch: float, fixed_batch: int | None) -> Iterator[Reason]:
-    """Both arguments are in samples. Smaller batches are padded to a batch that the file fixes."""
-    if fixed_batch is not None and mean_batch < (1 - PADDING_SHARE) * fixed_batch:
-        yield Reason(
-            "padded",
-            f"the model file fixes the batch at {fixed_batch}, batches held {mean_batch:.1f} samples "
-            f"on average: {show_percent(1 - mean_batch / fixed_batch)} of the work was padding; export the "
-            "model with a symbolic batch dimension",
-        )
-
-
-def unscored(target: Accuracy, metric: str | None, why: str) -> Iterator[Reason]:
-    goal = f"the manifest's target is {target.metric} {target.target:g}"
-    if why:
-        yield Reason("target-not-checked", f"{goal}, but nothing was scored: {why}")
-    elif metric != target.metric:
-        yield Reason("target-not-checked", f"{goal}, but the score is of {metric!r}")
-
-
-def few_compared(answers: int, logged: int) -> Iterator[Reason]:
-    """answers: compared. logged: answers that LoadGen was to log; few where large ones fill its memory."""
-    advice = "raise --duration or --queries"
-    if logged < LOGGED:
-        advice = f"LoadGen has memory for {logged} of these answers: add a postprocess step that shrinks them"
-    if answers < FEWEST:
-        yield Reason(
-            "few-compared",
-            f"only {answers} answers of the performance run were compared with the accuracy run's, "
-            f"{FEWEST} are needed: {advice}",
-        )
-
-
 def few_held(plan: LoadPlan, loaded: Loaded | None) -> Iterator[Reason]:
     """Fewer samples than FEWEST_HELD although the dataset has more, and all of them small."""
     held = plan.performance_count
@@ -312,24 +215,3 @@ def few_samples(run: Evidence, percentile: float) -> Iterator[Reason]:
             "few-samples",
             f"{count:,} queries are too few for p{percentile * 100:.10g}: {needed:,} are needed",
         )
-
-
-def cached(probe: InputProbe | NotProbed | None) -> Iterator[Reason]:
-    """Changed inputs took longer than repeated ones, or raised; models that branch on values do so, too."""
-    if probe is None or "reason" in probe:
-        return
-    if probe["raised"]:
-        yield Reason(
-            "cached",
-            "the backend raised after the run, on a batch of exchanged or slightly changed inputs: "
-            f"{probe['raised']}",
-        )
-    for ratio, when in ((probe["over_again"], "just before"), (probe["over_seen"], "in the run")):
-        if ratio is not None and ratio[0] > CACHED_RATIO:
-            yield Reason(
-                "cached",
-                f"a batch of slightly changed values took {ratio[1]:.3g} times as long as one that was answered "
-                f"{when} (99 % interval {ratio[0]:.3g} to {ratio[2]:.3g}): the backend may keep answers by their "
-                "inputs; a model whose work depends on the values does the same",
-            )
-            return

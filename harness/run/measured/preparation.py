@@ -24,6 +24,7 @@ from harness.run.measured.calibration import (
 )
 from harness.run.measured.dispatch.by_length import Lengths
 from harness.run.measured.input_probe import probe
+from harness.run.measured.loadgen_cost import cost_ns
 from harness.run.measured.service_times import LIMIT_S, SHARE, batches_of, measure, time_for
 from harness.run.measured.warm_up import (
     EXAMINED,
@@ -107,11 +108,11 @@ class Preparation:
             self._load()
         with self._warming():
             warm = self._warm_up()
+            self.row = warm.row or warm.first
             calibration = self._calibrate(calibrate_s) if calibrate_s else {}
             if self._config.dispatch == "deadline":
                 self.curve = measure_curve(self.answerers, probes(sizes), self._batch)
         self.slowest_ns = warm.slowest_ns
-        self.row = warm.row or warm.first
         if warm.row is None and self._may_vary:
             self.row = AnswerRow((None,), warm.first.dtype)
             self.answerers = [
@@ -225,12 +226,23 @@ class Preparation:
     def _calibrate(self, seconds: float) -> Mapping[str, Any]:
         if self._dispatch != "inline":
             busy, size = busy_at(self._config.concurrency, self.answerers, self._sizes[-1])
-            return calibrate_rate(busy, size, self._batch, seconds)
+            rate = calibrate_rate(busy, size, self._batch, seconds)
+            if self._dispatch != "sliced" or self._config.mlperf:
+                return rate
+            return {**rate, "issued_per_s": 1 / (1 / rate["rate_per_s"] + self._loadgen_s())}
         query = [
             min(self._max_batch, self._query_samples - start)
             for start in range(0, self._query_samples, self._max_batch)
         ]
-        return calibrate_latency(self.answerers[0], query, self._batch, seconds)
+        found = calibrate_latency(self.answerers[0], query, self._batch, seconds)
+        mean_s = found.pop("mean_ns") / NS_PER_S
+        if self._config.mlperf:  # LoadGen sizes the run
+            return found
+        return {**found, "issued_per_s": 1 / (mean_s + self._loadgen_s())}
+
+    def _loadgen_s(self) -> float:
+        samples, scenario = self._query_samples, self._config.scenario
+        return cost_ns(scenario, samples, self._max_batch, self.row) / NS_PER_S
 
     def _known_lengths(self) -> Lengths | None:
         """Tries the dataset's `lengths` on the loaded samples: LoadGen's callback must not raise."""

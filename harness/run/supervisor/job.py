@@ -159,7 +159,7 @@ def _status(job: "_Job", keeper: RunKeeper, stopping: Stopping) -> int:
         keeper.not_saved(e)
         status = RunInvalid.exit_status
     except BaseException:
-        keeper.save()
+        keeper.try_save()
         raise
     return status
 

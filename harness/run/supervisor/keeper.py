@@ -100,10 +100,16 @@ class RunKeeper:
             shutil.rmtree(self.folder.path, ignore_errors=True)
         else:
             self.findings.stopped = Reason("did-not-start", str(error))
-            try:
-                self.save()
-            except OSError as e:
-                say(self.not_saved(e).text)
+            self.try_save(seal=True)
+
+    def try_save(self, *, seal: bool = False) -> None:
+        """Saves before an error is shown, which a folder that cannot be written must not hide."""
+        try:
+            self.save()
+            if seal:
+                digests.write(self.folder.path)
+        except OSError as e:
+            say(self.not_saved(e).text)
 
     def conclude(self, status: int) -> Finished:
         """Writes the result, seals the folder, gives it its name, adds the row to runs.sqlite, and signs."""

@@ -18,6 +18,7 @@ from harness.machine import host
 from harness.machine.host_log import HostReader
 from harness.results import records
 from harness.results.evidence.evidence import Evidence
+from harness.run import messages
 from harness.run.journal import Journal
 from harness.run.progress import Progress
 from harness.run.setup import Setup
@@ -112,9 +113,8 @@ class LoadGenRun:
         if not findings.environment:
             findings.environment = host.fingerprint()  # while the model loads
         self._progress.begin_step("loading the model")
-        message = process.expect("loaded", self._start_limit_s, self._progress.show_loading)
-        message.pop("event")
-        loaded = Loaded.from_json(message)
+        message = process.expect(["loaded"], self._start_limit_s, self._progress.show_loading)
+        loaded = messages.loaded(message)
         preflight.check_unchanged(findings.loaded, loaded)
         findings.loaded = loaded
         config, group = findings.config, findings.resolved.instances
@@ -132,11 +132,10 @@ class LoadGenRun:
     def _calibrate(self, process: MeasuredProcess) -> Calibration:
         limit_s = self._start_limit_s + CALIBRATE_S
         self._progress.begin_step("warm-up and calibration")
-        message = process.expect("calibrated", limit_s, self._progress.show_loading)
+        message = process.expect(["calibrated"], limit_s, self._progress.show_loading)
         if self._is_first:
             say(self._with.notice)
-        message.pop("event")
-        calibration = Calibration(**message)
+        calibration = messages.calibration(message)
         if self._role == "performance":
             self._findings.calibration = calibration
         return calibration

@@ -4,7 +4,7 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -12,8 +12,16 @@ from typing import Any
 from harness.core.child import connect
 from harness.core.clock import ClockWatch
 from harness.core.signals import signal_name
-from harness.errors import BY_EXIT_STATUS, HarnessError, PluginUnavailable, RunDied, RunHung
+from harness.errors import (
+    BY_EXIT_STATUS,
+    HarnessError,
+    PluginUnavailable,
+    RunDied,
+    RunHung,
+    one_line,
+)
 from harness.loadgen.plan import LoadPlan
+from harness.run import messages
 from harness.run.journal import Journal
 from harness.run.supervisor.watchdog import Now, Watchdog
 
@@ -78,20 +86,23 @@ class MeasuredProcess:
         self._process.wait()
 
     def expect(
-        self, event: str, limit_s: float, show_loading: Callable[[int, int], None]
+        self, events: Sequence[str], limit_s: float, show_loading: Callable[[int, int], None]
     ) -> dict[str, Any]:
-        """The next message, which must be `event`. Before the run, a death is exit status 3.
+        """The next message, which must be one of `events`. Before the run, a death is exit status 3.
 
+        Raises BadMessage, and the error that the process sends.
         limit_s: the longest time without any message; a dataset that loads reports its progress.
         """
         try:
-            message = self._receive(limit_s, self._while_waiting)
+            message = self._receive(limit_s, "loading", *events, while_waiting=self._while_waiting)
             while message is not None and message["event"] == "loading":
                 show_loading(message["done"], message["total"])
-                message = self._receive(limit_s, self._while_waiting)
+                message = self._receive(
+                    limit_s, "loading", *events, while_waiting=self._while_waiting
+                )
         except TimeoutError:
             raise PluginUnavailable(
-                f"the measured process sent no {event!r} for {limit_s:.0f} s: load or warm-up "
+                f"the measured process sent no {events[0]!r} for {limit_s:.0f} s: load or warm-up "
                 "blocks, or is slower than that; --hang-timeout sets how long to wait"
             ) from None
         if message is None:
@@ -124,9 +135,11 @@ class MeasuredProcess:
             show(now)
             _raise_if_stuck(now, hang_s, load_limit_s)
             try:
-                message = self._receive(LOOK_EVERY_S)
+                message = self._receive(LOOK_EVERY_S, "loading", "alive", "ended")
             except TimeoutError:
                 continue
+            except messages.BadMessage as e:
+                raise RunDied(str(e)) from None
             self.clock.sample()
             if _goes_on(message, watchdog, show_loading):
                 continue
@@ -140,9 +153,23 @@ class MeasuredProcess:
             return ended
 
     def _receive(
+        self, limit_s: float, *events: str, while_waiting: Callable[[], None] = lambda: None
+    ) -> dict[str, Any] | None:
+        """The next message; None when the process has died, even while a child of it lives on.
+
+        Raises BadMessage for one that is none of `events` and no error.
+        """
+        try:
+            message = self._message(limit_s, while_waiting)
+        except (ValueError, RecursionError) as e:
+            raise messages.BadMessage(f"no JSON: {one_line(e)}") from None
+        if message is not None:
+            messages.check(message, ("error", *events))
+        return message
+
+    def _message(
         self, limit_s: float, while_waiting: Callable[[], None] = lambda: None
     ) -> dict[str, Any] | None:
-        """The next message; None when the process has died, even while a child of it lives on."""
         deadline = time.monotonic() + limit_s
         while True:
             left = deadline - time.monotonic()

@@ -23,7 +23,6 @@ from harness.loadgen.scenario import TURNS, scenario_named
 from harness.models.manifest.defaults import slo_of
 from harness.results import database, run_folder
 from harness.results.outcome import Finished
-from harness.results.seal import signature
 from harness.run.study import Study, other_reason, unfit_options, write_page
 from harness.search.options import PeakOptions
 from harness.search.peak import table
@@ -264,8 +263,6 @@ class PeakJob(Study[PeakOptions]):
         (self.folder / "probes" / "latest").unlink(missing_ok=True)  # it may have been that one
         self._save()
         self.folder = self._results.finish()
-        if self._config.sign is not None:  # the seal is another one than the confirm run's
-            say(signature.sign(self.folder, self._config.sign))
         try:
             database.add(self.folder.parent, self.folder.name, finished.result, peak=load)
         except sqlite3.Error as e:

@@ -25,6 +25,9 @@ SHORTFALL = 0.02
 search resolves no smaller difference.
 """
 
+OTHER_RATE = 0.01
+"""Share by which the offered rate must differ from the requested one to be named beside a peak."""
+
 
 def warnings(content: Mapping[str, Any]) -> Iterator[str]:
     """Reasons not to quote the rate as it stands, from the content of peak.json; none without a peak."""
@@ -148,13 +151,17 @@ def lines(content: Mapping[str, Any], folder: Path) -> Iterator[str]:
     yield f"{head}  {content['scenario']}  {content['backend']}  {content['model']}  {slo}"
     yield ""
     percentile = reported_percentile(parse_slo(slo).percentile)
+    probes = content["probes"]
+    has_rate = any(probe["scheduled_per_s"] for probe in probes)
+    offered = " offered/s [samples/s] |" if has_rate else ""
     heads = columns(
-        f"run [count] | | {unit} [samples/s] | queries [count] | late [count] | p50 [ns]"
+        f"run [count] | | {unit} [samples/s] |{offered} queries [count] | late [count] | p50 [ns]"
         f"| {percentile} [ns] | batch [samples] | took | | "
     )
-    probes = content["probes"]
     shared = shared_doubts(probes)
-    rows = [_row(number, probe, percentile, shared) for number, probe in enumerate(probes, 1)]
+    rows = [
+        _row(number, probe, percentile, has_rate, shared) for number, probe in enumerate(probes, 1)
+    ]
     yield from aligned(heads, rows)
     yield ""
     yield from _summary(content)
@@ -170,14 +177,18 @@ def reported_percentile(percentile: float) -> str:
 
 
 def _row(
-    number: int, probe: Mapping[str, Any], percentile: str, shared: Sequence[str]
+    number: int, probe: Mapping[str, Any], percentile: str, has_rate: bool, shared: Sequence[str]
 ) -> list[Cell]:
+    """has_rate: the table has a column for the rate of LoadGen's schedule, which differs from the requested.
+    shared: doubts of all runs, which stand below the table.
+    """
     doubts = " ".join(code for code in probe["doubts"] if code not in shared)
     latency_ns = probe["latency_ns"] or {}
     return [
         number,
         probe["kind"],
         probe["load"],
+        *([probe["scheduled_per_s"]] if has_rate else []),
         probe["queries"],
         probe["late"],
         latency_ns.get("p50"),
@@ -202,6 +213,9 @@ def _summary(content: Mapping[str, Any]) -> Iterator[str]:
         return
     peak = f"{show_rate(content['peak'])} {unit}"
     run = confirming_run(content)
+    offered = run["scheduled_per_s"]
+    if offered and abs(offered / content["peak"] - 1) > OTHER_RATE:
+        peak += f" (LoadGen offered {show_rate(offered)})"
     if _is_idle(run, content):
         peak += ", set by delays of the machine and not by the model"
     elif any(_unrest(run, content)):

@@ -194,7 +194,7 @@ class _SweepJob(Study[SweepOptions]):
 
         peak: queries/s that are 100 %, from --peak or a search, else None.
         peak_is_measured: whether a search found the peak VALID.
-        highest_valid: the highest offered rate that was VALID, None where none was.
+        highest_valid: the highest requested rate that was VALID, None where none was.
         fastest_ns: the fastest answer, where the sweep ended because even that one missed the SLO.
         """
         points = self._points()

@@ -39,7 +39,7 @@ def figures(content: Mapping[str, Any]) -> Iterator[Figure]:
     points = content["points"]
     if not points:
         return
-    offered = [point["rate_per_s"] for point in points]
+    offered = [offered_per_s(point) for point in points]
     valid = [point["verdict"] == "VALID" for point in points]
     note = "" if all(valid) else " Crossed: INVALID, left out of the knee."
     marker = {
@@ -86,6 +86,11 @@ def figures(content: Mapping[str, Any]) -> Iterator[Figure]:
     )
 
 
+def offered_per_s(point: Mapping[str, Any]) -> float:
+    """The rate of LoadGen's schedule; the requested one where a run left none."""
+    return float(point["scheduled_per_s"] or point["rate_per_s"])
+
+
 def _marks(content: Mapping[str, Any]) -> tuple[list[Mapping[str, Any]], list[Mapping[str, Any]]]:
     """Vertical lines and their labels: knee, measured peak, else --peak and the highest VALID rate."""
     lines: list[Mapping[str, Any]] = []
@@ -95,9 +100,11 @@ def _marks(content: Mapping[str, Any]) -> tuple[list[Mapping[str, Any]], list[Ma
         at_rate[points.scale(content)[0]] = content["peak"]
     if not content["peak_is_measured"]:
         at_rate["highest VALID"] = content["highest_valid"]
-    for name, at in at_rate.items():
-        if at is None:
+    offered = {point["rate_per_s"]: offered_per_s(point) for point in content["points"]}
+    for name, rate in at_rate.items():
+        if rate is None:
             continue
+        at = offered.get(rate, rate)
         colour = _MARKS[name]
         upright = {"type": "line", "x0": at, "x1": at, "y0": 0, "y1": 1, "yref": "paper"}
         lines.append({**upright, "line": {"color": colour, "width": 1}})

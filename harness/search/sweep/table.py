@@ -16,11 +16,11 @@ class Point(NamedTuple):
     """One run. A number that neither LoadGen nor the journal had is None."""
 
     rate_per_s: float
-    """The offered rate, queries/s."""
+    """The requested rate, queries/s."""
     share: float | None
-    """The offered rate as a share of the peak, None where no peak is known."""
+    """The requested rate as a share of the peak, None where no peak is known."""
     scheduled_per_s: float | None
-    """queries/s in the schedule that the seed produced."""
+    """The offered rate: queries/s in the schedule that LoadGen drew for the requested rate."""
     completed_per_s: float | None
     """queries/s."""
     p50_ns: float | None
@@ -82,7 +82,7 @@ LEAST_FOR_KNEE = 3
 
 
 def knee(points: Sequence[Point]) -> float | None:
-    """The offered rate beyond which latency grows faster than throughput: the VALID point at which
+    """The requested rate beyond which latency grows faster than throughput: the VALID point at which
     completed queries/s divided by mean latency is largest; None with fewer than LEAST_FOR_KNEE.
 
     Source: Kleinrock, Power and deterministic rules of thumb (1979): this ratio, the power, is
@@ -117,10 +117,18 @@ def scale(content: Mapping[str, Any]) -> tuple[str, str]:
 def points_table(content: Mapping[str, Any]) -> Table:
     share = "of peak" if content["peak_is_measured"] else "share"
     heads = columns(
-        f"offered/s [samples/s] | {share} [share] | achieved/s [samples/s] | p50 [ns] | p90 [ns]"
+        f"requested/s [samples/s] | {share} [share] | offered/s [samples/s] | achieved/s [samples/s] | p50 [ns] | p90 [ns]"
         "| p99 [ns] | batch [samples] | late [count] | verdict"
     )
-    names = ("completed_per_s", "p50_ns", "p90_ns", "p99_ns", "mean_batch", "late")
+    names = (
+        "scheduled_per_s",
+        "completed_per_s",
+        "p50_ns",
+        "p90_ns",
+        "p99_ns",
+        "mean_batch",
+        "late",
+    )
     rows: list[list[Cell]] = []
     shared = shared_doubts(content["points"])
     for point in content["points"]:
@@ -154,7 +162,7 @@ def marks(content: Mapping[str, Any]) -> Iterator[str]:
         name, about = scale(content)
         yield f"{name:<12}{show_rate(peak)} queries/s: {about}"
     if highest is not None:
-        yield f"{'valid':<12}{show_rate(highest)} queries/s: the highest offered that was VALID"
+        yield f"{'valid':<12}{show_rate(highest)} queries/s: the highest requested that was VALID"
     yield from _limits(content)
 
 

@@ -57,11 +57,11 @@ def time_layout(
     shown = RunProgress(progress, "bare loops")
     module = "harness.run.measured.bare_loops"
     with MeasuredProcess(setup, output, module, while_waiting=shown.show_step) as process:
-        loaded = process.expect("loaded", limit_s, shown.show_loading)
+        loaded = process.expect(["loaded"], limit_s, shown.show_loading)
         try:
             shown.begin_step("timing batches")
             while True:
-                message = process.expect("timed", limit_s, shown.show_loading)
+                message = process.expect(["timed", "done"], limit_s, shown.show_loading)
                 if message["event"] == "done":
                     break
                 parts.append(ServiceTimes.from_json(message["times"]))

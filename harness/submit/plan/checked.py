@@ -9,10 +9,10 @@ from contextlib import suppress
 from pathlib import Path
 
 from harness import __version__
-from harness.core import registry
 from harness.core.files import read_json, write_json
 from harness.errors import ConfigError
 from harness.loadgen.logs import DETAIL, AccuracyLogError, read_detail
+from harness.results import recheck
 from harness.submit.plan.attempts import checked_file
 from harness.submit.plan.finished_run import FinishedRun
 from harness.submit.plan.request import Request
@@ -76,7 +76,7 @@ def _audit_faults(
         return
     accuracy = made["accuracy"]
     text = compare_answers(accuracy.accuracy_log, audit.accuracy_log, audit.answer_dtype)
-    if PASS in text or registry.is_code(accuracy.config.dataset or ""):
+    if PASS in text or recheck.untrusted(accuracy.folder):
         return
     scores = accuracy.scored(audit)
     if scores is not None:

@@ -32,20 +32,26 @@ STOP_LIMIT_S = 60.0
 """Time for a stopped run to save its files."""
 
 
-def execute(request: Request, work: Path, only: str | None = None) -> int:
-    """Makes all missing runs, or those of the scenario `only`; returns 0 once every run is done, else 4."""
+def execute(request: Request, work: Path, only: str | None = None, *, quiet: bool = False) -> int:
+    """Makes all missing runs, or those of the scenario `only`; returns 0 once every run is done, else 4.
+
+    quiet: only what was not done is said.
+    """
     if only is not None and only not in request.chosen_scenarios:
         raise ConfigError(f"--only {only}: choose from {', '.join(request.chosen_scenarios)}")
     matrix.write_audits(request, work)
     rows = _rows(request, work, only)
     refuse(matrix.problems(request, rows))
     done = sum(row.state == DONE for row in rows)
-    say(f"{done} of {len(rows)} runs are done, {len(rows) - done} remain")
+    if not quiet:
+        say(f"{done} of {len(rows)} runs are done, {len(rows) - done} remain")
     scenarios = request.chosen_scenarios if only is None else (only,)
     with _alone(work, scenarios) as locks, stoppable() as stopping:
         try:
             with stopping.allowed():
-                has_rate = only not in (None, "Server") or _has_rate(request, work, rows, locks)
+                has_rate = only not in (None, "Server") or _has_rate(
+                    request, work, rows, locks, quiet=quiet
+                )
             for number in range(len(rows)):
                 # a new performance run makes earlier audits stale
                 rows = _rows(request, work, only)
@@ -53,7 +59,8 @@ def execute(request: Request, work: Path, only: str | None = None) -> int:
                 if possible and _is_due(request, rows, rows[number]):
                     which = f"{number + 1} of {len(rows)}"
                     with stopping.allowed():
-                        _run(rows[number], work, locks, which, _left_s(rows, number))
+                        left_s = _left_s(rows, number)
+                        _run(rows[number], work, locks, which, left_s, quiet=quiet)
         except Stopped as e:
             say("stopped: repeat `submit run` to make the remaining runs")
             return e.exit_status
@@ -91,12 +98,17 @@ def _rows(request: Request, work: Path, only: str | None) -> list[PlannedRun]:
 
 
 def _has_rate(
-    request: Request, work: Path, rows: Sequence[PlannedRun], locks: tuple[int, ...]
+    request: Request,
+    work: Path,
+    rows: Sequence[PlannedRun],
+    locks: tuple[int, ...],
+    *,
+    quiet: bool,
 ) -> bool:
     """Searches Server's rate unless that is done or not requested; False where the search failed."""
     row = matrix.search(request, work)
     if row is not None and row.state != DONE:
-        _run(row, work, locks, "first", _left_s(rows, -1))
+        _run(row, work, locks, "first", _left_s(rows, -1), quiet=quiet)
         row = matrix.search(request, work)
     if row is None or row.state == DONE:
         return True
@@ -117,7 +129,15 @@ def _left_s(rows: Sequence[PlannedRun], number: int) -> float:
     return sum(r.expected_s or 0.0 for r in rows[number + 1 :] if r.state != DONE)
 
 
-def _run(row: PlannedRun, work: Path, locks: tuple[int, ...], which: str, after_s: float) -> None:
+def _run(
+    row: PlannedRun,
+    work: Path,
+    locks: tuple[int, ...],
+    which: str,
+    after_s: float,
+    *,
+    quiet: bool,
+) -> None:
     """Makes one attempt in a new folder; earlier attempts are kept."""
     folder = work / RUNS / row.name
     number = len(list(folder.glob(f"*-{ASKED}"))) + 1  # counts attempts that left no folder, too
@@ -135,12 +155,13 @@ def _run(row: PlannedRun, work: Path, locks: tuple[int, ...], which: str, after_
     except OSError as e:
         raise ConfigError(f"{folder} cannot be written: {e.strerror}: pass another --work") from e
     began_s = time.monotonic()
-    with Progress() as progress:
+    with Progress(quiet=quiet) as progress:
         left_s = None if row.expected_s is None else row.expected_s + after_s
         progress.series(f"run {which}: {row.name}", left_s)
         status = _wait(process, lambda: _show(progress, row, time.monotonic() - began_s))
     outcome = "done" if status == 0 else f"exit status {status}: see {folder}/attempt-{number}.log"
-    say(f"{which}: {row.name} {outcome}, {matrix.show_s(time.monotonic() - began_s)}")
+    if status or not quiet:
+        say(f"{which}: {row.name} {outcome}, {matrix.show_s(time.monotonic() - began_s)}")
 
 
 def _wait(process: "subprocess.Popen[bytes]", show: Callable[[], None]) -> int:

@@ -146,9 +146,15 @@ def _state(
         return STALE, stale
     if why := fault(run, made, request):
         return FAILED, why
-    forbidden = run.forbidden(request.of_round, accelerated=False)
-    why = "" if request.rehearsal else next(forbidden, "")
-    return DONE, f"`submit pack` refuses it: {why}" if why else ""
+    return DONE, "" if request.rehearsal else _refused(request, run)
+
+
+def _refused(request: Request, run: FinishedRun) -> str:
+    """Why `pack` refuses a run that is done, '' where it takes it. Its --describe may name an accelerator."""
+    for accelerated, does in ((True, "refuses it"), (False, "takes it with an accelerator only")):
+        if why := next(run.forbidden(request.of_round, accelerated=accelerated), ""):
+            return f"`submit pack` {does}: {why}"
+    return ""
 
 
 def _first_reason(result: Mapping[str, Any]) -> str:

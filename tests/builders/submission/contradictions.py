@@ -10,38 +10,38 @@ from pathlib import Path
 from typing import Any
 
 from harness.loadgen.logs import ACCURACY, DETAIL, SUMMARY
-from tests.builders.submission.power import (
-    CLIENT_JSON,
-    PLACE,
-    both,
-    hashed_anew,
-    lines,
-    powered,
-)
-from tests.builders.submission.power import (
-    put as put_key,
-)
+from tests.builders.submission.power import CLIENT_JSON, PLACE, both, hashed_anew, lines, powered
+from tests.builders.submission.power import put as put_key
 from tests.builders.submission.trees import (
-    CLOSED,
+    ACC,
+    LAB,
+    OFFLINE,
     OPEN,
+    RUN,
+    SERVER,
+    SINGLE,
     SYSTEM,
+    Fault,
     Mutation,
     accuracy_log,
+    alike,
     all_of,
     copied,
     log,
     log_line,
+    multi,
+    offline,
     put,
+    server,
+    single,
     sub,
+    system,
+    user_conf,
     value,
     write,
     write_summary,
 )
 
-LAB = "closed/LabOrg"
-SINGLE, MULTI = f"{CLOSED}/SingleStream", f"{CLOSED}/MultiStream"
-SERVER, OFFLINE = f"{CLOSED}/Server", f"{CLOSED}/Offline"
-RUN, ACC = "performance/run_1", "accuracy"
 RATE, OFFLINE_RATE = "result_completed_samples_per_sec", "result_samples_per_second"
 
 
@@ -118,10 +118,7 @@ def second_submitter(root: Path) -> None:
 def second_system(root: Path) -> None:
     """Its logs differ in one byte."""
     copied(f"{LAB}/results/{SYSTEM}", f"{LAB}/results/box2")(root)
-    write(
-        root / f"{LAB}/systems/box2.json",
-        (root / f"{LAB}/systems/{SYSTEM}.json").read_text(),
-    )
+    write(root / f"{LAB}/systems/box2.json", (root / f"{LAB}/systems/{SYSTEM}.json").read_text())
     for file in (root / f"{LAB}/results/box2").rglob(DETAIL):
         write(file, re.sub(r'"tid": (\d)', '"tid": 1\\1', file.read_text(), count=1))
 
@@ -150,217 +147,123 @@ def tail_of(scenario: str, count: int) -> Mutation:
 
 
 NUMBERS = {
-    "estimate halved": (
+    **alike(
         "numbers-disagree",
-        log(f"{SINGLE}/{RUN}", early_stopping_latency_ss=38_923),
-    ),
-    "estimate below its percentile": (
-        "numbers-disagree",
-        all_of(
-            log(f"{SINGLE}/{RUN}", early_stopping_latency_ss=70_000),
-            sub(f"{SINGLE}/{RUN}/{DETAIL}", "estimate: 77846", "estimate: 70000"),
-        ),
-    ),
-    "estimate above a higher percentile": (
-        "numbers-disagree",
-        all_of(
-            log(f"{SINGLE}/{RUN}", early_stopping_latency_ss=90_000),
-            sub(f"{SINGLE}/{RUN}/{DETAIL}", "estimate: 77846", "estimate: 90000"),
-        ),
-    ),
-    "multi-stream estimate halved": (
-        "numbers-disagree",
-        log(f"{MULTI}/{RUN}", early_stopping_latency_ms=1_130_529),
+        {
+            "estimate halved": single(early_stopping_latency_ss=38_923),
+            "estimate below its percentile": all_of(
+                single(early_stopping_latency_ss=70_000),
+                sub(f"{SINGLE}/{RUN}/{DETAIL}", "estimate: 77846", "estimate: 70000"),
+            ),
+            "estimate above a higher percentile": all_of(
+                single(early_stopping_latency_ss=90_000),
+                sub(f"{SINGLE}/{RUN}/{DETAIL}", "estimate: 77846", "estimate: 90000"),
+            ),
+            "multi-stream estimate halved": multi(early_stopping_latency_ms=1_130_529),
+            "Server rate doubled": server(**{RATE: 4000.0}),
+            "Offline rate doubled": offline(**{OFFLINE_RATE: 201.526}),
+            "Offline rate doubled in open": log(f"{OPEN}/Offline/{RUN}", **{OFFLINE_RATE: 201.526}),
+            "Offline rate and latency": offline(
+                **{OFFLINE_RATE: 105.803, "result_max_latency_ns": 623_800_000_000}
+            ),
+            "three runs and their texts + 5 %": scaled(1.05),
+            "two rates + 5 %": server(**{RATE: 2100.0}, result_scheduled_samples_per_sec=2100.0),
+            "rate above the scheduled one": server(result_scheduled_samples_per_sec=1990.0),
+            "rate of another target": server(effective_target_qps=3000),
+            "p99 above the bound, none late": server(
+                result_99__00_percentile_latency_ns=99_000_000,
+                result_99__90_percentile_latency_ns=99_000_000,
+                result_max_latency_ns=99_000_000,
+            ),
+            "maximum above the bound, none late": server(result_max_latency_ns=16_000_000),
+            "late, none above the bound": server(result_overlatency_query_count=30),
+            "Server's queries x 10": server(result_query_count=12_020_010),
+            "single-stream's queries x 10": single(
+                result_query_count=97_047_680, generated_query_count=97_047_680
+            ),
+            "multi-stream's queries x 10": multi(
+                result_query_count=39_000_000, generated_query_count=39_000_000
+            ),
+            "mean above the maximum": server(result_mean_latency_ns=10**10),
+            "mean below what the percentiles allow": server(result_mean_latency_ns=100_000),
+            "p90 above p99": server(result_90__00_percentile_latency_ns=600_000),
+            "minimum below 0": server(result_min_latency_ns=-5),
+            "multi-stream minimum above its p50": multi(result_min_query_latency_ns=160_000),
+            "qps without overhead": single(result_qps_without_loadgen_overhead=20_000.0),
+            "duration requested is another": detail(
+                f"{SERVER}/{RUN}", {"requested_min_duration_ms": 60_000}
+            ),
+            "rate requested is another": detail(
+                f"{SERVER}/{RUN}", {"requested_server_target_qps": 900}
+            ),
+            "VALID, minimum duration missed": server(result_min_duration_met=False),
+            "VALID, queries missed": server(result_min_queries_met=False),
+            "VALID, constraints missed": server(result_perf_constraints_met=False),
+            "early stopping's text says no": server(
+                early_stopping_result=" * Run unsuccessful.  * Processed 10 queries."
+            ),
+            "early stopping's text counts others": sub(
+                f"{SINGLE}/{RUN}/{DETAIL}", r"queries \(\d+\)", "queries (700)"
+            ),
+        },
     ),
     "Server rate doubled, summary left": (
         "summary-differs",
         detail(f"{SERVER}/{RUN}", {RATE: 4000.0}),
     ),
-    "Server rate doubled": ("numbers-disagree", log(f"{SERVER}/{RUN}", **{RATE: 4000.0})),
-    "Offline rate doubled": (
-        "numbers-disagree",
-        log(f"{OFFLINE}/{RUN}", **{OFFLINE_RATE: 201.526}),
-    ),
-    "Offline rate doubled in open": (
-        "numbers-disagree",
-        log(f"{OPEN}/Offline/{RUN}", **{OFFLINE_RATE: 201.526}),
-    ),
-    "Offline rate and latency": (
-        "numbers-disagree",
-        log(
-            f"{OFFLINE}/{RUN}", **{OFFLINE_RATE: 105.803, "result_max_latency_ns": 623_800_000_000}
-        ),
-    ),
-    "three runs and their texts + 5 %": ("numbers-disagree", scaled(1.05)),
-    "two rates + 5 %": (
-        "numbers-disagree",
-        log(f"{SERVER}/{RUN}", **{RATE: 2100.0}, result_scheduled_samples_per_sec=2100.0),
-    ),
-    "rate above the scheduled one": (
-        "numbers-disagree",
-        log(f"{SERVER}/{RUN}", result_scheduled_samples_per_sec=1990.0),
-    ),
-    "rate of another target": (
-        "numbers-disagree",
-        log(f"{SERVER}/{RUN}", effective_target_qps=3000),
-    ),
-    "p99 above the bound, none late": (
-        "numbers-disagree",
-        log(
-            f"{SERVER}/{RUN}",
-            result_99__00_percentile_latency_ns=99_000_000,
-            result_99__90_percentile_latency_ns=99_000_000,
-            result_max_latency_ns=99_000_000,
-        ),
-    ),
-    "maximum above the bound, none late": (
-        "numbers-disagree",
-        log(f"{SERVER}/{RUN}", result_max_latency_ns=16_000_000),
-    ),
-    "late, none above the bound": (
-        "numbers-disagree",
-        log(f"{SERVER}/{RUN}", result_overlatency_query_count=30),
-    ),
-    "Server's queries x 10": (
-        "numbers-disagree",
-        log(f"{SERVER}/{RUN}", result_query_count=12_020_010),
-    ),
-    "single-stream's queries x 10": (
-        "numbers-disagree",
-        log(f"{SINGLE}/{RUN}", result_query_count=97_047_680, generated_query_count=97_047_680),
-    ),
-    "multi-stream's queries x 10": (
-        "numbers-disagree",
-        log(f"{MULTI}/{RUN}", result_query_count=39_000_000, generated_query_count=39_000_000),
-    ),
-    "mean above the maximum": (
-        "numbers-disagree",
-        log(f"{SERVER}/{RUN}", result_mean_latency_ns=10**10),
-    ),
-    "mean below what the percentiles allow": (
-        "numbers-disagree",
-        log(f"{SERVER}/{RUN}", result_mean_latency_ns=100_000),
-    ),
-    "p90 above p99": (
-        "numbers-disagree",
-        log(f"{SERVER}/{RUN}", result_90__00_percentile_latency_ns=600_000),
-    ),
-    "minimum below 0": ("numbers-disagree", log(f"{SERVER}/{RUN}", result_min_latency_ns=-5)),
-    "multi-stream minimum above its p50": (
-        "numbers-disagree",
-        log(f"{MULTI}/{RUN}", result_min_query_latency_ns=160_000),
-    ),
-    "qps without overhead": (
-        "numbers-disagree",
-        log(f"{SINGLE}/{RUN}", result_qps_without_loadgen_overhead=20_000.0),
-    ),
-    "duration requested is another": (
-        "numbers-disagree",
-        detail(f"{SERVER}/{RUN}", {"requested_min_duration_ms": 60_000}),
-    ),
-    "rate requested is another": (
-        "numbers-disagree",
-        detail(f"{SERVER}/{RUN}", {"requested_server_target_qps": 900}),
-    ),
-    "VALID, minimum duration missed": (
-        "numbers-disagree",
-        log(f"{SERVER}/{RUN}", result_min_duration_met=False),
-    ),
-    "VALID, queries missed": (
-        "numbers-disagree",
-        log(f"{SERVER}/{RUN}", result_min_queries_met=False),
-    ),
-    "VALID, constraints missed": (
-        "numbers-disagree",
-        log(f"{SERVER}/{RUN}", result_perf_constraints_met=False),
-    ),
-    "early stopping's text says no": (
-        "numbers-disagree",
-        log(
-            f"{SERVER}/{RUN}", early_stopping_result=" * Run unsuccessful.  * Processed 10 queries."
-        ),
-    ),
-    "early stopping's text counts others": (
-        "numbers-disagree",
-        sub(f"{SINGLE}/{RUN}/{DETAIL}", r"queries \(\d+\)", "queries (700)"),
-    ),
 }
-TWICE = {
-    "VALID before INVALID": (
-        "log-mixed",
-        all_of(
-            log(f"{SERVER}/{RUN}", result_validity="INVALID"),
-            before(f"{SERVER}/{RUN}", "result_validity", "VALID"),
+TWICE = alike(
+    "log-mixed",
+    {
+        "VALID before INVALID": all_of(
+            server(result_validity="INVALID"), before(f"{SERVER}/{RUN}", "result_validity", "VALID")
         ),
-    ),
-    "seed twice": (
-        "log-mixed",
-        all_of(
-            log(f"{SERVER}/{RUN}", effective_qsl_rng_seed=1),
+        "seed twice": all_of(
+            server(effective_qsl_rng_seed=1),
             before(f"{SERVER}/{RUN}", "effective_qsl_rng_seed", 2085463073848966840),
         ),
-    ),
-    "least duration twice": (
-        "log-mixed",
-        all_of(
-            log(f"{SERVER}/{RUN}", effective_min_duration_ms=1),
+        "least duration twice": all_of(
+            server(effective_min_duration_ms=1),
             before(f"{SERVER}/{RUN}", "effective_min_duration_ms", 600_000),
         ),
-    ),
-    "late queries twice": (
-        "log-mixed",
-        all_of(
-            log(f"{SERVER}/{RUN}", result_overlatency_query_count=20_000),
+        "late queries twice": all_of(
+            server(result_overlatency_query_count=20_000),
             before(f"{SERVER}/{RUN}", "result_overlatency_query_count", 0),
         ),
-    ),
-    "end twice": (
-        "log-mixed",
-        before(f"{SERVER}/{RUN}", "power_end", "11-21-2026 03:57:26.000"),
-    ),
-}
-VERSIONS = {
-    "LoadGen of another round": (
-        "loadgen-version",
-        log(f"{SERVER}/{RUN}", loadgen_version="5.1.2 @ d6147c7eb7"),
-    ),
-    "LoadGen with local changes": (
-        "loadgen-version",
-        log(f"{SERVER}/{RUN}", loadgen_git_status_message=" M loadgen/results.cc"),
-    ),
-    "accuracy by another LoadGen": (
-        "loadgen-version",
-        log(f"{SERVER}/{ACC}", loadgen_version="6.0.17 @ 0000000000"),
-    ),
-    "accuracy by another commit of LoadGen": (
-        "loadgen-version",
-        log(f"{SERVER}/{ACC}", loadgen_git_log_message="0000 mine"),
-    ),
-}
+        "end twice": before(f"{SERVER}/{RUN}", "power_end", "11-21-2026 03:57:26.000"),
+    },
+)
+VERSIONS = alike(
+    "loadgen-version",
+    {
+        "LoadGen of another round": server(loadgen_version="5.1.2 @ d6147c7eb7"),
+        "LoadGen with local changes": server(loadgen_git_status_message=" M loadgen/results.cc"),
+        "accuracy by another LoadGen": log(
+            f"{SERVER}/{ACC}", loadgen_version="6.0.17 @ 0000000000"
+        ),
+        "accuracy by another commit of LoadGen": log(
+            f"{SERVER}/{ACC}", loadgen_git_log_message="0000 mine"
+        ),
+    },
+)
 SETTINGS = {
-    "performance on 1,024 samples": (
+    **alike(
         "dataset-size",
-        log(f"{SERVER}/{RUN}", qsl_reported_total_count=1024),
+        {
+            "performance on 1,024 samples": server(qsl_reported_total_count=1024),
+            "performance on 99,999 samples": server(qsl_reported_total_count=99_999),
+            "accuracy without its sample count": without(
+                f"{SERVER}/{ACC}", "effective_accuracy_sample_count"
+            ),
+        },
     ),
-    "performance on 99,999 samples": (
-        "dataset-size",
-        log(f"{SERVER}/{RUN}", qsl_reported_total_count=99_999),
-    ),
-    "accuracy without its sample count": (
-        "dataset-size",
-        without(f"{SERVER}/{ACC}", "effective_accuracy_sample_count"),
-    ),
-    "four samples a single-stream query": (
+    **alike(
         "scenario-settings",
-        log(f"{SINGLE}/{RUN}", effective_samples_per_query=4),
-    ),
-    "four samples a Server query": (
-        "scenario-settings",
-        log(f"{SERVER}/{RUN}", effective_samples_per_query=4),
-    ),
-    "permutation": (
-        "scenario-settings",
-        log(f"{OFFLINE}/{RUN}", effective_sample_concatenate_permutation=True),
+        {
+            "four samples a single-stream query": single(effective_samples_per_query=4),
+            "four samples a Server query": server(effective_samples_per_query=4),
+            "permutation": offline(effective_sample_concatenate_permutation=True),
+        },
     ),
     "no key of issue same": (
         "audit-settings",
@@ -370,94 +273,88 @@ SETTINGS = {
         "audit-settings",
         without(f"{SERVER}/{RUN}", "effective_accuracy_log_sampling_target"),
     ),
-    "user.conf of another rate": (
+    **alike(
         "user-conf",
-        put(f"{SERVER}/user.conf", "*.Server.target_qps = 1900\n"),
+        {
+            "user.conf of another rate": user_conf(SERVER, "*.Server.target_qps = 1900"),
+            "user.conf of another latency": user_conf(SINGLE, "*.SingleStream.target_latency = 5"),
+            "user.conf of another bound": user_conf(SERVER, "resnet50.Server.target_latency = 10"),
+            "user.conf with a count": user_conf(SERVER, "*.Server.min_query_count = 270336"),
+            "user.conf with an Offline count": user_conf(OFFLINE, "*.*.min_query_count = 270336"),
+        },
     ),
-    "user.conf of another latency": (
-        "user-conf",
-        put(f"{SINGLE}/user.conf", "*.SingleStream.target_latency = 5\n"),
-    ),
-    "user.conf of another bound": (
-        "user-conf",
-        put(f"{SERVER}/user.conf", "resnet50.Server.target_latency = 10\n"),
-    ),
-    "user.conf with a count": (
-        "user-conf",
-        put(f"{SERVER}/user.conf", "*.Server.min_query_count = 270336\n"),
-    ),
-    "user.conf with an Offline count": (
-        "user-conf",
-        put(f"{OFFLINE}/user.conf", "*.*.min_query_count = 270336\n"),
-    ),
-    "no node": ("system-value", value(f"{LAB}/systems/{SYSTEM}.json", number_of_nodes="0")),
-    "no processor": (
+    **alike(
         "system-value",
-        value(f"{LAB}/systems/{SYSTEM}.json", host_processors_per_node=0),
-    ),
-    "cores in words": (
-        "system-value",
-        value(f"{LAB}/systems/{SYSTEM}.json", host_processor_core_count="thirty-two"),
+        {
+            "no node": system(number_of_nodes="0"),
+            "no processor": system(host_processors_per_node=0),
+            "cores in words": system(host_processor_core_count="thirty-two"),
+        },
     ),
     "empty calibration": ("empty-file", put(f"{LAB}/calibration.md", "\n")),
 }
 TEXT1 = f"{SERVER}/TEST01/verify_accuracy.txt"
 FILES = {
-    "summary of one word": ("summary-differs", put(f"{SERVER}/{RUN}/{SUMMARY}", "VALID\n")),
-    "summary without its result": (
+    **alike(
         "summary-differs",
-        sub(f"{SERVER}/{RUN}/{SUMMARY}", r"^Completed samples per second.*\n", ""),
+        {
+            "summary of one word": put(f"{SERVER}/{RUN}/{SUMMARY}", "VALID\n"),
+            "summary without its result": sub(
+                f"{SERVER}/{RUN}/{SUMMARY}", r"^Completed samples per second.*\n", ""
+            ),
+            "summary with errors": sub(
+                f"{SERVER}/{RUN}/{SUMMARY}", "^No errors encountered", "5 ERRORS encountered"
+            ),
+            "summary of another estimate": sub(
+                f"{SINGLE}/{RUN}/{SUMMARY}", r"(90\.0th percentile estimate: )\d+", r"\g<1>38923"
+            ),
+        },
     ),
-    "summary with errors": (
-        "summary-differs",
-        sub(f"{SERVER}/{RUN}/{SUMMARY}", "^No errors encountered", "5 ERRORS encountered"),
+    **alike(
+        "audit-failed",
+        {
+            "TEST01 of 10 answers": few_answers(10),
+            "TEST PASS alone": put(TEXT1, "TEST PASS\n"),
+            "TEST PASS with mismatches": sub(
+                TEXT1, r"(num_perf_log_data_mismatch = )\d+", r"\g<1>7"
+            ),
+            "TEST PASS after a failed check": sub(
+                TEXT1, "^TEST PASS", "Accuracy check pass: False\nTEST PASS"
+            ),
+        },
     ),
-    "summary of another estimate": (
-        "summary-differs",
-        sub(f"{SINGLE}/{RUN}/{SUMMARY}", r"(90\.0th percentile estimate: )\d+", r"\g<1>38923"),
-    ),
-    "TEST01 of 10 answers": ("audit-failed", few_answers(10)),
     "TEST01's text counts others": (
         "audit-stale",
         sub(TEXT1, r"(num_acc_log_entries = )\d+", r"\g<1>49000"),
+    ),
+    "TEST PASS without scores": (
+        "audit-stale",
+        put(f"{SERVER}/TEST01/verify_performance.txt", "TEST PASS\n"),
     ),
     "TEST01 samples fewer": (
         "audit-not-one",
         log(f"{SERVER}/TEST01/{RUN}", effective_accuracy_log_sampling_target=1000),
     ),
-    "TEST01 is the performance log": (
+    **alike(
         "log-copied",
-        edited_copy(
-            "TEST01",
-            effective_accuracy_log_rng_seed=720381539243781796,
-            effective_accuracy_log_sampling_target=4096,
-        ),
-    ),
-    "TEST04 is the performance log": (
-        "log-copied",
-        edited_copy(
-            "TEST04",
-            effective_performance_issue_same=True,
-            effective_performance_issue_same_index=3,
-            test_datetime="2026-11-22T04:00:00Z",
-        ),
-    ),
-    "TEST01's answers are the accuracy run's": (
-        "log-copied",
-        copied(f"{SERVER}/{ACC}", f"{SERVER}/TEST01/{ACC}"),
-    ),
-    "TEST PASS alone": ("audit-failed", put(TEXT1, "TEST PASS\n")),
-    "TEST PASS with mismatches": (
-        "audit-failed",
-        sub(TEXT1, r"(num_perf_log_data_mismatch = )\d+", r"\g<1>7"),
-    ),
-    "TEST PASS after a failed check": (
-        "audit-failed",
-        sub(TEXT1, "^TEST PASS", "Accuracy check pass: False\nTEST PASS"),
-    ),
-    "TEST PASS without scores": (
-        "audit-stale",
-        put(f"{SERVER}/TEST01/verify_performance.txt", "TEST PASS\n"),
+        {
+            "TEST01 is the performance log": edited_copy(
+                "TEST01",
+                effective_accuracy_log_rng_seed=720381539243781796,
+                effective_accuracy_log_sampling_target=4096,
+            ),
+            "TEST04 is the performance log": edited_copy(
+                "TEST04",
+                effective_performance_issue_same=True,
+                effective_performance_issue_same_index=3,
+                test_datetime="2026-11-22T04:00:00Z",
+            ),
+            "TEST01's answers are the accuracy run's": copied(
+                f"{SERVER}/{ACC}", f"{SERVER}/TEST01/{ACC}"
+            ),
+            "results of another submitter": second_submitter,
+            "results of another system": second_system,
+        },
     ),
     "TEST PASS and TEST FAIL": (
         "audit-score",
@@ -475,22 +372,22 @@ FILES = {
             "accuracy=101.000%, good=50500, total=50000",
         ),
     ),
-    "answer beyond the data set": (
+    **alike(
         "accuracy-log",
-        rows(f"{SERVER}/{ACC}/{ACCURACY}", rb'"qsl_idx" : 7,', b'"qsl_idx" : 50000,'),
+        {
+            "answer beyond the data set": rows(
+                f"{SERVER}/{ACC}/{ACCURACY}", rb'"qsl_idx" : 7,', b'"qsl_idx" : 50000,'
+            ),
+            "answer with the number of another": rows(
+                f"{SERVER}/{ACC}/{ACCURACY}", rb'"seq_id" : 7,', b'"seq_id" : 6,'
+            ),
+            "sample answered twice": rows(
+                f"{SERVER}/{ACC}/{ACCURACY}", rb'"qsl_idx" : 7,', b'"qsl_idx" : 6,'
+            ),
+            "end of a log of 100 rows": tail_of(SERVER, 100),
+            "end of a log of 1,000 rows": tail_of(SINGLE, 1000),
+        },
     ),
-    "answer with the number of another": (
-        "accuracy-log",
-        rows(f"{SERVER}/{ACC}/{ACCURACY}", rb'"seq_id" : 7,', b'"seq_id" : 6,'),
-    ),
-    "sample answered twice": (
-        "accuracy-log",
-        rows(f"{SERVER}/{ACC}/{ACCURACY}", rb'"qsl_idx" : 7,', b'"qsl_idx" : 6,'),
-    ),
-    "end of a log of 100 rows": ("accuracy-log", tail_of(SERVER, 100)),
-    "end of a log of 1,000 rows": ("accuracy-log", tail_of(SINGLE, 1000)),
-    "results of another submitter": ("log-copied", second_submitter),
-    "results of another system": ("log-copied", second_system),
 }
 
 
@@ -550,11 +447,4 @@ POWER = {
         ),
     ),
 }
-CONTRADICTIONS: dict[str, tuple[str, Mutation]] = {
-    **NUMBERS,
-    **TWICE,
-    **VERSIONS,
-    **SETTINGS,
-    **FILES,
-    **POWER,
-}
+CONTRADICTIONS: dict[str, Fault] = {**NUMBERS, **TWICE, **VERSIONS, **SETTINGS, **FILES, **POWER}

@@ -346,3 +346,44 @@ def all_of(*mutations: Mutation) -> Mutation:
             mutation(root)
 
     return mutate
+
+
+LAB, FREE = "closed/LabOrg", "open/LabOrg"
+JSON = f"{LAB}/systems/{SYSTEM}.json"
+SINGLE, MULTI = f"{CLOSED}/SingleStream", f"{CLOSED}/MultiStream"
+SERVER, OFFLINE = f"{CLOSED}/Server", f"{CLOSED}/Offline"
+RUN, ACC = "performance/run_1", "accuracy"
+
+Fault = tuple[str, Mutation]
+"""The code of the rule that must find the fault, and how it is made."""
+
+
+def alike(code: str, mutations: Mapping[str, Mutation]) -> dict[str, Fault]:
+    """Faults by name that the same rule must find."""
+    return {name: (code, mutation) for name, mutation in mutations.items()}
+
+
+def server(**changes: Any) -> Mutation:
+    """Other values in the log of the closed Server run, as the next ones for other scenarios."""
+    return log(f"{SERVER}/{RUN}", **changes)
+
+
+def offline(**changes: Any) -> Mutation:
+    return log(f"{OFFLINE}/{RUN}", **changes)
+
+
+def single(**changes: Any) -> Mutation:
+    return log(f"{SINGLE}/{RUN}", **changes)
+
+
+def multi(**changes: Any) -> Mutation:
+    return log(f"{MULTI}/{RUN}", **changes)
+
+
+def system(**changes: Any) -> Mutation:
+    """Other values in the description of the closed system."""
+    return value(JSON, **changes)
+
+
+def user_conf(scenario: str, line: str) -> Mutation:
+    return put(f"{scenario}/user.conf", f"{line}\n")

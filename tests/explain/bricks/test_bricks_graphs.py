@@ -426,6 +426,7 @@ def test_no_piece_begins_where_the_shape_depends_on_data(tmp_path: Path) -> None
     assert main([*words, "--out", str(tmp_path / "out")]) == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [residual, choosing, "int8"])
 def test_weights_in_another_file_are_made_up_like_the_others(tmp_path: Path, make: Any) -> None:
     path = (

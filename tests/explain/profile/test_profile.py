@@ -35,6 +35,7 @@ from harness.results.optimal_batch import optimum
 from harness.results.outcome import Finished
 from harness.results.pages import tables
 from harness.results.pages.tables import Column, Table
+from harness.results.seal.digests import SEAL
 from tests.stand_ins import otlp_collector
 from tests.stand_ins.chromium import needs_chromium, shown
 from tests.stand_ins.fake_peak import System, names
@@ -216,7 +217,7 @@ def test_every_table_repeats_from_stored_files_alone(
     assert json.loads(capsys.readouterr().out) == stored(profiled)
     assert main(["profile", "--from", str(profiled), "--out", str(tmp_path / "again")]) == 0
     made = [p.relative_to(profiled) for p in profiled.rglob("*") if p.is_file()]
-    made = [p for p in made if p.parts[0] not in ("run", "profile.json", "ort_events.json")]
+    made = [p for p in made if p.parts[0] not in ("run", "profile.json", "ort_events.json", SEAL)]
     assert {p.name for p in made} >= {"tables.txt", "tables.json", "trace.json", "layers.csv"}
     for path in made:
         assert (tmp_path / "again" / path).read_bytes() == (profiled / path).read_bytes(), path
@@ -437,7 +438,7 @@ def test_a_profile_that_is_stopped_says_so_and_keeps_its_run(
 
     monkeypatch.setattr("harness.run.supervisor.job.measure", stopped)
     assert main(["profile", "--quiet", "--out", str(tmp_path / "p")]) == 128 + signal.SIGTERM
-    assert names(tmp_path / "p.partial") == ["profile.json", "run"]
+    assert names(tmp_path / "p.partial") == [SEAL, "profile.json", "run"]
     told = capsys.readouterr()
     assert f"profile --from {tmp_path}/p.partial shows the results so far" in told.err
     assert told.out == ""

@@ -43,6 +43,7 @@ def test_any_batch_gives_finite_numbers_and_the_same_rows(name: str) -> None:
     np.testing.assert_allclose(three[1], one[0], rtol=1e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", EACH)
 def test_a_run_is_valid_and_marked(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -81,6 +81,7 @@ def test_the_same_bytes_every_time(tmp_path: Path) -> None:
     assert (tmp_path / "again.onnx").read_bytes() == zoo.make("mobilenet_v2").read_bytes()
 
 
+@pytest.mark.slow
 def test_a_run_takes_it_by_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["--scenario", "offline", "--model", "zoo/mobilenet_v2", "--queries", "2", "--quiet"]
     words += ["--mode", "performance", "--no-metrics", "--no-report", "--max-batch", "1"]

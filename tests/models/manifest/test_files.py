@@ -249,6 +249,7 @@ def test_an_external_path_does_not_leave_the_folder(path: str, tmp_path: Path) -
     assert refusal(model.obtain, ("onnx",), print) == wanted
 
 
+@pytest.mark.slow
 def test_a_run_again_notices_other_weights(tmp_path: Path) -> None:
     """The real command: the digest it records, and refuses to run again without."""
     path = split(tmp_path)

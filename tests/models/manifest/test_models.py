@@ -154,6 +154,7 @@ def _volumes(helper: Any, kind: Any) -> Any:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "graph", "dataset"),
     [

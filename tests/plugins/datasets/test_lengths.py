@@ -217,6 +217,7 @@ def test_answers_as_long_as_their_sequence_are_measured(scenario: str, tmp_path:
     assert result(tmp_path / "r")["queries"]["samples_failed"] == 0
 
 
+@pytest.mark.slow
 def test_a_run_of_drawn_lengths_is_measured_and_can_be_run_again(tmp_path: Path) -> None:
     nodes = [helper.make_node("ReduceSum", ["ids", "axes"], ["y"], keepdims=0)]
     sequence_model(tmp_path, nodes, ["batch"], TensorProto.INT64)

@@ -21,7 +21,7 @@ from harness.errors import ConfigError
 from harness.results.agreement import agreement
 from harness.results.compare.compare import MIXED, SAME, WORSE, Change, Comparison, compare
 from harness.results.compare.finished import FinishedRun, Number, _percentiles, side
-from harness.results.compare.report import _row, lines, parse_limit
+from harness.results.compare.report import _interval, _row, lines, parse_limit
 from harness.results.evidence.between_runs import between_runs
 from harness.results.evidence.block_intervals import blocks, percentile_intervals
 
@@ -69,6 +69,13 @@ def test_an_open_end_of_an_interval_is_no_difference() -> None:
     runs = [replace(a_run("a"), numbers={"p99": number}) for number in (slow, fast)]
     (change,) = compare(runs[:1], runs[1:]).changes
     assert (change.verdict, change.low, change.high) == (SAME, None, None)
+    for low, high, shown in (
+        (None, None, "-"),
+        (-0.03, None, "from -3.0 %"),
+        (None, 0.05, "up to +5.0 %"),
+        (-0.03, 0.05, "-3.0 % to +5.0 %"),
+    ):  # bug: `-` stood for an open end, and for no interval
+        assert _interval(change._replace(change=0.01, low=low, high=high)) == shown
 
 
 def test_noise_between_runs_is_students() -> None:

@@ -197,6 +197,7 @@ def test_a_page_needs_no_network_and_is_escaped(
     assert f"python -m harness --config {shlex.quote(run.name + '/config.yaml')}" in unescape(text)
 
 
+@pytest.mark.slow
 def test_every_run_leaves_its_report_beside_one_script_for_all(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

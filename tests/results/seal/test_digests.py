@@ -66,7 +66,7 @@ def test_a_file_that_stands_there_twice_is_named(folder: Path) -> None:
 
 
 def test_a_folder_without_a_result_has_no_seal(tmp_path: Path) -> None:
-    """That of `sweep`, whose runs have seals of their own: it grows later."""
+    """A study seals its folder itself, when it ends: it may grow later."""
     new = ResultFolder(tmp_path / "sweep")
     assert not (new.finish() / digests.SEAL).exists()
 

@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from harness.cli.main import main
-from harness.errors import PluginUnavailable
+from harness.errors import ConfigError, PluginUnavailable
 from harness.results.recheck import check
 from harness.results.seal import digests, signature
+from tests.stand_ins.fake_peak import System
 
 pytestmark = pytest.mark.skipif(
     shutil.which(signature.PROGRAM) is None, reason="ssh-keygen is not installed"
@@ -182,4 +183,29 @@ def test_without_ssh_keygen_one_line_says_so(
 
 
 def test_a_key_that_is_not_there_is_named_before_the_run(tmp_path: Path) -> None:
+    """Bug: there was no such file where a folder has the name."""
     assert signature.problem(tmp_path / "no") == f"--sign {tmp_path}/no: there is no such file"
+    assert signature.problem(tmp_path) == f"--sign {tmp_path}: this is a folder: name a file in it"
+
+
+@pytest.mark.parametrize("text", ["garbage", "# signers\nann ssh-ed25519 AAAA", "\xff\xfe"])
+def test_a_file_that_lists_no_signers_is_one_line(
+    text: str, key: Path, sealed: Path, tmp_path: Path
+) -> None:
+    """Bug: it was said that the file does not allow the key."""
+    signature.sign(sealed, key)
+    signers = tmp_path / "signers"
+    signers.write_text(f"{text}\n", encoding="latin-1")
+    with pytest.raises(ConfigError, match=rf"{signers}: line \d has (no|invalid) key: write"):
+        signature.vouched(sealed, signers)
+
+
+def test_the_seal_of_a_study_is_signed_at_its_end(
+    key: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("harness.run.supervisor.job.measure", System(100.0))
+    words = ["--scenario", "server", "--backend", "null", "--mode", "performance", "--quiet"]
+    words += ["--target-qps", "50", "--repeats", "2", "--sign", str(key)]
+    assert main([*words, "--out", str(tmp_path / "all")]) == 0
+    shown = f"{tmp_path}/all is signed with the key ED25519 {fingerprint(key)}"
+    assert signature.vouched(tmp_path / "all", None) == ([], shown)

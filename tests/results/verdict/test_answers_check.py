@@ -8,7 +8,7 @@ import pytest
 
 from harness.core.codes import Reason
 from harness.loadgen.logs import ACCURACY, AccuracyLogError
-from harness.results.verdict import doubts, reasons
+from harness.results.verdict import model_doubts, reasons
 from harness.results.verdict.answers_check import LOGGED, Compared, compare
 from harness.types import Array
 
@@ -108,18 +108,18 @@ def test_only_more_than_the_manifest_allows_is_a_reason() -> None:
 
 
 def test_few_compared_answers_are_a_doubt() -> None:
-    (doubt,) = doubts.few_compared(99, LOGGED)
+    (doubt,) = model_doubts.few_compared(99, LOGGED)
     assert doubt == Reason(
         "few-compared",
         "only 99 answers of the performance run were compared with the accuracy run's, 100 are "
         "needed: raise --duration or --queries",
     )
-    assert not list(doubts.few_compared(100, LOGGED))
-    assert not list(doubts.few_compared(100, 120))
+    assert not list(model_doubts.few_compared(100, LOGGED))
+    assert not list(model_doubts.few_compared(100, 120))
 
 
 def test_answers_too_large_to_compare_many_are_not_blamed_on_the_duration() -> None:
-    (doubt,) = doubts.few_compared(30, 32)
+    (doubt,) = model_doubts.few_compared(30, 32)
     assert doubt.text.endswith(
         "100 are needed: LoadGen has memory for 32 of these answers: add a postprocess step that "
         "shrinks them"

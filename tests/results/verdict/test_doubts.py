@@ -17,7 +17,7 @@ from harness.models.manifest.schema import Accuracy
 from harness.results.evidence.evidence import Evidence
 from harness.results.evidence.stages import Completions, percentiles, query_latency_ns
 from harness.results.evidence.steady_state import steady_state
-from harness.results.verdict import doubts
+from harness.results.verdict import doubts, model_doubts
 from harness.types import Array, Score, TensorSpec
 from tests.builders.support import ENDED, SCENARIOS, evidence, plan
 
@@ -158,13 +158,13 @@ def test_a_backend_that_waits_is_doubted_unless_it_waits_for_a_core(
     used: dict[str, Any] = {**ENDED["used"], "cpu_s": cpu_s, "wall_s": wall_s}
     del used["run_queue_s"]
     used |= {} if queue_s is None else {"run_queue_s": queue_s}
-    found = list(doubts.idle(evidence("offline", ended={**ENDED, "used": used}), infer_s))
+    found = list(model_doubts.idle(evidence("offline", ended={**ENDED, "used": used}), infer_s))
     text = (
         "the batches took 2.00 s in the backend, and all threads together computed or waited for a core "
         "for 0.30 s: the backend slept or waited for another program"
     )
     assert found == ([Reason("idle", text)] if said else [])
-    assert list(doubts.idle(evidence("offline", ended=None), infer_s)) == []
+    assert list(model_doubts.idle(evidence("offline", ended=None), infer_s)) == []
 
 
 def scored(value: float, samples: int, metric: str = "top1") -> Score:
@@ -198,14 +198,16 @@ def test_a_score_above_the_models_own_is_doubted(
 ) -> None:
     """Bug: a backend that read the labels scored 100 %, and nothing said so."""
     found = list(
-        doubts.too_good(score, Accuracy(metric=score.metric, target=1, reference=reference))
+        model_doubts.too_good(score, Accuracy(metric=score.metric, target=1, reference=reference))
     )
     assert [d.code for d in found] == (["too-good"] if said else [])
-    assert list(doubts.too_good(score, Accuracy(metric="other", target=1, reference=0.1))) == []
+    assert (
+        list(model_doubts.too_good(score, Accuracy(metric="other", target=1, reference=0.1))) == []
+    )
 
 
 def test_the_text_of_a_score_that_is_too_good_has_both_numbers() -> None:
-    (doubt,) = doubts.too_good(
+    (doubt,) = model_doubts.too_good(
         scored(100.0, 500), Accuracy(metric="top1", target=98.5, reference=99.2)
     )
     assert doubt.text == (
@@ -330,6 +332,6 @@ def loaded(*inputs: TensorSpec) -> Loaded:
 def test_work_that_was_mostly_padding_is_doubted(
     mean: float, fixed: int | None, said: list[str]
 ) -> None:
-    found = list(doubts.padding(mean, fixed))
+    found = list(model_doubts.padding(mean, fixed))
     assert [d.code for d in found] == said
     assert all("75 % of the work was padding" in d.text for d in found)

@@ -15,7 +15,7 @@ from hypothesis.extra import numpy as some
 from harness.loadgen.answers import AnswerRow
 from harness.models.steps.postprocess import Postprocess, not_finite
 from harness.results.evidence.input_probe import section
-from harness.results.verdict.doubts import cached
+from harness.results.verdict.model_doubts import cached
 from harness.results.verdict.reasons import by_index
 from harness.run.measured.answerer import Answerer
 from harness.run.measured.input_probe import _Change, probe

@@ -16,6 +16,7 @@ from harness.loadgen.plan import InstanceGroup
 from harness.results.evidence.reference import line, report
 from harness.run.measured import preparation, service_times
 from harness.run.measured.answerer import Answerer
+from harness.run.measured.loadgen_cost import cost_ns
 from harness.run.measured.preparation import Preparation
 from harness.types import Batch
 from tests.builders.support import UNCHANGED, plan
@@ -201,3 +202,24 @@ def test_more_samples_are_loaded_where_that_is_quick(
     monkeypatch.setattr(preparation, "time", SimpleNamespace(monotonic=lambda: next(clock)))
     instances._load()
     assert model.loads == loads
+
+
+@pytest.mark.parametrize("dispatch", ["inline", "sliced"])
+def test_a_run_is_sized_by_loadgens_own_part_of_a_query(
+    dispatch: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bug: only the model was timed, and LoadGen takes longer than a model of microseconds."""
+    monkeypatch.setattr(preparation, "cost_ns", lambda *_: 9e6)
+    found = prepared(Model(0.001), dispatch, 8).run(calibrate_s=0.02)
+    per_s = found["issued_per_s"]
+    if dispatch == "sliced":
+        assert 1 / per_s == pytest.approx(1 / found["rate_per_s"] + 9e-3)
+    else:
+        assert 1 / per_s > 9e-3 + 1e-3
+
+
+@pytest.mark.parametrize("scenario", ["single-stream", "multi-stream", "offline"])
+def test_loadgens_cost_can_be_measured_before_a_run(scenario: str) -> None:
+    query = 8 if scenario == "multi-stream" else 1
+    costs = [cost_ns(scenario, query, 4, AnswerRow((2,), np.dtype(np.int64))) for _ in range(2)]
+    assert min(costs) > 0

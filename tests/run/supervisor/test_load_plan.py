@@ -127,6 +127,14 @@ def test_a_stream_is_about_as_long_as_asked(ns: int, latency_ns: int) -> None:
     assert load.query_count == 64 or (load.query_count - 1) * latency_ns <= ns * (1 + 1e-9)
 
 
+@pytest.mark.parametrize("scenario", ["single-stream", "offline"])
+def test_loadgens_own_cost_counts_where_it_is_known(scenario: str) -> None:
+    """Bug: `--duration 20s` of the null backend took 272 s on a busy machine: only the model was timed."""
+    found = Calibration(slowest_batch_ns=1, latency_ns=1_000, rate_per_s=1e6, issued_per_s=50_000.0)
+    load = plan_of(RunConfig(scenario=scenario, duration_ns=2 * NS_PER_S), calibration=found)
+    assert (load.query_count, load.expected_s) == (100_000, 2.0)
+
+
 @given(durations, rates)
 def test_an_offline_run_is_about_as_long_as_asked(ns: int, rate: float) -> None:
     config = RunConfig(scenario="offline", duration_ns=ns)

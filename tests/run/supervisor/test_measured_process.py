@@ -1,10 +1,14 @@
 """The supervisor hears the last message of a measured process, also after the process has ended."""
 
+import socket
 import subprocess
 from types import SimpleNamespace
 from typing import cast
 
+import pytest
+
 from harness.core.child import Channel
+from harness.errors import PluginUnavailable
 from harness.run.supervisor.measured_process import MeasuredProcess
 
 
@@ -25,4 +29,21 @@ def test_a_message_sent_just_before_the_exit_is_received() -> None:
     process = MeasuredProcess.__new__(MeasuredProcess)
     process._channel = cast(Channel, _SendsAsItEnds())
     process._process = cast("subprocess.Popen[bytes]", SimpleNamespace(poll=lambda: 0))
-    assert process._receive(10.0) == {"event": "ended"}
+    assert process._message(10.0) == {"event": "ended"}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [b"nonsense", b"\xff", b"[" * 100_000, b"[]", b"{}", b'{"event": []}', b'{"event": "alive"}'],
+)
+def test_what_is_no_message_of_ours_is_one_line(line: bytes) -> None:
+    """Bug: a JSONDecodeError or a KeyError in the supervisor."""
+    ours, theirs = socket.socketpair()
+    process = MeasuredProcess.__new__(MeasuredProcess)
+    process._channel = Channel(ours)
+    process._while_waiting = lambda: None
+    with ours, theirs:
+        theirs.sendall(line + b"\n")
+        with pytest.raises(PluginUnavailable, match="not the harness's") as raised:
+            process.expect(["loaded"], 10.0, lambda _done, _total: None)
+    assert "\n" not in str(raised.value)

@@ -19,6 +19,7 @@ from harness.errors import ConfigError, PluginUnavailable
 from harness.models.manifest.model import MODELS_DIR
 from harness.models.network.network import Structure
 from harness.models.precision.ways import PRECISIONS
+from harness.results.seal import digests
 from harness.search.grid.cells.cells import Cell, Row, labels, spread
 from harness.search.grid.cells.options import (
     GridOptions,
@@ -197,12 +198,42 @@ def test_resume_names_the_code_of_the_folder_first(
     Path("grid/grid.json").write_text(json.dumps(stored))
     capsys.readouterr()
     assert main(["sweep", "--resume", "grid", "--trust", "there.py:Mine"]) == 2
+    here, there = (f"{Path.cwd()}/{name}.py:Mine" for name in ("here", "there"))
     assert capsys.readouterr().err == (
-        "harness: --resume grid names code, the backend here.py:Mine: read it, and add "
-        "--trust here.py:Mine if it may run here\n"
+        f"harness: --resume grid names code, the backend {here}: read it, and add "
+        f"--trust {here} if it may run here\n"
     )
-    assert main(["sweep", "--resume", "grid", "--trust", "here.py:Mine"]) == 2
-    assert "the dataset there.py:Mine: read it" in capsys.readouterr().err
+    assert main(["sweep", "--resume", "grid", "--trust", here]) == 2
+    assert f"the dataset {there}: read it" in capsys.readouterr().err
+
+
+def test_resume_announces_the_code_that_runs(
+    swept: Swept, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Bug: every other verb said which code of a folder runs now."""
+    swept(Runs(), *GRID, "--batch", "1")
+    stored = json.loads(Path("grid/grid.json").read_text())
+    Path("mine.py").write_text("from harness.datasets.digits import DigitsDataset as Mine\n")
+    stored["config"]["dataset"] = "mine.py:Mine"
+    Path("grid/grid.json").write_text(json.dumps(stored))
+    digests.write(Path("grid"))
+    monkeypatch.setattr("harness.run.supervisor.job.measure", Runs())
+    capsys.readouterr()
+    words = ["sweep", "--resume", "grid", "--trust", f"{Path.cwd()}/mine.py:Mine"]
+    assert main(words) == 0
+    announced = f"code that --resume grid names runs now: the dataset {Path.cwd()}/mine.py:Mine"
+    assert capsys.readouterr().err == f"harness: {announced}\n"
+    assert main([*words, "--quiet"]) == 0
+    assert capsys.readouterr().err == ""
+
+
+def test_tables_that_are_made_again_keep_the_seal(swept: Swept) -> None:
+    swept(Runs(), *GRID, "--batch", "1,2")
+    assert main(["sweep", "--from", "grid", "--price", "2/h"]) == 0
+    assert list(digests.differences(Path("grid"))) == []
+    Path("grid/grid.json").write_text(Path("grid/grid.json").read_text() + "\n")
+    (line,) = digests.differences(Path("grid"))
+    assert line.startswith("grid/grid.json was changed")
 
 
 @pytest.mark.parametrize(

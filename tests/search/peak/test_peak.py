@@ -26,6 +26,7 @@ from harness.loadgen.user_conf import lint
 from harness.results.outcome import Finished
 from harness.results.recheck import check
 from harness.results.seal.digests import SEAL
+from harness.search.peak import table
 from harness.search.peak.job import RUNS
 from harness.search.peak.probe import Judge
 from harness.search.peak.search import Limits, search
@@ -270,7 +271,21 @@ def test_a_stopped_search_keeps_what_it_has(
     assert (last["passed"], last["ended"], last["queries"]) == (None, "interrupted", 7)
     told = capsys.readouterr()
     assert told.err == ""
-    assert re.search(r"^ +3  probe +1,000 +7 +0 .* s  stopped$", told.out, re.MULTILINE)
+    assert re.search(r"^ +3  probe +1,000 +1,000 +7 +0 .* s  stopped$", told.out, re.MULTILINE)
+
+
+def test_the_table_has_the_rate_that_loadgen_offered(searched: Searched) -> None:
+    """Bug: a run at 1,000 queries/s whose schedule has 1,020 showed the requested rate alone."""
+    searched(System(1300.0), *SERVER)
+    content = peak_json()
+    for probe in content["probes"]:
+        probe["scheduled_per_s"] = 1.02 * (probe["load"] or 0.0)
+    shown = list(table.lines(content, Path("found")))
+    peak, offered = (f"{per_s:,.0f}" for per_s in (content["peak"], 1.02 * content["peak"]))
+    assert any(re.match(rf"peak +{peak} queries/s \(LoadGen offered {offered}\)", x) for x in shown)
+    assert any(re.search(rf"full +{peak} +{offered} ", line) for line in shown)
+    streams = {**content, "probes": [{**p, "scheduled_per_s": None} for p in content["probes"]]}
+    assert not any("offered" in line for line in table.lines(streams, Path("found")))
 
 
 def test_a_calibration_that_is_stopped_came_to_no_rate(
@@ -283,7 +298,7 @@ def test_a_calibration_that_is_stopped_came_to_no_rate(
     assert (only["load"], only["passed"], only["ended"]) == (None, None, "interrupted")
     told = capsys.readouterr()
     assert re.search(r"^harness: run 1: stopped, 0 of 7 queries late, \d", told.err, re.MULTILINE)
-    assert re.search(r"^ +1  calibration +- +7 +0 .* s  stopped$", told.out, re.MULTILINE)
+    assert re.search(r"^ +1  calibration +- +1,000 +7 +0 .* s  stopped$", told.out, re.MULTILINE)
 
 
 def test_a_signal_that_comes_between_two_runs_ends_the_next_one(

@@ -16,6 +16,8 @@ from harness.errors import ConfigError, PluginUnavailable
 from harness.models.manifest.model import MODELS_DIR
 from harness.results.outcome import Finished
 from harness.results.recheck import check
+from harness.results.seal import digests
+from harness.results.seal.digests import SEAL
 from harness.search.options import Rates, parse_rates
 from harness.search.sweep.page import figures
 from harness.search.sweep.table import Point, knee, marks, points_table
@@ -214,7 +216,7 @@ def test_a_sweep_goes_on_after_a_peak_search_that_ended_early(
 ) -> None:
     arguments = (*SERVER, "--rate", "50%,100%")
     assert swept(System(1300.0, {3: end}), *arguments)[0] == status
-    assert names(Path("swept")) == ["peak.partial", "sweep.csv", "sweep.json"]
+    assert names(Path("swept")) == [SEAL, "peak.partial", "sweep.csv", "sweep.json"]
     told = "harness: stopped: the same command with --out swept goes on here\n"
     assert (told == capsys.readouterr().err) == (status == 130)
     assert main(["sweep", "--from", "swept"]) == 0
@@ -225,6 +227,23 @@ def test_a_sweep_goes_on_after_a_peak_search_that_ended_early(
     assert [p["share"] for p in content["points"]] == pytest.approx([0.5, 1], rel=1e-5)
     status, system = swept(System(1300.0), *arguments)
     assert (status, system.configs) == (0, [])
+
+
+def test_a_sweep_that_goes_on_says_what_was_changed_and_is_sealed_anew(
+    swept: Swept, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Bug: the files of a sweep had no seal, so that nobody saw an edited table."""
+    swept(System(900.0), *SERVER, "--rate", "100,200")
+    assert list(digests.differences(Path("swept"))) == []
+    main(["sweep", "--from", "swept"])
+    assert list(digests.differences(Path("swept"))) == []
+    Path("swept/sweep.csv").write_text("")
+    capsys.readouterr()
+    swept(System(900.0), *SERVER, "--rate", "100,200,300")
+    assert capsys.readouterr().err == (
+        "harness: swept/sweep.csv was changed after the run: its SHA-256 is not that of SHA256SUMS\n"
+    )
+    assert list(digests.differences(Path("swept"))) == []
 
 
 def test_a_run_that_fails_for_another_reason_ends_it(

@@ -25,6 +25,7 @@ from harness.models.manifest.lookup import load_model
 from harness.models.manifest.model import MODELS_DIR
 from harness.models.opened.instances import plan
 from harness.results.outcome import Finished
+from harness.results.seal.digests import SEAL
 from harness.run.progress import Progress
 from harness.search.tune.candidates import (
     Aim,
@@ -135,7 +136,7 @@ def test_the_winner_is_a_file_that_config_takes(
     status, content = tuned(machine, *OFFLINE, "--model", "digits")
     assert status == 0
     assert content["taken"] == content["best"] == "2 x 1 spinning=on, batch 256"
-    assert names(Path("t")) == ["runs", "tune.json", "tuned.yaml"]
+    assert names(Path("t")) == [SEAL, "runs", "tune.json", "tuned.yaml"]
     plain = yaml.safe_load(Path("t/tuned.yaml").read_text())
     assert {"instances": 2, "threads": 1, "max_batch": 256}.items() <= plain.items()
     assert plain["backend_option"] == ["spinning=on"]
@@ -391,7 +392,7 @@ def test_a_stopped_run_ends_it_and_what_was_measured_stays(
     assert status == 130
     assert content["taken"] is None
     assert [len(one["values"]) for one in content["finalists"]] == [1, 1, 2]
-    assert names(Path("t.partial")) == ["bare", "runs", "tune.json"]
+    assert names(Path("t.partial")) == [SEAL, "bare", "runs", "tune.json"]
     assert capsys.readouterr().out.startswith("NOT TUNED")
 
 
@@ -542,7 +543,7 @@ def test_a_search_that_no_layout_is_left_of_keeps_what_it_timed(
     assert status == 4
     assert all("misses p99=10us" in one["failed"] for one in content["layouts"])
     assert "harness: no layout meets p99=10us" in capsys.readouterr().err
-    assert names(Path("t.partial")) == ["bare", "tune.json"]
+    assert names(Path("t.partial")) == [SEAL, "bare", "tune.json"]
 
 
 def test_of_batches_that_are_as_good_the_smallest_is_taken() -> None:

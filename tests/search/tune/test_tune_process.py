@@ -5,11 +5,14 @@ import signal
 import time
 from pathlib import Path
 
+import pytest
+
 from tests.faults.command import FAULTY, children, ended, gone, run, start
 
 TUNE = ("tune", "--scenario", "offline", "--no-metrics", "--max-batch", "8")
 
 
+@pytest.mark.slow
 def test_a_signal_ends_it_and_what_was_timed_stays(tmp_path: Path) -> None:
     out = tmp_path / "t"
     process = start(*TUNE, "--backend", "null", "--duration", "5s", "--out", str(out))

@@ -1,0 +1,54 @@
+"""Measures what LoadGen itself costs for each query, by a short run that answers nothing.
+
+A model of microseconds takes less time than LoadGen's own part of a query. A run that is sized by the model
+alone then lasts several times as long as it should.
+"""
+
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+from harness.loadgen.answers import AnswerRow
+from harness.loadgen.binding import Callbacks, responder_for, settings_for, start_test
+from harness.loadgen.plan import LoadPlan, Seeds
+from harness.loadgen.scenario import scenario_named
+
+QUERIES = 4000
+SAMPLES = 20_000
+"""Length of the short run: queries of a stream, and samples of Offline's one query."""
+
+
+def cost_ns(scenario: str, samples_per_query: int, max_batch: int, row: AnswerRow) -> float:
+    """Mean time of a query with empty answers; in Offline, of a sample. row: of the run's answers."""
+    all_at_once = scenario_named(scenario).all_at_once
+    plan = LoadPlan(
+        scenario=scenario,
+        accuracy=False,
+        query_count=SAMPLES if all_at_once else QUERIES,
+        journal_samples=SAMPLES,
+        total_count=1,
+        performance_count=1,
+        seeds=Seeds(1, 1, 1),
+        samples_per_query=samples_per_query,
+    )
+    responder = responder_for(max_batch, row)
+    stamps: list[int] = []
+
+    def issue(ids: list[int], _indices: list[int]) -> None:
+        stamps.append(time.monotonic_ns())
+        for start in range(0, len(ids), max_batch):
+            responder.complete_empty(ids[start : start + max_batch])
+        stamps.append(time.monotonic_ns())
+
+    def nothing(_indices: list[int]) -> None:
+        pass
+
+    with tempfile.TemporaryDirectory() as folder:
+        calls = Callbacks(issue, nothing, nothing)
+        work = (plan, settings_for(plan), Path(folder), calls)
+        # Not on a thread of LoadGen's name, by which plug-ins could tell a run.
+        thread = threading.Thread(target=start_test, args=work)
+        thread.start()
+        thread.join()
+    return (stamps[-1] - stamps[0]) / plan.query_count

@@ -1,0 +1,171 @@
+"""Checks the measured process's messages: a plug-in runs in that process and can send any.
+
+A message that passes has all that the supervisor reads from it, in the types that it expects.
+"""
+
+from collections.abc import Collection, Mapping
+from typing import Annotated, Any, NotRequired
+
+import numpy as np
+from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, ValidationError
+from typing_extensions import TypedDict  # not typing's: pydantic reads it from 3.12 on
+
+from harness.core.service_times import ServiceTimes
+from harness.errors import PluginUnavailable, one_line
+from harness.loadgen.plan import Calibration, Loaded
+
+_STRICT = ConfigDict(strict=True, allow_inf_nan=False)
+
+
+class BadMessage(PluginUnavailable):
+    """A message that the harness's own code does not send."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(
+            f"the measured process sent a message that is not the harness's ({why}): remove the "
+            "plug-in that writes to the harness's connection"
+        )
+
+
+def _is_dtype(name: str) -> str:
+    try:
+        np.dtype(name)
+    except (TypeError, ValueError, SyntaxError) as e:
+        raise ValueError(f"{name!r} is no type of numbers") from e
+    return name
+
+
+Count = Annotated[int, Field(ge=0, lt=2**63)]
+Nanoseconds = Annotated[int, Field(gt=-(2**63), lt=2**63)]
+Seconds = Annotated[float, Field(ge=0)]
+
+
+class _Loading(TypedDict):
+    done: Count
+    total: Count
+
+
+class _Error(TypedDict):
+    status: int
+    text: str
+    trace: str
+
+
+class _Reason(TypedDict):
+    reason: str
+
+
+class _Times(TypedDict):
+    """As `ServiceTimes.to_json`; no batch takes no time."""
+
+    sizes: Annotated[list[Annotated[int, Field(gt=0)]], Field(min_length=1)]
+    ns: list[list[Annotated[float, Field(gt=0)]]]
+    counts: list[Count]
+
+
+def _has_times(times: _Times) -> _Times:
+    ServiceTimes.from_json(times)
+    if times["sizes"] != sorted(set(times["sizes"])):
+        raise ValueError("the batch sizes do not ascend")
+    return times
+
+
+class _Bare(TypedDict):
+    before: Annotated[_Times, AfterValidator(_has_times)]
+    after: Annotated[_Times, AfterValidator(_has_times)]
+
+
+def _share_a_size(bare: _Bare) -> _Bare:
+    if not {*bare["before"]["sizes"]} & {*bare["after"]["sizes"]}:
+        raise ValueError("no batch size was timed before and after the run")
+    return bare
+
+
+class _Probed(TypedDict):
+    samples: Count
+    rows: Count
+    by_index: Count
+    changed_ns: list[Count]
+    again_ns: list[Count]
+    seen_ns: list[Count]
+    raised: str
+
+
+class _Used(TypedDict):
+    """As `SampleCallbacks.used`."""
+
+    cpu_s: float
+    wall_s: float
+    wall_offset_ns: Nanoseconds
+    run_queue_s: NotRequired[float]
+    voluntary_switches: Count
+    involuntary_switches: Count
+    rss_before_bytes: Count
+    rss_peak_bytes: Count | None
+    rss_run_peak_bytes: Count | None
+    rss_run_peak_reason: str | None
+    cyclic_garbage_objects: Count | None
+
+
+class _Ended(TypedDict):
+    used: _Used
+    answer_dtype: Annotated[str, AfterValidator(_is_dtype)]
+    answer_shape: list[Count | None]
+    dispatcher: str
+    issuer: list[Count]
+    files: dict[str, str]
+    bare: Annotated[_Bare, AfterValidator(_share_a_size)] | _Reason | None
+    probed: _Probed | _Reason | None
+    failed_samples: Count
+    first_failure: str
+    close_error: str
+
+
+for _message in (_Loading, _Error, _Reason, _Times, _Bare, _Probed, _Used, _Ended):
+    _message.__pydantic_config__ = _STRICT  # type: ignore[union-attr]
+
+_MESSAGES: Mapping[str, TypeAdapter[Any]] = {
+    "loading": TypeAdapter(_Loading),
+    "error": TypeAdapter(_Error),
+    "loaded": TypeAdapter(Loaded),
+    "calibrated": TypeAdapter(Calibration),
+    "ended": TypeAdapter(_Ended),
+}
+"""Event -> the rest of its message."""
+
+
+def check(message: object, expected: Collection[str]) -> None:
+    """Raises BadMessage where our own code does not send this message at this time.
+
+    expected: the events that may come next. The content of `loaded` and `calibrated`, which other modules
+    of the measured process fill in their own way, is checked by those who read it.
+    """
+    event = message.get("event") if isinstance(message, dict) else None
+    if not isinstance(event, str) or event not in expected:
+        raise BadMessage(f"expected {' or '.join(map(repr, expected))}")
+    if event in ("loading", "error", "ended"):
+        _check_content(message)
+
+
+def loaded(message: Mapping[str, Any]) -> Loaded:
+    _check_content(message)
+    return Loaded.from_json(_rest(message))
+
+
+def calibration(message: Mapping[str, Any]) -> Calibration:
+    _check_content(message)
+    return Calibration(**_rest(message))
+
+
+def _rest(message: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in message.items() if key != "event"}
+
+
+def _check_content(message: Any) -> None:
+    event = message["event"]
+    try:
+        _MESSAGES[event].validate_python(_rest(message))
+    except ValidationError as e:
+        first = e.errors(include_url=False)[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise BadMessage(f"{event!r}, {where}: {one_line(first['msg'])}") from None

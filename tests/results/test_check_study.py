@@ -1,0 +1,121 @@
+"""`check` of a study's folder checks the seal of the study, and then each run in it."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from harness.cli.main import main
+from harness.cli.results import _rerun_folder
+from harness.explain.profile import job as _profile
+from harness.results import recheck, run_folder
+from harness.results.seal import digests
+from harness.run.study import Study
+from harness.search import repeats
+from harness.search.grid import job as _grid
+from harness.search.peak import job as _peak
+from harness.search.sweep import job as _sweep
+from harness.search.tune import job as _tune
+from tests.golden.make_runs import FOLDERS
+
+VALID = "result.json agrees with the files; the run is VALID"
+
+
+@pytest.fixture
+def study(tmp_path: Path) -> Path:
+    """The folder of --repeats, with two golden runs in it."""
+    folder = tmp_path / "all"
+    for number, name in enumerate(("closed-loop", "closed-loop-again"), 1):
+        shutil.copytree(FOLDERS / name, folder / f"run-{number}")
+    (folder / run_folder.REPEATS).write_text('{"numbers": {}}')
+    digests.write(folder)
+    return folder
+
+
+def test_every_study_is_known_by_its_file() -> None:
+    assert all((_grid, _peak, _profile, _sweep, _tune, repeats))
+    ours = [one for one in Study.__subclasses__() if one.__module__.startswith("harness.")]
+    assert {one.file for one in ours} == {*run_folder.STUDIES}
+
+
+def test_check_of_a_study_checks_each_run(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Bug: `check` of the folder of a sweep, of --repeats or of a grid asked whether it is a run's folder."""
+    assert main(["check", str(study)]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        f"{study}: its files are as SHA256SUMS has them",
+        f"{study}/run-1: {VALID}",
+        f"{study}/run-2: {VALID}",
+    ]
+
+
+def test_an_edited_table_of_a_study_is_found(
+    study: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Bug: the files of a study had no seal."""
+    (study / run_folder.REPEATS).write_text('{"numbers": {"p99": 1}}')
+    assert main(["check", str(study)]) == 4
+    first, *others = capsys.readouterr().out.splitlines()
+    assert first.startswith(f"{study}/repeats.json was changed after the run")
+    assert others == [f"{study}/run-1: {VALID}", f"{study}/run-2: {VALID}"]
+
+
+def test_a_change_in_a_run_of_a_study_is_said_once(
+    study: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = study / "run-1" / run_folder.RESULT
+    content = json.loads(path.read_text())
+    content["latency_ns"]["p99"] = 1
+    path.write_text(json.dumps(content))
+    (study / "run-2" / "findings.json").write_text("[]")
+    result = {**json.loads((study / "run-2" / "result.json").read_text()), "accuracy": {"value": 1}}
+    (study / "run-2" / "result.json").write_text(json.dumps(result))
+    assert main(["check", str(study)]) == 4
+    out = capsys.readouterr().out
+    assert out.count(f"{path} was changed after the run") == 1
+    assert "\nlatency_ns.p99: result.json has 1, the files have" in out
+    assert f"{study}/run-2/findings.json is not" in out
+
+
+def test_a_study_without_a_seal_differs_and_its_broken_runs_are_left_out(
+    study: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    digests.remove(study)
+    (study / "run-1" / run_folder.CONFIG).unlink()
+    assert main(["check", str(study)]) == 4
+    assert capsys.readouterr().out.splitlines() == [
+        f"{study} has no SHA256SUMS, which every run or study that ended has",
+        f"{study}/run-2: {VALID}",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("code", "count"), [("slo-missed", 1), ("did-not-finish", 0), ("not-saved", 0)]
+)
+def test_an_invalid_run_has_a_seal_unless_it_was_killed(code: str, count: int, study: Path) -> None:
+    """Bug: the seal of an INVALID run could be removed unseen."""
+    run = study / "run-1"
+    digests.remove(run)
+    stored = {"verdict": "INVALID", "reasons": [{"code": code, "text": ""}]}
+    assert len(list(recheck._seal_differences(run, stored))) == count
+
+
+@pytest.mark.parametrize("broken", [{"reasons": 3}, {"reasons": [None]}, {"accuracy": [1]}])
+def test_a_result_that_is_none_is_no_traceback(
+    broken: dict[str, object], study: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = study / "run-1" / run_folder.RESULT
+    path.write_text(json.dumps({**json.loads(path.read_text()), **broken}))
+    digests.remove(study / "run-1")
+    assert main(["check", str(study)]) == 4
+    assert f"{path} was changed after the run" in capsys.readouterr().out
+
+
+def test_a_rerun_lies_outside_of_every_sealed_folder(study: Path, tmp_path: Path) -> None:
+    """Bug: `rerun` of a probe wrote into the folder of the peak, and broke its seal."""
+    assert _rerun_folder(study / "run-1") == tmp_path / "all-run-1-rerun"
+    (tmp_path / "all-run-1-rerun").mkdir()
+    assert _rerun_folder(study / "run-1") == tmp_path / "all-run-1-rerun-2"
+    digests.remove(study)  # of a sweep that was killed: its runs are its points
+    assert _rerun_folder(study / "run-1") == tmp_path / "all-run-1-rerun-2"
+    assert _rerun_folder(study) == tmp_path / "all-rerun"
