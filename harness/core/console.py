@@ -5,12 +5,13 @@ import shlex
 import shutil
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from pathlib import Path
 from typing import BinaryIO, TextIO
 
 from harness.core.shown.escapes import visible
+from harness.core.shown.status_line import StatusLine
 
 _user_stderr: TextIO | None = None
 """Set while `frameworks_output` keeps the process's stderr for others."""
@@ -45,6 +46,10 @@ def program() -> str:
     return _SCRIPT if is_on_path else shlex.quote(str(called))
 
 
+_status = StatusLine()
+"""The process has one stderr, whose status is cleared before each message."""
+
+
 def stderr() -> TextIO:
     """The stream that the user reads, also while the process's stderr goes to a log."""
     own = _messages.get()
@@ -63,8 +68,19 @@ def say(text: str) -> None:
     _print([f"harness: {line}" for line in text.splitlines()], stderr())
 
 
+def draw_status(rows: Sequence[str]) -> None:
+    """Draws what goes on now on stderr, which must be a terminal, in place of what was drawn before."""
+    _status.draw(stderr(), rows)
+
+
+def clear_status() -> None:
+    with suppress(OSError):  # the terminal was closed
+        _status.clear(stderr())
+
+
 def _print(lines: Sequence[str], stream: TextIO) -> None:
     """A closed pipe (`| head`) or a full disk does not change the exit status."""
+    clear_status()
     try:
         for line in lines:
             print(visible(line), file=stream, flush=True)
