@@ -180,12 +180,15 @@ def check(arguments: list[str]) -> int:
         "FILE",
         "OpenSSH's file of the keys that may sign: without a signature by one of them something differs",
     )
+    parser.flag("--details", "print every number of the run, and the text of every doubt, too")
     options = parser.parse_args(arguments)
     folder, trusted = Path(options.folder), options.trust or ()
     signers = Path(options.allowed_signers) if options.allowed_signers else None
     if signers is not None and not signers.is_file():
         raise ConfigError(f"--allowed-signers {signers}: there is no such file")
-    from harness.results import recheck
+    from harness.core import files
+    from harness.results import recheck, run_folder
+    from harness.results.outcome import show_screen
     from harness.results.seal.signature import vouched
 
     differences = recheck.check(folder, trusted)
@@ -194,6 +197,9 @@ def check(arguments: list[str]) -> int:
     show("\n".join(differences) or recheck.agreed(folder))
     if signer:
         show(signer)
+    if options.details:
+        show("")
+        show_screen(files.read_json(folder / run_folder.RESULT), folder, details=True)
     for name in recheck.untrusted(folder, trusted):
         say(f"{name} is code and did not run, so the score is the stored one: --trust {name}")
     if recheck.is_published(recheck.configuration(folder)):

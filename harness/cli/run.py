@@ -12,6 +12,7 @@ ABOUT = (
     "each query arrives, the model answers on ONNX Runtime, TensorFlow, OpenVINO, LiteRT or PyTorch, "
     "and the run leaves a folder that can be repeated, compared and checked."
 )
+DETAILS = "print every number, and the text of every doubt"
 EXAMPLES = """\
 examples:
   # the embedded digits model under Poisson arrivals, at a demonstration rate
@@ -24,7 +25,11 @@ examples:
 
 
 def run(arguments: list[str]) -> int:
-    call = invocation(*read_run_options(parser(), arguments), RepeatOptions)
+    texts, problems = read_run_options(parser(), arguments)
+    details = texts.pop("details", False)
+    if details and "repeats" in texts:
+        problems.append("--details prints the numbers of one run: drop it with --repeats")
+    call = invocation(texts, problems, RepeatOptions)
     if call.own.repeats is not None:
         from harness.search import repeats
 
@@ -32,14 +37,16 @@ def run(arguments: list[str]) -> int:
         return many_runs.execute("run", many, repeats.problems, repeats.repeat)
     from harness.run.supervisor.job import execute
 
-    return execute(call.config, as_json=call.as_json, quiet=call.quiet)
+    return execute(call.config, as_json=call.as_json, quiet=call.quiet, details=details)
 
 
 def parser() -> Parser:
-    return run_parser(
+    parser = run_parser(
         "",
         ABOUT,
         ("[run] --scenario NAME [options]", "VERB [options]"),
         (RunConfig, RepeatOptions),
         f"{EXAMPLES}\n{verb_list(VERBS)}\n\n`python -m harness VERB --help` lists the options of a verb.",
     )
+    parser.flag("--details", DETAILS)
+    return parser

@@ -1,13 +1,12 @@
 """Finds what limited a run: the model, the queue, the load generator or the machine. Pure."""
 
 from collections.abc import Mapping
-from enum import Enum
 from typing import Any
 
 from harness.core.units import show_ns, show_percent, show_rate
 from harness.loadgen.scenario import scenario_named
 from harness.results.answer.doubts import disturbance
-from harness.results.evidence.reference import TIGHT
+from harness.results.answer.load_generator import Judgement, judged, most_lost
 
 _PARTS = {
     "model": ("gather", "infer", "postprocess"),
@@ -26,15 +25,6 @@ _WHERE = {
 }
 
 
-class Judgement(Enum):
-    """The run beside a load generator without cost (harness/results/evidence/reference.py)."""
-
-    AS_FAST = "the load generator cost nothing that shows"
-    HELD_BACK = "the load generator held the run back"
-    MODEL_SLOWER = "the model was slower in the run than in bare loops"
-    UNKNOWN = "the machine's speed changed, or there is nothing to compare with"
-
-
 def limited_by(result: Mapping[str, Any]) -> str | None:
     """`the model: 96 % of a query's time`; None where the files do not show it."""
     if not result.get("stages_ns"):
@@ -47,13 +37,13 @@ def limited_by(result: Mapping[str, Any]) -> str | None:
     if disturbed and judgement is not Judgement.AS_FAST:
         return f"the machine: {disturbed['text'].partition(': ')[0]}"
     if judgement is Judgement.HELD_BACK:
-        return f"the load generator: {held_back(section)}"
+        return f"the load generator: {_cost(section)}"
     return _model_or_queue(result, judgement)
 
 
 def _model_or_queue(result: Mapping[str, Any], judgement: Judgement) -> str | None:
     if judgement is Judgement.MODEL_SLOWER:
-        return "the model: it was slower in the run than alone before and after it"
+        return "the model: its batches took longer in the run than alone"
     if not scenario_named(result["scenario"]).all_at_once:
         return _by_share(result["stages_ns"], judgement)
     if judgement is Judgement.UNKNOWN:
@@ -61,38 +51,15 @@ def _model_or_queue(result: Mapping[str, Any], judgement: Judgement) -> str | No
     return f"the model: alone it answers {show_rate(result['reference']['reference'])} samples/s"
 
 
-def judged(section: Mapping[str, Any]) -> Judgement:
-    """section: `reference` of result.json; empty without one."""
-    if "ratio" not in section:
-        return Judgement.UNKNOWN
-    unit = section["unit"]
-    worse = _times_worse(section["ratio"], unit)
-    slower = section.get("at_slower_loops")
-    if (slower and _times_worse(slower["ratio"], unit) <= TIGHT) or worse < 1 / TIGHT:
-        return Judgement.UNKNOWN
-    if worse <= TIGHT:
-        return Judgement.AS_FAST
-    lost_ns = section.get("lost_ns", {})
-    at_run_speed = _times_worse(section["at_run_speed"]["ratio"], unit)
-    most = max(lost_ns, key=lost_ns.__getitem__, default="")
-    if at_run_speed <= TIGHT or most == "infer":
-        return Judgement.MODEL_SLOWER
-    return Judgement.HELD_BACK
-
-
-def held_back(section: Mapping[str, Any]) -> str:
+def _cost(section: Mapping[str, Any]) -> str:
     """What the load generator cost: the number without it, and the stage that lost most."""
     if section["unit"] != "ns":
         return f"the model alone answers {show_rate(section['reference'])} samples/s"
-    lost_ns = section.get("lost_ns", {})
-    most = max(lost_ns, key=lost_ns.__getitem__, default="")
-    where = f"; {show_ns(lost_ns[most])} more {_WHERE[most]}" if most in _WHERE else ""
-    return f"{section['what']} would be {show_ns(section['reference'])} without its cost{where}"
-
-
-def _times_worse(ratio: float, unit: str) -> float:
-    """ratio: the run's number divided by the reference's."""
-    return ratio if unit == "ns" else 1 / ratio
+    most = [
+        f"; {show_ns(section['lost_ns'][stage])} more {_WHERE[stage]}"
+        for stage in most_lost(section)[:1]
+    ]
+    return f"{section['what']} would be {show_ns(section['reference'])} without its cost{''.join(most)}"
 
 
 def _by_share(stages: Mapping[str, Any], judgement: Judgement) -> str:

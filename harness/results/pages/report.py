@@ -15,11 +15,12 @@ from harness.errors import ConfigError
 from harness.machine.host_log import HostLog
 from harness.machine.power.energy import PowerLog
 from harness.results import records, run_folder
+from harness.results.answer.answer import show_accuracy
 from harness.results.evidence.stages import PERCENTILES
 from harness.results.findings import Findings
 from harness.results.pages.figures import figures
 from harness.results.pages.page import Article, section, table, write
-from harness.results.pages.run_table import RATES, show_accuracy, show_quantity
+from harness.results.pages.run_table import RATES, show_quantity
 from harness.results.pages.tables import Column, Table
 from harness.results.run_files import RunFiles, read_files, reading_run
 from harness.results.seal.digests import PAGE
