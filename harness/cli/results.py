@@ -231,16 +231,24 @@ def publish(arguments: list[str]) -> int:
 def report(arguments: list[str]) -> int:
     parser = Parser(
         "report",
-        "Write an HTML page with plots of a finished run, or one page for several runs.",
+        "Write an HTML page with plots of a finished run; of several, a page that compares each with the "
+        "first one.",
         "RUN... [options]",
     )
     parser.text("runs", "RUN", _RUN, nargs="+")
     parser.text("--out", "FILE", "file to write (default report.html in the run's folder)")
     parser.flag("--standalone", "put the plotting script into the page")
     options = parser.parse_args(arguments)
-    from harness.results.pages.report import report as write_page
-
     folders = [Path(run) for run in options.runs]
     out = Path(options.out) if options.out else None
-    show(str(write_page(folders, out, standalone=options.standalone)))
+    if len(folders) == 1:
+        from harness.results.pages.report import report as write_page
+
+        show(str(write_page(folders[0], out, standalone=options.standalone)))
+        return 0
+    if out is None:
+        raise ConfigError("a report of several runs lies in none of them: pass --out FILE")
+    from harness.results.compare.page import write as write_comparison
+
+    show(str(write_comparison(options.runs, out, standalone=options.standalone)))
     return 0

@@ -15,6 +15,9 @@ _PARTS = {
 }
 """Part of the system -> the stages of a sample that it takes."""
 
+_MOSTLY = 0.5
+"""Share of a query's time from which on one part of the system explains the result."""
+
 _WHERE = {
     "issue_delay": "until a query is issued",
     "queue": "in the queue",
@@ -34,21 +37,39 @@ def limited_by(result: Mapping[str, Any]) -> str | None:
     section = result.get("reference") or {}
     judgement = judged(section)
     disturbed = disturbance(result["doubts"])
-    if disturbed and judgement is not Judgement.AS_FAST:
+    if disturbed and not _is_plain(result, judgement):
         return f"the machine: {disturbed['text'].partition(': ')[0]}"
+    return _undisturbed(result, section, judgement)
+
+
+def _undisturbed(
+    result: Mapping[str, Any], section: Mapping[str, Any], judgement: Judgement
+) -> str | None:
     if judgement is Judgement.HELD_BACK:
         return f"the load generator: {_cost(section)}"
-    return _model_or_queue(result, judgement)
-
-
-def _model_or_queue(result: Mapping[str, Any], judgement: Judgement) -> str | None:
     if judgement is Judgement.MODEL_SLOWER:
         return "the model: its batches took longer in the run than alone"
-    if not scenario_named(result["scenario"]).all_at_once:
-        return _by_share(result["stages_ns"], judgement)
+    if scenario_named(result["scenario"]).all_at_once:
+        return _of_offline(section, judgement)
+    part, share = _longest(result["stages_ns"], judgement)
+    if judgement is Judgement.AS_FAST and share < _MOSTLY:
+        return f"the {part}: {section['what']} would be as long without the load generator's cost"
+    return f"the {part}: {show_percent(share)} of a query's time"
+
+
+def _is_plain(result: Mapping[str, Any], judgement: Judgement) -> bool:
+    """Whether model or queue took most of the time, so that a disturbed machine does not matter."""
+    if judgement is not Judgement.AS_FAST:
+        return False
+    offline = scenario_named(result["scenario"]).all_at_once
+    return offline or _longest(result["stages_ns"], judgement)[1] >= _MOSTLY
+
+
+def _of_offline(section: Mapping[str, Any], judgement: Judgement) -> str | None:
+    """Shares of its stages say nothing: every sample waits for the others of its query."""
     if judgement is Judgement.UNKNOWN:
         return None
-    return f"the model: alone it answers {show_rate(result['reference']['reference'])} samples/s"
+    return f"the model: alone it answers {show_rate(section['reference'])} samples/s"
 
 
 def _cost(section: Mapping[str, Any]) -> str:
@@ -62,8 +83,8 @@ def _cost(section: Mapping[str, Any]) -> str:
     return f"{section['what']} would be {show_ns(section['reference'])} without its cost{''.join(most)}"
 
 
-def _by_share(stages: Mapping[str, Any], judgement: Judgement) -> str:
-    """The part in which a query spent most of its time."""
+def _longest(stages: Mapping[str, Any], judgement: Judgement) -> tuple[str, float]:
+    """The part in which a query spent most of its time, and its share."""
     shares = {
         part: sum(stages[stage]["share"] for stage in own if stage in stages)
         for part, own in _PARTS.items()
@@ -71,4 +92,4 @@ def _by_share(stages: Mapping[str, Any], judgement: Judgement) -> str:
     if judgement is Judgement.AS_FAST:
         del shares["load generator"]
     most = max(shares, key=shares.__getitem__)
-    return f"the {most}: {show_percent(shares[most])} of a query's time"
+    return most, shares[most]

@@ -12,7 +12,7 @@ from harness.loadgen.scenario import scenario_named
 from harness.results.answer import answer_of, load_generator
 from harness.results.answer.answer import show_span
 from harness.results.evidence.stages import PERCENTILES
-from harness.results.pages.tables import Cell, Column, aligned
+from harness.results.pages.tables import Cell, Column, Table, aligned
 from harness.results.power import NO_METER
 
 RATES = {
@@ -135,65 +135,73 @@ def _run_cells(row: Mapping[str, Any]) -> Sequence[Cell]:
 
 
 def _numbers(result: Mapping[str, Any]) -> Iterator[str]:
+    yield from (f"{label:<{_LABEL}}{text}" for label, text in facts(result))
+    yield from _power(result["power"], result["power_reason"])
+    for table in (latency_table(result, journal=True), stage_table(result)):
+        if table is not None:
+            yield ""
+            yield table.about
+            yield from aligned(table.columns, table.rows)
+    yield ""
+
+
+def facts(result: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """(label, text) of MLPerf's metric, the rates, and the cost of the load generator."""
     headline, rates = result["headline"], result["throughput_per_s"]
     if headline:
-        yield f"{'MLPerf':<{_LABEL}}{headline['name']}: {show_quantity(headline)}"
+        yield "MLPerf", f"{headline['name']}: {show_quantity(headline)}"
     if rates:
         known = [
             f"{show_rate(rates[key])}/s {name}"
             for key, name in RATES.items()
             if rates.get(key) is not None
         ]
-        yield f"{'rate':<{_LABEL}}{', '.join(known)}"
-    yield from _power(result["power"], result["power_reason"])
+        yield "rate", ", ".join(known)
     if result.get("reference"):
-        rate = rates["completed"] if rates else None
-        yield f"{'overhead':<{_LABEL}}{load_generator.line(result['reference'], rate)}"
-    yield from _latencies(result)
-    yield from _stages(result)
+        completed = rates["completed"] if rates else None
+        yield "overhead", load_generator.line(result["reference"], completed)
 
 
-def _latencies(result: Mapping[str, Any]) -> Iterator[str]:
-    """One line a percentile; `-` where the run is too short for an end of an interval."""
+def latency_table(result: Mapping[str, Any], *, journal: bool) -> Table | None:
+    """A row a percentile; None without latencies. journal: with the journal's own percentiles."""
     latency, intervals = result["latency_ns"], result.get("latency_intervals_ns") or {}
     if not latency:
-        return
+        return None
     scenario = scenario_named(result["scenario"])
     per = "query" if scenario.by_query else "sample"
-    yield ""
+    about = f"Latency of a {per} by {_source(latency['source'])}; mean {show_ns(latency['mean'])}."
     if scenario.all_at_once:
-        yield f"Latency of a {per}: how long it waited for the others that were issued with it."
-    else:
-        yield f"Latency of a {per} by {_source(latency['source'])}; mean {show_ns(latency['mean'])}."
+        about += " It shows how long a sample waited for the others that were issued with it."
     columns = [Column("percentile"), Column("latency", "ns")]
     if intervals:
         level = show_percent(intervals["level"])
         columns += [Column(f"{level} interval", "count"), Column("if independent", "count")]
-        columns += [Column("by the journal", "ns")]
-    rows = [(name, latency[name], *_interval_cells(intervals.get(name))) for name in PERCENTILES]
-    yield from aligned(columns, rows)
-    yield ""
+        columns += [Column("by the journal", "ns")] if journal else []
+    cells = [(name, latency[name], *_interval_cells(intervals.get(name))) for name in PERCENTILES]
+    rows = [row[: len(columns)] for row in cells]
+    return Table("latency", "Latency", about, columns, rows)
 
 
 def _interval_cells(one: Mapping[str, Any] | None) -> Sequence[Cell]:
+    """Spans are `-` where the run is too short for both ends."""
     if one is None:
         return ()
     spans = (show_span(*one[kind]) or "-" for kind in ("block_interval", "order_statistic"))
     return (*spans, one["journal"])
 
 
-def _stages(result: Mapping[str, Any]) -> Iterator[str]:
-    """Offline issues all samples at once, so that their wait only shows how many there were."""
+def stage_table(result: Mapping[str, Any]) -> Table | None:
+    """None without stages. Offline issues all samples at once: their wait only shows how many there were."""
     stages = result["stages_ns"]
     if not stages:
-        return
+        return None
     waits = ("issue_delay", "queue") if scenario_named(result["scenario"]).all_at_once else ()
     worked = {name: stage for name, stage in stages.items() if name not in waits}
     whole = sum(stage["share"] for stage in worked.values()) or 1.0
     columns = (Column("stage"), Column("p50", "ns"), Column("p99", "ns"), Column("share", "share"))
     rows = [(n, stage["p50"], stage["p99"], stage["share"] / whole) for n, stage in worked.items()]
-    yield from aligned(columns, rows)
-    yield ""
+    about = "Where a sample spent its time, by the journal."
+    return Table("stages", "Stages", about, columns, rows)
 
 
 def _source(text: str) -> str:

@@ -104,8 +104,8 @@ def test_a_run_that_did_not_start_has_no_number() -> None:
 @pytest.mark.parametrize(
     ("section", "doubts", "limited_by"),
     [
-        (reference(), [], "the model: "),
-        (reference(), [BUSY], "the model: "),
+        (reference(), [], "the model: p90 would be as long without the load generator's cost"),
+        (reference(), [BUSY], "the machine: other processes"),
         (held_back(), [], "the load generator: p90 would be 100 us without its cost; 190 us more until a query is issued"),
         (held_back(), [PREEMPTED], "the machine: other threads took the cores 900 times"),
         (held_back(), [PREEMPTED, BUSY], "the machine: other processes used 86 % of the cores in the run"),
@@ -129,6 +129,13 @@ def test_a_query_that_mostly_waits_is_limited_by_the_queue() -> None:
     for name, stage in result["stages_ns"].items():
         stage["share"] = 0.7 if name == "queue" else 0.06
     assert answer_of(result).limited_by == "the queue: 70 % of a query's time"
+
+
+def test_a_busy_machine_does_not_matter_where_the_model_takes_most_of_the_time() -> None:
+    result = golden("server", reference=reference(), doubts=[BUSY])
+    for name, stage in result["stages_ns"].items():
+        stage["share"] = 0.9 if name == "infer" else 0.02
+    assert answer_of(result).limited_by == "the model: 94 % of a query's time"
 
 
 def test_offline_is_limited_only_where_the_reference_decides() -> None:
