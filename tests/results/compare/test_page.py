@@ -32,7 +32,8 @@ def plots(text: str) -> Any:
 def test_the_page_has_the_judgement_of_compare(tmp_path: Path) -> None:
     """Bug: `report A B` was two reports one after the other."""
     text = written(tmp_path, *SIDES)
-    comparison = compare(*([read(Path(side))] for side in SIDES))
+    first, second = ([read(Path(side))] for side in SIDES)
+    comparison = compare(first, second)
     assert f'<p class="headline">{report.verdict(comparison)}</p>' in text
     for change in comparison.changes:
         name, before, after, *_ = report.row(change)
