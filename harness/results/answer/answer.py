@@ -10,6 +10,8 @@ from harness.loadgen.scenario import Scenario, scenario_named
 from harness.results.answer import doubts, limits
 
 _NOTHING = "nothing was measured"
+_KEPT_UP = 0.9
+"""Share of the scheduled rate below which the model did not keep up with it."""
 
 
 class Answer(NamedTuple):
@@ -99,8 +101,7 @@ def _headline(result: Mapping[str, Any], scenario: Scenario, slo: Slo | None) ->
     name, load = percentile_name(scenario, slo), _load(result, scenario)
     value_ns = latency.get(name)
     if value_ns is None:
-        late = _late(result, slo)
-        return f"{late}{load}" if late else _NOTHING
+        return f"{_without_percentile(result, slo)}{load}"
     bound = ""
     if slo is not None:
         kept = value_ns <= slo.bound_ns
@@ -122,27 +123,33 @@ def _interval(result: Mapping[str, Any], name: str, value_ns: float) -> str:
     return f" ({show_percent(intervals['level'])}: {span})" if span and holds else ""
 
 
-def _late(result: Mapping[str, Any], slo: Slo | None) -> str:
-    """For a percentile that LoadGen's log does not have."""
-    queries = result.get("queries") or {}
-    late, count = queries.get("late"), queries.get("counted_by_loadgen")
-    if slo is None or late is None or not count:
-        return ""
-    return (
-        f"{late:,} of {count:,} queries took more than {_bound(slo)} "
-        f"({show_percent(1 - slo.percentile, 3)} may)"
-    )
+def _without_percentile(result: Mapping[str, Any], slo: Slo | None) -> str:
+    """For a percentile that LoadGen's log does not have: the late queries, else the estimate of a stream."""
+    queries, headline = result.get("queries") or {}, result.get("headline") or {}
+    late, samples = queries.get("late"), queries.get("samples_answered")
+    if slo is not None and late is not None and samples:
+        count = queries["counted_by_loadgen"] or samples // queries["samples_per_query"]
+        return (
+            f"{late:,} of {count:,} queries took more than {_bound(slo)} "
+            f"({(1 - slo.percentile) * 100:.4g} % may)"
+        )
+    if headline.get("unit") == "ns":
+        return f"{headline['name']} {show_ns(headline['value'])}"
+    return f"p99 {show_ns(result['latency_ns']['p99'])}"
 
 
 def _load(result: Mapping[str, Any], scenario: Scenario) -> str:
     """The load that the latency holds for, as the end of a sentence: ` at 20,000 queries/s`."""
-    if not scenario.scheduled:
-        return ", one query at a time"
     rates, arrivals = result.get("throughput_per_s") or {}, result.get("arrivals") or {}
-    if rates.get("asked") is not None:
+    if not scenario.scheduled:
+        samples = (result.get("queries") or {}).get("samples_per_query", 1)
+        return f", one query{f' of {samples} samples' if samples > 1 else ''} at a time"
+    asked, completed = rates.get("asked"), rates.get("completed")
+    if asked is not None:
         chosen = " (a demonstration rate)" if _harness_chose_rate(result, scenario) else ""
-        return f" at {show_rate(rates['asked'])} queries/s{chosen}"
-    completed = rates.get("completed")
+        behind = completed is not None and completed < _KEPT_UP * (rates.get("scheduled") or asked)
+        only = f", of which {show_rate(completed)} were completed" if behind else ""
+        return f" at {show_rate(asked)} queries/s{chosen}{only}"
     rate = f" at {show_rate(completed)} queries/s" if completed else ""
     in_flight = arrivals.get("concurrency")
     return f"{rate} with {in_flight:,} in flight" if in_flight else f"{rate}, replayed from a file"

@@ -77,8 +77,27 @@ def test_a_percentile_that_loadgen_does_not_log_is_answered_by_the_late_queries(
     result = golden("server", slo="p99.5=2ms")
     result["queries"] |= {"late": 3, "counted_by_loadgen": 1_200}
     assert answer_of(result).headline == (
-        "3 of 1,200 queries took more than 2 ms (0.500 % may) at 200 queries/s"
+        "3 of 1,200 queries took more than 2 ms (0.5 % may) at 200 queries/s"
     )
+    closed = golden("closed-loop", slo="p99.5=2ms")  # LoadGen counts none of its queries
+    assert answer_of(closed).headline.startswith(
+        "0 of 64 queries took more than 2 ms (0.5 % may) at "
+    )
+    stream = answer_of(golden("single-stream", slo="p99.5=2ms"))
+    estimate = "p90 latency, early-stopping estimate 370 us"
+    assert stream.headline == f"{estimate}, one query at a time"
+
+
+def test_a_rate_that_was_not_kept_up_is_named() -> None:
+    result = golden("server")
+    result["throughput_per_s"] = {"asked": 900.0, "scheduled": 880.0, "completed": 170.0}
+    assert answer_of(result).headline.endswith(" at 900 queries/s, of which 170 were completed")
+
+
+def test_the_samples_of_a_query_are_named_where_it_has_several() -> None:
+    result = golden("single-stream")
+    result["queries"]["samples_per_query"] = 8
+    assert answer_of(result).headline.endswith(", one query of 8 samples at a time")
 
 
 def test_an_accuracy_run_is_answered_by_its_score() -> None:
