@@ -147,8 +147,10 @@ def _load(result: Mapping[str, Any], scenario: Scenario) -> str:
     asked, completed = rates.get("asked"), rates.get("completed")
     if asked is not None:
         chosen = " (a demonstration rate)" if _harness_chose_rate(result, scenario) else ""
-        behind = completed is not None and completed < _KEPT_UP * (rates.get("scheduled") or asked)
-        only = f", of which {show_rate(completed)} were completed" if behind else ""
+        least = _KEPT_UP * (rates.get("scheduled") or asked)
+        only = ""
+        if completed is not None and completed < least:
+            only = f", of which {show_rate(completed)} were completed"
         return f" at {show_rate(asked)} queries/s{chosen}{only}"
     rate = f" at {show_rate(completed)} queries/s" if completed else ""
     in_flight = arrivals.get("concurrency")
