@@ -43,19 +43,24 @@ NOISE_PROBE_S = 1.0
 class Executor(Protocol):
     """Executes a run, prints its table (or JSON) and returns the exit status."""
 
-    def __call__(self, config: RunConfig, *, as_json: bool, quiet: bool) -> int: ...
+    def __call__(self, config: RunConfig, *, as_json: bool, quiet: bool, details: bool) -> int: ...
 
 
 EXECUTORS: Mapping[str, Executor] = {ptdaemon.NAME: ptdaemon_session.execute}
 """Meter -> who executes a run that it reads; `measure` executes all others."""
 
 
-def execute(config: RunConfig, *, as_json: bool = False, quiet: bool = False) -> int:
-    """One run as configured; prints the table (or JSON) and returns the exit status."""
+def execute(
+    config: RunConfig, *, as_json: bool = False, quiet: bool = False, details: bool = False
+) -> int:
+    """One run as configured; prints the answer (or JSON) and returns the exit status.
+
+    details: every number is printed.
+    """
     for meter, _ in config.meter:
         if meter in EXECUTORS:
-            return EXECUTORS[meter](config, as_json=as_json, quiet=quiet)
-    return measure(config, quiet=quiet, as_json=as_json).status
+            return EXECUTORS[meter](config, as_json=as_json, quiet=quiet, details=details)
+    return measure(config, quiet=quiet, as_json=as_json, details=details).status
 
 
 def measure(
@@ -63,6 +68,7 @@ def measure(
     *,
     quiet: bool = True,
     as_json: bool | None = None,
+    details: bool = False,
     most_late: Callable[[LoadPlan], int] | None = None,
     probe_s: float = NOISE_PROBE_S,
     progress: Progress | None = None,
@@ -70,6 +76,7 @@ def measure(
     """One run as configured.
 
     as_json: how the result is printed; None: it is not printed, and no page is made.
+    details: the printed table has every number.
     most_late: how many queries may be late; with more, the performance run is ended early.
     probe_s: how long the machine's noise is measured first.
     progress: of the runs that this one belongs to, also with `quiet`; None: the run has its own.
@@ -98,7 +105,7 @@ def measure(
         shown.show("computing the result")
         finished = keeper.conclude(status)
         if as_json is not None:
-            finished.show(as_json=as_json)
+            finished.show(as_json=as_json, details=details)
         if finished.status >= INTERRUPT_EXIT:  # signals are ignored by now
             if as_json is not None:
                 keeper.report(as_json=as_json)

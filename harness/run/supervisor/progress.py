@@ -91,11 +91,13 @@ class RunProgress:
 
 def announcement(plan: LoadPlan, calibration: Calibration, group: InstanceGroup) -> str:
     """One line about the run to come and its duration."""
-    all_at_once = scenario_named(plan.scenario).all_at_once
+    scenario = scenario_named(plan.scenario)
+    all_at_once, calibrated = scenario.all_at_once, calibration.rate_per_s is not None
     unit = "samples" if all_at_once or plan.accuracy else "queries"
     parts = [f"{plan.scenario}: {plan.query_count:,} {unit}"]
     if plan.target_qps is not None:
-        parts.append(f"at {show_rate(plan.target_qps)}/s")
+        chosen = ", a demonstration rate" if scenario.scheduled and calibrated else ""
+        parts.append(f"at {show_rate(plan.target_qps)}/s{chosen}")
     if plan.schedule is not None:
         parts.append("replayed from a file, not MLPerf")
     if plan.concurrency is not None:

@@ -273,7 +273,7 @@ class PeakJob(Study[PeakOptions]):
         if not self._config.no_report:
             from harness.results.pages.report import report
 
-            write_page(partial(report, standalone=False), [self.folder], None)
+            write_page(partial(report, standalone=False), self.folder, None)
         return status
 
     def _write_user_conf(self, file: Path, load: float, queries: int) -> bool:
