@@ -13,6 +13,7 @@ import yaml
 
 from harness.cli.run import parser
 from harness.cli.run_options import invocation, read_run_options
+from harness.core.config.parse import Endpoint
 from harness.core.config.run_config import RunConfig
 from harness.core.extras import EXTRAS
 from harness.core.files import cache_dir
@@ -122,7 +123,7 @@ def test_the_metrics_of_a_container_are_where_prometheus_looks() -> None:
     assert CONTAINER["ports"] == [{"name": "metrics", "containerPort": port}]
     annotations = POD["metadata"]["annotations"]
     assert annotations["prometheus.io/port"] == str(port)
-    assert _config(CONTAINER["args"]).metrics == endpoint.Endpoint("0.0.0.0", port)
+    assert _config(CONTAINER["args"]).metrics == Endpoint("0.0.0.0", port)
 
 
 def test_the_arguments_are_runs(capsys: pytest.CaptureFixture[str]) -> None:
