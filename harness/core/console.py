@@ -101,6 +101,8 @@ def draw_status(rows: Sequence[str]) -> None:
 
 
 def clear_status() -> None:
+    if _messages.get() is not None:
+        return  # the thread's messages do not stand on the terminal
     with suppress(OSError):  # the terminal was closed
         _status.clear(stderr())
 
