@@ -51,6 +51,7 @@ VERBS: Mapping[str, Verb] = {
     "publish": Verb("results:publish", "copy a run's folder without names, paths and passwords"),
     "report": Verb("results:report", "draw finished runs as an HTML page"),
     "runs": Verb("runs:runs", "list, export or draw the runs made here"),
+    "browse": Verb("runs:browse", "show the runs made here as local web pages, live ones, too"),
     "list": Verb("data:list_names", "list backends, datasets, metrics, meters and models"),
     "data check": Verb("data:check", "decode every sample of a dataset before a run"),
     "arrivals": Verb("data:arrivals", "write a schedule of arrivals for `run --arrivals`"),

@@ -31,6 +31,7 @@ EXTRAS: Mapping[str, str] = {
     "light": "models light/* and zoo/*; int8 and fp16 of ONNX files in a grid; --ops",
     "analysis": "advise, bricks, and the FLOPs and layers of profile",
     "report": "pages with plots: report.html and those of the other verbs",
+    "browse": "the web pages of browse",
     "coco": "metric map",
     "rouge": "metric rouge",
     "nvml": "meter nvml: the power of NVIDIA GPUs",

@@ -18,6 +18,8 @@ LATEST = "latest"
 """Link to the newest run of a folder of results."""
 REPEATS = "repeats.json"
 METRICS = "metrics.prom"
+ENDPOINT = "metrics.address"
+"""While a run goes on: IP address and port of its Prometheus endpoint, e.g. 127.0.0.1:9464."""
 RUN = "run.json"
 """Written for each LoadGen run in the folder."""
 FOLDERS = {"performance": "performance/run_1", "accuracy": "accuracy", "answers": "answers"}

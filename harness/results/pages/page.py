@@ -71,7 +71,7 @@ def write(articles: Sequence[Article], title: str, out: Path, *, script_in: Path
     A page of ours is replaced. Raises PluginUnavailable without plotly, and ConfigError where `out` is
     another file or cannot be written.
     """
-    source, name = _plotly()
+    source, name = plotly_script()
     try:
         _refuse_other_file(out)
         if script_in is None:
@@ -104,7 +104,7 @@ def _refuse_other_file(out: Path) -> None:
                 )
 
 
-def _plotly() -> tuple[Path, str]:
+def plotly_script() -> tuple[Path, str]:
     """The script and the name of its copies, with the version: a page keeps the one it was written for.
 
     plotly itself is not imported: that takes longer than writing the page.
@@ -130,18 +130,24 @@ def _page(articles: Sequence[Article], title: str, loaded: str) -> Iterator[str]
     yield f"<style>{css}</style></head><body>"
     figures: list[Figure] = []
     for article in articles:
-        yield from _article(article, len(figures))
+        yield from article_html(article, len(figures))
         figures += article.figures
-    # "<" ends a script element, whatever kind of text it stands in
-    plots = [{"data": f.data, "layout": f.layout} for f in figures]
-    data = json.dumps(plots, allow_nan=False).replace("<", "\\u003c")
-    yield f'<script type="application/json" id="figures">{data}</script>'
+    yield figures_html(figures)
     yield loaded
     yield f"<script>{javascript}</script>"
     yield "</body></html>\n"
 
 
-def _article(article: Article, first_plot: int) -> Iterator[str]:
+def figures_html(figures: Sequence[Figure]) -> str:
+    """The data of all plots of a page, which page.js draws into the places that `article_html` left."""
+    plots = [{"data": f.data, "layout": f.layout} for f in figures]
+    # "<" ends a script element, whatever kind of text it stands in
+    data = json.dumps(plots, allow_nan=False).replace("<", "\\u003c")
+    return f'<script type="application/json" id="figures">{data}</script>'
+
+
+def article_html(article: Article, first_plot: int) -> Iterator[str]:
+    """first_plot: number of plots on the page before this article."""
     yield "<article>"
     yield from article.head
     yield '<div class="plots">'
@@ -149,7 +155,7 @@ def _article(article: Article, first_plot: int) -> Iterator[str]:
         wide = ' class="wide"' if figure.height_rem > Figure._field_defaults["height_rem"] else ""
         yield f"<section{wide}><h2>{escape(figure.title)}</h2>"
         yield f'<p class="quiet">{escape(figure.about)}</p>'
-        yield f'<div class="plot" id="plot-{i}" style="height:{figure.height_rem:g}rem"></div></section>'
+        yield f'<div class="plot" id="plot-{i}" data-rem="{figure.height_rem:g}"></div></section>'
     yield "</div>"
     yield from article.tail
     yield "</article>"

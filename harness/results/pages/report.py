@@ -68,6 +68,12 @@ def _article(run: RunFiles, host: HostLog | None, power: PowerLog | None) -> Art
         return Article([*_top(run), *_numbers(run.result)], list(drawn), list(_bottom(run)))
 
 
+def text_parts(run: RunFiles) -> list[str]:
+    """The page without its plots, as HTML; it does not read `run.performance`."""
+    with reading_run(run.folder):
+        return [*_top(run), *_numbers(run.result), *_bottom(run)]
+
+
 def _bottom(run: RunFiles) -> Iterator[str]:
     for title, content in (
         ("Settings", _settings(run.config)),
@@ -76,7 +82,7 @@ def _bottom(run: RunFiles) -> Iterator[str]:
     ):
         if content:
             yield f"<h2>{title}</h2>"
-            yield table(("setting", "value"), _flat(content))
+            yield table(("setting", "value"), flat(content))
     yield "<h2>Run it again</h2>"
     # Without the folders above, which may be private: a page is shown to others.
     path = shlex.quote(f"{run.folder.absolute().name}/{run_folder.CONFIG}")
@@ -155,11 +161,12 @@ _POWER = {
 """Key of a reading -> its column."""
 
 
-def _flat(content: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
+def flat(content: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
+    """(setting, value) as texts; settings of an inner mapping have its key before theirs."""
     rows = []
     for key, value in content.items():
         if isinstance(value, Mapping):
-            rows += _flat(value, f"{prefix}{key} ")
+            rows += flat(value, f"{prefix}{key} ")
         elif value not in (None, "", []):
             text = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
             rows.append((f"{prefix}{key}", f"{value:.6g}" if isinstance(value, float) else text))

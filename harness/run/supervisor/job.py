@@ -74,6 +74,7 @@ def measure(
     with stoppable() as stopping, MetricsEndpoint(config, quiet=quiet) as endpoint:
         run = preflight.resolve(config)
         keeper = _begin(run, endpoint.exporter)
+        endpoint.note_in(keeper.folder.path)
         supervisor = Supervisor(
             keeper=keeper,
             exporter=endpoint.exporter,

@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from socketserver import TCPServer
@@ -26,7 +27,7 @@ from harness.core.config.parse import Endpoint, Slo
 from harness.core.config.run_config import RunConfig
 from harness.core.console import say
 from harness.errors import ConfigError
-from harness.results.run_folder import METRICS
+from harness.results.run_folder import ENDPOINT, METRICS
 from harness.run.supervisor.metrics.live_counts import LiveCounts
 from harness.run.supervisor.metrics.run_series import RUN_LABELS, RunSeries
 
@@ -223,6 +224,13 @@ class MetricsEndpoint:
         at = endpoint._replace(port=server.server_address[1])
         self.moved = f"metrics at http://{at}/metrics, because port {endpoint.port} is taken"
         return server
+
+    def note_in(self, folder: Path) -> None:
+        """Writes the address into a run's folder, where `browse` finds it; a failure loses nothing."""
+        if self._server is not None:
+            address = Endpoint(*self._server.server_address[:2])
+            with suppress(OSError):
+                (folder / ENDPOINT).write_text(f"{address}\n", encoding="utf-8")
 
     def __enter__(self) -> Self:
         if self._server is not None:
