@@ -27,10 +27,10 @@ from starlette.types import ASGIApp
 
 from harness.browse import within
 from harness.browse.guard import TOKEN, Guard, new_token
-from harness.browse.index import Index
+from harness.browse.index import Index, Missing
 from harness.browse.selection import Selection
 from harness.browse.texts import asset, render, url
-from harness.browse.views import FILES, Missing, Views
+from harness.browse.views import FILES, Views
 from harness.browse.watching import Watching
 from harness.core.console import say, show
 from harness.errors import ConfigError, HarnessError, PluginUnavailable, one_line
@@ -138,12 +138,12 @@ class _Browse:
 
     async def _report(self, request: Request) -> Response:
         path = request.path_params["path"]
-        await run_in_threadpool(self._views.entry, path)
+        await run_in_threadpool(self._index.entry, path)
         return RedirectResponse(str(url("run", path)))
 
     async def _events(self, request: Request) -> Response:
         path = request.path_params["path"]
-        await run_in_threadpool(self._views.entry, path)
+        await run_in_threadpool(self._index.entry, path)
         if self._streams >= MOST_STREAMS:
             return Response(status_code=503)
         return StreamingResponse(self._stream(path), media_type="text/event-stream")

@@ -1,18 +1,22 @@
 """Finds the runs and searches below a folder; a folder that did not change is not read again."""
 
+import hashlib
 import json
 import math
 import os
 import stat
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from harness import __version__
 from harness.browse import within
+from harness.core import files
 from harness.core.files import PARTIAL, reading
 from harness.core.units import NS_PER_S
 from harness.errors import ConfigError, HarnessError, one_line
@@ -34,6 +38,12 @@ DEEPEST = 5
 """Folders on the way from the root to a run."""
 
 MOST_ENTRIES = 100_000
+WORTH_STORING = 500
+"""Folders read since the last time that the cache was written."""
+
+_VERSION = [1, __version__]
+"""Of the content of the cache."""
+
 LASTS_S = 1.0
 """Time for which one look at the folder serves all requests."""
 
@@ -76,10 +86,14 @@ class Entry(NamedTuple):
         return self.path.endswith(PARTIAL)
 
 
+class Missing(Exception):
+    """There is no such run or search in the folder."""
+
+
 class _Known(NamedTuple):
     """A folder as it was read. signature: changes with its list of files, and with result.json."""
 
-    signature: tuple[int, ...]
+    signature: Sequence[int]
     entry: Entry | None
 
     @property
@@ -88,14 +102,19 @@ class _Known(NamedTuple):
 
 
 class Index:
-    """The entries below `root`. Any thread may call any method."""
+    """The entries below `root`. Any thread may call any method.
+
+    What was read stays in the user's cache folder, so that the next start does not read it again.
+    """
 
     def __init__(self, root: Path) -> None:
         self.root = root
         self._lock = threading.Lock()
-        self._known: dict[str, _Known] = {}
+        self._cache = files.cache_dir() / "browse" / f"{_digest(root)}.json"
+        self._known = _stored(self._cache)
         self._entries: dict[str, Entry] = {}
         self._at_s = -math.inf
+        self._read_anew = 0
 
     def entries(self) -> Mapping[str, Entry]:
         """By path, newest first. Raises OSError where the root cannot be read."""
@@ -106,22 +125,34 @@ class Index:
                 found.sort(key=lambda entry: (entry.at, entry.path), reverse=True)
                 self._entries = {entry.path: entry for entry in found}
                 self._at_s = time.monotonic()
+                if self._read_anew >= WORTH_STORING:
+                    _store(self._cache, self._known)
+                    self._read_anew = 0
             return self._entries
+
+    def entry(self, path: str) -> Entry:
+        """Raises Missing, and OSError where the root cannot be read."""
+        try:
+            return self.entries()[path]
+        except KeyError:
+            raise Missing(path) from None
 
     def _below(
         self, folder: str, inside: str | None, depth: int, before: Mapping[str, _Known]
     ) -> Iterator[Entry]:
         """folder: below the root, empty or with a slash at its end."""
-        with os.scandir(self.root / folder) as found:
+        base = f"{self.root}/{folder}"  # texts: pathlib would take most of the time
+        with os.scandir(base) as found:
             states = {one.name: one.stat(follow_symlinks=False) for one in found}
         for name, state in states.items():
             if not stat.S_ISDIR(state.st_mode) or name.startswith("."):
                 continue
             path = folder + name
             known = before.get(path)
-            signature = _signature(self.root / path, state)
+            signature = _signature(base + name, state)
             if known is None or known.signature != signature:
                 known = _Known(signature, self._read(path, state, inside))
+                self._read_anew += 1
             self._known[path] = known
             if known.entry is not None:
                 yield known.entry
@@ -135,11 +166,10 @@ class Index:
     def _read(self, path: str, state: os.stat_result, inside: str | None) -> Entry | None:
         changed = datetime.fromtimestamp(state.st_mtime_ns / NS_PER_S, UTC)
         entry = Entry(path, changed.isoformat(timespec="milliseconds"), inside=inside)
+        if not path.isprintable():
+            return entry._replace(problem="no address can have its name: rename it")
         try:
-            path.encode()
-            names = {file.name for file in (self.root / path).iterdir()}
-        except UnicodeEncodeError:
-            return entry._replace(problem="its name is not UTF-8: rename it")
+            names = set(os.listdir(f"{self.root}/{path}"))  # noqa: PTH208 - as in `_below`
         except OSError as e:
             return entry._replace(problem=f"it cannot be read: {e.strerror}")
         entry = entry._replace(
@@ -157,12 +187,35 @@ class Index:
         return entry if entry.search is not None else None
 
 
-def _signature(folder: Path, state: os.stat_result) -> tuple[int, ...]:
+def _signature(folder: str, state: os.stat_result) -> list[int]:
     try:
-        result = os.lstat(folder / run_folder.RESULT)
+        result = os.lstat(f"{folder}/{run_folder.RESULT}")
     except OSError:
-        return (state.st_mtime_ns, state.st_ino)
-    return (state.st_mtime_ns, state.st_ino, result.st_mtime_ns, result.st_size, result.st_ino)
+        return [state.st_mtime_ns, state.st_ino]
+    return [state.st_mtime_ns, state.st_ino, result.st_mtime_ns, result.st_size, result.st_ino]
+
+
+def _digest(root: Path) -> str:
+    return hashlib.sha256(os.fsencode(root)).hexdigest()[:16]
+
+
+def _stored(cache: Path) -> dict[str, _Known]:
+    """What an earlier `browse` of this folder has read; empty where there is nothing usable."""
+    try:
+        content = json.loads(cache.read_bytes())
+        if content["version"] != _VERSION:
+            return {}
+        return {
+            path: _Known(signature, Entry(*entry) if entry is not None else None)
+            for path, (signature, entry) in content["known"].items()
+        }
+    except (OSError, *files.WRONG_CONTENT):
+        return {}
+
+
+def _store(cache: Path, known: Mapping[str, _Known]) -> None:
+    with suppress(HarnessError), files.cached_file(cache) as temporary:
+        temporary.write_text(json.dumps({"version": _VERSION, "known": known}), encoding="utf-8")
 
 
 def read_row(root: Path, path: str) -> dict[str, Any]:

@@ -44,13 +44,9 @@ def _plain(path: str) -> Markup:
     return escape(path)
 
 
-def is_linkable(path: str) -> bool:
-    """Whether a URL can name the folder."""
-    try:
-        path.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
+def _html(text: str) -> Markup:
+    """HTML that results/pages made: its foreign texts are escaped already."""
+    return Markup(hide(text))  # noqa: S704
 
 
 _ENVIRONMENT = Environment(
@@ -62,10 +58,10 @@ _ENVIRONMENT = Environment(
     lstrip_blocks=True,
     auto_reload=False,
 )
-_ENVIRONMENT.globals |= {"views": VIEWS, "url": url, "html": Markup}
+_ENVIRONMENT.globals |= {"views": VIEWS, "url": url, "html": _html}
 _ENVIRONMENT.filters |= {
     "plain": _plain,
-    "linkable": is_linkable,
+    "linkable": str.isprintable,
     "ns": lambda ns: None if ns is None else show_ns(ns),
     "seconds": lambda s: None if s is None else show_ns(s * 1e9),
     "rate": lambda rate: None if rate is None else show_rate(rate),

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from harness.browse import searches, within
-from harness.browse.index import Entry, Index, Row
+from harness.browse.index import MOST_ENTRIES, Entry, Index, Missing, Row
 from harness.browse.live import Snapshot, snapshot
 from harness.browse.selection import CHOICES, PAGE_SIZE, SORTS, Selection, choices
 from harness.browse.texts import cells, render
@@ -52,10 +52,6 @@ _HEAVY = threading.BoundedSemaphore(1)
 """Comparisons are computed one at a time: a run on this machine needs the cores."""
 
 
-class Missing(Exception):
-    """There is no such folder in the results; the response has status 404."""
-
-
 class Side(NamedTuple):
     letter: str
     path: str
@@ -69,12 +65,6 @@ class Views:
         self._index = index
         self._root = index.root
         self._read = lru_cache(maxsize=256)(self._finished)
-
-    def entry(self, path: str) -> Entry:
-        try:
-            return self._index.entries()[path]
-        except KeyError:
-            raise Missing(path) from None
 
     def runs(self, selection: Selection) -> str:
         entries = self._index.entries()
@@ -104,10 +94,11 @@ class Views:
             running=running,
             broken=broken[:MOST_LISTED],
             broken_count=len(broken),
+            is_cut=len(entries) >= MOST_ENTRIES,
         )
 
     def run(self, path: str) -> str:
-        entry = self.entry(path)
+        entry = self._index.entry(path)
         parts: list[str] = []
         problem = entry.problem
         if entry.row is not None:
@@ -178,7 +169,7 @@ class Views:
         )
 
     def _side(self, path: str) -> Sequence[FinishedRun]:
-        entry = self.entry(path)
+        entry = self._index.entry(path)
         if entry.row is None and entry.search != "repeats":
             raise ConfigError(f"{path}: {entry.problem or 'this folder is no run'}")
         folder = within.check_folder(self._root, path)
@@ -214,22 +205,26 @@ class Views:
         return [Side(letter, path, run.name) for path, run in zip(paths, runs, strict=True)]
 
     def history(self, selection: Selection) -> str:
-        return self._drawn("history", selection, history)
+        return self._drawn("history", selection, history, 2_000)
 
     def pareto(self, selection: Selection) -> str:
-        return self._drawn("pareto", selection, pareto)
+        return self._drawn("pareto", selection, pareto, 1_000)
 
     def _drawn(
         self,
         view: str,
         selection: Selection,
         draw: Callable[[Sequence[Row], Path, Path], Sequence[Article]],
+        most: int,
     ) -> str:
-        """A page of articles; those of results/pages link to FOLDER/report.html below the root."""
+        """A page of articles; those of results/pages link to FOLDER/report.html below the root.
+
+        most: runs that are drawn, the newest ones; a browser is slow with more.
+        """
         entries = self._index.entries()
         rows = replace(selection, sort="started", turned="").rows(entries.values())
         with reading("the numbers of these runs cannot be drawn"):
-            articles = draw(rows, self._root, self._root / "page.html")
+            articles = draw(rows[:most], self._root, self._root / "page.html")
         return render(
             "articles.html",
             title=view.capitalize(),
@@ -237,6 +232,7 @@ class Views:
             selection=selection,
             choices=choices([e.row for e in entries.values() if e.row is not None]),
             found=len(rows),
+            drawn=min(len(rows), most),
             **_plots(articles),
         )
 
@@ -253,7 +249,7 @@ class Views:
         )
 
     def search(self, path: str) -> str:
-        entry = self.entry(path)
+        entry = self._index.entry(path)
         if entry.search is None:
             raise Missing(path)
         inside = [e for e in self._index.entries().values() if e.inside == path]

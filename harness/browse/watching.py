@@ -1,15 +1,17 @@
 """Shows a run in progress: its state once as a page, and every second as a server-sent event."""
 
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from time import monotonic
 
 import anyio
 from starlette.concurrency import run_in_threadpool
 
-from harness.browse.index import Index
+from harness.browse.index import Index, Missing, read_row
 from harness.browse.live import Snapshot, snapshot
 from harness.browse.texts import render, url
 from harness.core.files import PARTIAL
+from harness.errors import HarnessError
 
 PERIOD_S = 1.0
 PATIENCE = 5
@@ -22,7 +24,10 @@ class Watching:
         self._states: dict[str, Snapshot] = {}  # the last one, so that two pages do not call twice
 
     def page(self, path: str) -> str:
-        """The state now; for a run that has ended, where it is."""
+        """The state now; for a run that has ended, where it is. Raises Missing."""
+        entries = self._index.entries()
+        if path not in entries and path.removesuffix(PARTIAL) not in entries:
+            raise Missing(path)
         state = self._look(path)
         return render(
             "live.html",
@@ -66,7 +71,10 @@ class Watching:
     def _panel(self, path: str, state: Snapshot | str, before: Snapshot | None) -> str:
         """before: the state one event ago, for the rate between the two."""
         finished = path.removesuffix(PARTIAL)
-        is_there = finished != path and (self._index.root / finished).is_dir()
+        verdict = None
+        if finished != path:
+            with suppress(OSError, HarnessError):
+                verdict = read_row(self._index.root, finished)["verdict"]
         now = None
         if isinstance(state, Snapshot) and before is not None and before.phase == state.phase:
             now = (state.completed - before.completed) / max(state.at_s - before.at_s, 1e-3)
@@ -75,7 +83,8 @@ class Watching:
             state=state if isinstance(state, Snapshot) else None,
             problem=state if isinstance(state, str) else None,
             rate_now=now,
-            finished=url("run", finished) if is_there else None,
+            verdict=verdict,
+            finished=url("run", finished),
         )
 
 

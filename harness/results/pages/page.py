@@ -176,7 +176,7 @@ def _table(heads: Sequence[str], rows: Iterable[Sequence[str]], is_number: Seque
         cells = (f"<td{kind}>{text}</td>" for kind, text in zip(kinds, texts, strict=True))
         lines.append(f"<tr>{''.join(cells)}</tr>")
     body = "".join(lines)
-    return f'<div class="scroll"><table><tr>{top}</tr>{body}</table></div>'
+    return f'<div class="scroll" tabindex="0"><table><tr>{top}</tr>{body}</table></div>'
 
 
 def section(shown: Table, most_rows: int | None = None, more: str = "") -> Iterator[str]:
