@@ -9,6 +9,7 @@ import socket
 import sys
 import traceback
 from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 from pathlib import Path
 
 import uvicorn
@@ -33,6 +34,7 @@ from harness.browse.texts import asset, render, url
 from harness.browse.views import FILES, Views
 from harness.browse.watching import Watching
 from harness.core.console import say, show
+from harness.core.files import reading
 from harness.errors import ConfigError, HarnessError, PluginUnavailable, one_line
 from harness.results.pages import page as pages
 
@@ -56,8 +58,7 @@ _SCRIPT = re.compile(r"plotly-[\w.]+\.min\.js", re.ASCII)
 
 def make_app(root: Path, *, token: str | None = None, cookie: str = "browse") -> ASGIApp:
     """The ASGI application. token: None answers only under a loopback name."""
-    app = _Browse(root.resolve())
-    return Guard(app.starlette(), token=token, cookie=cookie, is_public=app.is_public)
+    return _Browse(root.resolve()).guarded(token, cookie)
 
 
 class _Browse:
@@ -68,7 +69,15 @@ class _Browse:
         self._watching = Watching(self._index)
         self._streams = 0
 
-    def starlette(self) -> Starlette:
+    def guarded(self, token: str | None, cookie: str) -> ASGIApp:
+        return Guard(self._starlette(), token=token, cookie=cookie, is_public=self.is_public)
+
+    def read(self) -> None:
+        """Reads the folder, which takes seconds for thousands of runs; a ConfigError where it cannot be read."""
+        with reading(f"{self._root} cannot be read", also=(OSError,)):
+            self._index.entries()
+
+    def _starlette(self) -> Starlette:
         page = self._page
         views = self._views
         return Starlette(
@@ -205,7 +214,8 @@ def serve(folder: Path, host: str, port: int | None) -> int:
     listening = _listen(host, port)
     number = listening.getsockname()[1]
     token = None if _is_loopback(listening) else new_token()
-    app = make_app(folder, token=token, cookie=f"browse-{number}")
+    browse = _Browse(folder.resolve())
+    app = browse.guarded(token, f"browse-{number}")
     config = uvicorn.Config(
         app,
         log_level="critical",
@@ -220,11 +230,14 @@ def serve(folder: Path, host: str, port: int | None) -> int:
         timeout_graceful_shutdown=1,  # live pages never end by themselves
     )
     os.nice(NICENESS)
+    say(f"browse reads {folder}")
+    browse.read()
     show(_address(host, number, token))
-    say(f"browse shows {folder}; Ctrl-C ends it")
+    say("Ctrl-C ends it")
     if token is not None:
         say("whoever has this address sees all runs, and the connection is not encrypted")
-    uvicorn.Server(config).run(sockets=[listening])
+    with suppress(KeyboardInterrupt):  # uvicorn has shut down, and passes it on
+        uvicorn.Server(config).run(sockets=[listening])
     return 0
 
 

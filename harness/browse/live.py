@@ -139,7 +139,7 @@ def _state(samples: _Samples) -> Snapshot:
         ours = (v for labels, v in samples.get(name, ()) if labels["phase"] == phase)
         return next(ours, None)
 
-    (valid,) = [v for _, v in samples.get("run_valid", ())] or [None]
+    valid = next((v for _, v in samples.get("run_valid", ())), None)
     return Snapshot(
         at_s=monotonic(),
         phase=phase,

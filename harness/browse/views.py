@@ -48,7 +48,7 @@ FILES: Mapping[str, str] = {
 }
 """File of a run or search that is served -> what it is. Only those without private names: docs/runs.md."""
 
-_HEAVY = threading.BoundedSemaphore(1)
+_HEAVY = threading.Lock()
 """Comparisons are computed one at a time: a run on this machine needs the cores."""
 
 

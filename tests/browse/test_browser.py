@@ -171,8 +171,7 @@ def test_everything_by_keyboard(page: Page, address: str) -> None:
     expect(page.get_by_role("heading", name="B against A")).to_be_visible()
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1200, 420])
+@pytest.mark.parametrize(("width", "scheme"), [(1200, "light"), (420, "dark")])
 def test_no_page_scrolls_sideways_or_fails_axe(
     browser: Browser, address: str, width: int, scheme: str
 ) -> None:

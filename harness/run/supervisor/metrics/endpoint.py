@@ -228,7 +228,8 @@ class MetricsEndpoint:
     def note_in(self, folder: Path) -> None:
         """Writes the address into a run's folder, where `browse` finds it; a failure loses nothing."""
         if self._server is not None:
-            address = Endpoint(*self._server.server_address[:2])
+            host, port = self._server.server_address[:2]
+            address = Endpoint(str(host), port)
             with suppress(OSError):
                 (folder / ENDPOINT).write_text(f"{address}\n", encoding="utf-8")
 
