@@ -202,14 +202,15 @@ def _digest(root: Path) -> str:
 def _stored(cache: Path) -> dict[str, _Known]:
     """What an earlier `browse` of this folder has read; empty where there is nothing usable."""
     try:
-        content = json.loads(cache.read_bytes())
-        if content["version"] != _VERSION:
-            return {}
-        return {
-            path: _Known(signature, Entry(*entry) if entry is not None else None)
-            for path, (signature, entry) in content["known"].items()
-        }
-    except (OSError, *files.WRONG_CONTENT):
+        with reading(str(cache)):
+            content = json.loads(cache.read_bytes())
+            if content["version"] != _VERSION:
+                return {}
+            return {
+                path: _Known(signature, Entry(*entry) if entry is not None else None)
+                for path, (signature, entry) in content["known"].items()
+            }
+    except (OSError, HarnessError):
         return {}
 
 
@@ -244,5 +245,4 @@ def read_row(root: Path, path: str) -> dict[str, Any]:
 
 def _finite(value: object) -> int | float | None:
     """None for what is no number that can be drawn."""
-    is_number = isinstance(value, int | float)
-    return value if is_number and -1e300 < value < 1e300 else None
+    return value if isinstance(value, int | float) and -1e300 < value < 1e300 else None

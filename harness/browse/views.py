@@ -157,7 +157,7 @@ class Views:
         made: list[Mapping[str, Any]] = []
         if len(runs) > 1 and not problems:
             try:
-                made = self._compared(runs)
+                made += self._compared(runs)
             except HarnessError as e:
                 problems.append(one_line(e))
         return render(
@@ -181,7 +181,7 @@ class Views:
 
     def _compared(self, runs: Sequence[Sequence[FinishedRun]]) -> list[Mapping[str, Any]]:
         first, *others = named_apart(runs)
-        made = []
+        made: list[Mapping[str, Any]] = []
         for number, other in enumerate(others, 1):
             letter = compare_report.letter(number)
             with _HEAVY, run_files.reading_run("the runs"):
