@@ -10,7 +10,7 @@ from harness.cli.verbs import DEFAULT, VERBS, Verb, find
 from harness.core.console import show
 
 NAMES = (
-    "run, peak, sweep, tune, profile, advise, bricks, pitfalls, compare, rerun, check, publish, report, runs, "
+    "run, peak, sweep, tune, profile, advise, bricks, pitfalls, compare, rerun, check, publish, report, runs, browse, "
     "list, data, arrivals, submit"
 )
 OF_SUBMIT = "submit plan, submit run, submit pack, submit check"
