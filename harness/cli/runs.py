@@ -1,4 +1,4 @@
-"""The verb `runs`: prints, exports or draws the runs of a results folder."""
+"""The verbs `runs` and `browse`: list, export, draw or serve the runs of a results folder."""
 
 import argparse
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,7 +10,7 @@ from typing import Any
 from harness.cli.parser import Parser
 from harness.core.config.options import user_path
 from harness.core.console import say, show
-from harness.errors import ConfigError, refuse
+from harness.errors import ConfigError, PluginUnavailable, refuse
 
 SHOWN_RUNS = 20
 """Rows of a table without --limit. An export has all runs."""
@@ -166,3 +166,40 @@ def _as_utc(text: str) -> str:
     at = datetime.fromisoformat(text)
     at = at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)
     return at.isoformat(timespec="milliseconds")
+
+
+def browse(arguments: list[str]) -> int:
+    parser = Parser(
+        "browse",
+        "Serve a folder of results as local web pages: filter and sort runs, compare them, see histories, "
+        "searches and machines, and watch a run in progress. Nothing in the folder is changed.",
+        "[FOLDER] [options]",
+    )
+    parser.text(
+        "folder", "FOLDER", "folder of results (default results)", nargs="?", default="results"
+    )
+    parser.text(
+        "--host",
+        "HOST",
+        "address to serve at (default 127.0.0.1); others need the token in the address that is printed",
+        default="127.0.0.1",
+    )
+    parser.text(
+        "--port",
+        "N",
+        "port (default 9470, or a free one where that is taken; 0: a free one)",
+        type=int,
+    )
+    options = parser.parse_args(arguments)
+    if options.port is not None and not 0 <= options.port <= 65_535:
+        raise ConfigError(f"--port {options.port}: it must lie between 0 and 65,535")
+    try:
+        from harness.browse.app import serve
+    except ModuleNotFoundError as e:
+        if e.name and e.name.startswith("harness"):
+            raise
+        from harness.core.extras import how_to_install
+
+        hint = how_to_install("browse")
+        raise PluginUnavailable(f"browse needs the module {e.name!r}: {hint}") from None
+    return serve(user_path(options.folder), options.host, options.port)

@@ -68,6 +68,7 @@ VERBS: Mapping[str, Verb] = {
     ),
     "report": Verb("results:report", "draw finished runs as an HTML page"),
     "runs": Verb("runs:runs", "list, export or draw the runs made here"),
+    "browse": Verb("runs:browse", "show the runs made here as local web pages, live ones, too"),
     "list": Verb("data:list_names", "list backends, datasets, metrics, meters and models"),
     "init": Verb("start.init:init", "write a file of options, or the manifest of a model file"),
     "schema": Verb("start.schemas:schema", "print the JSON Schema of files, for editors"),

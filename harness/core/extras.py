@@ -34,6 +34,7 @@ EXTRAS: Mapping[str, str] = {
     "torch": "backend torch",
     "onnx": "models light/* and zoo/*; advise, bricks, layers of profile; int8 and fp16; --ops",
     "report": "pages with plots: report.html and those of the other verbs",
+    "browse": "the web pages of browse",
     "coco": "metric map",
     "rouge": "metric rouge",
     "nvml": "meter nvml: the power of NVIDIA GPUs",

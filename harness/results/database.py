@@ -90,10 +90,11 @@ def add(results: Path, folder: str, result: Mapping[str, Any], peak: float | Non
             db.execute(f"PRAGMA user_version = {SCHEMA}")
         names, marks = ", ".join(COLUMNS), ", ".join("?" * len(COLUMNS))
         query = f"INSERT OR REPLACE INTO runs ({names}) VALUES ({marks})"  # noqa: S608 - our own names
-        db.execute(query, _row(folder, result, peak))
+        db.execute(query, tuple(columns_of(folder, result, peak).values()))
 
 
-def _row(folder: str, result: Mapping[str, Any], peak: float | None) -> tuple[Any, ...]:
+def columns_of(folder: str, result: Mapping[str, Any], peak: float | None = None) -> dict[str, Any]:
+    """Column -> its value for a run. result: the content of result.json. peak: as `add` has it."""
     energy = _energy(result.get("power") or {})
     values = {name: _value(result, keys) for name, (_, *keys) in _COLUMNS.items() if keys}
     values |= {
@@ -103,7 +104,7 @@ def _row(folder: str, result: Mapping[str, Any], peak: float | None) -> tuple[An
         "joules_per_sample": energy.get("joules_per_sample"),
         "energy_source": energy.get("source"),
     }
-    return tuple(values[name] for name in COLUMNS)
+    return {name: values[name] for name in COLUMNS}
 
 
 def _value(content: Mapping[str, Any], keys: Sequence[str]) -> Any:

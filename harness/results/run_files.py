@@ -33,21 +33,24 @@ class RunFiles(NamedTuple):
     performance: Evidence | None
 
 
-def read_files(folder: Path, known: Evidence | None = None) -> RunFiles:
+def read_files(
+    folder: Path, known: Evidence | None = None, *, with_evidence: bool = True
+) -> RunFiles:
     """A ConfigError names a file that is missing, or that no run wrote.
 
-    known: the performance run, where it has just ended and is still in memory.
+    known: the performance run, where it has just ended and is still in memory. with_evidence: False
+    leaves the performance run unread, which may have millions of rows.
     """
     result = files.read_json(folder / run_folder.RESULT)
     config = read_config(folder)
-    _check(result, folder / run_folder.RESULT)
+    check_shape(result, folder / run_folder.RESULT)
     return RunFiles(
         name=folder.resolve().name,
         folder=folder,
         result=result,
         environment=files.read_json(folder / run_folder.ENVIRONMENT),
         config=config,
-        performance=known or records.read(folder / run_folder.PERFORMANCE, ""),
+        performance=known or _evidence(folder) if with_evidence else None,
     )
 
 
@@ -56,6 +59,10 @@ def shown_config(config: Mapping[str, Any]) -> Mapping[str, Any]:
     meters = [private.meter(str(text)) for text in config.get("meter") or ()]
     shown: Mapping[str, Any] = private.hidden({**config, "meter": meters})
     return shown
+
+
+def _evidence(folder: Path) -> Evidence | None:
+    return records.read(folder / run_folder.PERFORMANCE, "")
 
 
 def read_config(folder: Path) -> dict[Any, Any]:
@@ -71,7 +78,8 @@ def reading_run(folder: Path | str) -> AbstractContextManager[None]:
     return files.reading(f"{folder}: its files do not fit together", "`check` says more")
 
 
-def _check(result: Mapping[str, Any], path: Path) -> None:
+def check_shape(result: Mapping[str, Any], path: Path) -> None:
+    """A ConfigError names the keys of result.json without which no reader can use it. path: of the file."""
     wrong = [n for n, types in _NEEDED.items() if not isinstance(result.get(n, 0), types)]
     for name in [n for n in ("reasons", "doubts") if n not in wrong]:
         entries = [one if isinstance(one, dict) else {} for one in result[name]]

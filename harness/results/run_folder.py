@@ -20,6 +20,8 @@ REPEATS = "repeats.json"
 STUDIES = (PEAK, REPEATS, "sweep.json", "grid.json", "tune.json", "profile.json")
 """Summary of a study, in the folder that has its runs."""
 METRICS = "metrics.prom"
+ENDPOINT = "metrics.address"
+"""While a run goes on: IP address and port of its Prometheus endpoint, e.g. 127.0.0.1:9464."""
 RUN = "run.json"
 """Written for each LoadGen run in the folder."""
 FOLDERS = {"performance": "performance/run_1", "accuracy": "accuracy", "answers": "answers"}

@@ -11,7 +11,7 @@ from harness.core.console import show
 
 NAMES = (
     "run, peak, sweep, tune, profile, advise, bricks, pitfalls, compare, rerun, check, publish, export, report, runs, "
-    "list, init, schema, completion, data, arrivals, dashboards, submit"
+    "browse, list, init, schema, completion, data, arrivals, dashboards, submit"
 )
 OF_SUBMIT = "submit plan, submit run, submit pack, submit check"
 

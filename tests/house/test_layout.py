@@ -20,7 +20,7 @@ PLUGINS = ("accuracy", "backends", "datasets", "scenarios")
 
 ORDER = (
     *("errors", "types", "profiler", "core", "loadgen", "machine", "models", "results", "run"),
-    *("search", "explain", "submit", "api", "cli", "__main__"),
+    *("search", "explain", "submit", "api", "browse", "cli", "__main__"),
 )
 """The files and rooms of `harness/`, each of which may import those to its left."""
 
@@ -53,6 +53,7 @@ FRAMEWORKS = {
     "prometheus_client",
     "pydantic",
     "simplejpeg",
+    "starlette",
     "tensorflow",
     "torch",
 }

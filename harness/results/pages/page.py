@@ -72,7 +72,7 @@ def write(articles: Sequence[Article], title: str, out: Path, *, script_in: Path
     A page of ours is replaced. Raises PluginUnavailable without plotly, and ConfigError where `out` is
     another file or cannot be written.
     """
-    source, name = _plotly()
+    source, name = plotly_script()
     try:
         _refuse_other_file(out)
         if script_in is None:
@@ -117,7 +117,7 @@ def _refuse_other_file(out: Path) -> None:
                 )
 
 
-def _plotly() -> tuple[Path, str]:
+def plotly_script() -> tuple[Path, str]:
     """The script and the name of its copies, with the version: a page keeps the one it was written for.
 
     plotly itself is not imported: that takes longer than writing the page.
@@ -143,19 +143,25 @@ def _page(articles: Sequence[Article], title: str, loaded: str) -> Iterator[str]
     yield f"<style>{css}</style></head><body><main>"
     figures: list[Figure] = []
     for article in articles:
-        yield from _article(article, len(figures))
+        yield from article_html(article, len(figures))
         figures += article.figures
     yield "</main>"
-    # "<" ends a script element, whatever kind of text it stands in
-    plots = [{"data": f.data, "layout": f.layout} for f in figures]
-    data = json.dumps(plots, allow_nan=False).replace("<", "\\u003c")
-    yield f'<script type="application/json" id="figures">{data}</script>'
+    yield figures_html(figures)
     yield loaded
     yield f"<script>{javascript}</script>"
     yield "</body></html>\n"
 
 
-def _article(article: Article, first_plot: int) -> Iterator[str]:
+def figures_html(figures: Sequence[Figure]) -> str:
+    """The data of all plots of a page, which page.js draws into the places that `article_html` left."""
+    plots = [{"data": f.data, "layout": f.layout} for f in figures]
+    # "<" ends a script element, whatever kind of text it stands in
+    data = json.dumps(plots, allow_nan=False).replace("<", "\\u003c")
+    return f'<script type="application/json" id="figures">{data}</script>'
+
+
+def article_html(article: Article, first_plot: int) -> Iterator[str]:
+    """first_plot: number of plots on the page before this article."""
     yield "<article>"
     yield from article.head
     yield '<div class="plots">'
@@ -164,8 +170,8 @@ def _article(article: Article, first_plot: int) -> Iterator[str]:
         yield f"<section{wide}><h2>{escape(figure.title)}</h2>"
         yield f'<p class="quiet">{escape(figure.about)}</p>'
         label = escape(f"{figure.title}: {figure.about}")
-        size = f"height:{figure.height_rem:g}rem"
-        yield f'<div class="plot" id="plot-{i}" role="img" aria-label="{label}" style="{size}"></div>'
+        height = f'data-rem="{figure.height_rem:g}"'
+        yield f'<div class="plot" id="plot-{i}" role="img" aria-label="{label}" {height}></div>'
         yield f'<details class="numbers" data-plot="{i}"><summary>The numbers of this plot</summary>'
         yield "</details></section>"
     yield "</div>"
@@ -195,7 +201,7 @@ def aligned_table(
         lines.append(f"<tr>{''.join(cells)}</tr>")
     body = "".join(lines)
     many = ' class="many"' if len(heads) > 2 else ""  # one of two columns fits on any screen
-    return f'<div class="scroll"><table{many}><tr>{top}</tr>{body}</table></div>'
+    return f'<div class="scroll" tabindex="0"><table{many}><tr>{top}</tr>{body}</table></div>'
 
 
 def facts(rows: Mapping[str, str]) -> str:

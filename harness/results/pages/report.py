@@ -66,6 +66,12 @@ def _article(run: RunFiles, page: Path, host: HostLog | None, power: PowerLog | 
         return Article(head, drawn, [*_bottom(run), *_files(run.folder, page)])
 
 
+def text_parts(run: RunFiles) -> list[str]:
+    """The page without its plots, as HTML; it does not read `run.performance`."""
+    with reading_run(run.folder):
+        return [*_top(run), *_numbers(run.result), *_bottom(run)]
+
+
 def _bottom(run: RunFiles) -> Iterator[str]:
     yield '<div id="settings"></div>'
     for title, content in (
@@ -75,7 +81,7 @@ def _bottom(run: RunFiles) -> Iterator[str]:
     ):
         if content:
             yield f"<details><summary><h2>{title}</h2></summary>"
-            yield table(("setting", "value"), _flat(content))
+            yield table(("setting", "value"), flat(content))
             yield "</details>"
     yield "<h2>Run it again</h2>"
     # Without the folders above, which may be private: a page is shown to others.
@@ -179,11 +185,12 @@ _POWER = {
 """Key of a reading -> its column."""
 
 
-def _flat(content: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
+def flat(content: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
+    """(setting, value) as texts; settings of an inner mapping have its key before theirs."""
     rows = []
     for key, value in content.items():
         if isinstance(value, Mapping):
-            rows += _flat(value, f"{prefix}{key} ")
+            rows += flat(value, f"{prefix}{key} ")
         elif value not in (None, "", []):
             text = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
             text = {"True": "yes", "False": "no"}.get(text, text)

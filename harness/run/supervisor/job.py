@@ -88,6 +88,7 @@ def measure(
     ):
         run = preflight.resolve(config)
         keeper = _begin(run, endpoint.exporter)
+        endpoint.note_in(keeper.folder.path)
         supervisor = Supervisor(
             keeper=keeper,
             exporter=endpoint.exporter,

@@ -122,6 +122,8 @@ class RunKeeper:
         content = self._result()
         if self._exporter is not None:
             self._exporter.conclude(content)
+        with suppress(OSError):
+            (folder / run_folder.ENDPOINT).unlink(missing_ok=True)
         try:
             self.save(content)
             self._write_metrics()

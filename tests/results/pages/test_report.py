@@ -227,7 +227,7 @@ def test_every_run_leaves_its_report_beside_one_script_for_all(
 def test_a_script_that_somebody_else_left_is_replaced(kind: str, tmp_path: Path) -> None:
     """Bug: in a shared folder, any script of the right size was put into the pages."""
     pytest.importorskip("plotly")
-    source, name = page._plotly()
+    source, name = page.plotly_script()
     other = tmp_path / ("other" if kind == "link" else name)
     other.write_bytes(bytes(source.stat().st_size))
     if kind == "link":
@@ -335,7 +335,7 @@ def test_plots_hold_nothing_that_ends_a_script(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "script").write_text("script")
-    monkeypatch.setattr(page, "_plotly", lambda: (tmp_path / "script", "plotly.min.js"))
+    monkeypatch.setattr(page, "plotly_script", lambda: (tmp_path / "script", "plotly.min.js"))
     hostile = evidence("server")
     (figure, *_) = figures(hostile)
     bad = figure._replace(data=[{"name": HOSTILE, "x": [1], "y": [1]}])

@@ -426,7 +426,9 @@ def test_a_page_is_made_where_plotly_is_there(
 ) -> None:
     with monkeypatch.context() as patched:
         Path("script").write_text("")
-        patched.setattr("harness.results.pages.page._plotly", lambda: (Path("script"), "script.js"))
+        patched.setattr(
+            "harness.results.pages.page.plotly_script", lambda: (Path("script"), "script.js")
+        )
         swept(System(900.0), *SERVER, "--rate", "100..300/3")
     page = Path("swept/sweep.html").read_text()
     assert "Latency against offered load" in page

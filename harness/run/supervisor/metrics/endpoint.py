@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from socketserver import TCPServer
@@ -29,7 +30,7 @@ from harness.core.console import say
 from harness.core.shown.private import host_id
 from harness.errors import ConfigError, one_line
 from harness.results.export.openmetrics import RUN_LABELS
-from harness.results.run_folder import METRICS
+from harness.results.run_folder import ENDPOINT, METRICS
 from harness.run.supervisor.metrics.live_counts import LiveCounts
 from harness.run.supervisor.metrics.run_series import RunSeries
 
@@ -242,6 +243,14 @@ class MetricsEndpoint:
         at = endpoint._replace(port=server.server_address[1])
         self.moved = f"metrics at http://{at}/metrics, because port {endpoint.port} is taken"
         return server
+
+    def note_in(self, folder: Path) -> None:
+        """Writes the address into a run's folder, where `browse` finds it; a failure loses nothing."""
+        if self._server is not None:
+            host, port = self._server.server_address[:2]
+            address = Endpoint(str(host), port)
+            with suppress(OSError):
+                (folder / ENDPOINT).write_text(f"{address}\n", encoding="utf-8")
 
     def __enter__(self) -> Self:
         if self._server is not None:

@@ -1,0 +1,264 @@
+"""Serves the pages: routes, files of the folder, live events; the server and its address."""
+
+import errno
+import ipaddress
+import os
+import platform
+import re
+import socket
+import sys
+import traceback
+from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
+from pathlib import Path
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import (
+    HTMLResponse,
+    RedirectResponse,
+    Response,
+    StreamingResponse,
+)
+from starlette.routing import Route
+from starlette.types import ASGIApp
+
+from harness.browse import within
+from harness.browse.guard import TOKEN, Guard, new_token
+from harness.browse.index import Index, Missing
+from harness.browse.selection import Selection
+from harness.browse.texts import asset, render, url
+from harness.browse.views import FILES, Views
+from harness.browse.watching import Watching
+from harness.core.console import say, show
+from harness.core.files import reading
+from harness.errors import ConfigError, HarnessError, PluginUnavailable, one_line
+from harness.results.pages import page as pages
+
+DEFAULT_PORT = 9470
+LOOPBACK = "127.0.0.1"
+NICENESS = 10
+"""Added to the priority of this process, so that runs on this machine come first."""
+
+MOST_STREAMS = 16
+"""Live pages that are open at once."""
+
+_PAGE_POLICY = (
+    "default-src 'none'; script-src 'self' 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; sandbox allow-scripts"
+)
+"""Of a page from the folder, whose scripts are foreign: they reach no network, no cookie and no other page."""
+
+_TYPES = {".css": "text/css", ".js": "text/javascript", ".html": "text/html"}
+_SCRIPT = re.compile(r"plotly-[\w.]+\.min\.js", re.ASCII)
+
+
+def make_app(root: Path, *, token: str | None = None, cookie: str = "browse") -> ASGIApp:
+    """The ASGI application. token: None answers only under a loopback name."""
+    return _Browse(root.resolve()).guarded(token, cookie)
+
+
+class _Browse:
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._index = Index(root)
+        self._views = Views(self._index)
+        self._watching = Watching(self._index)
+        self._streams = 0
+
+    def guarded(self, token: str | None, cookie: str) -> ASGIApp:
+        return Guard(self._starlette(), token=token, cookie=cookie, is_public=self.is_public)
+
+    def read(self) -> None:
+        """Reads the folder, which takes seconds for thousands of runs; a ConfigError where it cannot be read."""
+        with reading(f"{self._root} cannot be read", also=(OSError,)):
+            self._index.entries()
+
+    def _starlette(self) -> Starlette:
+        page = self._page
+        views = self._views
+        return Starlette(
+            routes=[
+                page("/", lambda r: views.runs(_selection(r))),
+                page("/run/{path:path}", lambda r: views.run(r.path_params["path"])),
+                page("/compare", lambda r: views.compare(_selection(r))),
+                page("/history", lambda r: views.history(_selection(r))),
+                page("/pareto", lambda r: views.pareto(_selection(r))),
+                page("/searches", lambda _: views.searches()),
+                page("/search/{path:path}", lambda r: views.search(r.path_params["path"])),
+                page("/machines", self._machines),
+                page("/live/{path:path}", lambda r: self._watching.page(r.path_params["path"])),
+                Route("/events/{path:path}", self._events),
+                Route("/files/{path:path}", self._file),
+                Route("/assets/{name}", self._asset),
+                # Where the pages of results/pages link to.
+                Route("/{path:path}/report.html", self._report),
+            ],
+            exception_handlers={
+                Missing: _missing,
+                HTTPException: _missing,
+                HarnessError: _refused,
+                OSError: _refused,
+                Exception: _bug,
+            },
+        )
+
+    def _page(self, path: str, make: Callable[[Request], str]) -> Route:
+        async def answer(request: Request) -> Response:
+            return HTMLResponse(await run_in_threadpool(make, request))
+
+        return Route(path, answer)
+
+    def _machines(self, request: Request) -> str:
+        only = bool(request.query_params.get("only"))
+        return self._views.machines(_selection(request), only_differences=only)
+
+    def is_public(self, path: str) -> bool:
+        return path.startswith("/assets/") or _is_plotly(path.rpartition("/")[2])
+
+    async def _asset(self, request: Request) -> Response:
+        name = request.path_params["name"]
+        if _is_plotly(name):
+            return _plotly()
+        content = asset(name)
+        if content is None:
+            raise Missing(name)
+        return Response(
+            content, media_type=_TYPES.get(Path(name).suffix, "application/octet-stream")
+        )
+
+    async def _file(self, request: Request) -> Response:
+        path = request.path_params["path"]
+        name = path.rpartition("/")[2]
+        if _is_plotly(name):
+            return _plotly()
+        if name not in FILES and not _SCRIPT.fullmatch(name):
+            raise Missing(path)
+        try:
+            content = await run_in_threadpool(within.read_file, self._root, path)
+        except OSError:
+            raise Missing(path) from None
+        if name.endswith(".html"):
+            return HTMLResponse(content, headers={"Content-Security-Policy": _PAGE_POLICY})
+        return Response(content, media_type=_TYPES.get(Path(name).suffix, "text/plain"))
+
+    async def _report(self, request: Request) -> Response:
+        path = request.path_params["path"]
+        await run_in_threadpool(self._index.entry, path)
+        return RedirectResponse(str(url("run", path)))
+
+    async def _events(self, request: Request) -> Response:
+        path = request.path_params["path"]
+        await run_in_threadpool(self._index.entry, path)
+        if self._streams >= MOST_STREAMS:
+            return Response(status_code=503)
+        return StreamingResponse(self._stream(path), media_type="text/event-stream")
+
+    async def _stream(self, path: str) -> AsyncIterator[str]:
+        self._streams += 1
+        try:
+            async for event in self._watching.events(path):
+                yield event
+        finally:
+            self._streams -= 1
+
+
+def _selection(request: Request) -> Selection:
+    return Selection.of(request.query_params.multi_items())
+
+
+def _is_plotly(name: str) -> bool:
+    """Whether it is the script as it is installed here, and not a copy in the folder."""
+    try:
+        return name == pages.plotly_script()[1]
+    except PluginUnavailable:
+        return False
+
+
+def _plotly() -> Response:
+    headers = {
+        "Cache-Control": "public, max-age=31536000, immutable",
+        "Cross-Origin-Resource-Policy": "cross-origin",  # a sandboxed page has an origin of its own
+    }
+    return Response(
+        pages.plotly_script()[0].read_bytes(), media_type="text/javascript", headers=headers
+    )
+
+
+async def _missing(_: Request, __: Exception) -> Response:
+    text = "There is no such page or folder here. It may have been renamed: a run's folder loses `.partial` at its end."
+    return HTMLResponse(render("problem.html", title="Not found", text=text), 404)
+
+
+async def _refused(_: Request, error: Exception) -> Response:
+    return HTMLResponse(render("problem.html", title="Not shown", text=one_line(error)), 422)
+
+
+async def _bug(_: Request, error: Exception) -> Response:
+    traceback.print_exception(error, file=sys.stderr)
+    text = "This is a fault of the harness, and its terminal has the traceback."
+    return HTMLResponse(render("problem.html", title="Fault", text=text), 500)
+
+
+def serve(folder: Path, host: str, port: int | None) -> int:
+    """Serves until a signal ends it, at low priority; returns the exit status.
+
+    port: None for DEFAULT_PORT, or any free one where that is taken. Raises ConfigError where the folder is
+    none, or the address cannot be used.
+    """
+    if not folder.is_dir():
+        raise ConfigError(f"{folder}: there is no such folder: name a folder of results")
+    listening = _listen(host, port)
+    number = listening.getsockname()[1]
+    token = None if _is_loopback(listening) else new_token()
+    browse = _Browse(folder.resolve())
+    app = browse.guarded(token, f"browse-{number}")
+    config = uvicorn.Config(
+        app,
+        log_level="critical",
+        access_log=False,
+        server_header=False,
+        lifespan="off",
+        ws="none",
+        http="h11",
+        loop="asyncio",
+        proxy_headers=False,
+        limit_concurrency=200,
+        timeout_graceful_shutdown=1,  # live pages never end by themselves
+    )
+    os.nice(NICENESS)
+    say(f"browse reads {folder}")
+    browse.read()
+    show(_address(host, number, token))
+    say("Ctrl-C ends it")
+    if token is not None:
+        say("whoever has this address sees all runs, and the connection is not encrypted")
+    with suppress(KeyboardInterrupt):  # uvicorn has shut down, and passes it on
+        uvicorn.Server(config).run(sockets=[listening])
+    return 0
+
+
+def _listen(host: str, port: int | None) -> socket.socket:
+    number = DEFAULT_PORT if port is None else port
+    try:
+        family, _, _, _, address = socket.getaddrinfo(host, number, type=socket.SOCK_STREAM)[0]
+        return socket.create_server(address[:2], family=family)
+    except OSError as e:
+        if port is None and e.errno == errno.EADDRINUSE:
+            return _listen(host, 0)
+        hint = "choose another --port" if e.errno == errno.EADDRINUSE else "choose another --host"
+        raise ConfigError(f"{host}:{number} cannot be used: {e.strerror}: {hint}") from None
+
+
+def _is_loopback(listening: socket.socket) -> bool:
+    return ipaddress.ip_address(listening.getsockname()[0]).is_loopback
+
+
+def _address(host: str, port: int, token: str | None) -> str:
+    """The address to open. A server on all addresses is named by the machine."""
+    name = platform.node() if host in ("0.0.0.0", "::") else host  # noqa: S104 - compared, not bound
+    name = f"[{name}]" if ":" in name else name
+    return f"http://{name}:{port}/" + (f"?{TOKEN}={token}" if token else "")

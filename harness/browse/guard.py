@@ -1,0 +1,119 @@
+"""Lets a request through: GET or HEAD, for a name of this machine, with the token where one is needed."""
+
+import hmac
+import secrets
+from collections.abc import Callable, Mapping
+from http.cookies import CookieError, SimpleCookie
+from urllib.parse import parse_qsl, quote, urlencode
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import HTMLResponse, PlainTextResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+LOOPBACK_NAMES = frozenset(("127.0.0.1", "localhost", "[::1]"))
+TOKEN = "token"  # noqa: S105 - the name of the parameter
+
+_EMPTY_STYLE = "'sha256-47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU='"
+"""A style element without a text, which plotly's script adds its rules to."""
+
+POLICY = (
+    f"default-src 'none'; script-src 'self'; style-src 'self' {_EMPTY_STYLE}; img-src 'self' data:; connect-src 'self'; "
+    "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+)
+"""Content-Security-Policy of every page that browse makes."""
+
+_HEADERS: Mapping[str, str] = {
+    "Content-Security-Policy": POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+"""Headers of every response that does not set them itself."""
+
+
+def new_token() -> str:
+    return secrets.token_urlsafe(24)
+
+
+class Guard:
+    """Wraps an ASGI application.
+
+    token: None on loopback. There, `Host` must be a loopback name: a page from elsewhere whose name was
+    made to point at 127.0.0.1 (DNS rebinding) sends its own.
+    """
+
+    def __init__(
+        self, app: ASGIApp, *, token: str | None, cookie: str, is_public: Callable[[str], bool]
+    ) -> None:
+        """is_public: whether the file at a path is the same in every installation; it needs no token, because
+        a sandboxed page, which has no cookies, loads it.
+        """
+        self._app = app
+        self._is_public = is_public
+        self._token = token
+        self._cookie = cookie
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+
+        async def send_guarded(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in _HEADERS.items():
+                    headers.setdefault(name, value)
+            await send(message)
+
+        answer = self._refusal(scope) or self._app
+        await answer(scope, receive, send_guarded)
+
+    def _refusal(self, scope: Scope) -> Response | None:
+        """The response to a request that must not reach the application."""
+        headers = Headers(scope=scope)
+        if scope["method"] not in ("GET", "HEAD"):
+            text = "browse only reads: use GET or HEAD\n"
+            return PlainTextResponse(text, 405, {"Allow": "GET, HEAD"})
+        if self._token is None:
+            host = headers.get("host", "").lower()
+            name = host if host.endswith("]") else host.rpartition(":")[0] or host
+            if name not in LOOPBACK_NAMES:
+                text = "browse answers at 127.0.0.1 and localhost only: start it with --host for others\n"
+                return PlainTextResponse(text, 421)
+            return None
+        if self._is_public(scope["path"]) or self._is_token(_cookie_of(headers, self._cookie)):
+            return None
+        pairs = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
+        if self._is_token(next((text for name, text in pairs if name == TOKEN), "")):
+            return self._welcome(scope["path"], [pair for pair in pairs if pair[0] != TOKEN])
+        text = "browse needs the token: open the whole address that it printed at its start\n"
+        return PlainTextResponse(text, 401)
+
+    def _is_token(self, text: str) -> bool:
+        assert self._token is not None
+        return hmac.compare_digest(text.encode(), self._token.encode())
+
+    def _welcome(self, path: str, others: list[tuple[str, str]]) -> Response:
+        """Keeps the token as a cookie and goes on to the address without it.
+
+        By a refresh and no redirect: after a redirect from another site, the browser sends no Strict cookie.
+        """
+        query = f"?{urlencode(others)}" if others else ""
+        target = "/" + quote(path.lstrip("/")) + query.replace("&", "&amp;")
+        response = HTMLResponse(
+            '<!doctype html><html lang="en"><head><title>browse</title>'
+            f'<meta http-equiv="refresh" content="0; url={target}"></head>'
+            f'<body><a href="{target}">Go on</a></body></html>\n'
+        )
+        response.set_cookie(self._cookie, self._token or "", httponly=True, samesite="strict")
+        return response
+
+
+def _cookie_of(headers: Headers, name: str) -> str:
+    try:
+        morsel = SimpleCookie(headers.get("cookie", "")).get(name)
+    except CookieError:
+        return ""
+    return morsel.value if morsel is not None else ""

@@ -1,0 +1,248 @@
+"""Finds the runs and searches below a folder; a folder that did not change is not read again."""
+
+import hashlib
+import json
+import math
+import os
+import stat
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+from itertools import islice
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from harness import __version__
+from harness.browse import within
+from harness.core import files
+from harness.core.files import PARTIAL, reading
+from harness.core.units import NS_PER_S
+from harness.errors import ConfigError, HarnessError, one_line
+from harness.results import database, run_files, run_folder
+from harness.search.grid.cells.cells import GRID
+from harness.search.sweep.job import SWEEP
+from harness.search.tune.job import TUNE
+
+SEARCHES: Mapping[str, str] = {
+    run_folder.PEAK: "peak",
+    SWEEP: "sweep",
+    GRID: "grid",
+    TUNE: "tune",
+    run_folder.REPEATS: "repeats",
+}
+"""File that marks the folder of a verb with many runs -> the verb."""
+
+DEEPEST = 5
+"""Folders on the way from the root to a run."""
+
+MOST_ENTRIES = 100_000
+WORTH_STORING = 500
+"""Folders read since the last time that the cache was written."""
+
+_VERSION = [1, __version__]
+"""Of the content of the cache."""
+
+LASTS_S = 1.0
+"""Time for which one look at the folder serves all requests."""
+
+_OF_A_RUN = frozenset(
+    (run_folder.CONFIG, run_folder.ENVIRONMENT, "findings.json", "performance", "accuracy")
+)
+"""Each marks a folder as a run's, also where result.json is missing."""
+
+_TEXTS = ("started", "scenario", "backend", "model", "dataset", "mode", "verdict", "reasons")
+_MAYBE_TEXTS = ("headline_unit", "harness_commit", "host", "metric", "energy_source")
+_LONGEST_TEXT = 500
+
+Row = Mapping[str, Any]
+
+
+class Entry(NamedTuple):
+    """A folder of a run, of a search, or of both: the folder of `peak` is its best run, too."""
+
+    path: str
+    """Below the root, with slashes."""
+    at: str
+    """When the run started, else when the folder last changed: ISO 8601, UTC."""
+    row: Row | None = None
+    """The columns of runs.sqlite, from result.json; None where there is no readable one."""
+    problem: str | None = None
+    """Why a run has no row."""
+    search: str | None = None
+    """The verb with many runs, e.g. peak."""
+    inside: str | None = None
+    """The search's folder that this run lies in."""
+    notes_endpoint: bool = False
+    """Whether a file says where the run serves its metrics."""
+
+    @property
+    def is_run(self) -> bool:
+        return self.row is not None or self.problem is not None
+
+    @property
+    def is_unfinished(self) -> bool:
+        return self.path.endswith(PARTIAL)
+
+
+class Missing(Exception):
+    """There is no such run or search in the folder."""
+
+
+class _Known(NamedTuple):
+    """A folder as it was read. signature: changes with its list of files, and with result.json."""
+
+    signature: Sequence[int]
+    entry: Entry | None
+
+    @property
+    def may_hold_runs(self) -> bool:
+        return self.entry is None or self.entry.search is not None
+
+
+class Index:
+    """The entries below `root`. Any thread may call any method.
+
+    What was read stays in the user's cache folder, so that the next start does not read it again.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self._lock = threading.Lock()
+        self._cache = files.cache_dir() / "browse" / f"{_digest(root)}.json"
+        self._known = _stored(self._cache)
+        self._entries: dict[str, Entry] = {}
+        self._at_s = -math.inf
+        self._read_anew = 0
+
+    def entries(self) -> Mapping[str, Entry]:
+        """By path, newest first. Raises OSError where the root cannot be read."""
+        with self._lock:
+            if time.monotonic() - self._at_s > LASTS_S:
+                before, self._known = self._known, {}
+                found = list(islice(self._below("", None, 0, before), MOST_ENTRIES))
+                found.sort(key=lambda entry: (entry.at, entry.path), reverse=True)
+                self._entries = {entry.path: entry for entry in found}
+                self._at_s = time.monotonic()
+                if self._read_anew >= WORTH_STORING:
+                    _store(self._cache, self._known)
+                    self._read_anew = 0
+            return self._entries
+
+    def entry(self, path: str) -> Entry:
+        """Raises Missing, and OSError where the root cannot be read."""
+        try:
+            return self.entries()[path]
+        except KeyError:
+            raise Missing(path) from None
+
+    def _below(
+        self, folder: str, inside: str | None, depth: int, before: Mapping[str, _Known]
+    ) -> Iterator[Entry]:
+        """folder: below the root, empty or with a slash at its end."""
+        base = f"{self.root}/{folder}"  # texts: pathlib would take most of the time
+        with os.scandir(base) as found:
+            states = {one.name: one.stat(follow_symlinks=False) for one in found}
+        for name, state in states.items():
+            if not stat.S_ISDIR(state.st_mode) or name.startswith("."):
+                continue
+            path = folder + name
+            known = before.get(path)
+            signature = _signature(base + name, state)
+            if known is None or known.signature != signature:
+                known = _Known(signature, self._read(path, state, inside))
+                self._read_anew += 1
+            self._known[path] = known
+            if known.entry is not None:
+                yield known.entry
+            if known.may_hold_runs and depth < DEEPEST:
+                try:
+                    search = path if known.entry is not None else inside
+                    yield from self._below(f"{path}/", search, depth + 1, before)
+                except OSError:  # removed since it was read
+                    continue
+
+    def _read(self, path: str, state: os.stat_result, inside: str | None) -> Entry | None:
+        changed = datetime.fromtimestamp(state.st_mtime_ns / NS_PER_S, UTC)
+        entry = Entry(path, changed.isoformat(timespec="milliseconds"), inside=inside)
+        if not path.isprintable():
+            return entry._replace(problem="no address can have its name: rename it")
+        try:
+            names = set(os.listdir(f"{self.root}/{path}"))  # noqa: PTH208 - as in `_below`
+        except OSError as e:
+            return entry._replace(problem=f"it cannot be read: {e.strerror}")
+        entry = entry._replace(
+            search=next((verb for file, verb in SEARCHES.items() if file in names), None),
+            notes_endpoint=run_folder.ENDPOINT in names,
+        )
+        if run_folder.RESULT in names:
+            try:
+                row = read_row(self.root, path)
+            except (OSError, HarnessError) as e:
+                return entry._replace(problem=one_line(e))
+            return entry._replace(row=row, at=row["started"])
+        if names & _OF_A_RUN and entry.search is None:
+            return entry._replace(problem="it has no result.json: its run has not ended, or died")
+        return entry if entry.search is not None else None
+
+
+def _signature(folder: str, state: os.stat_result) -> list[int]:
+    try:
+        result = os.lstat(f"{folder}/{run_folder.RESULT}")
+    except OSError:
+        return [state.st_mtime_ns, state.st_ino]
+    return [state.st_mtime_ns, state.st_ino, result.st_mtime_ns, result.st_size, result.st_ino]
+
+
+def _digest(root: Path) -> str:
+    return hashlib.sha256(os.fsencode(root)).hexdigest()[:16]
+
+
+def _stored(cache: Path) -> dict[str, _Known]:
+    """What an earlier `browse` of this folder has read; empty where there is nothing usable."""
+    try:
+        with reading(str(cache)):
+            content = json.loads(cache.read_bytes())
+            if content["version"] != _VERSION:
+                return {}
+            return {
+                path: _Known(signature, Entry(*entry) if entry is not None else None)
+                for path, (signature, entry) in content["known"].items()
+            }
+    except (OSError, HarnessError):
+        return {}
+
+
+def _store(cache: Path, known: Mapping[str, _Known]) -> None:
+    with suppress(HarnessError), files.cached_file(cache) as temporary:
+        temporary.write_text(json.dumps({"version": _VERSION, "known": known}), encoding="utf-8")
+
+
+def read_row(root: Path, path: str) -> dict[str, Any]:
+    """The columns of runs.sqlite for the run at `path`, from its result.json, with the number of its doubts.
+
+    Raises OSError or ConfigError where that is not a run's file.
+    """
+    file = f"{path}/{run_folder.RESULT}"
+    with reading(file, "`check` says more"):
+        result = json.loads(within.read_file(root, file))
+        if not isinstance(result, dict):
+            raise ConfigError(f"{file} is not a file of a run")
+        run_files.check_shape(result, Path(file))
+        row: dict[str, Any] = {**database.columns_of(path, result)}
+        for name in _TEXTS:
+            if not isinstance(row[name], str):
+                raise ConfigError(f"{file} has no usable {name}: `check` says more")
+        doubts = len(result["doubts"])
+    for name, value in row.items():
+        if name in _TEXTS or name in _MAYBE_TEXTS:
+            row[name] = value[:_LONGEST_TEXT] if isinstance(value, str) else None
+        elif name != "folder":
+            row[name] = _finite(value)
+    return {**row, "folder": path, "removed": False, "doubts": doubts}
+
+
+def _finite(value: object) -> int | float | None:
+    """None for what is no number that can be drawn."""
+    return value if isinstance(value, int | float) and -1e300 < value < 1e300 else None

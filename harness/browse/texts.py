@@ -1,0 +1,106 @@
+"""Renders templates: every text from the folder is escaped, and shown without private names."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup, escape
+
+from harness.core.files import PARTIAL
+from harness.core.shown.escapes import visible
+from harness.core.shown.private import hide
+from harness.core.units import show_ns, show_percent, show_rate
+from harness.results.pages.run_table import show_quantity
+from harness.results.pages.tables import Table, shown_rows
+
+TEMPLATES = Path(__file__).with_name("templates")
+
+VIEWS = {
+    "/": "Runs",
+    "/history": "History",
+    "/pareto": "Pareto",
+    "/searches": "Searches",
+    "/machines": "Machines",
+}
+"""Path -> name in the bar at the top."""
+
+
+def _shown(value: Any) -> Any:
+    """What a page shows of a value: texts of ours that are HTML already stay as they are."""
+    if isinstance(value, str) and not isinstance(value, Markup):
+        return visible(hide(value))
+    return "-" if value is None else value
+
+
+def url(view: str, path: str, query: str = "") -> Markup:
+    """The address of the folder at `path` in a view, for an attribute."""
+    return escape(f"/{view}/{quote(path)}{query}")
+
+
+def _plain(path: str) -> Markup:
+    """The path itself, for the value of a field."""
+    return escape(path)
+
+
+def _html(text: str) -> Markup:
+    """HTML that results/pages made: its foreign texts are escaped already."""
+    return Markup(hide(text))  # noqa: S704
+
+
+_ENVIRONMENT = Environment(
+    loader=FileSystemLoader(TEMPLATES),
+    autoescape=True,
+    undefined=StrictUndefined,
+    finalize=_shown,
+    trim_blocks=True,
+    lstrip_blocks=True,
+    auto_reload=False,
+)
+_ENVIRONMENT.globals |= {"views": VIEWS, "url": url, "html": _html}
+_ENVIRONMENT.filters |= {
+    "plain": _plain,
+    "linkable": str.isprintable,
+    "ns": lambda ns: None if ns is None else show_ns(ns),
+    "seconds": lambda s: None if s is None else show_ns(s * 1e9),
+    "rate": lambda rate: None if rate is None else show_rate(rate),
+    "percent": show_percent,
+    "headline": lambda row: (
+        None
+        if row["headline_value"] is None
+        else show_quantity({"value": row["headline_value"], "unit": row["headline_unit"] or ""})
+    ),
+    "moment": lambda text: text[:19].replace("T", " "),
+    "unpartial": lambda path: path.removesuffix(PARTIAL),
+}
+
+
+def render(template: str, **values: Any) -> str:
+    return _ENVIRONMENT.get_template(template).render(**values)
+
+
+def cells(table: Table) -> Sequence[Sequence[str]]:
+    """The rows of a table as texts in their units."""
+    return shown_rows(table.columns, table.rows)
+
+
+def asset(name: str) -> bytes | None:
+    """One of our own files by its name in a URL; None for another name."""
+    path = _ASSETS.get(name)
+    return path.read_bytes() if path is not None else None
+
+
+def _assets() -> Mapping[str, Path]:
+    from harness.results.pages import page
+
+    ours = Path(__file__).with_name("assets")
+    shared = Path(page.__file__).parent
+    return {
+        "page.css": shared / "page.css",
+        "page.js": shared / "page.js",
+        **{path.name: path for path in ours.iterdir()},
+    }
+
+
+_ASSETS = _assets()

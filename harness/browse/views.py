@@ -1,0 +1,324 @@
+"""Makes the pages about finished runs: list, run, comparison, history, Pareto, searches, machines."""
+
+import os
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from harness.browse import searches, within
+from harness.browse.index import MOST_ENTRIES, Entry, Index, Missing, Row
+from harness.browse.live import Snapshot, snapshot
+from harness.browse.selection import CHOICES, PAGE_SIZE, SORTS, Selection, choices
+from harness.browse.texts import cells, render
+from harness.core.files import reading
+from harness.errors import ConfigError, HarnessError, PluginUnavailable, one_line
+from harness.results import run_files, run_folder
+from harness.results.compare import report as compare_report
+from harness.results.compare.compare import compare
+from harness.results.compare.finished import FinishedRun, named_apart, side
+from harness.results.pages import page as pages
+from harness.results.pages.history import history
+from harness.results.pages.page import Article, Figure
+from harness.results.pages.pareto import pareto
+from harness.results.pages.report import flat, text_parts
+from harness.results.pages.tables import Table
+from harness.results.seal import digests
+
+MOST_UNFINISHED = 20
+"""Unfinished runs whose endpoint is called for one list."""
+
+MOST_LISTED = 100
+MOST_MACHINES = 6
+"""Machines side by side, where none was picked."""
+
+FILES: Mapping[str, str] = {
+    digests.PAGE: "report with plots",
+    **searches.PAGES,
+    run_folder.RESULT: "",
+    run_folder.ENVIRONMENT: "",
+    "host.csv": "the machine once a second",
+    "power.csv": "readings of the meters",
+    run_folder.METRICS: "the last page for Prometheus",
+    run_folder.ACCURACY_TEXT: "",
+    "sweep.csv": "",
+    "grid.csv": "",
+    "SHA256SUMS": "",
+}
+"""File of a run or search that is served -> what it is. Only those without private names: docs/runs.md."""
+
+_HEAVY = threading.Lock()
+"""Comparisons are computed one at a time: a run on this machine needs the cores."""
+
+
+class Side(NamedTuple):
+    letter: str
+    path: str
+    name: str
+
+
+class Views:
+    """Every method returns a page of HTML. Any thread may call any method."""
+
+    def __init__(self, index: Index) -> None:
+        self._index = index
+        self._root = index.root
+        self._read = lru_cache(maxsize=256)(self._finished)
+
+    def runs(self, selection: Selection) -> str:
+        entries = self._index.entries()
+        all_rows = [e.row for e in entries.values() if e.row is not None and not e.notes_endpoint]
+        rows = selection.rows(entries.values())
+        last_page = max(1, -(-len(rows) // PAGE_SIZE))
+        number = min(selection.page, last_page)
+        noted = [e for e in entries.values() if e.notes_endpoint]
+        states = {e.path: snapshot(self._root, e.path) for e in noted[:MOST_UNFINISHED]}
+        running = {path: s for path, s in states.items() if isinstance(s, Snapshot)}
+        broken = [
+            (e.path, e.problem) for e in entries.values() if e.problem and e.path not in running
+        ]
+        broken += [(path, why) for path, why in states.items() if isinstance(why, str)]
+        return render(
+            "runs.html",
+            title=f"Runs in {self._root.name}",
+            selection=selection,
+            choices=choices(all_rows),
+            rows=rows[(number - 1) * PAGE_SIZE : number * PAGE_SIZE],
+            first=(number - 1) * PAGE_SIZE,
+            found=len(rows),
+            total=sum(e.row is not None for e in entries.values()),
+            page=number,
+            last_page=last_page,
+            sorts=SORTS,
+            running=running,
+            broken=broken[:MOST_LISTED],
+            broken_count=len(broken),
+            is_cut=len(entries) >= MOST_ENTRIES,
+        )
+
+    def run(self, path: str) -> str:
+        entry = self._index.entry(path)
+        parts: list[str] = []
+        problem = entry.problem
+        if entry.row is not None:
+            try:
+                folder = within.check_folder(self._root, path)
+                parts = text_parts(run_files.read_files(folder, with_evidence=False))
+            except (OSError, HarnessError) as e:
+                problem = one_line(e)
+        return render(
+            "run.html",
+            title=path,
+            entry=entry,
+            parts=parts,
+            problem=problem,
+            before=self._run_before(entry),
+            workload=_workload(entry.row) if entry.row is not None else None,
+            files=self._files(path),
+        )
+
+    def _run_before(self, entry: Entry) -> str | None:
+        """The run of the same workload on the same machine that started last before this one."""
+        ours = entry.row
+        if ours is None:
+            return None
+        same = [*CHOICES.values(), "dataset"]
+        same.remove("verdict")
+        return next(
+            (
+                other.path
+                for other in self._index.entries().values()
+                if other.row is not None
+                and other.inside is None
+                and other.at < entry.at
+                and all(other.row[name] == ours[name] for name in same)
+            ),
+            None,
+        )
+
+    def _files(self, path: str) -> list[tuple[str, str]]:
+        try:
+            names = {file.name for file in (self._root / path).iterdir()}
+        except OSError:
+            return []
+        return [(name, about) for name, about in FILES.items() if name in names]
+
+    def compare(self, selection: Selection) -> str:
+        """The first run picked is held against every other one."""
+        runs, problems = [], []
+        for path in selection.run:
+            try:
+                runs.append(self._side(path))
+            except Missing:
+                problems.append(f"{path}: there is no such run")
+            except (OSError, HarnessError) as e:
+                problems.append(one_line(e))
+        made: list[Mapping[str, Any]] = []
+        if len(runs) > 1 and not problems:
+            try:
+                made += self._compared(runs)
+            except HarnessError as e:
+                problems.append(one_line(e))
+        return render(
+            "compare.html",
+            title="Comparison",
+            selection=selection,
+            comparisons=made,
+            problems=problems,
+        )
+
+    def _side(self, path: str) -> Sequence[FinishedRun]:
+        entry = self._index.entry(path)
+        if entry.row is None and entry.search != "repeats":
+            raise ConfigError(f"{path}: {entry.problem or 'this folder is no run'}")
+        folder = within.check_folder(self._root, path)
+        with _HEAVY:
+            return self._read(path, folder.lstat().st_mtime_ns)
+
+    def _finished(self, path: str, _changed_ns: int) -> Sequence[FinishedRun]:
+        return side(str(self._root / path))
+
+    def _compared(self, runs: Sequence[Sequence[FinishedRun]]) -> list[Mapping[str, Any]]:
+        first, *others = named_apart(runs)
+        made: list[Mapping[str, Any]] = []
+        for number, other in enumerate(others, 1):
+            letter = compare_report.letter(number)
+            with _HEAVY, run_files.reading_run("the runs"):
+                one = compare(first, other)
+                columns = compare_report.columns(letter)
+                rows = [compare_report.row(change) for change in one.changes]
+                table = Table("numbers", "Numbers", "", columns, rows)
+                made.append(
+                    {
+                        "letter": letter,
+                        "sides": (self._named("A", first), self._named(letter, other)),
+                        "verdict": compare_report.verdict(one),
+                        "word": one.verdict or "",
+                        "heads": [column.name for column in table.columns],
+                        "rows": cells(table),
+                        "facts": list(compare_report.notes(one, (), letter)),
+                    }
+                )
+        return made
+
+    def _named(self, letter: str, runs: Sequence[FinishedRun]) -> Sequence[Side]:
+        paths = (os.path.relpath(run.folder, self._root) for run in runs)
+        return [Side(letter, path, run.name) for path, run in zip(paths, runs, strict=True)]
+
+    def history(self, selection: Selection) -> str:
+        return self._drawn("history", selection, history, 2_000)
+
+    def pareto(self, selection: Selection) -> str:
+        return self._drawn("pareto", selection, pareto, 1_000)
+
+    def _drawn(
+        self,
+        view: str,
+        selection: Selection,
+        draw: Callable[[Sequence[Row], Path, Path], Sequence[Article]],
+        most: int,
+    ) -> str:
+        """A page of articles; those of results/pages link to FOLDER/report.html below the root.
+
+        most: runs that are drawn, the newest ones; a browser is slow with more.
+        """
+        entries = self._index.entries()
+        rows = replace(selection, sort="started", turned="").rows(entries.values())
+        with reading("the numbers of these runs cannot be drawn"):
+            articles = draw(rows[:most], self._root, self._root / "page.html")
+        return render(
+            "articles.html",
+            title=view.capitalize(),
+            view=f"/{view}",
+            selection=selection,
+            choices=choices([e.row for e in entries.values() if e.row is not None]),
+            found=len(rows),
+            drawn=min(len(rows), most),
+            **_plots(articles),
+        )
+
+    def searches(self) -> str:
+        found = [
+            e for e in self._index.entries().values() if e.search is not None and e.inside is None
+        ]
+        shown = found[:MOST_LISTED]
+        return render(
+            "searches.html",
+            title="Searches",
+            rows=[(entry, searches.summary(self._root, entry)) for entry in shown],
+            left_out=len(found) - len(shown),
+        )
+
+    def search(self, path: str) -> str:
+        entry = self._index.entry(path)
+        if entry.search is None:
+            raise Missing(path)
+        inside = [e for e in self._index.entries().values() if e.inside == path]
+        return render(
+            "search.html",
+            title=path,
+            entry=entry,
+            text=searches.text(self._root, entry),
+            runs=inside[:MOST_LISTED],
+            left_out=max(0, len(inside) - MOST_LISTED),
+            files=self._files(path),
+        )
+
+    def machines(self, selection: Selection, *, only_differences: bool) -> str:
+        entries = self._index.entries()
+        picked = [path for path in selection.run if path in entries]
+        if not picked:
+            newest: dict[str, str] = {}
+            for entry in entries.values():
+                if entry.row is not None:
+                    newest.setdefault(entry.row["host"] or "-", entry.path)
+            picked = list(newest.values())[:MOST_MACHINES]
+        columns, problems = [], []
+        for path in picked:
+            try:
+                columns.append((path, self._environment(path)))
+            except (OSError, HarnessError) as e:
+                problems.append(f"{path}: {one_line(e)}")
+        names = dict.fromkeys(name for _, texts in columns for name in texts)
+        rows = [(name, [texts.get(name) for _, texts in columns]) for name in names]
+        return render(
+            "machines.html",
+            title="Machines",
+            selection=selection,
+            only_differences=only_differences,
+            paths=[path for path, _ in columns],
+            rows=[
+                (n, v, len(set(v)) > 1) for n, v in rows if len(set(v)) > 1 or not only_differences
+            ],
+            problems=problems,
+        )
+
+    def _environment(self, path: str) -> dict[str, str]:
+        file = f"{path}/{run_folder.ENVIRONMENT}"
+        return dict(flat(searches.read(self._root, file)))
+
+
+def _workload(row: Row) -> Selection:
+    return Selection(
+        scenario=row["scenario"],
+        backend=row["backend"],
+        model=row["model"],
+        machine=row["host"] or "-",
+    )
+
+
+def _plots(articles: Sequence[Article]) -> dict[str, Any]:
+    """Values of the template for a page with plots; without plotly its tables are left."""
+    try:
+        script: str | None = pages.plotly_script()[1]
+    except PluginUnavailable:
+        script = None
+    lines: list[str] = []
+    figures: list[Figure] = []
+    for article in articles:
+        drawn = article if script else article._replace(figures=())
+        lines += pages.article_html(drawn, len(figures))
+        figures += drawn.figures
+    return {"articles": lines, "figures": pages.figures_html(figures), "script": script}

@@ -1,0 +1,84 @@
+"""Opens files below a folder that others may have written: no links, no devices, no endless files."""
+
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+from harness.errors import ConfigError
+
+MOST_BYTES = 32 * 2**20
+"""Size of the largest file that is read into memory."""
+
+MOST_FILES = 5_000
+"""Entries of a run's folder that are looked at; a run has some thirty, a search that of all its runs."""
+
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # a pipe must not wait
+
+
+def open_file(root: Path, relative: str) -> BinaryIO:
+    """The regular file at `relative` below `root`; no part of the way may be a link.
+
+    Raises OSError where there is none, and ConfigError for a path that leads elsewhere.
+    """
+    *parents, name = _parts(relative)
+    at = os.open(root, _FOLDER & ~os.O_NOFOLLOW)  # the root itself is the user's choice
+    try:
+        for parent in parents:
+            inner = os.open(parent, _FOLDER, dir_fd=at)
+            os.close(at)
+            at = inner
+        descriptor = os.open(name, _FILE, dir_fd=at)
+    finally:
+        os.close(at)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise ConfigError(f"{relative} is not a regular file")
+    return os.fdopen(descriptor, "rb")
+
+
+def read_file(root: Path, relative: str) -> bytes:
+    """The content of `open_file`; a ConfigError where it has more than MOST_BYTES."""
+    with open_file(root, relative) as file:
+        content = file.read(MOST_BYTES + 1)
+    if len(content) > MOST_BYTES:
+        raise ConfigError(f"{relative} has more than {MOST_BYTES:,} bytes")
+    return content
+
+
+def _parts(relative: str) -> list[str]:
+    parts = relative.split("/")
+    if any(part in ("", ".", "..") or "\0" in part for part in parts):
+        raise ConfigError(f"{relative!r} is not the path of a file in the folder")
+    return parts
+
+
+def check_folder(root: Path, relative: str) -> Path:
+    """The folder at `relative`, which may be read by its path: a ConfigError where it or anything in it is
+    a link or neither a file nor a folder.
+    """
+    folder = root
+    for part in _parts(relative):
+        folder /= part
+        if not stat.S_ISDIR(folder.lstat().st_mode):
+            raise ConfigError(f"{relative} is not a folder")
+    for number, (name, mode) in enumerate(_entries(folder)):
+        if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+            raise ConfigError(f"{relative}/{name} is a link or no regular file: it is not read")
+        if number >= MOST_FILES:
+            raise ConfigError(f"{relative} has more than {MOST_FILES:,} entries: is this a run?")
+    return folder
+
+
+def _entries(folder: Path) -> Iterator[tuple[str, int]]:
+    """(path, mode) of everything below the folder; links are not followed."""
+    waiting = [folder]
+    while waiting:
+        with os.scandir(waiting.pop()) as entries:
+            for entry in entries:
+                mode = entry.stat(follow_symlinks=False).st_mode
+                yield os.path.relpath(entry.path, folder), mode
+                if stat.S_ISDIR(mode):
+                    waiting.append(Path(entry.path))

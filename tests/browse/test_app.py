@@ -1,0 +1,341 @@
+"""Every page through the whole application, without a browser: contents, addresses, foreign data."""
+
+import html
+import json
+import re
+import shutil
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+from starlette.testclient import TestClient
+
+from harness.browse import index
+from harness.browse.app import make_app
+from harness.browse.guard import POLICY
+from harness.cli.main import main
+from harness.results.pages.page import plotly_script
+from tests.browse.folders import EVIL, RUNS, edit, golden_results
+
+PAIR = "/compare?run=closed-loop&run=closed-loop-again"
+PAGES = ("/", "/run/server", PAIR, "/history", "/pareto", "/searches", "/machines")
+
+
+@pytest.fixture
+def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(index, "LASTS_S", -1.0)
+    return golden_results(tmp_path / "results")
+
+
+@pytest.fixture
+def client(results: Path) -> TestClient:
+    return TestClient(make_app(results), base_url="http://127.0.0.1:9470")
+
+
+def page(client: TestClient, path: str, status: int = 200) -> str:
+    answer = client.get(path)
+    assert answer.status_code == status, answer.text
+    assert answer.headers["content-security-policy"] == POLICY
+    return answer.text
+
+
+def listed(client: TestClient, query: str = "") -> list[str]:
+    found = re.findall(r'class="name"><a href="/run/([^"]+)"', page(client, f"/{query}"))
+    return [html.unescape(path) for path in found]
+
+
+@pytest.mark.parametrize(
+    ("query", "runs"),
+    [
+        ("?scenario=offline", ["offline"]),
+        ("?text=CLOSED+again", ["closed-loop-again"]),
+        ("?text=nothing", []),
+        ("?machine=nowhere", []),
+        ("?verdict=INVALID", []),
+        (
+            "?since=2026-11-22&until=2026-11-22&model=digits&scenario=single-stream",
+            ["single-stream"],
+        ),
+        ("?until=2020-01-01", []),
+        ("?sort=throughput&text=loop", ["closed-loop", "closed-loop-again"]),
+        ("?sort=throughput&text=loop&turned=1", ["closed-loop-again", "closed-loop"]),
+        ("?sort=accuracy&text=s", ["server"]),
+        ("?sort=nonsense&page=-3&page=x&inside=1&unknown=1&text=offline", ["offline"]),
+    ],
+)
+def test_filters_and_orders(client: TestClient, query: str, runs: list[str]) -> None:
+    assert listed(client, query)[: len(runs) or None] == runs
+
+
+def test_a_run_without_the_number_comes_last_in_both_directions(client: TestClient) -> None:
+    for turned in ("", "&turned=1"):
+        assert listed(client, f"?sort=accuracy{turned}")[0] == "server"
+
+
+def test_pages_of_the_list_keep_the_filters_and_the_picked_runs(
+    results: Path, client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("harness.browse.views.PAGE_SIZE", 2)
+    first = page(client, "/?backend=ort&run=server")
+    assert "5 of 5 runs, 1 to 2 shown." in first
+    assert '<a rel="next" href="/?backend=ort&amp;page=2&amp;run=server">' in first
+    assert "Picked, not on this page" in first
+    last = page(client, "/?page=99")
+    assert "Page 3 of 3" in last
+    assert "5 to 5 shown" in last
+    del results
+
+
+def test_a_search_is_listed_with_its_runs_apart(results: Path, client: TestClient) -> None:
+    sweep = results / "night"
+    (sweep / "points").mkdir(parents=True)
+    (results / "server").rename(sweep / "points/100")
+    (sweep / "sweep.json").write_text('{"points": 3}')
+    assert "night/points/100" not in listed(client)
+    assert "night/points/100" in listed(client, "?inside=1")
+    assert "night has another shape" in page(client, "/searches")
+    text = page(client, "/search/night")
+    assert "/run/night/points/100" in text
+    assert "its table cannot be made" in text
+    assert page(client, "/search/offline", 404)
+    assert "Part of night" in page(client, "/run/night/points/100")
+
+
+def test_the_runs_of_repeats_are_one_side(results: Path, client: TestClient) -> None:
+    side = results / "again"
+    side.mkdir()
+    (side / "repeats.json").write_text('{"verdicts": ["VALID", "VALID"], "scenario": "server"}')
+    for number, name in enumerate(("closed-loop", "closed-loop-again"), 1):
+        shutil.copytree(RUNS / name, side / f"run-{number}")
+    text = page(client, "/compare?run=again&run=closed-loop")
+    assert "again/run-1" in text
+    assert "again/run-2" in text
+    assert "2 runs, 2 VALID" in page(client, "/searches")
+
+
+def test_compare_judges_as_the_verb_does(
+    results: Path, client: TestClient, capsys: pytest.CaptureFixture[str]
+) -> None:
+    main(["compare", str(results / "closed-loop"), str(results / "closed-loop-again")])
+    *_, printed = capsys.readouterr().out.splitlines()
+    text = html.unescape(page(client, PAIR))
+    assert printed.removeprefix("verdict").strip() in text
+    assert "/compare?run=closed-loop-again&run=closed-loop" in text  # the other way round
+
+
+@pytest.mark.parametrize(
+    ("query", "message"),
+    [
+        ("", "Pick two or more runs"),
+        ("?run=server", "Pick two or more runs"),
+        ("?run=server&run=gone", "gone: there is no such run"),
+        ("?run=server&run=../../etc", "../../etc: there is no such run"),
+    ],
+)
+def test_sides_that_cannot_be_compared(client: TestClient, query: str, message: str) -> None:
+    assert message in page(client, f"/compare{query}")
+
+
+def test_a_broken_side_is_one_line(results: Path, client: TestClient) -> None:
+    (results / "closed-loop/performance/run_1/run.json").write_text("[")
+    text = page(client, PAIR)
+    assert "is not a file of a run" in text
+
+
+def test_the_page_of_a_run_has_its_report_and_its_neighbours(
+    results: Path, client: TestClient
+) -> None:
+    shutil.copytree(results / "server", results / "server-2")
+    edit(results / "server-2", started="2030-01-01T00:00:00.000+00:00")
+    (results / "server-2/report.html").write_text("<!doctype html><p>report</p>")
+    text = html.unescape(page(client, "/run/server-2"))
+    assert "/files/server-2/report.html" in text
+    assert "/compare?run=server&run=server-2" in text
+    assert "/history?scenario=server&backend=ort&model=digits&machine=machine" in text
+    report = client.get("/files/server-2/report.html")
+    assert "sandbox allow-scripts" in report.headers["content-security-policy"]
+    assert "connect-src" not in report.headers["content-security-policy"]  # default-src 'none'
+    assert client.get("/server-2/report.html", follow_redirects=False).headers["location"] == (
+        "/run/server-2"
+    )
+
+
+def test_machines_show_where_they_differ(results: Path, client: TestClient) -> None:
+    file = results / "offline/environment.json"
+    content = json.loads(file.read_text())
+    content["machine"]["cpu"] = "another one"
+    file.write_text(json.dumps(content))
+    picked = "/machines?run=offline&run=server"
+    assert "another one" in page(client, picked)
+    only = page(client, f"{picked}&only=differences")
+    assert "machine cpu" in only
+    assert "machine architecture" not in only
+
+
+def test_foreign_texts_are_escaped_on_every_page(results: Path, client: TestClient) -> None:
+    run = results / "server"
+    for name in ("model", "backend", "dataset"):
+        edit(run, **{name: EVIL})
+    edit(run, reasons=[{"code": EVIL, "text": EVIL}], verdict=EVIL)
+    edit(run, environment={"machine": {"host": EVIL}})
+    (run / "environment.json").write_text(json.dumps({EVIL: EVIL}))
+    odd = results / f"{EVIL.replace('/', '')} #?"
+    shutil.copytree(run, odd)
+    broken = results / "<script>alert(2)\n\udc80"
+    broken.mkdir()
+    (broken / "result.json").write_text("<script>")
+    picked = "&".join(f"run={quote(name)}" for name in (odd.name, "server"))
+    paths = (*PAGES, f"/run/{quote(odd.name)}", f"/compare?{picked}", f"/machines?{picked}")
+    for path in (*paths, f"/?text={quote(EVIL)}", f"/?machine={quote(EVIL)}"):
+        text = page(client, path)
+        assert "<script>" not in text, path
+        assert 'alert(1)</script>&"' not in text, path
+    assert odd.name in listed_names(page(client, "/"))
+
+
+def listed_names(text: str) -> list[str]:
+    return [html.unescape(v) for v in re.findall(r'name="run" value="([^"]*)"', text)]
+
+
+def test_private_names_are_hidden(
+    results: Path, client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", "/home/ann-of-the-test")
+    edit(results / "server", model="/home/ann-of-the-test/model.onnx")
+    for path in ("/", "/run/server", "/history"):
+        text = page(client, path)
+        assert "/home/ann-of-the-test/model.onnx" not in text.replace('value="/home', "")
+        assert "~/model.onnx" in text
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/files/server/config.yaml",  # has private names
+        "/files/server/findings.json",
+        "/files/../../etc/passwd",
+        "/files/%2e%2e/%2e%2e/etc/passwd",
+        "/files/server/performance/run_1/run.json",
+        "/files/report.html",
+        "/run/nothing",
+        "/run/%2e%2e",
+        "/live/nothing",
+        "/events/nothing",
+        "/search/server",
+        "/assets/../app.py",
+        "/assets/app.py",
+        "/nothing",
+        "/nothing/report.html",
+    ],
+)
+def test_what_is_not_served(client: TestClient, path: str) -> None:
+    assert client.get(path).status_code == 404
+
+
+def test_a_report_that_is_a_link_is_not_served(results: Path, client: TestClient) -> None:
+    (results / "server/report.html").symlink_to("/etc/passwd")
+    assert client.get("/files/server/report.html").status_code == 404
+    assert "it is not read" in page(client, "/run/server")
+
+
+def test_the_plotting_script_is_the_installed_one(results: Path, client: TestClient) -> None:
+    script, name = plotly_script()
+    (results / name).write_text("alert(1)")
+    answer = client.get(f"/files/{name}")
+    assert answer.content == script.read_bytes()
+    assert "immutable" in answer.headers["cache-control"]
+
+
+def test_history_has_tables_without_the_plotting_script(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from harness.errors import PluginUnavailable
+
+    def missing() -> None:
+        raise PluginUnavailable("no plotly")
+
+    monkeypatch.setattr("harness.results.pages.page.plotly_script", missing)
+    text = page(client, "/history")
+    assert "Plots need plotly" in text
+    assert 'class="plot"' not in text
+    assert "<table>" in text
+
+
+@pytest.mark.parametrize(
+    ("method", "host", "status"),
+    [
+        ("GET", "127.0.0.1:9470", 200),
+        ("HEAD", "localhost", 200),
+        ("GET", "LOCALHOST:1", 200),
+        ("GET", "[::1]:9470", 200),
+        ("GET", "attacker.example", 421),
+        ("GET", "127.0.0.1.attacker.example:9470", 421),
+        ("GET", "", 421),
+        ("POST", "127.0.0.1", 405),
+        ("DELETE", "127.0.0.1", 405),
+        ("OPTIONS", "127.0.0.1", 405),
+    ],
+)
+def test_only_reading_and_only_under_a_loopback_name(
+    client: TestClient, method: str, host: str, status: int
+) -> None:
+    """A name that an attacker's DNS points at 127.0.0.1 is refused."""
+    assert client.request(method, "/", headers={"Host": host}).status_code == status
+
+
+def test_another_host_needs_the_token_which_becomes_a_cookie(results: Path) -> None:
+    app = make_app(results, token="secret", cookie="browse-1")
+    client = TestClient(app, base_url="http://machine.example:1")
+    for path in ("/", "/run/server", "/files/server/result.json", "/?token=Secret", "/?token=%ff"):
+        answer = client.get(path)
+        assert answer.status_code == 401, path
+        assert "set-cookie" not in answer.headers
+    assert client.get("/assets/page.css").status_code == 200
+    welcome = client.get("/?text=%3Cb%3E&token=secret")
+    assert 'content="0; url=/?text=%3Cb%3E"' in welcome.text
+    cookie = welcome.headers["set-cookie"]
+    assert cookie == "browse-1=secret; HttpOnly; Path=/; SameSite=strict"
+    assert client.get("/run/server").status_code == 200
+    client.cookies.set("browse-1", "other")
+    bare = TestClient(app, base_url="http://machine.example:1", cookies={"browse-1": "other"})
+    assert bare.get("/").status_code == 401
+
+
+def test_a_path_cannot_turn_the_welcome_into_a_way_elsewhere(results: Path) -> None:
+    client = TestClient(make_app(results, token="secret"), base_url="http://m")
+    text = client.get("http://m//evil.example/?token=secret").text
+    assert "url=/evil.example/" in text
+    text = client.get('/x"><script>?token=secret').text
+    assert "<script>" not in text
+
+
+def test_no_view_ends_in_an_error_of_the_server(results: Path, client: TestClient) -> None:
+    """Each run is broken in another way."""
+    (results / "offline/config.yaml").write_text("- 1")
+    (results / "server/environment.json").write_text("[]")
+    (results / "closed-loop/result.json").write_text("7")
+    edit(results / "single-stream", latency_ns={}, throughput_per_s={"completed": "x"})
+    edit(results / "closed-loop-again", power={"readings": [{"provenance": 7}]}, host=3)
+    runs = [run.name for run in results.iterdir()]
+    picked = "&".join(f"run={name}" for name in runs)
+    paths = [f"/run/{name}" for name in runs]
+    for path in (*paths, f"/compare?{picked}", "/", "/history", "/pareto", "/machines"):
+        assert client.get(path).status_code in (200, 422), path
+
+
+def test_a_folder_that_is_gone_is_one_line(results: Path, client: TestClient) -> None:
+    shutil.rmtree(results)
+    assert "No such file or directory" in page(client, "/", 422)
+
+
+def test_the_verb_refuses_what_it_cannot_serve(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["browse", str(tmp_path / "nothing")]) == 2
+    assert main(["browse", "--port", "70000"]) == 2
+    assert main(["browse", str(tmp_path), "--host", "203.0.113.7"]) == 2
+    err = capsys.readouterr().err
+    assert "there is no such folder: name a folder of results" in err
+    assert "--port 70000: it must lie between 0 and 65,535" in err
+    assert "203.0.113.7:9470 cannot be used" in err

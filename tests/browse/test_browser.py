@@ -1,0 +1,254 @@
+"""`browse` as a person meets it: a real Chromium, a real server, a real run."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser, Page, expect, sync_playwright
+
+from harness.cli.main import main
+from harness.results.run_folder import ENDPOINT
+from tests.browse.folders import golden_results
+from tests.stand_ins.chromium import CHROMIUM, needs_chromium
+
+pytestmark = [pytest.mark.slow, needs_chromium()]
+
+ROOT = Path(__file__).parents[2]
+ODD = "odd <b>&name #1?%2e"
+PAGES = {
+    "list": "/",
+    "nothing found": "/?text=nothing",
+    "run": "/run/server",
+    "compare": "/compare?run=closed-loop&run=closed-loop-again&run=server",
+    "history": "/history",
+    "pareto": "/pareto",
+    "searches": "/searches",
+    "search": "/search/again",
+    "machines": "/machines?run=offline&run=server",
+    "broken": "/run/broken",
+    "missing": "/run/nothing",
+}
+LIMIT_MS = 60_000
+expect.set_options(timeout=LIMIT_MS)  # a busy machine is not a failed test
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = golden_results(tmp_path_factory.mktemp("browse") / "results")
+    shutil.copytree(made / "closed-loop", made / ODD)
+    again = made / "again"
+    again.mkdir()
+    (again / "repeats.json").write_text('{"scenario": "server", "verdicts": ["VALID", "VALID"]}')
+    for number, name in enumerate(("closed-loop", "closed-loop-again"), 1):
+        shutil.copytree(made / name, again / f"run-{number}")
+    (made / "broken").mkdir()
+    (made / "broken/result.json").write_text("{")
+    assert main(["report", str(made / "server")]) == 0
+    return made
+
+
+@contextmanager
+def serving(results: Path, *more: str) -> Iterator[str]:
+    """The address that browse printed."""
+    words = [sys.executable, "-m", "harness", "browse", str(results), "--port", "0", *more]
+    environment = {**os.environ, "XDG_CACHE_HOME": str(results.parent / "cache")}
+    with subprocess.Popen(
+        words, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as server:
+        try:
+            assert server.stdout is not None
+            yield server.stdout.readline().strip()
+        finally:
+            server.terminate()
+            _, err = server.communicate(timeout=60)
+            assert "Traceback" not in err
+
+
+@pytest.fixture(scope="module")
+def address(results: Path) -> Iterator[str]:
+    with serving(results) as at:
+        yield at.rstrip("/")
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with sync_playwright() as playwright:
+        yield playwright.chromium.launch(
+            executable_path=CHROMIUM,
+            args=["--no-sandbox", "--disable-gpu", "--disable-background-networking"],
+        )
+
+
+@pytest.fixture
+def page(browser: Browser) -> Iterator[Page]:
+    """Fails a test in which a page's script failed, or a page asked another machine."""
+    opened = browser.new_page(viewport={"width": 1200, "height": 900})
+    opened.set_default_timeout(LIMIT_MS)
+    faults: list[str] = []
+    opened.on("pageerror", lambda error: faults.append(str(error)))
+    opened.on("request", lambda request: faults.extend(_elsewhere(request.url)))
+    yield opened
+    opened.close()
+    assert faults == []
+
+
+def _elsewhere(url: str) -> list[str]:
+    return [] if re.match(r"(http://127\.0\.0\.1:|data:|blob:)", url) else [url]
+
+
+def test_from_the_list_to_a_comparison(page: Page, address: str) -> None:
+    page.goto(address)
+    expect(page.get_by_role("status")).to_have_text("6 of 8 runs, 1 to 6 shown.")
+    page.get_by_label("Text").fill("loop")
+    page.get_by_role("button", name="Filter").click()
+    expect(page.locator("tbody tr")).to_have_count(2)
+    page.get_by_role("link", name="Samples/s").click()
+    expect(page.locator("th[aria-sort=descending]")).to_contain_text("Samples/s")
+    assert "text=loop" in page.url
+    page.get_by_label("Pick closed-loop", exact=True).check()
+    page.get_by_label("Text").fill("offline")
+    page.get_by_role("button", name="Filter").click()  # the picked run is kept
+    expect(page.get_by_role("group", name="Picked, not on this page")).to_be_visible()
+    page.get_by_label("Text").fill("")
+    page.get_by_role("button", name="Filter").click()
+    page.get_by_label("Pick closed-loop-again").check()
+    page.get_by_role("button", name="Compare picked").click()
+    expect(page.locator("p.headline")).to_contain_text("interval")
+    first = page.locator("p.headline").inner_text()
+    page.get_by_role("link", name="put first").click()
+    expect(page.locator("ol.sides li").first).to_contain_text("closed-loop-again")
+    assert page.locator("p.headline").inner_text() != first
+    page.get_by_role("link", name="Machines side by side").click()
+    expect(page.get_by_role("columnheader", name="closed-loop", exact=True)).to_be_visible()
+    page.go_back()
+    page.get_by_role("link", name="Pick other runs").click()
+    expect(page.get_by_label("Pick closed-loop", exact=True)).to_be_checked()
+
+
+def test_a_run_its_report_and_its_history(page: Page, address: str) -> None:
+    page.goto(f"{address}/?text=name")
+    page.get_by_role("link", name=ODD).click()
+    expect(page.get_by_role("heading", level=1)).to_contain_text("server")
+    page.goto(f"{address}/run/server")
+    page.get_by_role("link", name="Report with plots").click()
+    expect(page.locator(".plot .main-svg").first).to_be_visible()
+    page.go_back()
+    page.get_by_role("link", name="History of this workload").click()
+    expect(page.locator(".plot .main-svg").first).to_be_visible()
+    page.locator("article .scroll a", has_text="server").first.click()
+    expect(page).to_have_url(f"{address}/run/server")
+
+
+def test_everything_by_keyboard(page: Page, address: str) -> None:
+    page.goto(f"{address}/?text=closed-loop&sort=run")
+    page.keyboard.press("Tab")
+    expect(page.get_by_role("link", name="Skip to the content")).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(page.locator("main")).to_be_focused()
+    picked = 0
+    for _ in range(60):
+        page.keyboard.press("Tab")
+        label = page.evaluate("document.activeElement.getAttribute('aria-label') || ''")
+        outline = page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
+        assert outline != "none", page.evaluate("document.activeElement.outerHTML")
+        if str(label).startswith("Pick "):
+            page.keyboard.press("Space")
+            picked += 1
+        if picked == 2:
+            break
+    page.get_by_label("Text").focus()
+    page.keyboard.press("Enter")  # filters, and keeps what is picked
+    expect(page.locator("input[name=run]:checked")).to_have_count(2)
+    page.get_by_role("button", name="Compare picked").focus()
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", name="B against A")).to_be_visible()
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(1200, "light"), (420, "dark")])
+def test_no_page_scrolls_sideways_or_fails_axe(
+    browser: Browser, address: str, width: int, scheme: str
+) -> None:
+    page = browser.new_page(
+        viewport={"width": width, "height": 900},
+        color_scheme="dark" if scheme == "dark" else "light",
+    )
+    paper = {"light": "rgb(255, 255, 255)", "dark": "rgb(20, 24, 28)"}[scheme]
+    for name, path in PAGES.items():
+        page.goto(address + path)
+        if name in ("history", "pareto"):
+            expect(page.locator(".plot .main-svg").first).to_be_visible()
+        assert page.evaluate("getComputedStyle(document.body).backgroundColor") == paper
+        over = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+        assert page.evaluate(over) <= 0, name
+        found = Axe().run(page).response["violations"]
+        bad = {
+            v["id"]: v["nodes"][0]["html"] for v in found if v["impact"] in ("serious", "critical")
+        }
+        assert bad == {}, name
+    page.close()
+
+
+def test_all_but_live_updates_works_without_javascript(browser: Browser, address: str) -> None:
+    context = browser.new_context(java_script_enabled=False)
+    page = context.new_page()
+    page.goto(f"{address}/?text=closed-loop")
+    for name in ("closed-loop", "closed-loop-again"):
+        page.get_by_label(f"Pick {name}", exact=True).check()
+    page.get_by_role("button", name="Compare picked").click()
+    expect(page.get_by_role("row", name="throughput", exact=False).first).to_be_visible()
+    page.get_by_role("link", name="History", exact=True).click()
+    expect(page.locator("article table").first).to_be_visible()
+    context.close()
+
+
+def test_a_run_is_watched_until_it_ends(page: Page, address: str, results: Path) -> None:
+    words = (
+        "--scenario server --target-qps 300 --mode performance --duration 8s --metrics 127.0.0.1:0"
+    )
+    command = [sys.executable, "-m", "harness", *words.split(), "--out", str(results / "live")]
+    with subprocess.Popen(
+        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    ) as run:
+        link = page.locator("#running + ul a")
+        for _ in range(60):
+            page.goto(address)
+            if link.count():
+                break
+            page.wait_for_timeout(500)
+        link.click()
+        expect(page.locator("#status")).to_have_text("In progress")
+        expect(page.locator("[data-rate]")).to_be_visible()
+        expect(page.get_by_role("row", name="issue_delay")).to_be_visible()
+        expect(page.get_by_role("row", name="p99 of the latency so far")).to_be_visible()
+        found = Axe().run(page).response["violations"]
+        assert [v["id"] for v in found if v["impact"] in ("serious", "critical")] == []
+        expect(page.locator("#status")).to_have_text("Ended")
+        run.communicate(timeout=120)
+    page.get_by_role("link", name="open its page").click()
+    expect(page).to_have_url(f"{address}/run/live")
+    assert not (results / "live" / ENDPOINT).exists()
+
+
+def test_another_address_needs_the_token(browser: Browser, results: Path) -> None:
+    with serving(results, "--host", "0.0.0.0") as printed:
+        port, token = re.fullmatch(r"http://.*:(\d+)/\?token=([\w-]{32})", printed).groups()  # type: ignore[union-attr]
+        at = f"http://127.0.0.1:{port}"
+        context = browser.new_context()
+        page = context.new_page()
+        refused = page.goto(f"{at}/run/server")
+        assert refused is not None
+        assert refused.status == 401
+        page.goto(f"{at}/run/server?token={token}")
+        expect(page).to_have_url(f"{at}/run/server")
+        (cookie,) = context.cookies()
+        assert (cookie["httpOnly"], cookie["sameSite"]) == (True, "Strict")
+        page.get_by_role("link", name="Report with plots").click()
+        expect(page.locator(".plot .main-svg").first).to_be_visible()
+        context.close()

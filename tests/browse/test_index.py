@@ -1,0 +1,176 @@
+"""Which folders are found, why some have no row, and what is read again."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from harness.browse import index, within
+from harness.browse.index import Index
+from harness.errors import ConfigError
+from tests.browse.folders import edit, golden_results
+
+
+@pytest.fixture
+def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(index, "LASTS_S", -1.0)
+    return golden_results(tmp_path / "results")
+
+
+def problems(results: Path) -> dict[str, str]:
+    entries = Index(results).entries().values()
+    return {entry.path: entry.problem for entry in entries if entry.problem is not None}
+
+
+def test_the_newest_run_is_first_and_folders_of_folders_are_read(results: Path) -> None:
+    (results / "campaign" / "may").mkdir(parents=True)
+    (results / "server").rename(results / "campaign/may/server")
+    edit(results / "offline", started="2030-01-01T00:00:00.000+00:00")
+    paths = list(Index(results).entries())
+    assert paths[0] == "offline"
+    assert "campaign/may/server" in paths
+    assert "campaign" not in paths
+
+
+def test_runs_of_a_search_know_where_they_are(results: Path) -> None:
+    sweep = results / "night"
+    (sweep / "points").mkdir(parents=True)
+    (sweep / "sweep.json").write_text("{}")
+    (results / "server").rename(sweep / "points/100")
+    entries = Index(results).entries()
+    assert (entries["night"].search, entries["night"].is_run) == ("sweep", False)
+    assert entries["night/points/100"].inside == "night"
+    assert entries["offline"].inside is None
+
+
+def test_a_folder_that_cannot_be_read_has_a_reason(results: Path) -> None:
+    (results / "server/result.json").write_text("{")
+    (results / "offline/result.json").unlink()
+    (results / "offline/result.json").symlink_to("/etc/passwd")
+    (results / "single-stream/result.json").unlink()
+    edit(results / "closed-loop", verdict=7)
+    pipe = results / "closed-loop-again/result.json"
+    pipe.unlink()
+    os.mkfifo(pipe)
+    found = problems(results)
+    assert found["server"].startswith("server/result.json: JSONDecodeError")
+    assert "Too many levels of symbolic links" in found["offline"]
+    assert found["single-stream"] == "it has no result.json: its run has not ended, or died"
+    assert (
+        found["closed-loop"] == "closed-loop/result.json has no usable verdict: `check` says more"
+    )
+    assert found["closed-loop-again"] == "closed-loop-again/result.json is not a regular file"
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"started": None},
+        {"model": ["a"]},
+        {"reasons": [7]},
+        {"scenario": "nonsense"},
+        {"environment": "none"},
+        {"throughput_per_s": {"completed": {"a": 1}}},
+        {"headline": {"value": "high", "unit": 3}},
+        {"latency_ns": {"p99": 10**400, "p50": True}},
+        {"accuracy": {"value": "NaN", "metric": 1}},
+    ],
+)
+def test_values_of_another_kind_are_a_reason_or_absent(
+    results: Path, changed: dict[str, object]
+) -> None:
+    edit(results / "server", **changed)
+    entry = Index(results).entries()["server"]
+    assert entry.is_run
+    if entry.row is not None:
+        numbers = [entry.row[name] for name in ("headline_value", "p50_ns", "p99_ns", "accuracy")]
+        assert all(n is None or abs(n) < 1e300 for n in numbers)
+
+
+@pytest.mark.parametrize("name", [b"r\xff", b"line\n", b"\x1b[31m"])
+def test_a_name_that_no_address_can_have_is_listed(results: Path, name: bytes) -> None:
+    os.rename(os.fsencode(results / "server"), os.fsencode(results) + b"/" + name)  # noqa: PTH104
+    assert list(problems(results).values()) == ["no address can have its name: rename it"]
+
+
+def test_links_are_left_out(results: Path) -> None:
+    (results / "latest").symlink_to("server")
+    (results / "elsewhere").symlink_to("/")
+    assert {"latest", "elsewhere"}.isdisjoint(Index(results).entries())
+
+
+def test_a_folder_is_read_again_only_after_a_change(results: Path) -> None:
+    """By another start of browse, too, through the cache."""
+    file = results / "server/result.json"
+    text, state = file.read_text(), file.stat()
+    first = Index(results)
+    index_path = first._cache
+    monkey = pytest.MonkeyPatch()
+    with monkey.context() as patched:
+        patched.setattr(index, "WORTH_STORING", 1)
+        assert first.entries()["server"].row is not None
+    assert index_path.is_file()
+    swapped = text.replace('"server"', '"seRver"')
+    with file.open("r+") as opened:  # the same inode, size and time
+        opened.write(swapped)
+    os.utime(file, ns=(state.st_atime_ns, state.st_mtime_ns))
+    for again in (first, Index(results)):
+        row = again.entries()["server"].row
+        assert row is not None
+        assert row["scenario"] == "server"
+    os.utime(file)
+    assert "scenario ('seRver')" in (first.entries()["server"].problem or "")
+
+
+@pytest.mark.parametrize(
+    "content", ["", "[]", '{"version": 0}', '{"version": 1, "known": {"a": 1}}']
+)
+def test_a_cache_that_cannot_be_used_is_left_out(results: Path, content: str) -> None:
+    first = Index(results)
+    first._cache.parent.mkdir(parents=True)
+    first._cache.write_text(content)
+    assert len(Index(results).entries()) == 5
+
+
+def test_a_removed_run_is_gone_and_a_new_one_is_there(results: Path) -> None:
+    watched = Index(results)
+    assert "server" in watched.entries()
+    (results / "server").rename(results / "renamed")
+    assert {"server", "renamed"} & watched.entries().keys() == {"renamed"}
+
+
+@pytest.mark.parametrize(
+    "path", ["", "..", "../x", "/etc/passwd", "a//b", "./a", "a/../../b", "a\0b"]
+)
+def test_no_path_leads_out_of_the_folder(tmp_path: Path, path: str) -> None:
+    with pytest.raises(ConfigError, match=r"is not the path of a file in the folder$"):
+        within.read_file(tmp_path, path)
+
+
+def test_no_link_on_the_way_is_followed(tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "root").mkdir()
+    (tmp_path / "out/secret").write_text("x")
+    (tmp_path / "root/folder").symlink_to("../out")
+    (tmp_path / "root/file").symlink_to("../out/secret")
+    for path in ("folder/secret", "file"):
+        with pytest.raises(OSError, match=r"symbolic links|Not a directory"):
+            within.read_file(tmp_path / "root", path)
+
+
+def test_a_file_without_end_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(within, "MOST_BYTES", 10)
+    (tmp_path / "large").write_text(json.dumps(list(range(10))))
+    with pytest.raises(ConfigError, match=r"^large has more than 10 bytes$"):
+        within.read_file(tmp_path, "large")
+
+
+def test_a_run_with_a_link_inside_is_not_read_by_its_path(results: Path) -> None:
+    (results / "server/performance/run_1/extra").symlink_to("/etc/passwd")
+    with pytest.raises(
+        ConfigError,
+        match=r"^server/performance/run_1/extra is a link or no regular file: it is not read$",
+    ):
+        within.check_folder(results, "server")

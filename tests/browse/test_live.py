@@ -1,0 +1,209 @@
+"""A run in progress: its state from a real metrics endpoint, and endpoints that are not what they say."""
+
+import asyncio
+import re
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from starlette.testclient import TestClient
+
+from harness.browse import index, live, watching
+from harness.browse.app import make_app
+from harness.browse.index import Index
+from harness.browse.live import Snapshot, snapshot
+from harness.browse.watching import Watching
+from harness.core.config.parse import Endpoint, Slo
+from harness.core.config.run_config import RunConfig
+from harness.results.run_folder import ENDPOINT
+from harness.run.supervisor.completions import NewRows
+from harness.run.supervisor.metrics.endpoint import MetricsEndpoint
+from harness.run.supervisor.metrics.live_counts import LiveCounts
+from tests.browse.folders import EVIL, golden_results
+from tests.builders.support import golden_journal, plan
+
+RUN = "night.partial"
+LABELS = {"run": "night", "scenario": "server", "backend": "ort", "model": EVIL}
+
+
+@pytest.fixture
+def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The golden runs, and one in progress."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(index, "LASTS_S", -1.0)
+    made = golden_results(tmp_path / "results")
+    (made / RUN / "performance").mkdir(parents=True)
+    return made
+
+
+@pytest.fixture
+def endpoint(results: Path) -> Iterator[MetricsEndpoint]:
+    config = RunConfig(scenario="server", metrics=Endpoint("127.0.0.1", 0))
+    with MetricsEndpoint(config, quiet=True) as made:
+        made.note_in(results / RUN)
+        made.exporter.describe_run(LABELS, {"version": "1", "dataset": "digits", "mode": "both"})
+        yield made
+
+
+def begin(endpoint: MetricsEndpoint) -> LiveCounts:
+    counts = LiveCounts(NewRows(golden_journal("server"), plan("server")))
+    endpoint.exporter.begin(counts, Slo(0.99, 50_000_000))
+    time.sleep(0.25)  # the endpoint's page lasts 0.2 s
+    return counts
+
+
+def test_the_state_is_that_of_the_counts(results: Path, endpoint: MetricsEndpoint) -> None:
+    before = snapshot(results, RUN)
+    assert isinstance(before, Snapshot)
+    assert (before.phase, before.stages, before.rate) == ("", [], None)
+    counts = begin(endpoint)
+    state = snapshot(results, RUN)
+    assert isinstance(state, Snapshot)
+    assert (state.phase, state.completed, state.failed) == ("performance", 700, 0)
+    assert state.rate == counts.per_second
+    assert state.offered == 2000
+    assert [name for name, _ in state.percentiles] == ["p50", "p90", "p99"]
+    assert dict(state.percentiles)["p99"] == pytest.approx(
+        (counts.latency.quantile(0.99) or 0) / 1e9
+    )
+    assert sum(stage.share for stage in state.stages) == pytest.approx(1)
+    queue = counts.stages["queue"]
+    mean_s = {stage.name: stage.mean_s for stage in state.stages}["queue"]
+    assert mean_s == pytest.approx(queue.sum / queue.total / 1e9)
+
+
+def test_the_list_and_the_page_show_it(results: Path, endpoint: MetricsEndpoint) -> None:
+    begin(endpoint)
+    client = TestClient(make_app(results), base_url="http://127.0.0.1")
+    assert f'<a href="/live/{RUN}">night</a>' in client.get("/").text
+    page = client.get(f"/live/{RUN}").text
+    assert f'data-events="/events/{RUN}"' in page
+    assert '<th scope="row">queries answered</th><td class="number">700</td>' in page
+    assert '<noscript><meta http-equiv="refresh" content="5"></noscript>' in page
+
+
+def test_events_end_with_the_run(
+    results: Path, endpoint: MetricsEndpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watching, "PERIOD_S", 0.01)
+    begin(endpoint)
+
+    async def watch() -> list[str]:
+        events = Watching(Index(results)).events(RUN)
+        found = [await anext(events), await anext(events)]
+        (results / RUN / ENDPOINT).unlink()  # as the keeper does
+        (results / RUN).rename(results / "night")
+        (results / "night/result.json").write_bytes((results / "server/result.json").read_bytes())
+        return found + [event async for event in events]
+
+    first, second, last = asyncio.run(watch())
+    assert first.startswith("event: state\ndata: ")
+    assert "data-rate" not in first
+    assert 'data-rate="0.0"' in second  # nothing was answered between the two
+    assert all(line.startswith("data: ") for line in last.splitlines()[1:-1])
+    assert "event: end\n" in last
+    assert 'VALID: <a href="/run/night">open its page</a>' in last
+    client = TestClient(make_app(results), base_url="http://127.0.0.1")
+    assert '<a href="/run/night">open its page</a>' in client.get(f"/live/{RUN}").text
+    assert client.get(f"/events/{RUN}").status_code == 404
+
+
+def test_events_end_where_the_run_has_died(
+    results: Path, endpoint: MetricsEndpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watching, "PERIOD_S", 0.01)
+    endpoint.__exit__()
+    client = TestClient(make_app(results), base_url="http://127.0.0.1")
+    events = client.get(f"/events/{RUN}").text
+    assert events.count("event:") == 1
+    assert "Connection refused: the run has ended, or died" in events
+    page = client.get("/").text
+    assert "Running now" not in page
+    assert "Connection refused: the run has ended, or died" in page
+
+
+def test_another_run_at_the_address_is_not_taken_for_it(
+    results: Path, endpoint: MetricsEndpoint
+) -> None:
+    endpoint.exporter.describe_run({**LABELS, "run": "day"}, {"version": "1"})
+    time.sleep(0.25)
+    state = snapshot(results, RUN)
+    assert isinstance(state, str)
+    assert state.startswith("another run answers at 127.0.0.1:")
+
+
+@pytest.mark.parametrize(
+    ("noted", "reason"),
+    [
+        ("203.0.113.7:80", "203.0.113.7 is not an address of this machine"),
+        ("[2001:db8::1]:80", "2001:db8::1 is not an address of this machine"),
+        ("169.254.169.254:80", "169.254.169.254 is not an address of this machine"),
+        ("localhost:80", "'localhost' does not appear to be an IPv4 or IPv6 address"),
+        ("http://127.0.0.1/", "is not an address: write HOST:PORT"),
+        ("127.0.0.1:99999", "is not an address: write HOST:PORT"),
+        ("\xff", "can't decode"),
+    ],
+)
+def test_no_folder_sends_browse_elsewhere(results: Path, noted: str, reason: str) -> None:
+    (results / RUN / ENDPOINT).write_bytes(noted.encode("latin-1"))
+    state = snapshot(results, RUN)
+    assert isinstance(state, str)
+    assert state.startswith(f"its {ENDPOINT} cannot be used: ")
+    assert reason in state
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        (b"HTTP/1.0 200 OK\r\n\r\nharness_x{ 1\n", "is no page of metrics"),
+        (b"HTTP/1.0 200 OK\r\n\r\n\xff\xfe", "is no page of metrics|another run answers"),
+        (b"HTTP/1.0 404 No\r\n\r\n", "the answer is no page"),
+        (b"SSH-2.0-x\r\n", "the answer is no page"),
+        (
+            b'HTTP/1.0 200 OK\r\n\r\nharness_run_info{run="night"} 1\nharness_planned_samples 1\n',
+            "KeyError",
+        ),
+    ],
+)
+def test_an_answer_of_something_else(results: Path, answer: bytes, reason: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        host, port = server.getsockname()
+        (results / RUN / ENDPOINT).write_text(f"{host}:{port}\n")
+        threading.Thread(target=_answer, args=(server, answer), daemon=True).start()
+        state = snapshot(results, RUN)
+    assert isinstance(state, str)
+    assert re.search(reason, state), state
+
+
+def _answer(server: socket.socket, content: bytes) -> None:
+    connection, _ = server.accept()
+    with connection:
+        connection.recv(1000)
+        connection.sendall(content)
+
+
+def test_an_answer_that_drips_is_given_up(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live, "LIMIT_S", 0.3)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        host, port = server.getsockname()
+        (results / RUN / ENDPOINT).write_text(f"{host}:{port}\n")
+        threading.Thread(target=_drip, args=(server,), daemon=True).start()
+        begun_s = time.monotonic()
+        state = snapshot(results, RUN)
+        assert time.monotonic() - begun_s < 5
+    assert isinstance(state, str)
+    assert "nothing answers" in state
+
+
+def _drip(server: socket.socket) -> None:
+    connection, _ = server.accept()
+    with connection:
+        try:
+            for _ in range(1000):
+                connection.sendall(b"H")
+                time.sleep(0.05)
+        except OSError:
+            return
