@@ -146,7 +146,16 @@ class Result:
 
 def read_run(folder: Path | str) -> Result:
     """The result of a finished run. A ConfigError names a file that is missing, or that no run wrote."""
-    return Result(read_files(user_path(folder)))
+    result = Result(read_files(user_path(folder)))
+    with reading_run(result.folder):  # every attribute once, so that none fails later
+        (
+            str(result),
+            result._repr_html_(),
+            result.doubts,
+            result.throughput_per_s,
+            dict(result.stages_ns),
+        )
+    return result
 
 
 def _html(result: Result) -> Iterator[str]:

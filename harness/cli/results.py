@@ -196,10 +196,13 @@ def check(arguments: list[str]) -> int:
         "FILE",
         "OpenSSH's file of the keys that may sign: without a signature by one of them something differs",
     )
+    parser.flag("--details", "print every number of the run, and the text of every doubt, too")
     options = parser.parse_args(arguments)
     folder, trusted = Path(options.folder), options.trust or ()
     signers = Path(options.allowed_signers) if options.allowed_signers else None
-    from harness.results import recheck
+    from harness.core import files
+    from harness.results import recheck, run_folder
+    from harness.results.outcome import show_screen
     from harness.results.seal import signature
 
     if signers is not None and (problem := signature.not_a_file(signers)):
@@ -217,6 +220,9 @@ def check(arguments: list[str]) -> int:
         shown |= {*new}
         for line in [*new, *([] if lines else [recheck.agreed(part)]), *filter(None, [signer])]:
             show(line)
+        if options.details and (part / run_folder.RESULT).is_file():
+            show("")
+            show_screen(files.read_json(part / run_folder.RESULT), part, details=True)
         with suppress(ConfigError):  # its differences say that it cannot be read
             notes += recheck.notes(part, trusted)
     say("\n".join(dict.fromkeys(notes)))
@@ -273,16 +279,24 @@ def export(arguments: list[str]) -> int:
 def report(arguments: list[str]) -> int:
     parser = Parser(
         "report",
-        "Write an HTML page with plots of a finished run, or one page for several runs.",
+        "Write an HTML page with plots of a finished run; of several, a page that compares each with the "
+        "first one.",
         "RUN... [options]",
     )
     parser.text("runs", "RUN", _RUN, nargs="+")
     parser.text("--out", "FILE", "file to write (default report.html in the run's folder)")
     parser.flag("--standalone", "put the plotting script into the page")
     options = parser.parse_args(arguments)
-    from harness.results.pages.report import report as write_page
-
     folders = [Path(run) for run in options.runs]
     out = Path(options.out) if options.out else None
-    show(str(write_page(folders, out, standalone=options.standalone)))
+    if len(folders) == 1:
+        from harness.results.pages.report import report as write_page
+
+        show(str(write_page(folders[0], out, standalone=options.standalone)))
+        return 0
+    if out is None:
+        raise ConfigError("a report of several runs lies in none of them: pass --out FILE")
+    from harness.results.compare.page import write as write_comparison
+
+    show(str(write_comparison(options.runs, out, standalone=options.standalone)))
     return 0

@@ -11,6 +11,7 @@ ABOUT = (
     "Measure one run: performance, accuracy and a verdict. With --repeats, measure the same run several "
     "times and report the spread."
 )
+DETAILS = "print every number, and the text of every doubt"
 _EXAMPLES = """\
 examples:
   # the embedded digits model under Poisson arrivals, at a demonstration rate
@@ -21,7 +22,11 @@ examples:
 
 
 def run(arguments: list[str]) -> int:
-    call = invocation(*read_run_options(parser(), arguments), RepeatOptions)
+    texts, problems = read_run_options(parser(), arguments)
+    details = texts.pop("details", False)
+    if details and "repeats" in texts:
+        problems.append("--details prints the numbers of one run: drop it with --repeats")
+    call = invocation(texts, problems, RepeatOptions)
     if call.own.repeats is not None:
         from harness.search import repeats
 
@@ -29,14 +34,16 @@ def run(arguments: list[str]) -> int:
         return many_runs.execute("run", many, repeats.problems, repeats.repeat)
     from harness.run.supervisor.job import execute
 
-    return execute(call.config, as_json=call.as_json, quiet=call.quiet)
+    return execute(call.config, as_json=call.as_json, quiet=call.quiet, details=details)
 
 
 def parser() -> Parser:
-    return run_parser(
+    parser = run_parser(
         "",
         ABOUT,
         ("[run] --scenario NAME [options]",),
         (RunConfig, RepeatOptions),
         _EXAMPLES.format(program=program()),
     )
+    parser.flag("--details", DETAILS)
+    return parser

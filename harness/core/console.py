@@ -4,13 +4,14 @@ import os
 import shlex
 import shutil
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from pathlib import Path
 from typing import BinaryIO, TextIO
 
 from harness.core.shown.escapes import visible
+from harness.core.shown.status_line import StatusLine
 
 _user_stderr: TextIO | None = None
 """Set while `frameworks_output` keeps the process's stderr for others."""
@@ -45,6 +46,10 @@ def program() -> str:
     return _SCRIPT if is_on_path else shlex.quote(str(called))
 
 
+_status = StatusLine()
+"""The process has one stderr, whose status is cleared before each message."""
+
+
 def stderr() -> TextIO:
     """The stream that the user reads, also while the process's stderr goes to a log."""
     own = _messages.get()
@@ -53,9 +58,36 @@ def stderr() -> TextIO:
     return sys.stderr if _user_stderr is None else _user_stderr
 
 
-def show(text: str) -> None:
-    """Print on stdout."""
-    _print([text], sys.stdout)
+def show(text: str, paint: Callable[[str], str] | None = None) -> None:
+    """Print on stdout. paint: adds colours to the text, on a terminal that has them."""
+    _print([text], sys.stdout, paint if _has_colours(sys.stdout) else None)
+
+
+def columns() -> int | None:
+    """Width of the terminal that stdout is; None where it is none."""
+    return shutil.get_terminal_size().columns if _is_terminal(sys.stdout) else None
+
+
+_SGR = {"red": 31, "green": 32, "yellow": 33}
+"""Colour -> code of ECMA-48's Select Graphic Rendition."""
+
+
+def coloured(text: str, colour: str) -> str:
+    return f"\x1b[{_SGR[colour]}m{text}\x1b[0m"
+
+
+def _has_colours(stream: TextIO) -> bool:
+    """NO_COLOR: see no-color.org."""
+    return (
+        _is_terminal(stream) and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    )
+
+
+def _is_terminal(stream: TextIO) -> bool:
+    try:
+        return stream.isatty()
+    except ValueError:  # it is closed
+        return False
 
 
 def say(text: str) -> None:
@@ -63,11 +95,25 @@ def say(text: str) -> None:
     _print([f"harness: {line}" for line in text.splitlines()], stderr())
 
 
-def _print(lines: Sequence[str], stream: TextIO) -> None:
+def draw_status(rows: Sequence[str]) -> None:
+    """Draws what goes on now on stderr, which must be a terminal, in place of what was drawn before."""
+    _status.draw(stderr(), rows)
+
+
+def clear_status() -> None:
+    if _messages.get() is not None:
+        return  # the thread's messages do not stand on the terminal
+    with suppress(OSError):  # the terminal was closed
+        _status.clear(stderr())
+
+
+def _print(lines: Sequence[str], stream: TextIO, paint: Callable[[str], str] | None = None) -> None:
     """A closed pipe (`| head`) or a full disk does not change the exit status."""
+    clear_status()
     try:
         for line in lines:
-            print(visible(line), file=stream, flush=True)
+            text = visible(line)
+            print(paint(text) if paint else text, file=stream, flush=True)
     except OSError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 

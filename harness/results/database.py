@@ -10,8 +10,8 @@ from typing import Any
 
 from harness.core.shown import cells
 
-SCHEMA = 1
-"""Version of the table, in the file's user_version."""
+SCHEMA = 2
+"""Version of the table, in the file's user_version. A file of version 1 lacks _ADDED_IN_2; `add` adds them."""
 
 _COLUMNS: Mapping[str, tuple[str, ...]] = {
     "folder": ("TEXT PRIMARY KEY",),
@@ -35,8 +35,23 @@ _COLUMNS: Mapping[str, tuple[str, ...]] = {
     "lower_is_better": ("INTEGER", "accuracy", "lower_is_better"),
     "joules_per_sample": ("REAL",),
     "energy_source": ("TEXT",),
+    "asked_per_s": ("REAL", "throughput_per_s", "asked"),
+    "concurrency": ("INTEGER", "arrivals", "concurrency"),
+    "arrivals_sha256": ("TEXT", "arrivals", "schedule_sha256"),
+    "samples_per_query": ("INTEGER", "queries", "samples_per_query"),
+    "slo": ("TEXT", "slo"),
+    "dataset_digest": ("TEXT", "dataset_description", "digest"),
+    "peak": ("REAL",),
 }
-"""Column -> its type in SQL, and the keys that lead to its value in result.json; `_row` sets the others."""
+"""Column -> its type in SQL, and the keys that lead to its value in result.json; `_row` sets the others.
+
+peak: the load that `peak` found, where the run confirmed it.
+"""
+
+_ADDED_IN_2 = (
+    *("asked_per_s", "concurrency", "arrivals_sha256", "samples_per_query", "slo"),
+    *("dataset_digest", "peak"),
+)
 
 COLUMNS = tuple(_COLUMNS)
 
@@ -55,27 +70,35 @@ def path_in(results: Path) -> Path:
     return results / "runs.sqlite"
 
 
-def add(results: Path, folder: str, result: Mapping[str, Any]) -> None:
-    """Add a run. Raises sqlite3.Error; the run's folder does not depend on the database."""
+def add(results: Path, folder: str, result: Mapping[str, Any], peak: float | None = None) -> None:
+    """Add a run. Raises sqlite3.Error; the run's folder does not depend on the database.
+
+    peak: the load that a search found, where the run confirmed it.
+    """
     path = path_in(results)
     if path.is_symlink() and path.lstat().st_uid != os.geteuid():
         raise sqlite3.OperationalError("it is a link of another user")
     with closing(sqlite3.connect(path, timeout=_LOCKED_S)) as db, db:
         db.execute("BEGIN IMMEDIATE")  # of two first runs at once, one creates the table
-        if not _has_table(db):
+        version = _version(db)
+        if version == 0:
             columns = ", ".join(f"{name} {kind}" for name, (kind, *_) in _COLUMNS.items())
             db.execute(f"CREATE TABLE runs ({columns})")
+        for name in _ADDED_IN_2 if version == 1 else ():
+            db.execute(f"ALTER TABLE runs ADD COLUMN {name} {_COLUMNS[name][0]}")
+        if version != SCHEMA:
             db.execute(f"PRAGMA user_version = {SCHEMA}")
         names, marks = ", ".join(COLUMNS), ", ".join("?" * len(COLUMNS))
         query = f"INSERT OR REPLACE INTO runs ({names}) VALUES ({marks})"  # noqa: S608 - our own names
-        db.execute(query, _row(folder, result))
+        db.execute(query, _row(folder, result, peak))
 
 
-def _row(folder: str, result: Mapping[str, Any]) -> tuple[Any, ...]:
+def _row(folder: str, result: Mapping[str, Any], peak: float | None) -> tuple[Any, ...]:
     energy = _energy(result.get("power") or {})
     values = {name: _value(result, keys) for name, (_, *keys) in _COLUMNS.items() if keys}
     values |= {
         "folder": folder,
+        "peak": peak,
         "reasons": " ".join(reason["code"] for reason in result["reasons"]),
         "joules_per_sample": energy.get("joules_per_sample"),
         "energy_source": energy.get("source"),
@@ -97,12 +120,13 @@ def _energy(power: Mapping[str, Any]) -> Mapping[str, Any]:
     return next(iter([*measured, *readings]), {})
 
 
-def _has_table(db: sqlite3.Connection) -> bool:
+def _version(db: sqlite3.Connection) -> int:
+    """Version of the table, 0 where there is none."""
     (version,) = db.execute("PRAGMA user_version").fetchone()
     exists = bool(db.execute("PRAGMA table_info(runs)").fetchall())
-    if version != SCHEMA and (exists or version):
+    if version not in (1, SCHEMA) and (exists or version):
         raise sqlite3.DatabaseError(f"it has schema {version}, this harness reads schema {SCHEMA}")
-    return exists
+    return int(version) if exists else 0
 
 
 def null_ceiling_per_s(results: Path, scenario: str, host: str) -> float | None:
@@ -126,11 +150,14 @@ def newest_first(
         return []
     with closing(sqlite3.connect(path_in(results), timeout=_LOCKED_S)) as db:
         db.row_factory = sqlite3.Row
-        if not _has_table(db):
+        version = _version(db)
+        if version == 0:
             return []
+        lacks = _ADDED_IN_2 if version == 1 else ()
+        columns = ", ".join(f"NULL AS {name}" if name in lacks else name for name in COLUMNS)
         where = " AND ".join(_CONDITIONS[name] for name in conditions) or "TRUE"
         query = (
-            f"SELECT {', '.join(COLUMNS)} FROM runs WHERE {where} "  # noqa: S608 - our own names
+            f"SELECT {columns} FROM runs WHERE {where} "  # noqa: S608 - our own names
             "ORDER BY started DESC, folder DESC LIMIT ?"
         )
         values = (*conditions.values(), -1 if limit is None else limit)

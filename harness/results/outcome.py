@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from harness.core.console import show
+from harness.core.console import columns, show
 from harness.results.pages import run_table
 
 
@@ -19,9 +19,18 @@ class Finished(NamedTuple):
     result: Mapping[str, Any]
     """The content of result.json (harness/results/schema/result.py)."""
 
-    def show(self, *, as_json: bool) -> None:
-        text = json.dumps(self.result, indent=2, default=str) if as_json else None
-        show(text or "\n".join(run_table.lines(self.result, self.folder)))
+    def show(self, *, as_json: bool, details: bool = False) -> None:
+        """details: every number and not the answer alone."""
+        if as_json:
+            show(json.dumps(self.result, indent=2, default=str))
+        else:
+            show_screen(self.result, self.folder, details=details)
+
+
+def show_screen(result: Mapping[str, Any], folder: Path, *, details: bool) -> None:
+    """Prints the screen at the end of a run, in colour on a terminal."""
+    lines = run_table.lines(result, folder, details=details, columns=columns())
+    show("\n".join(lines), run_table.paint)
 
 
 Measure = Callable[..., Finished]

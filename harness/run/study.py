@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import time
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -17,6 +18,7 @@ from harness.core.config.run_config import RunConfig
 from harness.core.console import say, show
 from harness.core.shown.cells import write_rows
 from harness.core.signals import INTERRUPT_EXIT, Stopped, Stopping, stoppable
+from harness.core.units import counted, show_wait
 from harness.errors import ConfigError, HarnessError, RunInvalid, some_of
 from harness.loadgen.scenario import Scenario, scenario_named
 from harness.models.manifest.lookup import load_model
@@ -24,8 +26,11 @@ from harness.models.manifest.model import Model
 from harness.results import run_folder
 from harness.results.outcome import Finished, Measure
 from harness.results.seal import digests, signature
+from harness.run.progress import Pace, Progress
 
 Options = TypeVar("Options")
+
+MACHINE_DOUBTS = codes(Kind.DOUBT, About.MACHINE)
 
 _LOAD_REASONS = codes(Kind.REASON, About.LOAD)
 """Reasons of runs whose load was too high, or whose probe was too short."""
@@ -76,6 +81,8 @@ class Study(ABC, Generic[Options]):
         self._options = options
         self._measure = measure
         self._quiet = quiet
+        self._progress = Progress(quiet=quiet)
+        self._pace = Pace()
         self._started = datetime.now(UTC).isoformat(timespec="milliseconds")
         self._stopping = Stopping()
         self._begin()
@@ -172,6 +179,30 @@ class Study(ABC, Generic[Options]):
         if not self._quiet:
             say(text)
 
+    def make_run(
+        self,
+        config: RunConfig,
+        text: str,
+        planned_s: Sequence[float],
+        bound: str = "about",
+        **how: Any,
+    ) -> Finished:
+        """Makes one run of several and shows how far it and all of them have come.
+
+        text: which of how many it is. planned_s: known time of it and of those after it, 0 where none
+        is known. bound: `at most` where the study may end before all of them. how: for `measure`.
+        """
+        self._progress.series(text, self._pace.left_s(planned_s), bound)
+        begun_s = time.monotonic()
+        finished = self._measure(config, progress=self._progress, **how)
+        self._pace.ended(time.monotonic() - begun_s, planned_s[0])
+        return finished
+
+    def time_left(self, planned_s: Sequence[float], bound: str = "about") -> str:
+        """The end of a line after a run: the time left for the others; '' after the last one."""
+        left_s = self._pace.left_s(planned_s) if planned_s else None
+        return "" if left_s is None else f"; {bound} {show_wait(left_s)} left"
+
     def _save(self) -> None:
         files.write_json(self.folder / self.file, self.content())
 
@@ -243,6 +274,34 @@ def code_lines(runs: Sequence[Iterable[str]], indent: str) -> Iterator[str]:
     """A line for each code of a doubt: in how many of the runs it arose."""
     counts = Counter(code for codes in runs for code in set(codes))
     yield from (f"{indent}{code} in {n} of {len(runs)} runs" for code, n in sorted(counts.items()))
+
+
+def shared_doubts(runs: Sequence[Mapping[str, Any]]) -> Sequence[str]:
+    """Doubts of every run, which a table shows once below its rows; () for one run."""
+    common = [set(run["doubts"]) for run in runs] if len(runs) > 1 else [set()]
+    return sorted(set.intersection(*common))
+
+
+def shared_lines(runs: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    yield from (f"{'doubt':<12}{code} in all {len(runs)} runs" for code in shared_doubts(runs))
+
+
+def machine_text(runs: Sequence[Mapping[str, Any]]) -> str:
+    """In how many runs a doubt concerns the machine, and which; '' where in none.
+
+    runs: each with `verdict` and `doubts`, a sequence of codes. A load that is too high lets every run
+    drift, so `drift` counts in VALID runs only.
+    """
+    doubted = [doubts for run in runs if (doubts := _machine_doubts(run))]
+    if not doubted:
+        return ""
+    codes = ", ".join(sorted(frozenset().union(*doubted)))
+    return f"the machine was not at rest in {len(doubted)} of {counted(len(runs), 'run')} ({codes})"
+
+
+def _machine_doubts(run: Mapping[str, Any]) -> frozenset[str]:
+    doubts = MACHINE_DOUBTS & set(run["doubts"])
+    return doubts if run["verdict"] == "VALID" else doubts - {"drift"}
 
 
 def write_page(write: Callable[..., object], *arguments: object) -> None:

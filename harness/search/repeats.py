@@ -51,10 +51,13 @@ class Repeats(Study[int]):
         for number in range(1, self._options + 1):
             seed = (self._first_seed + number - 1) & MAX_SEED
             out = self.folder / f"run-{number}"
-            run = self._measure(replace(config, out=out, schedule_seed=seed), quiet=True)
+            text = f"run {number} of {self._options}"
+            after_s = [0.0] * (self._options - number)
+            seeded = replace(config, out=out, schedule_seed=seed)
+            run = self.make_run(seeded, text, [0.0, *after_s], quiet=True)
             self._runs.append(run)
             self._save()
-            self._say(f"run {number} of {self._options}: {_summary(run.result)}")
+            self._say(f"{text}: {_summary(run.result)}{self.time_left(after_s)}")
             if run.status not in _ENDED:
                 break  # a run that was stopped, died or hung: the others would do the same
             config = _sized_as(config, self._runs[0].result)

@@ -120,3 +120,22 @@ def test_import_harness_imports_no_other_module_and_offers_its_names() -> None:
     assert all(hasattr(harness, name) for name in harness.__all__)
     with pytest.raises(AttributeError, match=r"has no attribute 'run_the_harness'$"):
         _ = harness.run_the_harness
+
+
+def test_columns_of_different_lengths_are_a_configuration_error(tmp_path: Path) -> None:
+    """Bug: frame() of a damaged completions.npz raised pandas' own error."""
+    run = invalid("server", tmp_path)
+    path = run / "performance/run_1/completions.npz"
+    with np.load(path) as file:
+        columns = dict(file)
+    np.savez(path, **{**columns, "worker": columns["worker"][:-1]})
+    with pytest.raises(ConfigError, match=r"column worker of completions\.npz is not an integer a"):
+        read_run(run).frame()
+
+
+def test_a_result_json_that_no_run_wrote_is_refused_at_once(tmp_path: Path) -> None:
+    run = invalid("server", tmp_path)
+    content = json.loads((run / "result.json").read_text())
+    (run / "result.json").write_text(json.dumps({**content, "headline": {"value": "many"}}))
+    with pytest.raises(ConfigError, match=r"its files do not fit together: .*`check` says more$"):
+        read_run(run)

@@ -118,7 +118,7 @@ def problems(arguments: Sequence[str], capsys: pytest.CaptureFixture[str]) -> li
         ("--scenario server --time 10s", "--duration: '10ss' is not a duration: write it with its unit, e.g. 500us, 15ms, 2s"),
         ("runs --limit many", "--limit: 'many' is not a whole number"),
         ("compare", "SIDE is missing: a run, or runs of one configuration, e.g. results/a 'results/b-*'"),
-        ("check", "RUN is missing: the folder of a run, e.g. results/latest"),
+        ("check", "RUN is missing: the folder of a run, e.g. results/latest, or of a study"),
         ("check a b", "unexpected argument 'b': see --help"),
         ("data chekc npz", "no verb 'data chekc': did you mean 'data check'?"),
         ("runs --formt csv", "unknown option --formt: did you mean --format?"),

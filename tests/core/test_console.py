@@ -1,7 +1,9 @@
 """What frameworks print on stderr goes to a log; what the harness says reaches the user."""
 
+import io
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -69,3 +71,28 @@ def test_a_stream_in_place_of_stderr_is_kept(capsys: pytest.CaptureFixture[str])
     assert before is sys.stderr
     assert console.stderr() is sys.stderr
     assert capsys.readouterr().err == "harness: one\nharness: two\n"
+
+
+def test_messages_of_a_thread_go_to_its_own_stream(capsys: pytest.CaptureFixture[str]) -> None:
+    own = io.StringIO()
+    with console.messages_to(own):
+        say("here")
+        other = threading.Thread(target=say, args=("elsewhere",))
+        other.start()
+        other.join()
+        assert not console.stderr().isatty()  # so no progress is drawn either
+    say("afterwards")
+    assert own.getvalue() == "harness: here\n"
+    assert capsys.readouterr().err == "harness: elsewhere\nharness: afterwards\n"
+
+
+def test_a_reader_that_closes_the_pipe_ends_no_export() -> None:
+    command = [sys.executable, "-m", "harness", "export", "tests/golden/runs/server"]
+    with subprocess.Popen(
+        [*command, "--format", "jsonl"], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == b""
+    assert process.returncode == 0

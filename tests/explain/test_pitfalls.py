@@ -1,6 +1,7 @@
 """`pitfalls` on the digits, the two photographs, and a colour classifier of JPEG files."""
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -86,6 +87,7 @@ def test_digits(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert progress[0] == "harness: pitfalls: digits: the baseline, 500 samples"
     of = len(progress) - 1
     assert progress[-of] == f"harness: pitfalls: 1 of {of}: decoder, any other"
+    assert any(re.search(r"; about \d+ s left$", line) for line in progress[1:])
     assert lines[0] == "digits on ort, digits: 500 samples, input 0 to 1, top1 99.20"
     assert lines[2].startswith("colour     inverted ")
     assert lines[2].endswith("dangerous")

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -26,6 +27,13 @@ SHORT = ("--target-qps", "500", "--queries", "700", "--slo", "p99=1s")
 
 SOON = ("--hang-timeout", "6s")
 """For what blocks; shorter, and a busy machine's start would count as blocked."""
+
+
+_PROGRESS = re.compile(
+    r"harness: ((performance|accuracy|answers)(:| \d+ %)|measuring the machine|scoring the|computing the|"
+    r"drawing the).*\n"
+)
+"""Lines that appear where a step takes more than 5 s, as on a busy machine."""
 
 
 def only_all(*values: Any) -> list[Any]:
@@ -63,7 +71,7 @@ def ended(process: "subprocess.Popen[str]") -> Ended:
     """Waits for the end; no traceback is ever shown for anything but our own bug."""
     printed, said = process.communicate(timeout=LIMIT_S)
     assert "Traceback" not in said, said
-    return Ended(process.returncode, printed, said)
+    return Ended(process.returncode, printed, _PROGRESS.sub("", said))
 
 
 def run(*arguments: str, env: Mapping[str, str] | None = None, prefix: Sequence[str] = ()) -> Ended:

@@ -11,7 +11,7 @@ import pytest
 from tests.faults.command import FAULTY, SERVER, SHORT, only_all, result, run
 
 CPU = Path("/sys/fs/cgroup/cpu")
-PERFORMANCE = ("--mode", "performance", "--backend", "null")
+PERFORMANCE = ("--mode", "performance", "--backend", "null", "--details")
 
 
 def text(folder: Path, code: str) -> str:
@@ -58,7 +58,7 @@ def quota() -> Iterator[Path]:
 @pytest.mark.slow
 def test_a_quota_that_holds_the_run_back_is_told(quota: Path, tmp_path: Path) -> None:
     enter = ("sh", "-c", f'echo $$ > {quota}/cgroup.procs; exec "$0" "$@"')
-    offline = ("--scenario", "offline", "--queries", "20000", "--mode", "performance")
+    offline = ("--scenario", "offline", "--queries", "20000", "--mode", "performance", "--details")
     done = run(*offline, "--out", f"{tmp_path}/r", prefix=enter)
     assert done.status == 0, done.said + done.printed
     assert "doubt   throttled: the container's CPU quota held the run back for " in done.printed
@@ -94,7 +94,15 @@ def test_a_generator_that_is_late_is_told(tmp_path: Path) -> None:
 def test_a_run_that_contradicts_itself_is_told(
     backend: str, code: str, said: str, tmp_path: Path
 ) -> None:
-    streams = ("--scenario", "single-stream", "--queries", "600", "--mode", "performance")
+    streams = (
+        "--scenario",
+        "single-stream",
+        "--queries",
+        "600",
+        "--mode",
+        "performance",
+        "--details",
+    )
     done = run(*streams, "--backend", f"{FAULTY}:{backend}", "--out", f"{tmp_path}/r")
     assert done.status == 0, done.said + done.printed
     assert f"doubt   {code}: " in done.printed
@@ -103,7 +111,7 @@ def test_a_run_that_contradicts_itself_is_told(
 
 @pytest.mark.slow
 def test_a_backend_that_sleeps_is_told(tmp_path: Path) -> None:
-    offline = ("--scenario", "offline", "--queries", "640", "--mode", "performance")
+    offline = ("--scenario", "offline", "--queries", "640", "--mode", "performance", "--details")
     done = run(*offline, "--backend", f"{FAULTY}:Sleeps", "--out", f"{tmp_path}/r")
     assert done.status == 0, done.said + done.printed
     assert "doubt   idle: the batches took " in done.printed
@@ -112,7 +120,15 @@ def test_a_backend_that_sleeps_is_told(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_backend_that_keeps_something_of_each_batch_is_told(tmp_path: Path) -> None:
-    streams = ("--scenario", "single-stream", "--duration", "14s", "--mode", "performance")
+    streams = (
+        "--scenario",
+        "single-stream",
+        "--duration",
+        "14s",
+        "--mode",
+        "performance",
+        "--details",
+    )
     done = run(*streams, "--backend", f"{FAULTY}:Leaks", "--out", f"{tmp_path}/r")
     assert done.status == 0, done.said + done.printed
     assert "doubt   leak: the measured process's memory grew from " in done.printed

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from harness import read_run
 from harness.cli import main as cli
 from harness.cli.start.config_files import from_file
 from harness.core.config.run_config import make_config
@@ -42,6 +43,7 @@ from harness.models.network import files as network_files
 from harness.models.network.tflite import of_tflite
 from harness.results import database
 from harness.results.evidence.summary import differences, read_summary
+from harness.results.export.formats import FORMATS
 from harness.submit.plan.request_file import read_request
 from harness.types import PowerSource
 from tests.builders.result import stored_result
@@ -113,8 +115,16 @@ def _read_folder(run: str, name: str) -> Callable[[bytes, Path], None]:
                 ["check", str(run_folder)],
                 ["compare", str(run_folder), str(FOLDERS / run)],
                 ["report", str(run_folder), "--out", page],
+                *(
+                    ["export", str(run_folder), "--format", kind, "--out", str(folder / kind)]
+                    for kind in FORMATS
+                ),
             ):
                 assert cli.main(words) in (0, 2, 3, 4, 6)
+        with contextlib.suppress(HarnessError):
+            result = read_run(run_folder)
+            assert result.verdict in repr(result) + result._repr_html_()
+            assert len(result.frame()) >= len(result.latencies_ns)
 
     return reads
 

@@ -88,7 +88,7 @@ def expected(folders: Path = FOLDERS) -> dict[str, Any]:
 
 def _of_run(folder: Path) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as parent:
-        page = report([folder], Path(parent) / "page.html", standalone=False)
+        page = report(folder, Path(parent) / "page.html", standalone=False)
         headings = _HEADING.findall(page.read_text(encoding="utf-8"))
     agreement = agreed(folder).removeprefix(f"{folder}: ")
     return {"check": [*check(folder, [TINY]), agreement], "headings": headings}

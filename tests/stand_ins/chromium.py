@@ -50,3 +50,19 @@ def photograph(page: Path, picture: Path, *, width: int, height: int, dark: bool
     theme = ["--force-dark-mode", "--blink-settings=preferredColorScheme=0"] if dark else []
     _browser(page, f"--screenshot={picture}", f"--window-size={width},{height}", *theme)
     return picture
+
+
+def width_needed(page: Path, width: int) -> int:
+    """Pixels that the page takes in a frame of that width: more where it scrolls sideways.
+
+    A window of the browser itself cannot be as narrow as a telephone.
+    """
+    frame = page.with_name("frame.html")
+    frame.write_text(
+        f"""<!doctype html><iframe src="{page.name}" width="{width}" height="900"></iframe><script>
+        onload = () => setTimeout(() => document.title = document.querySelector("iframe").contentDocument
+            .documentElement.scrollWidth, 3000);</script>"""
+    )
+    done = _browser(frame, "--dump-dom", "--allow-file-access-from-files")
+    (found,) = re.findall(r"<title>(\d+)</title>", done.stdout)
+    return int(found)

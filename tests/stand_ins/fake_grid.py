@@ -11,6 +11,7 @@ import yaml
 from harness.core.config.run_config import RunConfig, to_plain
 from harness.errors import HarnessError
 from harness.results.outcome import Finished
+from harness.run.progress import Progress
 from harness.search.grid.cells.cells import Row
 
 SPEED = {"fp32": 1.0, "int8": 2.0}
@@ -37,8 +38,12 @@ class Runs:
         self.ends = ends or {}
         self.configs: list[RunConfig] = []
 
-    def __call__(self, config: RunConfig, *, quiet: bool = True) -> Finished:
+    def __call__(
+        self, config: RunConfig, *, quiet: bool = True, progress: Progress | None = None
+    ) -> Finished:
         assert quiet
+        if progress is not None:
+            progress.show("performance", share=0.5)
         self.configs.append(config)
         end = self.ends.get(len(self.configs), ("", 0))
         if isinstance(end, HarnessError):

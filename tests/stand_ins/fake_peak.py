@@ -9,6 +9,7 @@ from harness.core.config.run_config import RunConfig
 from harness.errors import HarnessError
 from harness.loadgen.plan import LoadPlan
 from harness.results.outcome import Finished
+from harness.run.progress import Progress
 
 CAPACITY = 4000.0
 
@@ -49,7 +50,7 @@ def result(config: RunConfig, reasons: list[str], late: int | None) -> dict[str,
 class System:
     """VALID up to `peak` queries/s or samples a query. broken: number of the run -> its other end:
     a reason's code, with the exit status, or an error that is raised. fastest_ns: number of the run
-    -> its least latency, for runs where it is not 1 us.
+    -> its least latency, for runs where it is not 1 us. model_ns: time of a batch of one in bare loops.
     """
 
     def __init__(
@@ -57,9 +58,11 @@ class System:
         peak: float,
         broken: Mapping[int, tuple[str, int] | HarnessError] | None = None,
         fastest_ns: Mapping[int, int] | None = None,
+        model_ns: float | None = None,
     ) -> None:
         self.peak = peak
         self.fastest_ns = fastest_ns or {}
+        self.model_ns = model_ns
         self.broken = broken or {}
         self.configs: list[RunConfig] = []
 
@@ -71,8 +74,11 @@ class System:
         shown: object = None,
         most_late: Callable[[LoadPlan], int] | None = None,
         probe_s: float = 0.0,
+        progress: Progress | None = None,
     ) -> Finished:
         self.configs.append(config)
+        if progress is not None:
+            progress.show("performance", share=0.5)
         end = self.broken.get(len(self.configs))
         if isinstance(end, HarnessError):
             raise end
@@ -95,6 +101,9 @@ class System:
         (folder / "performance" / "run_1").mkdir(parents=True)
         made = result(config, reasons, late)
         made["latency_ns"]["min"] = self.fastest_ns.get(len(self.configs), 1000)
+        if self.model_ns is not None:
+            loops = {"batch": 1, "before": self.model_ns, "after": self.model_ns}
+            made["reference"] = {"service_ns": [loops]}
         (folder / "result.json").write_text(json.dumps(made))
         return Finished(status, folder, made)
 

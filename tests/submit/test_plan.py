@@ -18,6 +18,7 @@ from harness.cli.main import main
 from harness.core.config.options import flag_name
 from harness.errors import ConfigError
 from harness.loadgen.logs import DETAIL, read_detail
+from harness.run.progress import Progress
 from harness.submit.pack.pack import pack
 from harness.submit.plan import checked, execute
 from harness.submit.plan.finished_run import FinishedRun
@@ -184,6 +185,21 @@ def test_an_audit_that_fails_is_made_again(
     said = capsys.readouterr().err
     assert said.startswith("harness: 11 of 12 runs are done, 1 remain\n")
     assert (tmp_path / "runs/SingleStream-TEST01/attempt-2").is_dir()
+
+
+def test_a_run_in_another_process_shows_its_time_and_that_of_all(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Bug: without a terminal, nothing for the hours of a submission."""
+    monkeypatch.setattr("harness.run.progress.FIRST_S", 0.0)
+    progress = Progress()
+    progress.series("run 3 of 12: Offline-performance", 725.0)
+    row = next(r for r in plan(CLOSED, Path("nowhere")) if r.name == "Offline-performance")
+    execute._show(progress, row._replace(expected_s=600.0), 150.0)
+    assert capsys.readouterr().err == (
+        "harness: run 3 of 12: Offline-performance, about 12 min left in all: running 25 %, 2:30 of "
+        "about 10:00\n"
+    )
 
 
 def test_an_audit_with_other_answers_is_failed_with_both_scores(tmp_path: Path) -> None:

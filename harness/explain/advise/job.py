@@ -104,11 +104,11 @@ def _measure(job: Job, folder: Path) -> None:
 
 def _measure_parts(job: Job, parts: dict[str, Any]) -> None:
     """Fills in all PARTS; a skipped or failed part gets its reason."""
-    for name, part in PARTS.items():
+    for number, (name, part) in enumerate(PARTS.items(), 1):
         if name in job.options.skip:
             parts[name] = {"failed": "skipped: --skip"}
             continue
-        job.report(name)
+        job.report(f"part {number} of {len(PARTS)}: {name}")
         try:
             with tempfile.TemporaryDirectory(prefix="harness-advise-", dir=job.folder) as folder:
                 parts[name] = part(job, Path(folder))

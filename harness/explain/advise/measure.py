@@ -1,12 +1,13 @@
 """Measures everything that `advise` derives its answers from."""
 
+import time
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from harness.core.shown.private import host_id
-from harness.core.units import counted
+from harness.core.units import counted, show_wait
 from harness.errors import ConfigError, HarnessError, one_line
 from harness.explain.advise import accuracy
 from harness.explain.advise.layers import bench
@@ -25,6 +26,7 @@ from harness.machine.cores import available
 from harness.models.graph.calls import nodes_of
 from harness.models.graph.wiring import read_wiring
 from harness.models.opened.ort_session import GRAPH_LEVELS, SessionSetup
+from harness.run.progress import Pace
 
 _NOW_CALLS = 20
 _PROFILED = 10
@@ -163,9 +165,12 @@ def _layers(
         f"{counted(len(kernels), 'setting')}"
     )
 
+    begun_s = time.monotonic()
+
     def progress(done: int, total: int) -> None:
-        if done % max(1, total // 10) == 0:
-            job.report(f"layers: {done} of {total} measurements")
+        left_s = (time.monotonic() - begun_s) / done * (total - done)
+        counts = f"{done} of {total} measurements"
+        job.progress.show("layers", share=done / total, details=[counts], left_s=left_s)
 
     layer_times, counts = bench.measure(
         parts,
@@ -199,11 +204,16 @@ def _now(job: Job) -> Timing:
 def _pairs(
     job: Job, settings: Sequence[Setting], files: Mapping[str, Path], pairs: dict[str, Any]
 ) -> None:
-    for setting in settings:
-        job.report(f"the whole model, {setting.changes(job.now)} against now")
+    pace = Pace()
+    for number, setting in enumerate(settings, 1):
+        left_s, begun_s = pace.left_s([0.0] * (len(settings) - number + 1)), time.monotonic()
+        left = "" if left_s is None else f"; about {show_wait(left_s)} left for all settings"
+        which = f"setting {number} of {len(settings)}"
+        job.report(f"the whole model, {which}: {setting.changes(job.now)} against now{left}")
         other = (files[setting.precision], setting)
         try:
             timings = compare((job.path, job.now), other, job.feeds, job.options.pairs)
             pairs[str(setting)] = dict(zip(("now", "other"), timings, strict=True))
         except HarnessError as e:
             pairs[str(setting)] = {"failed": str(e)}
+        pace.ended(time.monotonic() - begun_s)

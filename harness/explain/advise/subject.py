@@ -17,6 +17,7 @@ from harness.models.graph import flops, onnx_file
 from harness.models.graph.flops import Cost
 from harness.models.graph.graph import Graph
 from harness.models.opened.loading import model_file
+from harness.run.progress import Progress
 from harness.types import Array
 
 
@@ -26,6 +27,7 @@ class Job(NamedTuple):
     feeds: the first samples of its dataset as one call's inputs.
     folder: for temporary files.
     report: prints one line for each step.
+    progress: shows how far a step has come.
     """
 
     options: AdviseOptions
@@ -38,6 +40,7 @@ class Job(NamedTuple):
     costs: Sequence[Cost]
     folder: Path
     report: Callable[[str], None]
+    progress: Progress
 
 
 def open_job(options: AdviseOptions, subject: Subject, folder: Path) -> Job:
@@ -58,6 +61,7 @@ def open_job(options: AdviseOptions, subject: Subject, folder: Path) -> Job:
         costs=flops.graph_costs(graph),
         folder=folder,
         report=(lambda _line: None) if options.quiet else say,
+        progress=Progress(quiet=options.quiet),
     )
 
 

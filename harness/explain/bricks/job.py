@@ -1,6 +1,7 @@
 """Runs the verb `bricks`: cuts models into bricks, runs each different brick once, sums up the models."""
 
 import json
+import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -8,7 +9,7 @@ from typing import Any
 
 from harness.core import files
 from harness.core.console import say, show
-from harness.core.units import counted
+from harness.core.units import counted, show_wait
 from harness.errors import ConfigError, PluginUnavailable, RunInvalid
 from harness.explain.bricks import published
 from harness.explain.bricks.cut import record
@@ -25,6 +26,7 @@ from harness.models.graph.onnx_file import read
 from harness.models.manifest.lookup import is_path, load_model
 from harness.models.opened.ort_session import SessionSetup
 from harness.results import run_folder
+from harness.run.progress import Pace, Progress
 
 FILE, PAGE = "bricks.json", "bricks.html"
 
@@ -172,18 +174,30 @@ def _run(
     known = database.read(content["bricks"], key)
     for digest, result in known.items():
         content["bricks"][digest]["result"] = result
+    progress, pace = Progress(), Pace()
     for number, one in enumerate(subjects, 1):
         missing = {d: c for d, c in one.by_digest.items() if d not in known and not c.brick.why_not}
-        say(
-            f"{number} of {len(subjects)}: {one.name}, {len(missing)} of {len(one.by_digest)} bricks"
-        )
-        measured = runs.measure(
-            one.graph,
-            one.weight_bytes,
-            missing,
-            SessionSetup(threads=options.threads),
-            options.rounds,
-        )
+        bricks = f"{len(missing)} of {len(one.by_digest)} bricks"
+        text = f"model {number} of {len(subjects)}: {one.name}, {bricks}"
+        left_s, begun_s = pace.left_s([0.0] * (len(subjects) - number + 1)), time.monotonic()
+        left = "" if left_s is None else f"; about {show_wait(left_s)} left for all models"
+        say(f"{text}{left}")
+        progress.series(text, left_s)
+
+        def show(done: int, begun_s: float = begun_s) -> None:
+            left_s = (time.monotonic() - begun_s) / done * (options.rounds - done) if done else None
+            progress.show("rounds", share=done / options.rounds, left_s=left_s)
+
+        with progress:
+            measured = runs.measure(
+                one.graph,
+                one.weight_bytes,
+                missing,
+                SessionSetup(threads=options.threads),
+                options.rounds,
+                show,
+            )
+        pace.ended(time.monotonic() - begun_s)
         fresh = {
             digest: {**result, "measured": record.now()}
             for digest, result in measured.bricks.items()

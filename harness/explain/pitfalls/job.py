@@ -4,6 +4,7 @@ Each change is made alone against the baseline, which is the model as its manife
 """
 
 import math
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -12,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from harness.core.console import say
-from harness.core.units import counted
+from harness.core.units import counted, show_wait
 from harness.errors import ConfigError, HarnessError, one_line
 from harness.explain.baseline import Baseline, Rows, Runner, Subject, open_runner
 from harness.explain.pitfalls.changes import (
@@ -26,6 +27,7 @@ from harness.explain.pitfalls.changes import (
     backend_changes,
     step_changes,
 )
+from harness.run.progress import Pace
 from harness.types import Array, show_shape
 
 FEW = 100
@@ -82,10 +84,18 @@ def measure(subject: Subject, samples: int) -> dict[str, Any]:
         runner = open_runner(subject, stack) if subject.has_answers else None
         base = Baseline(subject, samples, runner, lambda count: _announce(subject, count))
         changes = list(_changes(base))
-        rows = []
+        rows: list[Row | Impossible] = []
+        pace = Pace()
         for i, change in enumerate(changes, 1):
-            say(f"pitfalls: {i} of {len(changes)}: {change.kind}, {change.name}")
-            rows.append(change if isinstance(change, Impossible) else _measured(base, change))
+            to_come = [0.0 for one in changes[i - 1 :] if not isinstance(one, Impossible)]
+            left_s, begun_s = pace.left_s(to_come), time.monotonic()
+            left = f"; about {show_wait(left_s)} left" if left_s else ""
+            say(f"pitfalls: {i} of {len(changes)}: {change.kind}, {change.name}{left}")
+            if isinstance(change, Impossible):
+                rows.append(change)
+                continue
+            rows.append(_measured(base, change))
+            pace.ended(time.monotonic() - begun_s)
     notes, count = list(subject.notes), len(base.indices)
     if count < FEW and subject.has_answers:
         notes.append(f"{count} samples are few: unchanged answers prove little")

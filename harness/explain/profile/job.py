@@ -131,6 +131,7 @@ class _ProfileJob(Study[ProfileOptions]):
         config, options = self._config, self._options
         self._levels = set(options.levels)
         self._profiled: Profiled | None = None
+        self._steps_begun = 0
         obtain_model(config, self._model)
         self._results = self._new_folder("profile", config.backend, self._model.name)
         self._content: dict[str, Any] = {
@@ -197,12 +198,22 @@ class _ProfileJob(Study[ProfileOptions]):
         self._save()
         return status
 
+    def _begin_step(self, text: str) -> None:
+        """Steps differ too much for one to tell how long another takes."""
+        counters = self._options.counters if "library" in self._levels else ()
+        of = (
+            bool(self._levels & RUN_LEVELS) + len(self._levels & {"model", "layer"}) + len(counters)
+        )
+        self._steps_begun += 1
+        self._progress.series(f"step {self._steps_begun} of {of}", None)
+        self._say(f"step {self._steps_begun} of {of}: {text}")
+
     def _harness_run(self) -> int:
-        self._say("query, batch, stage: a run of the harness")
+        self._begin_step("query, batch, stage: a run of the harness")
         out = self.folder / files.RUN
         config = replace(self._config, out=out, no_report=True)
         with self._stopping.allowed(False):  # the run stops itself, and is kept
-            finished = self._measure(config, quiet=self._quiet)
+            finished = self._measure(config, quiet=self._quiet, progress=self._progress)
             for left in ("latest", "runs.sqlite"):  # of a folder of runs, which this is not
                 (self.folder / left).unlink(missing_ok=True)
             self._content["run"] = files.about_run(finished.result)
@@ -228,7 +239,7 @@ class _ProfileJob(Study[ProfileOptions]):
             batch = self._content["batch"]
             self._content["threads"] = spec.threads
             if "model" in self._levels:
-                self._say("model: bare calls, by batch; samples against noise")
+                self._begin_step("model: bare calls, by batch; samples against noise")
                 self._content["model"] = pm.model_level(subject, batch, batches, options.runs)
                 self._content["data"] = pm.real_or_synthetic(subject, batch, options.runs)
                 self._save()
@@ -239,11 +250,11 @@ class _ProfileJob(Study[ProfileOptions]):
 
     def _library_level(self, subject: Any, batch: int) -> None:
         if "perf" in self._options.counters:
-            self._say("library: counters of the processor and the kernel")
+            self._begin_step("library: counters of the processor and the kernel")
             self._content["hardware"] = pm.hardware(subject, batch, self._options.runs)
             self._save()
         if "valgrind" in self._options.counters:
-            self._say("library: valgrind simulates a call, which takes minutes")
+            self._begin_step("library: valgrind simulates a call, which takes minutes")
             config, spec = subject.config, subject.spec._replace(max_batch=batch)
             try:
                 counts = valgrind.simulate(config, subject.dataset_name, spec, self.folder)
@@ -254,7 +265,7 @@ class _ProfileJob(Study[ProfileOptions]):
 
     def _layer_level(self, subject: Any, batch: int, batches: Sequence[int]) -> None:
         """batches: further batch sizes."""
-        self._say("layer: calls without and with the framework's profiler, in turn")
+        self._begin_step("layer: calls without and with the framework's profiler, in turn")
         events = self.folder / EVENTS
         before = pm.peaks(subject.spec.threads)
         try:

@@ -1,32 +1,169 @@
-"""Derives the answer of a run from result.json: its number and whether to believe it. Pure."""
+"""Derives the answer of a run from result.json: its number, what limited it, and whether to believe it. Pure."""
 
+import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from harness.results.pages.run_table import show_accuracy, show_quantity
+from harness.core.config.parse import Slo, parse_slo
+from harness.core.units import show_ns, show_percent, show_rate, write_duration
+from harness.loadgen.scenario import Scenario, scenario_named
+from harness.results.answer import doubts, limits
+
+_NOTHING = "nothing was measured"
+_KEPT_UP = 0.9
+"""Share of the scheduled rate below which the model did not keep up with it."""
 
 
 class Answer(NamedTuple):
-    """Each field is a short plain text without markup."""
+    """Each field is a short plain text without markup, for a screen, a page, a notebook or a check in CI."""
 
     verdict: str
+    """VALID or INVALID."""
     question: str
+    """What the run was made to find out."""
     headline: str
+    """The answer with its unit, its interval, and the bound and the load that it holds for."""
     accuracy: str | None
+    """The score beside its target, or why there is none; None after a run of --mode performance."""
     limited_by: str | None
+    """model, queue, load generator or machine, and by how much; None where the files do not show it."""
     doubts: str | None
+    """Codes of the doubts, grouped by the part of the run that they are about; None without doubts."""
     advice: str | None
+    """One next step: of the first reason, else of the gravest doubt; None where there is nothing to do."""
 
 
 def answer_of(result: Mapping[str, Any]) -> Answer:
     """result: the content of result.json (harness/results/schema/result.py)."""
-    headline = result.get("headline")
+    scenario = scenario_named(result["scenario"])
+    slo = parse_slo(result["slo"]) if result.get("slo") else None
+    accuracy = None if result["mode"] == "performance" else show_accuracy(result["accuracy"])
+    if result["mode"] == "accuracy":
+        question, headline = "How accurate are the answers?", accuracy or _NOTHING
+    else:
+        question = _question(result, scenario, slo)
+        headline = _headline(result, scenario, slo)
     return Answer(
         verdict=result["verdict"],
-        question=f"{result['scenario']} {result['backend']} {result['model']}",
-        headline=show_quantity(headline) if headline else "nothing was measured",
-        accuracy=None if result["mode"] == "performance" else show_accuracy(result["accuracy"]),
-        limited_by=None,
-        doubts=", ".join(doubt["code"] for doubt in result["doubts"]) or None,
-        advice=None,
+        question=question,
+        headline=headline,
+        accuracy=accuracy,
+        limited_by=limits.limited_by(result),
+        doubts=doubts.grouped(result["doubts"]),
+        advice=doubts.advice(result["reasons"], result["doubts"]) or _next_step(result),
     )
+
+
+def show_accuracy(accuracy: Mapping[str, Any]) -> str:
+    """accuracy: the section of result.json."""
+    if accuracy["value"] is None:
+        return f"not measured: {accuracy['reason']}"
+    target = accuracy["target"]
+    digits = 2 if accuracy["unit"] == "%" else 5
+    against = f" (target {target:g} {accuracy['unit']})" if target is not None else ""
+    return (
+        f"{accuracy['metric']} {accuracy['value']:.{digits}f} {accuracy['unit']}{against}, "
+        f"{accuracy['samples']:,} samples"
+    )
+
+
+def show_span(low_ns: float | None, high_ns: float | None) -> str:
+    """An interval of times: '1.80 to 1.92 ms', '1.80 ms or more'; empty where both ends are unknown."""
+    low, high = (None if end is None else show_ns(end) for end in (low_ns, high_ns))
+    if low is None or high is None:
+        return f"{low} or more" if low else f"{high} or less" if high else ""
+    number, unit = low.split(" ")
+    return f"{number if high.endswith(f' {unit}') else low} to {high}"
+
+
+def percentile_name(scenario: Scenario, slo: Slo | None) -> str:
+    """The percentile that the run is quoted by, e.g. `p99`."""
+    return f"p{(slo.percentile if slo else scenario.percentile) * 100:.10g}"
+
+
+def _question(result: Mapping[str, Any], scenario: Scenario, slo: Slo | None) -> str:
+    if scenario.all_at_once:
+        return "How many samples are answered in a second?"
+    load = _load(result, scenario)
+    if slo is None:
+        return f"How long does a query take{load}?"
+    share = f"{slo.percentile * 100:.10g} %"
+    return f"Are {share} of the queries answered within {_bound(slo)}{load}?"
+
+
+def _headline(result: Mapping[str, Any], scenario: Scenario, slo: Slo | None) -> str:
+    rates, latency = result.get("throughput_per_s"), result.get("latency_ns")
+    if scenario.all_at_once:
+        rate = rates["completed"] if rates else None
+        return _NOTHING if rate is None else f"{show_rate(rate)} samples/s"
+    if not latency:
+        return _NOTHING
+    name, load = percentile_name(scenario, slo), _load(result, scenario)
+    value_ns = latency.get(name)
+    if value_ns is None:
+        return f"{_without_percentile(result, slo)}{load}"
+    bound = ""
+    if slo is not None:
+        kept = value_ns <= slo.bound_ns
+        bound = f"{' of' if kept else ', above the'} {_bound(slo)} allowed"
+    return f"{name} {show_ns(value_ns)}{bound}{_interval(result, name, value_ns)}{load}"
+
+
+def _bound(slo: Slo) -> str:
+    """As the user wrote it: '50 ms'."""
+    return re.sub(r"(?<=\d)(?=[a-z])", " ", write_duration(slo.bound_ns))
+
+
+def _interval(result: Mapping[str, Any], name: str, value_ns: float) -> str:
+    """In brackets; empty where the run is too short for an interval."""
+    intervals = result.get("latency_intervals_ns") or {}
+    low, high = intervals.get(name, {}).get("block_interval", (None, None))
+    span = show_span(low, high)
+    holds = (low is None or low <= value_ns) and (high is None or value_ns <= high)
+    return f" ({show_percent(intervals['level'])}: {span})" if span and holds else ""
+
+
+def _without_percentile(result: Mapping[str, Any], slo: Slo | None) -> str:
+    """For a percentile that LoadGen's log does not have: the late queries, else the estimate of a stream."""
+    queries, headline = result.get("queries") or {}, result.get("headline") or {}
+    late, samples = queries.get("late"), queries.get("samples_answered")
+    if slo is not None and late is not None and samples:
+        count = queries["counted_by_loadgen"] or samples // queries["samples_per_query"]
+        return (
+            f"{late:,} of {count:,} queries took more than {_bound(slo)} "
+            f"({(1 - slo.percentile) * 100:.4g} % may)"
+        )
+    if headline.get("unit") == "ns":
+        return f"{headline['name']} {show_ns(headline['value'])}"
+    return f"p99 {show_ns(result['latency_ns']['p99'])}"
+
+
+def _load(result: Mapping[str, Any], scenario: Scenario) -> str:
+    """The load that the latency holds for, as the end of a sentence: ` at 20,000 queries/s`."""
+    rates, arrivals = result.get("throughput_per_s") or {}, result.get("arrivals") or {}
+    if not scenario.scheduled:
+        samples = (result.get("queries") or {}).get("samples_per_query", 1)
+        return f", one query{f' of {samples} samples' if samples > 1 else ''} at a time"
+    asked, completed = rates.get("asked"), rates.get("completed")
+    if asked is not None:
+        chosen = " (a demonstration rate)" if _harness_chose_rate(result, scenario) else ""
+        least = _KEPT_UP * (rates.get("scheduled") or asked)
+        only = ""
+        if completed is not None and completed < least:
+            only = f", of which {show_rate(completed)} were completed"
+        return f" at {show_rate(asked)} queries/s{chosen}{only}"
+    rate = f" at {show_rate(completed)} queries/s" if completed else ""
+    in_flight = arrivals.get("concurrency")
+    return f"{rate} with {in_flight:,} in flight" if in_flight else f"{rate}, replayed from a file"
+
+
+def _harness_chose_rate(result: Mapping[str, Any], scenario: Scenario) -> bool:
+    """A Server run calibrates the machine only where the user set no rate."""
+    rates, calibration = result.get("throughput_per_s") or {}, result.get("calibration") or {}
+    return scenario.scheduled and bool(rates.get("asked") and calibration.get("rate_per_s"))
+
+
+def _next_step(result: Mapping[str, Any]) -> str | None:
+    if not _harness_chose_rate(result, scenario_named(result["scenario"])):
+        return None
+    return "The harness chose the rate: the verb peak finds the highest one within the bound."

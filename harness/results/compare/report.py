@@ -117,29 +117,34 @@ def lines(comparison: Comparison, judged: Sequence[Judged], other: str = "B") ->
     for name, runs in (("A", comparison.before), (other, comparison.after)):
         yield f"{name:<4}{_side(runs)}"
     yield ""
-    names = ("number", "A", other, "change", "95 % interval", "verdict")
-    columns = [Column(name, "count" if name in ("A", other, "change") else "") for name in names]
-    yield from aligned(columns, [_row(change) for change in comparison.changes])
+    heads = columns(other)
+    yield from aligned(heads, [row(change) for change in comparison.changes])
     yield ""
-    if comparison.answers is not None:
-        yield f"{'answers':<10}{_answers(comparison)}"
-    elif comparison.before[0].result["backend"] != comparison.after[0].result["backend"]:
-        yield f"{'answers':<10}not compared: both sides need an accuracy run (--mode both)"
-    yield from _differences(comparison.differences, other)
-    yield f"{'noise':<10}{comparison.noise}{_margins(comparison)}"
-    yield from (f"{'limit':<10}{one.line}" for one in judged)
-    yield from (f"{'refused':<10}{_shortened(refusal)}" for refusal in comparison.refusals)
+    yield from (f"{label:<10}{text}" for label, text in notes(comparison, judged, other))
     yield f"{'verdict':<10}{verdict(comparison)}"
 
 
-def _differences(differences: Sequence[Difference], other: str) -> Iterator[str]:
-    """One line each; settings that only one of two backends reports share a line per side."""
+def notes(
+    comparison: Comparison, judged: Sequence[Judged], other: str = "B"
+) -> Iterator[tuple[str, str]]:
+    """(label, text): answers, differing settings, noise, limits, and why nothing may be ranked."""
+    if comparison.answers is not None:
+        yield "answers", _answers(comparison)
+    elif comparison.before[0].result["backend"] != comparison.after[0].result["backend"]:
+        yield "answers", "not compared: both sides need an accuracy run (--mode both)"
+    yield from _differences(comparison.differences, other)
+    yield "noise", f"{comparison.noise}{_margins(comparison)}"
+    yield from (("limit", one.line) for one in judged)
+    yield from (("refused", _shortened(refusal)) for refusal in comparison.refusals)
+
+
+def _differences(differences: Sequence[Difference], other: str) -> Iterator[tuple[str, str]]:
+    """One entry each; settings that only one of two backends reports share an entry per side."""
     alone: dict[str, list[str]] = {"A": [], other: []}
     for one in differences:
         if one.name == "doubts":
             words = ((one.before, "only A"), (one.after, f"only {other}"))
-            text = "; ".join(f"{who}: {codes}" for codes, who in words if codes != "-")
-            yield f"{'doubts':<10}{text}"
+            yield "doubts", "; ".join(f"{who}: {codes}" for codes, who in words if codes != "-")
         elif one.name.startswith(_OF_BACKEND) and "-" in one[1:]:
             name = one.name.removeprefix(_OF_BACKEND)
             if one.after == "-":
@@ -147,10 +152,10 @@ def _differences(differences: Sequence[Difference], other: str) -> Iterator[str]
             else:
                 alone[other].append(f"{name}={_shortened(one.after)}")
         else:
-            yield f"{'differs':<10}{one.name}: {_shortened(one.before)} -> {_shortened(one.after)}"
+            yield "differs", f"{one.name}: {_shortened(one.before)} -> {_shortened(one.after)}"
     for side, settings in alone.items():
         if settings:
-            yield f"{'differs':<10}backend, only {side}: {', '.join(settings)}"
+            yield "differs", f"backend, only {side}: {', '.join(settings)}"
 
 
 def _shortened(text: str) -> str:
@@ -215,7 +220,13 @@ def _side(runs: Sequence[FinishedRun]) -> str:
     return f"{len(runs)} runs: {', '.join(str(run.folder) for run in runs)}  ({about})"
 
 
-def _row(change: Change) -> Sequence[str]:
+def columns(other: str = "B") -> list[Column]:
+    """The columns of `row`. other: letter of the second side."""
+    names = ("number", "A", other, "change", "95 % interval", "verdict")
+    return [Column(name, "count" if name in ("A", other, "change") else "") for name in names]
+
+
+def row(change: Change) -> Sequence[str]:
     before, after = (_quantity(value, change.unit) for value in (change.before, change.after))
     verdict = change.verdict or "not ranked"
     return change.name, before, after, _size(change), _interval(change), verdict

@@ -1,15 +1,18 @@
 """Computes confidence intervals of each latency percentile of one run, in three ways.
 
-estimate          the percentile of the journal's latencies, which all intervals use; LoadGen, whose
-                  percentiles are quoted, reads the clock itself, some us apart
+estimate          the percentile to quote: LoadGen's where its log has it
 order_statistic   the samples between which the true percentile lies, for any distribution; valid for
                   independent samples, too narrow where neighbours are correlated
 block_interval    the same for as many samples as the spread between blocks of neighbouring samples shows
                   to be independent: valid for correlated samples, too
 early_stopping    LoadGen's bound: with 99 % confidence the true percentile is not above it
+
+The ranks of all of them come from the journal, which has every sample. Their times are on LoadGen's clock
+(`_LoadGensClock`), so that each interval holds the percentile that is quoted.
 """
 
-from typing import cast
+from collections.abc import Mapping
+from typing import Any, cast
 
 import numpy as np
 
@@ -25,9 +28,12 @@ from harness.results.schema.performance import Intervals, PercentileInterval
 from harness.types import Array
 
 
-def latency_intervals(done: Completions, samples_per_query: int) -> Intervals | None:
+def latency_intervals(
+    done: Completions, samples_per_query: int, logged: Mapping[str, Any] | None = None
+) -> Intervals | None:
     """Intervals in ns of the latencies of queries; None without a whole query.
 
+    logged: the percentiles, `min` and `max` of LoadGen's log; None: the journal's are quoted.
     An end is None where the run is too short: no sample lies far enough out.
     """
     latency_ns = query_latency_ns(done, samples_per_query)
@@ -36,19 +42,63 @@ def latency_intervals(done: Completions, samples_per_query: int) -> Intervals | 
     block = blocks(query_completed_ns(done, samples_per_query))
     intervals = percentile_intervals(latency_ns, block, PERCENTILES)
     ordered_ns = np.sort(latency_ns)
+    clock = _LoadGensClock(ordered_ns, logged or {})
     by_percentile: dict[str, PercentileInterval] = {
         name: {
-            "estimate": percentile_ns(ordered_ns, fraction),
-            "order_statistic": _order_statistic(ordered_ns, fraction),
-            "block_interval": [intervals[name].low, intervals[name].high],
+            "estimate": clock.at(int(len(ordered_ns) * fraction)),
+            "journal": percentile_ns(ordered_ns, fraction),
+            "order_statistic": [
+                None if rank is None else clock.at(rank)
+                for rank in interval_ranks(len(ordered_ns), fraction, LEVEL)
+            ],
+            "block_interval": [clock.low(intervals[name].low), clock.high(intervals[name].high)],
             "effective_samples": intervals[name].effective_samples,
-            "early_stopping": early_stopping_ns(ordered_ns, fraction),
+            "early_stopping": clock.high(early_stopping_ns(ordered_ns, fraction)),
         }
         for name, fraction in PERCENTILES.items()
     }
-    return cast("Intervals", {**by_percentile, "level": LEVEL, "source": "journal"})
+    return cast("Intervals", {**by_percentile, "level": LEVEL})
 
 
-def _order_statistic(ordered_ns: Array, fraction: float) -> list[int | None]:
-    ranks = interval_ranks(len(ordered_ns), fraction, LEVEL)
-    return [None if rank is None else int(ordered_ns[rank]) for rank in ranks]
+class _LoadGensClock:
+    """Moves the journal's latencies to LoadGen's clock.
+
+    LoadGen reads its clock before it calls the harness and after the harness has answered, so its latencies
+    are some us longer than the journal's. How much longer is known at the ranks that its log has: the
+    percentiles, the shortest and the longest. In between the difference is interpolated by rank, and the
+    result stays between LoadGen's latencies at the next known ranks, where it must lie.
+    """
+
+    def __init__(self, ordered_ns: Array, logged: Mapping[str, Any]) -> None:
+        """ordered_ns: (n,) the journal's latencies, ascending, n >= 1. logged: see latency_intervals."""
+        n = len(ordered_ns)
+        ranks = {"min": 0, "max": n - 1} | {name: int(n * p) for name, p in PERCENTILES.items()}
+        known = {
+            rank: int(logged[name]) for name, rank in ranks.items() if logged.get(name) is not None
+        }
+        self._ordered_ns = ordered_ns
+        self._ranks = sorted(known)
+        self._known_ns = [known[rank] for rank in self._ranks]
+        self._later_ns = [known[rank] - int(ordered_ns[rank]) for rank in self._ranks]
+
+    def at(self, rank: int) -> int:
+        """The latency at this rank, from 0."""
+        ns = int(self._ordered_ns[rank])
+        if not self._ranks:
+            return ns
+        ns += round(float(np.interp(rank, self._ranks, self._later_ns)))
+        above = int(np.searchsorted(self._ranks, rank))
+        below = int(np.searchsorted(self._ranks, rank, side="right")) - 1
+        if above < len(self._ranks):
+            ns = min(ns, self._known_ns[above])
+        return max(ns, self._known_ns[below]) if below >= 0 else ns
+
+    def low(self, ns: int | None) -> int | None:
+        """A latency of the journal as the lower end of an interval."""
+        return None if ns is None else self.at(int(np.searchsorted(self._ordered_ns, ns)))
+
+    def high(self, ns: int | None) -> int | None:
+        """A latency of the journal as the upper end of an interval."""
+        if ns is None:
+            return None
+        return self.at(int(np.searchsorted(self._ordered_ns, ns, side="right")) - 1)

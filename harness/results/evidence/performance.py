@@ -60,7 +60,8 @@ class Performance:
         """None in Offline, whose latencies only reflect the number of samples issued at once."""
         if self.done is None or self._scenario.all_at_once:
             return None
-        return latency_intervals(self.done, self.run.plan.samples_per_query)
+        logged = self.latency_ns() if self.run.logged else None
+        return latency_intervals(self.done, self.run.plan.samples_per_query, logged)
 
     @cached_property
     def stages_ns(self) -> Mapping[str, schema.Stage] | None:

@@ -12,7 +12,6 @@ import numpy as np
 
 from harness.core.service_times import ServiceTimes, together
 from harness.core.stats import percentile_ns
-from harness.core.units import show_ns, show_percent, show_rate
 from harness.loadgen.plan import InstanceGroup, LoadPlan
 from harness.loadgen.scenario import scenario_named
 from harness.results.evidence.simulation import BatchesInRun, Simulated, at_run_speed, simulate
@@ -27,11 +26,6 @@ DRIFT = 0.10
 """Bare loops before and after the run that differ by more show that the machine changed: the run is then
 judged against the slower ones, too.
 """
-
-TIGHT = 1.15
-"""A run within this of the reference was not held back by its load generator."""
-
-_MODELS_STAGE = "infer"
 
 
 def report(
@@ -177,62 +171,3 @@ def _streams(
     lost["queue"] -= sum(service.median_ns(size) for size in sizes[:-1])
     as_slow_ns = bare_ns * float(np.median(run.slower))
     return {**_compared("p50", "ns", ours_ns, bare_ns, as_slow_ns), "lost_ns": lost}
-
-
-def line(section: Mapping[str, Any], rate_per_s: float | None) -> str:
-    """One line for the table: whether the load generator was the bottleneck. section: from `report`."""
-    if "reason" in section:
-        return f"no reference: {section['reason']}"
-    show = show_ns if section["unit"] == "ns" else _show_rate
-    ratio = section["ratio"]
-    some = section.get("queries", 0) < section.get("of_queries", 0)
-    of = f" of the first {section['queries']:,} queries" if some else ""
-    times = f"{ratio:,.0f}" if ratio >= 1000 else f"{ratio:.3g}"
-    numbers = (
-        f"{section['what']}{of} {show(section['ours'])}, {times} x the reference's "
-        f"{show(section['reference'])}"
-    )
-    worse = _times_worse(ratio, section["unit"])
-    drifted = section.get("at_slower_loops")
-    slowed = section["at_run_speed"]
-    if drifted and _times_worse(drifted["ratio"], section["unit"]) <= TIGHT:
-        more = "more" if section["drift"] > 0 else "less"
-        drift = show_percent(abs(section["drift"]))
-        judgement = f"not decidable: a batch took {drift} {more} time after the run than before"
-    elif worse < 1 / TIGHT:
-        judgement = "not decidable: the bare loops were slower than the run itself"
-    elif worse <= TIGHT:
-        judgement = "the load generator was not the bottleneck"
-    elif _times_worse(slowed["ratio"], section["unit"]) <= TIGHT:
-        judgement = (
-            "not decidable: with the model's speed in the run the reference reaches "
-            f"{show(slowed['reference'])}, and the run is {slowed['ratio']:.3g} x that"
-        )
-    else:
-        judgement = _bottleneck(section.get("lost_ns", {}))
-    ceiling, ceiling_per_s = "", section["null_backend_per_s"]
-    if ceiling_per_s and rate_per_s:
-        factor = ceiling_per_s / rate_per_s
-        ceiling = f"; null backend here {_show_rate(ceiling_per_s)}, {factor:.0f} x"
-    return f"{numbers}: {judgement}{ceiling}"
-
-
-def _times_worse(ratio: float, unit: str) -> float:
-    """ratio: the run's number divided by the reference's."""
-    return ratio if unit == "ns" else 1 / ratio
-
-
-def _bottleneck(lost_ns: Mapping[str, float]) -> str:
-    """Names the two stages that lost the most. The time in `infer` is the model's own."""
-    most = sorted(lost_ns, key=lost_ns.__getitem__, reverse=True)[:2]
-    lost = {name: f"{show_ns(lost_ns[name])} more in {name}" for name in most if lost_ns[name] > 0}
-    if next(iter(lost), "") == _MODELS_STAGE:
-        return f"the model itself was slower in the run: {', '.join(lost.values())}"
-    models = lost.pop(_MODELS_STAGE, "")
-    own = "".join(f", {text}" for text in lost.values())
-    also = f"; the model itself: {models}" if models else ""
-    return f"the load generator was the bottleneck{own}{also}"
-
-
-def _show_rate(per_s: float) -> str:
-    return f"{show_rate(per_s)}/s"

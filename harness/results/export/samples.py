@@ -30,6 +30,12 @@ def sample_columns(run: RunFiles) -> Mapping[str, Array]:
     with reading_run(run.folder):
         columns = measured.done.columns
         names = [*(name for name in columns if name not in STAMPS), *STAMPS]
+        for name in names:
+            column = columns[name]
+            if column.shape != (len(measured.done),) or column.dtype.kind not in "iu":
+                raise ValueError(
+                    f"column {name} of {records.COMPLETIONS} is not an integer a sample"
+                )
         return {name: columns[name] for name in names}
 
 

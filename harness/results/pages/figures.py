@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from harness.core.units import NS_PER_MS
+from harness.core.units import NS_PER_MS, show_ns
 from harness.machine.host_log import HostLog
 from harness.machine.power.energy import PowerLog
 from harness.results.evidence.evidence import Evidence
@@ -23,33 +23,67 @@ _TICKS = (1, 0.5, 0.1, *(10.0**-power for power in range(2, 10)))
 """Ticks of the tail: shares of the queries that are slower."""
 
 
+_FAR = 100
+"""A bound this many times the slowest query would leave no room for the queries."""
+
+Runs = Mapping[str, Evidence]
+"""Name -> performance run with completions, in the order of the legend."""
+
+
 def figures(
     run: Evidence, host: HostLog | None = None, power: PowerLog | None = None
 ) -> Iterator[Figure]:
     """Plots of a performance run; none where it completed no query."""
-    if run.done is None or not len(run.done):
+    if not _has_queries(run):
         return
-    latency_ns = query_latency_ns(run.done, run.plan.samples_per_query)
-    if not len(latency_ns):
-        return
-    ordered_ms = np.sort(latency_ns) / NS_PER_MS
-    bound_ns = run.plan.latency_bound_ns
-    bound_ms = bound_ns / NS_PER_MS if bound_ns else None
-    yield _cdf(ordered_ms, bound_ms)
-    yield _tail(ordered_ms, bound_ms)
-    yield over_time(run, latency_ns, host, power)
+    yield from distributions({"queries": run})
+    yield over_time(run, _latency_ns(run), host, power)
     yield _stages(run)
     yield _batches(run)
 
 
-def _cdf(ordered_ms: Array, bound_ms: float | None) -> Figure:
-    n = len(ordered_ms)
-    ranks = np.unique(np.linspace(0, n - 1, POINTS).astype(int))
-    line = {"x": digits(ordered_ms[ranks]), "y": digits((ranks + 1) / n * 100), "mode": "lines"}
+def distributions(runs: Runs) -> Iterator[Figure]:
+    """The latencies of one run, or of several in one plot; nothing of runs without a query."""
+    ordered_ms = {
+        name: np.sort(_latency_ns(run)) / NS_PER_MS
+        for name, run in runs.items()
+        if _has_queries(run)
+    }
+    if not ordered_ms:
+        return
+    bounds = {run.plan.latency_bound_ns for run in runs.values()}
+    bound_ns = bounds.pop() if len(bounds) == 1 else None
+    bound_ms = bound_ns / NS_PER_MS if bound_ns else None
+    far = ""
+    if bound_ms and bound_ms > _FAR * max(float(ordered[-1]) for ordered in ordered_ms.values()):
+        far = f" The bound, {show_ns(bound_ms * NS_PER_MS)}, lies far outside."
+        bound_ms = None
+    yield _cdf(ordered_ms, bound_ms, far)
+    yield _tail(ordered_ms, bound_ms, far)
+
+
+def _latency_ns(run: Evidence) -> Array:
+    """(queries,)."""
+    assert run.done is not None
+    return query_latency_ns(run.done, run.plan.samples_per_query)
+
+
+def _has_queries(run: Evidence) -> bool:
+    return run.done is not None and len(run.done) > 0 and len(_latency_ns(run)) > 0
+
+
+def _cdf(runs: Mapping[str, Array], bound_ms: float | None, far: str) -> Figure:
+    """runs: name -> (queries,) latencies in ms, ascending."""
+    lines = []
+    for name, ordered_ms in runs.items():
+        n = len(ordered_ms)
+        ranks = np.unique(np.linspace(0, n - 1, POINTS).astype(int))
+        points = {"x": digits(ordered_ms[ranks]), "y": digits((ranks + 1) / n * 100)}
+        lines.append({**points, "mode": "lines", "name": name, "line": {"shape": "hv"}})
     return Figure(
         "Latency distribution",
-        "Share of the queries that were answered within a time.",
-        [{**line, "name": "queries", "line": {"shape": "hv"}}],
+        f"Share of the queries that were answered within a time.{far}",
+        lines,
         {
             "xaxis": {"title": "latency, ms", "type": "log"},
             "yaxis": {"title": "queries, %", "range": [0, 101]},
@@ -58,20 +92,28 @@ def _cdf(ordered_ms: Array, bound_ms: float | None) -> Figure:
     )
 
 
-def _tail(ordered_ms: Array, bound_ms: float | None) -> Figure:
-    """Latency against 1 - percentile on a logarithmic scale, with the slowest queries to the right."""
-    n = len(ordered_ms)
-    slower = np.geomspace(1, 1 / n, POINTS)
-    ranks = (n * (1 - slower)).astype(int)
-    ranks[-1] = n - 1  # 1 - 1 / n may be rounded
-    ticks = [share for share in _TICKS if share >= slower[-1] * 0.99]
+def _tail(runs: Mapping[str, Array], bound_ms: float | None, far: str) -> Figure:
+    """Latency against 1 - percentile on a logarithmic scale, with the slowest queries to the right.
+
+    runs: name -> (queries,) latencies in ms, ascending.
+    """
+    lines, rarest = [], 1.0
+    for name, ordered_ms in runs.items():
+        n = len(ordered_ms)
+        slower = np.geomspace(1, 1 / n, POINTS)
+        rarest = min(rarest, float(slower[-1]))
+        ranks = (n * (1 - slower)).astype(int)
+        ranks[-1] = n - 1  # 1 - 1 / n may be rounded
+        lines.append(
+            {"x": digits(slower), "y": digits(ordered_ms[ranks]), "mode": "lines", "name": name}
+        )
+    ticks = [share for share in _TICKS if share >= rarest * 0.99]
     names = [f"p{(1 - s) * 100:.10g}" for s in ticks]
     axis = {"title": "percentile", "type": "log"}
-    line = {"x": digits(slower), "y": digits(ordered_ms[ranks]), "mode": "lines"}
     return Figure(
         "Tail",
-        "The latency at each percentile; every mark to the right is ten times rarer.",
-        [{**line, "name": "latency"}],
+        f"The latency at each percentile; every mark to the right is ten times rarer.{far}",
+        lines,
         {
             "xaxis": {**axis, "autorange": "reversed", "tickvals": ticks, "ticktext": names},
             "yaxis": {"title": "latency, ms", "type": "log"},
@@ -80,16 +122,39 @@ def _tail(ordered_ms: Array, bound_ms: float | None) -> Figure:
     )
 
 
+def stage_means(runs: Runs) -> Figure:
+    """Mean time of a sample in each stage, the runs side by side."""
+    data = []
+    for name, run in runs.items():
+        assert run.done is not None
+        columns = run.done.columns
+        means = [
+            float((columns[end] - columns[begin]).mean()) / NS_PER_MS
+            for begin, end in STAGE_EDGES.values()
+        ]
+        data.append({"type": "bar", "x": list(STAGES), "y": digits(np.array(means)), "name": name})
+    return Figure(
+        "Where the time goes",
+        "Mean time of a sample in each stage.",
+        data,
+        {
+            "barmode": "group",
+            "xaxis": {"type": "category", "title": "stage"},
+            "yaxis": {"title": "time, ms"},
+        },
+    )
+
+
 def _stages(run: Evidence) -> Figure:
     """Mean time in each stage of the samples around each percentile of latency."""
     assert run.done is not None
     latency_ns = run.done.latency_ns
-    n = len(latency_ns)
-    marks = np.concatenate([np.arange(0, 95, 5), [95, 97, 98, 99, 99.5, 99.9, 100]])
-    bounds = np.unique((marks / 100 * n).astype(int))
+    marks = np.array([0, 10, 20, 30, 40, 50, 60, 70, 80, 90, 95, 99, 99.9, 100])
+    ranks = (marks / 100 * len(latency_ns)).astype(int)
+    shown = np.flatnonzero(np.diff(ranks, prepend=-1))  # a short run has several marks at a sample
     order = np.argsort(latency_ns, kind="stable")
-    ranges = list(pairwise(bounds.tolist()))
-    names = [f"p{last / n * 100:.4g}" for _, last in ranges]
+    ranges = list(pairwise(ranks[shown].tolist()))
+    names = [f"{first:g} to {last:g}" for first, last in pairwise(marks[shown].tolist())]
     data = []
     for stage in STAGES:
         begin, end = STAGE_EDGES[stage]
@@ -98,9 +163,13 @@ def _stages(run: Evidence) -> Figure:
         data.append({"type": "bar", "x": names, "y": digits(np.array(means)), "name": stage})
     return Figure(
         "Where the time goes",
-        "Mean time in each stage, of the samples between this percentile of latency and the last.",
+        "Mean time in each stage, of the samples between two percentiles of latency.",
         data,
-        {"barmode": "stack", "xaxis": {"type": "category"}, "yaxis": {"title": "time, ms"}},
+        {
+            "barmode": "stack",
+            "xaxis": {"type": "category", "title": "percentiles of latency"},
+            "yaxis": {"title": "time, ms"},
+        },
     )
 
 
@@ -112,15 +181,21 @@ def _batches(run: Evidence) -> Figure:
         "Batch sizes",
         "Number of batches by their number of samples.",
         [{"type": "bar", "x": sizes.tolist(), "y": counts.tolist(), "name": "batches"}],
-        {"xaxis": {"title": "samples in the batch"}, "yaxis": {"title": "batches"}},
+        {
+            "xaxis": {"title": "samples in the batch"},
+            "yaxis": {"title": "batches", "tickformat": ","},
+        },
     )
 
 
 def bound_line(bound_ms: float | None, axis: str) -> list[Mapping[str, Any]]:
-    """The SLO's latency, as a dashed line."""
+    """The SLO's latency, as a dashed line with its label; page.js gives it the page's colour."""
     if bound_ms is None:
         return []
     across = {"x0": bound_ms, "x1": bound_ms, "y0": 0, "y1": 1, "yref": "paper"}
     if axis == "y":
         across = {"y0": bound_ms, "y1": bound_ms, "x0": 0, "x1": 1, "xref": "paper"}
-    return [{"type": "line", **across, "line": {"dash": "dash", "color": "#c0392b"}}]
+    text = f"{show_ns(bound_ms * NS_PER_MS)} allowed"
+    label = {"text": text, "textposition": "middle", "padding": 4}
+    label |= {"yanchor": "top"} if axis == "y" else {}  # above may be the end of the plot
+    return [{"type": "line", "name": "bound", **across, "line": {"dash": "dash"}, "label": label}]

@@ -6,12 +6,15 @@ from html import escape
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from harness.core.units import NS_PER_MS, counted
+from harness.core.units import NS_PER_MS, counted, show_rate
 from harness.loadgen.scenario import scenario_named
 from harness.results.pages.page import Article, Figure, link, table
 
 MOST = 12
 """Workloads on one page: each has several plots."""
+
+LEAST_POINTS = 2
+"""Of a plot."""
 
 _LISTED = 50
 Row = Mapping[str, Any]
@@ -26,15 +29,45 @@ class Quantity(NamedTuple):
     higher_is_better: bool
 
 
+def load_text(row: Row) -> str:
+    """The load that was set, without which the numbers of two runs cannot be ranked; '' where none was.
+
+    A rate in two digits: calibrated ones differ a little from run to run.
+    """
+    scenario = scenario_named(row["scenario"])
+    if row["peak"] is not None:
+        return f"peak at {row['slo']}"
+    if row["concurrency"] is not None:
+        return f"{row['concurrency']} in flight"
+    if row["arrivals_sha256"] is not None:
+        return f"arrivals {str(row['arrivals_sha256'])[:8]}"
+    if scenario.scheduled:
+        rate = row["asked_per_s"]
+        known = isinstance(rate, int | float) and math.isfinite(rate)
+        return f"{show_rate(float(f'{rate:.2g}'))} queries/s" if known else "unknown rate"
+    return f"{row['samples_per_query']} samples a query" if scenario.by_query else ""
+
+
 def numbers(row: Row) -> dict[str, Quantity]:
-    """Numbers that the run measured; no latency in Offline, where it only reflects the samples issued."""
+    """Numbers that the run measured, and none that was set.
+
+    No rate where queries came on a schedule, and no latency in Offline, where it only reflects the samples
+    issued. Of a search's result the load that it found; its latency lies just below the bound.
+    """
     per_ms = 1 / NS_PER_MS
-    latency = not scenario_named(row["scenario"]).all_at_once
-    early = row["headline_value"] if row["headline_unit"] == "ns" else None
+    scenario = scenario_named(row["scenario"])
+    is_peak = row["peak"] is not None
+    latency = not (scenario.all_at_once or is_peak)
+    paced = scenario.scheduled and row["concurrency"] is None
+    axis = scenario.search_axis
+    unit = axis.unit if axis is not None and row["concurrency"] is None else "in flight"
+    early = row["headline_value"] if latency and row["headline_unit"] == "ns" else None
+    completed = None if paced or is_peak else row["completed_per_s"]
     higher = not row["lower_is_better"]
     values: dict[str, tuple[Any, float, str, bool]] = {
+        "peak": (row["peak"], 1.0, unit, True),
         "early-stopping estimate": (early, per_ms, "ms", False),
-        "throughput": (row["completed_per_s"], 1.0, "samples/s", True),
+        "throughput": (completed, 1.0, "samples/s", True),
         "p50 latency": (row["p50_ns"] if latency else None, per_ms, "ms", False),
         "p99 latency": (row["p99_ns"] if latency else None, per_ms, "ms", False),
         f"accuracy, {row['metric']}": (row["accuracy"], 1.0, "", higher),
@@ -48,10 +81,11 @@ def numbers(row: Row) -> dict[str, Quantity]:
 
 
 def history(rows: Sequence[Row], results: Path, page: Path) -> list[Article]:
-    """rows: newest first. One article for each workload, the one that ran last first."""
+    """rows: newest first. One article for each workload and load, the one that ran last first."""
     groups: dict[tuple[str, ...], list[Row]] = {}
     for row in rows:
-        key = (row["model"], row["scenario"], row["backend"], row["dataset"], row["host"] or "-")
+        key = (*(row[name] for name in ("model", "scenario", "backend")), load_text(row))
+        key += (row["dataset"], row["dataset_digest"] or "", row["host"] or "-")
         groups.setdefault(key, []).append(row)
 
     def article(key: Sequence[str], members: Sequence[Row]) -> Article:
@@ -69,17 +103,37 @@ def first_articles(
 ) -> list[Article]:
     """An article for each of the first MOST groups. hint: follows the number of the other groups."""
     articles = [article(key, members) for key, members in list(groups.items())[:MOST]]
+    titles = [one.head[0] for one in articles]
+    if len(articles) > 1:
+        articles = [
+            one._replace(head=[f'<div id="{_ID}{i}">{one.head[0]}</div>', *one.head[1:]])
+            for i, one in enumerate(articles)
+        ]
+        articles.insert(0, Article(list(_contents(titles)), [], []))
     if len(groups) > MOST:
         articles.append(Article([f"<p>{len(groups) - MOST} more {hint}.</p>"], [], []))
     return articles
 
 
+_ID = "workload-"
+
+
+def _contents(titles: Sequence[str]) -> Iterator[str]:
+    """titles: HTML of the headings."""
+    yield '<nav aria-label="contents"><ul>'
+    for i, title in enumerate(titles):
+        words = title.removeprefix("<h1>").removesuffix("</h1>")
+        yield f'<li><a href="#{_ID}{i}">{words}</a></li>'
+    yield "</ul></nav>"
+
+
 def _head(key: Sequence[str], members: Sequence[Row]) -> Iterator[str]:
-    *words, dataset, host = key
+    model, scenario, backend, load, dataset, _digest, host = key
+    words = [f"{model} on {dataset}", scenario, backend, *([load] if load else [])]
     yield f"<h1>{escape(' · '.join(words))}</h1>"
     invalid = sum(row["verdict"] != "VALID" for row in members)
     removed = sum(row["removed"] for row in members)
-    summary = f"{counted(len(members), 'run')} on {host} with the dataset {dataset}"
+    summary = f"{counted(len(members), 'run')} on {host}"
     summary += f", {invalid} of them INVALID" if invalid else ""
     summary += f", {removed} with removed folders" if removed else ""
     yield f'<p class="quiet">{escape(summary)}. Settings may differ from run to run: compare shows'
@@ -91,6 +145,8 @@ def _figures(members: Sequence[Row]) -> Iterator[Figure]:
     measured = [(row, numbers(row)) for row in members]
     for name in dict.fromkeys(name for _, values in measured for name in values):
         points = [(row, values[name]) for row, values in measured if name in values]
+        if len(points) < LEAST_POINTS:  # the table has it
+            continue
         valid = [point for point in points if point[0]["verdict"] == "VALID"]
         invalid = [point for point in points if point[0]["verdict"] != "VALID"]
         data = []
@@ -101,8 +157,7 @@ def _figures(members: Sequence[Row]) -> Iterator[Figure]:
             data.append({**_trace(invalid), "mode": "markers", "name": "INVALID", "marker": cross})
         unit = points[0][1].unit
         yaxis: dict[str, Any] = {"title": f"{name}, {unit}" if unit else name}
-        if not name.startswith("accuracy"):
-            yaxis["rangemode"] = "tozero"
+        yaxis |= limits(name, [quantity.value for _, quantity in points])
         yield Figure(
             name.capitalize(),
             "Each point is a run.",
@@ -110,6 +165,13 @@ def _figures(members: Sequence[Row]) -> Iterator[Figure]:
             {"xaxis": {"type": "date", "title": "start, UTC"}, "yaxis": yaxis, "showlegend": True},
             height_rem=18,
         )
+
+
+def limits(name: str, values: Sequence[float]) -> dict[str, Any]:
+    """Where the axis of a number begins or ends: an accuracy in per cent ends at 100."""
+    if not name.startswith("accuracy"):
+        return {"rangemode": "tozero"}
+    return {"maxallowed": 100} if max(values) <= 100 else {}
 
 
 def _trace(points: Sequence[tuple[Row, Quantity]]) -> dict[str, Any]:

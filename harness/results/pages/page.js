@@ -3,32 +3,156 @@ const figures = JSON.parse(document.getElementById("figures").textContent);
 const dark = window.matchMedia("(prefers-color-scheme: dark)");
 const narrow = window.matchMedia("(max-width: 40rem)");
 
+// Colours that differ for every eye, and none that means VALID, INVALID or a doubt.
+const LIGHT = { text: "#1d2329", grid: "#d9dfe4", bound: "#c0392b",
+  lines: ["#0b62a4", "#b5651d", "#00796b", "#7b4fa3", "#8a6d00", "#b03a6b", "#4a5560"] };
+const DARK = { text: "#e6eaee", grid: "#343c44", bound: "#ff7b6b",
+  lines: ["#6cb4ee", "#f2a65a", "#5cc9b7", "#c39bdf", "#d9c04a", "#f08ab5", "#a9b4bf"] };
+const SCALE = "Viridis"; // one for all heat maps and coloured marks of a page
+
+const TIMES = [["s", 1e9], ["ms", 1e6], ["µs", 1e3], ["ns", 1]];
+const IN_TIME = /, ms$/;
+
+/* The axes' titles and layout in the page's colours. */
 function themed(layout, printing) {
-  const isDark = dark.matches && !printing;
-  const text = isDark ? "#e6eaee" : "#1d2329";
-  const grid = isDark ? "#343c44" : "#d9dfe4";
-  const axis = (given) => ({
-    gridcolor: grid, zerolinecolor: grid, automargin: true, ...given,
-    title: { text: given.title, standoff: 8 },
-  });
+  const theme = dark.matches && !printing ? DARK : LIGHT;
   const made = {
-    ...layout, paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
-    font: { color: text, size: narrow.matches ? 10 : 12 },
-    margin: { l: 55, r: 20, t: 30, b: 45 }, legend: { orientation: "h", y: 1.02, yanchor: "bottom" },
+    ...layout, paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", colorway: theme.lines,
+    colorscale: { sequential: SCALE, sequentialminus: SCALE, diverging: SCALE },
+    font: { color: theme.text, size: narrow.matches ? 11 : 13 },
+    margin: { l: 60, r: 20, t: 30, b: 45 },
+    legend: { orientation: "h", y: 1.02, yanchor: "bottom", ...layout.legend },
+    shapes: (layout.shapes || []).map((shape) => shape.name !== "bound" ? shape : {
+      ...shape, line: { ...shape.line, color: theme.bound },
+      label: { ...shape.label, font: { color: theme.bound } },
+    }),
   };
-  for (const name of Object.keys(layout)) {
-    if (/^[xy]axis\d*$/.test(name)) made[name] = axis(layout[name]);
+  for (const name of Object.keys(layout).filter((key) => /^[xy]axis\d*$/.test(key))) {
+    const given = layout[name];
+    made[name] = {
+      gridcolor: theme.grid, zerolinecolor: theme.grid, automargin: true, hoverformat: ".4~g", separatethousands: true,
+      ...given,
+      title: { text: inTime(given) ? given.title.replace(IN_TIME, "") : given.title, standoff: 8 },
+    };
   }
   return made;
+}
+
+/* Whether the marks of an axis in ms are written as times with their units. */
+function inTime(axis) {
+  return IN_TIME.test(axis.title || "") && !axis.tickvals;
+}
+
+/* Values from low to high in steps of 1, 2 and 5: at most `most` of them. */
+function readable(low, high, most, isLog) {
+  if (isLog && high / low > 12) {
+    const all = [];
+    for (let power = Math.floor(Math.log10(low)); power <= Math.log10(high); power++) {
+      for (const digit of [1, 2, 5]) all.push(digit * 10 ** power);
+    }
+    const inside = all.filter((value) => value >= low * 0.999 && value <= high * 1.001);
+    if (inside.length <= most) return inside;
+    const tens = inside.filter((value) => Math.abs(Math.log10(value) % 1) < 1e-6);
+    const every = Math.ceil(tens.length / most);
+    return tens.filter((_, i) => i % every === 0);
+  }
+  const power = 10 ** Math.floor(Math.log10((high - low) / most));
+  const step = [1, 2, 5, 10].map((digit) => digit * power).find((size) => (high - low) / size <= most);
+  const values = [];
+  for (let n = Math.ceil(low / step); n * step <= high * (1 + 1e-9); n++) values.push(n * step);
+  return values;
+}
+
+function shownTime(ms) {
+  if (ms === 0) return "0";
+  const ns = ms * 1e6;
+  const [unit, size] = TIMES.find(([, least]) => Math.abs(ns) >= least * 0.9999) || TIMES[3];
+  return `${Number((ns / size).toPrecision(4))} ${unit}`;
+}
+
+function shownNumber(value) {
+  return Math.abs(value) >= 1e-4 || value === 0
+    ? Number(value.toPrecision(4)).toLocaleString("en") : value.toExponential();
+}
+
+/* Replaces plotly's marks on logarithmic axes ("2 5 1 2 5") and on axes of time by readable ones. */
+function mark(place, layout) {
+  const update = {};
+  for (const name of Object.keys(layout).filter((key) => /^[xy]axis\d*$/.test(key))) {
+    const axis = place._fullLayout[name];
+    const time = inTime(layout[name]);
+    const isLog = axis.type === "log";
+    if (layout[name].tickvals || !(isLog || (time && axis.type === "linear"))) continue;
+    const ends = axis.range.map((end) => isLog ? 10 ** end : end);
+    const most = Math.max(2, Math.floor(axis._length / (name[0] === "x" ? 75 : 32)));
+    const values = readable(Math.min(...ends), Math.max(...ends), most, isLog);
+    if (JSON.stringify(values) === JSON.stringify(axis.tickvals)) continue;
+    update[`${name}.tickvals`] = values;
+    update[`${name}.ticktext`] = values.map(time ? shownTime : shownNumber);
+  }
+  if (Object.keys(update).length) Plotly.relayout(place, update);
+}
+
+/* One colour for each name, in all panels of a plot. */
+function coloured(data, colours) {
+  const names = [...new Set(data.map((trace) => trace.name))];
+  return data.map((trace) => {
+    const color = colours[names.indexOf(trace.name) % colours.length];
+    if (trace.type === "bar") return { ...trace, marker: { color, ...trace.marker } };
+    if ((trace.type || "scatter") !== "scatter") return trace;
+    return { ...trace, line: { color, ...trace.line }, marker: { color, ...trace.marker } };
+  });
 }
 
 function draw(printing) {
   figures.forEach((figure, i) => {
     const place = document.getElementById(`plot-${i}`);
-    Plotly.react(place, figure.data, themed(figure.layout, printing), { responsive: true, displayModeBar: false });
+    const layout = themed(figure.layout, printing);
+    const drawn = Plotly.react(place, coloured(figure.data, layout.colorway), layout, { responsive: true, displayModeBar: false });
+    drawn.then(() => {
+      mark(place, figure.layout);
+      if (!place.dataset.follows) place.on("plotly_relayout", () => mark(place, figure.layout));
+      place.dataset.follows = "yes";
+    });
   });
 }
 
+/* The numbers of a plot as a table, made when it is first opened. */
+function tabulate(fold, figure) {
+  const cells = (row, kind) => row.map((value) => {
+    const cell = document.createElement(kind);
+    cell.textContent = Array.isArray(value) ? value.join(" ") : value ?? "";
+    if (kind === "th") cell.scope = "col";
+    return cell;
+  });
+  const rows = figure.data.filter((trace) => trace.x && trace.y && !trace.z).flatMap((trace) =>
+    trace.x.map((x, i) => [trace.name, x, trace.y[i]]));
+  const title = (axis) => (figure.layout[axis] || {}).title || axis[0];
+  const table = document.createElement("table");
+  table.createTHead().insertRow().append(...cells(["line", title("xaxis"), title("yaxis")], "th"));
+  const body = table.createTBody();
+  for (const row of rows) body.insertRow().append(...cells(row, "td"));
+  const scroll = document.createElement("div");
+  scroll.className = "scroll data";
+  scroll.append(table);
+  fold.append(scroll);
+  reachable();
+}
+
+/* What scrolls sideways can be reached and scrolled with the keyboard. */
+function reachable() {
+  for (const box of document.querySelectorAll(".scroll")) {
+    if (box.scrollWidth <= box.clientWidth && box.scrollHeight <= box.clientHeight) continue;
+    box.tabIndex = 0;
+    box.setAttribute("role", "region");
+    box.setAttribute("aria-label", "table");
+  }
+}
+
+for (const fold of document.querySelectorAll("details.numbers")) {
+  fold.addEventListener("toggle", () => tabulate(fold, figures[Number(fold.dataset.plot)]), { once: true });
+}
+reachable();
 if (window.Plotly) {
   draw(false);
   dark.addEventListener("change", () => draw(false));

@@ -7,6 +7,7 @@ user and host are not on a page.
 import filecmp
 import json
 import os
+import re
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from html import escape
@@ -89,10 +90,22 @@ def write(articles: Sequence[Article], title: str, out: Path, *, script_in: Path
             there = os.path.relpath(copy.resolve(), out.parent.resolve())
             loaded = f'<script src="{quote(there)}"></script>'
         parts = _page(articles, title, loaded)
-        write_text(out, "\n".join(part if part is loaded else hide(part) for part in parts))
+        write_text(
+            out, "\n".join(part if part is loaded else typeset(hide(part)) for part in parts)
+        )
     except OSError as e:
         raise ConfigError(f"{out} cannot be written: {e.strerror or e}") from None
     return out
+
+
+_UNIT = re.compile(
+    r"(?<=\d) (?=(?:ns|us|ms|s|min|h|%|B|kB|MB|GB|[mk]?J|[mk]?W|(?:queries|samples)/s)\b|%)"
+)
+
+
+def typeset(html: str) -> str:
+    """The text with a number and its unit on one line, and the micro sign that terminals may lack."""
+    return _UNIT.sub("\u00a0", html).replace("\u00a0us", "\u00a0\u00b5s")
 
 
 def _refuse_other_file(out: Path) -> None:
@@ -127,11 +140,12 @@ def _page(articles: Sequence[Article], title: str, loaded: str) -> Iterator[str]
     )
     yield _BEGIN
     yield f"<title>{escape(title)}</title>"
-    yield f"<style>{css}</style></head><body>"
+    yield f"<style>{css}</style></head><body><main>"
     figures: list[Figure] = []
     for article in articles:
         yield from _article(article, len(figures))
         figures += article.figures
+    yield "</main>"
     # "<" ends a script element, whatever kind of text it stands in
     plots = [{"data": f.data, "layout": f.layout} for f in figures]
     data = json.dumps(plots, allow_nan=False).replace("<", "\\u003c")
@@ -149,7 +163,11 @@ def _article(article: Article, first_plot: int) -> Iterator[str]:
         wide = ' class="wide"' if figure.height_rem > Figure._field_defaults["height_rem"] else ""
         yield f"<section{wide}><h2>{escape(figure.title)}</h2>"
         yield f'<p class="quiet">{escape(figure.about)}</p>'
-        yield f'<div class="plot" id="plot-{i}" style="height:{figure.height_rem:g}rem"></div></section>'
+        label = escape(f"{figure.title}: {figure.about}")
+        size = f"height:{figure.height_rem:g}rem"
+        yield f'<div class="plot" id="plot-{i}" role="img" aria-label="{label}" style="{size}"></div>'
+        yield f'<details class="numbers" data-plot="{i}"><summary>The numbers of this plot</summary>'
+        yield "</details></section>"
     yield "</div>"
     yield from article.tail
     yield "</article>"
@@ -158,19 +176,39 @@ def _article(article: Article, first_plot: int) -> Iterator[str]:
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]], *, numbers: int = 0) -> str:
     """An HTML table of texts, which are escaped here. numbers: how many last columns align to the right."""
     words = len(heads) - numbers
-    return _table(heads, rows, [i >= words for i in range(len(heads))])
+    return aligned_table(heads, rows, [i >= words for i in range(len(heads))])
 
 
-def _table(heads: Sequence[str], rows: Iterable[Sequence[str]], is_number: Sequence[bool]) -> str:
+def aligned_table(
+    heads: Sequence[str], rows: Iterable[Sequence[str]], is_number: Sequence[bool]
+) -> str:
+    """As `table`. is_number: whether each column aligns to the right."""
     kinds = [' class="number"' if number else "" for number in is_number]
-    top = "".join(f"<th{kind}>{escape(head)}</th>" for kind, head in zip(kinds, heads, strict=True))
+    top = "".join(
+        f'<th scope="col"{kind}>{escape(head)}</th>'
+        for kind, head in zip(kinds, heads, strict=True)
+    )
     lines = []
     for row in rows:
         texts = [cell if isinstance(cell, Html) else escape(cell) for cell in row]
         cells = (f"<td{kind}>{text}</td>" for kind, text in zip(kinds, texts, strict=True))
         lines.append(f"<tr>{''.join(cells)}</tr>")
     body = "".join(lines)
-    return f'<div class="scroll"><table><tr>{top}</tr>{body}</table></div>'
+    many = ' class="many"' if len(heads) > 2 else ""  # one of two columns fits on any screen
+    return f'<div class="scroll"><table{many}><tr>{top}</tr>{body}</table></div>'
+
+
+def facts(rows: Mapping[str, str]) -> str:
+    """Label -> text, as a list of definitions. Texts are escaped here."""
+    items = (
+        f"<dt>{escape(label)}</dt><dd{_DOUBTS if label == 'Doubts' else ''}>{escape(text)}</dd>"
+        for label, text in rows.items()
+    )
+    return f'<dl class="facts">{"".join(items)}</dl>'
+
+
+_DOUBTS = ' class="doubts"'
+"""Attribute of the text beside the label `Doubts`, which has their colour."""
 
 
 def section(shown: Table, most_rows: int | None = None, more: str = "") -> Iterator[str]:
@@ -181,7 +219,7 @@ def section(shown: Table, most_rows: int | None = None, more: str = "") -> Itera
     rows = shown.rows if most_rows is None else shown.rows[:most_rows]
     heads = [column.name for column in shown.columns]
     is_number = [bool(column.unit) for column in shown.columns]
-    yield _table(heads, shown_rows(shown.columns, rows), is_number)
+    yield aligned_table(heads, shown_rows(shown.columns, rows), is_number)
     if hidden := len(shown.rows) - len(rows):
         yield f'<p class="quiet">{hidden:,} more rows{escape(more and f": {more}")}</p>'
     yield from (f'<p class="quiet">{escape(note)}</p>' for note in shown.notes)

@@ -7,19 +7,31 @@ from pathlib import Path
 from typing import Any
 
 from harness.core.units import counted
-from harness.results.pages.history import Quantity, Row, first_articles, hover, numbers, shown
+from harness.results.pages.history import (
+    Quantity,
+    Row,
+    first_articles,
+    hover,
+    limits,
+    load_text,
+    numbers,
+    shown,
+)
 from harness.results.pages.page import Article, Figure, link, table
+
+NAMED_MODELS = 3
+"""Most models that a title names."""
 
 _WIDE = 20
 """Ratio of the largest number to the smallest above which an axis is logarithmic."""
 
-_KINDS = ("throughput", "p99 latency", "accuracy", "energy")
+_KINDS = ("peak", "throughput", "p99 latency", "accuracy", "energy")
 Numbers = Mapping[str, Quantity]
 Member = tuple[Row, Numbers]
 
 
 def pareto(rows: Sequence[Row], results: Path, page: Path) -> list[Article]:
-    """rows: newest first. One article for each task: scenario, dataset and machine; only VALID runs.
+    """rows: newest first. One article for each task: scenario, load, data and machine; only VALID runs.
 
     On synthetic data each model has a task of its own.
     """
@@ -27,8 +39,9 @@ def pareto(rows: Sequence[Row], results: Path, page: Path) -> list[Article]:
     for row in rows:
         values = {name: q for name, q in numbers(row).items() if name.startswith(_KINDS)}
         if row["verdict"] == "VALID" and values:
-            task = row["model"] if row["dataset"] == "synthetic" else row["dataset"]
-            key = (row["scenario"], task, row["host"] or "-")
+            synthetic = row["dataset"] == "synthetic"
+            task = row["model"] if synthetic else row["dataset_digest"] or ""
+            key = (row["scenario"], load_text(row), row["dataset"], task, row["host"] or "-")
             groups.setdefault(key, []).append((row, values))
     hint = "tasks are left out: choose by --scenario or --host"
     return first_articles(groups, lambda key, members: _article(key, members, results, page), hint)
@@ -46,7 +59,7 @@ def beats(ours: Numbers, theirs: Numbers) -> bool:
 
 
 def _article(key: Sequence[str], members: Sequence[Member], results: Path, page: Path) -> Article:
-    scenario, task, host = key
+    scenario, load, dataset, _task, host = key
     beaten_by = {
         row["folder"]: next((r["folder"] for r, other in members if beats(other, values)), "")
         for row, values in members
@@ -57,7 +70,10 @@ def _article(key: Sequence[str], members: Sequence[Member], results: Path, page:
         "least as good in every number that they measured, and better in one. Points are single "
         "runs: compare shows whether two of them differ by more than noise."
     )
-    head = [f"<h1>{escape(f'{scenario} · {task}')}</h1>", f'<p class="quiet">{escape(about)}</p>']
+    models = list(dict.fromkeys(row["model"] for row, _ in members))
+    named = ", ".join(models) if len(models) <= NAMED_MODELS else counted(len(models), "model")
+    words = [f"{named} on {dataset}", scenario, *([load] if load else [])]
+    head = [f"<h1>{escape(' · '.join(words))}</h1>", f'<p class="quiet">{escape(about)}</p>']
     names = list(dict.fromkeys(name for _, values in members for name in values))
     rows = _table(members, names, beaten_by, results, page)
     return Article(head, list(_figures(members, names, beaten_by)), [rows])
@@ -120,7 +136,9 @@ def _axis(name: str, both: Sequence[Member]) -> Mapping[str, Any]:
     unit = both[0][1][name].unit
     title = f"{name}, {unit}" if unit else name
     wide = min(values) > 0 and max(values) > _WIDE * min(values)
-    return {"title": title, "type": "log"} if wide else {"title": title}
+    if wide:
+        return {"title": title, "type": "log"}
+    return {"title": title} | (limits(name, values) if name.startswith("accuracy") else {})
 
 
 def _table(

@@ -1,51 +1,49 @@
-"""Writes `report`: one page about one finished run or several, from their files.
+"""Writes report.html, the page about one finished run, from its files.
 
 Every run writes its own at its end.
 """
 
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from html import escape
 from pathlib import Path
 from typing import Any
 
-from harness.core.units import show_ns
-from harness.errors import ConfigError
-from harness.machine.host_log import HostLog
+from harness.core.codes import CODES
+from harness.core.units import counted, show_ns
+from harness.machine.host_log import HOST_CSV, HostLog
 from harness.machine.power.energy import PowerLog
 from harness.results import records, run_folder
-from harness.results.evidence.stages import PERCENTILES
+from harness.results.answer import answer_of
 from harness.results.findings import Findings
 from harness.results.pages.figures import figures
-from harness.results.pages.page import Article, section, table, write
-from harness.results.pages.run_table import RATES, show_accuracy, show_quantity
+from harness.results.pages.page import Article, link, section, table, typeset, write
+from harness.results.pages.page import facts as page_facts
+from harness.results.pages.run_table import NOT_ISOLATED, facts, latency_table, stage_table
 from harness.results.pages.tables import Column, Table
+from harness.results.power import NO_METER
 from harness.results.run_files import RunFiles, read_files, reading_run, shown_config
 from harness.results.seal.digests import PAGE
 
-_NO_ACCURACY = {"value": None, "reason": "no run"}
 
-
-def report(folders: Sequence[Path], out: Path | None, *, standalone: bool) -> Path:
+def report(folder: Path, out: Path | None, *, standalone: bool) -> Path:
     """The page's path. plotly's script lies beside it, or inside with `standalone`.
 
-    out: default report.html in the one run's folder, with one script beside all runs for all of
-    them.
+    out: default report.html in the run's folder, with one script beside all runs for all of them.
     """
-    if out is None and len(folders) > 1:
-        raise ConfigError("a report of several runs lies in none of them: pass --out FILE")
-    articles = [_article(read_files(f), *records.read_samples(f)) for f in folders]
-    title = ", ".join(folder.resolve().name for folder in folders)
-    script_in = out.parent if out else folders[0].resolve().parent
-    page = out or folders[0] / PAGE
-    return write(articles, title, page, script_in=None if standalone else script_in)
+    run, page = read_files(folder), out or folder / PAGE
+    script_in = out.parent if out else folder.resolve().parent
+    article = _article(run, page, *records.read_samples(folder))
+    title = folder.resolve().name
+    return write([article], title, page, script_in=None if standalone else script_in)
 
 
 def report_at_end(folder: Path, findings: Findings) -> Path:
     """The report of a run that has just ended; its rows in memory are not read again."""
-    run = read_files(folder, findings.performance)
-    article = _article(run, findings.host, findings.power)
-    return write([article], run.name, folder / PAGE, script_in=folder.resolve().parent)
+    run, page = read_files(folder, findings.performance), folder / PAGE
+    article = _article(run, page, findings.host, findings.power)
+    return write([article], run.name, page, script_in=folder.resolve().parent)
 
 
 def page_differences(folder: Path) -> Iterator[str]:
@@ -57,80 +55,114 @@ def page_differences(folder: Path) -> Iterator[str]:
     text = page.read_text(encoding="utf-8", errors="replace")
     top, bottom = [*_top(run), *_numbers(run.result)], list(_bottom(run))
     blocks = (top[:1], top[2:], bottom[:-1])  # without the name and the path of the folder
-    if not all("\n".join(block) in text for block in blocks):
+    if not all(typeset("\n".join(block)) in text for block in blocks):
         yield f"{page} shows something else than the run's other files: `report {folder}` makes it again"
 
 
-def _article(run: RunFiles, host: HostLog | None, power: PowerLog | None) -> Article:
+def _article(run: RunFiles, page: Path, host: HostLog | None, power: PowerLog | None) -> Article:
     with reading_run(run.folder):
-        drawn = figures(run.performance, host, power) if run.performance else ()
-        return Article([*_top(run), *_numbers(run.result)], list(drawn), list(_bottom(run)))
+        drawn = list(figures(run.performance, host, power)) if run.performance else []
+        head = [*_top(run), *_numbers(run.result)]
+        return Article(head, drawn, [*_bottom(run), *_files(run.folder, page)])
 
 
 def _bottom(run: RunFiles) -> Iterator[str]:
+    yield '<div id="settings"></div>'
     for title, content in (
         ("Settings", shown_config(run.config)),
         ("Machine", run.environment),
         ("Machine in the run", run.result.get("host") or {}),
     ):
         if content:
-            yield f"<h2>{title}</h2>"
+            yield f"<details><summary><h2>{title}</h2></summary>"
             yield table(("setting", "value"), _flat(content))
+            yield "</details>"
     yield "<h2>Run it again</h2>"
     # Without the folders above, which may be private: a page is shown to others.
     path = shlex.quote(f"{run.folder.absolute().name}/{run_folder.CONFIG}")
     yield f"<pre>{escape(f'python -m harness --config {path}')}</pre>"
 
 
+def _files(folder: Path, page: Path) -> Iterator[str]:
+    names = (run_folder.RESULT, run_folder.CONFIG, run_folder.ENVIRONMENT, HOST_CSV)
+    found = [link(name, folder / name, page) for name in names if (folder / name).is_file()]
+    if found:
+        yield f"<h2>Files</h2><nav>{''.join(found)}</nav>"
+
+
 def _top(run: RunFiles) -> Iterator[str]:
+    """The answer, reasons, and doubts; the second entry has the name of the folder."""
     result = run.result
-    verdict = str(result["verdict"])
-    kind = "valid" if verdict == "VALID" else "invalid"
+    answer = answer_of(result)
+    kind = "valid" if answer.verdict == "VALID" else "invalid"
     words = [result["scenario"], result["backend"], result["model"], result["dataset"]]
     about = escape(" · ".join(map(str, words)))
-    yield f'<h1><span class="badge {kind}">{escape(verdict)}</span> {about}</h1>'
-    yield f'<p class="quiet">{escape(run.name)}, started {escape(str(result.get("started")))}</p>'
-    advice = "Do not quote these numbers"
-    if kind == "valid":
-        advice = "The run followed its rules" + (
-            ": read the doubts first" if result["doubts"] else ""
-        )
-    yield f"<p>{advice}.</p>"
-    for name, label in (("reasons", "reason"), ("doubts", "doubt")):
-        if result[name]:
-            items = (f"<b>{escape(r['code'])}</b>: {escape(r['text'])}" for r in result[name])
-            yield f'<ul class="{label}">{"".join(f"<li>{item}</li>" for item in items)}</ul>'
-    notes = result.get("not_for_submission") or []
-    yield from (f'<p class="quiet">Not for submission: {escape(str(n))}.</p>' for n in notes)
-    headline = result.get("headline")
-    if headline:
-        yield f'<p class="headline">{escape(show_quantity(headline))}</p>'
-        yield f'<p class="quiet">{escape(headline["name"])}</p>'
-    yield f"<p>Accuracy: {escape(show_accuracy(result['accuracy'] or _NO_ACCURACY))}.</p>"
+    yield f'<h1><span class="badge {kind}">{escape(answer.verdict)}</span> {about}</h1>'
+    yield f'<p class="quiet">{escape(run.name)}, started {escape(show_time(result.get("started")))}</p>'
+    yield f'<p class="quiet">{escape(answer.question)}</p>'
+    yield f'<p class="headline">{escape(answer.headline)}</p>'
+    if result["reasons"]:
+        yield "<p>Do not quote these numbers.</p>"
+        yield from _entries(result["reasons"], "reason")
+    rows = {
+        "Accuracy": answer.accuracy if answer.accuracy != answer.headline else None,
+        "Limited by": answer.limited_by,
+        "Doubts": answer.doubts,
+        "Advice": answer.advice,
+    }
+    yield page_facts({label: text for label, text in rows.items() if text})
+    yield "<nav>"
+    if result["doubts"]:
+        yield '<a href="#doubts">Doubts</a>'
+    yield '<a href="#numbers">Numbers</a><a href="#settings">Settings</a></nav>'
+    if result["doubts"]:
+        title = counted(len(result["doubts"]), "doubt")
+        yield f'<details id="doubts"><summary>{title} in full</summary>'
+        yield from _entries(result["doubts"], "doubt")
+        yield "</details>"
+
+
+def _entries(entries: Sequence[Mapping[str, str]], kind: str) -> Iterator[str]:
+    """Reasons or doubts with their numbers, and what each code means."""
+    yield f'<ul class="{kind}">'
+    for entry in entries:
+        known = CODES.get(entry["code"])
+        meaning = f'<div class="quiet">{escape(known.meaning)}</div>' if known else ""
+        yield f"<li><b>{escape(entry['code'])}</b>: {escape(entry['text'])}{meaning}</li>"
+    yield "</ul>"
+
+
+def show_time(started: object) -> str:
+    """ISO 8601 as a reader writes it: '2026-11-22 15:37:15 UTC'."""
+    try:
+        at = datetime.fromisoformat(str(started)).astimezone(UTC)
+    except (ValueError, OverflowError):
+        return str(started)
+    return f"{at:%Y-%m-%d %H:%M:%S} UTC"
 
 
 def _numbers(result: Mapping[str, Any]) -> Iterator[str]:
-    latency, rates, power = (result.get(n) for n in ("latency_ns", "throughput_per_s", "power"))
-    if latency:
-        known = [n for n in ("min", "mean", *PERCENTILES, "max") if latency.get(n) is not None]
-        rows = [(name, latency[name]) for name in known]
-        latencies = (Column("percentile"), Column("latency", "ns"))
-        source = str(latency["source"])
-        yield from section(Table("latency", "Latency", "", latencies, rows, (source,)))
-    if rates:
-        named = {name: rates.get(key) for key, name in RATES.items()}
-        rows = [(name, rate) for name, rate in named.items() if rate is not None]
-        offered = (Column("rate"), Column("samples/s", "samples/s"))
-        yield from section(Table("throughput", "Throughput", "", offered, rows))
+    notes = [f"not for submission: {note}" for note in result.get("not_for_submission") or []]
+    notes += [] if result.get("isolated", True) else [NOT_ISOLATED]
+    rows = dict(facts(result)) | ({"notes": "; ".join(notes)} if notes else {})
+    yield '<h2 id="numbers">Numbers</h2>'
+    yield page_facts({label[0].upper() + label[1:]: text for label, text in rows.items()})
+    yield '<div class="beside">'
+    for shown in (latency_table(result, journal=False), stage_table(result)):
+        if shown is not None:
+            yield "<div>"
+            yield from section(shown)
+            yield "</div>"
+    yield "</div>"
+    power = result.get("power")
     if power:
-        rows = [tuple(reading[key] for key in _POWER) for reading in power["readings"]]
+        readings = [tuple(reading[key] for key in _POWER) for reading in power["readings"]]
         missing = (f"{m['source']}: no reading: {m['reason']}." for m in power["missing"])
         window = f"{power['window']}, {show_ns(power['seconds'] * 1e9)}; {power['note']}."
         columns = tuple(_POWER.values())
-        yield from section(Table("power", "Power", "", columns, rows, (*missing, window)))
-    else:
-        reason = escape(str(result.get("power_reason")))
-        yield f'<h2>Power</h2><p class="quiet">Not measured: {reason}.</p>'
+        yield from section(Table("power", "Power", "", columns, readings, (*missing, window)))
+    elif result.get("power_reason") not in (None, NO_METER):
+        yield f'<p class="quiet">Power was not measured: {escape(str(result["power_reason"]))}.</p>'
 
 
 _POWER = {
@@ -154,5 +186,6 @@ def _flat(content: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]
             rows += _flat(value, f"{prefix}{key} ")
         elif value not in (None, "", []):
             text = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+            text = {"True": "yes", "False": "no"}.get(text, text)
             rows.append((f"{prefix}{key}", f"{value:.6g}" if isinstance(value, float) else text))
     return rows

@@ -1,35 +1,117 @@
-"""Prints the table at the end of a run; result.json holds the same numbers."""
+"""Prints the screen at the end of a run: the answer, and with `--details` every number of result.json."""
 
+import re
+import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from harness.core.console import coloured
 from harness.core.units import show_ns, show_percent, show_rate, show_si
 from harness.loadgen.scenario import scenario_named
-from harness.results.evidence import reference
+from harness.results.answer import answer_of, load_generator
+from harness.results.answer.answer import show_span
 from harness.results.evidence.stages import PERCENTILES
-from harness.results.pages.tables import Cell, Column, aligned
+from harness.results.pages.tables import Cell, Column, Table, aligned
 from harness.results.power import NO_METER
 
-RATES = {"asked": "requested", "scheduled": "scheduled", "completed": "completed"}
+RATES = {
+    "asked": "requested",
+    "scheduled": "in the schedule that the seed drew",
+    "completed": "completed",
+}
 """Key of `throughput_per_s` -> its name on a page and in a table."""
 
 NOT_ISOLATED = "not isolated: a plug-in ran in a process of the harness (docs/verdict.md)"
 
+NOT_SAVED = "not-saved"
+"""Code of a run whose printed numbers are all there is: it prints them all."""
 
-def lines(result: Mapping[str, Any], folder: Path) -> Iterator[str]:
-    yield f"{result['verdict']}  {result['scenario']}  {result['backend']}  {result['model']}"
+_LABEL = 12
+"""Width of the first column."""
+
+_COLOURS = {
+    r"VALID\b": "green",
+    r"INVALID\b|  reason +\S+": "red",
+    r"doubts\b|  doubt +\S+": "yellow",
+}
+"""First words of a line -> their colour on a terminal."""
+
+
+_SENTENCE = re.compile(
+    r"  (?:reason|doubt|note) +|(?:answer|accuracy|limited by|doubts|advice|MLPerf|rate|power|overhead) +"
+)
+"""Label of a line that may be wrapped; tables and paths are not."""
+
+
+def lines(
+    result: Mapping[str, Any], folder: Path, *, details: bool = False, columns: int | None = None
+) -> Iterator[str]:
+    """columns: width of the terminal, at which sentences are wrapped; None: they are not."""
+    for line in _lines(result, folder, details=details):
+        yield from _wrapped(line, columns) if columns else [line]
+
+
+def paint(text: str) -> str:
+    """The screen with the verdict, reasons and doubts in colour."""
+    return "\n".join(map(_painted, text.split("\n")))
+
+
+def _painted(line: str) -> str:
+    for words, colour in _COLOURS.items():
+        if begin := re.match(words, line):
+            return coloured(begin[0], colour) + line[begin.end() :]
+    return line
+
+
+def _wrapped(line: str, columns: int) -> Sequence[str]:
+    """Only between words: a folder's name is copied whole. A table's rows are not wrapped."""
+    label = _SENTENCE.match(line)
+    if len(line) <= columns or label is None:
+        return [line]
+    indent = " " * label.end()
+    return textwrap.wrap(
+        line,
+        columns,
+        subsequent_indent=indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def _lines(result: Mapping[str, Any], folder: Path, *, details: bool) -> Iterator[str]:
+    answer = answer_of(result)
+    details |= any(reason["code"] == NOT_SAVED for reason in result["reasons"])
+    yield f"{answer.verdict}  {result['scenario']}  {result['backend']}  {result['model']}"
     for reason in result["reasons"]:
         yield f"  reason  {reason['code']}: {reason['text']}"
-    for doubt in result["doubts"]:
-        yield f"  doubt   {doubt['code']}: {doubt['text']}"
-    for note in result["not_for_submission"]:
-        yield f"  note    not for submission: {note}"
-    if not result.get("isolated", True):
-        yield f"  note    {NOT_ISOLATED}"
     yield ""
+    accuracy = answer.accuracy if answer.accuracy != answer.headline else None
+    rows = {
+        "answer": answer.headline,
+        "accuracy": accuracy,
+        "limited by": answer.limited_by,
+        "doubts": answer.doubts,
+        "advice": answer.advice,
+    }
+    yield from (f"{label:<{_LABEL}}{text}" for label, text in rows.items() if text)
+    yield ""
+    if details:
+        yield from _details(result)
+    yield f"{'results':<{_LABEL}}{folder}"
+    if not details:
+        yield f"{'details':<{_LABEL}}check {folder} --details"
+
+
+def _details(result: Mapping[str, Any]) -> Iterator[str]:
+    """Everything that is not on the first screen, doubts and notes first."""
+    notes = [f"not for submission: {note}" for note in result["not_for_submission"]]
+    notes += [] if result.get("isolated", True) else [NOT_ISOLATED]
+    yield from (f"  doubt   {doubt['code']}: {doubt['text']}" for doubt in result["doubts"])
+    yield from (f"  note    {note}" for note in notes)
+    if notes or result["doubts"]:
+        yield ""
     yield from _numbers(result)
-    yield f"{'results':<12}{folder}"
 
 
 def run_lines(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
@@ -53,104 +135,99 @@ def _run_cells(row: Mapping[str, Any]) -> Sequence[Cell]:
 
 
 def _numbers(result: Mapping[str, Any]) -> Iterator[str]:
-    headline = result["headline"]
-    if headline:
-        yield f"{'headline':<12}{headline['name']}: {show_quantity(headline)}"
-    rates = result["throughput_per_s"]
-    if rates:
-        known = [(name, rates[key]) for key, name in RATES.items() if rates.get(key) is not None]
-        yield f"{'throughput':<12}{'  '.join(f'{n} {show_rate(rate)}/s' for n, rate in known)}"
-    latency = result["latency_ns"]
-    if latency:
-        per = "query" if scenario_named(result["scenario"]).by_query else "sample"
-        text = "  ".join(f"{name} {show_ns(latency[name])}" for name in PERCENTILES)
-        mean = show_ns(latency["mean"])
-        yield f"{'latency':<12}{text}  ({_source(latency['source'])}, per {per}; mean {mean})"
-    accuracy = result["accuracy"]
-    if accuracy:
-        yield f"{'accuracy':<12}{show_accuracy(accuracy)}"
+    yield from (f"{label:<{_LABEL}}{text}" for label, text in facts(result))
     yield from _power(result["power"], result["power_reason"])
-    yield from _intervals(result.get("latency_intervals_ns"), latency)
+    for table in (latency_table(result, journal=True), stage_table(result)):
+        if table is not None:
+            yield ""
+            yield table.about
+            yield from aligned(table.columns, table.rows)
+    yield ""
+
+
+def facts(result: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """(label, text) of MLPerf's metric, the rates, and the cost of the load generator."""
+    headline, rates = result["headline"], result["throughput_per_s"]
+    if headline:
+        yield "MLPerf", f"{headline['name']}: {show_quantity(headline)}"
+    if rates:
+        known = [
+            f"{show_rate(rates[key])}/s {name}"
+            for key, name in RATES.items()
+            if rates.get(key) is not None
+        ]
+        yield "rate", ", ".join(known)
     if result.get("reference"):
-        rate = rates["completed"] if rates else None
-        yield f"{'reference':<12}{reference.line(result['reference'], rate)}"
+        completed = rates["completed"] if rates else None
+        yield "overhead", load_generator.line(result["reference"], completed)
+
+
+def latency_table(result: Mapping[str, Any], *, journal: bool) -> Table | None:
+    """A row a percentile; None without latencies. journal: with the journal's own percentiles."""
+    latency, intervals = result["latency_ns"], result.get("latency_intervals_ns") or {}
+    if not latency:
+        return None
+    scenario = scenario_named(result["scenario"])
+    per = "query" if scenario.by_query else "sample"
+    about = f"Latency of a {per} by {_source(latency['source'])}; mean {show_ns(latency['mean'])}."
+    if scenario.all_at_once:
+        about += " It shows how long a sample waited for the others that were issued with it."
+    columns = [Column("percentile"), Column("latency", "ns")]
+    if intervals:
+        level = show_percent(intervals["level"])
+        columns += [Column(f"{level} interval", "count"), Column("if independent", "count")]
+        columns += [Column("by the journal", "ns")] if journal else []
+    cells = [(name, latency[name], *_interval_cells(intervals.get(name))) for name in PERCENTILES]
+    rows = [row[: len(columns)] for row in cells]
+    return Table("latency", "Latency", about, columns, rows)
+
+
+def _interval_cells(one: Mapping[str, Any] | None) -> Sequence[Cell]:
+    """Spans are `-` where the run is too short for both ends."""
+    if one is None:
+        return ()
+    spans = (show_span(*one[kind]) or "-" for kind in ("block_interval", "order_statistic"))
+    return (*spans, one["journal"])
+
+
+def stage_table(result: Mapping[str, Any]) -> Table | None:
+    """None without stages. Offline issues all samples at once: their wait only shows how many there were."""
     stages = result["stages_ns"]
-    if stages:
-        yield ""
-        columns = (
-            Column("stage"),
-            Column("p50", "ns"),
-            Column("p99", "ns"),
-            Column("share", "share"),
-        )
-        yield from aligned(columns, [(name, *stage.values()) for name, stage in stages.items()])
-        yield ""
+    if not stages:
+        return None
+    waits = ("issue_delay", "queue") if scenario_named(result["scenario"]).all_at_once else ()
+    worked = {name: stage for name, stage in stages.items() if name not in waits}
+    whole = sum(stage["share"] for stage in worked.values()) or 1.0
+    columns = (Column("stage"), Column("p50", "ns"), Column("p99", "ns"), Column("share", "share"))
+    rows = [(n, stage["p50"], stage["p99"], stage["share"] / whole) for n, stage in worked.items()]
+    about = "Where a sample spent its time, by the journal."
+    return Table("stages", "Stages", about, columns, rows)
 
 
 def _source(text: str) -> str:
     """LoadGen, harness (its own scheduler) or journal."""
-    return "journal" if "from the journal" in text else text.split(maxsplit=1)[0]
-
-
-def _intervals(
-    intervals: Mapping[str, Any] | None, quoted: Mapping[str, Any] | None
-) -> Iterator[str]:
-    """One line a percentile; `-` where the run is too short for an end. The journal's stamps may differ
-    from LoadGen's by some us, so its intervals stand beside its own percentiles.
-    """
-    if not intervals:
-        return
-    level = show_percent(intervals["level"])
-    heads = (f"{level} order statistic", f"{level} by blocks")
-    yield ""
-    if quoted and _source(quoted["source"]) == "LoadGen":
-        yield (
-            "Intervals of the percentiles by the journal, which has its own clock readings; quote those "
-            "above, by LoadGen:"
-        )
-    yield f"{'':<6}{'journal':>10}{heads[0]:>24}{heads[1]:>24}{'early stopping':>18}"
-    for name, one in intervals.items():
-        if isinstance(one, Mapping):
-            order, drawn = (_span(one[kind]) for kind in ("order_statistic", "block_interval"))
-            early = one["early_stopping"]
-            bound = show_ns(early) if early is not None else "-"
-            at = show_ns(one["estimate"])
-            yield f"{name:<6}{at:>10}{order:>24}{drawn:>24}{bound:>18}"
-
-
-def _span(ends: Sequence[float | None]) -> str:
-    return " to ".join("-" if end is None else show_ns(end) for end in ends)
+    return "the journal" if "from the journal" in text else text.split(maxsplit=1)[0]
 
 
 def _power(power: Mapping[str, Any] | None, reason: str | None) -> Iterator[str]:
     """No lines without --meter."""
     if reason not in (None, NO_METER):
-        yield f"{'power':<12}not measured: {reason}"
+        yield f"{'power':<{_LABEL}}not measured: {reason}"
     for at, reading in enumerate(power["readings"] if power else ()):
         idle = reading["idle_watts"]
         watts = {"mean": reading["mean_watts"], "peak": reading["peak_watts"], "idle": idle}
         words = [f"{n} {show_si(w, 'W')}" for n, w in watts.items() if w is not None]
         joules = f"{show_si(reading['joules'], 'J')}, {show_si(reading['joules_per_query'], 'J')} a query"
         origin = f"({reading['source']}, {reading['provenance']})"
-        yield f"{'' if at else 'power':<12}{'  '.join([*words, joules, origin])}"
+        yield f"{'' if at else 'power':<{_LABEL}}{'  '.join([*words, joules, origin])}"
     if power:
-        yield from (f"{'':<12}{m['source']}: no reading: {m['reason']}" for m in power["missing"])
-        yield f"{'':<12}{power['note']}"
+        yield from (
+            f"{'':<{_LABEL}}{m['source']}: no reading: {m['reason']}" for m in power["missing"]
+        )
+        yield f"{'':<{_LABEL}}{power['note']}"
 
 
 def show_quantity(quantity: Mapping[str, Any]) -> str:
     if quantity["unit"] == "ns":
         return show_ns(quantity["value"])
     return f"{show_rate(quantity['value'])} {quantity['unit']}"
-
-
-def show_accuracy(accuracy: Mapping[str, Any]) -> str:
-    if accuracy["value"] is None:
-        return f"not measured: {accuracy['reason']}"
-    target = accuracy["target"]
-    digits = 2 if accuracy["unit"] == "%" else 5
-    against = f" (target {target:g} {accuracy['unit']})" if target is not None else ""
-    return (
-        f"{accuracy['metric']} {accuracy['value']:.{digits}f} {accuracy['unit']}{against}, "
-        f"{accuracy['samples']:,} samples"
-    )

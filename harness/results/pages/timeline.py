@@ -11,6 +11,7 @@ from harness.machine.family import Row
 from harness.machine.host_log import HostLog
 from harness.machine.power.energy import GAP_NS, NoReading, PowerLog, counted, window_ns
 from harness.results.evidence.evidence import Evidence
+from harness.results.evidence.stages import query_latency_ns
 from harness.results.pages.page import POINTS, Figure, digits, thinned
 from harness.types import Array, PowerSource
 
@@ -20,7 +21,7 @@ _POWER_S = 0.5
 twenty times would otherwise alternate between twice the power and none.
 """
 _BUSY = ("user", "nice", "system", "irq", "softirq")
-_PANEL_REM, _GAP_REM = 8.0, 1.6
+_PANEL_REM, _GAP_REM = 8.0, 2.4
 
 
 class _Panel(NamedTuple):
@@ -37,9 +38,7 @@ def over_time(
     """run: has completions. latency_ns: (queries,)."""
     assert run.done is not None
     begun_ns = int(run.done.columns["scheduled_ns"].min())
-    samples = run.plan.samples_per_query
-    completed_ns = run.done.columns["completed_ns"][: len(latency_ns) * samples]
-    at_s = (completed_ns.reshape(-1, samples).max(axis=1) - begun_ns) / NS_PER_S
+    at_s = _completed_s(run, len(latency_ns))
     window = window_ns(run.log.values)
     edges_s = [(edge - begun_ns) / NS_PER_S for edge in window] if window else []
     panels = [*_queries(run, at_s, latency_ns)]
@@ -55,22 +54,59 @@ def over_time(
     return _stacked("Over time", about, panels, [0.0, float(at_s.max()), *edges_s], edges_s)
 
 
-def _queries(run: Evidence, at_s: Array, latency_ns: Array) -> Iterator[_Panel]:
-    """Percentiles of the queries completed in each interval, and their number."""
+def p99_over_time(runs: Mapping[str, Evidence]) -> Figure:
+    """p99 and the rate of several runs, each counted from its first query. runs: with completions."""
+    latencies, rates, last_s = [], [], 0.0
+    for name, run in runs.items():
+        assert run.done is not None
+        latency_ns = query_latency_ns(run.done, run.plan.samples_per_query)
+        at_s = _completed_s(run, len(latency_ns))
+        x, rows, per_s = _binned(at_s, latency_ns)
+        latencies.append({"x": x, "y": _each(rows, 0.99), "name": name, "connectgaps": False})
+        rates.append({"x": x, "y": digits(per_s), "name": name})
+        last_s = max(last_s, float(at_s.max()))
+    panels = [
+        _Panel(latencies, {"title": "p99 latency, ms", "type": "log"}, height=2),
+        _Panel(rates, {"title": "queries/s", "rangemode": "tozero"}),
+    ]
+    about = "Each run counted from its first query; queries by the time of their completion."
+    return _stacked("Over time", about, panels, [0.0, last_s], [])
+
+
+def _completed_s(run: Evidence, queries: int) -> Array:
+    """(queries,) when each whole query was answered, in s after the first was due."""
+    assert run.done is not None
+    samples = run.plan.samples_per_query
+    completed_ns = run.done.columns["completed_ns"][: queries * samples]
+    begun_ns = int(run.done.columns["scheduled_ns"].min())
+    at_s: Array = (completed_ns.reshape(-1, samples).max(axis=1) - begun_ns) / NS_PER_S
+    return at_s
+
+
+def _binned(at_s: Array, latency_ns: Array) -> tuple[list[float], Sequence[Array], Array]:
+    """(middles of equal intervals in s, latencies of the queries completed in each, in order, queries/s)."""
     edges = np.linspace(0, max(float(at_s.max()), 1e-6), _BINS + 1)
     which = np.clip(np.searchsorted(edges, at_s, side="right") - 1, 0, _BINS - 1)
     counts = np.bincount(which, minlength=_BINS)
     in_order = latency_ns[np.lexsort((latency_ns, which))]
     rows = np.split(in_order, np.cumsum(counts)[:-1])
-    x = digits((edges[:-1] + edges[1:]) / 2)
+    return digits((edges[:-1] + edges[1:]) / 2), rows, counts / (edges[1] - edges[0])
+
+
+def _queries(run: Evidence, at_s: Array, latency_ns: Array) -> Iterator[_Panel]:
+    """Percentiles of the queries completed in each interval, and their number."""
+    x, rows, per_s = _binned(at_s, latency_ns)
+    dotted = {"dash": "dot", "width": 1}  # under p99, which equals it where queries are few
     lines = [
-        {"x": x, "y": _each(rows, fraction), "name": name, "connectgaps": False}
-        for name, fraction in (("p50", 0.5), ("p99", 0.99), ("slowest", None))
+        {"x": x, "y": _each(rows, fraction), "name": name, "connectgaps": False, "line": look}
+        for name, fraction, look in (
+            ("slowest", None, dotted),
+            ("p99", 0.99, {"width": 2}),
+            ("p50", 0.5, {"width": 2}),
+        )
     ]
     yield _Panel(lines, {"title": "latency, ms", "type": "log"}, height=2)
-    rate: list[Mapping[str, Any]] = [
-        {"x": x, "y": digits(counts / (edges[1] - edges[0])), "name": "answered"}
-    ]
+    rate: list[Mapping[str, Any]] = [{"x": x, "y": digits(per_s), "name": "answered"}]
     if run.plan.target_qps is not None:
         target = {"x": [0, x[-1]], "y": [run.plan.target_qps] * 2, "name": "requested"}
         rate.append({**target, "line": {"dash": "dash"}})
@@ -214,6 +250,11 @@ def _stacked(
         number = "" if i == 1 else str(i)
         bottom = max(0.0, top - height)
         layout[f"yaxis{number}"] = {**panel.axis, "domain": [bottom / total, top / total]}
-        data += [{"mode": "lines", **line, "yaxis": f"y{number}"} for line in panel.lines]
+        legend = f"legend{number}"
+        layout[legend] = {"y": top / total, "x": 0, "orientation": "h", "yanchor": "bottom"}
+        data += [
+            {"mode": "lines", **line, "yaxis": f"y{number}", "legend": legend, "showlegend": True}
+            for line in panel.lines
+        ]
         top = bottom - _GAP_REM
     return Figure(title, about, data, layout, height_rem=total + 7)

@@ -35,10 +35,12 @@ class Latency(P999):
 
 
 class PercentileInterval(TypedDict):
-    """A percentile of the journal's latencies and how far it may be off."""
+    """A latency percentile and how far it may be off (docs/intervals.md)."""
 
     estimate: int
-    """ns; the percentile itself."""
+    """ns; the percentile of `latency_ns`. It lies in both intervals."""
+    journal: int
+    """ns; the same percentile by the journal, whose clock readings lie between LoadGen's."""
     order_statistic: Sequence[int | None]
     """[low, high] in ns, for independent samples; an end is null where the run is too short for it."""
     block_interval: Sequence[int | None]
@@ -55,7 +57,7 @@ P999Interval = TypedDict("P999Interval", {"p99.9": PercentileInterval})
 
 
 class Intervals(P999Interval):
-    """Confidence intervals of the percentiles, from the journal."""
+    """Confidence intervals of the percentiles: ranks by the journal, times on LoadGen's clock."""
 
     p50: PercentileInterval
     """Interval of p50."""
@@ -69,8 +71,6 @@ class Intervals(P999Interval):
     """Interval of p99."""
     level: float
     """Confidence level of order_statistic and block_interval, in (0, 1)."""
-    source: str
-    """`journal`."""
 
 
 class Throughput(TypedDict):

@@ -68,7 +68,7 @@ class Result(TypedDict):
     latency_ns: performance.Latency | None
     """Latency percentiles; null without a performance run."""
     latency_intervals_ns: performance.Intervals | None
-    """Confidence intervals by the journal; null in Offline and where no query was completed."""
+    """Confidence intervals of the percentiles; null in Offline and where no query was completed."""
     throughput_per_s: performance.Throughput | None
     """Offered and completed rates; null without a performance run."""
     accuracy: performance.Scored | performance.NotScored

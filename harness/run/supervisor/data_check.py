@@ -3,6 +3,7 @@
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,7 +14,8 @@ from harness.errors import ConfigError
 from harness.models.manifest.lookup import load_model
 from harness.models.manifest.model import Model
 from harness.models.opened.loading import missing_data, open_dataset, samples_held, unknown_names
-from harness.run.supervisor.progress import end_loading, show_loading
+from harness.run.progress import Progress
+from harness.run.supervisor.progress import show_loading
 from harness.types import Dataset, HasFaults
 
 SHOWN_CLASSES = 20
@@ -40,12 +42,13 @@ def check(name: str, data_dir: Path | None, model: str | None) -> Checked:
     values = {key: value for key, value in options.items() if value is not None}
     config = make_config(values, [*unknown_names(values), *missing_data(data_dir)])
     loaded = load_model(model) if model else Model("none", None, Path(), None)
-    dataset = open_dataset(config, loaded, name, loaded.inputs, progress=show_loading)
-    labels, faults = _labels(dataset)
-    begun_s = time.perf_counter()
-    faults += _unusable(dataset, name, config)
-    speed = len(dataset) / (time.perf_counter() - begun_s)
-    end_loading()
+    with Progress() as progress:
+        show = partial(show_loading, progress, name)
+        dataset = open_dataset(config, loaded, name, loaded.inputs, progress=show)
+        labels, faults = _labels(dataset)
+        begun_s = time.perf_counter()
+        faults += _unusable(dataset, name, config)
+        speed = len(dataset) / (time.perf_counter() - begun_s)
     with plugin(f"dataset {name!r}: describe()"):
         about = dataset.describe()
     rows = [("dataset", f"{name}, {counted(len(dataset), 'sample')}")]

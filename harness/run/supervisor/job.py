@@ -30,6 +30,7 @@ from harness.results.evidence.own_log import HARNESS
 from harness.results.findings import Findings
 from harness.results.outcome import Finished
 from harness.results.verdict import score
+from harness.run.progress import Progress
 from harness.run.supervisor import preflight, ptdaemon_session
 from harness.run.supervisor.keeper import RunKeeper
 from harness.run.supervisor.loadgen_run import LoadGenRun, Supervisor
@@ -42,19 +43,24 @@ NOISE_PROBE_S = 1.0
 class Executor(Protocol):
     """Executes a run, prints its table (or JSON) and returns the exit status."""
 
-    def __call__(self, config: RunConfig, *, as_json: bool, quiet: bool) -> int: ...
+    def __call__(self, config: RunConfig, *, as_json: bool, quiet: bool, details: bool) -> int: ...
 
 
 EXECUTORS: Mapping[str, Executor] = {ptdaemon.NAME: ptdaemon_session.execute}
 """Meter -> who executes a run that it reads; `measure` executes all others."""
 
 
-def execute(config: RunConfig, *, as_json: bool = False, quiet: bool = False) -> int:
-    """One run as configured; prints the table (or JSON) and returns the exit status."""
+def execute(
+    config: RunConfig, *, as_json: bool = False, quiet: bool = False, details: bool = False
+) -> int:
+    """One run as configured; prints the answer (or JSON) and returns the exit status.
+
+    details: every number is printed.
+    """
     for meter, _ in config.meter:
         if meter in EXECUTORS:
-            return EXECUTORS[meter](config, as_json=as_json, quiet=quiet)
-    return measure(config, quiet=quiet, as_json=as_json).status
+            return EXECUTORS[meter](config, as_json=as_json, quiet=quiet, details=details)
+    return measure(config, quiet=quiet, as_json=as_json, details=details).status
 
 
 def measure(
@@ -62,16 +68,24 @@ def measure(
     *,
     quiet: bool = True,
     as_json: bool | None = None,
+    details: bool = False,
     most_late: Callable[[LoadPlan], int] | None = None,
     probe_s: float = NOISE_PROBE_S,
+    progress: Progress | None = None,
 ) -> Finished:
     """One run as configured.
 
     as_json: how the result is printed; None: it is not printed, and no page is made.
+    details: the printed table has every number.
     most_late: how many queries may be late; with more, the performance run is ended early.
     probe_s: how long the machine's noise is measured first.
+    progress: of the runs that this one belongs to, also with `quiet`; None: the run has its own.
     """
-    with stoppable() as stopping, MetricsEndpoint(config, quiet=quiet) as endpoint:
+    with (
+        stoppable() as stopping,
+        MetricsEndpoint(config, quiet=quiet) as endpoint,
+        progress or Progress(quiet=quiet) as shown,
+    ):
         run = preflight.resolve(config)
         keeper = _begin(run, endpoint.exporter)
         supervisor = Supervisor(
@@ -80,21 +94,25 @@ def measure(
             stopping=stopping,
             host=HostReader(),
             quiet=quiet,
+            progress=shown,
             notice="" if quiet else endpoint.moved,
             most_late=most_late,
         )
         job = _Job(supervisor, PowerSampler(run.config.meter) if config.meter else None, probe_s)
         if not quiet:
             say(endpoint.notice)
-        finished = keeper.conclude(_status(job, keeper, stopping))
+        status = _status(job, keeper, stopping)
+        shown.show("computing the result")
+        finished = keeper.conclude(status)
         if as_json is not None:
-            finished.show(as_json=as_json)
+            finished.show(as_json=as_json, details=details)
         if finished.status >= INTERRUPT_EXIT:  # signals are ignored by now
             if as_json is not None:
                 keeper.report(as_json=as_json)
             return finished
         with suppress(Stopped), stopping.allowed():
             if as_json is not None:
+                shown.show("drawing the page")
                 keeper.report(as_json=as_json)
             endpoint.linger()
         return finished
@@ -161,6 +179,7 @@ class _Job:
         self._keeper = supervisor.keeper
         self._findings = supervisor.keeper.findings
         self._host = supervisor.host
+        self._progress = supervisor.progress
         self._power = power
         self._probe_s = probe_s
         supervisor.exporter.sources.append(HostSeries(self._host.log))
@@ -172,6 +191,7 @@ class _Job:
         run = self._findings.resolved
         preflight.obtain_model(run.config, run.model)
         self._keeper.save()
+        self._progress.show("measuring the machine's noise")
         self._findings.noise = host.noise_floor(self._probe_s).to_json()
         with Repeated(self._host.look, HOST_PERIOD_S, "host"):
             if run.config.runs_performance:
@@ -207,6 +227,7 @@ class _Job:
         evidence = accuracy.execute()
         if evidence.ended is None or findings.loaded is None:
             return
+        self._progress.show("scoring the answers")
         has_score = not score.no_score(run.model, findings.loaded, run.metric)
         if run.config.mlperf and has_score:
             LoadGenRun(self._supervisor, "answers").execute()

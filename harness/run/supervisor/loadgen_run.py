@@ -20,6 +20,7 @@ from harness.results import records
 from harness.results.evidence.evidence import Evidence
 from harness.run import messages
 from harness.run.journal import Journal
+from harness.run.progress import Progress
 from harness.run.setup import Setup
 from harness.run.supervisor import load_plan, preflight
 from harness.run.supervisor.completions import NewRows, read_completions
@@ -28,7 +29,7 @@ from harness.run.supervisor.keeper import RunKeeper
 from harness.run.supervisor.measured_process import START_LIMIT_S, MeasuredProcess
 from harness.run.supervisor.metrics.endpoint import Exporter
 from harness.run.supervisor.metrics.live_counts import LiveCounts
-from harness.run.supervisor.progress import Progress, announcement, end_loading, show_loading
+from harness.run.supervisor.progress import RunProgress, announcement
 from harness.run.supervisor.watchdog import Now, Watchdog
 
 CALIBRATE_S = 1.0
@@ -46,6 +47,7 @@ class Supervisor:
     stopping: Stopping
     host: HostReader
     quiet: bool
+    progress: Progress
     notice: str
     """Printed once the first run is prepared, after all errors of a start; "" for nothing."""
     most_late: Callable[[LoadPlan], int] | None
@@ -62,6 +64,7 @@ class LoadGenRun:
         self._with = supervisor
         self._keeper = supervisor.keeper
         self._findings = supervisor.keeper.findings
+        self._progress = RunProgress(supervisor.progress, role)
         self.outdir = self._keeper.folder.subfolder(role)
 
     def execute(self) -> Evidence:
@@ -95,7 +98,8 @@ class LoadGenRun:
         needed = not self._accuracy and run.scenario.needs_calibration(run.config)
         setup = Setup.of(run, outdir=self.outdir, calibrate_s=CALIBRATE_S if needed else 0.0)
         log = self._keeper.folder.path / f"{self._role}.log"
-        with MeasuredProcess(setup.to_json(), log) as process:
+        show = self._progress.show_step
+        with MeasuredProcess(setup.to_json(), log, while_waiting=show) as process:
             self._with.host.pid = process.pid
             yield process
 
@@ -108,7 +112,8 @@ class LoadGenRun:
         findings = self._findings
         if not findings.environment:
             findings.environment = host.fingerprint()  # while the model loads
-        message = process.expect(["loaded"], self._start_limit_s, self._show_loading)
+        self._progress.begin_step("loading the model")
+        message = process.expect(["loaded"], self._start_limit_s, self._progress.show_loading)
         loaded = messages.loaded(message)
         preflight.check_unchanged(findings.loaded, loaded)
         findings.loaded = loaded
@@ -126,18 +131,14 @@ class LoadGenRun:
 
     def _calibrate(self, process: MeasuredProcess) -> Calibration:
         limit_s = self._start_limit_s + CALIBRATE_S
-        message = process.expect(["calibrated"], limit_s, self._show_loading)
-        end_loading()
+        self._progress.begin_step("warm-up and calibration")
+        message = process.expect(["calibrated"], limit_s, self._progress.show_loading)
         if self._is_first:
             say(self._with.notice)
         calibration = messages.calibration(message)
         if self._role == "performance":
             self._findings.calibration = calibration
         return calibration
-
-    def _show_loading(self, done: int, total: int) -> None:
-        if not self._with.quiet:
-            show_loading(done, total)
 
     def _plan(self, loaded: Loaded, calibration: Calibration) -> LoadPlan:
         """Makes the plan. A ConfigError where the run does not fit into memory or on the disk."""
@@ -200,20 +201,23 @@ class LoadGenRun:
         rows = watchdog.rows
         self._with.exporter.begin(LiveCounts(rows.copy()), self._findings.slo)
         limit = LateLimit(rows.copy(), self._with.most_late)
-        with Progress(plan, quiet=self._with.quiet) as progress:
+        self._progress.begin_run(plan)
 
-            def look(now: Now) -> None:
-                progress.show(now)
-                limit.check()
-                memory.check(now)
+        def look(now: Now) -> None:
+            self._progress.show(now)
+            limit.check()
+            memory.check(now)
 
+        try:
             return process.watch(
                 watchdog,
                 load_plan.hang_timeout_s(self._findings.config, calibration.slowest_batch_ns),
                 self._start_limit_s,
                 look,
-                progress.show_loading,
+                self._progress.show_loading,
             )
+        finally:
+            self._with.progress.clear()
 
     def _evidence(
         self,

@@ -39,12 +39,20 @@ class MeasuredProcess:
     """Use as a context manager: whatever happens, no process is left behind."""
 
     def __init__(
-        self, setup: Mapping[str, Any], output: Path, module: str = "harness.run.measured.process"
+        self,
+        setup: Mapping[str, Any],
+        output: Path,
+        module: str = "harness.run.measured.process",
+        while_waiting: Callable[[], None] = lambda: None,
     ) -> None:
-        """setup: the first message. output: file for what plug-ins print. module: its `main` is run."""
+        """setup: the first message. output: file for what plug-ins print. module: its `main` is run.
+
+        while_waiting: called about once a second in `expect`.
+        """
         self.journal_fd = Journal.create()
         self.clock = ClockWatch()
         self._output = output
+        self._while_waiting = while_waiting
         with output.open("wb") as log:  # new_session: Ctrl-C is the supervisor's to handle
             self._process, self._channel = connect(
                 module, [self.journal_fd], log=log, new_session=True
@@ -86,10 +94,12 @@ class MeasuredProcess:
         limit_s: the longest time without any message; a dataset that loads reports its progress.
         """
         try:
-            message = self._receive(limit_s, "loading", *events)
+            message = self._receive(limit_s, "loading", *events, while_waiting=self._while_waiting)
             while message is not None and message["event"] == "loading":
                 show_loading(message["done"], message["total"])
-                message = self._receive(limit_s, "loading", *events)
+                message = self._receive(
+                    limit_s, "loading", *events, while_waiting=self._while_waiting
+                )
         except TimeoutError:
             raise PluginUnavailable(
                 f"the measured process sent no {events[0]!r} for {limit_s:.0f} s: load or warm-up "
@@ -142,20 +152,24 @@ class MeasuredProcess:
             self._wait_for_exit()
             return ended
 
-    def _receive(self, limit_s: float, *events: str) -> dict[str, Any] | None:
+    def _receive(
+        self, limit_s: float, *events: str, while_waiting: Callable[[], None] = lambda: None
+    ) -> dict[str, Any] | None:
         """The next message; None when the process has died, even while a child of it lives on.
 
         Raises BadMessage for one that is none of `events` and no error.
         """
         try:
-            message = self._message(limit_s)
+            message = self._message(limit_s, while_waiting)
         except (ValueError, RecursionError) as e:
             raise messages.BadMessage(f"no JSON: {one_line(e)}") from None
         if message is not None:
             messages.check(message, ("error", *events))
         return message
 
-    def _message(self, limit_s: float) -> dict[str, Any] | None:
+    def _message(
+        self, limit_s: float, while_waiting: Callable[[], None] = lambda: None
+    ) -> dict[str, Any] | None:
         deadline = time.monotonic() + limit_s
         while True:
             left = deadline - time.monotonic()
@@ -168,6 +182,7 @@ class MeasuredProcess:
                     return None
                 if left <= 0:
                     raise
+                while_waiting()
 
     def _checked(self, message: dict[str, Any]) -> dict[str, Any]:
         if message["event"] != "error":

@@ -1,108 +1,103 @@
-"""Shows a run's progress as one line on stderr; nothing when stderr is not a terminal."""
-
-import os
-from typing import Self
+"""Shows how far one LoadGen run has come, from the load of its model to its last query."""
 
 from harness.core.clock import monotonic_ns
-from harness.core.console import stderr
-from harness.core.shown.escapes import visible
-from harness.core.units import show_ns, show_rate
+from harness.core.units import NS_PER_S, counted, show_ns, show_rate
 from harness.loadgen.plan import Calibration, InstanceGroup, LoadPlan
 from harness.loadgen.scenario import scenario_named
+from harness.run.progress import Progress
 from harness.run.supervisor.watchdog import Now
 
-
-def show_loading(done: int, total: int) -> None:
-    """Shows how many samples a dataset has loaded."""
-    if stderr().isatty():
-        _LINE.draw(loading_line(done, total))
+LEAST_S = 1.0
+"""Before a run has lasted this long, no time left is estimated."""
 
 
-def end_loading() -> None:
-    if stderr().isatty():
-        _LINE.draw("")
+def show_loading(progress: Progress, name: str, done: int, total: int) -> None:
+    """Shows how many samples a dataset has loaded. name: what they are loaded for."""
+    share = done / total if total else None
+    progress.show(name, share=share, details=[f"loading {done:,} of {counted(total, 'sample')}"])
 
 
-_USUAL_COLUMNS = 80
-"""Width of a terminal that does not report its own, e.g. one that a recorder opened."""
+class RunProgress:
+    """The display of one LoadGen run. role: its name, as of a LoadPlan."""
 
+    def __init__(self, progress: Progress, role: str) -> None:
+        self._progress = progress
+        self._role = role
+        self._step = "loading the model"
+        self._step_since_ns = monotonic_ns()
+        self._plan: LoadPlan | None = None
+        self._begun_ns = 0
+        self._before = (0, 0)
 
-class Line:
-    """One line of a terminal, drawn again and again and cropped to the terminal's width.
+    def begin_step(self, step: str) -> None:
+        """step: what the measured process does before the run."""
+        self._step, self._step_since_ns = step, monotonic_ns()
+        self.show_step()
 
-    A terminal that was made narrower has wrapped the text before, so all of its rows are cleared first.
-    """
-
-    def __init__(self) -> None:
-        self._drawn = 0  # characters
-
-    def draw(self, text: str) -> None:
-        columns = os.get_terminal_size(stderr().fileno()).columns or _USUAL_COLUMNS
-        shown = visible(text)[: columns - 1]  # a full row would leave the cursor on the next one
-        above = max(0, self._drawn - 1) // columns
-        up = f"\x1b[{above}A" if above else ""
-        stderr().write(f"\r{up}\x1b[J{shown}")
-        stderr().flush()
-        self._drawn = len(shown)
-
-
-_LINE = Line()
-
-
-def loading_line(done: int, total: int) -> str:
-    return f"loading {done:,} of {total:,} samples"
-
-
-class Progress:
-    """Elapsed time, queries, rate, running p99 and queue depth. A context manager."""
-
-    def __init__(self, plan: LoadPlan, *, quiet: bool) -> None:
-        self._on = stderr().isatty() and not quiet
-        self._plan = plan
-        self._label = plan.role
-        self._start_ns = monotonic_ns()
-        self._before = (self._start_ns, 0)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        if self._on:
-            _LINE.draw("")
-
-    def show(self, now: Now) -> None:
-        if self._on:
-            _LINE.draw(self.line(now))
+    def show_step(self) -> None:
+        took_s = (monotonic_ns() - self._step_since_ns) / NS_PER_S
+        self._progress.show(f"{self._role}: {self._step}", details=[f"{took_s:.0f} s"])
 
     def show_loading(self, done: int, total: int) -> None:
-        if self._on:
-            _LINE.draw(loading_line(done, total))
+        show_loading(self._progress, self._role, done, total)
 
-    def line(self, now: Now) -> str:
+    def begin_run(self, plan: LoadPlan) -> None:
+        self._plan = plan
+        self._begun_ns = monotonic_ns()
+        self._before = (self._begun_ns, 0)
+
+    def show(self, now: Now) -> None:
+        """The process times the model alone before the first query and after the last one."""
         at_ns = monotonic_ns()
+        if not now.issued:
+            self._begun_ns, self._before = at_ns, (at_ns, 0)
+            self._show_loops()
+        elif now.finished_ns:
+            self._show_loops()
+        elif self._progress.is_due:
+            share, took_s = self._share(now, at_ns), (at_ns - self._begun_ns) / NS_PER_S
+            left_s = took_s * (1 - share) / share if share and took_s >= LEAST_S else None
+            self._progress.show(
+                self._role, share=share, details=self._details(now, at_ns), left_s=left_s
+            )
+
+    def _show_loops(self) -> None:
+        self._progress.show(f"{self._role}: timing the model alone")
+
+    def _share(self, now: Now, at_ns: int) -> float:
+        """Of the planned samples; of an official run, which also has a least duration, the lesser one."""
+        assert self._plan is not None
+        share = min(1.0, now.completed / max(self._plan.planned_samples, 1))
+        if self._plan.model_key is not None and self._plan.expected_s:
+            share = min(share, (at_ns - self._begun_ns) / NS_PER_S / self._plan.expected_s)
+        return share
+
+    def _details(self, now: Now, at_ns: int) -> list[str]:
+        """Rate since the last display, p99 so far (not of Offline, whose latencies only reflect how much was
+        issued at once), queue depth and failed samples.
+        """
+        assert self._plan is not None
         then_ns, count = self._before
-        rate = (now.completed - count) * 1e9 / max(at_ns - then_ns, 1)
         self._before = (at_ns, now.completed)
-        total = self._plan.planned_samples
-        parts = [
-            f"{self._label} {(at_ns - self._start_ns) / 1e9:5.1f} s",
-            f"{now.completed:,} of {total:,} samples",
-            f"{show_rate(rate)}/s",
-            f"p99 {show_ns(now.p99_ns)}" if now.p99_ns is not None else "p99 …",
-            f"waiting {now.waiting:,}",
-        ]
+        rate = (now.completed - count) * NS_PER_S / max(at_ns - then_ns, 1)
+        parts = [f"{show_rate(rate)}/s"]
+        if now.p99_ns is not None and not scenario_named(self._plan.scenario).all_at_once:
+            parts.append(f"p99 {show_ns(now.p99_ns)}")
+        parts.append(f"{now.waiting:,} waiting")
         if now.failed:
-            parts.append(f"FAILED {now.failed:,}")
-        return "  ".join(parts)
+            parts.append(f"{now.failed:,} FAILED")
+        return parts
 
 
 def announcement(plan: LoadPlan, calibration: Calibration, group: InstanceGroup) -> str:
     """One line about the run to come and its duration."""
-    all_at_once = scenario_named(plan.scenario).all_at_once
+    scenario = scenario_named(plan.scenario)
+    all_at_once, calibrated = scenario.all_at_once, calibration.rate_per_s is not None
     unit = "samples" if all_at_once or plan.accuracy else "queries"
     parts = [f"{plan.scenario}: {plan.query_count:,} {unit}"]
     if plan.target_qps is not None:
-        parts.append(f"at {show_rate(plan.target_qps)}/s")
+        chosen = ", a demonstration rate" if scenario.scheduled and calibrated else ""
+        parts.append(f"at {show_rate(plan.target_qps)}/s{chosen}")
     if plan.schedule is not None:
         parts.append("replayed from a file, not MLPerf")
     if plan.concurrency is not None:

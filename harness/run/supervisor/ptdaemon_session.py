@@ -67,14 +67,16 @@ def is_requested(config: RunConfig) -> bool:
     return any(name == NAME for name, _ in config.meter)
 
 
-def execute(config: RunConfig, *, as_json: bool = False, quiet: bool = False) -> int:
+def execute(
+    config: RunConfig, *, as_json: bool = False, quiet: bool = False, details: bool = False
+) -> int:
     """The run as configured, measured by PTDaemon; prints the table and returns the exit status."""
     with stoppable() as stopping:
         session = _Session(config, quiet=quiet)
         try:
             with stopping.allowed():
                 session.measure()
-            return session.conclude(as_json=as_json)
+            return session.conclude(as_json=as_json, details=details)
         except Stopped as e:
             say(f"stopped by {signal_name(e.signum)} before the end of the session")
             session.give_up(keep=False)
@@ -163,7 +165,7 @@ class _Session:
         else:
             shutil.rmtree(self.folder.path, ignore_errors=True)
 
-    def conclude(self, *, as_json: bool) -> int:
+    def conclude(self, *, as_json: bool, details: bool) -> int:
         """Merges both runs and the session into one result folder: the testing run with its power."""
         testing = self._runs / "testing"
         if not testing.is_dir():  # its folder could not be completed
@@ -182,7 +184,7 @@ class _Session:
         findings.ptdaemon = PtdaemonLog.from_files({"refused": refused}, path / "performance")
         keeper = RunKeeper(self.folder, findings, None)
         finished = keeper.conclude(0)
-        finished.show(as_json=as_json)
+        finished.show(as_json=as_json, details=details)
         keeper.report(as_json=as_json)
         return finished.status
 

@@ -143,14 +143,15 @@ class _GridJob(Study[Grid]):
         missing = [cell for cell in cells(self._requested) if folder_of(self.folder, cell) is None]
         for line in missing_tools(missing):
             say(line)
-        begun_s = time.monotonic()
+        begun_s, left_s = time.monotonic(), None
         for number, cell in enumerate(missing, 1):
+            self._progress.series(f"cell {number} of {len(missing)}: {cell}", left_s)
             try:
                 self._run(cell)
             finally:
                 self._save()
+            left_s = _left_s(missing, number, time.monotonic() - begun_s)
             if not self._quiet:
-                left_s = _left_s(missing, number, time.monotonic() - begun_s)
                 self._report(cell, number, len(missing), left_s)
         if missing and not any(folder_of(self.folder, cell) for cell in cells(self._axes)):
             if not self.has_measured():
@@ -169,7 +170,7 @@ class _GridJob(Study[Grid]):
         try:
             with self._stopping.allowed():
                 config = self._variants.config(cell)
-            finished = self._measure(replace(config, out=out), quiet=True)
+            finished = self._measure(replace(config, out=out), progress=self._progress)
         except HarnessError as e:
             self._absent[cell.key] = str(e).replace("\n", "; ")
             self._plugins_missing += isinstance(e, PluginUnavailable)

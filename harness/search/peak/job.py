@@ -16,7 +16,7 @@ from typing import Any
 from harness.core.config.run_config import SCHEMA_VERSION, RunConfig
 from harness.core.console import say
 from harness.core.registry import SCENARIOS
-from harness.core.units import show_rate
+from harness.core.units import NS_PER_S, show_rate
 from harness.errors import ConfigError, RunInvalid, one_line
 from harness.loadgen import user_conf
 from harness.loadgen.scenario import TURNS, scenario_named
@@ -26,8 +26,16 @@ from harness.results.outcome import Finished
 from harness.run.study import Study, other_reason, unfit_options, write_page
 from harness.search.options import PeakOptions
 from harness.search.peak import table
-from harness.search.peak.probe import Judge, Probe, answered, axis_of, busy_share
-from harness.search.peak.search import Found, Limits, search
+from harness.search.peak.probe import (
+    Judge,
+    Probe,
+    answered,
+    axis_of,
+    busy_share,
+    model_ns,
+    model_per_s,
+)
+from harness.search.peak.search import KEPT_FOR_FULL, MOST_FAILURES, Found, Limits, search
 
 RUNS = 12
 """Runs in one search: calibration, probes and full-length runs together."""
@@ -137,13 +145,17 @@ class PeakJob(Study[PeakOptions]):
         return max(1.0, samples * self._slo.bound_ns / max(mean_ns, 1.0) / 2)
 
     def _check_fastest(self, finished: Finished) -> None:
-        """Raises _OutOfReach where no answer of the first run was in time, nor any at the least load.
+        """Raises _OutOfReach where no answer of the first run was in time, nor could be.
 
-        The second run is needed because a stall can make every answer of one run late.
+        The model alone in the bare loops before and after the run takes longer than the bound, or no
+        answer of a second run at the least load is in time either: a stall can make every answer of
+        one run late.
         """
         first_ns = self._judge.fastest_ns(finished)
         if first_ns is None or first_ns <= self._slo.bound_ns:
             return
+        if (model_ns(finished.result) or 0) > self._slo.bound_ns:
+            raise _OutOfReach(first_ns)
         axis = self._axis
         least: dict[str, Any] = {axis.field: int(axis.least) if axis.whole else None}
         config = replace(self._config, queries=CALIBRATION_QUERIES, **least)
@@ -177,13 +189,19 @@ class PeakJob(Study[PeakOptions]):
     def _run(self, kind: str, config: RunConfig, allowed: int | None = None) -> Finished:
         """Makes and records a run. allowed: late queries with which it passes, None for a calibration."""
         number = len(self._probes) + 1
+        planned_s = self._planned_s(kind) or [0.0]
         load = getattr(config, self._axis.field)
         name = f"{number:02}-{kind if load is None or allowed is None else f'{load:g}'}"
         if kind != "full":
             config = replace(config, mode="performance", meter=())
         begun = time.monotonic()
-        finished = self._measure(
+        at = kind if load is None else f"{kind} at {show_rate(load)} {self._axis.unit}"
+        most = number - 1 + len(planned_s)
+        finished = self.make_run(
             replace(config, out=self.folder / "probes" / name),
+            f"run {number} of at most {most}: {at}",
+            planned_s,
+            bound="at most",
             most_late=None if allowed is None else (lambda _plan: allowed),
         )
         probe = self._probe(kind, load, finished, allowed, time.monotonic() - begun)
@@ -191,9 +209,19 @@ class PeakJob(Study[PeakOptions]):
         if kind == "full" and probe.passed and (not self._best or load > self._best[0]):
             self._best = load, probe, finished
         self._save()
-        self._say(table.progress(number, probe, self._axis.unit))
+        left = self.time_left(self._planned_s(kind), "at most") if probe.ended is None else ""
+        self._say(table.progress(number, probe, self._axis.unit) + left)
         self._check_answered(finished, "this run says nothing about its load, so the search ends")
         return finished
+
+    def _planned_s(self, kind: str) -> list[float]:
+        """Known time of a run of that kind and of those that may follow it."""
+        full_s, probe_s = self._config.duration_ns / NS_PER_S, self._options.probe_ns / NS_PER_S
+        made = len(self._probes)
+        most = RUNS if made < RUNS or self._best else RUNS + MOST_FAILURES
+        left = max(0, most - made)
+        full = left if kind == "full" else min(left, KEPT_FOR_FULL)
+        return [probe_s] * (left - full) + [full_s] * full
 
     def _probe(
         self, kind: str, load: float | None, finished: Finished, allowed: int | None, seconds: float
@@ -217,6 +245,7 @@ class PeakJob(Study[PeakOptions]):
             completed_per_s=throughput.get("completed"),
             mean_batch=queries.get("mean_batch"),
             busy_share=busy_share(result),
+            model_per_s=model_per_s(result),
             verdict=result["verdict"],
             reasons=tuple(reason["code"] for reason in result["reasons"]),
             doubts=tuple(doubt["code"] for doubt in result["doubts"]),
@@ -235,7 +264,7 @@ class PeakJob(Study[PeakOptions]):
         self._save()
         self.folder = self._results.finish()
         try:
-            database.add(self.folder.parent, self.folder.name, finished.result)
+            database.add(self.folder.parent, self.folder.name, finished.result, peak=load)
         except sqlite3.Error as e:
             say(f"{database.path_in(self.folder.parent)}: the run was not added: {e}")
         file, status = self._options.write_user_conf, 0
@@ -244,7 +273,7 @@ class PeakJob(Study[PeakOptions]):
         if not self._config.no_report:
             from harness.results.pages.report import report
 
-            write_page(partial(report, standalone=False), [self.folder], None)
+            write_page(partial(report, standalone=False), self.folder, None)
         return status
 
     def _write_user_conf(self, file: Path, load: float, queries: int) -> bool:

@@ -56,6 +56,8 @@ class Probe(NamedTuple):
     """Samples."""
     busy_share: float | None
     """Share of the time in which an instance computed, from the median stage times of a batch."""
+    model_per_s: float | None
+    """samples/s of the model alone, from the bare loops before and after the run."""
     verdict: str
     reasons: tuple[str, ...]
     doubts: tuple[str, ...]
@@ -154,6 +156,29 @@ def busy_share(result: Mapping[str, Any]) -> float | None:
         return None
     batch_ns = sum(stages[name]["p50"] for name in _OF_AN_INSTANCE)
     return float(rate / batch / instances * batch_ns / NS_PER_S)
+
+
+def model_per_s(result: Mapping[str, Any]) -> float | None:
+    """samples/s of the model alone with every instance busy, by the median times of the bare loops at
+    their best batch size; None where result.json has none.
+    """
+    times = (result.get("reference") or {}).get("service_ns")
+    instances = (result.get("plan") or {}).get("instances")
+    if not times or not instances:
+        return None
+    per_ns = max(one["batch"] / max(least_ns(one), 1) for one in times)
+    return float(instances * per_ns * NS_PER_S)
+
+
+def model_ns(result: Mapping[str, Any]) -> float | None:
+    """Median ns of the model alone for its fastest batch, by the bare loops; None where there are none."""
+    times = (result.get("reference") or {}).get("service_ns")
+    return min(map(least_ns, times)) if times else None
+
+
+def least_ns(one: Mapping[str, float]) -> float:
+    """The lesser of the two medians of a batch size: no slowdown before or after the run counts."""
+    return float(min(one["before"], one["after"]))
 
 
 def answered(queries: Mapping[str, Any]) -> int:

@@ -1,17 +1,16 @@
 """Prints a search: a line as each run ends, and a table from peak.json at the end."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from harness.core.codes import INTERRUPTED, About, Kind, codes
+from harness.core.codes import INTERRUPTED
 from harness.core.config.parse import parse_slo
-from harness.core.units import NS_PER_S, show_ns, show_rate
+from harness.core.units import NS_PER_S, show_ns, show_percent, show_rate
 from harness.results.evidence.stages import PERCENTILES
 from harness.results.pages.tables import Cell, aligned, columns
+from harness.run.study import machine_text, shared_doubts, shared_lines
 from harness.search.peak.probe import Probe
-
-MACHINE_DOUBTS = codes(Kind.DOUBT, About.MACHINE)
 
 IDLE_SHARE = 0.25
 """Instances that compute for less of the time than this could answer four times the rate. At a peak that
@@ -35,7 +34,7 @@ def warnings(content: Mapping[str, Any]) -> Iterator[str]:
     if content["peak"] is None:
         return
     run = confirming_run(content)
-    if is_idle(run, parse_slo(content["slo"]).bound_ns):
+    if _is_idle(run, content):
         yield _idle_text(run, content)
     yield from _unrest(run, content)
     yield from _unsustained(run, content)
@@ -49,19 +48,32 @@ def confirming_run(content: Mapping[str, Any]) -> Mapping[str, Any]:
     return next(run for run in runs if run["load"] == content["peak"])
 
 
-def is_idle(run: Mapping[str, Any], bound_ns: int) -> bool:
-    """Whether single delays of the machine, not the model, set the peak: its instances had time left
-    and queries hardly waited.
+def is_idle(busy_share: float | None, p50_ns: float | None, bound_ns: int) -> bool:
+    """Whether single delays of the machine, not the model, make runs at this load and above miss the SLO:
+    the instances had time left and queries hardly waited.
     """
-    busy, p50_ns = run.get("busy_share"), (run["latency_ns"] or {}).get("p50")
-    if busy is None or p50_ns is None:
+    if busy_share is None or p50_ns is None:
         return False
-    return bool(busy < IDLE_SHARE and p50_ns * FAR_BELOW < bound_ns)
+    return busy_share < IDLE_SHARE and p50_ns * FAR_BELOW < bound_ns
+
+
+def _is_idle(run: Mapping[str, Any], content: Mapping[str, Any]) -> bool:
+    p50_ns = (run["latency_ns"] or {}).get("p50")
+    return is_idle(run.get("busy_share"), p50_ns, parse_slo(content["slo"]).bound_ns)
+
+
+def out_of_reach(slo: str, fastest_ns: float) -> str:
+    """Why no load meets the SLO, and what to do. fastest_ns: the fastest answer, later than its bound."""
+    bound_ns = parse_slo(slo).bound_ns
+    return (
+        f"no load meets {slo}: the fastest answer took {show_ns(fastest_ns)}, the bound is "
+        f"{show_ns(bound_ns)}: raise --slo"
+    )
 
 
 def _idle_text(run: Mapping[str, Any], content: Mapping[str, Any]) -> str:
     p50, bound = show_ns(run["latency_ns"]["p50"]), show_ns(parse_slo(content["slo"]).bound_ns)
-    able = show_rate(content["peak"] / run["busy_share"])
+    able = show_rate(_model_per_s(run, content))
     return (
         f"this is not the model's peak: its instances computed for {run['busy_share'] * 100:.0f} % of "
         f"the time, with {run['mean_batch']:.1f} samples a batch and a p50 of {p50}, far below the bound "
@@ -70,23 +82,32 @@ def _idle_text(run: Mapping[str, Any], content: Mapping[str, Any]) -> str:
     )
 
 
+def _model_per_s(run: Mapping[str, Any], content: Mapping[str, Any]) -> float:
+    """The load that the model alone could answer: by the bare loops, else by the instances' idle time."""
+    loops_per_s = run.get("model_per_s") if run["scheduled_per_s"] is not None else None
+    return float(loops_per_s or content["peak"] / run["busy_share"])
+
+
 def _unrest(run: Mapping[str, Any], content: Mapping[str, Any]) -> Iterator[str]:
     """A warning where the peak, or the run that bounds it, has a doubt about the machine."""
     probes = content["probes"]
     near = [run, *(probe for probe in probes if probe["load"] == content["failed_above"])]
-    if any(map(_machine_doubts, near)):
-        doubted = [doubts for doubts in map(_machine_doubts, probes) if doubts]
+    if machine_text(near):
         yield (
-            f"the machine was not at rest in {len(doubted)} of {len(probes)} runs "
-            f"({', '.join(sorted(frozenset().union(*doubted)))}): an idle machine may reach a higher "
-            "rate; stop other programs and search again"
+            f"{machine_text(probes)}: an idle machine may reach a higher rate"
+            f"{_model_text(run, content)}; stop other programs and search again"
         )
 
 
-def _machine_doubts(probe: Mapping[str, Any]) -> frozenset[str]:
-    """A load that is too high lets every run drift."""
-    doubts = MACHINE_DOUBTS & set(probe["doubts"])
-    return doubts if probe["passed"] is not False else doubts - {"drift"}
+def _model_text(run: Mapping[str, Any], content: Mapping[str, Any]) -> str:
+    """The peak as a share of the rate of the model alone, where that is known; '' beside `_idle_text`."""
+    model = run.get("model_per_s") if run["scheduled_per_s"] is not None else None
+    if not model or _is_idle(run, content):
+        return ""
+    return (
+        f": the peak is {show_percent(content['peak'] / model)} of the {show_rate(model)} queries/s that "
+        "the model alone answered in the bare loops beside it"
+    )
 
 
 def _unsustained(run: Mapping[str, Any], content: Mapping[str, Any]) -> Iterator[str]:
@@ -137,10 +158,14 @@ def lines(content: Mapping[str, Any], folder: Path) -> Iterator[str]:
         f"run [count] | | {unit} [samples/s] |{offered} queries [count] | late [count] | p50 [ns]"
         f"| {percentile} [ns] | batch [samples] | took | | "
     )
-    rows = [_row(number, probe, percentile, has_rate) for number, probe in enumerate(probes, 1)]
+    shared = shared_doubts(probes)
+    rows = [
+        _row(number, probe, percentile, has_rate, shared) for number, probe in enumerate(probes, 1)
+    ]
     yield from aligned(heads, rows)
     yield ""
     yield from _summary(content)
+    yield from shared_lines(probes)
     yield f"{'results':<12}{folder}"
 
 
@@ -151,8 +176,13 @@ def reported_percentile(percentile: float) -> str:
     )
 
 
-def _row(number: int, probe: Mapping[str, Any], percentile: str, has_rate: bool) -> list[Cell]:
-    """has_rate: the table has a column for the rate of LoadGen's schedule, which differs from the requested."""
+def _row(
+    number: int, probe: Mapping[str, Any], percentile: str, has_rate: bool, shared: Sequence[str]
+) -> list[Cell]:
+    """has_rate: the table has a column for the rate of LoadGen's schedule, which differs from the requested.
+    shared: doubts of all runs, which stand below the table.
+    """
+    doubts = " ".join(code for code in probe["doubts"] if code not in shared)
     latency_ns = probe["latency_ns"] or {}
     return [
         number,
@@ -166,7 +196,7 @@ def _row(number: int, probe: Mapping[str, Any], percentile: str, has_rate: bool)
         probe["mean_batch"],
         f"{probe['seconds']:.1f} s",
         _outcome(probe["passed"], probe["ended"]),
-        f"doubts: {' '.join(probe['doubts'])}" if probe["doubts"] else "",
+        f"doubts: {doubts}" if doubts else "",
     ]
 
 
@@ -175,11 +205,7 @@ def _summary(content: Mapping[str, Any]) -> Iterator[str]:
     if content["peak"] is None:
         fastest_ns = content.get("fastest_ns")
         if fastest_ns is not None:
-            bound_ns = parse_slo(content["slo"]).bound_ns
-            yield (
-                f"no load meets {content['slo']}: the fastest answer took {show_ns(fastest_ns)}, the "
-                f"bound is {show_ns(bound_ns)}: raise --slo"
-            )
+            yield out_of_reach(content["slo"], fastest_ns)
             return
         least = min((p["load"] for p in content["probes"] if p["passed"] is False), default=None)
         if content["finished"] and least is not None:
@@ -190,7 +216,7 @@ def _summary(content: Mapping[str, Any]) -> Iterator[str]:
     offered = run["scheduled_per_s"]
     if offered and abs(offered / content["peak"] - 1) > OTHER_RATE:
         peak += f" (LoadGen offered {show_rate(offered)})"
-    if is_idle(run, parse_slo(content["slo"]).bound_ns):
+    if _is_idle(run, content):
         peak += ", set by delays of the machine and not by the model"
     elif any(_unrest(run, content)):
         peak += ", on a machine that was not at rest"

@@ -4,7 +4,7 @@ The folder holds the runs in `points/` and their summary in sweep.json, sweep.cs
 same command with the same --out continues a sweep that was stopped, or adds rates.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import ceil
 from pathlib import Path
@@ -25,6 +25,7 @@ from harness.results.outcome import Finished
 from harness.run.study import Ended, Study, unfit_options, write_csv, write_page
 from harness.search.options import PeakOptions, SweepOptions
 from harness.search.peak.job import PeakJob
+from harness.search.peak.probe import model_ns
 from harness.search.sweep import table
 from harness.search.sweep.table import Point, knee, point_of
 
@@ -63,6 +64,7 @@ class _SweepJob(Study[SweepOptions]):
         self._rates = self._options.rate
         self._peak = self._options.peak
         self._peak_is_measured = False
+        self._fastest_ns: int | None = None
         self._slo = slo_of(self._scenario, config, self._model)
         self._percentile = self._slo.percentile if self._slo else self._scenario.percentile
         least = queries_needed(0, self._percentile)
@@ -81,9 +83,11 @@ class _SweepJob(Study[SweepOptions]):
         if self._peak is None:
             self._peak = stored.get("peak")
             self._peak_is_measured = stored.get("peak_is_measured", False)
+        self._fastest_ns = stored.get("fastest_ns")
 
     def run(self) -> int:
         """Returns 4 where no point was VALID, else 0."""
+        self._fastest_ns = None
         self._make_runs()
         from harness.search.sweep.page import write
 
@@ -100,12 +104,26 @@ class _SweepJob(Study[SweepOptions]):
         offered = self._offered()
         self._save()
         measured = {point.rate_per_s for point in self._points()}
-        for number, rate in enumerate(offered, 1):
-            if rate not in measured:
-                measured.add(rate)
-                finished = self._run(rate, number)
+        missing = [rate for rate in dict.fromkeys(offered) if rate not in measured]
+        was_late = False
+        for number, rate in enumerate(missing, 1):
+            finished = self._run(rate, number, missing)
+            self._save()
+            self._check_answered(finished, "the sweep ends here")
+            is_late = self._is_late(finished.result)
+            if is_late and (was_late or self._is_beyond_the_model(finished.result)):
+                self._fastest_ns = finished.result["latency_ns"]["min"]
                 self._save()
-                self._check_answered(finished, "the sweep ends here")
+                return
+            was_late = is_late
+
+    def _is_late(self, result: Mapping[str, Any]) -> bool:
+        """Whether even the fastest answer missed the SLO."""
+        least_ns = (result["latency_ns"] or {}).get("min")
+        return self._slo is not None and least_ns is not None and least_ns > self._slo.bound_ns
+
+    def _is_beyond_the_model(self, result: Mapping[str, Any]) -> bool:
+        return self._slo is not None and (model_ns(result) or 0) > self._slo.bound_ns
 
     def _find_peak(self) -> None:
         """Takes the peak from an earlier search in this folder, else searches as `peak` does."""
@@ -149,12 +167,16 @@ class _SweepJob(Study[SweepOptions]):
         queries = ceil(config.duration_ns / NS_PER_S * rate)
         return config.queries or max(queries, queries_needed(1, self._percentile))
 
-    def _run(self, rate: float, number: int) -> Finished:
-        self._say(f"rate {number} of {len(self._rates.values)}: {show_rate(rate)} queries/s")
+    def _run(self, rate: float, number: int, rates: Sequence[float]) -> Finished:
+        """number: of this rate among all `rates` to be measured, from 1."""
         out = files.free_name(self.folder / _POINTS / f"{rate:g}")
-        return self._measure(
-            replace(self._config, target_qps=rate, queries=self._queries(rate), out=out)
-        )
+        config = replace(self._config, target_qps=rate, queries=self._queries(rate), out=out)
+        planned_s = [self._queries(one) / one for one in rates[number - 1 :]]
+        text = f"rate {number} of {len(rates)}, {show_rate(rate)} queries/s"
+        finished = self.make_run(config, text, planned_s)
+        left = self.time_left(planned_s[1:])
+        self._say(f"{text}: {table.outcome(finished.result)}{left}")
+        return finished
 
     def _points(self) -> list[Point]:
         """The finished runs whose result depends on their rate, in ascending order."""
@@ -173,6 +195,7 @@ class _SweepJob(Study[SweepOptions]):
         peak: queries/s that are 100 %, from --peak or a search, else None.
         peak_is_measured: whether a search found the peak VALID.
         highest_valid: the highest requested rate that was VALID, None where none was.
+        fastest_ns: the fastest answer, where the sweep ended because even that one missed the SLO.
         """
         points = self._points()
         valid = [p.rate_per_s for p in points if p.verdict == "VALID"]
@@ -185,6 +208,7 @@ class _SweepJob(Study[SweepOptions]):
             "peak_is_measured": self._peak_is_measured,
             "highest_valid": max(valid, default=None),
             "knee": knee(points),
+            "fastest_ns": self._fastest_ns,
             "points": [p._asdict() for p in points],
         }
 

@@ -4,9 +4,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from harness.core.units import show_percent, show_rate
+from harness.core.config.parse import parse_slo
+from harness.core.units import show_ns, show_percent, show_rate
 from harness.results.pages.tables import Cell, Table, aligned, columns
-from harness.run.study import other_reason
+from harness.run.study import machine_text, other_reason, shared_doubts, shared_lines
+from harness.search.peak.probe import busy_share, model_per_s
+from harness.search.peak.table import is_idle, out_of_reach
 
 
 class Point(NamedTuple):
@@ -26,6 +29,10 @@ class Point(NamedTuple):
     mean_ns: float | None
     mean_batch: float | None
     """Samples."""
+    busy_share: float | None
+    """Share of the time in which an instance computed."""
+    model_per_s: float | None
+    """queries/s of the model alone, from the bare loops before and after the run."""
     queries: int
     late: int | None
     """Queries above the SLO's bound."""
@@ -53,6 +60,8 @@ def point_of(
         p99_ns=latency.get("p99"),
         mean_ns=latency.get("mean"),
         mean_batch=result["queries"]["mean_batch"],
+        busy_share=busy_share(result),
+        model_per_s=model_per_s(result),
         queries=result["queries"]["planned"],
         late=result["queries"]["late"],
         verdict=result["verdict"],
@@ -60,6 +69,13 @@ def point_of(
         doubts=tuple(d["code"] for d in result["doubts"]),
         folder=str(folder.relative_to(below)),
     )
+
+
+def outcome(result: Mapping[str, Any]) -> str:
+    """Verdict, reasons and p99 of a run, on one line. result: the content of result.json."""
+    p99_ns = (result["latency_ns"] or {}).get("p99")
+    words = [" ".join([result["verdict"], *(reason["code"] for reason in result["reasons"])])]
+    return ", ".join([*words, *([f"p99 {show_ns(p99_ns)}"] if p99_ns is not None else [])])
 
 
 LEAST_FOR_KNEE = 3
@@ -114,11 +130,13 @@ def points_table(content: Mapping[str, Any]) -> Table:
         "late",
     )
     rows: list[list[Cell]] = []
+    shared = shared_doubts(content["points"])
     for point in content["points"]:
         of_peak = None if point["share"] is None else show_percent(point["share"])
         verdict = " ".join([point["verdict"], *point["reasons"]])
         verdict += "  <- knee" if point["rate_per_s"] == content["knee"] else ""
-        verdict += f"  doubts: {' '.join(point['doubts'])}" if point["doubts"] else ""
+        doubts = " ".join(code for code in point["doubts"] if code not in shared)
+        verdict += f"  doubts: {doubts}" if doubts else ""
         rows.append([point["rate_per_s"], of_peak, *(point[name] for name in names), verdict])
     return Table("points", "Points", "", heads, rows)
 
@@ -130,7 +148,10 @@ def words(content: Mapping[str, Any]) -> list[str]:
 
 
 def marks(content: Mapping[str, Any]) -> Iterator[str]:
-    """A line about the knee, the peak and the highest VALID rate."""
+    """A line about the knee, the peak, the highest VALID rate, and what limited it."""
+    fastest_ns = content.get("fastest_ns")
+    if fastest_ns is not None:
+        yield f"{'stopped':<12}{out_of_reach(content['slo'], fastest_ns)}"
     peak, highest, knee = (content[name] for name in ("peak", "highest_valid", "knee"))
     if knee is not None:
         yield f"{'knee':<12}{show_rate(knee)} queries/s: most throughput for its mean latency"
@@ -142,3 +163,23 @@ def marks(content: Mapping[str, Any]) -> Iterator[str]:
         yield f"{name:<12}{show_rate(peak)} queries/s: {about}"
     if highest is not None:
         yield f"{'valid':<12}{show_rate(highest)} queries/s: the highest requested that was VALID"
+    yield from _limits(content)
+
+
+def _limits(content: Mapping[str, Any]) -> Iterator[str]:
+    """Whether the machine, not the model, made points miss the SLO; none without such a sign."""
+    points, slo = content["points"], content["slo"]
+    yield from shared_lines(points)
+    if text := machine_text(points):
+        yield f"{'machine':<12}{text}: stop other programs and sweep again"
+    missed = [p for p in points if "slo-missed" in p["reasons"]]
+    first = min(missed, key=lambda p: p["rate_per_s"], default=None)
+    if first is None or slo is None:
+        return
+    if is_idle(first["busy_share"], first["p50_ns"], parse_slo(slo).bound_ns):
+        alone = first["model_per_s"] or first["completed_per_s"] / first["busy_share"]
+        yield (
+            f"{'limit':<12}delays of the machine, not the model, made {show_rate(first['rate_per_s'])} "
+            f"queries/s miss {slo}: the instances computed for {show_percent(first['busy_share'])} of "
+            f"the time, and the model alone could answer about {show_rate(alone)} queries/s"
+        )

@@ -176,6 +176,14 @@ class Forecast:
         assert self.slo is not None
         return percentile_ns(np.sort(service.of(1)), self.slo.percentile)
 
+    def is_beyond(self, parts: Sequence[ServiceTimes]) -> bool:
+        """Whether the fastest batch of these bare loops is slower than the SLO's bound, where a rate is
+        searched for: no rate can then meet the SLO.
+        """
+        if self.slo is None or not self.scenario.scheduled or self.rate_per_s is not None:
+            return False
+        return bool(parts) and min(float(part.ns.min()) for part in parts) > self.slo.bound_ns
+
     def hopeless(self, service: ServiceTimes) -> str:
         """Why no rate can meet the SLO; '' where one can, or where no rate is searched for."""
         if self.slo is None or not self.scenario.scheduled or self.rate_per_s is not None:

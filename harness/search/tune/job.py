@@ -71,12 +71,13 @@ class TuneJob(Study[TuneOptions]):
         )
         self._loops = 0
         max_batch = self._default.max_batch if config.max_batch is not None else None
-        self._cut = Cut(self._forecast, self._time, partial(candidates, max_batch), self._say)
+        self._cut = Cut(self._forecast, self._time, partial(candidates, max_batch), self._progress)
         self._rounds = Rounds(
             config=config,
             scenario=self._scenario,
             slo=self._slo,
-            measure=self._measure,
+            make_run=self.make_run,
+            time_left=self.time_left,
             folder=self.folder,
             say=self._say,
             save=self._save,
@@ -129,7 +130,7 @@ class TuneJob(Study[TuneOptions]):
         self._loops += 1
         most_ns = self._slo.bound_ns if self._slo and not self._scenario.streams else None
         output = folder / f"{self._loops:02}.log"
-        return time_layout(config, self._dataset, spec, sizes, most_ns, output)
+        return time_layout(config, self._dataset, spec, sizes, most_ns, output, self._progress)
 
     def _publish(self) -> int:
         """Writes tuned.yaml and completes the folder; it stays `.partial` where nothing was judged."""

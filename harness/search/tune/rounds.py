@@ -15,9 +15,9 @@ from harness.core.units import NS_PER_S, show_rate
 from harness.errors import HarnessError, RunInvalid, one_line
 from harness.loadgen.scenario import Scenario
 from harness.loadgen.versions import seeds_of
-from harness.results.outcome import Measure
+from harness.results.outcome import Finished
 from harness.run.study import Ended, other_reason
-from harness.search.peak.table import reported_percentile
+from harness.search.peak.table import out_of_reach, reported_percentile
 from harness.search.tune.candidates import Aim
 from harness.search.tune.decision import Finalist, to_drop
 
@@ -43,7 +43,10 @@ class Rounds:
     config: RunConfig
     scenario: Scenario
     slo: Slo | None
-    measure: Measure
+    make_run: Callable[..., Finished]
+    """Makes one run and shows the progress (Study.make_run)."""
+    time_left: Callable[[Sequence[float], str], str]
+    """The end of a line after a run (Study.time_left)."""
     folder: Path
     say: Callable[[str], None]
     save: Callable[[], None]
@@ -72,8 +75,10 @@ class Rounds:
             running = [one for one in finalists if not (one.dropped or one.failed)]
             if not running or (len(running) == 1 and number >= 2):
                 return
-            for one in running if number % 2 == 0 else reversed(running):
-                result = self._run(one, number, f"round {number + 1} of {rounds}")
+            turns = running if number % 2 == 0 else running[::-1]
+            for turn, one in enumerate(turns):
+                after = len(turns) - turn - 1 + (rounds - number - 1) * len(turns)
+                result = self._run(one, number, f"round {number + 1} of {rounds}", after)
                 value = self._value(result) if result is not None else None
                 if value is not None:
                     one.values[number] = value
@@ -86,11 +91,16 @@ class Rounds:
         assert self.slo is not None
         for one in finalists:
             rate = min(MOST_PER_S, START_SHARE * one.predicted)
-            for _ in range(MOST_RATES):
+            was_late = False
+            for number in range(1, MOST_RATES + 1):
                 self.rate_per_s = float(f"{rate:.3g}")
-                result = self._run(one, 0, "searching for the rate")
+                most = (
+                    f"rate {number} of at most {MOST_RATES}, {show_rate(self.rate_per_s)} queries/s"
+                )
+                result = self._run(one, 0, most, MOST_RATES - number, bound="at most")
                 if result is None:
                     break
+                was_late = self._check_fastest(result, was_late)
                 tail_ns = self._value(result)
                 if tail_ns is not None and tail_ns <= self.slo.bound_ns:
                     return
@@ -99,8 +109,25 @@ class Rounds:
             if not one.failed:
                 return
 
-    def _run(self, one: Finalist, number: int, purpose: str) -> Mapping[str, Any] | None:
-        """The content of result.json; None where the placement failed, with the reason in `failed`."""
+    def _check_fastest(self, result: Mapping[str, Any], was_late: bool) -> bool:
+        """Whether even the fastest answer missed the SLO; a RunInvalid where that is the second time, at
+        a lower rate: a stall, or a queue from the beginning on, can make every answer of one run late.
+        """
+        assert self.slo is not None
+        fastest_ns = (result["latency_ns"] or {}).get("min")
+        if fastest_ns is None or fastest_ns <= self.slo.bound_ns:
+            return False
+        if was_late:
+            raise RunInvalid(out_of_reach(str(self.slo), fastest_ns))
+        return True
+
+    def _run(
+        self, one: Finalist, number: int, purpose: str, after: int, bound: str = "about"
+    ) -> Mapping[str, Any] | None:
+        """The content of result.json; None where the placement failed, with the reason in `failed`.
+
+        after: runs that follow it, as far as is known. bound: `at most` where they may be fewer.
+        """
         name = f"{len(self.runs) + 1:02}-{_plain(str(one.plan))}"
         config = replace(
             one.plan.applied(self.config),
@@ -109,19 +136,23 @@ class Rounds:
             schedule_seed=(self._first_seed + number) & MAX_SEED,
             out=self.folder / "runs" / name,
         )
-        self.say(f"{purpose}: {one.plan}")
+        text = f"{purpose}: {one.plan}"
+        planned_s = [0.0] * (after + 1)
         try:
-            finished = self.measure(config, probe_s=NOISE_PROBE_S)
+            finished = self.make_run(config, text, planned_s, bound, probe_s=NOISE_PROBE_S)
         except HarnessError as e:
             one.failed = one_line(e)
             return None
         result, other = finished.result, other_reason(finished.result)
+        value = self._value(result)
+        shown = result["verdict"] if value is None else self.aim.show(value)
+        self.say(f"{text}: {shown}{self.time_left(planned_s[1:], bound)}")
         self.runs.append(
             {
                 "plan": str(one.plan),
                 "round": number if purpose.startswith("round") else None,
                 "rate_per_s": self.rate_per_s,
-                "value": self._value(result),
+                "value": value,
                 "verdict": result["verdict"],
                 "reasons": [reason["code"] for reason in result["reasons"]],
                 "doubts": [doubt["code"] for doubt in result["doubts"]],

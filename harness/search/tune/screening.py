@@ -1,5 +1,6 @@
 """Screens the whole grid of `tune` with bare loops, so that LoadGen judges only a few placements."""
 
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,7 +12,9 @@ from harness.core.units import show_ns
 from harness.errors import HarnessError, RunInvalid, one_line
 from harness.loadgen.plan import InstanceGroup
 from harness.loadgen.scenario import scenario_named
+from harness.run.progress import Pace, Progress
 from harness.run.supervisor.measured_process import START_LIMIT_S, MeasuredProcess
+from harness.run.supervisor.progress import RunProgress
 from harness.search.tune.candidates import ALIKE, Forecast, Layout, Placement, best_batch
 
 
@@ -32,6 +35,7 @@ def time_layout(
     sizes: Sequence[int],
     most_ns: int | None,
     output: Path,
+    progress: Progress,
 ) -> Bare:
     """config: includes the layout. most_ns: a size whose batches take longer is the last one.
 
@@ -50,14 +54,14 @@ def time_layout(
     parts: list[ServiceTimes] = []
     ended = ""
 
-    def show_nothing(_done: int, _total: int) -> None:
-        pass
-
-    with MeasuredProcess(setup, output, "harness.run.measured.bare_loops") as process:
-        loaded = process.expect(["loaded"], limit_s, show_nothing)
+    shown = RunProgress(progress, "bare loops")
+    module = "harness.run.measured.bare_loops"
+    with MeasuredProcess(setup, output, module, while_waiting=shown.show_step) as process:
+        loaded = process.expect(["loaded"], limit_s, shown.show_loading)
         try:
+            shown.begin_step("timing batches")
             while True:
-                message = process.expect(["timed", "done"], limit_s, show_nothing)
+                message = process.expect(["timed", "done"], limit_s, shown.show_loading)
                 if message["event"] == "done":
                     break
                 parts.append(ServiceTimes.from_json(message["times"]))
@@ -65,6 +69,7 @@ def time_layout(
             if not parts:
                 raise
             ended = one_line(e)
+    progress.clear()
     return Bare(joined(parts), loaded["tunable"], ended, loaded["fixed_batch"])
 
 
@@ -125,7 +130,7 @@ class Cut:
     time_layout: TimeLayout
     largest: Callable[[ServiceTimes, int | None], Sequence[int]]
     """(service times, fixed batch) -> candidates for the largest batch."""
-    say: Callable[[str], None]
+    progress: Progress
     measured: dict[Layout, Measured] = field(default_factory=dict)
     """The layouts measured so far, the default first."""
     fixed_batch: int | None = None
@@ -194,11 +199,15 @@ class Cut:
         return self.forecast.aim.gain(one.predicted, plain.predicted) <= 1 + ALIKE
 
     def _pass_twice(self, layouts: Sequence[Layout], sizes: Sequence[int]) -> None:
-        for layout in (*layouts, *reversed(layouts)):
+        """A layout that failed, or whose fastest batch is slower than the bound, gets no second pass."""
+        pace, both = Pace(), (*layouts, *reversed(layouts))
+        for number, layout in enumerate(both, 1):
             one = self.measured.setdefault(layout, Measured(layout))
-            if one.failed:
+            if one.failed or self.forecast.is_beyond(one.parts):
                 continue
-            self.say(f"bare loops: {layout}")
+            left_s = pace.left_s([0.0] * (len(both) - number + 1))
+            self.progress.series(f"bare loops {number} of {len(both)}: {layout}", left_s)
+            begun_s = time.monotonic()
             try:
                 bare = self.time_layout(layout, sizes)
             except HarnessError as e:
@@ -210,6 +219,7 @@ class Cut:
                 continue
             self.fixed_batch = bare.fixed_batch
             self._tunable = bare.tunable or self._tunable
+            pace.ended(time.monotonic() - begun_s)
             one.parts.append(bare.service)
             one.ended = one.ended or bare.ended
         self._predict(layouts)

@@ -7,7 +7,7 @@ from typing import Any
 
 from harness.core.config.parse import parse_slo
 from harness.results.pages.tables import Cell, Table, aligned, columns
-from harness.run.study import code_lines
+from harness.run.study import code_lines, machine_text
 from harness.search.tune.candidates import Aim, Layout
 
 
@@ -84,6 +84,11 @@ def against(gain: Mapping[str, float] | None) -> str:
 def conclusion(content: Mapping[str, Any]) -> Iterator[str]:
     yield _sure(content)
     yield from _warnings(content)
+    if text := machine_text(_judged(content)):
+        yield (
+            f"{'machine':<12}{text}: plans were compared within each round, so their order holds for a "
+            "machine as busy as this; on an idle one another plan may be the best"
+        )
     yield from code_lines([run["doubts"] for run in _judged(content)], f"{'doubt':<12}")
 
 

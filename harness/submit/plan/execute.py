@@ -6,7 +6,6 @@ Finished runs are kept, so an interruption costs at most one run.
 import fcntl
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -17,9 +16,9 @@ from harness.core.config import code
 from harness.core.config.run_config import to_plain
 from harness.core.console import say
 from harness.core.files import write_yaml
-from harness.core.shown.escapes import visible
 from harness.core.signals import Stopped, stoppable
 from harness.errors import ConfigError, RunInvalid, refuse
+from harness.run.progress import Progress
 from harness.submit.plan import matrix
 from harness.submit.plan.attempts import ASKED, RUNS
 from harness.submit.plan.matrix import DONE, PERFORMANCE, SEARCH, PlannedRun
@@ -156,20 +155,20 @@ def _run(
     except OSError as e:
         raise ConfigError(f"{folder} cannot be written: {e.strerror}: pass another --work") from e
     began_s = time.monotonic()
-    status = _wait(
-        process,
-        lambda: "" if quiet else _progress(row, which, time.monotonic() - began_s, after_s),
-    )
+    with Progress(quiet=quiet) as progress:
+        left_s = None if row.expected_s is None else row.expected_s + after_s
+        progress.series(f"run {which}: {row.name}", left_s)
+        status = _wait(process, lambda: _show(progress, row, time.monotonic() - began_s))
     outcome = "done" if status == 0 else f"exit status {status}: see {folder}/attempt-{number}.log"
     if status or not quiet:
         say(f"{which}: {row.name} {outcome}, {matrix.show_s(time.monotonic() - began_s)}")
 
 
-def _wait(process: "subprocess.Popen[bytes]", progress: Callable[[], str]) -> int:
+def _wait(process: "subprocess.Popen[bytes]", show: Callable[[], None]) -> int:
     """Waits for the end of a run; passes a stop on to it, so that it can save its files."""
     try:
         while True:
-            _rewrite(progress())
+            show()
             with suppress(subprocess.TimeoutExpired):
                 return process.wait(LOOK_EVERY_S)
     except Stopped:
@@ -181,18 +180,10 @@ def _wait(process: "subprocess.Popen[bytes]", progress: Callable[[], str]) -> in
             process.kill()
             process.wait()
         raise
-    finally:
-        _rewrite("")
 
 
-def _progress(row: PlannedRun, which: str, took_s: float, after_s: float) -> str:
-    left_s = max(0.0, (row.expected_s or 0.0) - took_s) + after_s
-    of = f" of {matrix.show_s(row.expected_s)}" if row.expected_s is not None else ""
-    return f"{which}: {row.name} {matrix.show_s(took_s)}{of}, about {matrix.show_s(left_s)} left for all"
-
-
-def _rewrite(line: str) -> None:
-    """Rewrites the progress line in place; nothing is shown without a terminal."""
-    if sys.stderr.isatty():
-        sys.stderr.write(f"\r\x1b[K{visible(line)}")
-        sys.stderr.flush()
+def _show(progress: Progress, row: PlannedRun, took_s: float) -> None:
+    """Shows the time of a run that is made in another process."""
+    share = None if not row.expected_s else min(1.0, took_s / row.expected_s)
+    of = "" if row.expected_s is None else f" of about {matrix.show_s(row.expected_s)}"
+    progress.show("running", share=share, details=[f"{matrix.show_s(took_s)}{of}"])

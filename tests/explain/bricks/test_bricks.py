@@ -339,6 +339,19 @@ def test_a_changed_result_is_told_in_one_line(
     assert output.count("\n") == 1
 
 
+def test_each_model_says_which_it_is_and_how_long_the_others_take(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    models = [str(residual(tmp_path / f"{name}.onnx")) for name in ("one", "two")]
+    where = ["--database", str(tmp_path / "b.sqlite"), "--out", str(tmp_path / "out")]
+    assert main(_bricks(*models, *where)) == 0
+    first, second = capsys.readouterr().err.splitlines()
+    assert re.fullmatch(r"harness: model 1 of 2: one, (\d+) of \1 bricks", first)
+    assert re.fullmatch(
+        r"harness: model 2 of 2: two, 0 of \d+ bricks; about \d+ s left for all models", second
+    )
+
+
 def _bricks(*words: str) -> list[str]:
     return ["bricks", *words, "--rounds", "1"]
 

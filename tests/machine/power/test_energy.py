@@ -244,7 +244,7 @@ def test_the_table_names_sources_provenance_and_missing_sources() -> None:
     run = findings("server", evidence("server"))
 
     def table_of(**changed: object) -> list[str]:
-        return list(run_table.lines({**result(run), **changed}, Path("r")))
+        return list(run_table.lines({**result(run), **changed}, Path("r"), details=True))
 
     shown = table_of(power=power, power_reason=None)
     assert [line for line in shown if line in expected] == expected

@@ -312,7 +312,8 @@ def test_code_beside_loadgen_is_named(tmp_path: Path) -> None:
     ):
         out = tmp_path / str(n)
         done = run(
-            "--scenario", "offline", "--mode", "accuracy", *official, *more, "--out", str(out)
+            *("--scenario", "offline", "--mode", "accuracy", "--details"),
+            *(*official, *more, "--out", str(out)),
         )
         assert done.status == status, done.said + done.printed
         assert not result(out)["isolated"]

@@ -21,7 +21,7 @@ from harness.errors import ConfigError
 from harness.results.agreement import agreement
 from harness.results.compare.compare import MIXED, SAME, WORSE, Change, Comparison, compare
 from harness.results.compare.finished import FinishedRun, Number, _percentiles, side
-from harness.results.compare.report import _interval, _row, lines, parse_limit
+from harness.results.compare.report import _interval, lines, parse_limit, row
 from harness.results.evidence.between_runs import between_runs
 from harness.results.evidence.block_intervals import blocks, percentile_intervals
 
@@ -270,7 +270,7 @@ def shown(before: float, after: float, low: float, high: float) -> list[str]:
         higher_is_better=False,
         verdict=None,
     )
-    return list(_row(change))
+    return list(row(change))
 
 
 def test_a_ratio_to_nothing_is_no_number() -> None:

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from harness.core.service_times import QUANTILES, ServiceTimes, together
 from harness.loadgen.plan import InstanceGroup, LoadPlan, Seeds
 from harness.loadgen.schedule import server_schedule_ns
+from harness.results.answer.load_generator import line
 from harness.results.evidence import reference
-from harness.results.evidence.reference import line
 from harness.results.evidence.simulation import simulate
 from harness.results.evidence.stages import STAGES, Completions
 from harness.run.measured import service_times as service_module
@@ -256,8 +256,8 @@ def test_what_a_server_run_lost_sums_to_its_tail() -> None:
     lost = {"issue_delay": 5, "queue": 20, "gather": 0, "infer": 30, "postprocess": 0}
     assert found["lost_ns"] == lost | {"complete": 7}
     assert line(found, 1000.0) == (
-        "p99 162 ns, 1.62 x the reference's 100 ns: the model itself was slower in the run: 30 ns more in "
-        "infer, 20 ns more in queue; null backend here 3,000/s, 3 x"
+        "p99 162 ns, 1.62 x the 100 ns of a load generator without cost: the model itself was slower in the "
+        "run: 30 ns more in infer, 20 ns more in queue; null backend here 3,000/s, 3 x"
     )
 
 
@@ -293,7 +293,8 @@ def test_the_load_generator_is_not_blamed_for_the_model(
         "null_backend_per_s": None,
         "lost_ns": lost_ns,
     }
-    assert line(section, None) == f"p99 2.00 s, 2 x the reference's 1.00 s: {judgement}"
+    numbers = "p99 2.00 s, 2 x the 1.00 s of a load generator without cost"
+    assert line(section, None) == f"{numbers}: {judgement}"
 
 
 def test_a_reference_of_a_part_of_the_run_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -428,7 +429,7 @@ def test_a_slow_second_in_the_middle_is_not_the_dispatchers() -> None:
     assert ideal["at_run_speed"]["ratio"] == pytest.approx(1.0)
     assert ideal["model_ratio"] == pytest.approx(1.2, abs=0.05)
     assert line(ideal, None).endswith(
-        "not decidable: with the model's speed in the run the reference reaches "
+        "not decidable: at the model's speed in the run it reaches "
         f"{ideal['ours'] / 1e6:.0f} ms, and the run is 1 x that"
     )
     alone = judged(journal, 1)["at_run_speed"]["ratio"]
@@ -446,7 +447,7 @@ def test_a_slower_model_is_told_in_offline_too() -> None:
     found = report(plan("offline"), done, bare, InstanceGroup(2, 1, 1))
     assert (found["ratio"], found["model_ratio"]) == (pytest.approx(1 / 1.35), pytest.approx(1.3))
     assert found["at_run_speed"]["ratio"] == pytest.approx(0.963, abs=5e-4)
-    assert "the reference reaches 153,846/s, and the run is 0.963 x that" in line(found, None)
+    assert "it reaches 153,846/s, and the run is 0.963 x that" in line(found, None)
 
 
 def test_a_stall_of_the_model_acquits_no_load_generator() -> None:

@@ -6,7 +6,8 @@ import re
 import shlex
 import shutil
 import sys
-from html import unescape
+from dataclasses import replace
+from html import escape, unescape
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from harness.core.units import NS_PER_MS, NS_PER_S
 from harness.loadgen.logs import DETAIL
 from harness.machine.host_log import HostLog
 from harness.machine.power.energy import PowerLog, window_ns
+from harness.results.answer import answer_of
 from harness.results.pages import page
 from harness.results.pages.figures import figures
 from harness.results.pages.page import thinned
@@ -30,8 +32,9 @@ from harness.run.supervisor.keeper import RunKeeper
 from harness.run.supervisor.metrics.endpoint import Exporter
 from harness.types import PowerSource
 from tests.builders.support import GOLDEN, SCENARIOS, evidence
+from tests.results.answer.test_answer import BUSY, LATE, PADDED, golden
 from tests.results.test_result_json import findings
-from tests.stand_ins.chromium import needs_chromium, shown
+from tests.stand_ins.chromium import needs_chromium, shown, width_needed
 
 HOSTILE = '</script><script>document.title="owned"</script><img src=x onerror=alert(1)>'
 NO_PLOTLY = "a page with plots needs the module 'plotly': "
@@ -191,7 +194,9 @@ def test_a_page_needs_no_network_and_is_escaped(
     assert "&lt;img src=x onerror=alert(1)&gt;" in text
     assert "<b>slo-missed</b>: &lt;/script&gt;" in text
     (script,) = run.parent.glob("plotly-*.min.js")
-    assert re.findall(r"(?:src|href)=\"([^\"]*)\"", text.partition('id="figures"')[0]) == ["data:,"]
+    links = re.findall(r"(?:src|href)=\"([^\"]*)\"", text.partition('id="figures"')[0])
+    files = ("result.json", "config.yaml", "environment.json", "host.csv")
+    assert links == ["data:,", "#doubts", "#numbers", "#settings", *files]
     assert f'<script src="../{script.name}"></script>' in text
     assert script.stat().st_size > 10**6
     assert f"python -m harness --config {shlex.quote(run.name + '/config.yaml')}" in unescape(text)
@@ -265,7 +270,7 @@ def test_the_report_has_power_with_what_it_covers(
     pytest.importorskip("plotly")
     assert told(kept, capsys) == (f"report      {tmp_path}/kept/report.html\n", "")
     text = (tmp_path / "kept/report.html").read_text()
-    for words in ("processor package", "<td>measured</td>", "<td>estimated</td>", "40.0 W"):
+    for words in ("processor package", "<td>measured</td>", "<td>estimated</td>", "40.0\u00a0W"):
         assert words in text
     assert "rapl:dram: no reading: the meter returned no value." in text
     assert "not an MLPerf Power result" in text
@@ -358,6 +363,83 @@ def test_a_page_replaces_pages_alone(
         assert main(["report", str(run), "--out", str(page)]) == 0
 
 
+def test_the_first_lines_of_a_page_are_the_answer(run: Path, tmp_path: Path) -> None:
+    """Bug: the first screen was five paragraphs of doubts, and p99 beside its bound was nowhere."""
+    result = golden("server", doubts=[BUSY, PADDED], verdict="INVALID", reasons=[LATE])
+    (run / "result.json").write_text(json.dumps(result))
+    out = tmp_path / "page.html"
+    assert main(["report", str(run), "--out", str(out)]) == 0
+    text = out.read_text().partition("<main>")[2]
+    answer = answer_of(result)
+    head = text.partition('id="numbers"')[0].replace("\u00a0\u00b5s", " us").replace("\u00a0", " ")
+    for words in (answer.question, answer.headline, answer.accuracy, answer.doubts, answer.advice):
+        assert words is not None
+        assert escape(words) in head
+    assert head.index(escape(answer.headline)) < head.index("slo-missed") < head.index("padded")
+    assert '<details id="doubts"><summary>2 doubts in full</summary>' in head
+    for title in ("Settings", "Machine"):
+        assert f"<details><summary><h2>{title}</h2></summary>" in text
+    for name in ("p50", "p99.9", "issue_delay"):
+        assert f"<td>{name}</td>" in text
+
+
+def test_a_reader_without_a_mouse_or_eyes_finds_everything(run: Path) -> None:
+    """Bug: nothing on the page took the focus, and charts had neither a name nor their numbers."""
+    pytest.importorskip("plotly")
+    assert main(["report", str(run)]) == 0
+    text = (run / "report.html").read_text()
+    body = text.partition("</style>")[2].partition('id="figures"')[0]
+    plots = re.findall(r'<div class="plot" id="plot-\d" role="img" aria-label="([^"]+)"', body)
+    assert len(plots) == 5
+    assert body.count('<details class="numbers"') == 5
+    assert "<th>" not in body
+    assert body.count("<main>") == 1
+
+
+def test_numbers_and_units_stay_together_on_a_page() -> None:
+    assert page.typeset("p99 936 us of 50 ms (95 %: 2 to 3 us) at 20,000 queries/s, 5 servers") == (
+        "p99 936\u00a0\u00b5s of 50\u00a0ms (95\u00a0%: 2 to 3\u00a0\u00b5s) at 20,000\u00a0queries/s, "
+        "5 servers"
+    )
+
+
+def test_a_bound_beyond_all_queries_leaves_room_for_them() -> None:
+    run = evidence("server")
+    near, far = (
+        next(figures(replace(run, plan=replace(run.plan, latency_bound_ns=bound_ns))))
+        for bound_ns in (50 * NS_PER_MS, 10**6 * NS_PER_MS)
+    )
+    (line,) = near.layout["shapes"]
+    assert (line["name"], line["label"]["text"]) == ("bound", "50.0 ms allowed")
+    assert far.layout["shapes"] == []
+    assert far.about.endswith("The bound, 1,000 s, lies far outside.")
+
+
+@pytest.mark.slow
+@needs_chromium()
+def test_the_marks_of_latency_are_read_at_a_glance(run: Path) -> None:
+    """Bug: an axis was marked 5 6 7 8 9 1 2 3, and nobody knew whether 2 was 2 or 20 ms."""
+    pytest.importorskip("plotly")
+    assert main(["report", str(run)]) == 0
+    document = shown(run / "report.html").document
+    marks = re.findall(r'class="(?:x|y\d?)tick"><text[^>]*>([^<]+ (?:ns|µs|ms|s))<', document)
+    assert len(marks) > 10
+    assert [mark for mark in marks if not re.match(r"[125]0* |\d+(\.\d+)? ", mark)] == []
+
+
+@pytest.mark.slow
+@needs_chromium()
+@pytest.mark.parametrize("several", [False, True])
+def test_a_page_of_420_pixels_does_not_scroll_sideways(
+    run: Path, kept: RunKeeper, tmp_path: Path, *, several: bool
+) -> None:
+    pytest.importorskip("plotly")
+    runs = [str(run), str(tmp_path / "kept")] if several else [str(run)]
+    out = tmp_path / "page.html"
+    assert main(["report", *runs, "--out", str(out)]) == 0
+    assert width_needed(out, 420) == 420
+
+
 def test_several_runs_need_a_place(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["report", str(run), str(run)]) == 2
     line = "harness: a report of several runs lies in none of them: pass --out FILE\n"
@@ -385,7 +467,8 @@ def test_a_browser_draws_every_plot_without_an_error(
     )
     found = shown(out)
     assert found.console == []
-    assert found.drawn == 10
+    assert found.drawn == 4  # both runs in each
+    assert re.findall(r'legendtext"[^>]*>([AB]): ', found.document)
     assert "<title>owned" not in found.document
     kept.report(as_json=False)
     beside = shown(tmp_path / "kept/report.html")

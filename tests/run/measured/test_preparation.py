@@ -13,7 +13,8 @@ from harness.core.config.run_config import RunConfig
 from harness.core.service_times import ServiceTimes
 from harness.loadgen.answers import AnswerRow
 from harness.loadgen.plan import InstanceGroup
-from harness.results.evidence.reference import line, report
+from harness.results.answer.load_generator import line
+from harness.results.evidence.reference import report
 from harness.run.measured import preparation, service_times
 from harness.run.measured.answerer import Answerer
 from harness.run.measured.loadgen_cost import cost_ns

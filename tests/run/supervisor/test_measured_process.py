@@ -41,6 +41,7 @@ def test_what_is_no_message_of_ours_is_one_line(line: bytes) -> None:
     ours, theirs = socket.socketpair()
     process = MeasuredProcess.__new__(MeasuredProcess)
     process._channel = Channel(ours)
+    process._while_waiting = lambda: None
     with ours, theirs:
         theirs.sendall(line + b"\n")
         with pytest.raises(PluginUnavailable, match="not the harness's") as raised:

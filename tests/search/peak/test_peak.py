@@ -216,6 +216,17 @@ def test_what_no_answer_meets_is_not_searched_for(
     assert f"\n{told}\n" in out
 
 
+def test_a_bound_below_what_the_model_alone_takes_ends_the_search_after_the_first_run(
+    searched: Searched, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Bug: a second calibration, although the bare loops of the first run had shown it."""
+    system = System(0.0, fastest_ns={1: 29_000_000}, model_ns=25e6)
+    status, _ = searched(system, *SERVER)
+    assert (status, len(system.configs)) == (4, 1)
+    assert peak_json("found.partial")["fastest_ns"] == 29_000_000
+    assert "the fastest answer took 29.0 ms, the bound is 10.0 ms" in capsys.readouterr().out
+
+
 def test_multi_stream_is_out_of_reach_only_where_one_sample_takes_too_long(
     searched: Searched,
 ) -> None:
@@ -383,6 +394,7 @@ class _Disturbed:
         self.p50_ns = p50_ns
         self.busy_share = busy_share
         self.doubts = doubts
+        self.reference: dict[str, Any] = {"reason": "none"}
 
     def __call__(self, config: RunConfig, **how: Any) -> Finished:
         finished = self.system(config, **how)
@@ -395,6 +407,7 @@ class _Disturbed:
             **{name: {"p50": 0} for name in ("gather", "postprocess", "complete")},
         }
         made["plan"] = {"instances": 2}
+        made["reference"] = self.reference
         made["doubts"] = [{"code": code, "text": ""} for code in self.doubts]
         return finished._replace(result=made)
 
@@ -422,6 +435,35 @@ def test_a_peak_that_delays_of_the_machine_set_is_not_called_the_models(
         "reach a higher rate; stop other programs and search again"
     )
     assert all(f"warning     {text}\n" in out for text in content["warnings"])
+
+
+def test_a_peak_of_a_busy_machine_is_held_against_the_model_alone(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Two instances that take 5 ms for a batch of one and 8 ms for one of four answer 1,000/s."""
+    busy = _Disturbed(400.0, 2_000_000, 0.6, "busy-machine")
+    loops = [(1, 5e6, 6e6), (4, 8e6, 9e6)]
+    names = ("batch", "before", "after")
+    busy.reference = {"service_ns": [dict(zip(names, one, strict=True)) for one in loops]}
+    monkeypatch.setattr("harness.run.supervisor.job.measure", busy)
+    assert main([*SERVER, "--target-qps", "380", "--out", "found"]) == 0
+    (warning,) = peak_json()["warnings"]
+    told = (
+        r"may reach a higher rate: the peak is (39|40) % of the 1,000 queries/s that the model alone "
+        r"answered in the bare loops beside it; stop other programs"
+    )
+    assert re.search(told, warning)
+    assert "on a machine that was not at rest" in capsys.readouterr().out
+
+
+def test_the_time_left_is_shown_after_each_run(
+    searched: Searched, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The runs of the stand-in take no time, so a probe of 3 s is the pace of those after it."""
+    searched(System(1300.0), *SERVER[:-1], "--duration", "60s")
+    first, *others = capsys.readouterr().err.splitlines()
+    assert re.search(r"run 1.*; at most \d+ (s|min) left$", first)
+    assert all("left" in line for line in others[:5])
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from harness.results.seal import digests
 from harness.results.seal.digests import SEAL
 from harness.search.options import Rates, parse_rates
 from harness.search.sweep.page import figures
-from harness.search.sweep.table import Point, knee
+from harness.search.sweep.table import Point, knee, marks, points_table
 from tests.stand_ins.fake_peak import System, names
 
 SERVER = ("sweep", "--scenario", "server", "--backend", "null", "--slo", "p99=10ms", "--quiet")
@@ -298,7 +298,8 @@ def point(rate: float, mean_ms: float, achieved: float | None = None) -> Point:
     times = dict.fromkeys(("p50_ns", "p90_ns", "p99_ns", "mean_ns"), mean_ms * 1e6)
     rates = {"rate_per_s": rate, "scheduled_per_s": rate, "completed_per_s": achieved or rate}
     texts = {"verdict": "VALID", "reasons": (), "doubts": (), "folder": ""}
-    return Point(**rates, **times, **texts, share=None, mean_batch=1.0, queries=1, late=0)  # type: ignore[arg-type]
+    known = {"share": None, "mean_batch": 1.0, "busy_share": 0.5, "model_per_s": None}
+    return Point(**rates, **times, **texts, **known, queries=1, late=0)  # type: ignore[arg-type]
 
 
 def test_the_knee_is_where_a_line_from_the_origin_touches_the_curve() -> None:
@@ -410,6 +411,16 @@ def test_doubts_stand_at_the_end_of_their_row(
     assert second.endswith("  VALID  doubts: drift busy-machine")
 
 
+def test_a_doubt_of_all_points_stands_below_the_table_once() -> None:
+    """Bug: the same five codes at the end of every row made the table 150 columns wide."""
+    points = [point(rate, 1)._replace(doubts=("generator-late",)) for rate in (100, 200)]
+    points[1] = points[1]._replace(doubts=("generator-late", "drift"))
+    content: dict[str, Any] = {"points": [p._asdict() for p in points], "knee": None, "slo": None}
+    content |= {"peak": None, "peak_is_measured": False, "highest_valid": 200}
+    assert [row[-1] for row in points_table(content).rows] == ["VALID", "VALID  doubts: drift"]
+    assert "doubt       generator-late in all 2 runs" in list(marks(content))
+
+
 def test_a_page_is_made_where_plotly_is_there(
     swept: Swept, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -425,6 +436,66 @@ def test_a_page_is_made_where_plotly_is_there(
     assert (
         "no page was made: a page with plots needs the module 'plotly'" in capsys.readouterr().err
     )
+
+
+@pytest.mark.parametrize(
+    ("model_ns", "runs"), [(2e7, 1), (5e6, 2)], ids=["by the bare loops", "by two runs"]
+)
+def test_a_bound_below_the_fastest_answer_ends_the_sweep(
+    model_ns: float,
+    runs: int,
+    swept: Swept,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Bug: every rate was measured, although no answer can be in time at any."""
+    late = dict.fromkeys(range(1, 9), 12_000_000)
+    system = System(50.0, fastest_ns=late, model_ns=model_ns)
+    assert swept(system, *SERVER, "--rate", "100..800/8")[0] == 4
+    assert [config.target_qps for config in system.configs] == [100.0, 200.0][:runs]
+    assert sweep_json()["fastest_ns"] == 12_000_000
+    told = (
+        "no load meets p99=10ms: the fastest answer took 12.0 ms, the bound is 10.0 ms: raise --slo"
+    )
+    out = capsys.readouterr().out
+    assert f"stopped     {told}\n" in out
+    assert main(["sweep", "--from", "swept"]) == 0
+    assert capsys.readouterr().out == out
+
+
+def test_the_machine_is_named_where_it_was_the_limit() -> None:
+    """Bug: a point missed the SLO by the neighbours' programs, and no line of the summary said so."""
+    calm = point(100, 1)._replace(doubts=("few-samples",))
+    busy = point(200, 0.8)._replace(
+        verdict="INVALID",
+        reasons=("slo-missed",),
+        doubts=("busy-machine", "drift"),
+        busy_share=0.1,
+        model_per_s=900.0,
+    )
+    content = {"peak": None, "highest_valid": 100, "knee": None, "slo": "p99=10ms"}
+    lines = list(marks({**content, "points": [p._asdict() for p in (calm, busy)]}))
+    machine, limit = lines[-2:]
+    assert machine == (
+        "machine     the machine was not at rest in 1 of 2 runs (busy-machine): stop other programs and "
+        "sweep again"
+    )
+    assert limit == (
+        "limit       delays of the machine, not the model, made 200 queries/s miss p99=10ms: the "
+        "instances computed for 10 % of the time, and the model alone could answer about 900 queries/s"
+    )
+    working = busy._replace(busy_share=0.9, doubts=())
+    lines = list(marks({**content, "points": [p._asdict() for p in (calm, working)]}))
+    assert not any(line.startswith(("machine", "limit")) for line in lines)
+
+
+def test_each_point_says_how_it_ended_and_how_long_the_others_take(
+    swept: Swept, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Bug: `rate 2 of 6: 150 queries/s`, without result or time left."""
+    swept(System(150.0), *SERVER[:-1], "--rate", "100,200", "--duration", "30s")
+    first, second = capsys.readouterr().err.splitlines()[:2]
+    assert first == "harness: rate 1 of 2, 100 queries/s: VALID, p99 10.0 ms; about 0 s left"
+    assert second == "harness: rate 2 of 2, 200 queries/s: INVALID slo-missed, p99 5.00 ms"
 
 
 @pytest.mark.slow

@@ -26,6 +26,7 @@ from harness.models.manifest.model import MODELS_DIR
 from harness.models.opened.instances import plan
 from harness.results.outcome import Finished
 from harness.results.seal.digests import SEAL
+from harness.run.progress import Progress
 from harness.search.tune.candidates import (
     Aim,
     Forecast,
@@ -58,7 +59,7 @@ def service(sizes: Sequence[int], first_ns: float, each_ns: float) -> ServiceTim
 class Machine:
     """In place of bare loops and of LoadGen: two cores; spinning makes everything a tenth faster,
     what LoadGen sees is `told` by the plan, by `drift` slower with each run. factor: of bare loops,
-    which end at `most` samples. fixed: batch of the file. broken, doubted: by the number of the run.
+    which end at `most` samples. least_ns: the fastest answer. fixed: batch of the file. broken, doubted: by the number of the run.
     """
 
     told: Callable[[RunConfig], float]
@@ -69,6 +70,7 @@ class Machine:
     fixed: int | None = None
     broken: dict[int, tuple[str, int]] = field(default_factory=dict)
     doubted: tuple[int, ...] = ()
+    least_ns: int = 1000
     refused: tuple[tuple[int, int], ...] = ()
     timed: list[tuple[int, int, dict[str, str]]] = field(default_factory=list)
     configs: list[RunConfig] = field(default_factory=list)
@@ -87,7 +89,7 @@ class Machine:
         times = service(timed, 50e3 * factor, 10e3 * factor)
         return Bare(times, {"spinning": ("on",)}, fixed_batch=self.fixed)
 
-    def measure(self, config: RunConfig, *, probe_s: float) -> Finished:
+    def measure(self, config: RunConfig, *, probe_s: float, progress: Progress) -> Finished:
         self.configs.append(config)
         assert config.out is not None
         code, status = self.broken.get(len(self.configs), ("", 0))
@@ -96,7 +98,7 @@ class Machine:
         made = result(config, [code] if code else [], 0)
         value = self.told(config) * (1 + self.drift * len(self.configs))
         made["throughput_per_s"]["completed"] = value
-        made["latency_ns"] = dict.fromkeys(made["latency_ns"], value)
+        made["latency_ns"] = {**dict.fromkeys(made["latency_ns"], value), "min": self.least_ns}
         made["doubts"] = [{"code": "busy-machine"}] * (len(self.configs) in self.doubted)
         (folder / "result.json").write_text(json.dumps(made))
         return Finished(status, folder, made)
@@ -467,14 +469,16 @@ def test_forecasts() -> None:
     assert strict < peaks[0]
 
 
-def cut_to(slo: str, call_ns: dict[Layout, float]) -> Cut:
-    """A Server's grid cut by calls of one query that always take so long."""
+def cut_to(slo: str, call_ns: dict[Layout, float], measured: list[Layout] | None = None) -> Cut:
+    """A Server's grid cut by calls of one query that always take so long. measured: takes their order."""
 
     def timed(layout: Layout, sizes: Sequence[int]) -> Bare:
+        if measured is not None:
+            measured.append(layout)
         return Bare(service(sizes, call_ns[layout], 0.0), {})
 
     forecast = Forecast(registry.load("scenario", "server"), 1, parse_slo(slo), None)
-    made = Cut(forecast, timed, partial(candidates, None), lambda _text: None)
+    made = Cut(forecast, timed, partial(candidates, None), Progress(quiet=True))
     made.run(list(call_ns), [1], {})
     return made
 
@@ -491,10 +495,45 @@ def test_a_layout_that_misses_the_slo_even_alone_is_left_out() -> None:
 
 
 def test_where_every_layout_misses_the_slo_one_line_says_so() -> None:
+    """Bug: each layout was timed twice, although the first time had shown it."""
+    timed: list[Layout] = []
     with pytest.raises(
         RunInvalid, match=r"^no layout meets p99=5ms, .* 1 x 4, takes 9\.00 ms: raise"
     ):
-        cut_to("p99=5ms", {Layout(4, 1): 20e6, Layout(1, 4): 9e6})
+        cut_to("p99=5ms", {Layout(4, 1): 20e6, Layout(1, 4): 9e6}, timed)
+    assert timed == [Layout(4, 1), Layout(1, 4)]
+
+
+def test_a_bound_below_the_fastest_answer_ends_the_search_for_a_rate(
+    tuned: Tuned, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Bug: up to eight rates of each finalist, and all rounds, where no answer can be in time."""
+    machine = Machine(lambda _config: 15e6, least_ns=12_000_000)
+    assert tuned(machine, *SERVER)[0] == 4
+    assert len(machine.configs) == 2
+    told = (
+        "no load meets p99=10ms: the fastest answer took 12.0 ms, the bound is 10.0 ms: raise --slo"
+    )
+    assert told in capsys.readouterr().err
+
+
+def test_the_machine_is_named_where_it_was_not_at_rest(
+    tuned: Tuned, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tuned(Machine(by_batch, doubted=(2, 3)), *OFFLINE)
+    told = r"^machine +the machine was not at rest in 2 of \d+ runs \(busy-machine\): plans were compared"
+    assert re.search(told, capsys.readouterr().out, re.MULTILINE)
+
+
+def test_each_run_says_what_it_is_how_it_went_and_the_time_left(
+    tuned: Tuned, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tuned(Machine(by_batch), *(word for word in OFFLINE if word != "--quiet"))
+    lines = [line for line in capsys.readouterr().err.splitlines() if "round" in line]
+    assert re.fullmatch(
+        r"harness: round 1 of \d: 2 x 1.*: [\d,]+ samples/s; about \d+ s left", lines[0]
+    )
+    assert lines[-1].endswith("samples/s")
 
 
 def test_a_search_that_no_layout_is_left_of_keeps_what_it_timed(
@@ -614,7 +653,13 @@ def test_the_page_has_a_heat_map_of_all_that_was_timed(tuned: Tuned) -> None:
 def test_bare_loops_in_a_process_of_their_own(tmp_path: Path) -> None:
     config = RunConfig(scenario="server", max_batch=4, instances=2, threads=1)
     found = time_layout(
-        config, "digits", InstanceGroup(2, 1, 4), [1, 2, 4], None, tmp_path / "bare.log"
+        config,
+        "digits",
+        InstanceGroup(2, 1, 4),
+        [1, 2, 4],
+        None,
+        tmp_path / "bare.log",
+        Progress(quiet=True),
     )
     assert found.service.sizes == (1, 2, 4)
     assert found.service.ns.shape == (3, QUANTILES)
@@ -628,11 +673,27 @@ def test_bare_loops_in_a_process_of_their_own(tmp_path: Path) -> None:
 def test_what_a_layout_raises_before_its_first_batch_is_raised_here(tmp_path: Path) -> None:
     config = RunConfig(scenario="offline", backend_option=(("spinning", "maybe"),))
     with pytest.raises(ConfigError, match="'maybe' is not one of"):
-        time_layout(config, "digits", InstanceGroup(1, 1, 4), [1], None, tmp_path / "bare.log")
+        time_layout(
+            config,
+            "digits",
+            InstanceGroup(1, 1, 4),
+            [1],
+            None,
+            tmp_path / "bare.log",
+            Progress(quiet=True),
+        )
     faulty = Path(__file__).parents[2] / "faults/faulty.py"
     config = RunConfig(scenario="offline", backend=f"{faulty}:RaisesInLoad")
     with pytest.raises(PluginUnavailable, match="raised"):
-        time_layout(config, "digits", InstanceGroup(1, 1, 4), [1], None, tmp_path / "bare.log")
+        time_layout(
+            config,
+            "digits",
+            InstanceGroup(1, 1, 4),
+            [1],
+            None,
+            tmp_path / "bare.log",
+            Progress(quiet=True),
+        )
 
 
 @pytest.mark.slow

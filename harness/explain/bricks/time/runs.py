@@ -9,7 +9,7 @@ An empty model measures the overhead of a run.
 import functools
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -160,11 +160,13 @@ def measure(
     cuts: Mapping[str, Cut],
     setup: SessionSetup,
     rounds: int,
+    progress: Callable[[int], None] = lambda _done: None,
 ) -> ModelSamples:
     """Runs the model and the given bricks (by digest) in turns. After Ctrl-C it returns the
     samples so far, with `was_stopped`.
     graph: None where the model is absent. weight_bytes: of the model.
     rounds: turns of all bricks, each after a turn of the model.
+    progress: called with the number of rounds done.
     """
     start = time.monotonic()
     measured = ModelSamples()
@@ -196,7 +198,8 @@ def measure(
     measured.setup_s = time.monotonic() - start
     filler = _filler(max(0, weight_bytes - brick_bytes))
     try:
-        for _ in range(rounds):
+        for done in range(rounds):
+            progress(done)
             _turn(whole, np.zeros(0))
             _turn([(empty, measured.overhead)], np.zeros(0))
             _turn(bricks, filler)

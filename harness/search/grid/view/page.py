@@ -28,18 +28,28 @@ def write(view: View, folder: Path) -> Path:
 
 
 def _heat_maps(view: View) -> Iterator[Figure]:
-    for content in view.heat_maps():
+    """One scale for all maps of a number, and in all maps the brighter cell is the better one."""
+    maps = view.heat_maps()
+    values: dict[str, list[float]] = {}
+    for content in maps:
+        cells = [z for row in content["z"] for z in row if z is not None]
+        values.setdefault(content["number"], []).extend(cells)
+    for content in maps:
+        of_number = values[content["number"]]
         words = [view.labels[content["model"]], content["backend"], content["data"]]
         words += content["shape"]
         yield heat_map(
             f"{content['number']}: {' '.join(words)}, threads {content['threads']}",
-            "Precision against batch; a gap is a cell that is absent or not ranked.",
+            "Precision against batch; brighter is better, and a gap is a cell that is absent or not ranked.",
             ("batch, samples", content["batch"]),
             ("precision", content["precision"]),
             content["z"],
             14,
             texttemplate="%{z:.2f}" if "accuracy" in content["number"] else "%{z:,.4~r}",
             hoverongaps=False,
+            zmin=min(of_number),
+            zmax=max(of_number),
+            reversescale=content["number"].startswith("latency"),
         )
 
 

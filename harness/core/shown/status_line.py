@@ -1,0 +1,40 @@
+"""Draws the last rows of a terminal again and again, for what goes on now."""
+
+import os
+import re
+from collections.abc import Sequence
+from typing import TextIO
+
+_USUAL_COLUMNS = 80
+"""Width of a terminal that does not report its own, e.g. one that a recorder opened."""
+
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+
+
+def columns_of(stream: TextIO) -> int:
+    return os.get_terminal_size(stream.fileno()).columns or _USUAL_COLUMNS
+
+
+class StatusLine:
+    """Rows that replace each other.
+
+    A terminal that was made narrower has wrapped the rows before, so all of their parts are cleared
+    first.
+    """
+
+    def __init__(self) -> None:
+        self._drawn: list[int] = []
+        """Characters of each row on the terminal."""
+
+    def draw(self, stream: TextIO, rows: Sequence[str]) -> None:
+        """rows: each shorter than the terminal is wide: a full one leaves the cursor on the next row."""
+        columns = columns_of(stream)
+        above = sum(1 + max(0, length - 1) // columns for length in self._drawn) - 1
+        up = f"\x1b[{above}A" if above > 0 else ""
+        stream.write(f"\r{up}\x1b[J" + "\n".join(rows))
+        stream.flush()
+        self._drawn = [len(_COLOUR.sub("", row)) for row in rows]
+
+    def clear(self, stream: TextIO) -> None:
+        if self._drawn:
+            self.draw(stream, ())

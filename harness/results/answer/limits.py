@@ -1,0 +1,95 @@
+"""Finds what limited a run: the model, the queue, the load generator or the machine. Pure."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from harness.core.units import show_ns, show_percent, show_rate
+from harness.loadgen.scenario import scenario_named
+from harness.results.answer.doubts import disturbance
+from harness.results.answer.load_generator import Judgement, judged, most_lost
+
+_PARTS = {
+    "model": ("gather", "infer", "postprocess"),
+    "load generator": ("issue_delay", "complete"),
+    "queue": ("queue",),
+}
+"""Part of the system -> the stages of a sample that it takes."""
+
+_MOSTLY = 0.5
+"""Share of a query's time from which on one part of the system explains the result."""
+
+_WHERE = {
+    "issue_delay": "until a query is issued",
+    "queue": "in the queue",
+    "gather": "to collect the inputs",
+    "infer": "in the model",
+    "postprocess": "after the model",
+    "complete": "to report the answers",
+}
+
+
+def limited_by(result: Mapping[str, Any]) -> str | None:
+    """`the model: 96 % of a query's time`; None where the files do not show it."""
+    if not result.get("stages_ns"):
+        return None
+    if result["backend"] == "null":
+        return "the load generator: the null backend has no model"
+    section = result.get("reference") or {}
+    judgement = judged(section)
+    disturbed = disturbance(result["doubts"])
+    if disturbed and not _is_plain(result, judgement):
+        return f"the machine: {disturbed['text'].partition(': ')[0]}"
+    return _undisturbed(result, section, judgement)
+
+
+def _undisturbed(
+    result: Mapping[str, Any], section: Mapping[str, Any], judgement: Judgement
+) -> str | None:
+    if judgement is Judgement.HELD_BACK:
+        return f"the load generator: {_cost(section)}"
+    if judgement is Judgement.MODEL_SLOWER:
+        return "the model: its batches took longer in the run than alone"
+    if scenario_named(result["scenario"]).all_at_once:
+        return _of_offline(section, judgement)
+    part, share = _longest(result["stages_ns"], judgement)
+    if judgement is Judgement.AS_FAST and share < _MOSTLY:
+        return f"the {part}: {section['what']} would be as long without the load generator's cost"
+    return f"the {part}: {show_percent(share)} of a query's time"
+
+
+def _is_plain(result: Mapping[str, Any], judgement: Judgement) -> bool:
+    """Whether model or queue took most of the time, so that a disturbed machine does not matter."""
+    if judgement is not Judgement.AS_FAST:
+        return False
+    offline = scenario_named(result["scenario"]).all_at_once
+    return offline or _longest(result["stages_ns"], judgement)[1] >= _MOSTLY
+
+
+def _of_offline(section: Mapping[str, Any], judgement: Judgement) -> str | None:
+    """Shares of its stages say nothing: every sample waits for the others of its query."""
+    if judgement is Judgement.UNKNOWN:
+        return None
+    return f"the model: alone it answers {show_rate(section['reference'])} samples/s"
+
+
+def _cost(section: Mapping[str, Any]) -> str:
+    """What the load generator cost: the number without it, and the stage that lost most."""
+    if section["unit"] != "ns":
+        return f"the model alone answers {show_rate(section['reference'])} samples/s"
+    most = [
+        f"; {show_ns(section['lost_ns'][stage])} more {_WHERE[stage]}"
+        for stage in most_lost(section)[:1]
+    ]
+    return f"{section['what']} would be {show_ns(section['reference'])} without its cost{''.join(most)}"
+
+
+def _longest(stages: Mapping[str, Any], judgement: Judgement) -> tuple[str, float]:
+    """The part in which a query spent most of its time, and its share."""
+    shares = {
+        part: sum(stages[stage]["share"] for stage in own if stage in stages)
+        for part, own in _PARTS.items()
+    }
+    if judgement is Judgement.AS_FAST:
+        del shares["load generator"]
+    most = max(shares, key=shares.__getitem__)
+    return most, shares[most]

@@ -1,0 +1,114 @@
+"""Judges whether the load generator held a run back, from the run beside the reference dispatcher. Pure."""
+
+from collections.abc import Mapping
+from enum import Enum
+from typing import Any
+
+from harness.core.units import show_ns, show_percent, show_rate
+
+TIGHT = 1.15
+"""A run within this of the reference was not held back by its load generator."""
+
+_MODELS_STAGE = "infer"
+
+
+class Judgement(Enum):
+    """The run beside a load generator without cost (harness/results/evidence/reference.py)."""
+
+    AS_FAST = "the load generator was not the bottleneck"
+    HELD_BACK = "the load generator was the bottleneck"
+    MODEL_SLOWER = "the model itself was slower in the run than in the bare loops"
+    UNKNOWN = "the bare loops were disturbed, or there are none"
+
+
+def judged(section: Mapping[str, Any]) -> Judgement:
+    """section: `reference` of result.json; empty without one."""
+    if "ratio" not in section:
+        return Judgement.UNKNOWN
+    worse = _times_worse(section["ratio"], section["unit"])
+    if _is_drift(section) or worse < 1 / TIGHT:
+        return Judgement.UNKNOWN
+    if worse <= TIGHT:
+        return Judgement.AS_FAST
+    if _is_models_speed(section) or most_lost(section)[:1] == [_MODELS_STAGE]:
+        return Judgement.MODEL_SLOWER
+    return Judgement.HELD_BACK
+
+
+def most_lost(section: Mapping[str, Any]) -> list[str]:
+    """The two stages that took longest beside the reference's, the longest first; none in Offline."""
+    lost_ns = section.get("lost_ns", {})
+    most = sorted(lost_ns, key=lost_ns.__getitem__, reverse=True)[:2]
+    return [stage for stage in most if lost_ns[stage] > 0]
+
+
+def line(section: Mapping[str, Any], rate_per_s: float | None) -> str:
+    """The comparison with all its numbers. section: `reference` of result.json. rate_per_s: completed."""
+    if "reason" in section:
+        return f"no reference: {section['reason']}"
+    show = show_ns if section["unit"] == "ns" else _show_rate
+    ratio = section["ratio"]
+    some = section.get("queries", 0) < section.get("of_queries", 0)
+    of = f" of the first {section['queries']:,} queries" if some else ""
+    times = f"{ratio:,.0f}" if ratio >= 1000 else f"{ratio:.3g}"
+    numbers = (
+        f"{section['what']}{of} {show(section['ours'])}, {times} x the {show(section['reference'])} of a "
+        "load generator without cost"
+    )
+    ceiling, ceiling_per_s = "", section["null_backend_per_s"]
+    if ceiling_per_s and rate_per_s:
+        factor = ceiling_per_s / rate_per_s
+        ceiling = f"; null backend here {_show_rate(ceiling_per_s)}, {factor:.0f} x"
+    return f"{numbers}: {_sentence(section)}{ceiling}"
+
+
+def _sentence(section: Mapping[str, Any]) -> str:
+    judgement = judged(section)
+    if judgement is Judgement.AS_FAST:
+        return str(judgement.value)
+    if _is_drift(section):
+        more = "more" if section["drift"] > 0 else "less"
+        drift = show_percent(abs(section["drift"]))
+        return f"not decidable: a batch took {drift} {more} time after the run than before"
+    if judgement is Judgement.UNKNOWN:
+        return "not decidable: the bare loops were slower than the run itself"
+    if _is_models_speed(section):
+        slowed = section["at_run_speed"]
+        show = show_ns if section["unit"] == "ns" else _show_rate
+        return (
+            f"not decidable: at the model's speed in the run it reaches {show(slowed['reference'])}, "
+            f"and the run is {slowed['ratio']:.3g} x that"
+        )
+    return _bottleneck(section)
+
+
+def _is_drift(section: Mapping[str, Any]) -> bool:
+    """Whether the slower ones of the bare loops before and after the run explain the ratio."""
+    slower = section.get("at_slower_loops")
+    return slower is not None and _times_worse(slower["ratio"], section["unit"]) <= TIGHT
+
+
+def _is_models_speed(section: Mapping[str, Any]) -> bool:
+    """Whether a model as slow as it was in the run explains the ratio."""
+    return _times_worse(section["at_run_speed"]["ratio"], section["unit"]) <= TIGHT
+
+
+def _times_worse(ratio: float, unit: str) -> float:
+    """ratio: the run's number divided by the reference's."""
+    return ratio if unit == "ns" else 1 / ratio
+
+
+def _bottleneck(section: Mapping[str, Any]) -> str:
+    """Names the two stages that lost the most. The time in `infer` is the model's own."""
+    lost_ns = section.get("lost_ns", {})
+    lost = {name: f"{show_ns(lost_ns[name])} more in {name}" for name in most_lost(section)}
+    if next(iter(lost), "") == _MODELS_STAGE:
+        return f"the model itself was slower in the run: {', '.join(lost.values())}"
+    models = lost.pop(_MODELS_STAGE, "")
+    own = "".join(f", {text}" for text in lost.values())
+    also = f"; the model itself: {models}" if models else ""
+    return f"{Judgement.HELD_BACK.value}{own}{also}"
+
+
+def _show_rate(per_s: float) -> str:
+    return f"{show_rate(per_s)}/s"

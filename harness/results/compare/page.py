@@ -1,0 +1,117 @@
+"""Writes the page that compares finished runs: one verdict, both runs in each plot, every change.
+
+`compare` judges; this page shows its judgement.
+"""
+
+from collections.abc import Iterator, Sequence
+from html import escape
+from pathlib import Path
+
+from harness.errors import ConfigError
+from harness.results.answer import answer_of
+from harness.results.compare import report
+from harness.results.compare.compare import BETTER, WORSE, Change, Comparison, compare
+from harness.results.compare.finished import FinishedRun, named_apart, side
+from harness.results.pages import page
+from harness.results.pages.figures import distributions, stage_means
+from harness.results.pages.page import Article, Figure, Html
+from harness.results.pages.timeline import p99_over_time
+from harness.results.run_files import read_files, reading_run
+from harness.results.seal.digests import PAGE
+
+
+def write(sides: Sequence[str], out: Path, *, standalone: bool) -> Path:
+    """The page's path. sides: at least two, as `compare` takes them; each further one is compared with the
+    first. plotly's script lies beside the page, or inside with `standalone`.
+    """
+    first, *others = named_apart([side(text) for text in sides])
+    if not others:
+        raise ConfigError("a comparison needs two sides: name another run")
+    with reading_run(", ".join(sides)):
+        articles = [
+            _article(compare(first, other), report.letter(number), out)
+            for number, other in enumerate(others, start=1)
+        ]
+    names = " and ".join(one[0].name for one in (first, *others))
+    return page.write(articles, names, out, script_in=None if standalone else out.parent)
+
+
+def _article(comparison: Comparison, other: str, out: Path) -> Article:
+    sides = {"A": comparison.before, other: comparison.after}
+    named = {f"{letter}: {runs[0].name}": runs[0] for letter, runs in sides.items()}
+    return Article(
+        [*_head(comparison, sides, out), *_changes(comparison, other)],
+        list(_figures(named)),
+        list(_tail(comparison, other)),
+    )
+
+
+def _head(
+    comparison: Comparison, sides: dict[str, Sequence[FinishedRun]], out: Path
+) -> Iterator[str]:
+    names = " and ".join(escape(runs[0].name) for runs in sides.values())
+    yield f"<h1>Comparison of {names}</h1>"
+    yield f'<p class="headline">{escape(report.verdict(comparison))}</p>'
+    yield '<div class="beside">'
+    for letter, runs in sides.items():
+        yield f"<section>{''.join(_card(letter, run, out) for run in runs)}</section>"
+    yield "</div>"
+
+
+def _card(letter: str, run: FinishedRun, out: Path) -> str:
+    """The answer of one run, with a link to its own page."""
+    answer = answer_of(run.result)
+    kind = "valid" if answer.verdict == "VALID" else "invalid"
+    name = page.link(run.name, run.folder / PAGE, out)
+    words = " · ".join(str(run.result[key]) for key in ("scenario", "backend", "model"))
+    rows = {
+        "Answer": answer.headline,
+        "Accuracy": answer.accuracy,
+        "Limited by": answer.limited_by,
+        "Doubts": answer.doubts,
+    }
+    facts = page.facts({label: text for label, text in rows.items() if text})
+    badge = f'<span class="badge {kind}">{escape(answer.verdict)}</span>'
+    shown = name if isinstance(name, Html) else escape(name)
+    return f'<h2>{letter}: {shown} {badge}</h2><p class="quiet">{escape(words)}</p>{facts}'
+
+
+def _changes(comparison: Comparison, other: str) -> Iterator[str]:
+    """Numbers of the whole run first; those of stages and the like are folded."""
+    whole = [change for change in comparison.changes if change.is_whole]
+    parts = [change for change in comparison.changes if not change.is_whole]
+    yield "<h2>Changes</h2>"
+    yield _table(whole, other)
+    if parts:
+        yield "<details><summary>Stages, and numbers by core and price</summary>"
+        yield _table(parts, other)
+        yield "</details>"
+
+
+def _table(changes: Sequence[Change], other: str) -> str:
+    rows = []
+    for change in changes:
+        *cells, verdict = report.row(change)
+        kind = {BETTER: "better", WORSE: "worse"}.get(verdict, "quiet")
+        rows.append((*cells, Html(f'<span class="{kind}">{escape(verdict)}</span>')))
+    columns = report.columns(other)
+    is_number = [bool(column.unit) for column in columns]
+    return page.aligned_table([column.name for column in columns], rows, is_number)
+
+
+def _figures(named: dict[str, FinishedRun]) -> Iterator[Figure]:
+    """Of the first run of each side; none where a side completed no query."""
+    runs = {}
+    for name, one in named.items():
+        run = read_files(one.folder).performance
+        if run is not None and run.done is not None and len(run.done):
+            runs[name] = run
+    if len(runs) == len(named):
+        yield from distributions(runs)
+        yield p99_over_time(runs)
+        yield stage_means(runs)
+
+
+def _tail(comparison: Comparison, other: str) -> Iterator[str]:
+    yield "<h2>What differs, and what is noise</h2>"
+    yield page.table(("about", "text"), report.notes(comparison, [], other))

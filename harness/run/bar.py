@@ -1,0 +1,44 @@
+"""Renders progress as rows of a terminal, by rich.progress; imported where stderr is a terminal only."""
+
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn
+
+_BAR_COLUMNS = 20
+
+
+class Bar:
+    """Rows without a display of their own: rich's display leaves parts of rows behind on a terminal that
+    becomes narrower, redraws in a thread, and takes over stdout.
+    """
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._rich = Progress(
+            TextColumn("{task.description}", markup=False),
+            BarColumn(_BAR_COLUMNS),
+            TextColumn("{task.fields[percent]}", markup=False),
+            TextColumn("{task.fields[details]}", markup=False),
+            console=console,
+            auto_refresh=False,
+        )
+        self._task = self._rich.add_task("", percent="", details="")
+
+    def rows(
+        self, columns: int, name: str, share: float | None, details: Sequence[str]
+    ) -> Sequence[str]:
+        """The bar with the words beside it, cropped to `columns`. share: None for a bar without an end."""
+        self._console.width = columns
+        self._rich.update(
+            self._task,
+            description=name,
+            total=None if share is None else 1.0,
+            completed=share or 0.0,
+            details="  ".join(details),
+            percent="" if share is None else f"{share * 100:.0f} %",
+        )
+        with self._console.capture() as captured:
+            table = self._rich.make_tasks_table(self._rich.tasks)
+            self._console.print(table, no_wrap=True, overflow="ellipsis", crop=True)
+        return captured.get().splitlines()

@@ -1,0 +1,128 @@
+"""Shows on stderr how far work has come: a bar on a terminal, elsewhere a plain line every 10 s."""
+
+import math
+import os
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Self
+
+from harness.core.clock import monotonic_ns
+from harness.core.console import clear_status, draw_status, say, stderr
+from harness.core.shown.escapes import visible
+from harness.core.shown.status_line import columns_of
+from harness.core.units import NS_PER_S, show_wait
+
+if TYPE_CHECKING:
+    from harness.run.bar import Bar
+
+FIRST_S = 5.0
+EVERY_S = 10.0
+"""Plain lines: the first comes after FIRST_S, the next ones EVERY_S apart."""
+
+DRAW_EVERY_S = 1.0
+"""A bar takes about a millisecond to draw, and the supervisor looks at the run four times a second."""
+
+
+class Progress:
+    """The display of one run, or of all runs of a verb one after another. Not thread-safe.
+
+    Use as a context manager, which removes the bar at its end.
+    """
+
+    def __init__(self, *, quiet: bool = False) -> None:
+        self._series: tuple[str, str, float | None] | None = None
+        self._series_since_s = now_s = _now_s()
+        self._bar = None if quiet or not _is_terminal() else _bar()
+        self._due_s = math.inf if quiet else now_s + FIRST_S * (self._bar is None)
+        self._name = ""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.clear()
+
+    @property
+    def is_due(self) -> bool:
+        """Whether `show` with the same name would show anything by now."""
+        return _now_s() >= self._due_s
+
+    def series(self, text: str, left_s: float | None, bound: str = "about") -> None:
+        """text: which of how many runs comes next. left_s: time for it and those after it, by estimate.
+
+        bound: `at most` where the series may end earlier.
+        """
+        self._series = text, bound, left_s
+        self._series_since_s = _now_s()
+
+    def show(
+        self,
+        name: str,
+        *,
+        share: float | None = None,
+        details: Sequence[str] = (),
+        left_s: float | None = None,
+    ) -> None:
+        """name: what is done. share: in [0, 1]; None where no end is known. left_s: None likewise."""
+        is_new = self._bar is not None and name != self._name
+        if not (self.is_due or is_new):
+            return
+        self._name = name
+        self._due_s = _now_s() + (EVERY_S if self._bar is None else DRAW_EVERY_S)
+        details = [*details, *([f"{show_wait(left_s)} left"] if left_s is not None else [])]
+        if self._bar is not None:
+            with suppress(OSError):  # the terminal was closed
+                columns = columns_of(stderr()) - 1
+                above = [visible(self._series_text())[:columns]] if self._series else []
+                draw_status([*above, *self._bar.rows(columns, visible(name), share, details)])
+            return
+        done = name if share is None else f"{name} {share * 100:.0f} %"
+        words = ", ".join([done, *details])
+        say(f"{self._series_text()}: {words}" if self._series else words)
+
+    def clear(self) -> None:
+        """Removes the bar; plain lines stay."""
+        if self._bar is not None:
+            clear_status()
+
+    def _series_text(self) -> str:
+        assert self._series is not None
+        text, bound, left_s = self._series
+        if left_s is None:
+            return text
+        left_s = max(0.0, left_s - (_now_s() - self._series_since_s))
+        return f"{text}, {bound} {show_wait(left_s)} left in all"
+
+
+def _now_s() -> float:
+    return monotonic_ns() / NS_PER_S
+
+
+def _is_terminal() -> bool:
+    return stderr().isatty() and os.environ.get("TERM") != "dumb"
+
+
+def _bar() -> "Bar":
+    from rich.console import Console
+
+    from harness.run.bar import Bar
+
+    return Bar(Console(file=stderr(), force_terminal=True, highlight=False))
+
+
+class Pace:
+    """Estimates how long the runs to come will take, from those that have ended."""
+
+    def __init__(self) -> None:
+        self._beyond_s: list[float] = []
+
+    def ended(self, took_s: float, planned_s: float = 0.0) -> None:
+        """planned_s: the part of the run's time that was known before it, e.g. its --duration."""
+        self._beyond_s.append(took_s - planned_s)
+
+    def left_s(self, planned_s: Iterable[float]) -> float | None:
+        """planned_s: of each run to come. None before a run has ended."""
+        if not self._beyond_s:
+            return None
+        beyond_s = sum(self._beyond_s) / len(self._beyond_s)
+        return sum(max(0.0, one_s + beyond_s) for one_s in planned_s)

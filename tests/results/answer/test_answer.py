@@ -1,0 +1,206 @@
+"""The answer of a run: its number with interval, bound and load, what limited it, and one piece of advice."""
+
+from copy import deepcopy
+from typing import Any
+
+import pytest
+
+from harness.core.codes import CODES
+from harness.core.files import read_json
+from harness.results.answer import answer_of
+from tests.golden.make_runs import FOLDERS, RUNS
+
+BUSY = {"code": "busy-machine", "text": "other processes used 86 % of the cores in the run"}
+PREEMPTED = {
+    "code": "preempted",
+    "text": "other threads took the cores 900 times: use fewer --threads",
+}
+PADDED = {"code": "padded", "text": "the model file fixes the batch at 8"}
+LATE = {"code": "slo-missed", "text": "p90 is above its bound"}
+
+
+def golden(name: str, **changed: Any) -> dict[str, Any]:
+    """The result of a golden run on a quiet machine."""
+    result = dict(read_json(FOLDERS / name / "result.json"))
+    return deepcopy({**result, "doubts": [], **changed})
+
+
+def reference(**changed: Any) -> dict[str, Any]:
+    """A Server run 1.05 times as slow as the reference dispatcher."""
+    section = {"what": "p90", "unit": "ns", "reference": 100_000, "ours": 105_000, "ratio": 1.05}
+    lost_ns = {"issue_delay": 4_000.0, "infer": 1_000.0}
+    at_run_speed = {"reference": 100_000, "ratio": 1.05}
+    return {**section, "lost_ns": lost_ns, "at_run_speed": at_run_speed, **changed}
+
+
+def held_back(**changed: Any) -> dict[str, Any]:
+    """Three times as slow, at the model's speed in the run, too."""
+    slow = {"ratio": 3.0, "at_run_speed": {"reference": 100_000, "ratio": 2.9}}
+    return reference(**{**slow, "lost_ns": {"issue_delay": 190_000.0, "infer": 5_000.0}, **changed})
+
+
+def test_a_server_run_is_answered_by_its_percentile_beside_the_bound() -> None:
+    answer = answer_of(golden("server", slo="p90=1ms"))
+    assert answer.question == "Are 90 % of the queries answered within 1 ms at 200 queries/s?"
+    assert answer.headline.startswith("p90 507 us of 1 ms allowed (95 %: ")
+    assert answer.headline.endswith(") at 200 queries/s")
+    assert answer.accuracy == "top1 100.00 % (target 98.5 %), 20 samples"
+    missed = answer_of(golden("server", slo="p90=100us"))
+    assert missed.headline.startswith("p90 507 us, above the 100 us allowed (95 %: ")
+
+
+def test_a_rate_that_the_harness_chose_is_named_a_demonstration() -> None:
+    """Bug: a newcomer took the demonstration rate for the result."""
+    result = golden("server")
+    result["calibration"]["rate_per_s"] = 800.0
+    answer = answer_of(result)
+    assert answer.headline.endswith(" at 200 queries/s (a demonstration rate)")
+    assert answer.advice == (
+        "The harness chose the rate: the verb peak finds the highest one within the bound."
+    )
+
+
+def test_the_other_scenarios_are_answered_by_their_own_number() -> None:
+    assert answer_of(golden("offline")).headline == "21,390 samples/s"
+    stream = answer_of(golden("single-stream"))
+    assert stream.question == "How long does a query take, one query at a time?"
+    assert stream.headline.startswith("p90 136 us (95 %: ")
+    assert stream.headline.endswith(" or more), one query at a time")
+    closed = answer_of(golden("closed-loop"))
+    assert closed.headline.endswith(" at 24,945 queries/s with 4 in flight")
+    replayed = golden("server")
+    replayed["throughput_per_s"]["asked"] = None
+    assert answer_of(replayed).headline.endswith(" at 172 queries/s, replayed from a file")
+
+
+def test_a_percentile_that_loadgen_does_not_log_is_answered_by_the_late_queries() -> None:
+    result = golden("server", slo="p99.5=2ms")
+    result["queries"] |= {"late": 3, "counted_by_loadgen": 1_200}
+    assert answer_of(result).headline == (
+        "3 of 1,200 queries took more than 2 ms (0.5 % may) at 200 queries/s"
+    )
+    closed = golden("closed-loop", slo="p99.5=2ms")  # LoadGen counts none of its queries
+    assert answer_of(closed).headline.startswith(
+        "0 of 64 queries took more than 2 ms (0.5 % may) at "
+    )
+    stream = answer_of(golden("single-stream", slo="p99.5=2ms"))
+    estimate = "p90 latency, early-stopping estimate 370 us"
+    assert stream.headline == f"{estimate}, one query at a time"
+
+
+def test_a_rate_that_was_not_kept_up_is_named() -> None:
+    result = golden("server")
+    result["throughput_per_s"] = {"asked": 900.0, "scheduled": 880.0, "completed": 170.0}
+    assert answer_of(result).headline.endswith(" at 900 queries/s, of which 170 were completed")
+
+
+def test_the_samples_of_a_query_are_named_where_it_has_several() -> None:
+    result = golden("single-stream")
+    result["queries"]["samples_per_query"] = 8
+    assert answer_of(result).headline.endswith(", one query of 8 samples at a time")
+
+
+def test_an_accuracy_run_is_answered_by_its_score() -> None:
+    answer = answer_of(golden("server", mode="accuracy"))
+    assert answer.question == "How accurate are the answers?"
+    assert answer.headline == answer.accuracy == "top1 100.00 % (target 98.5 %), 20 samples"
+
+
+def test_a_run_that_did_not_start_has_no_number() -> None:
+    nothing = dict.fromkeys(
+        ("latency_ns", "latency_intervals_ns", "throughput_per_s", "stages_ns", "reference")
+    )
+    no_score = {"value": None, "reason": "the run ended before it was scored"}
+    died = {"code": "did-not-start", "text": "the model cannot be read"}
+    for name in RUNS:
+        result = golden(name, verdict="INVALID", reasons=[died], accuracy=no_score, **nothing)
+        answer = answer_of(result)
+        assert (answer.verdict, answer.headline) == ("INVALID", "nothing was measured")
+        assert answer.limited_by is None
+        assert answer.advice == "Read the text and performance.log."
+
+
+@pytest.mark.parametrize(
+    ("section", "doubts", "limited_by"),
+    [
+        (reference(), [], "the model: p90 would be as long without the load generator's cost"),
+        (reference(), [BUSY], "the machine: other processes"),
+        (held_back(), [], "the load generator: p90 would be 100 us without its cost; 190 us more until a query is issued"),
+        (held_back(), [PREEMPTED], "the machine: other threads took the cores 900 times"),
+        (held_back(), [PREEMPTED, BUSY], "the machine: other processes used 86 % of the cores in the run"),
+        (held_back(lost_ns={"issue_delay": 1.0, "infer": 9.0}), [], "the model: its batches took longer in the run than alone"),
+        (held_back(at_run_speed={"reference": 300_000, "ratio": 1.0}), [], "the model: its batches took longer in the run than alone"),
+        (held_back(at_slower_loops={"reference": 290_000, "ratio": 1.04}), [], "the "),
+        ({"reason": "the model is too slow"}, [BUSY], "the machine: other processes"),
+        (None, [PADDED], "the "),
+    ],
+)  # fmt: skip
+def test_the_limit_is_what_the_reference_and_the_doubts_show(
+    section: Any, doubts: list[dict[str, str]], limited_by: str
+) -> None:
+    found = answer_of(golden("server", reference=section, doubts=doubts)).limited_by
+    assert found is not None
+    assert found.startswith(limited_by)
+
+
+def test_a_query_that_mostly_waits_is_limited_by_the_queue() -> None:
+    result = golden("server", reference=reference())
+    for name, stage in result["stages_ns"].items():
+        stage["share"] = 0.7 if name == "queue" else 0.06
+    assert answer_of(result).limited_by == "the queue: 70 % of a query's time"
+
+
+def test_a_busy_machine_does_not_matter_where_the_model_takes_most_of_the_time() -> None:
+    result = golden("server", reference=reference(), doubts=[BUSY])
+    for name, stage in result["stages_ns"].items():
+        stage["share"] = 0.9 if name == "infer" else 0.02
+    assert answer_of(result).limited_by == "the model: 94 % of a query's time"
+
+
+def test_offline_is_limited_only_where_the_reference_decides() -> None:
+    """Bug: the share of the queue, 92 % in every Offline run, was printed as if it meant something."""
+    rate = {"what": "samples/s", "unit": "samples/s", "lost_ns": {}}
+    fast = reference(**rate, reference=22_000.0, ours=21_390.0, ratio=0.97)
+    assert answer_of(golden("offline", reference=fast)).limited_by == (
+        "the model: alone it answers 22,000 samples/s"
+    )
+    slow = held_back(**rate, reference=60_000.0, ours=21_390.0, ratio=0.36)
+    slow["at_run_speed"] = {"reference": 59_000.0, "ratio": 0.37}
+    del slow["lost_ns"]
+    assert answer_of(golden("offline", reference=slow)).limited_by == (
+        "the load generator: the model alone answers 60,000 samples/s"
+    )
+    assert answer_of(golden("offline", reference=None)).limited_by is None
+
+
+def test_the_null_backend_has_no_model_that_could_limit_it() -> None:
+    limited = answer_of(golden("server", backend="null")).limited_by
+    assert limited == "the load generator: the null backend has no model"
+
+
+def test_doubts_are_grouped_and_the_cause_has_the_advice() -> None:
+    """Bug: the advice of `preempted`, fewer threads, was printed where other programs took the cores."""
+    answer = answer_of(golden("server", doubts=[PREEMPTED, PADDED, BUSY, BUSY]))
+    assert answer.doubts == "machine (preempted, busy-machine), model (padded)"
+    assert answer.advice == "Stop other programs on this machine and run again."
+    assert answer_of(golden("server", doubts=[PADDED])).advice == (
+        "Export the model with a symbolic batch dimension."
+    )
+    calm = answer_of(golden("server"))
+    assert (calm.doubts, calm.advice) == (None, None)
+
+
+def test_a_reason_has_the_advice_unless_the_machine_was_disturbed() -> None:
+    failed = golden("server", verdict="INVALID", reasons=[LATE], doubts=[PADDED])
+    assert answer_of(failed).advice == ("Lower --target-qps or --concurrency, or raise --slo.")
+    failed["doubts"] = [BUSY]
+    assert answer_of(failed).advice == "Stop other programs on this machine and run again."
+
+
+def test_every_code_has_advice_without_markup_and_unknown_ones_are_no_error() -> None:
+    for code in CODES:
+        text = answer_of(golden("server", doubts=[{"code": code, "text": "text"}])).advice
+        assert text
+        assert not set(text) & set("`[]")
+    unknown = answer_of(golden("server", doubts=[{"code": "of-tomorrow", "text": "text"}]))
+    assert (unknown.doubts, unknown.advice) == ("other (of-tomorrow)", None)

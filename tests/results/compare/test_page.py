@@ -1,0 +1,59 @@
+"""The page of `report A B`: compare's judgement, both runs in every plot."""
+
+import json
+import re
+from html import unescape
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.cli.main import main
+from harness.results.compare import report
+from harness.results.compare.compare import compare
+from harness.results.compare.finished import read
+from tests.golden.make_runs import COMPARED, FOLDERS
+
+SIDES = [str(FOLDERS / name) for name in COMPARED]
+
+
+def written(tmp_path: Path, *sides: str) -> str:
+    pytest.importorskip("plotly")
+    out = tmp_path / "page.html"
+    assert main(["report", *sides, "--out", str(out)]) == 0
+    text = unescape(out.read_text())
+    return text.replace("\u00a0\u00b5s", " us").replace("\u00a0", " ")
+
+
+def plots(text: str) -> Any:
+    return json.loads(text.partition('id="figures">')[2].partition("</script>")[0])
+
+
+def test_the_page_has_the_judgement_of_compare(tmp_path: Path) -> None:
+    """Bug: `report A B` was two reports one after the other."""
+    text = written(tmp_path, *SIDES)
+    first, second = ([read(Path(side))] for side in SIDES)
+    comparison = compare(first, second)
+    assert f'<p class="headline">{report.verdict(comparison)}</p>' in text
+    for change in comparison.changes:
+        name, before, after, *_ = report.row(change)
+        cells = f'<td>{name}</td><td class="number">{before}</td><td class="number">{after}</td>'
+        assert cells in text
+    for label, note in report.notes(comparison, []):
+        assert f"<td>{label}</td><td>{note}</td>" in text
+
+
+def test_both_runs_are_in_every_plot(tmp_path: Path) -> None:
+    names = [f"{letter}: {name}" for letter, name in zip("AB", COMPARED, strict=True)]
+    drawn = plots(written(tmp_path, *SIDES))
+    assert len(drawn) == 4
+    for plot in drawn:
+        assert list(dict.fromkeys(trace["name"] for trace in plot["data"])) == names
+
+
+def test_each_further_run_is_compared_with_the_first(tmp_path: Path) -> None:
+    text = written(tmp_path, *SIDES, str(FOLDERS / "server"))
+    first, second, third = (*COMPARED, "server")
+    titles = re.findall(r"<h1>(.*?)</h1>", text)
+    assert titles == [f"Comparison of {first} and {second}", f"Comparison of {first} and {third}"]
+    assert '<p class="headline">not comparable: nothing is ranked</p>' in text

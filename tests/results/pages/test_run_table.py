@@ -1,0 +1,149 @@
+"""The screen at the end of a run: the answer first, every number with --details, colours on a terminal."""
+
+import io
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.cli.main import main
+from harness.core import console
+from harness.core.units import show_ns
+from harness.results.evidence.stages import PERCENTILES
+from harness.results.outcome import Finished
+from harness.results.pages import run_table
+from tests.results.answer.test_answer import BUSY, PADDED, golden
+
+FOLDER = Path("results/a-folder-with-a-name-that-is-never-broken-in-two")
+LATE = {
+    "code": "slo-missed",
+    "text": "p90 is 507 us, above 100 us: lower --target-qps or raise --slo",
+}
+
+
+def screen(result: Any, **more: Any) -> list[str]:
+    return list(run_table.lines(result, FOLDER, **more))
+
+
+def test_the_first_screen_is_the_answer() -> None:
+    lines = screen(golden("server", doubts=[BUSY, PADDED], reference=None))
+    labels = [line[:12].strip() for line in lines]
+    assert labels == [
+        *("VALID  serve", "", "answer", "accuracy", "limited by", "doubts", "advice", ""),
+        *("results", "details"),
+    ]
+    assert lines[5] == "doubts      machine (busy-machine), model (padded)"
+    assert lines[-1] == f"details     check {FOLDER} --details"
+
+
+def test_an_invalid_run_begins_with_its_reasons() -> None:
+    first, second, *_ = screen(golden("server", verdict="INVALID", reasons=[LATE]))
+    assert first.startswith("INVALID  server")
+    assert second == f"  reason  slo-missed: {LATE['text']}"
+
+
+def test_the_details_have_every_number() -> None:
+    result = golden("server", doubts=[BUSY, PADDED])
+    text = "\n".join(screen(result, details=True))
+    for doubt in (BUSY, PADDED):
+        assert f"  doubt   {doubt['code']}: {doubt['text']}\n" in text
+    assert "  note    not for submission: a quick run, not under the official rules\n" in text
+    assert "\nMLPerf      completed queries: 172 queries/s\n" in text
+    assert "200/s requested, 172/s in the schedule that the seed drew, 172/s completed\n" in text
+    for name in PERCENTILES:
+        one = result["latency_intervals_ns"][name]
+        (line,) = [x for x in text.splitlines() if x.startswith(f"{name} ")]
+        assert line.split()[1:3] == show_ns(result["latency_ns"][name]).split()
+        assert line.endswith(f"  {show_ns(one['journal'])}")
+    for stage in result["stages_ns"]:
+        assert f"\n{stage}  " in text
+
+
+def test_offline_prints_no_share_of_the_wait_for_its_own_samples() -> None:
+    """Bug: `queue 92.7 %` in every Offline run."""
+    lines = screen(golden("offline"), details=True)
+    assert not [line for line in lines if line.startswith(("queue", "issue_delay"))]
+    shares = [float(line.split()[-2]) for line in lines if line.endswith(" %") and "us" in line]
+    assert sum(shares) == pytest.approx(100, abs=0.3)
+
+
+def test_a_run_that_could_not_be_saved_prints_every_number() -> None:
+    unsaved = {"code": "not-saved", "text": "r cannot be written: No space left on device"}
+    lines = screen(golden("server", verdict="INVALID", reasons=[unsaved]))
+    assert [line for line in lines if line.startswith("p99.9 ")]
+
+
+@pytest.mark.parametrize("columns", [40, 72, 200])
+def test_sentences_are_wrapped_between_words_and_names_stay_whole(columns: int) -> None:
+    """Bug: lines of 200 columns were broken in the middle of words."""
+    result = golden("server", verdict="INVALID", reasons=[LATE], doubts=[BUSY, PADDED])
+    wrapped = screen(result, details=True, columns=columns)
+    plain = screen(result, details=True)
+    assert " ".join(" ".join(wrapped).split()) == " ".join(" ".join(plain).split())
+    assert f"results     {FOLDER}" in wrapped
+    words = [line for line in wrapped if line.startswith(("  ", "answer", "doubts", "advice"))]
+    assert max(map(len, words)) <= max(columns, 40)
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(
+    ("terminal", "environment", "coloured"),
+    [
+        (True, {}, True),
+        (True, {"NO_COLOR": ""}, True),
+        (True, {"NO_COLOR": "1"}, False),
+        (True, {"TERM": "dumb"}, False),
+        (False, {}, False),
+    ],
+)
+def test_the_verdict_has_a_colour_on_a_terminal_that_wants_one(
+    *, terminal: bool, environment: dict[str, str], coloured: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Source: no-color.org, and ECMA-48 for the codes."""
+    for name in ("NO_COLOR", "TERM"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    stream = Terminal() if terminal else io.StringIO()
+    monkeypatch.setattr(sys, "stdout", stream)
+    hostile = golden("server", doubts=[BUSY], model="\x1b[31mred")
+    Finished(0, FOLDER, hostile).show(as_json=False)
+    invalid = golden("server", verdict="INVALID", reasons=[LATE])
+    Finished(4, FOLDER, invalid).show(as_json=False)
+    printed = stream.getvalue()
+    assert ("\x1b[32mVALID\x1b[0m  server" in printed) == coloured
+    assert ("\x1b[33mdoubts\x1b[0m  " in printed) == coloured
+    assert ("\x1b[31mINVALID\x1b[0m  server" in printed) == coloured
+    assert ("\x1b[31m  reason  slo-missed:\x1b[0m" in printed) == coloured
+    assert "\\x1b[31mred" in printed  # a foreign text has no colours
+    assert printed.count("\x1b[0m") == (4 if coloured else 0)
+    assert (console.columns() is not None) == terminal
+
+
+def test_json_is_printed_without_the_screen(capsys: pytest.CaptureFixture[str]) -> None:
+    result = golden("server")
+    Finished(0, FOLDER, result).show(as_json=True, details=True)
+    assert json.loads(capsys.readouterr().out) == result
+
+
+def test_check_prints_the_details_of_a_finished_run(capsys: pytest.CaptureFixture[str]) -> None:
+    folder = Path(__file__).parents[2] / "golden/runs/closed-loop"
+    assert main(["check", str(folder), "--details"]) == 0
+    agreed, _, *lines = capsys.readouterr().out.splitlines()
+    assert agreed.endswith("the run is VALID")
+    result = json.loads((folder / "result.json").read_text())
+    assert lines == list(run_table.lines(result, folder, details=True))
+
+
+def test_details_of_several_runs_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--scenario", "offline", "--repeats", "3", "--details"]
+    assert main(words) == 2
+    assert capsys.readouterr().err == (
+        "harness: --details prints the numbers of one run: drop it with --repeats\n"
+    )
