@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from harness.core import extras
 from harness.core.extras import EXTRAS, RECOMMENDED, RIVALS, how_to_install, how_to_install_packages
@@ -42,6 +43,29 @@ def test_recommended_is_the_extras_that_it_stands_for() -> None:
     parts = [requirement for name in RECOMMENDED for requirement in DECLARED[name]]
     assert sorted(parts) == sorted(DECLARED["recommended"])
     assert EXTRAS["recommended"] == "{}, {} and {}".format(*RECOMMENDED)
+
+
+@pytest.mark.parametrize("version", ["3.11", "3.12", "3.13"])
+def test_constraints_pin_every_package_that_is_named(version: str) -> None:
+    """Bug: a merge lost numpy's line for Python 3.11, and each install took another version."""
+    here = {
+        "python_version": version,
+        "python_full_version": f"{version}.0",
+        "platform_machine": "x86_64",
+        "sys_platform": "linux",
+        "extra": "",
+    }
+    lines = (ROOT / "constraints.txt").read_text().splitlines()
+    pins = {
+        canonicalize_name(pin.name): next(iter(pin.specifier)).version
+        for pin in map(Requirement, (line for line in lines if not line.startswith("#")))
+        if pin.marker is None or pin.marker.evaluate(here)
+    }
+    extras = (texts for name, texts in DECLARED.items() if not name.endswith("-gpu"))
+    groups = (*extras, PYPROJECT["project"]["dependencies"], PYPROJECT["dependency-groups"]["dev"])
+    for one in map(Requirement, (text for texts in groups for text in texts)):
+        if one.marker is None or one.marker.evaluate(here):
+            assert one.specifier.contains(pins[canonicalize_name(one.name)]), one
 
 
 def test_rivals_name_each_other_and_the_packages_that_are_declared() -> None:

@@ -3,7 +3,7 @@
 import re
 import shlex
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,8 @@ COMPOSE = yaml.safe_load((CONTAINERS / "compose.yaml").read_text())["services"]
 CLAIM, JOB = yaml.safe_load_all((CONTAINERS / "job.yaml").read_text())
 POD = JOB["spec"]["template"]
 (CONTAINER,) = POD["spec"]["containers"]
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+PROJECT, SETUPTOOLS = PYPROJECT["project"], PYPROJECT["tool"]["setuptools"]
 
 
 def _instructions() -> list[tuple[str, str]]:
@@ -100,18 +101,10 @@ def test_the_build_sees_what_the_wheel_is_made_of_and_nothing_else() -> None:
     kept = {line.removeprefix("!") for line in lines if line.startswith("!")}
     assert lines[lines.index("*") - 1].startswith("#")
     assert {name for name in kept if not (ROOT / name).exists()} == set()
-    folders = {name.split("/")[0] for name in _packages().values()}
-    assert kept == {
-        *folders, "pyproject.toml", "constraints.txt", PROJECT["readme"], *PROJECT["license-files"]
-    }  # fmt: skip
-
-
-def _packages() -> Mapping[str, str]:
-    """Package -> folder in the checkout."""
-    folders: Mapping[str, str] = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"][
-        "setuptools"
-    ]["package-dir"]
-    return folders
+    folders = {name.split("/")[0] for name in SETUPTOOLS["package-dir"].values()}
+    modules = {f"{name}.py" for name in SETUPTOOLS["py-modules"]}
+    about = {"pyproject.toml", "constraints.txt", PROJECT["readme"], *PROJECT["license-files"]}
+    assert kept == folders | modules | about
 
 
 def test_the_metrics_of_a_container_are_where_prometheus_looks() -> None:
