@@ -60,8 +60,7 @@ def _front_page() -> str:
         f"{ABOUT}\n\nusage: {program()} [run] --scenario NAME [options]\n"
         f"       {program()} VERB [options]\n\n{EXAMPLES.format(program=program())}\n"
         f"{verbs.verb_list(verbs.VERBS)}\n\n"
-        f"`{program()} VERB --help` lists the options of a verb, also those of `run`;\n"
-        "`help VERB` is the same."
+        f"`{program()} VERB --help` lists the options of a verb, also those of `run`."
     )
 
 

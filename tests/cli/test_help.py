@@ -190,7 +190,7 @@ def test_the_groups_that_the_short_page_names_can_be_printed(
         assert main(["help", group]) == 0
         listed += flags(capsys.readouterr().out)
     assert {*listed} >= {*flags(page_of("run --help-all", capsys))} - {"--help-all"} - {
-        *("--version", "--config", "--trust", "--json", "--quiet", "--repeats")
+        *("--version", "--config", "--trust", "--json", "--quiet", "--repeats", "--details")
     }
 
 

@@ -24,6 +24,7 @@ from harness.results.compare.finished import FinishedRun, Number, _percentiles, 
 from harness.results.compare.report import _interval, lines, parse_limit, row
 from harness.results.evidence.between_runs import between_runs
 from harness.results.evidence.block_intervals import blocks, percentile_intervals
+from tests.golden.make_runs import FOLDERS
 
 SLOW = """\
 import time
@@ -216,6 +217,10 @@ def test_a_limit_needs_name_sign_and_percent(text: str) -> None:
         parse_limit(text)
 
 
+QUIET = FOLDERS / "single-stream"
+"""Of a machine without other programs."""
+
+
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Of one machine and workload: `fast`, and `slow` whose backend sleeps for 2 ms."""
@@ -351,10 +356,10 @@ def powered(source: str, joules: float) -> Callable[[Any], None]:
 
 
 def test_numbers_a_core_a_watt_and_a_price(
-    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    ours = edited(runs / "fast", tmp_path / "a", "result.json", powered("rapl:psys", 0.5))
-    theirs = edited(runs / "fast", tmp_path / "b", "result.json", powered("rapl:psys", 0.75))
+    ours = edited(QUIET, tmp_path / "a", "result.json", powered("rapl:psys", 0.5))
+    theirs = edited(QUIET, tmp_path / "b", "result.json", powered("rapl:psys", 0.75))
     machine = json.loads((theirs / "environment.json").read_text())
     cores = machine["machine"]["cores_usable"]
     machine["machine"]["cores_usable"] = 1000 * cores  # beyond any noise of a short run
@@ -379,10 +384,8 @@ def test_numbers_a_core_a_watt_and_a_price(
     assert "500 mJ" in table
 
 
-def test_a_cheaper_machine_makes_no_run_better(
-    runs: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    words = ["compare", str(runs / "fast"), str(runs / "fast"), "--price", "200/h,1/h", "--json"]
+def test_a_cheaper_machine_makes_no_run_better(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["compare", str(QUIET), str(QUIET), "--price", "200/h,1/h", "--json"]
     assert main(words) == 0
     (found,) = json.loads(capsys.readouterr().out)
     assert found["changes"]["samples_per_price"]["verdict"] == "better"
