@@ -1,0 +1,57 @@
+"""The guides work with only the page at hand: every command in its order, on a model that the page does not know."""
+
+import re
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+
+from harness.datasets.digits import DigitsDataset
+from harness.models.manifest.model import MODELS_DIR
+from harness.types import DatasetSetup, TensorSpec
+from tests.house.test_readme import COMMAND, is_disturbed, run
+
+DOCS = Path(__file__).parents[2] / "docs"
+PYTHON = re.compile(r"```python\n(.*?)```", re.DOTALL)
+YAML = re.compile(r"```yaml\n(.*?)```", re.DOTALL)
+
+
+def commands(page: str) -> list[str]:
+    return COMMAND.findall((DOCS / page).read_text())
+
+
+def works(command: str, folder: Path) -> None:
+    done = run(command, folder)
+    missed = done.returncode == 4 and is_disturbed(done.stdout)
+    assert done.returncode == 0 or missed, f"{command}\n{done.stdout}{done.stderr}"
+
+
+@pytest.mark.slow
+def test_a_model_of_ones_own_goes_from_its_file_to_its_peak(tmp_path: Path) -> None:
+    shutil.copy(MODELS_DIR / "digits.onnx", tmp_path / "net.onnx")
+    text = (DOCS / "own-model.md").read_text()
+    digits = DigitsDataset(DatasetSetup(inputs=(TensorSpec("image", "float32", ("batch", 1, 8, 8)),)))
+    every = range(len(digits))
+    digits.load(every)
+    labels = np.array([digits.label(index) for index in every])
+    given = {"images": np.array(digits.batch(every).inputs["image"]), "labels": labels}
+    (code,) = PYTHON.findall(text)
+    exec(code.replace('"samples.npz"', repr(str(tmp_path / "samples.npz"))), given)
+    (changes,) = YAML.findall(text)
+    for command in commands("own-model.md"):
+        if "net.yaml" in command and "labels" not in (tmp_path / "net.yaml").read_text():
+            written = yaml.safe_load((tmp_path / "net.yaml").read_text())
+            (tmp_path / "net.yaml").write_text(
+                yaml.safe_dump(written | yaml.safe_load(changes)) + "# labels\n"
+            )
+        works(command, tmp_path)
+
+
+@pytest.mark.slow
+def test_a_job_compares_with_a_stored_run(tmp_path: Path) -> None:
+    for command in commands("ci.md"):
+        works(command, tmp_path)
+    assert (tmp_path / "report.xml").is_file()
+    assert (tmp_path / "benchmark.json").is_file()
