@@ -196,7 +196,7 @@ def _manifest(folder: Path, **changes: object) -> str:
     ("changes", "told"),
     [
         ({"colour": "red"}, "unknown field 'colour'"),
-        ({"version": "absent"}, "field 'version' is missing"),
+        ({"name": "absent"}, "field 'name' is missing"),
         ({"files": {"onnx": {"path": "digits.onnx", "sha256": "0" * 64}}}, "SHA-256 is "),
         ({"files": {"onnx": {"path": "../x.onnx", "sha256": "0" * 64}}}, "leaves the manifest's"),
         ({"files": {"onnx": {"path": "/etc/passwd", "sha256": "0" * 64}}}, "leaves the manifest's"),

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import sys
 import time
 from pathlib import Path
 
@@ -273,7 +274,7 @@ def test_broken_image_files_are_named_and_nothing_is_measured(tmp_path: Path) ->
     assert lines == [
         f"{cut_off}: the JPEG is truncated: its end is missing",
         f"{bomb}: 65500 x 65500 pixels are more than 89,478,485: refused, it could fill the memory; make it smaller",
-        "python -m harness data check folder names every one",
+        f"{sys.executable} -m harness data check folder names every one",
     ]  # fmt: skip
 
 

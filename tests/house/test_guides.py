@@ -32,7 +32,9 @@ def works(command: str, folder: Path) -> None:
 def test_a_model_of_ones_own_goes_from_its_file_to_its_peak(tmp_path: Path) -> None:
     shutil.copy(MODELS_DIR / "digits.onnx", tmp_path / "net.onnx")
     text = (DOCS / "own-model.md").read_text()
-    digits = DigitsDataset(DatasetSetup(inputs=(TensorSpec("image", "float32", ("batch", 1, 8, 8)),)))
+    digits = DigitsDataset(
+        DatasetSetup(inputs=(TensorSpec("image", "float32", ("batch", 1, 8, 8)),))
+    )
     every = range(len(digits))
     digits.load(every)
     labels = np.array([digits.label(index) for index in every])

@@ -48,7 +48,7 @@ def test_power_is_read_in_the_run_and_check_derives_it_again(tmp_path: Path) -> 
         done = harness(
             "--scenario", "server", "--backend", "null", "--mode", "performance",
             "--target-qps", "1000", "--queries", "2010", "--slo", "p99=1s", "--out", str(out),
-            "--meter", f"rapl={root}", "--meter", program,
+            "--meter", f"rapl={root}", "--meter", program, "--details",
         )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     power = json.loads((out / "result.json").read_text())["power"]

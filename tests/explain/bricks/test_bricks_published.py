@@ -161,7 +161,7 @@ _BAD: dict[str, tuple[Callable[[Path, dict[str, Any]], object], str]] = {
     "models": (lambda _, index: index.update(models=5), "a model in it is not"),
     "infinite": (
         lambda _, index: index["models"][0]["pieces"][0].update(inputs=[math.inf]),
-        "a model in it is not what `bricks` writes: OverflowError",
+        "is not JSON: Infinity is no finite number",
     ),
     "no text": (_a_name_that_is_no_text, "is not an ONNX model: a name in it is no UTF-8 text"),
 }
