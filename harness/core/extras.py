@@ -39,7 +39,7 @@ EXTRAS: Mapping[str, str] = {
     "nvml": "meter nvml: the power of NVIDIA GPUs",
     "parquet": "dataset parquet",
     "text": "dataset squad; tables with a column of text",
-    "hf": "dataset huggingface",
+    "hf": "models hf:ORG/NAME@COMMIT; dataset huggingface",
     "audio": "FLAC files of dataset librispeech",
     "images": "image decoders opencv and simplejpeg",
     "photographs": "scikit-learn's two photographs, for pitfalls",

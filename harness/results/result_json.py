@@ -31,7 +31,7 @@ def result(findings: Findings) -> Result:
     power = _power(findings, numbers)
     window = window_ns(run.log.values) if run and run.logged else None
     host = cast("Host | None", summary(findings.host, window))
-    return {
+    content: Result = {
         "schema_version": SCHEMA_VERSION,
         "verdict": "INVALID" if invalid else "VALID",
         "reasons": _entries(dict.fromkeys(invalid)),
@@ -70,6 +70,9 @@ def result(findings: Findings) -> Result:
         "dataset_description": findings.loaded.dataset if findings.loaded else None,
         "environment": findings.environment,
     }
+    if findings.model.resolved_name is not None:
+        content["model_source"] = findings.model.resolved_name
+    return content
 
 
 def _headline(findings: Findings, run: Evidence) -> Headline | None:
