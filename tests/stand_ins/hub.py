@@ -69,8 +69,9 @@ class _Handler(BaseHTTPRequestHandler):
     def _answer(self) -> None:
         path = unquote(urlsplit(self.path).path).strip("/")
         self.hub.requests.append(f"{self.command} {path}")
-        if path.startswith("api/models/"):
-            repository, _, revision = path.removeprefix("api/models/").partition("/revision/")
+        if path.startswith(("api/models/", "api/datasets/")):
+            name = path.split("/", 2)[2]
+            repository, _, revision = name.partition("/revision/")
             self._list(repository, revision or "main")
         else:
             repository, _, rest = path.partition("/resolve/")

@@ -21,6 +21,12 @@ class ReasonEntry(TypedDict):
     """One line with the measured numbers and what to do."""
 
 
+class ModelSource(TypedDict):
+    """The key of `Result` about where the model comes from."""
+
+    model_source: NotRequired[str]
+
+
 class Headline(TypedDict):
     """The scenario's own number, as LoadGen's summary quotes it."""
 
