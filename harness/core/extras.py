@@ -36,6 +36,7 @@ EXTRAS: Mapping[str, str] = {
     "report": "pages with plots: report.html and those of the other verbs",
     "coco": "metric map",
     "rouge": "metric rouge",
+    "wer": "metric wer-whisper: Whisper's normaliser",
     "nvml": "meter nvml: the power of NVIDIA GPUs",
     "parquet": "dataset parquet",
     "text": "dataset squad; tables with a column of text",
