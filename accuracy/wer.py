@@ -16,17 +16,23 @@ class WordErrorRate:
     """Substituted, deleted and inserted words in percent of the label's words; lower is better.
 
     Case, punctuation and joining up to three words into one do not count as errors. The official
-    script also normalises numbers and abbreviations (Whisper's normaliser): an official result needs
-    labels and answers that are normalised already. `texts` describes labels and answers.
+    script also normalises numbers and abbreviations, as metric `wer-whisper` does. `texts` describes
+    labels and answers.
     """
+
+    name = "wer"
 
     def __init__(self, dtype: str) -> None:
         self._dtype = dtype
 
+    def words(self, text: str) -> Sequence[str]:
+        """The words that are compared."""
+        return _WORD.findall(text.lower())
+
     def score(self, answers: Iterable[Answer], labels: Mapping[int, object]) -> Score:
         errors = plain = words = total = 0
         for text, right in texts(answers, labels, self._dtype):
-            spoken, expected = _WORD.findall(text.lower()), _WORD.findall(right.lower())
+            spoken, expected = self.words(text), self.words(right)
             total += 1
             words += len(expected)
             plain += edits(spoken, expected)
@@ -35,7 +41,7 @@ class WordErrorRate:
             raise ValueError("the labels hold no words: the error rate is undefined")
         value = 100.0 * errors / words
         return Score(
-            metric="wer",
+            metric=self.name,
             value=value,
             unit="%",
             samples=total,

@@ -52,6 +52,11 @@ class CocoDataset(ImageDataset):
         self._annotations, self._without_area = path, _count_without_area(samples)
         super().__init__(folder, samples, setup)
 
+    def class_names(self) -> Mapping[int, str]:
+        """By category_id. Reads the annotations again: a run needs no names."""
+        categories = json.loads(self._annotations.read_bytes())["categories"]
+        return {int(one["id"]): str(one["name"]) for one in categories if "name" in one}
+
     def _content(self, index: int) -> bytes:
         """A BadSample where the image's size is not that of the annotations, whose boxes then do not fit."""
         data = super()._content(index)

@@ -1,7 +1,7 @@
 """Reads any directory of images: labels from its sub-folders, or from labels.csv."""
 
 import csv
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from harness.datasets.parts.image.preprocessed import ImageDataset
@@ -29,14 +29,23 @@ class FolderDataset(ImageDataset):
         labels = folder / LABELS
         has_labels = labels.exists() or labels.is_symlink()
         samples = _from_csv(folder, labels) if has_labels else _from_folders(folder)
+        self._class_names = {} if has_labels else dict(enumerate(_classes(folder)))
         super().__init__(folder, samples, setup)
+
+    def class_names(self) -> Mapping[int, str]:
+        return self._class_names
+
+
+def _classes(folder: Path) -> list[str]:
+    """The sorted names of the sub-folders."""
+    return sorted(p.name for p in folder.iterdir() if p.is_dir() and not p.name.startswith("."))
 
 
 def _from_folders(folder: Path) -> list[Sample]:
     """Sorted by class, then by name."""
     entries = [p for p in folder.iterdir() if not p.name.startswith(".")]
     refuse([f"{p} is a broken link: repair or remove it" for p in entries if _dangles(p)])
-    classes = sorted(p.name for p in entries if p.is_dir())
+    classes = _classes(folder)
     loose = _images(folder, entries)
     if loose:
         raise ConfigError(

@@ -4,13 +4,14 @@ Columns become inputs as in any other table. No code from a data set is run.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 # The modules, not the package: where the package is not installed, ./datasets would be imported.
 from datasets.dataset_dict import DatasetDict  # noqa: TID251 - HuggingFace's
 from datasets.load import load_dataset, load_from_disk  # noqa: TID251 - HuggingFace's
+from huggingface_hub import HfApi, constants
 
 from harness.core.config.parse import HUB
 from harness.datasets.parquet import columns_of, used_columns
@@ -25,19 +26,26 @@ class HubName(NamedTuple):
     configuration: str | None
     """None where the data set has only one."""
     split: str
+    revision: str | None = None
+    """A commit, a branch or a tag; None for the default branch."""
 
 
 class HuggingFaceDataset(TableDataset):
-    """--data-dir is a folder, or hf:NAME[:CONFIGURATION]@SPLIT, e.g. hf:nyu-mll/glue:sst2@test."""
+    """--data-dir is a folder, or hf:NAME[:CONFIGURATION]@SPLIT[@REV], e.g. hf:nyu-mll/glue:sst2@test."""
 
     name = "huggingface"
+    _commit: str | None = None
+    _notes: tuple[str, ...] = ()
 
     def find(self, setup: DatasetSetup) -> Path:
         if setup.data_dir is not None and str(setup.data_dir).startswith(HUB):
-            self._rows = _from_hub(parse_hub_name(str(setup.data_dir)))
+            hub = parse_hub_name(str(setup.data_dir))
+            self._commit = _commit_of(hub)
+            self._rows = _from_hub(hub._replace(revision=self._commit or hub.revision))
+            self._notes = tuple(_pin_notes(hub, self._commit))
             return setup.data_dir
         folder = given_folder(
-            setup, self.name, "a folder that save_to_disk wrote, or hf:NAME@SPLIT"
+            setup, self.name, "a folder that save_to_disk wrote, or hf:NAME@SPLIT@COMMIT"
         )
         self._rows = _from_disk(folder)
         return folder
@@ -45,6 +53,15 @@ class HuggingFaceDataset(TableDataset):
     def files(self) -> Mapping[str, Path]:
         paths = [Path(file["filename"]) for file in self._rows.cache_files]
         return {path.name: path for path in paths}
+
+    def class_names(self) -> Mapping[int, str]:
+        label = self._rows.features.get(self._choice.label or "")
+        return dict(enumerate(getattr(label, "names", None) or ()))
+
+    def describe(self) -> Mapping[str, object]:
+        revision = {"revision": self._commit} if self._commit else {}
+        notes = {"notes": list(self._notes)} if self._notes else {}
+        return {**super().describe(), **revision, **notes}
 
     def header(self, path: Path) -> Sequence[str]:
         names: Sequence[str] = self._rows.column_names
@@ -56,17 +73,42 @@ class HuggingFaceDataset(TableDataset):
 
 
 def parse_hub_name(text: str) -> HubName:
-    """text: 'hf:NAME[:CONFIGURATION]@SPLIT'."""
-    match = re.fullmatch(r"hf:([\w.-]+(?:/[\w.-]+)?)(?::([\w.-]+))?@([\w.-]+)", text)
+    """text: 'hf:NAME[:CONFIGURATION]@SPLIT[@REV]'."""
+    match = re.fullmatch(
+        r"hf:([\w.-]+(?:/[\w.-]+)?)(?::([\w.-]+))?@([\w.-]+)(?:@([\w./-]+))?", text
+    )
     if match is None:
-        raise ConfigError(f"--data-dir {text}: write hf:NAME@SPLIT or hf:NAME:CONFIGURATION@SPLIT")
-    return HubName(match[1], match[2], match[3])
+        raise ConfigError(
+            f"--data-dir {text}: write hf:NAME@SPLIT@COMMIT or hf:NAME:CONFIGURATION@SPLIT@COMMIT"
+        )
+    return HubName(match[1], match[2], match[3], match[4])
+
+
+def _commit_of(hub: HubName) -> str | None:
+    """The commit that the revision stands for now; None where the Hub does not answer."""
+    if hub.revision is not None and re.fullmatch("[0-9a-f]{40}", hub.revision):
+        return hub.revision
+    try:
+        about = HfApi(endpoint=constants.ENDPOINT).dataset_info(hub.name, revision=hub.revision)
+    except Exception:  # noqa: BLE001 - load_dataset has a cache, and says what is wrong
+        return None
+    return about.sha
+
+
+def _pin_notes(hub: HubName, commit: str | None) -> Iterator[str]:
+    """A note where the same name may stand for other data tomorrow."""
+    if commit is None:
+        yield "the Hub did not answer: the revision of the data is unknown"
+    elif hub.revision != commit:
+        configuration = f":{hub.configuration}" if hub.configuration else ""
+        pinned = f"hf:{hub.name}{configuration}@{hub.split}@{commit}"
+        yield f"the data may change under this name: --data-dir {pinned} stays the same"
 
 
 def _from_hub(hub: HubName) -> Any:
     """Loads from the Hub or its cache. A ConfigError, one line, for any failure."""
     try:
-        return load_dataset(hub.name, hub.configuration, split=hub.split)
+        return load_dataset(hub.name, hub.configuration, split=hub.split, revision=hub.revision)
     except Exception as e:
         reason = " ".join(str(e).split())[:200]
         raise ConfigError(

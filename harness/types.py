@@ -209,7 +209,8 @@ class Dataset(Protocol):
     Optional attributes:
     performance_count  the most samples that a performance run holds in memory
     synthetic          True where answers are neither right nor wrong
-    lengths()          see HasLengths; faults() and calibration(): see HasFaults, HasCalibration
+    lengths()          see HasLengths; faults(), calibration() and class_names(): see HasFaults,
+                       HasCalibration, HasClassNames
     """
 
     def __init__(self, setup: DatasetSetup, /) -> None: ...
@@ -244,6 +245,14 @@ class HasLengths(Protocol):
 
     def lengths(self, indices: Sequence[int], /) -> Array | None:
         """(n,) numbers that grow with the work of each loaded sample; None where all are equal."""
+
+
+@runtime_checkable
+class HasClassNames(Protocol):
+    """A dataset whose labels are numbers of classes with names."""
+
+    def class_names(self) -> Mapping[int, str]:
+        """Label, or category_id of an object, -> name; empty where the data have none."""
 
 
 @runtime_checkable

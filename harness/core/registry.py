@@ -98,6 +98,12 @@ METRICS = _table(
         "squad_f1": ("SquadF1", "SQuAD F1 and exact match of spans"),
         "dice": ("Dice", "Dice coefficient of segmented volumes or images"),
         "wer": ("WordErrorRate", "word error rate of transcripts"),
+        "wer-whisper": (
+            "WhisperWordErrorRate",
+            "wer after Whisper's normaliser, MLPerf's score",
+            "wer",
+            "whisper_normalizer",
+        ),
         "rouge": ("Rouge", "ROUGE of texts, 1, 2, L, Lsum", "rouge", "rouge_score"),
         "cosine": ("Cosine", "similarity to the right embeddings"),
         "retrieval": ("Retrieval", "recall at 10 by embeddings"),

@@ -19,7 +19,7 @@ from harness.results.power import report
 from harness.results.schema.machine import Calibration as CalibrationEntry
 from harness.results.schema.machine import Cold, Host, NoiseFloor, Plan, PowerSection, WarmUp
 from harness.results.schema.performance import ComparedAnswers, NotScored, Scored
-from harness.results.schema.result import Headline, ReasonEntry, Result
+from harness.results.schema.result import Headline, ModelSource, ReasonEntry, Result
 from harness.results.verdict import busy, doubts, model_doubts, reasons
 from harness.results.verdict.host_doubts import host_doubts
 
@@ -42,6 +42,7 @@ def result(findings: Findings) -> Result:
         "mode": findings.config.mode,
         "backend": short_name(findings.config.backend),
         "model": findings.model.name,
+        **_source(findings.model.resolved_name),
         "dataset": short_name(findings.dataset),
         "isolated": is_isolated(findings.resolved),
         "slo": str(findings.slo) if findings.slo else None,
@@ -70,6 +71,10 @@ def result(findings: Findings) -> Result:
         "dataset_description": findings.loaded.dataset if findings.loaded else None,
         "environment": findings.environment,
     }
+
+
+def _source(resolved_name: str | None) -> ModelSource:
+    return {"model_source": resolved_name} if resolved_name is not None else {}
 
 
 def _headline(findings: Findings, run: Evidence) -> Headline | None:

@@ -10,11 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.core.stats import (
+    LEVEL,
     interval_ranks,
     late_allowed,
     percentile_ns,
     queries_needed,
     queries_to_settle,
+    student_t,
 )
 from tests.builders.support import early_stopping_table
 
@@ -198,3 +200,24 @@ def test_the_outermost_samples_may_be_the_ends_of_an_interval(
 ) -> None:
     """Six samples: the median lies between the first and the last in 1 - 2 / 64 of all cases."""
     assert interval_ranks(count, 0.5, 0.95) == ranks
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fraction", [0.5, 0.9, 0.99, 0.999])
+@pytest.mark.parametrize("count", [1, 7, 300, 2_003, 270_336])
+def test_ranks_of_intervals_are_those_of_scipys_binomial(count: int, fraction: float) -> None:
+    """low: the last rank whose lower tail is at most outside; high: the first whose upper tail is."""
+    binom = pytest.importorskip("scipy.stats").binom
+    outside = (1 - LEVEL) / 2
+    low, high = interval_ranks(count, fraction, LEVEL)
+    assert low is None or binom.cdf(low, count, fraction) <= outside
+    assert binom.cdf(0 if low is None else low + 1, count, fraction) > outside
+    assert binom.cdf(count - 1 if high is None else high - 1, count, fraction) < 1 - outside
+    assert high is None or binom.cdf(high, count, fraction) >= 1 - outside
+
+
+@pytest.mark.slow
+def test_students_t_is_scipys() -> None:
+    t = pytest.importorskip("scipy.stats").t
+    for freedom in range(1, 300):
+        assert student_t(freedom) == pytest.approx(t.ppf((1 + LEVEL) / 2, freedom), rel=0.003)

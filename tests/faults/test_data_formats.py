@@ -192,5 +192,6 @@ def test_a_name_of_the_hub_without_its_split_is_refused(tmp_path: Path) -> None:
     )  # fmt: skip
     assert done.status == 2
     assert done.said == (
-        "harness: --data-dir hf:imdb: write hf:NAME@SPLIT or hf:NAME:CONFIGURATION@SPLIT\n"
+        "harness: --data-dir hf:imdb: write hf:NAME@SPLIT@COMMIT or "
+        "hf:NAME:CONFIGURATION@SPLIT@COMMIT\n"
     )

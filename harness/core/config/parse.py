@@ -19,7 +19,7 @@ MOST_RUNS = 1000
 """Largest count of an option that makes runs, e.g. --repeats."""
 
 HUB = "hf:"
-"""Prefix of a --data-dir that is the name of a dataset on the HuggingFace Hub, not a path."""
+"""Prefix of a --model or --data-dir that is a name on the HuggingFace Hub, not a path."""
 
 
 class Slo(NamedTuple):

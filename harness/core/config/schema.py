@@ -42,7 +42,7 @@ class RunOptions:
         parse=parsers.parse_name,
     )
     model: str = option(
-        "a name of `list`, a manifest (.yaml) or a model file (default digits)",
+        "a name of `list`, a manifest (.yaml), a model file, or hf:ORG/NAME@COMMIT:FILE (default digits)",
         default="digits",
         parse=parsers.parse_name,
         metavar="MODEL",

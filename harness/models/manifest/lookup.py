@@ -1,4 +1,4 @@
-"""Finds the model that --model names: shipped, generated, a manifest, or a bare file."""
+"""Finds the model that --model names: shipped, generated, of the HuggingFace Hub, a manifest, or a bare file."""
 
 import os
 from collections.abc import Callable, Mapping
@@ -8,10 +8,12 @@ from typing import Any, Protocol
 
 from pydantic import ValidationError
 
+from harness.core.config.parse import HUB
 from harness.core.console import program
 from harness.core.formats.strict_yaml import load_yaml
 from harness.errors import ConfigError, one_line, some_of
 from harness.models.made import onnx_light, zoo
+from harness.models.manifest.hub_model import hub_model, hub_model_from_json
 from harness.models.manifest.model import MODELS_DIR, Model
 from harness.models.manifest.schema import Manifest, ModelFile
 from harness.models.steps import steps
@@ -81,7 +83,9 @@ def _problem(error: Any) -> str:
 
 
 def load_model(text: str) -> Model:
-    """A shipped manifest's name, light/<topology>, zoo/<network>, a .yaml path, or a path to a file."""
+    """A shipped manifest's name, light/<topology>, zoo/<network>, hf:ORG/NAME@REV[:FILE], a .yaml path, or a path to a file."""
+    if text.startswith(HUB):
+        return hub_model(text)
     if (model := _made_model(text)) is not None:
         return model
     path = Path(text)
@@ -109,6 +113,8 @@ def model_from_json(values: Mapping[str, Any]) -> Model:
         model = _made_model(values["made"])
         assert model is not None
         return model
+    if "hub" in values:
+        return hub_model_from_json(values)
     content, bare = values["manifest"], values["bare"]
     return Model(
         values["name"],
@@ -128,8 +134,8 @@ def _made_model(text: str) -> MadeModel | None:
 
 
 def is_path(text: str) -> bool:
-    """Whether a --model is a file or folder, and not the name of a shipped manifest or a generated model."""
-    if text in named_models():
+    """Whether a --model is a file or folder, and not the name of a shipped manifest, a generated model or one of a hub."""
+    if text.startswith(HUB) or text in named_models():
         return False  # zoo/resnet50_v1.5 has no suffix
     of_a_maker = text.startswith(tuple(maker.PREFIX for maker in _MAKERS))
     looks_so = bool(Path(text).suffix) or ("/" in text and not of_a_maker)

@@ -49,6 +49,11 @@ class Model:
         return {"name": self.name, "manifest": self._content, "folder": folder, "bare": bare}
 
     @property
+    def resolved_name(self) -> str | None:
+        """The --model that names the same content for ever, where the user's may change; None for others."""
+        return None
+
+    @property
     def inputs(self) -> tuple[TensorSpec, ...]:
         return tuple(i.spec for i in self.manifest.inputs) if self.manifest else ()
 

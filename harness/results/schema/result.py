@@ -5,7 +5,7 @@ docstrings by scripts/docs.py.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, NotRequired
 
 from typing_extensions import TypedDict  # pydantic reads typing's from Python 3.12 on only
 
@@ -19,6 +19,12 @@ class ReasonEntry(TypedDict):
     """Stable identifier; docs/verdict.md explains each."""
     text: str
     """One line with the measured numbers and what to do."""
+
+
+class ModelSource(TypedDict):
+    """The key of `Result` about where the model comes from."""
+
+    model_source: NotRequired[str]
 
 
 class Headline(TypedDict):
@@ -57,6 +63,8 @@ class Result(TypedDict):
     """Name of the backend; of a plug-in's file without its folder."""
     model: str
     """Name of the model's manifest."""
+    model_source: NotRequired[str]
+    """The --model by its commit, `hf:ORG/NAME@COMMIT:FILE`; only of a model from the HuggingFace Hub."""
     dataset: str
     """Name of the dataset, as `backend`."""
     isolated: bool

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from harness.core.config.run_config import RunConfig, make_config
 from harness.core.registry import plugin
@@ -16,10 +16,16 @@ from harness.models.manifest.model import Model
 from harness.models.opened.loading import missing_data, open_dataset, samples_held, unknown_names
 from harness.run.progress import Progress
 from harness.run.supervisor.progress import show_loading
-from harness.types import Dataset, HasFaults
+from harness.types import Dataset, HasClassNames, HasFaults
 
 SHOWN_CLASSES = 20
 """Up to this number all classes are listed; of more, only the largest and the smallest."""
+
+SHOWN_LARGEST, SHOWN_SMALLEST = 10, 5
+"""Rows of a table of more than SHOWN_CLASSES classes with names."""
+
+LONGEST_NAME = 40
+"""Characters of a class's name that are shown."""
 
 OFFICIAL_COUNTS = {"resnet50": 50_000, "yolo": 1_525, "bert": 10_833, "3d-unet": 43}
 """LoadGen's name of a benchmark -> samples of its whole data set (SQuAD: windows). Source: MLPerf's
@@ -51,10 +57,11 @@ def check(name: str, data_dir: Path | None, model: str | None) -> Checked:
         speed = len(dataset) / (time.perf_counter() - begun_s)
     with plugin(f"dataset {name!r}: describe()"):
         about = dataset.describe()
+        names = dataset.class_names() if isinstance(dataset, HasClassNames) else {}
     rows = [("dataset", f"{name}, {counted(len(dataset), 'sample')}")]
     rows += [(key, str(about[key])) for key in ("source", "digest", "cache") if key in about]
     rows += [("steps", line) for line in _steps(about, model)]
-    rows += [("labels", line) for line in _histogram(labels)]
+    rows += [("labels", line) for line in _histogram(labels, names)]
     rows += [("note", note) for note in (*_notes(about), *_count(loaded, len(dataset)))]
     rows.append(("speed", f"{show_rate(speed)} samples/s decoded and preprocessed"))
     return Checked([f"{key:<12}{text}" for key, text in rows], faults)
@@ -123,8 +130,8 @@ def _steps(about: Mapping[str, object], model: str | None) -> Iterator[str]:
         yield f"{name}: {' '.join(words) or none}"
 
 
-def _histogram(labels: Sequence[object]) -> Iterator[str]:
-    """Classes with their counts; for detection, the categories of the objects."""
+def _histogram(labels: Sequence[object], names: Mapping[int, str]) -> Iterator[str]:
+    """Classes with their names and counts; for detection, the categories of the objects."""
     objects = [
         one["category_id"]
         for label in labels
@@ -139,12 +146,32 @@ def _histogram(labels: Sequence[object]) -> Iterator[str]:
     by_class = Counter(classes)
     what = "objects" if objects else "samples"
     yield f"{len(classes):,} {what} in {len(by_class):,} classes"
-    if len(by_class) <= SHOWN_CLASSES:
+    if names:
+        yield from _table(by_class, names, what)
+    elif len(by_class) <= SHOWN_CLASSES:
         yield ", ".join(f"{k}: {by_class[k]:,}" for k in sorted(by_class, key=_in_order))
-        return
-    ranked = by_class.most_common()
-    yield f"most: {', '.join(f'{k}: {n:,}' for k, n in ranked[:5])}"
-    yield f"fewest: {', '.join(f'{k}: {n:,}' for k, n in ranked[-5:])}"
+    else:
+        ranked = by_class.most_common()
+        yield f"most: {', '.join(f'{k}: {n:,}' for k, n in ranked[:5])}"
+        yield f"fewest: {', '.join(f'{k}: {n:,}' for k, n in ranked[-5:])}"
+
+
+def _table(counts: Mapping[Any, int], names: Mapping[int, str], what: str) -> Iterator[str]:
+    """A row for each class, those without samples too; of many, the largest and the smallest."""
+    every = {**dict.fromkeys(names, 0), **counts}
+    order = sorted(every, key=_in_order)
+    left_out = 0
+    if len(order) > SHOWN_CLASSES:
+        order.sort(key=lambda label: -every[label])
+        left_out = len(order) - SHOWN_LARGEST - SHOWN_SMALLEST
+        order = [*order[:SHOWN_LARGEST], *order[-SHOWN_SMALLEST:]]
+    rows = [(str(k), names.get(k, "-")[:LONGEST_NAME], f"{every[k]:,}") for k in order]
+    rows.insert(0, ("label", "name", what))
+    first, second, third = (max(map(len, column)) for column in zip(*rows, strict=True))
+    for i, (label, name, count) in enumerate(rows):
+        yield f"{label:>{first}}  {name:<{second}}  {count:>{third}}"
+        if left_out and i == SHOWN_LARGEST:
+            yield f"{'…':>{first}}  {left_out:,} classes between them"
 
 
 def _in_order(label: object) -> tuple[bool, object]:

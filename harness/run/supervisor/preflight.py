@@ -33,9 +33,9 @@ def resolve(config: RunConfig) -> ResolvedRun:
     defaults = (default_dataset(model), default_metric(model))
     names = (config.dataset or defaults[0], config.metric or defaults[1])
     arrivals = check(config, model, *names)
-    config = replace(
-        config, **resolved.absolute(config)
-    )  # after the check, which quotes paths as typed
+    values = resolved.absolute(config)  # after the check, which quotes paths as typed
+    values["model"] = model.resolved_name or values["model"]
+    config = replace(config, **values)
     return ResolvedRun(
         config=config,
         model=model,

@@ -10,10 +10,13 @@ import pytest
 from harness.cli.main import main
 from harness.core.extras import how_to_install
 from harness.errors import PluginUnavailable
+from harness.models.graph import onnx_file
+from harness.models.graph.flops import graph_costs
 from harness.models.made import onnx_light
 from harness.models.manifest.lookup import load_model, named_models
 
 FAST = ("shufflenet", "squeezenet")
+PRODUCTS = ("Conv", "Gemm", "MatMul")
 EACH = [n if n in FAST else pytest.param(n, marks=pytest.mark.slow) for n in onnx_light.LIGHT]
 
 
@@ -124,3 +127,23 @@ def test_list_shows_them(capsys: pytest.CaptureFixture[str]) -> None:
         assert f"light/{name} " in shown
         assert f"light/{name}" in named_models()
     assert shown.count("with random weights, from the onnx package") == len(onnx_light.LIGHT)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["densenet121", "resnet50", "shufflenet", "squeezenet"])
+def test_multiplications_are_those_of_onnx_tool(name: str) -> None:
+    """It counts the sum with a bias, one for each element of the output, as multiplications too."""
+    onnx_tool = pytest.importorskip("onnx_tool")
+    path = onnx_light.make(name)
+    graph = onnx_file.read(path)
+    ours = 0
+    for node, cost in zip(graph.nodes, graph_costs(graph), strict=True):
+        if node.op_type in PRODUCTS:
+            assert cost.macs is not None
+            has_bias = len(node.inputs) == 3
+            ours += cost.macs + has_bias * (graph.tensors[node.outputs[0]].elements or 0)
+    model = onnx_tool.Model(str(path), {"verbose": False}).graph
+    model.shape_infer({onnx_light.LIGHT[name].input: np.zeros((1, 3, 224, 224), np.float32)})
+    model.profile()
+    nodes = model.nodemap.values()
+    assert sum(node.macs[0] for node in nodes if node.op_type in PRODUCTS) == ours

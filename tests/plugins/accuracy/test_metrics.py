@@ -413,3 +413,33 @@ def test_a_metric_of_ten_lines_in_a_file_is_scored_and_checked_again(tmp_path: P
     assert (accuracy["metric"], accuracy["samples"]) == ("zeros", 500)
     assert 8 <= accuracy["value"] <= 12  # of ten digits
     assert main(["check", str(out)]) == 0
+
+
+@pytest.mark.parametrize(
+    ("spoken", "right", "rate"),
+    [
+        ("Mr. Smith paid twenty-one dollars", "mister smith paid $21", 0),
+        ("he can't see the colour, uh, there", "He cannot see the color there.", 0),
+        ("two hundred and five cats", "205 dogs", 50),
+        ("10% of 1,000", "ten percent of one thousand", 0),
+    ],
+)
+def test_whispers_normaliser_comes_before_the_word_errors(
+    spoken: str, right: str, rate: float
+) -> None:
+    pytest.importorskip("whisper_normalizer")
+    from harness.accuracy.wer_whisper import WhisperWordErrorRate
+
+    found = scored(WhisperWordErrorRate("uint8"), {0: spoken.encode()}, {0: right})
+    assert (found.metric, found.value, found.lower_is_better) == ("wer-whisper", rate, True)
+    assert scored(WordErrorRate("uint8"), {0: spoken.encode()}, {0: right}).value > rate
+
+
+@given(
+    st.lists(st.sampled_from(["a", "b", "c", "d"])),
+    st.lists(st.sampled_from(["a", "b", "c", "d"]), min_size=1),
+)
+def test_word_errors_are_those_of_jiwer(spoken: list[str], right: list[str]) -> None:
+    jiwer = pytest.importorskip("jiwer")
+    found = jiwer.process_words(" ".join(right), " ".join(spoken))
+    assert edits(spoken, right) == found.substitutions + found.deletions + found.insertions

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.plugins.datasets.test_tables import refusal, setup, step
+from tests.stand_ins.hub import serving
 
 ROOT = Path(__file__).parents[3]
 
@@ -78,15 +79,71 @@ def test_a_name_goes_to_the_hub_without_running_its_code(
         return load_from_disk(str(saved(tmp_path / "one", v=[[1.0, 2.0]])))
 
     monkeypatch.setattr("harness.datasets.huggingface.load_dataset", hub)
-    assert len(cls(setup(Path("hf:nyu-mll/glue:sst2@test")))) == 1
-    assert asked == [(("nyu-mll/glue", "sst2"), {"split": "test"})]
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    data = cls(setup(Path("hf:nyu-mll/glue:sst2@test")))
+    assert len(data) == 1
+    assert asked == [(("nyu-mll/glue", "sst2"), {"split": "test", "revision": None})]
+    assert "revision" not in data.describe()
+    assert data.describe()["notes"] == [
+        "the Hub did not answer: the revision of the data is unknown"
+    ]
     (line,) = refusal(cls, setup(Path("hf:gone@test")))
     assert line == (
         "data set 'gone' cannot be loaded from the Hub: Couldn't reach 'gone' on the Hub: without "
         "network, call save_to_disk on it elsewhere, and pass that folder as --data-dir"
     )
     (line,) = refusal(cls, setup(Path("hf:gone")))
-    assert line == "--data-dir hf:gone: write hf:NAME@SPLIT or hf:NAME:CONFIGURATION@SPLIT"
+    assert (
+        line
+        == "--data-dir hf:gone: write hf:NAME@SPLIT@COMMIT or hf:NAME:CONFIGURATION@SPLIT@COMMIT"
+    )
+
+
+@pytest.mark.slow
+def test_a_revision_is_resolved_to_its_commit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cls = dataset_class()
+    from datasets.load import load_from_disk  # noqa: TID251 - HuggingFace's
+
+    asked = []
+    rows = load_from_disk(str(saved(tmp_path / "one", v=[[1.0, 2.0]])))
+
+    def hub(*names: Any, **options: Any) -> Any:
+        asked.append(options["revision"])
+        return rows
+
+    monkeypatch.setattr("harness.datasets.huggingface.load_dataset", hub)
+    with serving() as server:
+        monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", server.address)
+        commit = server.push("org/data", {"rows.parquet": b"1"})
+        for name in ("hf:org/data@test", "hf:org/data@test@main", f"hf:org/data@test@{commit}"):
+            about = cls(setup(Path(name))).describe()
+            assert about["revision"] == commit
+            pinned = (
+                []
+                if name.endswith(commit)
+                else [
+                    f"the data may change under this name: --data-dir hf:org/data@test@{commit} stays the same"
+                ]
+            )
+            assert about.get("notes", []) == pinned
+    assert asked == [commit] * 3
+
+
+@pytest.mark.slow
+def test_names_of_classes_come_from_the_features(tmp_path: Path) -> None:
+    cls = dataset_class()
+    from datasets.arrow_dataset import Dataset  # noqa: TID251 - HuggingFace's
+    from datasets.features import ClassLabel  # noqa: TID251
+
+    rows = Dataset.from_dict({"v": [[1.0, 2.0], [3.0, 4.0]], "label": [1, 0]})
+    rows = rows.cast_column("label", ClassLabel(names=["no", "yes"]))
+    rows.save_to_disk(str(tmp_path / "rows"))
+    data = cls(setup(tmp_path / "rows", x=(step("column", names=["v"]),)))
+    assert data.class_names() == {0: "no", 1: "yes"}
+    plain = saved(tmp_path / "plain", v=[[1.0, 2.0], [3.0, 4.0]], label=[1, 0])
+    assert cls(setup(plain, x=(step("column", names=["v"]),))).class_names() == {}
 
 
 def test_our_folder_datasets_does_not_pass_for_the_package(tmp_path: Path) -> None:

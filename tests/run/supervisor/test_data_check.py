@@ -31,10 +31,36 @@ def test_a_folder_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
         "cache       none",
         "steps       image: decode only: name a --model to check its steps too",
         "labels      5 samples in 2 classes",
-        "labels      0: 4, 1: 1",
+        "labels      label  name  samples",
+        "labels          0  ant         4",
+        "labels          1  bird        1",
         lines[-1],
     ]
     assert re.fullmatch(r"speed       \S+ samples/s decoded and preprocessed", lines[-1])
+
+
+def test_many_classes_fill_no_more_than_a_screen(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(tmp_path / "class-00/0.jpg", 0)
+    picture = (tmp_path / "class-00/0.jpg").read_bytes()
+    for i in range(30):
+        for j in range(2 if i == 7 else 1):
+            path = tmp_path / f"class-{i:02}/{j}.jpg"
+            path.parent.mkdir(exist_ok=True)
+            path.write_bytes(picture)
+    (tmp_path / "empty").mkdir()
+    status, lines, _ = check("folder", "--data-dir", str(tmp_path), capsys=capsys)
+    assert status == 0
+    rows = [line.removeprefix("labels      ") for line in lines if line.startswith("labels")]
+    assert rows[:3] == [
+        "31 samples in 30 classes",
+        "label  name      samples",
+        "    7  class-07        2",
+    ]
+    assert rows[12] == "    …  16 classes between them"
+    assert rows[-1] == "   30  empty           0"
+    assert len(rows) == 18
 
 
 def test_every_bad_file_is_listed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -56,10 +82,14 @@ def test_classes_of_imagenet_and_objects_of_coco(
     assert (status, lines[6]) == (0, "labels      65: 1, 230: 1, 970: 1")
     folder = coco(tmp_path / "coco")
     status, lines, _ = check("coco", "--data-dir", str(folder), capsys=capsys)
-    assert (status, lines[5:7]) == (
-        0,
-        ["labels      3 objects in 3 classes", "labels      1: 1, 13: 1, 90: 1"],
-    )
+    assert (status, lines[5]) == (0, "labels      3 objects in 3 classes")
+    rows = [line.split()[1:] for line in lines[6:10]]
+    assert rows == [
+        ["label", "name", "objects"],
+        ["1", "person", "1"],
+        ["13", "stop", "sign", "1"],
+        ["90", "toothbrush", "1"],
+    ]
 
 
 def test_the_models_steps_are_tried(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,0 +1,33 @@
+"""Scores transcripts by the word error rate after Whisper's normaliser, as MLPerf's official script does."""
+
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+from harness.accuracy.wer import WordErrorRate
+from harness.types import Metric
+
+with warnings.catch_warnings():  # its source has escapes that Python warns of, to the user
+    warnings.simplefilter("ignore", DeprecationWarning)
+    warnings.simplefilter("ignore", SyntaxWarning)
+    from whisper_normalizer.english import EnglishTextNormalizer
+
+
+class WhisperWordErrorRate(WordErrorRate):
+    """`wer` with numbers, abbreviations, contractions and British spelling normalised on both sides.
+
+    Source: mlcommons/inference speech2text/accuracy_eval.py, word_error_rate.
+    """
+
+    name = "wer-whisper"
+
+    def __init__(self, dtype: str) -> None:
+        super().__init__(dtype)
+        self._normalised: Any = EnglishTextNormalizer()
+
+    def words(self, text: str) -> Sequence[str]:
+        words: Sequence[str] = self._normalised(text).split()
+        return words
+
+
+_: type[Metric] = WhisperWordErrorRate

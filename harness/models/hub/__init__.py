@@ -1,0 +1,1 @@
+"""Model files from the HuggingFace Hub: their names, the lists of their repositories, its cache."""

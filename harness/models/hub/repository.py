@@ -1,0 +1,149 @@
+"""Lists and downloads the files of a repository of the HuggingFace Hub, and finds them in its cache.
+
+`huggingface-hub` does the talking: HF_ENDPOINT, HF_HOME, HF_TOKEN and HF_HUB_OFFLINE mean what its
+documentation says. A list is kept beside our other downloads, so that the same command works without
+network afterwards. Nothing that is downloaded is run.
+"""
+
+import functools
+import hashlib
+from collections.abc import Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any, NamedTuple
+from urllib.parse import quote
+
+from harness.core.console import say
+from harness.core.extras import how_to_install
+from harness.core.files import cache_dir, cached_file, parse_json, reading, sha256, write_json
+from harness.errors import ConfigError, PluginUnavailable, one_line
+from harness.models.hub.name import HubName, is_commit
+
+
+class Listing(NamedTuple):
+    """The files of one commit."""
+
+    commit: str
+    digests: Mapping[str, str]
+    """Path in the repository -> SHA-256 (files of Git LFS), or Git's SHA-1 of the blob."""
+
+
+@functools.cache
+def listing(repository: str, revision: str | None) -> Listing:
+    """The files at a revision, None for the default branch; one answer for the whole process.
+
+    The list of a commit is stored, and read without network from then on. Where the hub cannot be
+    reached, a branch or tag is what it was at the last visit. A ConfigError where there is neither.
+    """
+    name = HubName(repository, revision)
+    stored = _stored_at(name)
+    if is_commit(revision) and stored.is_file():
+        return _read(stored)
+    hub = _hub(name)
+    try:
+        found = hub.HfApi(endpoint=hub.constants.ENDPOINT).model_info(
+            repository, revision=revision, files_metadata=True
+        )
+    except hub.errors.HfHubHTTPError as e:
+        raise ConfigError(f"--model {name}: the hub refused it: {_refusal(e)}") from e
+    except Exception as e:
+        if not stored.is_file():
+            raise ConfigError(
+                f"--model {name}: the hub cannot be reached ({one_line(e)}), and it was not fetched before: "
+                "connect once, or pass the path of a file"
+            ) from e
+        last = _read(stored)
+        say(f"the hub cannot be reached: {name} is commit {last.commit}, as at the last visit")
+        return last
+    files = {s.rfilename: s.lfs.sha256 if s.lfs else s.blob_id for s in found.siblings or ()}
+    result = Listing(found.sha, {file: digest for file, digest in files.items() if digest})
+    for kept in {stored, _stored_at(name._replace(revision=result.commit))}:
+        with cached_file(kept) as temporary:
+            write_json(temporary, result._asdict())
+    return result
+
+
+def in_cache(repository: str, commit: str, file: str) -> Path | None:
+    """The file in the hub's cache; None where it is not there."""
+    hub = _hub(HubName(repository, commit, file))
+    path = hub.try_to_load_from_cache(
+        repository, file, cache_dir=hub.constants.HF_HUB_CACHE, revision=commit
+    )
+    return Path(path) if isinstance(path, str) else None
+
+
+def download(repository: str, commit: str, file: str) -> Path:
+    """The file in the hub's cache, fetched where it is missing, with the digest of the commit's list."""
+    name = HubName(repository, commit, file)
+    expected = listing(repository, commit).digests.get(file)
+    if expected is None:
+        raise ConfigError(f"--model {name}: there is no file {file} in this commit")
+    hub = _hub(name)
+    try:
+        path = Path(
+            hub.hf_hub_download(
+                repository,
+                file,
+                revision=commit,
+                cache_dir=hub.constants.HF_HUB_CACHE,
+                endpoint=hub.constants.ENDPOINT,
+            )
+        )
+    except Exception as e:
+        raise ConfigError(f"--model {name} cannot be fetched: {_refusal(e)}") from e
+    check(path, expected)
+    return path
+
+
+def check(path: Path, expected: str | None = None) -> None:
+    """A ConfigError where a file is not what the hub served.
+
+    expected: default: the name of the file that the hub's cache links to, which is its digest.
+    """
+    blob = path.resolve()
+    digest = expected or blob.name
+    try:
+        actual = sha256(blob) if len(digest) == 64 else _git_sha1(blob)
+    except OSError as e:
+        raise ConfigError(f"{path} cannot be read: {e.strerror}") from e
+    if actual != digest:
+        raise ConfigError(
+            f"{path}: its digest is {actual[:12]}…, the hub's is {digest[:12]}…: remove {blob} and fetch it again"
+        )
+
+
+def _git_sha1(path: Path) -> str:
+    """The SHA-1 by which Git knows a file. Only files outside of Git LFS, which are small, have no other."""
+    digest = hashlib.sha1(b"blob %d\0" % path.stat().st_size, usedforsecurity=False)
+    digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+def _stored_at(name: HubName) -> Path:
+    folder = cache_dir() / "hub" / name.repository.replace("/", "--")
+    return folder / f"{quote(name.revision or 'HEAD', safe='')}.json"
+
+
+def _read(path: Path) -> Listing:
+    with reading(f"{path} is damaged", "remove it", (OSError,)):
+        content = parse_json(path.read_text(encoding="utf-8"))
+        return Listing(str(content["commit"]), dict(content["digests"]))
+
+
+def _refusal(error: Exception) -> str:
+    """The first sentence of the client's message, which goes on with advice about its own functions."""
+    return one_line(getattr(error, "server_message", None) or error).partition(". ")[0]
+
+
+def _hub(name: HubName) -> Any:
+    """The module, imported at first need: it takes half a second."""
+    try:
+        import huggingface_hub
+        import huggingface_hub.constants
+        import huggingface_hub.errors
+    except ModuleNotFoundError as e:
+        raise PluginUnavailable(
+            f"--model {name} needs the module {e.name!r}: {how_to_install('hf')}"
+        ) from e
+    module: ModuleType = huggingface_hub
+    return module
