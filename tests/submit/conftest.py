@@ -11,9 +11,13 @@ from tests.builders.submission.trees import build, copy
 
 @pytest.fixture(autouse=True)
 def unchecked_stand_ins(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The slow rehearsal makes real runs, and is checked."""
-    if request.node.get_closest_marker("slow") is None:
+    if "real_runs" not in request.fixturenames:
         monkeypatch.setattr(FinishedRun, "differences", lambda _run, trusted=(): [])
+
+
+@pytest.fixture
+def real_runs() -> None:
+    """Of a test that makes real runs: their files are compared."""
 
 
 @pytest.fixture(scope="session")

@@ -546,6 +546,7 @@ def test_an_audit_is_a_performance_run_with_a_file_that_exists(
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("real_runs")
 def test_a_rehearsal_with_digits_from_plan_to_check(tmp_path: Path) -> None:
     """Real runs of one second each, three scenarios, both audits, packed and checked.
 
