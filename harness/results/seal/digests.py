@@ -22,6 +22,9 @@ _TABLES = ("grid.csv", "heatmaps.json", "grid.html")
 """Files of a grid that `sweep --from` makes again, also with other limits and prices."""
 
 _SCRIPT = re.compile(r"plotly-[\w.]+\.min\.js")
+_TEMPORARY = re.compile(r"\.(.+)\.[0-9a-f]{8}\.partial")
+"""Name of a file of `core.files.atomic_file` whose writer was killed."""
+
 _LINE = re.compile(r"([0-9a-f]{64})  (.+)")
 
 
@@ -59,9 +62,11 @@ def differences(folder: Path) -> Iterator[str]:
 
 def _is_made_again(path: Path) -> bool:
     """Whether a verb that reads may write the file: a run's page, a grid's tables, plotly's script."""
-    of_run = path.name == PAGE and (path.parent / "result.json").is_file()
-    of_grid = path.name in _TABLES and (path.parent / "grid.json").is_file()
-    return of_run or of_grid or bool(_SCRIPT.fullmatch(path.name))
+    killed = _TEMPORARY.fullmatch(path.name)
+    name = killed[1] if killed else path.name
+    of_run = name == PAGE and (path.parent / "result.json").is_file()
+    of_grid = name in _TABLES and (path.parent / "grid.json").is_file()
+    return of_run or of_grid or bool(_SCRIPT.fullmatch(name))
 
 
 def _digests(folder: Path) -> dict[str, str]:

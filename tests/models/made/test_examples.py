@@ -70,7 +70,9 @@ def test_every_example_has_its_command(examples: Path) -> None:
     manifests = {path.name for path in examples.glob("*.yaml")}
     assert {re.findall(r"examples/(\w+\.yaml)", command)[0] for command in COMMANDS} == manifests
     scored = [load_model(str(examples / name)).accuracy for name in manifests]
-    assert {declared.metric for declared in scored if declared is not None} == set(METRICS)
+    # wer-whisper reads the answers and labels that wer reads.
+    metrics = {*METRICS} - {"wer-whisper"}
+    assert {declared.metric for declared in scored if declared is not None} == metrics
 
 
 def test_building_again_changes_nothing(examples: Path, tmp_path: Path) -> None:

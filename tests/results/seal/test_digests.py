@@ -49,6 +49,14 @@ def test_the_page_may_be_made_again(folder: Path) -> None:
     assert list(digests.differences(folder)) == []
 
 
+def test_a_writer_of_the_page_that_was_killed_breaks_no_seal(folder: Path) -> None:
+    """Bug: `check` named .report.html.6b4e6d69.partial, which a killed supervisor had left."""
+    (folder / f".{digests.PAGE}.6b4e6d69.partial").write_text("half a page")
+    (folder / ".added.json.6b4e6d69.partial").write_text("")
+    (line,) = digests.differences(folder)
+    assert ".added.json" in line
+
+
 @pytest.mark.parametrize("line", ["no digest", "../x", ""])
 def test_a_seal_that_is_no_list_of_digests_is_named(line: str, folder: Path) -> None:
     with (folder / digests.SEAL).open("a") as file:
