@@ -87,11 +87,16 @@ def test_an_invalid_run_is_a_result(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_ctrl_c_keeps_the_folder_and_is_a_keyboard_interrupt(tmp_path: Path) -> None:
     code = (
-        "import os, signal, threading\n"
+        "import os, pathlib, signal, threading, time\n"
         "from harness import RunConfig, measure\n"
         "config = RunConfig.of(scenario='server', backend='null', mode='performance',\n"
         "    target_qps=100, duration='60s', slo='p90=5s', out='run')\n"
-        "threading.Timer(8, os.kill, (os.getpid(), signal.SIGINT)).start()\n"
+        "def interrupt():\n"
+        "    while not [*pathlib.Path('run.partial').glob('performance/run_1/mlperf_log_*')]:\n"
+        "        time.sleep(0.1)\n"
+        "    time.sleep(2)\n"
+        "    os.kill(os.getpid(), signal.SIGINT)\n"
+        "threading.Thread(target=interrupt, daemon=True).start()\n"
         "try:\n"
         "    measure(config)\n"
         "except KeyboardInterrupt:\n"
