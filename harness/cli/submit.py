@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import shutil
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
@@ -193,7 +194,13 @@ def pack(arguments: Sequence[str]) -> int:
             f"{packed.tree} and {packed.raw}, and pack again"
         )
         return status
-    packed.tree.rename(to)
+    try:
+        packed.tree.rename(to)
+    except OSError as e:
+        for path in packed:
+            shutil.rmtree(path, ignore_errors=True)  # it would block the next attempt
+        hint = "free some space or correct its permissions, and pack again"
+        raise ConfigError(f"{to} cannot be written: {e.strerror}: {hint}") from e
     show(str(to))
     return status
 
