@@ -62,7 +62,7 @@ class Result:
 
     @property
     def answer(self) -> Answer:
-        """What the run was made to find out, in plain texts."""
+        """The answer to what the run was made to find out, in plain texts."""
         return answer_of(self.content)
 
     @property

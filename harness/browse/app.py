@@ -50,7 +50,7 @@ _PAGE_POLICY = (
     "default-src 'none'; script-src 'self' 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; sandbox allow-scripts"
 )
-"""Of a page from the folder, whose scripts are foreign: they reach no network, no cookie and no other page."""
+"""The policy of a page from the folder, whose scripts are foreign: they reach no network, no cookie and no other page."""
 
 _TYPES = {".css": "text/css", ".js": "text/javascript", ".html": "text/html"}
 _SCRIPT = re.compile(r"plotly-[\w.]+\.min\.js", re.ASCII)

@@ -42,7 +42,7 @@ WORTH_STORING = 500
 """Folders read since the last time that the cache was written."""
 
 _VERSION = [1, __version__]
-"""Of the content of the cache."""
+"""The version of the cache's content; another one is not read."""
 
 LASTS_S = 1.0
 """Time for which one look at the folder serves all requests."""
@@ -200,7 +200,7 @@ def _digest(root: Path) -> str:
 
 
 def _stored(cache: Path) -> dict[str, _Known]:
-    """What an earlier `browse` of this folder has read; empty where there is nothing usable."""
+    """The rows that an earlier `browse` of this folder has read; empty where nothing usable is stored."""
     try:
         with reading(str(cache)):
             content = json.loads(cache.read_bytes())

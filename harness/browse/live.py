@@ -32,7 +32,7 @@ class Stage(NamedTuple):
     name: str
     mean_s: float
     share: float
-    """Of the time of all stages, in [0, 1]."""
+    """The share of the time of all stages, in [0, 1]."""
 
 
 class Snapshot(NamedTuple):

@@ -7,7 +7,7 @@ import pytest
 from harness.cli.explain import advise_options
 from harness.cli.main import main
 from harness.explain.advise.job import advise
-from tests.builders import foreign_nets as nets
+from tests.builders.models import foreign_nets as nets
 from tests.models.graph.test_foreign_nets import layers_profiled, run
 
 WORDS = """

@@ -14,8 +14,8 @@ from harness.explain.advise.answers import answers
 from harness.explain.advise.output.text import lines
 from harness.models.precision import onnx
 from harness.models.precision.onnx import already_quantised
-from tests.builders import foreign_nets as nets
 from tests.builders.advise_record import MS, NOW, accuracy, record, timing
+from tests.builders.models import foreign_nets as nets
 
 SKIPPED = [
     word for part in ("weights", "storage", "operators", "checks") for word in ("--skip", part)

@@ -12,7 +12,7 @@ from harness.explain.advise import job as advise_job
 from harness.explain.advise import measure
 from harness.explain.advise.checks import weights
 from harness.explain.advise.layers import bench
-from tests.builders.nets import inception
+from tests.builders.models.nets import inception
 
 pytest.importorskip("onnxruntime")
 

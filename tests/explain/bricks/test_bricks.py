@@ -25,7 +25,7 @@ from harness.machine import host
 from harness.models.graph.graph import Graph
 from harness.models.graph.onnx_file import read
 from harness.models.made import zoo
-from tests.builders.nets import Net, inception, residual
+from tests.builders.models.nets import Net, inception, residual
 
 onnx = pytest.importorskip("onnx")
 ort = pytest.importorskip("onnxruntime")

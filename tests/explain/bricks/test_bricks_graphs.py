@@ -21,7 +21,7 @@ from harness.explain.pieces.made_up import activations
 from harness.models.graph.graph import Graph
 from harness.models.graph.onnx_file import read
 from harness.models.opened.ort_session import SessionSetup, open_session
-from tests.builders.nets import Net, inception, residual
+from tests.builders.models.nets import Net, inception, residual
 
 onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")

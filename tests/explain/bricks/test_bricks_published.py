@@ -15,7 +15,7 @@ from harness.explain.bricks.cut import record
 from harness.explain.bricks.published import read_published
 from harness.explain.bricks.time import runs
 from harness.models.graph.onnx_file import read
-from tests.builders.nets import inception, residual
+from tests.builders.models.nets import inception, residual
 
 onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")

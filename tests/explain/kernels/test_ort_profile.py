@@ -20,7 +20,7 @@ from harness.models.graph.wiring import read_wiring
 from harness.models.made.onnx_light import LIGHT, make
 from harness.models.opened.ort_session import SessionSetup
 from harness.profiler import WiredNode, Wiring
-from tests.builders import foreign_nets as nets
+from tests.builders.models import foreign_nets as nets
 
 DIGITS = Path(__file__).parents[3] / "harness/models/shipped/digits.onnx"
 Node = tuple[str, str, Sequence[str], Sequence[str]]

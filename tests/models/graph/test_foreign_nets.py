@@ -29,7 +29,7 @@ from harness.models.graph.wiring import read_wiring
 from harness.models.network.files import onnx_macs
 from harness.models.opened.ort_session import SessionSetup
 from harness.profiler import Tensor
-from tests.builders import foreign_nets as nets
+from tests.builders.models import foreign_nets as nets
 from tests.explain.kernels.test_ort_profile import graph
 
 onnx = nets.onnx
@@ -94,7 +94,7 @@ def test_a_file_as_torch_writes_it_is_profiled(tmp_path: Path, backend: str) -> 
 def test_a_file_of_torchs_newest_exporter_is_profiled(tmp_path: Path, backend: str) -> None:
     """Exported in a process of its own, as frameworks that are loaded beside each other crash."""
     path = tmp_path / "net.onnx"
-    code = "import pathlib, sys; from tests.builders.foreign_nets import from_torch; "
+    code = "import pathlib, sys; from tests.builders.models.foreign_nets import from_torch; "
     code += "from_torch(pathlib.Path(sys.argv[1]))"
     command = [sys.executable, "-c", code, str(path)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)

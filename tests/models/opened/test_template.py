@@ -18,7 +18,7 @@ from harness.models.manifest.lookup import load_model, parse_manifest
 from harness.models.manifest.model import MODELS_DIR
 from harness.models.opened.loading import inputs_of
 from harness.types import BackendSetup, Batch, DatasetSetup
-from tests.builders import foreign_nets as nets
+from tests.builders.models import foreign_nets as nets
 from tests.run.test_foreign_runs import WORDS
 
 ROOT = Path(__file__).parents[3]
@@ -30,7 +30,7 @@ def by_torch(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pytest.importorskip("torch")
     pytest.importorskip("onnxscript")
     folder = tmp_path_factory.mktemp("torch")
-    command = [sys.executable, "-m", "tests.builders.torch_files", str(folder)]
+    command = [sys.executable, "-m", "tests.builders.models.torch_files", str(folder)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return folder

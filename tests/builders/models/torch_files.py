@@ -1,13 +1,13 @@
 """Model files as torch writes them; to be run in a process of its own: torch's exporters warn and linger.
 
-python -m tests.builders.torch_files FOLDER
+python -m tests.builders.models.torch_files FOLDER
 """
 
 import sys
 from pathlib import Path
 from typing import Any
 
-from tests.builders.foreign_nets import from_torch
+from tests.builders.models.foreign_nets import from_torch
 
 
 def write(folder: Path) -> None:

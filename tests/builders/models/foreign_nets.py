@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.builders.nets import Net
+from tests.builders.models.nets import Net
 
 onnx = pytest.importorskip("onnx")
 FLOAT, INT64, STRING = (getattr(onnx.TensorProto, kind) for kind in ("FLOAT", "INT64", "STRING"))
