@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from harness.datasets.parts.rows import LoadedRows
-from harness.datasets.parts.sources import refuse_data_dir
+from harness.datasets.parts.sources import refuse, refuse_data_dir, synthetic_options
 from harness.errors import ConfigError
 from harness.types import Dataset, DatasetSetup, show_shape
 
@@ -29,6 +29,7 @@ class DigitsDataset(LoadedRows):
 
     def __init__(self, setup: DatasetSetup) -> None:
         refuse_data_dir(setup, self.name)
+        refuse([*synthetic_options(setup, self.name)])
         try:
             self._bytes = self.file.read_bytes()
             with np.load(self.file, allow_pickle=False) as file:

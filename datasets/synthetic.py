@@ -2,10 +2,12 @@
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from difflib import get_close_matches
 
 import numpy as np
 
 from harness.datasets.parts.lengths import draw, summary
+from harness.datasets.parts.ranges import FLAG, described, drawn_numbers, ranges_of
 from harness.datasets.parts.rows import LoadedRows, RaggedRows
 from harness.datasets.parts.sources import needs_inputs, refuse_data_dir
 from harness.errors import refuse
@@ -27,6 +29,7 @@ class SyntheticDataset:
     With --lengths for a symbolic dimension each sample has a length of its own, the same in all inputs,
     and a batch is padded with zeros to its longest sample. An input with `mask` in its name is 1 except
     in the padding.
+    Integers select the rows of the model's tables, else they are 0 or 1; --input-range sets other ranges.
     """
 
     synthetic = True
@@ -43,6 +46,10 @@ class SyntheticDataset:
         self._shapes = {
             i.name: _row_shape(i, setup, sizes, missing, problems) for i in setup.inputs
         }
+        padded = {
+            name for name, row in self._shapes.items() if any(isinstance(d, str) for d in row)
+        }
+        self._ranges = ranges_of(setup, padded, problems)
         refuse(problems)
         self._setup = setup
         self._lengths = {
@@ -82,15 +89,13 @@ class SyntheticDataset:
         return self._ragged.lengths(indices) if self._lengths else None
 
     def _draw(self, name: str, index: int) -> Array:
-        """One sample: floats standard normal, integers 0 or 1, valid for most models."""
+        """One sample: floats standard normal, all others from their range."""
         dtype, declared = np.dtype(self._specs[name].dtype), self._shapes[name]
         shape = _sized(declared, {d: int(drawn[index]) for d, drawn in self._lengths.items()})
         random = np.random.default_rng([self._setup.seed, index])
-        if dtype.kind == "f":
+        if name not in self._ranges:
             return np.asarray(random.standard_normal(shape, np.float32), dtype)
-        if shape != declared and "mask" in name.lower():
-            return np.ones(shape, dtype)
-        return np.asarray(random.integers(0, 2, shape), dtype)
+        return drawn_numbers(random, self._ranges[name].interval, shape, dtype)
 
     def label(self, index: int) -> None:
         return None
@@ -101,18 +106,21 @@ class SyntheticDataset:
         content: tuple[object, ...] = (self._setup.seed, specs)
         if self._lengths:
             content += (sorted((name, drawn.tolist()) for name, drawn in self._lengths.items()),)
+        if self._ranges:
+            content += (sorted((name, *one.interval) for name, one in self._ranges.items()),)
         about = {
             name: summary(source, self._lengths[name])
             for name, source in self._setup.lengths.items()
         }
-        integers = sorted(name for name, i in self._specs.items() if np.dtype(i.dtype).kind != "f")
+        unknown = sorted(name for name, one in self._ranges.items() if one.is_default)
         return {
             "name": "synthetic",
-            **({"zero_or_one": integers} if integers else {}),
+            **({"zero_or_one": unknown} if unknown else {}),
             "count": COUNT,
             "source": f"seeded noise, seed {self._setup.seed}",
             "shapes": {name: list(shape) for name, shape in self._shapes.items()},
             **({"lengths": about} if about else {}),
+            **({"ranges": described(self._ranges)} if self._ranges else {}),
             "digest": hashlib.sha256(repr(content).encode()).hexdigest(),
         }
 
@@ -142,11 +150,13 @@ def _sizes_by_name(setup: DatasetSetup) -> tuple[dict[str, int], list[str]]:
 
 
 def _unknown_names(setup: DatasetSetup, sizes: Mapping[str, int]) -> Iterator[str]:
-    """Yields a problem for each name in --input-shape and --lengths that the model does not have."""
+    """Yields a problem for each name in an option that the model does not have."""
     names = [i.name for i in setup.inputs]
-    unknown = set(setup.shapes) - set(names)
-    if unknown:
-        yield f"--input-shape {min(unknown)}: the model's inputs are {', '.join(names)}"
+    for flag, given in (("--input-shape", setup.shapes), (FLAG, setup.ranges)):
+        for name in sorted(given.keys() - set(names)):
+            near = get_close_matches(name, names, n=1)
+            hint = f": did you mean {near[0]!r}?" if near else ""
+            yield f"{flag} {name}: the model's inputs are {', '.join(names)}{hint}"
     symbolic = {
         d: None for i in setup.inputs for d in i.shape[1:] if isinstance(d, str) and d not in sizes
     }

@@ -30,6 +30,25 @@ class Lognormal(NamedTuple):
         return f"lognormal:median={self.median:.10g},sigma={self.sigma:.10g},max={self.most}"
 
 
+class Interval(NamedTuple):
+    """The numbers from `low` to `high`, without `high`."""
+
+    low: float
+    high: float
+    """An int where it is whole, as `low`: a float would round int64."""
+
+    def __str__(self) -> str:
+        return f"{self.low}:{self.high}"
+
+
+class Table(NamedTuple):
+    """A table of a model, e.g. an embedding, and the operator that selects its rows."""
+
+    operator: str
+    """In the words of the file's format, e.g. Gather."""
+    rows: int
+
+
 Shape = Sequence[int | str | None]
 """Sizes; one that varies is None or a name."""
 
@@ -197,6 +216,13 @@ class DatasetSetup:
     lengths: Mapping[str, Lognormal | Path] = field(default_factory=dict)
     """Lengths of the samples along a symbolic dimension by its name: a distribution, or a file with
     one length a line.
+    """
+    ranges: Mapping[str, Interval] = field(default_factory=dict)
+    """The user's ranges of numbers by input name."""
+    tables: Callable[[], Mapping[str, Table]] = dict
+    """Reads the model's file: the smallest table that each input selects rows of, by input name.
+
+    An input is missing where it selects none, or where the file does not show it.
     """
     seed: int = 0
     progress: Callable[[int, int], None] = lambda _done, _total: None

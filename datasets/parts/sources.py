@@ -1,7 +1,7 @@
 """Locates a dataset's files, reports what is wrong with them, and computes their digest."""
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 from pathlib import Path
 
 from harness.errors import ConfigError, some_of
@@ -60,12 +60,8 @@ def check_steps(setup: DatasetSetup, dataset: str, known: Iterable[str]) -> None
     if not setup.inputs:
         raise needs_inputs(dataset)
     known = tuple(known)
-    flags = {"--input-shape": setup.shapes, "--lengths": setup.lengths}
-    problems = [
-        f"{flag} belongs to dataset 'synthetic': drop it for {dataset!r}"
-        for flag, value in flags.items()
-        if value
-    ]
+    flags = {"--input-shape": setup.shapes}
+    problems = [*_of_synthetic(flags, dataset), *synthetic_options(setup, dataset)]
     problems += [
         f"input {name!r}: dataset {dataset!r} has no step {step.name!r}, "
         f"only {', '.join(known)}: choose another --dataset or change the manifest"
@@ -74,6 +70,19 @@ def check_steps(setup: DatasetSetup, dataset: str, known: Iterable[str]) -> None
         if step.name not in known
     ]
     refuse(problems)
+
+
+def synthetic_options(setup: DatasetSetup, dataset: str) -> Iterator[str]:
+    """Yields a problem for each option that has no effect on real data."""
+    return _of_synthetic({"--input-range": setup.ranges, "--lengths": setup.lengths}, dataset)
+
+
+def _of_synthetic(flags: Mapping[str, Sized], dataset: str) -> Iterator[str]:
+    return (
+        f"{flag} belongs to dataset 'synthetic': drop it for {dataset!r}"
+        for flag, value in flags.items()
+        if value
+    )
 
 
 def own_step(setup: DatasetSetup, name: str, kind: str) -> Step | None:

@@ -15,7 +15,7 @@ from harness.explain.advise.options import AdviseOptions
 from harness.explain.bricks.options import CUTTING, BrickOptions
 from harness.explain.profile.options import ProfileOptions
 
-_ADVISE_AS_A_RUN = ("model", "dataset", "data_dir", "input_shape")
+_ADVISE_AS_A_RUN = ("model", "dataset", "data_dir", "input_shape", "input_range")
 """Options of `advise` that are parsed as the same options of a run."""
 
 

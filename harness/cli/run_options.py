@@ -58,6 +58,7 @@ _SEEDS = ("qsl_seed", "sample_index_seed", "schedule_seed")
 SETTLED_ANEW: Mapping[str, Sequence[str]] = {
     "seed": (*_SEEDS, "dataset_digest"),
     "input_shape": ("dataset_digest",),
+    "input_range": ("dataset_digest",),
     "lengths": ("dataset_digest",),
     "duration": ("queries",),
     "slo": ("queries",),

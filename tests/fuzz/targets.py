@@ -41,11 +41,13 @@ from harness.models.manifest.lookup import load_model
 from harness.models.manifest.requirements import Environment, problems, read_environment
 from harness.models.network import files as network_files
 from harness.models.network.tflite import of_tflite
+from harness.models.tables.tables import tables_of
 from harness.results import database
 from harness.results.evidence.summary import differences, read_summary
 from harness.results.export.formats import FORMATS
 from harness.submit.plan.request_file import read_request
 from harness.types import PowerSource
+from tests.builders.models.table_nets import MODELS, saved
 from tests.builders.result import stored_result
 from tests.fuzz import mutate
 from tests.golden.make_runs import FOLDERS
@@ -218,6 +220,12 @@ def _onnx_node_names(path: Path) -> None:
     network_files.of_onnx(path)
 
 
+def _tables_seed() -> list[bytes]:
+    with tempfile.TemporaryDirectory() as folder:
+        chosen = ("a branch", "a loop", "an index of several numbers", "columns of a table")
+        return [saved(*MODELS[name][:2], Path(folder)).read_bytes() for name in chosen]
+
+
 _CLIENT_OUTPUT = b"""\
 client 2026-11-21 10:04:11,001 [INFO] Running workload in ranging mode
 client 2026-11-21 10:04:12,001 [ERROR] Could not connect to the server
@@ -281,6 +289,13 @@ TARGETS: Mapping[str, Target] = {
         _file(SHIPPED / "digits_openvino/digits.xml"),
         mutate.text,
         _as_file("m.xml", network_files.of_openvino),
+    ),
+    "tables-onnx": Target(_tables_seed, mutate.text, _as_file("m.onnx", tables_of)),
+    "tables-tflite": Target(
+        _file(SHIPPED / "digits.tflite"), mutate.text, _as_file("m.tflite", tables_of)
+    ),
+    "tables-openvino": Target(
+        _file(SHIPPED / "digits_openvino/digits.xml"), mutate.text, _as_file("m.xml", tables_of)
     ),
     **{
         f"{run}/{name}": Target(_file(FOLDERS / run / name), mutation, _read_folder(run, name), 0.1)

@@ -101,26 +101,25 @@ def parse_values(
             continue
         if value is None:
             continue
-        try:
-            values[fields[key].name] = _parse_one(fields[key].metadata, value)
-        except ValueError as e:
-            where = flag_name(key) if source == "command line" else f"{source}: {key}"
-            problems.append(f"{where}: {e}")
+        meta = fields[key].metadata
+        given = value if meta["many"] and isinstance(value, list | tuple) else [value]
+        parsed = []
+        for item in given:
+            try:
+                parsed.append(_parse_one(meta, item))
+            except ValueError as e:
+                where = flag_name(key) if source == "command line" else f"{source}: {key}"
+                problems.append(f"{where}: {e}")
+        if len(parsed) == len(given):
+            values[fields[key].name] = tuple(parsed) if meta["many"] else parsed[0]
     return values
 
 
-def _parse_one(meta: Mapping[str, Any], value: object) -> Any:
+def _parse_one(meta: Mapping[str, Any], scalar: object) -> Any:
     if meta["flag"]:
-        if not isinstance(value, bool):
-            raise ValueError(f"{value!r} is neither true nor false")
-        return value
-    if meta["many"]:
-        items = value if isinstance(value, list | tuple) else [value]
-        return tuple(_parse_text(meta, item) for item in items)
-    return _parse_text(meta, value)
-
-
-def _parse_text(meta: Mapping[str, Any], scalar: object) -> Any:
+        if not isinstance(scalar, bool):
+            raise ValueError(f"{scalar!r} is neither true nor false")
+        return scalar
     if isinstance(scalar, bool | dict | list):
         raise ValueError(f"{scalar!r} is not a single value")
     value = meta["parse"](str(scalar))

@@ -1,5 +1,6 @@
 """Parsers of option values: each turns text into a value or raises a ValueError with a sentence."""
 
+import math
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -8,7 +9,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 from harness.core.registry import SCENARIOS
 from harness.core.units import parse_duration_ns, write_duration
-from harness.types import Lognormal
+from harness.types import Interval, Lognormal
 
 MIN_QPS = 1 / 600
 """One query in ten minutes: a slower run would not end."""
@@ -153,6 +154,32 @@ def parse_input_shape(text: str) -> tuple[str, tuple[int, ...]]:
             f"{text!r} must begin with 1, the batch of one sample: --max-batch sets batches"
         )
     return match[1], shape
+
+
+def parse_input_range(text: str) -> tuple[str, Interval]:
+    """'ids=0:30522' -> ('ids', Interval(0, 30522)): HIGH is no value of the range, as in Python's slices."""
+    match = re.fullmatch(r"(.*[^\s])=([^=:]+):([^=:]+)", text.strip())
+    try:
+        interval = Interval(_number(match[2]), _number(match[3])) if match else None
+    except ValueError:
+        interval = None
+    if match is None or interval is None:
+        raise ValueError(f"{text!r} is not a range: write NAME=LOW:HIGH, e.g. ids=0:30522")
+    if interval.low >= interval.high:
+        raise ValueError(f"{text!r} holds no number: LOW must be below HIGH, which is left out")
+    return match[1], interval
+
+
+def _number(text: str) -> float:
+    """A finite number; an int where it is whole."""
+    plain = _without_thousands(text)
+    try:
+        return int(plain)
+    except ValueError:
+        number = float(plain)
+    if not math.isfinite(number):
+        raise ValueError(text)
+    return int(number) if number.is_integer() else number
 
 
 def parse_lengths(text: str) -> tuple[str, Lognormal | Path]:

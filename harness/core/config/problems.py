@@ -44,6 +44,7 @@ def problems(options: RunOptions) -> Iterator[str]:
 def _repeated_names(options: RunOptions) -> Iterator[str]:
     for flag, pairs in (
         ("--input-shape", options.input_shape),
+        ("--input-range", options.input_range),
         ("--lengths", options.lengths),
         ("--backend-option", options.backend_option),
     ):

@@ -87,6 +87,6 @@ def _plain(name: str, value: Any) -> object:
         return [f"{key}={'x'.join(map(str, shape))}" for key, shape in value]
     if name == "meter":
         return [f"{meter}={argument}" if argument else meter for meter, argument in value]
-    if name in ("backend_option", "lengths", "plugin_sha256"):
+    if name in ("backend_option", "input_range", "lengths", "plugin_sha256"):
         return [f"{key}={text}" for key, text in value]
     return str(value) if isinstance(value, Path | Slo) else value

@@ -13,7 +13,7 @@ from harness.core.config import parse as parsers
 from harness.core.config.options import option, resolved
 from harness.core.config.parse import Endpoint, Slo
 from harness.core.units import NS_PER_S, parse_duration_ns
-from harness.types import Lognormal
+from harness.types import Interval, Lognormal
 
 MAX_BATCH = 65_535
 """Samples: the journal has 16 bits for the size of a batch."""
@@ -180,6 +180,14 @@ class RunOptions:
         parse=parsers.parse_input_shape,
         many=True,
         metavar="NAME=1xDIM",
+        level="expert",
+    )
+    input_range: tuple[tuple[str, Interval], ...] = option(
+        "synthetic data: range of an input's numbers without HIGH, e.g. ids=0:30522 (repeatable; "
+        "default for integers: the rows of the table they index, else 0:2)",
+        parse=parsers.parse_input_range,
+        many=True,
+        metavar="NAME=LOW:HIGH",
         level="expert",
     )
     lengths: tuple[tuple[str, Lognormal | Path], ...] = option(

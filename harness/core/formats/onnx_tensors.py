@@ -44,10 +44,11 @@ def initializers(path: Path) -> Iterator[Tensor]:
     """Raises OSError, and ValueError where the file is not an ONNX file."""
     for graph in messages(mapped(path), _MODEL_GRAPH):
         for message in messages(graph, _GRAPH_INITIALIZER):
-            yield _tensor(message)
+            yield tensor_of(message)
 
 
-def _tensor(message: memoryview) -> Tensor:
+def tensor_of(message: memoryview) -> Tensor:
+    """Reads a TensorProto."""
     shape: list[int] = []
     dtype, name, raw = "", "", message[:0]
     for number, value in fields(message):

@@ -33,6 +33,12 @@ class AdviseOptions:
         many=True,
         group=_MODEL,
     )
+    input_range: tuple[str, ...] = option(
+        "synthetic data: range of an input's numbers, as for a run (repeatable)",
+        metavar="NAME=LOW:HIGH",
+        many=True,
+        group=_MODEL,
+    )
     batch: int = number("samples per call", _MODEL, 1)
     graph: str = option(
         f"graph optimisation: {', '.join(GRAPH_LEVELS)} (default all)",

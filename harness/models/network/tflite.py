@@ -52,7 +52,7 @@ _RULES: Mapping[str, Callable[[Sequence[_Shape], _Shape, int], int]] = {
     "BATCH_MATMUL": lambda inputs, output, across: prod(output) * inputs[0][across],
 }
 
-_BROKEN: tuple[type[Exception], ...] = (*WRONG_CONTENT, struct.error, MemoryError, OSError)
+BROKEN: tuple[type[Exception], ...] = (*WRONG_CONTENT, struct.error, MemoryError, OSError)
 """Exceptions on another format or a cut file: the generated schema checks nothing."""
 
 
@@ -66,15 +66,21 @@ class _Tensor(NamedTuple):
 
 def of_tflite(path: Path) -> Structure:
     """A ConfigError where it is no LiteRT file; a PluginUnavailable without LiteRT's package."""
-    schema = _schema()
     try:
-        with path.open("rb") as file:  # the map outlives it, and goes with its last slice
-            content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        if not schema.Model.ModelBufferHasIdentifier(content, 0):
-            raise ValueError("it does not begin as one")
-        return _Reader(len(content)).structure(schema.Model.GetRootAs(content, 0))
-    except _BROKEN as e:
+        model, size_bytes = opened(path)
+        return _NetworkReader(size_bytes).structure(model)
+    except BROKEN as e:
         raise ConfigError(f"{path} is no LiteRT file: {e}") from None
+
+
+def opened(path: Path) -> tuple[Any, int]:
+    """(the schema's Model, the file's bytes). An exception of BROKEN where it is no LiteRT file."""
+    schema = _schema()
+    with path.open("rb") as file:  # the map outlives it, and goes with its last slice
+        content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    if not schema.Model.ModelBufferHasIdentifier(content, 0):
+        raise ValueError("it does not begin as one")
+    return schema.Model.GetRootAs(content, 0), len(content)
 
 
 def _schema() -> Any:
@@ -94,7 +100,7 @@ def _names(enumeration: str) -> Mapping[int, str]:
     return {code: name for name, code in codes.items() if isinstance(code, int)}
 
 
-class _Reader:
+class Reader:
     """Reads tables of the schema, which checks nothing: counts in a broken file may have any value."""
 
     def __init__(self, size_bytes: int) -> None:
@@ -103,39 +109,12 @@ class _Reader:
         """
         self._left = size_bytes
 
-    def structure(self, model: Any) -> Structure:
-        filled = [b.DataLength() > 0 or b.Size() > 0 for b in self._tables(model, "Buffers")]
-        known = _names("BuiltinOperator")
-        # The older field holds codes up to 127. A code of a newer schema counts as CUSTOM.
-        codes = [
-            max(c.DeprecatedBuiltinCode(), c.BuiltinCode())
-            for c in self._tables(model, "OperatorCodes")
-        ]
-        kinds = [known.get(code, "CUSTOM") for code in codes]
-        strides: list[_Shape] = []
-        constants: list[_Tensor] = []
-        macs: int | None = 0
-        graphs = self._tables(model, "Subgraphs")
-        tensors: list[_Tensor] = []
-        for graph in graphs:
-            tensors = [self._tensor(t, filled) for t in self._tables(graph, "Tensors")]
-            constants += [t for t in tensors if t.is_constant]
-            for operator in self._tables(graph, "Operators"):
-                kind = kinds[operator.OpcodeIndex()]
-                strides += _strides(kind, operator)
-                count = self._macs(kind, operator, tensors)
-                macs = None if macs is None or count is None else macs + count
-        shapes = [(t.shape, t.type) for t in constants if t.type]
-        only = len(graphs) == 1 and macs
-        size = tensors[self._numbers(graphs[0], "Inputs")[0]].shape[0] if only else 0
-        return of_shapes(shapes, strides, macs // size if macs and size else None)
-
-    def _tables(self, owner: Any, name: str) -> list[Any]:
+    def tables(self, owner: Any, name: str) -> list[Any]:
         count = getattr(owner, f"{name}Length")()
         self._take(count)
         return [getattr(owner, name)(i) for i in range(count)]
 
-    def _numbers(self, owner: Any, name: str) -> _Shape:
+    def numbers(self, owner: Any, name: str) -> _Shape:
         if getattr(owner, f"{name}IsNone")():
             return ()
         self._take(getattr(owner, f"{name}Length")())
@@ -146,12 +125,47 @@ class _Reader:
         if self._left < 0:
             raise ValueError("it is cut")
 
+    def kinds(self, model: Any) -> list[str]:
+        """The operators by their codes."""
+        known = _names("BuiltinOperator")
+        # The older field holds codes up to 127. A code of a newer schema counts as CUSTOM.
+        codes = [
+            max(c.DeprecatedBuiltinCode(), c.BuiltinCode())
+            for c in self.tables(model, "OperatorCodes")
+        ]
+        return [known.get(code, "CUSTOM") for code in codes]
+
+
+class _NetworkReader(Reader):
+    """Reads the weights, strides and multiplications."""
+
+    def structure(self, model: Any) -> Structure:
+        filled = [b.DataLength() > 0 or b.Size() > 0 for b in self.tables(model, "Buffers")]
+        kinds = self.kinds(model)
+        strides: list[_Shape] = []
+        constants: list[_Tensor] = []
+        macs: int | None = 0
+        graphs = self.tables(model, "Subgraphs")
+        tensors: list[_Tensor] = []
+        for graph in graphs:
+            tensors = [self._tensor(t, filled) for t in self.tables(graph, "Tensors")]
+            constants += [t for t in tensors if t.is_constant]
+            for operator in self.tables(graph, "Operators"):
+                kind = kinds[operator.OpcodeIndex()]
+                strides += _strides(kind, operator)
+                count = self._macs(kind, operator, tensors)
+                macs = None if macs is None or count is None else macs + count
+        shapes = [(t.shape, t.type) for t in constants if t.type]
+        only = len(graphs) == 1 and macs
+        size = tensors[self.numbers(graphs[0], "Inputs")[0]].shape[0] if only else 0
+        return of_shapes(shapes, strides, macs // size if macs and size else None)
+
     def _tensor(self, tensor: Any, filled: Sequence[bool]) -> _Tensor:
         return _Tensor(
-            self._numbers(tensor, "Shape"),
+            self.numbers(tensor, "Shape"),
             _TYPES.get(_names("TensorType").get(tensor.Type(), "")),
             filled[tensor.Buffer()],
-            -1 in self._numbers(tensor, "ShapeSignature")[1:],
+            -1 in self.numbers(tensor, "ShapeSignature")[1:],
         )
 
     def _macs(self, kind: str, operator: Any, tensors: Sequence[_Tensor]) -> int | None:
@@ -160,28 +174,28 @@ class _Reader:
             return None
         if kind not in _RULES:
             return 0
-        inputs = [tensors[i] for i in self._numbers(operator, "Inputs") if i >= 0]
-        output = tensors[self._numbers(operator, "Outputs")[0]]
+        inputs = [tensors[i] for i in self.numbers(operator, "Inputs") if i >= 0]
+        output = tensors[self.numbers(operator, "Outputs")[0]]
         if any(t.is_free for t in (*inputs, output)):
             return None
-        options = _options(operator, "BatchMatMulOptions") if kind == "BATCH_MATMUL" else None
-        across = -2 if options is not None and options.AdjX() else -1
+        about = options(operator, "BatchMatMulOptions") if kind == "BATCH_MATMUL" else None
+        across = -2 if about is not None and about.AdjX() else -1
         return _RULES[kind]([t.shape for t in inputs], output.shape, across)
 
 
 def _strides(kind: str, operator: Any) -> Iterator[_Shape]:
     if kind in _STRIDES:
         table, *fields = _STRIDES[kind]
-        options = _options(operator, table)
-        if options is not None:
-            yield tuple(getattr(options, field)() for field in fields)
+        about = options(operator, table)
+        if about is not None:
+            yield tuple(getattr(about, field)() for field in fields)
 
 
-def _options(operator: Any, table: str) -> Any:
+def options(operator: Any, table: str) -> Any:
     """The operator's options as that table of the schema; None where the file has none."""
     place = operator.BuiltinOptions()
     if place is None:
         return None
-    options = getattr(_schema(), table)()
-    options.Init(place.Bytes, place.Pos)
-    return options
+    about = getattr(_schema(), table)()
+    about.Init(place.Bytes, place.Pos)
+    return about

@@ -3,7 +3,7 @@
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from harness.models.manifest.model import Model
 from harness.models.opened import separate_instance
 from harness.models.opened.isolation import PROCESSES_OPTION, is_separate
 from harness.models.opened.separate_instance import Declared, SeparateInstance
+from harness.models.tables.tables import FORMATS, tables_of
 from harness.types import (
     Backend,
     BackendSetup,
@@ -32,6 +33,7 @@ from harness.types import (
     HasSignature,
     Shape,
     Step,
+    Table,
     TensorSpec,
     fixed_batch,
     show_shape,
@@ -255,6 +257,8 @@ def open_dataset(
         cache_dir=cache_dir() if steps is None else None,
         shapes=dict(config.input_shape),
         lengths=dict(config.lengths),
+        ranges=dict(config.input_range),
+        tables=partial(_tables, config, model),
         seed=config.seed or 0,
         progress=progress,
     )
@@ -263,6 +267,23 @@ def open_dataset(
         if len(dataset) < 1:
             raise ConfigError(f"dataset {name!r} is empty: nothing can be measured")
         return dataset
+
+
+def _tables(config: RunConfig, model: Model) -> Mapping[str, Table]:
+    """The tables that the model's inputs index.
+
+    Of a model's files, the first whose format is read here, whichever the backend loads: runs of one model
+    on several backends get the same data. --model-file is the same model in another precision.
+    """
+    paths = []
+    for name in FORMATS:
+        if model.may_have(name):
+            with suppress(HarnessError):  # it is not here, and the backend may not need it
+                paths.append(model.path((name,)))
+    for path in (*paths, config.model_file):
+        if path is not None and (tables := tables_of(path)):
+            return tables
+    return {}
 
 
 def samples_held(dataset: Dataset, name: str, limit: int | None) -> int:

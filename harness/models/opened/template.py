@@ -4,6 +4,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from harness.models.manifest.formats import BY_SUFFIX, Format, format_of
 from harness.models.manifest.lookup import parse_manifest
 from harness.models.manifest.model import Model
 from harness.models.opened.loading import inputs_of
+from harness.models.tables.tables import tables_of
 from harness.types import (
     Backend,
     BackendSetup,
@@ -95,7 +97,7 @@ def _signature(
             names = ", ".join(spec.name for spec in inputs)
             raise ConfigError(f"--input-shape {unknown[0]}: the model's inputs are {names}")
         named = backend.outputs() if isinstance(backend, HasOutputs) else ()
-        return inputs, named or _answered(backend, inputs)
+        return inputs, named or _answered(backend, inputs, path)
 
 
 def _sized(spec: TensorSpec, shapes: Shapes) -> TensorSpec:
@@ -112,11 +114,12 @@ def _sized(spec: TensorSpec, shapes: Shapes) -> TensorSpec:
     return TensorSpec(spec.name, spec.dtype, (batch, *sizes[1:]))
 
 
-def _answered(backend: Backend, inputs: Sequence[TensorSpec]) -> Sequence[str]:
+def _answered(backend: Backend, inputs: Sequence[TensorSpec], path: Path) -> Sequence[str]:
     """Names of the outputs of a file that has none: those of an answer to noise, or `output`."""
     if any(not isinstance(size, int) for spec in inputs for size in spec.shape[1:]):
         return ("output",)
-    noise = registry.load("dataset", "synthetic")(DatasetSetup(inputs=tuple(inputs)))
+    setup = DatasetSetup(inputs=tuple(inputs), tables=partial(tables_of, path))
+    noise = registry.load("dataset", "synthetic")(setup)
     count = fixed_batch(inputs) or 1
     noise.load(range(count))
     batch: Batch = noise.batch(range(count))

@@ -114,6 +114,10 @@ class Result(TypedDict):
     backend_description: Mapping[str, Any] | None
     """The backend's own report: versions, device, precision; null where the model was not loaded."""
     dataset_description: Mapping[str, Any] | None
-    """The dataset's own report: count, source, digest; null where the model was not loaded."""
+    """The dataset's own report: count, source, digest; null where the model was not loaded.
+
+    Of synthetic data also `ranges`, for each input whose numbers are drawn from one: `low`, `high`, which
+    is left out, and `source`: --input-range, the table in the model's file that they index, or the default.
+    """
     environment: Mapping[str, Any]
     """The content of environment.json; empty where the run ended before it was written."""

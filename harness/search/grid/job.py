@@ -56,6 +56,8 @@ def problems(config: RunConfig, grid: Grid) -> Iterator[str]:
         yield "a precision changes answers, so its accuracy belongs to it: drop --mode performance"
     if any(axes.shape) and "real" in axes.data:
         yield "--input-shape sizes synthetic data: add --data synthetic"
+    if config.input_range and "real" in axes.data:
+        yield "--input-range is of synthetic data: add --data synthetic"
     if options.calibration_dir is not None and "int8" not in axes.precision:
         yield "--calibration-dir is for int8: add it to --precision, or drop it"
     count = sum(1 for _ in cells(axes))

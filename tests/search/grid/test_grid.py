@@ -369,6 +369,10 @@ def test_where_every_cell_wants_a_plugin_the_status_says_so(swept: Swept) -> Non
         (("--precision", "int8", "--mode", "performance"), "drop --mode performance"),
         (("--batch", "1", "--calibration-dir", "x"), "--calibration-dir is for int8"),
         (("--input-shape", "image=1x1x8x8/1x1x16x16"), "add --data synthetic"),
+        (
+            ("--batch", "1", "--input-range", "image=0:1"),
+            "--input-range is of synthetic data: add --data synthetic",
+        ),
         (("--threads", "1,a"), "--threads: 'a' is not a whole number"),
         (("--backend", "ort,ortt"), "no backend named 'ortt': did you mean 'ort'?"),
         (("--model", "digits,digit"), "no model named 'digit'"),

@@ -16,7 +16,7 @@ from harness.models.manifest.lookup import load_model
 from harness.models.manifest.model import MODELS_DIR
 from harness.models.network.files import of_onnx, of_openvino, onnx_macs
 from harness.models.network.network import Structure, difference, of_shapes
-from harness.models.network.tflite import _Reader, of_tflite
+from harness.models.network.tflite import _NetworkReader, of_tflite
 from harness.search.grid.cells.cells import Cell
 from harness.search.grid.view.view import strangers
 from harness.types import BackendSetup, Batch, HasNetwork
@@ -157,9 +157,9 @@ def test_a_litert_file_says_no_more_elements_than_fit_into_it() -> None:
     schema = pytest.importorskip("ai_edge_litert.schema_py_generated")
     content = (MODELS_DIR / "digits.tflite").read_bytes()
     model = schema.Model.GetRootAs(content, 0)
-    assert _Reader(len(content)).structure(model) == of_tflite(MODELS_DIR / "digits.tflite")
+    assert _NetworkReader(len(content)).structure(model) == of_tflite(MODELS_DIR / "digits.tflite")
     with pytest.raises(ValueError, match="it is cut"):
-        _Reader(40).structure(model)
+        _NetworkReader(40).structure(model)
 
 
 def test_a_litert_file_without_its_package_says_what_to_install(

@@ -1,0 +1,114 @@
+"""Chooses the range of each synthetic input, and draws its numbers."""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from harness.core.units import counted
+from harness.types import Array, DatasetSetup, Interval, Table, TensorSpec
+
+FLAG = "--input-range"
+
+_ZERO_OR_ONE = Interval(0, 2)
+_ONE = Interval(1, 2)
+
+
+class Range(NamedTuple):
+    """The numbers of an input."""
+
+    interval: Interval
+    source: str
+    """Who said so, in words."""
+    is_default: bool
+    """Nothing is known of the input."""
+
+
+def ranges_of(
+    setup: DatasetSetup, padded: Collection[str], problems: list[str]
+) -> dict[str, Range]:
+    """The range of every input but those of floating-point numbers for which the user states none.
+
+    padded: inputs whose samples differ in length; a mask among them is 1. problems: receives a line for
+    each range of the user that its input cannot have. An input of an unknown type is left out.
+    """
+    types = dict(_known_types(setup.inputs))
+    ranges = {}
+    needs_tables = any(
+        kind.kind in "iu" and name not in setup.ranges for name, kind in types.items()
+    )
+    tables = setup.tables() if needs_tables else {}
+    for name, dtype in types.items():
+        if name in setup.ranges:
+            problems += _misfits(name, setup.ranges[name], dtype)
+            ranges[name] = Range(setup.ranges[name], FLAG, is_default=False)
+        elif dtype.kind != "f":
+            is_mask = name in padded and "mask" in name.lower()
+            table = tables.get(name) if dtype.kind in "iu" else None
+            ranges[name] = _default(dtype, table, is_mask=is_mask)
+    return ranges
+
+
+def _known_types(inputs: Sequence[TensorSpec]) -> Iterator[tuple[str, np.dtype[Any]]]:
+    for spec in inputs:
+        try:
+            yield spec.name, np.dtype(spec.dtype)
+        except TypeError:  # said with the input's shape
+            continue
+
+
+def _default(dtype: np.dtype[Any], table: Table | None, *, is_mask: bool) -> Range:
+    if is_mask:
+        return Range(_ONE, "default of a mask; its padding is 0", is_default=True)
+    if table is None:
+        return Range(_ZERO_OR_ONE, "default: no table is known", is_default=True)
+    high = min(table.rows, _limits(dtype).high)
+    source = f"the model's {table.operator} table of {counted(table.rows, 'row')}"
+    return Range(Interval(0, high), source, is_default=False)
+
+
+def _limits(dtype: np.dtype[Any]) -> Interval:
+    """All integers of the type."""
+    if dtype.kind == "b":
+        return _ZERO_OR_ONE
+    about = np.iinfo(dtype)
+    return Interval(int(about.min), int(about.max) + 1)
+
+
+def _misfits(name: str, interval: Interval, dtype: np.dtype[Any]) -> Iterator[str]:
+    """Yields why an input of this type cannot have the user's range."""
+    given = f"{FLAG} {name}={interval}"
+    if dtype.kind == "f":
+        most = float(np.finfo(dtype).max)
+        if max(-interval.low, interval.high) > most:
+            yield f"{given}: the input is {dtype}, which holds {-most:g} to {most:g}"
+    elif dtype.kind not in "iub":
+        yield f"{given}: the input is {dtype}, which has no ranges: drop it"
+    elif not isinstance(interval.low, int) or not isinstance(interval.high, int):
+        yield f"{given}: the input is {dtype}: write whole numbers"
+    else:
+        low, high = _limits(dtype)
+        if interval.low < low or interval.high > high:
+            yield f"{given}: the input is {dtype}, whose whole range is {low}:{high}"
+
+
+def drawn_numbers(
+    random: np.random.Generator, interval: Interval, shape: tuple[int, ...], dtype: np.dtype[Any]
+) -> Array:
+    """Uniform in the interval, of the given shape and type."""
+    low, high = interval
+    if dtype.kind == "f":
+        share = random.random(shape)
+        drawn = np.asarray(float(low) * (1 - share) + float(high) * share, dtype)
+        last: Array = np.nextafter(dtype.type(high), dtype.type(low))
+        return np.asarray(np.minimum(drawn, last))
+    wide = np.uint64 if high > 2**63 else np.int64
+    return np.asarray(random.integers(int(low), int(high), shape, wide), dtype)
+
+
+def described(ranges: Mapping[str, Range]) -> dict[str, object]:
+    """The ranges for describe(), by input name."""
+    return {
+        name: {**one.interval._asdict(), "source": one.source}
+        for name, one in sorted(ranges.items())
+    }

@@ -1,0 +1,124 @@
+"""Follows the numbers of a model's inputs to the tables whose rows they select."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from harness.types import Table
+
+
+class Copy(NamedTuple):
+    """The numbers of one tensor arrive in another."""
+
+    source: str
+    target: str
+    is_exact: bool
+    """False where arithmetic changed them."""
+
+
+class Lookup(NamedTuple):
+    """An operation that selects rows of a table."""
+
+    indices: str
+    """The tensor of the rows' numbers."""
+    operator: str
+    rows: int | None
+    """None, or less than 1, where the file does not show them."""
+
+
+class Operation(NamedTuple):
+    kind: str
+    """The operator, '' where nothing is known of it."""
+    inputs: Sequence[str]
+    """Tensors by position; '' for one that is left out, or is no tensor."""
+    outputs: Sequence[str]
+
+
+class Operators(NamedTuple):
+    """The operators of a format that pass on the numbers of their inputs."""
+
+    first: frozenset[str]
+    """They move or select the numbers of their first input."""
+    several: Mapping[str, Sequence[int]]
+    """Operator -> the positions of the inputs whose numbers it moves; () stands for all."""
+    arithmetic: frozenset[str]
+    """They make larger or smaller numbers of all inputs."""
+    choice: Sequence[str]
+    """Operators that choose by their first input between the second and the third one."""
+    less: str
+    add: str
+
+    def copies(self, operations: Sequence[Operation]) -> Iterator[Copy]:
+        makers = {name: one for one in operations for name in one.outputs if name}
+        for operation in operations:
+            exact = operation.kind not in self.arithmetic
+            for source in self._passed_on(operation, makers):
+                yield from (Copy(source, target, exact) for target in operation.outputs if target)
+
+    def _passed_on(self, operation: Operation, makers: Mapping[str, Operation]) -> Iterator[str]:
+        """The inputs whose numbers arrive in the outputs."""
+        kind, inputs, _ = operation
+        positions: Sequence[int] = ()
+        if kind in self.choice:
+            positions = (2,) if self._counts_from_end(inputs, makers) else (1, 2)
+        elif kind in self.first:
+            positions = (0,)
+        elif kind in self.arithmetic or kind in self.several:
+            positions = self.several.get(kind) or range(len(inputs))
+        return (inputs[p] for p in positions if p < len(inputs) and inputs[p])
+
+    def _counts_from_end(self, inputs: Sequence[str], makers: Mapping[str, Operation]) -> bool:
+        """Whether it is `x + rows if x < 0 else x`, which exporters put before a table."""
+        if len(inputs) != 3 or inputs[0] not in makers or inputs[1] not in makers:
+            return False
+        condition, added, x = makers[inputs[0]], makers[inputs[1]], inputs[2]
+        is_less = condition.kind == self.less and condition.inputs[:1] == [x]
+        return is_less and added.kind == self.add and x in added.inputs
+
+
+class Flow(NamedTuple):
+    """What a file shows of the way from the inputs to the tables."""
+
+    inputs: Mapping[str, str]
+    """Name of an input -> its tensor."""
+    copies: Iterable[Copy]
+    lookups: Iterable[Lookup]
+
+
+def smallest_tables(flow: Flow) -> dict[str, Table]:
+    """The smallest table of each input that selects rows.
+
+    An input is left out where one of its tables is unknown, or gets numbers that arithmetic made of it:
+    then no range can be told that is right for all of them.
+    """
+    copies: defaultdict[str, list[Copy]] = defaultdict(list)
+    for copy in flow.copies:
+        copies[copy.source].append(copy)
+    lookups: defaultdict[str, list[Lookup]] = defaultdict(list)
+    for lookup in flow.lookups:
+        lookups[lookup.indices].append(lookup)
+    tables = {}
+    for name, tensor in flow.inputs.items():
+        found = [(one, exact) for at, exact in _reached(tensor, copies) for one in lookups[at]]
+        known = [
+            Table(one.operator, one.rows)
+            for one, exact in found
+            if exact and one.rows is not None and one.rows > 0
+        ]
+        if known and len(known) == len(found):
+            tables[name] = min(known, key=lambda table: table.rows)
+    return tables
+
+
+def _reached(tensor: str, copies: Mapping[str, Sequence[Copy]]) -> set[tuple[str, bool]]:
+    """(tensor, whether the numbers arrive there unchanged), with each way once."""
+    reached = {(tensor, True)}
+    waiting = [(tensor, True)]
+    while waiting:
+        at, exact = waiting.pop()
+        for copy in copies.get(at, ()):
+            place = (copy.target, exact and copy.is_exact)
+            if place not in reached:
+                reached.add(place)
+                waiting.append(place)
+    return reached

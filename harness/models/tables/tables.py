@@ -1,0 +1,42 @@
+"""Tells the smallest table that each input of a model file indexes, whatever the file's format."""
+
+import xml.parsers.expat
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from harness.errors import PluginUnavailable
+from harness.models.manifest.formats import format_of
+from harness.models.network.tflite import BROKEN
+from harness.models.tables import litert_file, onnx_file, openvino_file, torch_export_file
+from harness.models.tables.flow import Flow, smallest_tables
+from harness.types import Table
+
+_READERS: Mapping[str, Callable[[Path], Flow]] = {
+    "onnx": onnx_file.read,
+    "openvino": openvino_file.read,
+    "torch-export": torch_export_file.read,
+    "tflite": litert_file.read,
+}
+
+_BROKEN: tuple[type[Exception], ...] = (*BROKEN, xml.parsers.expat.ExpatError, PluginUnavailable)
+
+FORMATS = tuple(_READERS)
+"""Formats whose tables are read; the other files show none."""
+
+
+def tables_of(path: Path) -> Mapping[str, Table]:
+    """Name of an input -> the smallest table whose rows it selects.
+
+    {} where the file shows none, or cannot be read: the backend that opens it says why.
+    """
+    if path.is_dir():  # of an IR
+        files = sorted(path.glob("*.xml"))
+        path = files[0] if len(files) == 1 else path
+    kind = format_of(path)
+    reader = _READERS.get(kind.name) if kind is not None else None
+    if reader is None:
+        return {}
+    try:
+        return smallest_tables(reader(path))
+    except _BROKEN:
+        return {}
