@@ -41,7 +41,7 @@ def draw(page: Path, title: str, width_px: int) -> str:
     text = page.read_text(encoding="utf-8")
     plots = re.findall(
         r'<h2>([^<]*)</h2>\n<p[^>]*>[^<]*</p>\n<div class="plot" id="plot-(\d+)" '
-        r'style="height:([0-9.]+)rem">',
+        r'[^>]* data-rem="([0-9.]+)">',
         text,
     )
     matching = [(int(i), float(rem)) for name, i, rem in plots if unescape(name) == title]

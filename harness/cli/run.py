@@ -1,11 +1,14 @@
-"""The verb `run`: one run, or the same run several times."""
+"""The verbs that open a model or a server: `run` measures it, `serve` answers requests, `probe` asks what a server is."""
 
 from harness.cli import many_runs
-from harness.cli.parser import Parser
+from harness.cli.parser import Parser, add_options, read_options
 from harness.cli.run_options import invocation, read_run_options, run_parser
-from harness.core.config.run_config import RunConfig
+from harness.core.config.options import option_key, parse_values, visible_fields
+from harness.core.config.run_config import RunConfig, config_from, make_config
 from harness.core.console import program
+from harness.core.registry import REMOTE_BACKENDS
 from harness.search.options import RepeatOptions
+from harness.serve.options import OF_A_RUN, ServeOptions
 
 ABOUT = (
     "Measure one run: performance, accuracy and a verdict. With --repeats, measure the same run several "
@@ -47,3 +50,72 @@ def parser() -> Parser:
     )
     parser.flag("--details", DETAILS)
     return parser
+
+
+def serve(arguments: list[str]) -> int:
+    parser = Parser(
+        "serve",
+        "Answer requests over HTTP with a model, by the Open Inference Protocol v2 of KServe and Triton, so that "
+        "a server can be measured. One thread, one instance: requests are answered in their order.",
+        "MODEL [options]",
+    )
+    parser.text("model", "MODEL", "a name of `list`, a manifest (.yaml), or a model file")
+    add_options(parser, ServeOptions)
+    fields = {field.name: field for field in visible_fields(RunConfig)}
+    group = parser.add_argument_group("model")
+    for name in OF_A_RUN:
+        parser.add_option(group, fields[name])
+    parser.set_helps({"threads": "threads of the model (default: one a core)"})
+    texts, problems = read_options(parser, arguments)
+    of_run = {
+        key: texts[key] for key in texts if key in {"model", *map(option_key, fields.values())}
+    }
+    own = {key: texts[key] for key in texts if key not in of_run}
+    options = ServeOptions(**parse_values(ServeOptions, own, "command line", problems))
+    values = {
+        "scenario": "offline",
+        "instances": 1,
+        **config_from(of_run, "command line", problems),
+    }
+    if values.get("backend") in REMOTE_BACKENDS:
+        problems.append(
+            f"--backend {values['backend']} asks a server, and `serve` is one: name a backend that runs "
+            "the model here"
+        )
+    from harness.models.opened.loading import unknown_names
+
+    config = make_config(values, [*problems, *unknown_names(values)])
+    from harness.serve import job
+
+    return job.serve(config, options.listen)
+
+
+_OF_A_SERVER = ("header", "insecure", "request_timeout_ns")
+
+
+def probe(arguments: list[str]) -> int:
+    parser = Parser(
+        "probe",
+        "Tell what a server is: how far away, which protocols it speaks, which models it has, and how they are "
+        "asked. Each model is asked one sample of zeros.",
+        "URL [options]",
+    )
+    parser.text("url", "URL", "the server, e.g. http://127.0.0.1:8000")
+    group = parser.add_argument_group("server")
+    fields = {field.name: field for field in visible_fields(RunConfig)}
+    for name in _OF_A_SERVER:
+        parser.add_option(group, fields[name])
+    parser.add_option(group, fields["model"])
+    parser.set_helps({"model": "the server's name of a model (default: all that it lists)"})
+    parser.flag("--json", "print JSON")
+    texts, problems = read_options(parser, arguments)
+    model = texts.pop("model", None)
+    as_json = bool(texts.pop("json", False))
+    values = {"scenario": "offline", "backend": "kserve", **texts, "url": [texts["url"]]}
+    config = make_config(config_from(values, "command line", problems), problems)
+    from harness.errors import refuse
+    from harness.models.opened.remote import server_problems
+    from harness.serve import probe as server
+
+    refuse(list(server_problems(config)))
+    return server.probe(config, model, as_json=as_json)

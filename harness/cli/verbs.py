@@ -59,6 +59,8 @@ VERBS: Mapping[str, Verb] = {
     ),
     "bricks": Verb("explain:bricks", "time the layer sequences that several models share"),
     "pitfalls": Verb("explain:pitfalls", "show which mistakes in preparing inputs cost accuracy"),
+    "probe": Verb("run:probe", "tell what a server is, and how its models are asked"),
+    "serve": Verb("run:serve", "answer requests over HTTP with a model, to measure a server"),
     "compare": Verb("results:compare", "show whether runs differ by more than noise"),
     "rerun": Verb("results:rerun", "repeat a finished run here and compare the two"),
     "check": Verb("results:check", "derive a run's verdict again from its files"),

@@ -28,6 +28,7 @@ class About(StrEnum):
         "LoadGen, or the part of the harness that passes its queries on",
     )
     MODEL = "model", "the model file, or the backend that runs it"
+    SERVER = "server", "the server of `--url`, the network to it, and the requests on the way"
     ACCURACY = "accuracy", "the answers, their score, and the data they are scored on"
     MACHINE = "machine", "something that changed the speed of the machine during the run"
     SETTINGS = "machine settings", "how the machine is set up"
@@ -98,6 +99,10 @@ _REASONS: _Rows = {
             "LoadGen wrote errors into its detail log.",
             "Read `mlperf_log_detail.txt`.",
         ),
+        "client-bound": (
+            "The client, not the server, limited the run: it read replies late, had no time left, or reached its ceiling.",
+            "Lower the rate, give the client a machine of its own, or use fewer and larger requests (`--max-batch`).",
+        ),
         "samples-lost": (
             "Some sample was not answered exactly once, or LoadGen's count is not the harness's.",
             "Report a bug, with the result folder.",
@@ -111,6 +116,20 @@ _REASONS: _Rows = {
         "answers-by-index": (
             "Given the inputs of other samples, the backend answered as for the dataset indices in the harness's memory.",
             "Use a backend that computes the inputs that it gets.",
+        ),
+    },
+    About.SERVER: {
+        "requests-failed": (
+            "Requests were refused, reset, not answered in time, or answered with something that is no answer.",
+            "Read the server's log; the text counts the failed samples by kind.",
+        ),
+        "server-gone": (
+            "The server refused every new connection for 5 s, and the rest of the samples failed.",
+            "Find out why the server ended, and run again.",
+        ),
+        "resent-often": (
+            "More than 0.1 % of the requests had to be sent twice: the server closes connections that are in use.",
+            "Raise the server's keep-alive time; `--no-resend` counts such requests as failed.",
         ),
     },
     About.ACCURACY: {
@@ -204,6 +223,10 @@ _DOUBTS: _Rows = {
             "LoadGen issued 1 % of the queries late by more than 10 % of the SLO: that latency is its own.",
             "Leave LoadGen a core with fewer `--instances` or `--threads`; stop other programs.",
         ),
+        "client-busy": (
+            "The client read replies late, was busy for 70 % of a second, or is asked for half of its ceiling or more.",
+            "Give the client a machine of its own, or lower the rate.",
+        ),
         "percentiles-disagree": (
             "The harness's own p50 or p99 differs from LoadGen's by more than 1 % and more than 20 us.",
             _QUIET,
@@ -237,6 +260,20 @@ _DOUBTS: _Rows = {
         "close-raised": (
             "The backend raised an exception after the last answer.",
             "Correct the plug-in's `__exit__`.",
+        ),
+    },
+    About.SERVER: {
+        "few-connections": (
+            "More than 0.1 % of a Server run's requests waited for a free connection.",
+            "Raise `--connections`, or lower the rate: the server may be the limit.",
+        ),
+        "resent": (
+            "A request was sent twice, because the server closed its idle connection at that moment.",
+            "Raise the server's keep-alive time.",
+        ),
+        "loopback": (
+            "The server runs on this machine: it shares cores with the client, and no network was crossed.",
+            "Run the client on another machine to measure what users of the server get.",
         ),
     },
     About.ACCURACY: {

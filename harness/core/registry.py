@@ -59,9 +59,14 @@ BACKENDS = _table(
         "openvino": ("OpenVinoBackend", "OpenVINO", "openvino", "openvino"),
         "litert": ("LiteRtBackend", "LiteRT", "litert", "ai_edge_litert"),
         "torch": ("TorchBackend", "PyTorch", "torch", "torch"),
+        "kserve": ("KserveRemote", "a server of KServe v2: Triton, MLServer, KServe"),
+        "http-raw": ("HttpRawRemote", "a server that takes and gives bare bytes"),
         "null": ("NullBackend", "answers at once: measures the harness itself"),
     },
 )
+REMOTE_BACKENDS = ("kserve", "openai", "http-raw")
+"""Backends that ask the server of --url."""
+
 DATASETS = _table(
     "datasets",
     {

@@ -11,7 +11,7 @@ from harness.core import registry
 from harness.core.config.run_config import RunConfig
 from harness.core.console import say
 from harness.core.registry import plugin
-from harness.errors import ConfigError, HarnessError, one_line
+from harness.errors import ConfigError, HarnessError, one_line, refuse
 from harness.loadgen.answers import Ragged
 from harness.loadgen.plan import InstanceGroup
 from harness.machine.cores import available
@@ -28,6 +28,7 @@ from harness.models.opened.loading import (
     open_backends,
     open_dataset,
 )
+from harness.models.opened.remote import remote_problems
 from harness.models.steps.postprocess import check, postprocessor, wrong_count
 from harness.results.verdict.score import label_of
 from harness.types import Answer, Array, Backend, Batch, Dataset, Score, Step, TensorSpec
@@ -101,6 +102,7 @@ class Runner:
 def open_runner(subject: Subject, stack: ExitStack) -> Runner:
     """`stack` closes it. Raises HarnessError with the reason where it cannot be opened."""
     config, model = subject.config, subject.model
+    refuse(list(remote_problems(config, "pitfalls")))
     entry = registry.BACKENDS.get(config.backend)
     if model.manifest is not None:
         missing = list(

@@ -173,6 +173,8 @@ class InstanceGroup(NamedTuple):
     """
     owns_cores: bool = False
     """Every core is used by one instance only, and by nothing else of this process."""
+    connections: int = 0
+    """Connections to each server; 0 where the model runs on this machine."""
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> "InstanceGroup":
@@ -180,6 +182,8 @@ class InstanceGroup(NamedTuple):
         return cls(**{**values, "pinned": pinned, "issuer": tuple(values["issuer"])})
 
     def __str__(self) -> str:
+        if self.connections:
+            return f"{self.connections} connections to each server, batch ≤ {self.max_batch}"
         text = f"{self.instances} x {self.threads} threads of {self.cores:g} cores"
         if self.pinned:
             places = " | ".join(",".join(map(str, cpus)) for cpus in self.pinned)

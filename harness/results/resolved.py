@@ -23,13 +23,15 @@ def config(run: ResolvedRun, plan: LoadPlan, loaded: Loaded) -> RunConfig:
     values: dict[str, Any] = {
         "arrivals_sha256": plan.arrivals_sha256,
         "dataset": run.dataset,
-        "instances": spec.instances,
-        "threads": spec.threads,
         "max_batch": spec.max_batch,
         "dataset_digest": loaded.dataset.get("digest"),
         "model_sha256": loaded.model_sha256,
         "loadgen_version": installed_version(),
     }
+    if requested.url:
+        values["connections"] = spec.connections
+    else:
+        values |= {"instances": spec.instances, "threads": spec.threads}
     if not requested.mlperf:
         values |= {
             "qsl_seed": plan.seeds.qsl,

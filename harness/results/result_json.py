@@ -19,8 +19,14 @@ from harness.results.power import report
 from harness.results.schema.machine import Calibration as CalibrationEntry
 from harness.results.schema.machine import Cold, Host, NoiseFloor, Plan, PowerSection, WarmUp
 from harness.results.schema.performance import ComparedAnswers, NotScored, Scored
-from harness.results.schema.result import Headline, ModelSource, ReasonEntry, Result
-from harness.results.verdict import busy, doubts, model_doubts, reasons
+from harness.results.schema.result import (
+    ClientSection,
+    Headline,
+    ModelSource,
+    ReasonEntry,
+    Result,
+)
+from harness.results.verdict import busy, client, doubts, model_doubts, reasons
 from harness.results.verdict.host_doubts import host_doubts
 
 
@@ -53,6 +59,7 @@ def result(findings: Findings) -> Result:
         "accuracy": _accuracy(findings),
         **power,
         "stages_ns": numbers.stages_ns if numbers else None,
+        **_client(numbers),
         "reference": numbers.reference(findings.ceiling_per_s) if numbers else None,
         "input_probe": numbers.input_probe if numbers else None,
         "steady_state": numbers.steady_state.to_json()
@@ -108,6 +115,8 @@ def _reasons(findings: Findings) -> Iterable[Reason]:
         yield from findings.contradictions(findings.performance)
         yield from reasons.slo(findings.scenario, findings.performance, findings.slo)
     if findings.performed is not None:
+        completed = findings.performed.throughput_per_s()["completed"]
+        yield from client.reasons(findings.performed.run, completed)
         yield from reasons.by_index(findings.performed.input_probe)
     for role, run in findings.runs.items():
         if role != "performance":
@@ -135,6 +144,7 @@ def _doubts(findings: Findings, power: PowerSection, host: Host | None) -> Itera
         percentile = findings.slo.percentile if findings.slo else findings.scenario.percentile
         yield from doubts.few_samples(run, percentile)
         yield from doubts.few_held(run.plan, findings.loaded)
+        yield from client.doubts(run, bound_ns)
         yield from model_doubts.cached(numbers.input_probe)
         if numbers.done is not None:
             slowest_ns = calibration.slowest_batch_ns if calibration else 0
@@ -254,6 +264,11 @@ def _power(findings: Findings, numbers: Performance | None) -> PowerSection:
         under_rules=findings.config.mlperf,
         scheduler=run.log.source if run is not None else "LoadGen",
     )
+
+
+def _client(numbers: Performance | None) -> ClientSection:
+    section = client.section(numbers.run) if numbers else None
+    return {} if section is None else {"client": section}
 
 
 def _plan(findings: Findings, run: Evidence | None) -> Plan:

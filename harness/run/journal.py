@@ -6,7 +6,8 @@ the measured process has died. It has three parts:
 
     cells    counters, one cache line for the issuing thread and one for each worker
     samples  one row per sample in issue order: dataset index, callback entry (wall clock, ns)
-    batches  one row per batch for each worker: its samples, and the time stamps they share
+    batches  one row per batch for each worker: its samples, and the time stamps they share; where a server
+             answers they are others (REMOTE_ROW_DTYPE)
 
 Every row and counter has one writer; a worker raises its row counter after the row is written. x86 shows
 both to other processes in this order; Arm may show the counter first, and Python has no barrier that would be
@@ -26,7 +27,7 @@ import numpy as np
 from harness.types import Array
 
 _LINE_CELLS = 8  # int64 cells in a 64-byte cache line
-_CAPACITY, _WORKERS, _ISSUED, _LOADING, _START = 0, 1, 2, 3, 4
+_CAPACITY, _WORKERS, _ISSUED, _LOADING, _START, _REMOTE = 0, 1, 2, 3, 4, 5
 _ROWS, _SAMPLES = 0, 1  # within a worker's line
 
 _ROW = Struct("<iHHqqqqq")
@@ -44,6 +45,22 @@ ROW_DTYPE = np.dtype(
     ]
 )
 """first: issue order of the batch's first sample; a batch is contiguous in issue order."""
+
+_REMOTE_ROW = Struct("<iHHqqqqqq")
+REMOTE_ROW_DTYPE = np.dtype(
+    [
+        ("first", "<i4"),
+        ("size", "<u2"),
+        ("failed", "<u2"),
+        ("taken_ns", "<i8"),
+        ("sent_ns", "<i8"),
+        ("arrived_ns", "<i8"),
+        ("read_ns", "<i8"),
+        ("decoded_ns", "<i8"),
+        ("completed_ns", "<i8"),
+    ]
+)
+"""A batch that a server answered. arrived_ns: the kernel's stamp of the reply; 0 where it gave none."""
 
 SETTLE_S = 0.0005
 """Wait of a live reader between counter and rows: a thousand times as long as a store stays in its core."""
@@ -63,7 +80,11 @@ class Journal:
         self._view = memoryview(self._map)
         head = self._view[: _LINE_CELLS * 8].cast("q")
         self.capacity, self.workers = head[_CAPACITY], head[_WORKERS]
-        cells_end, entries_end, indices_end, _ = _layout(self.capacity, self.workers)
+        self._row = REMOTE_ROW_DTYPE if head[_REMOTE] else ROW_DTYPE
+        self._row_bytes = self._row.itemsize
+        cells_end, entries_end, indices_end, _ = _layout(
+            self.capacity, self.workers, self._row_bytes
+        )
         self._cells = self._view[:cells_end].cast("q")
         self.entry_ns = np.frombuffer(self._map, "<i8", self.capacity, cells_end)
         self.index = np.frombuffer(self._map, "<i4", self.capacity, entries_end)
@@ -75,10 +96,18 @@ class Journal:
         return os.memfd_create("harness-journal", os.MFD_CLOEXEC)
 
     @staticmethod
-    def resize(fd: int, capacity: int, workers: int) -> None:
-        *_, size = _layout(capacity, workers)
+    def resize(fd: int, capacity: int, workers: int, remote: bool = False) -> None:
+        """remote: a server answers."""
+        row = REMOTE_ROW_DTYPE if remote else ROW_DTYPE
+        *_, size = _layout(capacity, workers, row.itemsize)
         os.ftruncate(fd, size)
-        os.pwrite(fd, Struct("<qq").pack(capacity, workers), 0)
+        os.pwrite(fd, Struct("<6q").pack(capacity, workers, 0, 0, 0, remote), 0)
+
+    @property
+    def stamps(self) -> Sequence[str]:
+        """The names of a row's time stamps."""
+        assert self._row.names is not None
+        return self._row.names[3:]
 
     @property
     def issued(self) -> int:
@@ -118,31 +147,37 @@ class Journal:
         end: a count that was read SETTLE_S ago, while the measured process runs.
         """
         count = (self._cells[self._line(worker) + _ROWS] if end is None else end) - start
-        offset = self._worker_offset(worker) + start * _ROW_BYTES
-        return np.frombuffer(self._map, ROW_DTYPE, count, offset)
+        offset = self._worker_offset(worker) + start * self._row_bytes
+        return np.frombuffer(self._map, self._row, count, offset)
 
     def issuer(self) -> "Issuer":
         return Issuer(self._cells, self.entry_ns)
 
     def writer(self, worker: int) -> "Writer":
+        return Writer(self._rows_of(worker), self._cells, self._line(worker), self.index)
+
+    def remote_writer(self) -> "RemoteWriter":
+        """The one writer of a run that a server answers."""
+        return RemoteWriter(self._rows_of(0), self._cells, self._line(0), self.index)
+
+    def _rows_of(self, worker: int) -> memoryview:
         offset = self._worker_offset(worker)
-        rows = self._view[offset : offset + self.capacity * _ROW_BYTES]
-        return Writer(rows, self._cells, self._line(worker), self.index)
+        return self._view[offset : offset + self.capacity * self._row_bytes]
 
     def _worker_offset(self, worker: int) -> int:
-        return self._rows_start + worker * self.capacity * _ROW_BYTES
+        return self._rows_start + worker * self.capacity * self._row_bytes
 
     @staticmethod
     def _line(worker: int) -> int:
         return _LINE_CELLS * (1 + worker)
 
 
-def _layout(capacity: int, workers: int) -> tuple[int, int, int, int]:
+def _layout(capacity: int, workers: int, row_bytes: int) -> tuple[int, int, int, int]:
     """The byte offsets at which the cells, entry column, index column and batch tables end."""
     cells_end = 8 * _LINE_CELLS * (1 + workers)
     entries_end = cells_end + 8 * capacity
     indices_end = entries_end + -(-4 * capacity // 8) * 8
-    return cells_end, entries_end, indices_end, indices_end + workers * capacity * _ROW_BYTES
+    return cells_end, entries_end, indices_end, indices_end + workers * capacity * row_bytes
 
 
 class Issuer:
@@ -212,6 +247,36 @@ class Writer:
             postprocessed_ns,
             completed_ns,
         )
+        self._rows_done = row + 1
+        self._samples += size
+        self._cells[self._line + _SAMPLES] = self._samples
+        self._cells[self._line + _ROWS] = row + 1
+
+
+class RemoteWriter:
+    """Writes the rows of replies. Used by one thread alone."""
+
+    __slots__ = ("_cells", "_column", "_index", "_line", "_rows", "_rows_done", "_samples")
+
+    def __init__(self, rows: memoryview, cells: memoryview, line: int, index: Array) -> None:
+        self._rows = rows
+        self._cells = cells
+        self._line = line
+        self._column = index
+        self._index = memoryview(index.data)
+        self._rows_done = 0
+        self._samples = 0
+
+    def reply(self, first: int, indices: Sequence[int], failed: int, /, *stamps_ns: int) -> None:
+        """stamps_ns: in the order of REMOTE_ROW_DTYPE."""
+        size = len(indices)
+        if size == 1:
+            self._index[first] = indices[0]
+        else:
+            self._column[first : first + size] = indices
+        row = self._rows_done
+        offset = row * _REMOTE_ROW.size
+        _REMOTE_ROW.pack_into(self._rows, offset, first, size, failed, *stamps_ns)
         self._rows_done = row + 1
         self._samples += size
         self._cells[self._line + _SAMPLES] = self._samples

@@ -107,6 +107,30 @@ class _Used(TypedDict):
     cyclic_garbage_objects: Count | None
 
 
+class _Peer(TypedDict):
+    url: str
+    address: str
+    local: bool
+
+
+class _Client(TypedDict):
+    """As `Session.told`."""
+
+    dispatcher: str
+    peers: list[_Peer]
+    connections: Count
+    request_timeout_s: Seconds
+    ceiling_per_s: Seconds | None
+    floor_p50_ns: Count | None
+    no_ceiling: str
+    busy_shares: list[Annotated[float, Field(ge=0, le=1)]]
+    waited: Count
+    resent: Count
+    reopened: Count
+    server_gone: str
+    failures: dict[str, Count]
+
+
 class _Ended(TypedDict):
     used: _Used
     answer_dtype: Annotated[str, AfterValidator(_is_dtype)]
@@ -119,9 +143,10 @@ class _Ended(TypedDict):
     failed_samples: Count
     first_failure: str
     close_error: str
+    client: _Client | None
 
 
-for _message in (_Loading, _Error, _Reason, _Times, _Bare, _Probed, _Used, _Ended):
+for _message in (_Loading, _Error, _Reason, _Times, _Bare, _Probed, _Used, _Peer, _Client, _Ended):
     _message.__pydantic_config__ = _STRICT  # type: ignore[union-attr]
 
 _MESSAGES: Mapping[str, TypeAdapter[Any]] = {

@@ -86,7 +86,7 @@ class SendsItsOwnEnd(_Fails):
         used = {**dict.fromkeys((*words, *more), 1), "rss_run_peak_reason": None}
         channels[0].send(
             "ended", used=used, answer_dtype="int64", answer_shape=[], dispatcher="inline", issuer=[],
-            files=digests(run_folder()), bare=None, probed=None, failed_samples=0, first_failure="", close_error="",
+            files=digests(run_folder()), bare=None, probed=None, failed_samples=0, first_failure="", close_error="", client=None,
         )  # fmt: skip
         os._exit(0)
 

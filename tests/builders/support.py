@@ -51,6 +51,7 @@ ENDED: Mapping[str, Any] = {
     "failed_samples": 0,
     "first_failure": "",
     "close_error": "",
+    "client": None,
     "files": {},
 }
 

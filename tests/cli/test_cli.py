@@ -77,7 +77,7 @@ def problems(arguments: Sequence[str], capsys: pytest.CaptureFixture[str]) -> li
         ),
         (
             "--scenario server --backend nosuch",
-            "no backend named 'nosuch': choose from ort, tensorflow, openvino, litert, torch, null",
+            "no backend named 'nosuch': choose from ort, tensorflow, openvino, litert, torch, kserve, http-raw, null",
         ),
         ("--scenario server --backend nul", "no backend named 'nul': did you mean 'null'?"),
         (
@@ -214,9 +214,9 @@ def test_an_option_that_may_be_repeated_keeps_every_value(executed: list[RunConf
     assert executed[0].input_shape == (("a", (1, 2)), ("b", (1, 3)))
 
 
-def test_the_command_line_has_at_most_51_options() -> None:
+def test_the_command_line_has_at_most_58_options() -> None:
     options = [a for a in parser()._actions if a.option_strings]
-    assert len(options) <= 51
+    assert len(options) <= 58
 
 
 def test_every_option_has_a_sentence_of_help() -> None:
@@ -386,7 +386,7 @@ def _command(*arguments: str) -> "subprocess.CompletedProcess[str]":
     ("arguments", "line"),
     [
         ("--scenario server --qpss=5", "unknown option --qpss: see --help"),
-        ("--scenario server --backend nosuch", "no backend named 'nosuch': choose from ort, tensorflow, openvino, litert, torch, null"),
+        ("--scenario server --backend nosuch", "no backend named 'nosuch': choose from ort, tensorflow, openvino, litert, torch, kserve, http-raw, null"),
         ("--scenario server --target-qps 0", "--target-qps: 0 must be more than 0 and at most 1e9, in queries/s"),
         ("--scenario server --model missing.onnx", "--model missing.onnx: there is no such file"),
     ],

@@ -19,8 +19,8 @@ ROOT = Path(__file__).parents[2]
 PLUGINS = ("accuracy", "backends", "datasets", "scenarios")
 
 ORDER = (
-    *("errors", "types", "profiler", "core", "loadgen", "machine", "models", "results", "run"),
-    *("search", "explain", "submit", "api", "browse", "cli", "__main__"),
+    *("errors", "types", "profiler", "remote", "core", "wire", "loadgen", "machine", "models"),
+    *("results", "run", "search", "explain", "submit", "serve", "api", "browse", "cli", "__main__"),
 )
 """The files and rooms of `harness/`, each of which may import those to its left."""
 
@@ -28,7 +28,7 @@ SIBLINGS = ("search", "explain", "submit")
 """Rooms that do not know each other."""
 
 PLUGIN_WORLD = (
-    *("harness.types", "harness.errors", "harness.profiler", "harness.core"),
+    *("harness.types", "harness.errors", "harness.profiler", "harness.remote", "harness.core"),
     *("harness.loadgen.plan", "harness.loadgen.scenario", "harness.loadgen.schedule"),
 )
 """All that a plug-in may import, besides the modules of its own folder."""

@@ -125,3 +125,25 @@ def test_a_journal_leaves_no_name_behind() -> None:
         assert os.readlink(f"/proc/self/fd/{fd}") == "/memfd:harness-journal (deleted)"  # noqa: PTH115
     finally:
         os.close(fd)
+
+
+def test_rows_of_replies_have_their_own_stamps() -> None:
+    fd = Journal.create()
+    try:
+        Journal.resize(fd, 4, 1, remote=True)
+        journal = Journal(fd)
+    finally:
+        os.close(fd)
+    names = ("taken_ns", "sent_ns", "arrived_ns", "read_ns", "decoded_ns", "completed_ns")
+    assert tuple(journal.stamps) == names
+    journal.issuer().issued(4, 10)
+    writer = journal.remote_writer()
+    writer.reply(2, [7, 8], 0, 11, 12, 13, 14, 15, 16)
+    writer.reply(0, [5], 1, 21, 22, 23, 24, 25, 26)
+    rows = journal.rows(0)
+    assert [tuple(row) for row in rows.tolist()] == [
+        (2, 2, 0, 11, 12, 13, 14, 15, 16),
+        (0, 1, 1, 21, 22, 23, 24, 25, 26),
+    ]
+    assert journal.index.tolist() == [5, 0, 7, 8]
+    assert journal.completed == 3

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlsplit, urlunsplit
 
+from harness.core.config.address import parse_address
 from harness.core.registry import SCENARIOS
 from harness.core.units import parse_duration_ns, write_duration
 from harness.types import Interval, Lognormal
@@ -62,6 +63,30 @@ def parse_http_url(text: str, noun: str, example: str) -> str:
     if not known or "@" in parts.netloc or re.search(r"[^\x21-\x7e]", text.strip()):
         raise ValueError(wrong)
     return urlunsplit(parts._replace(fragment=""))
+
+
+def parse_server(text: str) -> str:
+    """'http://127.0.0.1:8000', 'https://host/prefix', 'http+unix:///run/server.sock'."""
+    return str(parse_address(text.strip()))
+
+
+_HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", re.ASCII)
+_HARNESS_HEADERS = ("host", "content-length", "transfer-encoding", "connection")
+
+
+def parse_header(text: str) -> tuple[str, str]:
+    """'Authorization=env:TOKEN' -> ('Authorization', 'env:TOKEN'). The value itself stays in the environment."""
+    name, found, source = text.partition("=")
+    if not _HEADER.fullmatch(name) or not found:
+        raise ValueError(f"{text!r} is not a header: write NAME=env:VARIABLE")
+    if name.lower() in _HARNESS_HEADERS:
+        raise ValueError(f"{name} is set by the harness")
+    if not re.fullmatch(r"env:[A-Za-z_][A-Za-z0-9_]*", source):
+        raise ValueError(
+            f"the value of {name} is not from the environment, where no result stores it: write "
+            f"{name}=env:VARIABLE"
+        )
+    return name, source
 
 
 def parse_gateway(text: str) -> str:

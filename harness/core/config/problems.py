@@ -1,6 +1,6 @@
 """Finds contradictions between the options of a run. Parsers (parse.py) judge each value alone."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import fields
 
 from harness.core import registry
@@ -37,6 +37,7 @@ def problems(options: RunOptions) -> Iterator[str]:
     if options.meter and not options.runs_performance:
         yield "--meter measures the performance run: drop it with --mode accuracy"
     yield from _arrival_problems(options)
+    yield from _server_problems(options)
     if options.mlperf:
         yield from _mlperf_problems(options)
 
@@ -47,6 +48,7 @@ def _repeated_names(options: RunOptions) -> Iterator[str]:
         ("--input-range", options.input_range),
         ("--lengths", options.lengths),
         ("--backend-option", options.backend_option),
+        ("--header", options.header),
     ):
         names = [name for name, _ in pairs]
         for name in sorted({n for n in names if names.count(n) > 1}):
@@ -72,6 +74,46 @@ def _arrival_problems(options: RunOptions) -> Iterator[str]:
             "--duration cannot be set with --arrivals: the file sets the duration; --queries N "
             "replays its first N arrivals"
         )
+
+
+_OF_SERVERS = {
+    "connections": "--connections",
+    "request_timeout_ns": "--request-timeout",
+    "header": "--header",
+    "insecure": "--insecure",
+    "no_resend": "--no-resend",
+    "yes_load_this_host": "--yes-load-this-host",
+}
+_OF_THIS_MACHINE = {
+    "instances": "--instances",
+    "threads": "--threads",
+    "oversubscribe": "--oversubscribe",
+    "pin": "--pin",
+    "provider": "--provider",
+    "batch_wait_ns": "--batch-wait",
+}
+
+
+def _server_problems(options: RunOptions) -> Iterator[str]:
+    defaults = {field.name: field.default for field in fields(options)}
+
+    def given(flags: Mapping[str, str]) -> str:
+        return " and ".join(
+            f for name, f in flags.items() if getattr(options, name) != defaults[name]
+        )
+
+    if not options.url:
+        if flags := given(_OF_SERVERS):
+            yield f"{flags} apply to a server: add --url, or drop them"
+        return
+    for url in sorted({u for u in options.url if options.url.count(u) > 1}):
+        yield f"--url {url} appears twice: keep one"
+    if flags := given(_OF_THIS_MACHINE):
+        yield f"{flags} apply to models on this machine, and --url names a server: drop them"
+    if options.dispatch != "greedy" or options.device != "cpu":
+        yield "--dispatch and --device apply to models on this machine, and --url names a server: drop them"
+    if options.insecure and not any(url.startswith("https:") for url in options.url):
+        yield "--insecure applies to https, and no --url is one: drop it"
 
 
 def _scenario_problems(options: RunOptions) -> Iterator[str]:

@@ -27,6 +27,10 @@ _NOT_REPEATED = (
 """Fields that a repetition of the run does not take over: its folder, how it is watched, who signs it."""
 
 
+_OF_SERVERS = ("insecure", "no_resend", "yes_load_this_host")
+"""Flags that say nothing about a run on this machine."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunConfig(RunOptions):
     """The options of one run. Raises one ConfigError with every contradiction."""
@@ -75,7 +79,8 @@ def to_plain(config: RunConfig) -> dict[str, object]:
     values: dict[str, object] = {"schema_version": SCHEMA_VERSION}
     for f in fields(config):
         value = getattr(config, f.name)
-        if f.name not in _NOT_REPEATED and value is not None and value != ():
+        unset = value is None or value == () or (value is False and f.name in _OF_SERVERS)
+        if f.name not in _NOT_REPEATED and not unset:
             values[option_key(f)] = _plain(f.name, value)
     return values
 
@@ -87,6 +92,8 @@ def _plain(name: str, value: Any) -> object:
         return [f"{key}={'x'.join(map(str, shape))}" for key, shape in value]
     if name == "meter":
         return [f"{meter}={argument}" if argument else meter for meter, argument in value]
-    if name in ("backend_option", "input_range", "lengths", "plugin_sha256"):
+    if name == "url":
+        return list(value)
+    if name in ("backend_option", "input_range", "lengths", "plugin_sha256", "header"):
         return [f"{key}={text}" for key, text in value]
     return str(value) if isinstance(value, Path | Slo) else value

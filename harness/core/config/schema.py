@@ -206,6 +206,46 @@ class RunOptions:
         metavar="KEY=VALUE",
         level="expert",
     )
+    url: tuple[str, ...] = option(
+        "server that a remote backend asks, e.g. http://127.0.0.1:8000 (repeatable: replicas)",
+        parse=parsers.parse_server,
+        many=True,
+        metavar="URL",
+        group="server of a remote backend",
+        level="expert",
+    )
+    connections: int | None = option(
+        "connections to each server, one request each at a time (default 64; 1 to 16 for streams)",
+        parse=parsers.positive(65_535),
+        metavar="N",
+        level="expert",
+    )
+    request_timeout_ns: int | None = option(
+        "longest time for one request (default: 10s, or 20 times the slowest warm-up request if that is "
+        "longer)",
+        name="request_timeout",
+        parse=parsers.parse_positive_duration_ns,
+        metavar="TIME",
+        level="expert",
+    )
+    header: tuple[tuple[str, str], ...] = option(
+        "header of each request; its value comes from the environment: Authorization=env:NAME (repeatable)",
+        parse=parsers.parse_header,
+        many=True,
+        metavar="NAME=env:VARIABLE",
+        level="expert",
+    )
+    insecure: bool = option("https: trust any certificate and name", flag=True, level="expert")
+    no_resend: bool = option(
+        "do not send a request again whose idle connection the server closed at that moment",
+        flag=True,
+        level="expert",
+    )
+    yes_load_this_host: bool = option(
+        "allow more than 100 requests/s to a server that is neither here nor in a private network",
+        flag=True,
+        level="expert",
+    )
     hang_timeout_ns: int | None = option(
         "end the run after this long without an answer (default: 10s, or 20 times the slowest warm-up "
         "batch if that is longer)",

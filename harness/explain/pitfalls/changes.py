@@ -98,7 +98,7 @@ def array_changes(
 def backend_changes(model: Model, baseline: str) -> Iterator[BackendChange | Impossible]:
     """Each installed backend with each file of the model that it reads, and in lower precision."""
     for backend, entry in registry.rows("backend"):
-        if backend == "null":
+        if backend == "null" or backend in registry.REMOTE_BACKENDS:  # no model runs here
             continue
         try:
             if not entry.installed:

@@ -10,8 +10,8 @@ from harness.explain.kernels import layers as ly
 from harness.explain.kernels.layers import Layer, Peaks
 from harness.explain.profile.tables.folder import PAGE, headline, profile_tables
 from harness.explain.profile.tables.layer_tables import LayerLevel, Profiled
-from harness.explain.profile.tables.tables import PHASES
-from harness.results.evidence.stages import STAGE_EDGES, Completions
+from harness.explain.profile.tables.tables import phases_of
+from harness.results.evidence.stages import Completions
 from harness.results.pages import page
 from harness.results.pages.page import Article, Figure
 from harness.results.pages.plots import line, rounded
@@ -118,10 +118,10 @@ def _colour(kind: str, types: Sequence[str]) -> str:
 def _flame_of_run(done: Completions) -> Iterator[tuple[str, str, str, float]]:
     means = {
         stage: float((done.columns[end] - done.columns[begin]).mean())
-        for stage, (begin, end) in STAGE_EDGES.items()
+        for stage, (begin, end) in done.edges.items()
     }
     yield "query", "query", "", sum(means.values())
-    for phase, stages in PHASES.items():
+    for phase, stages in phases_of(done).items():
         if len(stages) == 1:
             yield stages[0], stages[0], "query", means[stages[0]]
         else:

@@ -11,6 +11,9 @@ from harness.models.manifest.model import Model
 
 DEFAULT_MAX_BATCH = 8
 
+CONNECTIONS = 64
+"""Requests in flight to each server at once; the server queues them."""
+
 LOADGEN_FROM_CORES = 4
 """With this many cores or more, Server leaves one core to the thread that issues. With fewer cores the
 model needs that core more, and the thread shares it with the instances."""
@@ -22,6 +25,11 @@ def plan(config: RunConfig, scenario: Scenario, model: Model, cores: Cores) -> I
 
     A ConfigError where the configuration has more threads than can compute at once.
     """
+    if config.url:
+        most = _max_batch(config, scenario, model)
+        requests = -(-scenario.samples_per_query(config) // most)
+        connections = config.connections or (min(16, requests) if scenario.streams else CONNECTIONS)
+        return InstanceGroup(1, 1, most, cores.worth, connections=connections)
     reserved = int(scenario.scheduled and cores.planned >= LOADGEN_FROM_CORES)
     budget = cores.planned - reserved
     count = config.instances or (1 if scenario.streams else max(1, budget // (config.threads or 1)))
@@ -37,6 +45,8 @@ def plan(config: RunConfig, scenario: Scenario, model: Model, cores: Cores) -> I
 
 
 def _max_batch(config: RunConfig, scenario: Scenario, model: Model) -> int:
+    if config.url:  # the server forms batches, unless the user says otherwise
+        return min(config.max_batch or 1, MAX_BATCH)
     hint = model.manifest.max_batch if model.manifest else None
     largest = config.max_batch or hint or DEFAULT_MAX_BATCH
     if scenario.streams:  # a query is answered in one batch where the user allows it

@@ -22,6 +22,7 @@ from harness.models.manifest.lookup import load_model
 from harness.models.manifest.model import Model
 from harness.models.opened import separate_instance
 from harness.models.opened.isolation import PROCESSES_OPTION, is_separate
+from harness.models.opened.remote import BLOCKING, remote_class
 from harness.models.opened.separate_instance import Declared, SeparateInstance
 from harness.models.tables.tables import FORMATS, tables_of
 from harness.types import (
@@ -38,6 +39,7 @@ from harness.types import (
     fixed_batch,
     show_shape,
 )
+from harness.wire.remote_backend import RemoteBackend
 
 FORMAT_OPTION = "format"
 """The harness's own backend option: the format of the model file that the backend gets."""
@@ -143,18 +145,25 @@ def open_backends(
         options=options,
     )
     cls: Callable[[BackendSetup], Backend]
-    if in_processes:
+    count = spec.instances
+    if in_processes and not config.url:
         _refuse_sharing(config.backend, of_one_process, options)
         cls = partial(SeparateInstance, config.backend)
     else:
-        cls = registry.load("backend", config.backend)
+        chosen = registry.load("backend", config.backend)
+        remote = remote_class(config, chosen)
+        cls = remote or chosen
+        if remote is not None:
+            count = min(BLOCKING, spec.connections)
     backends: list[Backend] = []
-    for i in range(spec.instances):
+    for i in range(count):
         start = time.monotonic()
         cpus = spec.pinned[i] if spec.pinned else ()
         what = f"backend {config.backend!r}, loading {model.name!r},"
         with _formats_missing(formats, model, path), plugin(what), running_on(cpus):
-            backends.append(stack.enter_context(cls(setup)))
+            first = backends[0] if backends else None
+            twin = first.twin() if isinstance(first, RemoteBackend) else None
+            backends.append(stack.enter_context(twin or cls(setup)))
         if load_s is not None:
             load_s.append(time.monotonic() - start)
     return backends

@@ -10,6 +10,8 @@ from harness.results.answer.load_generator import Judgement, judged, most_lost
 
 _PARTS = {
     "model": ("gather", "infer", "postprocess"),
+    "server and the network": ("remote",),
+    "client": ("send", "notice", "decode"),
     "load generator": ("issue_delay", "complete"),
     "queue": ("queue",),
 }
@@ -24,6 +26,10 @@ _WHERE = {
     "gather": "to collect the inputs",
     "infer": "in the model",
     "postprocess": "after the model",
+    "send": "to send the request",
+    "remote": "on the server and the network",
+    "notice": "until the reply was read",
+    "decode": "to decode the reply",
     "complete": "to report the answers",
 }
 

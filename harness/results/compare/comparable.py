@@ -118,6 +118,7 @@ def precision_of(run: FinishedRun) -> str:
 
 _HINTS = {
     "unknown precision": "a backend reports it as `precision` in describe(), e.g. float32",
+    "model runs": "a server's cost is no difference between models or machines",
     "offered rate": "run both with the same --target-qps",
     "largest batch": "run both with the same --max-batch",
     "samples per query": "run both with the same --samples-per-query",
@@ -144,6 +145,7 @@ def _workload(run: FinishedRun) -> Mapping[str, Any]:
         scored = {"metric": result["accuracy"]["metric"]}
     return {
         "scenario": result["scenario"],
+        "model runs": "on a server" if config.get("url") else "on this machine",
         "official rules": config.get("mlperf"),
         "model": result["model"],
         "precision": precision_of(run),

@@ -21,8 +21,6 @@ from harness.results.evidence.block_intervals import (
 )
 from harness.results.evidence.stages import (
     PERCENTILES,
-    STAGE_EDGES,
-    STAGES,
     Completions,
     query_completed_ns,
     query_latency_ns,
@@ -143,7 +141,7 @@ def _numbers(
             yield "throughput", _throughput(rate, done)
         if not offline and result["latency_ns"]:
             yield from _latencies(result["latency_ns"], done, samples_per_query)
-        names = STAGES[2:] if offline else STAGES
+        names = [*done.edges][2:] if offline else [*done.edges]
         yield from _stages(result["stages_ns"], done, names)
     yield from _plain(result)
 
@@ -185,7 +183,7 @@ def _stages(
 ) -> Iterator[tuple[str, Number]]:
     block = blocks(done.columns["completed_ns"])
     for stage in names:
-        begin, end = STAGE_EDGES[stage]
+        begin, end = done.edges[stage]
         spent_ns = done.columns[end] - done.columns[begin]
         values = {name: stored[stage][name] for name in ("p50", "p99")}
         for name, number in _percentiles(spent_ns, block, values):

@@ -134,11 +134,12 @@ class Performance:
 
     @cached_property
     def infer_s(self) -> float:
-        """Time that the batches took in the backend, over all instances."""
+        """Time that the batches took in the backend, over all instances, or on the server and the way."""
         if self.done is None:
             return 0.0
         columns = self.done.columns
-        spent_ns = columns["inferred_ns"] - columns["gathered_ns"]
+        begin, end = self.done.edges["remote" if self.done.is_remote else "infer"]
+        spent_ns = columns[end] - columns[begin]
         return float((spent_ns / self.done.batch_size).sum()) / NS_PER_S
 
     @property
@@ -185,7 +186,7 @@ class Performance:
         queries = max(1, self.done.issued // self.run.plan.samples_per_query)
         peak_bytes = used["rss_run_peak_bytes"]
         run_queue_s, infer_s = used.get("run_queue_s"), self.infer_s
-        known = run_queue_s is not None and infer_s > 0
+        known = run_queue_s is not None and infer_s > 0 and not self.done.is_remote
         return {
             "cpu_s_per_query": used["cpu_s"] / queries,
             "cpu_over_wall": used["cpu_s"] / used["wall_s"] if used["wall_s"] else None,

@@ -15,7 +15,7 @@ from harness.core.stats import percentile_ns
 from harness.loadgen.plan import InstanceGroup, LoadPlan
 from harness.loadgen.scenario import scenario_named
 from harness.results.evidence.simulation import BatchesInRun, Simulated, at_run_speed, simulate
-from harness.results.evidence.stages import STAGE_EDGES, STAGES, Completions
+from harness.results.evidence.stages import Completions
 from harness.results.schema.performance import NoReference, Reference
 from harness.types import Array
 
@@ -126,8 +126,7 @@ def _lost_ns(
     ours_slowest = np.argpartition(ours_ns, -count)[-count:]
     ideal_slowest = np.argpartition(ideal_ns, -count)[-count:]
     lost = {}
-    for stage in STAGES:
-        begin, end = STAGE_EDGES[stage]
+    for stage, (begin, end) in done.edges.items():
         lost[stage] = float((done.columns[end] - done.columns[begin])[ours_slowest].mean())
     lost["queue"] -= float(ideal.queue_ns[ideal_slowest].mean())
     lost["infer"] -= float(ideal.infer_ns[ideal_slowest].mean())
@@ -165,7 +164,7 @@ def _streams(
     last = slice(samples - 1, whole, samples)  # the last sample's latency is the query's
     lost = {
         stage: float(np.median((done.columns[end] - done.columns[begin])[last]))
-        for stage, (begin, end) in STAGE_EDGES.items()
+        for stage, (begin, end) in done.edges.items()
     }
     lost["infer"] -= service.median_ns(sizes[-1])
     lost["queue"] -= sum(service.median_ns(size) for size in sizes[:-1])

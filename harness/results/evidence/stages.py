@@ -3,10 +3,16 @@
     scheduled -issue_delay-> entry -queue-> taken -gather-> gathered -infer-> inferred
               -postprocess-> postprocessed -complete-> completed
 
-Per sample the six stages sum to the end-to-end latency.
+and where a server answers
+
+    scheduled -issue_delay-> entry -queue-> taken -send-> sent -remote-> arrived -notice-> read
+              -decode-> decoded -complete-> completed
+
+arrived is the kernel's stamp; where it gives none, the stage `notice` is absent and part of `remote`.
+Per sample the stages sum to the end-to-end latency.
 """
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -16,8 +22,7 @@ from harness.core.stats import percentile_ns
 from harness.results.schema.performance import Stage
 from harness.types import Array
 
-STAGES = ("issue_delay", "queue", "gather", "infer", "postprocess", "complete")
-STAMPS = (
+LOCAL_STAMPS = (
     "scheduled_ns",
     "entry_ns",
     "taken_ns",
@@ -26,10 +31,39 @@ STAMPS = (
     "postprocessed_ns",
     "completed_ns",
 )
+REMOTE_STAMPS = (
+    "scheduled_ns",
+    "entry_ns",
+    "taken_ns",
+    "sent_ns",
+    "arrived_ns",
+    "read_ns",
+    "decoded_ns",
+    "completed_ns",
+)
 
+LOCAL_STAGES = ("issue_delay", "queue", "gather", "infer", "postprocess", "complete")
+REMOTE_STAGES = ("issue_delay", "queue", "send", "remote", "notice", "decode", "complete")
+STAGES = tuple(dict.fromkeys([*LOCAL_STAGES[:-1], *REMOTE_STAGES]))
+"""Every stage that a run may have."""
 
-STAGE_EDGES = dict(zip(STAGES, pairwise(STAMPS), strict=True))
+Edges = Mapping[str, tuple[str, str]]
 """stage -> the columns of its begin and end."""
+
+_LOCAL: Edges = dict(zip(LOCAL_STAGES, pairwise(LOCAL_STAMPS), strict=True))
+_REMOTE: Edges = dict(zip(REMOTE_STAGES, pairwise(REMOTE_STAMPS), strict=True))
+_UNSTAMPED: Edges = {
+    **{name: edge for name, edge in _REMOTE.items() if name != "notice"},
+    "remote": ("sent_ns", "read_ns"),
+}
+
+
+def edges_of(columns: Container[str]) -> Edges:
+    """The stages of a run, in order, by the names of its columns."""
+    if "sent_ns" not in columns:
+        return _LOCAL
+    return _REMOTE if "arrived_ns" in columns else _UNSTAMPED
+
 
 PERCENTILES = {"p50": 0.50, "p90": 0.90, "p95": 0.95, "p97": 0.97, "p99": 0.99, "p99.9": 0.999}
 """The percentiles that LoadGen reports."""
@@ -59,6 +93,15 @@ class Completions:
         return np.maximum(self.columns["batch_size"], 1)
 
     @property
+    def edges(self) -> Edges:
+        return edges_of(self.columns)
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether a server answered."""
+        return "sent_ns" in self.columns
+
+    @property
     def failed(self) -> int:
         return int(self.columns["failed"].sum())
 
@@ -86,7 +129,7 @@ def summarise(done: Completions) -> Mapping[str, Stage]:
     """stage -> p50 and p99 in ns, and its share of the time of all samples."""
     total = float(done.latency_ns.sum()) or 1.0
     summary: dict[str, Stage] = {}
-    for stage, (begin, end) in STAGE_EDGES.items():
+    for stage, (begin, end) in done.edges.items():
         spent = done.columns[end] - done.columns[begin]
         ordered = np.sort(spent)
         summary[stage] = {

@@ -7,7 +7,7 @@ import numpy as np
 
 from harness.errors import ConfigError
 from harness.results import records
-from harness.results.evidence.stages import STAMPS
+from harness.results.evidence.stages import edges_of
 from harness.results.run_files import RunFiles, reading_run
 from harness.results.run_folder import FOLDERS
 from harness.types import Array
@@ -29,7 +29,8 @@ def sample_columns(run: RunFiles) -> Mapping[str, Array]:
         raise ConfigError(f"{run.folder} has no completed samples")
     with reading_run(run.folder):
         columns = measured.done.columns
-        names = [*(name for name in columns if name not in STAMPS), *STAMPS]
+        stamps = ["scheduled_ns", *(end for _, end in edges_of(columns).values())]
+        names = [*(name for name in columns if name not in stamps), *stamps]
         for name in names:
             column = columns[name]
             if column.shape != (len(measured.done),) or column.dtype.kind not in "iu":

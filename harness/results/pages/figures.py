@@ -14,7 +14,7 @@ from harness.core.units import NS_PER_MS, show_ns
 from harness.machine.host_log import HostLog
 from harness.machine.power.energy import PowerLog
 from harness.results.evidence.evidence import Evidence
-from harness.results.evidence.stages import STAGE_EDGES, STAGES, query_latency_ns
+from harness.results.evidence.stages import query_latency_ns
 from harness.results.pages.page import POINTS, Figure, digits
 from harness.results.pages.timeline import over_time
 from harness.types import Array
@@ -130,9 +130,11 @@ def stage_means(runs: Runs) -> Figure:
         columns = run.done.columns
         means = [
             float((columns[end] - columns[begin]).mean()) / NS_PER_MS
-            for begin, end in STAGE_EDGES.values()
+            for begin, end in run.done.edges.values()
         ]
-        data.append({"type": "bar", "x": list(STAGES), "y": digits(np.array(means)), "name": name})
+        data.append(
+            {"type": "bar", "x": list(run.done.edges), "y": digits(np.array(means)), "name": name}
+        )
     return Figure(
         "Where the time goes",
         "Mean time of a sample in each stage.",
@@ -156,8 +158,7 @@ def _stages(run: Evidence) -> Figure:
     ranges = list(pairwise(ranks[shown].tolist()))
     names = [f"{first:g} to {last:g}" for first, last in pairwise(marks[shown].tolist())]
     data = []
-    for stage in STAGES:
-        begin, end = STAGE_EDGES[stage]
+    for stage, (begin, end) in run.done.edges.items():
         spent = (run.done.columns[end] - run.done.columns[begin])[order] / NS_PER_MS
         means = [float(spent[first:last].mean()) for first, last in ranges]
         data.append({"type": "bar", "x": names, "y": digits(np.array(means)), "name": stage})

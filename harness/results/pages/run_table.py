@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.core.console import coloured
-from harness.core.units import show_ns, show_percent, show_rate, show_si
+from harness.core.units import counted, show_ns, show_percent, show_rate, show_si
 from harness.loadgen.scenario import scenario_named
 from harness.results.answer import answer_of, load_generator
 from harness.results.answer.answer import show_span
@@ -39,7 +39,7 @@ _COLOURS = {
 
 
 _SENTENCE = re.compile(
-    r"  (?:reason|doubt|note) +|(?:answer|accuracy|limited by|doubts|advice|MLPerf|rate|power|overhead) +"
+    r"  (?:reason|doubt|note) +|(?:answer|accuracy|limited by|doubts|advice|MLPerf|rate|power|overhead|client) +"
 )
 """Label of a line that may be wrapped; tables and paths are not."""
 
@@ -157,9 +157,29 @@ def facts(result: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
             if rates.get(key) is not None
         ]
         yield "rate", ", ".join(known)
-    if result.get("reference"):
+    if result.get("client"):
+        yield "client", _client(result["client"])
+    elif result.get("reference"):
         completed = rates["completed"] if rates else None
         yield "overhead", load_generator.line(result["reference"], completed)
+
+
+def _client(client: Mapping[str, Any]) -> str:
+    """What the client could do at most, and how busy it was."""
+    servers = counted(len(client["peers"]), "server")
+    parts = [
+        f"{counted(client['connections'], 'connection')} to each of {servers}, {client['dispatcher']}"
+    ]
+    if client["ceiling_per_s"] is not None:
+        parts.append(
+            f"against a null server it reaches {show_rate(client['ceiling_per_s'])} samples/s, and "
+            f"{show_ns(client['floor_p50_ns'])} a request"
+        )
+    else:
+        parts.append(f"not measured against a null server: {client['no_ceiling']}")
+    if client["busy_max"] is not None:
+        parts.append(f"its busiest second was {show_percent(client['busy_max'])} full")
+    return "; ".join(parts)
 
 
 def latency_table(result: Mapping[str, Any], *, journal: bool) -> Table | None:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
+from urllib.parse import urlsplit
 
 import numpy as np
 import yaml
@@ -74,7 +75,7 @@ class Replacements:
             words |= {word for text in _texts_of_results(folder) for word in _words(text)}
             for settings in _settings(folder):
                 words |= {word for value in settings.values() for word in _words_of_name(value)}
-                names |= _meters_hosts(settings)
+                names |= _meters_hosts(settings) | _servers_hosts(settings)
                 self._add_settings(settings, folder)
         for home in private.homes():
             self._add(home, HOME)
@@ -244,6 +245,20 @@ def _meters_hosts(settings: Mapping[str, Any]) -> dict[str, Replaced]:
         host.partition(":")[0]: Replaced("host of a meter", role)
         for role, _, host in hosts
         if role in ("director", "ntp") and not host.startswith(("localhost", "127."))
+    }
+
+
+def _servers_hosts(settings: Mapping[str, Any]) -> dict[str, Replaced]:
+    """The servers that `--url` names, and their addresses in result.json."""
+    urls, client = settings.get("url"), settings.get("client")
+    peers = client.get("peers") if isinstance(client, dict) else None
+    hosts = [urlsplit(str(url)).hostname or "" for url in urls] if isinstance(urls, list) else []
+    if isinstance(peers, list):
+        hosts += [str(peer.get("address") or "") for peer in peers if isinstance(peer, dict)]
+    return {
+        host: Replaced("host of a server", "server")
+        for host in hosts
+        if host and host != "localhost" and not host.startswith("127.")
     }
 
 

@@ -10,6 +10,7 @@ from typing import Any, Literal, NotRequired
 from typing_extensions import TypedDict  # pydantic reads typing's from Python 3.12 on only
 
 from harness.results.schema import machine, performance
+from harness.results.schema.client import Client
 
 
 class ReasonEntry(TypedDict):
@@ -25,6 +26,12 @@ class ModelSource(TypedDict):
     """The key of `Result` about where the model comes from."""
 
     model_source: NotRequired[str]
+
+
+class ClientSection(TypedDict):
+    """The key of `Result` about the harness as a client."""
+
+    client: NotRequired[Client]
 
 
 class Headline(TypedDict):
@@ -87,6 +94,8 @@ class Result(TypedDict):
     """Why `power` is null; null where it is not."""
     stages_ns: Mapping[str, performance.Stage] | None
     """Stage -> time of samples, from the journal; null where nothing was completed."""
+    client: NotRequired[Client]
+    """The harness as the client of a server; missing where the model ran here, or the run did not end by itself."""
     reference: performance.Reference | performance.NoReference | None
     """Results that a dispatcher without cost would have reached; null where the run did not end by itself."""
     input_probe: performance.InputProbe | performance.NotProbed | None

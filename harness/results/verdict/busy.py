@@ -37,7 +37,7 @@ def busy_over_infer(
     """
     if process and process.get("busy_over_infer") is not None:
         return float(process["busy_over_infer"])
-    if not (process and stages_ns and queries and queries["mean_batch"]):
+    if not (process and stages_ns and "infer" in stages_ns and queries and queries["mean_batch"]):
         return None
     sample_s = process["cpu_s_per_query"] / queries["samples_per_query"]
     batch_s = stages_ns["infer"]["p50"] / 1e9

@@ -12,6 +12,7 @@ from harness.core.codes import Reason
 from harness.core.config.parse import Slo
 from harness.core.stats import queries_needed, queries_to_settle
 from harness.core.units import counted, show_ns, show_rate
+from harness.errors import one_line
 from harness.loadgen.logs import DetailLog
 from harness.loadgen.plan import MIN_DURATION_MS, LoadPlan
 from harness.loadgen.scenario import Scenario, scenario_named
@@ -32,7 +33,9 @@ def any_run(run: Evidence) -> Iterator[Reason]:
         yield run.failure
     elif run.ended is None:
         yield Reason("died", f"{name} run: the measured process ended without its last message")
-    if run.ended is not None and run.ended["failed_samples"]:
+    if run.ended is not None and (client := run.ended.get("client")) and client["failures"]:
+        yield from _request_reasons(run, name)
+    elif run.ended is not None and run.ended["failed_samples"]:
         count = f"{run.ended['failed_samples']:,} of {len(run.done) if run.done else 0:,}"
         *_, last = run.ended["first_failure"].strip().splitlines() or ["no message"]
         yield Reason("batch-failed", f"{name} run: {count} samples failed: {last}")
@@ -47,6 +50,23 @@ def any_run(run: Evidence) -> Iterator[Reason]:
             "clock-jumped",
             f"{name} run: the wall clock was stepped by {show_ns(step_ns)} "
             f"(limit {show_ns(JUMP_NS)}); LoadGen's latencies are wrong: run again",
+        )
+
+
+def _request_reasons(run: Evidence, name: str) -> Iterator[Reason]:
+    assert run.ended is not None
+    client = run.ended["client"]
+    samples = len(run.done) if run.done else 0
+    failures = sorted(client["failures"].items(), key=lambda pair: -pair[1])
+    kinds = ", ".join(f"{count:,} {kind}" for kind, count in failures)
+    *_, last = run.ended["first_failure"].strip().splitlines() or ["no message"]
+    yield Reason(
+        "requests-failed",
+        f"{name} run: {run.ended['failed_samples']:,} of {samples:,} samples failed ({kinds}): first {last}",
+    )
+    if client["server_gone"]:
+        yield Reason(
+            "server-gone", f"{name} run: the server was given up: {one_line(client['server_gone'])}"
         )
 
 

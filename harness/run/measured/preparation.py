@@ -73,10 +73,12 @@ class Preparation:
         may_vary: bool = False,
         check_steps: CheckSteps = lambda _backend, _dataset, _first: None,
         report_alive: Callable[[], None] = lambda: None,
+        remote: bool = False,
     ) -> None:
         """name: of the dataset. held: samples that a run holds. query_samples: samples per query.
 
-        may_vary: samples may differ in shape. report_alive: `finish` calls it after batches.
+        may_vary: samples may differ in shape. report_alive: `finish` calls it after batches. remote: a
+        server answers.
         """
         self._config = config
         self._dispatch = dispatch
@@ -94,12 +96,18 @@ class Preparation:
         self._may_vary = may_vary
         self._check_steps = check_steps
         self._report_alive = report_alive
+        self._remote = remote
         self.curve: list[tuple[int, int]] = []
         """(samples, ns) of warm batches, for --dispatch deadline; set by `run`."""
         self.lengths: Lengths | None = None
         """Lengths of the samples, where they differ and Offline may use them; set by `finish`."""
         self._probed: list[int] = []  # batch sizes whose service times are measured
         self._before: ServiceTimes | None = None
+
+    @property
+    def loaded(self) -> Sequence[int]:
+        """Dataset indices of the samples that are loaded between `run` and `finish`."""
+        return self._loaded
 
     def run(self, calibrate_s: float) -> Mapping[str, Any]:
         """Returns the `calibrated` message. calibrate_s: 0 where the plan needs no calibration."""
@@ -169,7 +177,8 @@ class Preparation:
                             self._report_alive()
             with plugin(f"dataset {self._name!r}: lengths"):
                 self.lengths = self._known_lengths()
-        if not plan.accuracy and plan.concurrency is None:  # a closed loop has no schedule
+        if not plan.accuracy and plan.concurrency is None and not self._remote:
+            # A closed loop has no schedule, and a server queues by its own rules.
             with self._warming():
                 self._before = self._service_times(plan)
             self._report_alive()
@@ -191,7 +200,11 @@ class Preparation:
             failed = {"reason": "batches failed"}
             return {"bare": failed, "probed": failed}
         bare: Mapping[str, Any] = {
-            "reason": "with a fixed number in flight there is no schedule to simulate"
+            "reason": (
+                "a server answers, and queues by its own rules"
+                if self._remote
+                else "with a fixed number in flight there is no schedule to simulate"
+            )
         }
         try:
             self._dataset.load(self._loaded)

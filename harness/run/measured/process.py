@@ -22,9 +22,10 @@ from typing import Any, NoReturn
 
 from harness.core import registry
 from harness.core.child import Channel, serve
+from harness.core.registry import plugin
 from harness.errors import ConfigError, HarnessError, PluginUnavailable, one_line
 from harness.loadgen.answers import AnswerRow
-from harness.loadgen.binding import Callbacks, responder_for
+from harness.loadgen.binding import Callbacks, Complete, responder_for
 from harness.loadgen.logs import digests
 from harness.loadgen.plan import LoadPlan
 from harness.models.manifest.files import size_bytes
@@ -40,19 +41,23 @@ from harness.models.opened.loading import (
     open_dataset,
     samples_held,
 )
+from harness.models.opened.remote import check_host
 from harness.models.opened.separate_instance import SeparateInstance
 from harness.models.steps.postprocess import check, postprocessor
 from harness.run.journal import Journal
 from harness.run.measured.answerer import Answerer
 from harness.run.measured.callbacks import SampleCallbacks, issuing, no_worker_dies_alone
+from harness.run.measured.client.session import Session
 from harness.run.measured.dispatch.choose import NAMES, dispatcher_class, make_dispatcher
 from harness.run.measured.dispatch.instance import Failures, Instance
 from harness.run.measured.dispatch.shared import SharedDispatcher
+from harness.run.measured.dispatch.threads import Dispatcher
 from harness.run.measured.load import run_load
 from harness.run.measured.own_scheduler import scheduler_for
 from harness.run.measured.preparation import Preparation
 from harness.run.setup import Setup
 from harness.types import Backend, Dataset, HasAnswerShape, TensorSpec
+from harness.wire.remote_backend import RemoteBackend
 
 
 def main() -> None:
@@ -97,6 +102,8 @@ class _Measurement:
         backends = open_backends(config, model, path, self._group, stack, self._load_s)
         self._separate = [each for each in backends if isinstance(each, SeparateInstance)]
         inputs = inputs_of(model, backends[0])
+        if isinstance(backends[0], RemoteBackend):
+            check_host(config, backends[0])
         self._fixed = batch_in_file(backends[0], inputs)
         if self._fixed is not None:
             self._max_batch = min(self._max_batch, self._fixed)
@@ -138,6 +145,7 @@ class _Measurement:
             may_vary=may_vary,
             check_steps=self._check_steps,
             report_alive=self._report_alive,
+            remote=bool(self._config.url),
         )
         calibration = preparation.run(self._setup.calibrate_s)
         self._check_metric(preparation.row, answerers[0].dataset)
@@ -148,18 +156,73 @@ class _Measurement:
         if message is None:
             return
         plan = LoadPlan.from_json(message["plan"])
+        session = self._session(preparation) if self._config.url else None
         preparation.finish(plan)
-        self._run_loadgen(plan, preparation, stack)
+        self._run_loadgen(plan, preparation, stack, session)
 
-    def _run_loadgen(self, plan: LoadPlan, preparation: Preparation, stack: ExitStack) -> None:
-        journal, row, answerers = Journal(self._journal_fd), preparation.row, preparation.answerers
-        dataset = answerers[0].dataset
+    def _session(self, preparation: Preparation) -> Session:
+        first = preparation.answerers[0]
+        connections, most = self._group.connections, self._max_batch
+        session = Session(self._config, first, connections, most, preparation.slowest_ns)
+        with plugin(f"requests to {', '.join(self._config.url)}"):
+            session.rehearse(preparation.row, preparation.loaded)
+        return session
+
+    def _run_loadgen(
+        self,
+        plan: LoadPlan,
+        preparation: Preparation,
+        stack: ExitStack,
+        session: Session | None,
+    ) -> None:
+        journal, row = Journal(self._journal_fd), preparation.row
+        dataset = preparation.answerers[0].dataset
         scheduler = scheduler_for(plan, journal)
         complete = scheduler.complete if scheduler is not None else None
+        cpus: Sequence[int] = self._group.issuer
+        dispatcher: Dispatcher
+        if session is not None:
+            inline = self._setup.dispatch == "inline"
+            dispatcher = session.dispatcher(inline, journal, row, self._failures, complete)
+            name = "remote, inline" if inline else "remote, direct"
+        else:
+            dispatcher, name, cpus = self._local(plan, preparation, journal, complete)
+        samples = SampleCallbacks(dataset, journal, self._die_loading, cpus, self._separate)
+        calls = Callbacks(issuing(dispatcher, self._die), samples.load, samples.unload)
+        no_worker_dies_alone(self._die)
+        run_load(plan, scheduler, calls, self._setup.outdir)
+        used = samples.used()  # before the bare loops, which need memory too
+        written = digests(self._setup.outdir)  # before any plug-in's code runs again
+        dispatcher.stop()
+        client = None
+        if session is not None:
+            client = session.told(self._failures)
+            session.close()
+        declared = self._setup.model.accuracy
+        tolerance = declared.tolerance if declared else TOLERANCE
+        after = preparation.after_run(plan, self._failures.samples, tolerance)
+        placed = {
+            "dispatcher": name,
+            "issuer": list(cpus),
+            "files": written,
+            "client": client,
+            **after,
+        }
+        self._close(stack, used, row, placed)
+
+    def _local(
+        self,
+        plan: LoadPlan,
+        preparation: Preparation,
+        journal: Journal,
+        complete: Complete | None,
+    ) -> tuple[Dispatcher, str, Sequence[int]]:
+        """The dispatcher of a model that runs here, its name, and the processors of LoadGen's thread."""
+        row, answerers = preparation.row, preparation.answerers
         instances = [
             Instance(
                 each.backend,
-                dataset,
+                each.dataset,
                 each.postprocess,
                 responder_for(self._max_batch, row, complete),
                 journal.writer(i),
@@ -183,18 +246,7 @@ class _Measurement:
         )
         # Under a shared dispatcher LoadGen's thread is the first instance's.
         cpus = instances[0].cpus if cls is SharedDispatcher else self._group.issuer
-        samples = SampleCallbacks(dataset, journal, self._die_loading, cpus, self._separate)
-        calls = Callbacks(issuing(dispatcher, self._die), samples.load, samples.unload)
-        no_worker_dies_alone(self._die)
-        run_load(plan, scheduler, calls, self._setup.outdir)
-        used = samples.used()  # before the bare loops, which need memory too
-        written = digests(self._setup.outdir)  # before any plug-in's code runs again
-        dispatcher.stop()
-        declared = self._setup.model.accuracy
-        tolerance = declared.tolerance if declared else TOLERANCE
-        after = preparation.after_run(plan, self._failures.samples, tolerance)
-        placed = {"dispatcher": NAMES[cls], "issuer": list(cpus), "files": written, **after}
-        self._close(stack, used, row, placed)
+        return dispatcher, NAMES[cls], cpus
 
     def _close(
         self,

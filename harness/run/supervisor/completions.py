@@ -9,12 +9,15 @@ import numpy as np
 from harness.loadgen.plan import LoadPlan
 from harness.loadgen.scenario import scenario_named
 from harness.loadgen.schedule import freed_ns, planned_ns
-from harness.results.evidence.stages import STAMPS, Completions
+from harness.results.evidence.stages import Completions
 from harness.run.journal import SETTLE_S, Journal
 from harness.types import Array
 
 LONGEST_SCHEDULE = 20_000_000
 """Queries. The schedule of a longer run is not held in memory while the run goes on."""
+
+MOST_UNSTAMPED = 0.001
+"""Share of replies without a stamp of the kernel, which lacks some while it begins to make them."""
 
 SAMPLES_AT_ONCE = 100_000
 """A reader's step takes some 10 ms at most, so that the supervisor's other threads get their turn."""
@@ -149,13 +152,24 @@ def read_completions(
         "batch_size": batches["size"][batch],
         "failed": batches["failed"][batch],
     }
-    columns |= {name: batches[name][batch] for name in STAMPS[2:]}
+    columns |= {name: batches[name][batch] for name in journal.stamps}
+    if "arrived_ns" in columns:
+        _complete_arrivals(columns)
     if plan.harness_scheduled:
         columns["scheduled_ns"] = _own_schedule_ns(columns, journal.start_ns, plan)
     else:
         columns["scheduled_ns"] = _loadgen_schedule_ns(columns, issued, plan, shortest_ns)
     once = len(order) == issued and bool((order == np.arange(len(order))).all())
     return Completions(columns, issued, once)
+
+
+def _complete_arrivals(columns: dict[str, Array]) -> None:
+    """Drops the kernel's stamps where they are missing; a few that are are those of the reading."""
+    missing = columns["arrived_ns"] == 0
+    if missing.mean() > MOST_UNSTAMPED:
+        del columns["arrived_ns"]
+    elif missing.any():
+        columns["arrived_ns"] = np.where(missing, columns["read_ns"], columns["arrived_ns"])
 
 
 def _loadgen_schedule_ns(

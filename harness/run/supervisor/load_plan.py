@@ -14,10 +14,12 @@ from harness.loadgen.official import official_load
 from harness.loadgen.plan import Calibration, Loaded, LoadPlan, accuracy_samples
 from harness.loadgen.scenario import TURNS, Load, Scenario, scenario_named
 from harness.loadgen.versions import seeds_of
+from harness.models.opened.remote import request_timeout_s
 from harness.models.opened.resolved_run import ResolvedRun
 from harness.results.verdict import answers_check
 from harness.results.verdict.score import no_score
 from harness.run.journal import BYTES_PER_BATCH, BYTES_PER_SAMPLE
+from harness.wire.flights import GIVE_UP_S
 
 BYTES_PER_QUERY = 317
 BYTES_PER_OFFLINE_SAMPLE = 155
@@ -291,4 +293,9 @@ def _official_advice(plan: LoadPlan, fits: int) -> str:
 def hang_timeout_s(config: RunConfig, slowest_batch_ns: int) -> float:
     if config.hang_timeout_ns is not None:
         return config.hang_timeout_ns / 1e9
-    return max(MIN_HANG_S, HANG_BATCHES * slowest_batch_ns / 1e9) + config.batch_wait_ns / 1e9
+    longest_s = max(MIN_HANG_S, HANG_BATCHES * slowest_batch_ns / 1e9) + config.batch_wait_ns / 1e9
+    if (
+        config.url
+    ):  # requests end by their own time-out, and a server is given up, before the run is
+        longest_s = 2 * request_timeout_s(config, slowest_batch_ns) + GIVE_UP_S
+    return longest_s

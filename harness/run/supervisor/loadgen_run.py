@@ -163,7 +163,8 @@ class LoadGenRun:
     def _watch(
         self, process: MeasuredProcess, plan: LoadPlan, calibration: Calibration
     ) -> Evidence:
-        journal = process.start(plan, self._findings.resolved.instances.instances)
+        run = self._findings.resolved
+        journal = process.start(plan, run.instances.instances, remote=bool(run.config.url))
         load = host.SystemLoad(process.pid)
         watchdog = Watchdog(NewRows(journal, plan))
         memory = MemoryLimit(self._with.host.log, host.memory_bytes())

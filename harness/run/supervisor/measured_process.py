@@ -111,8 +111,8 @@ class MeasuredProcess:
             )
         return self._checked(message)
 
-    def start(self, plan: LoadPlan, workers: int) -> Journal:
-        Journal.resize(self.journal_fd, plan.journal_samples, workers)
+    def start(self, plan: LoadPlan, workers: int, remote: bool) -> Journal:
+        Journal.resize(self.journal_fd, plan.journal_samples, workers, remote)
         self._channel.send("plan", plan=plan.to_json())
         return Journal(self.journal_fd)
 

@@ -21,6 +21,7 @@ from harness.models.manifest.lookup import load_model
 from harness.models.manifest.model import Model
 from harness.models.opened import instances
 from harness.models.opened.loading import declared, missing_data, unknown_names
+from harness.models.opened.remote import server_problems
 from harness.models.opened.resolved_run import ResolvedRun
 from harness.results import resolved
 from harness.results.seal import signature
@@ -57,6 +58,7 @@ def check(config: RunConfig, model: Model, dataset: str, metric: str | None) -> 
     names = {"backend": config.backend, "dataset": dataset, "metric": metric}
     problems = [*unknown_names(names), *opening.unknown(config.meter)]
     problems += missing_data(config.data_dir)
+    problems += server_problems(config)
     problems += _version_problems(config)
     if model.manifest is not None:
         have = requirements.read_environment(entry.needs if entry is not None else None)

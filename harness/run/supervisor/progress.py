@@ -62,7 +62,7 @@ class RunProgress:
             )
 
     def _show_loops(self) -> None:
-        self._progress.show(f"{self._role}: timing the model alone")
+        self._progress.show(f"{self._role}: timing without load")
 
     def _share(self, now: Now, at_ns: int) -> float:
         """Of the planned samples; of an official run, which also has a least duration, the lesser one."""

@@ -21,6 +21,7 @@ from harness.core.units import show_rate, show_wait
 from harness.errors import ConfigError, HarnessError, PluginUnavailable, RunDied, RunInvalid
 from harness.loadgen.scenario import scenario_named
 from harness.models.made.operators import work_of
+from harness.models.opened.remote import remote_problems
 from harness.models.precision.ways import BASELINE, way
 from harness.results.run_files import reading_run
 from harness.run.study import Ended, Study, show_result, unfit_options, write_csv, write_page
@@ -36,6 +37,7 @@ _OWN = ("model", "backend", "threads", "input_shape")
 
 def problems(config: RunConfig, grid: Grid) -> Iterator[str]:
     axes, options = grid
+    yield from remote_problems(config, "sweep over a grid")
     scenario = scenario_named(config.scenario)
     if scenario.scheduled:
         yield f"a grid is for offline, single-stream or multi-stream: {config.scenario} is swept by --rate"

@@ -20,6 +20,7 @@ from harness.loadgen.scenario import Scenario
 from harness.machine import cores
 from harness.models.manifest.defaults import default_dataset, slo_of
 from harness.models.opened import instances
+from harness.models.opened.remote import remote_problems
 from harness.results import resolved
 from harness.results.evidence.stages import PERCENTILES
 from harness.run.study import Ended, Study, unfit_options, write_page
@@ -47,6 +48,7 @@ def problems(config: RunConfig, _options: TuneOptions) -> Iterator[str]:
     yield from unfit_options(
         config, "tune", "tune makes quick runs: drop --mlperf; its tuned.yaml is for it"
     )
+    yield from remote_problems(config, "tune")
     if config.queries is not None:
         yield "tune sizes its runs by --duration: drop --queries"
     if config.meter:

@@ -86,6 +86,8 @@ def test_a_run_takes_it_by_name(tmp_path: Path, capsys: pytest.CaptureFixture[st
     words = ["--scenario", "offline", "--model", "zoo/mobilenet_v2", "--queries", "2", "--quiet"]
     words += ["--mode", "performance", "--no-metrics", "--no-report", "--max-batch", "1"]
     assert main([*words, "--out", str(tmp_path / "run")]) == 0
+    capsys.readouterr()
+    assert main(["check", str(tmp_path / "run"), "--details"]) == 0
     assert "random weights" in capsys.readouterr().out
 
 

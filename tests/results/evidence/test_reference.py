@@ -16,7 +16,7 @@ from harness.loadgen.schedule import server_schedule_ns
 from harness.results.answer.load_generator import line
 from harness.results.evidence import reference
 from harness.results.evidence.simulation import simulate
-from harness.results.evidence.stages import STAGES, Completions
+from harness.results.evidence.stages import LOCAL_STAGES, Completions
 from harness.run.measured import service_times as service_module
 from harness.run.measured.answerer import Answerer
 from harness.run.measured.service_times import batches_of, measure
@@ -238,7 +238,7 @@ def completions(scheduled_ns: Any, **spent_ns: int) -> Completions:
     columns = {"order": np.arange(len(at)), "scheduled_ns": at}
     columns |= {"batch": columns["order"], "batch_size": np.ones(len(at), np.int64)}
     names = ("entry", "taken", "gathered", "inferred", "postprocessed", "completed")
-    for stage, name in zip(STAGES, names, strict=True):
+    for stage, name in zip(LOCAL_STAGES, names, strict=True):
         at = at + spent_ns.get(stage, 0)
         columns[f"{name}_ns"] = at
     return Completions(columns, len(at), True)

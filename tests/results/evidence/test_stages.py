@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.loadgen.schedule import server_schedule_ns
-from harness.results.evidence.stages import STAGES, percentiles, query_latency_ns, summarise
+from harness.results.evidence.stages import LOCAL_STAGES, percentiles, query_latency_ns, summarise
 from harness.results.verdict.doubts import AGREE_NS, AGREE_SHARE
 from harness.run.journal import Journal
 from harness.run.supervisor.completions import read_completions
@@ -72,7 +72,7 @@ def test_stages_of_each_sample_sum_to_its_latency(
     done = read_completions(written(rows), plan(scenario, accuracy=accuracy))
     edges = [done.columns[name] for name in EDGES]
     stages = [b - a for a, b in pairwise(edges)]
-    assert len(stages) == len(STAGES)
+    assert len(stages) == len(LOCAL_STAGES)
     assert sum(stages).tolist() == done.latency_ns.tolist()  # type: ignore[union-attr]
     assert all((stage >= 0).all() for stage in stages)
     assert done.answered_once

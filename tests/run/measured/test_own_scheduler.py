@@ -19,7 +19,7 @@ from harness.loadgen.binding import Callbacks
 from harness.loadgen.logs import read_answers
 from harness.loadgen.plan import LoadPlan
 from harness.loadgen.schedule import freed_ns
-from harness.results.evidence.stages import STAGE_EDGES, Completions
+from harness.results.evidence.stages import Completions
 from harness.run.journal import Journal
 from harness.run.measured.own_scheduler import (
     AnswerLog,
@@ -108,7 +108,7 @@ def ran(load: LoadPlan, folder: Path, *, inline: bool = False) -> tuple[Server, 
     assert done.answered_once
     assert len(done) == load.query_count
     assert [i for ids, _, _ in server.calls for i in ids] == list(range(load.query_count))
-    for begin, end in STAGE_EDGES.values():
+    for begin, end in done.edges.values():
         assert bool((done.columns[end] >= done.columns[begin]).all())
     return server, done
 

@@ -4,7 +4,7 @@ Pure: profile.json, and the rows of the harness run beside it, in; tables out. W
 measured, its tables are not there; `missing` in profile.json says why.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,13 +16,13 @@ from harness.explain.profile.measure.memory import slope
 from harness.explain.profile.tables.batch_tables import batch_tables
 from harness.explain.profile.tables.layer_tables import Profiled, layer_tables
 from harness.explain.profile.tables.library_tables import library_tables
-from harness.results.evidence.stages import STAGE_EDGES, Completions
+from harness.results.evidence.stages import Completions
 from harness.results.optimal_batch import optimum
 from harness.results.pages.tables import Cell, Table, columns
 
 Content = Mapping[str, Any]
 
-PHASES = {
+_LOCAL_PHASES = {
     "wait": ("issue_delay", "queue"),
     "data": ("gather",),
     "inference": ("infer",),
@@ -30,6 +30,15 @@ PHASES = {
     "complete": ("complete",),
 }
 """Phase -> the harness's stages. Decoding and preprocessing happen before the first query."""
+
+_REMOTE_PHASES = {
+    "wait": ("issue_delay", "queue"),
+    "send": ("send",),
+    "network and server": ("remote",),
+    "receive": ("notice", "decode"),
+    "complete": ("complete",),
+}
+"""The same where a server answers."""
 
 CONTENDED = 1.2
 """Wall time / CPU time of one thread above which other processes have probably used its core."""
@@ -63,8 +72,10 @@ def _levels(profiled: Profiled) -> Table:
         loadgen_ns = _loadgen_mean_ns(content)
         rows.append(["query", "harness run", float(loadgen_ns or mean), None, source])
         rows.append(["batch", "harness run", float(took), None, "taken to completed"])
-        infer = done.columns["inferred_ns"] - done.columns["gathered_ns"]
-        rows.append(["stage", "harness run", float(infer.mean()), None, "infer alone"])
+        stage = "remote" if done.is_remote else "infer"
+        begin, end = done.edges[stage]
+        spent = done.columns[end] - done.columns[begin]
+        rows.append(["stage", "harness run", float(spent.mean()), None, f"{stage} alone"])
     calls = _bare_calls(content)
     if calls is not None:
         latency = ly.trimmed_mean(calls["wall_ns"])
@@ -126,21 +137,27 @@ def _batch_ns(done: Completions) -> np.ndarray[Any, Any]:
 
 def _stages(done: Completions) -> Table:
     rows: list[list[Cell]] = []
-    for stage, (begin, end) in STAGE_EDGES.items():
+    for stage, (begin, end) in done.edges.items():
         spent = np.sort(done.columns[end] - done.columns[begin])
         share = float(spent.sum()) / float(done.latency_ns.sum())
         p99 = float(spent[int(len(spent) * 0.99)])
         rows.append([stage, float(spent.mean()), float(np.median(spent)), p99, share])
     heads = columns("stage | mean [ns] | p50 [ns] | p99 [ns] | share [share]")
-    about = "where the time of a sample went in the harness run; the six sum to its latency"
+    about = "where the time of a sample went in the harness run; they sum to its latency"
     return Table("stages", "Stages", about, heads, rows)
+
+
+def phases_of(done: Completions) -> Mapping[str, Sequence[str]]:
+    """Phase -> stages that the run has."""
+    phases = _REMOTE_PHASES if done.is_remote else _LOCAL_PHASES
+    return {phase: [s for s in stages if s in done.edges] for phase, stages in phases.items()}
 
 
 def _phases(content: Content, done: Completions) -> Table:
     """Shares of LoadGen's own latency, which is measured independently of the stages."""
     rows: list[list[Cell]] = []
-    for phase, stages in PHASES.items():
-        edges = [STAGE_EDGES[stage] for stage in stages]
+    for phase, stages in phases_of(done).items():
+        edges = [done.edges[stage] for stage in stages]
         spent = sum(float((done.columns[e] - done.columns[b]).mean()) for b, e in edges)
         rows.append([phase, " + ".join(stages), spent])
     total = sum(float(row[2] or 0) for row in rows)

@@ -12,13 +12,12 @@ from typing import Any
 from harness.explain.kernels.kernels import Kernel
 from harness.explain.profile.spans.spans import Span, lanes, with_parents
 from harness.explain.profile.tables.layer_tables import LayerLevel, Profiled
-from harness.results.evidence.stages import STAGE_EDGES, Completions
+from harness.results.evidence.stages import Completions
 
 MOST_BATCHES = 2_000
 """Batches of the harness run in the trace, the first ones; completions.npz has all."""
 
 _GAP_NS = 1_000_000
-_IN_BATCH = ("gather", "infer", "postprocess", "complete")
 
 
 def spans_of(profiled: Profiled) -> list[Span]:
@@ -76,6 +75,7 @@ def _run_spans(done: Completions, ids: Iterator[int]) -> Iterator[Span]:
         query = span(i, "query", "query", whole, lane=f"queries {lane}", tags=tags)
         parents[tags["order"]] = query.id
         yield query
+    in_batch = [*done.edges.items()][2:]
     for number, i in first.items():
         batch = span(
             i,
@@ -92,8 +92,8 @@ def _run_spans(done: Completions, ids: Iterator[int]) -> Iterator[Span]:
             },
         )
         yield batch
-        for stage in _IN_BATCH:
-            yield span(i, "stage", stage, STAGE_EDGES[stage], lane=batch.lane, parent=batch.id)
+        for stage, edge in in_batch:
+            yield span(i, "stage", stage, edge, lane=batch.lane, parent=batch.id)
 
 
 def _calls(

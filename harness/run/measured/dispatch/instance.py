@@ -17,17 +17,21 @@ from harness.types import Backend, Dataset, show_shape
 
 
 class Failures:
-    """Counts the samples of failed batches and holds the first traceback. Any thread may add."""
+    """Counts the samples of failed batches by kind and holds the first traceback. Any thread may add."""
 
     def __init__(self) -> None:
         self.samples = 0
         self.first = ""
+        self.kinds: dict[str, int] = {}
+        """Kind of failure -> samples; empty where no server answers."""
         self._lock = threading.Lock()
 
-    def add(self, error: BaseException, samples: int) -> None:
+    def add(self, error: BaseException, samples: int, kind: str = "") -> None:
         with self._lock:
             self.first = self.first or "".join(traceback.format_exception(error))
             self.samples += samples
+            if kind:
+                self.kinds[kind] = self.kinds.get(kind, 0) + samples
 
 
 class Responder(Protocol):

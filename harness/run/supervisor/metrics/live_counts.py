@@ -7,7 +7,7 @@ late in a run; a run that nobody scrapes pays once, at its end.
 import numpy as np
 
 from harness.core.clock import wall_ns
-from harness.results.evidence.stages import STAGES
+from harness.results.evidence.stages import edges_of
 from harness.run.journal import Journal
 from harness.run.supervisor.completions import NewRows, Samples
 from harness.run.supervisor.metrics.histogram import Histogram
@@ -30,7 +30,9 @@ class LiveCounts:
         self.plan = rows.plan
         self.workers = rows.journal.workers
         self.latency = Histogram(EDGES_NS)
-        self.stages = {stage: Histogram(EDGES_NS) for stage in STAGES}
+        edges = edges_of(rows.journal.stamps)
+        self.stages = {stage: Histogram(EDGES_NS) for stage in edges}
+        self._edges = [*edges.items()][2:]
         self.batches = Histogram(BATCH_EDGES)
         self.issued = self.completed = self.failed = self.failed_queries = 0
         self.busy_ns = self.queued = self.last_completed_ns = 0
@@ -71,10 +73,8 @@ class LiveCounts:
         stages = self.stages
         stages["issue_delay"].add(entry_ns - samples.scheduled_ns)
         stages["queue"].add(np.repeat(rows["taken_ns"], size) - entry_ns)
-        stages["gather"].add(rows["gathered_ns"] - rows["taken_ns"], size)
-        stages["infer"].add(rows["inferred_ns"] - rows["gathered_ns"], size)
-        stages["postprocess"].add(rows["postprocessed_ns"] - rows["inferred_ns"], size)
-        stages["complete"].add(rows["completed_ns"] - rows["postprocessed_ns"], size)
+        for stage, (before, after) in self._edges:
+            stages[stage].add(rows[after] - rows[before], size)
         self.batches.add(size)
         self.completed += len(samples.order)
         per_query = self.plan.samples_per_query

@@ -1,0 +1,117 @@
+"""Asks servers that take a sample's bytes as the body of a request and answer with bytes, over HTTP."""
+
+from collections.abc import Mapping
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from harness.backends.parts.remote_options import setup_problems
+from harness.core.number_types import BITS, number_type
+from harness.errors import ConfigError, one_line, refuse
+from harness.remote import BadAnswer, Exchange, Refused, Remote, Reply, Request
+from harness.types import Array, BackendSetup, Batch
+
+_OPTIONS = {
+    "path": "/PATH",
+    "content_type": "TYPE",
+    "dtype": "NAME",
+    "shape": "SIZExSIZE",
+}
+_NO_ANSWERS = ("bfloat16", "float8_e4m3fn", "float8_e5m2", "int4", "uint4", "bool")
+"""NumPy has no such type, or not every byte is a value of it."""
+
+_OK = 200
+
+
+class HttpRawRemote:
+    """One address that takes the bytes of a model's only input, in C order, the lowest byte first.
+
+    The rows of a batch follow each other, and so must the answers. A text is sent as UTF-8, one a request.
+
+    path: where the requests go.
+    content_type: of the requests.
+    dtype: the number type of the answers.
+    shape: of one answer, e.g. `10` or `3x4`; without it an answer is one number.
+    """
+
+    def __init__(self, setup: BackendSetup) -> None:
+        refuse(setup_problems("http-raw", setup, _OPTIONS))
+        options = setup.options
+        self._path = options.get("path", "/")
+        if not self._path.startswith("/"):
+            raise ConfigError(f"--backend-option path: {self._path!r} does not begin with /")
+        self._dtype = _dtype(options.get("dtype", "float32"))
+        self._shape = _shape(options["shape"]) if "shape" in options else ()
+        self._row_bytes = prod(self._shape) * self._dtype.itemsize
+        self._headers = (("Content-Type", options.get("content_type", "application/octet-stream")),)
+        if len(setup.inputs) > 1:
+            names = ", ".join(spec.name for spec in setup.inputs)
+            raise ConfigError(
+                f"backend 'http-raw' sends one input, and model {setup.model_name!r} has {names}: use "
+                "a server of KServe v2, and --backend kserve"
+            )
+        if setup.max_batch > 1 and any(spec.dtype == "string" for spec in setup.inputs):
+            raise ConfigError("backend 'http-raw' sends one text a request: --max-batch 1")
+
+    def open(self, exchange: Exchange) -> None:
+        """Ask nothing: there is no address that tells what the server is."""
+
+    def request(self, batch: Batch) -> Request:
+        if len(batch.inputs) != 1:
+            raise ValueError(f"one input can be sent, and the batch has {', '.join(batch.inputs)}")
+        (rows,) = batch.inputs.values()
+        if rows.dtype.kind in "OUS":
+            return Request(self._path, self._headers, (_text(rows),))
+        if not (rows.flags.c_contiguous and rows.dtype.isnative):
+            rows = np.ascontiguousarray(rows, rows.dtype.newbyteorder("<"))
+        return Request(self._path, self._headers, (rows.data,))
+
+    def answer(self, reply: Reply, samples: int) -> Array:
+        if reply.status != _OK:
+            text = bytes(reply.body[:2000]).decode("utf-8", "replace")
+            raise Refused(reply.status, one_line(text) or "no text")
+        if len(reply.body) != samples * self._row_bytes:
+            raise BadAnswer(
+                f"the reply has {len(reply.body)} bytes, and {samples} x {self._dtype.name} of shape "
+                f"{list(self._shape)} have {samples * self._row_bytes}: see --backend-option dtype "
+                "and shape"
+            )
+        return np.ndarray((samples, *self._shape), self._dtype, reply.body).copy()
+
+    def describe(self) -> Mapping[str, object]:
+        return {
+            "framework": "unknown",
+            "protocol": "bytes over HTTP",
+            "device": "remote",
+            "precision": "unknown",
+            "path": self._path,
+            "answer": f"{self._dtype.name} of shape {list(self._shape)}",
+        }
+
+
+def _text(rows: Array) -> bytes:
+    if rows.size != 1:
+        raise ValueError(f"one text can be sent in a request, and the batch has {rows.size}")
+    value = rows.reshape(-1).tolist()[0]
+    return value if isinstance(value, bytes) else str(value).encode("utf-8", "surrogateescape")
+
+
+def _dtype(name: str) -> np.dtype[Any]:
+    plain = number_type(name)
+    if plain not in BITS or plain in _NO_ANSWERS:
+        have = ", ".join(known for known in BITS if known not in _NO_ANSWERS)
+        raise ConfigError(f"--backend-option dtype: {name!r} is not one of {have}")
+    return np.dtype(plain).newbyteorder("<")
+
+
+def _shape(text: str) -> tuple[int, ...]:
+    sizes = text.split("x")
+    if not all(size.isascii() and size.isdigit() and 0 < int(size) < 2**31 for size in sizes):
+        raise ConfigError(
+            f"--backend-option shape: {text!r} is no shape of one answer, such as 10 or 3x4"
+        )
+    return tuple(int(size) for size in sizes)
+
+
+_: type[Remote] = HttpRawRemote

@@ -1,0 +1,132 @@
+"""Asks models on servers of the KServe (Open Inference) protocol v2, over HTTP."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from harness.backends.parts.kserve.datatypes import TEXT, Tensor, declared
+from harness.backends.parts.kserve.decoding import Decoder
+from harness.backends.parts.kserve.encoding import Encoder
+from harness.backends.parts.kserve.server import ask
+from harness.backends.parts.remote_options import setup_problems
+from harness.errors import ConfigError, one_line, refuse
+from harness.remote import BadAnswer, Exchange, Refused, Remote, Reply, Request
+from harness.types import BackendSetup, Batch, Outputs, TensorSpec, fixed_batch
+
+_ENCODINGS = ("binary", "json")
+"""Best first."""
+
+_OPTIONS = {"served": "NAME", "version": "VERSION", "encoding": "|".join(_ENCODINGS)}
+
+_BUSY = (429, 502, 503, 504)
+"""Statuses that say nothing about the encoding."""
+
+
+class KserveRemote:
+    """One model on Triton, MLServer, KServe or another server of the protocol.
+
+    served: the server's name of the model; else the manifest's.
+    version: the version of the model; else the server chooses, and all answers must be of the same one.
+    encoding: binary sends tensors as they are, json as text, which is slower. Without it, a request with one
+    sample of zeros finds out whether the server takes binary ones. A server may answer in either form.
+    """
+
+    def __init__(self, setup: BackendSetup) -> None:
+        refuse(setup_problems("kserve", setup, _OPTIONS))
+        encoding = setup.options.get("encoding")
+        if encoding not in (None, *_ENCODINGS):
+            raise ConfigError(
+                f"--backend-option encoding: {encoding!r} is not one of {', '.join(_ENCODINGS)}"
+            )
+        self._setup = setup
+        self._model = setup.options.get("served", setup.model_name)
+        self._encodings = _ENCODINGS if encoding is None else (encoding,)
+
+    def open(self, exchange: Exchange) -> None:
+        served = ask(exchange, self._model, self._setup.options.get("version"))
+        if served.max_batch is not None and self._setup.max_batch > served.max_batch:
+            raise ConfigError(
+                f"the server's model {self._model!r} takes at most {served.max_batch} samples a request: "
+                f"--max-batch {served.max_batch}"
+            )
+        inputs = served.inputs or tuple(declared(spec) for spec in self._setup.inputs)
+        if not inputs:
+            raise ConfigError(
+                f"the server does not tell the inputs of model {self._model!r}: name a manifest that "
+                "does: --model FILE.yaml"
+            )
+        self._served = served
+        self._inputs = tuple(tensor.spec() for tensor in inputs)
+        self._probe(exchange, inputs)
+
+    def _probe(self, exchange: Exchange, inputs: Sequence[Tensor]) -> None:
+        """Finds the encoding, and what the replies look like, by one sample of zeros.
+
+        What a server says of its extensions is no help: some take binary tensors and do not say so.
+        """
+        size = fixed_batch(self._inputs)
+        encoder = Encoder(f"{self._served.path}/infer", inputs, size)
+        batch = _zeros(inputs, {spec.name: spec for spec in self._setup.inputs})
+        refusals = []
+        for encoding in self._encodings:
+            decoder = Decoder(self._model, self._served.outputs, size)
+            encode = encoder.encoder(encoding)
+            try:
+                decoder.first(exchange(encode(batch)), batch.size)
+            except (Refused, BadAnswer) as e:
+                refusals.append(f"{encoding}: {one_line(e)}")
+                if isinstance(e, Refused) and e.status in _BUSY:
+                    break
+                continue
+            self._encoding, self._encode, self._decode = encoding, encode, decoder
+            return
+        raise ConfigError(
+            f"model {self._model!r} gave no answer to one sample of zeros: {'; '.join(refusals)}"
+        )
+
+    def request(self, batch: Batch) -> Request:
+        return self._encode(batch)
+
+    def answer(self, reply: Reply, samples: int) -> Outputs:
+        return self._decode(reply, samples)
+
+    def signature(self) -> tuple[TensorSpec, ...]:
+        return self._inputs
+
+    def outputs(self) -> tuple[str, ...]:
+        return self._decode.names
+
+    def describe(self) -> Mapping[str, object]:
+        return {
+            "framework": self._served.server,
+            "protocol": "KServe v2 over HTTP",
+            "device": "remote",
+            "precision": "unknown",
+            "model": self._model,
+            "model_version": self._decode.version or "unknown",
+            "platform": self._served.platform,
+            "encoding": self._encoding,
+            "reply_encoding": self._decode.encoding,
+            "server_max_batch": self._served.max_batch,
+        }
+
+
+def _zeros(inputs: Sequence[Tensor], in_manifest: Mapping[str, TensorSpec]) -> Batch:
+    """One sample. A size that neither the manifest nor the server tells is 1."""
+    arrays = {}
+    for tensor in inputs:
+        shape = tensor.shape or ()
+        spec = in_manifest.get(tensor.name)
+        if spec is not None and len(spec.shape) == len(shape):
+            shape = tuple(
+                a if isinstance(a, int) else b for a, b in zip(spec.shape, shape, strict=True)
+            )
+        sizes = (1, *(size if isinstance(size, int) else 1 for size in shape[1:]))
+        if tensor.datatype == TEXT:
+            arrays[tensor.name] = np.full(sizes, "", object)
+        else:
+            arrays[tensor.name] = np.zeros(sizes, tensor.spec().dtype)
+    return Batch(1, arrays)
+
+
+_: type[Remote] = KserveRemote

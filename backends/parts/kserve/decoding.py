@@ -1,0 +1,410 @@
+"""Decodes replies of the Open Inference Protocol v2: everything a server may get wrong is checked."""
+
+import json
+import reprlib
+import struct
+from collections.abc import Mapping, Sequence
+from math import nan, prod
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from harness.backends.parts.kserve.datatypes import NAMES, ON_THE_WIRE, TEXT, Tensor
+from harness.errors import one_line
+from harness.remote import BadAnswer, Refused, Reply
+from harness.types import Array, Outputs, show_shape
+
+MOST_LAYOUTS = 1024
+"""JSON parts of binary replies that are kept; a server that puts a new id into each makes many."""
+
+_LENGTH = b"\r\ninference-header-content-length:"
+_OK = 200
+
+
+class _Place(NamedTuple):
+    """Where the values of one output lie in a binary reply."""
+
+    output: Tensor
+    shape: tuple[int, ...]
+    start: int
+    """Bytes behind the JSON part."""
+    size: int
+    """In bytes."""
+
+
+class _Layout(NamedTuple):
+    """All that the JSON part of a binary reply tells."""
+
+    rows: int
+    """First dimension of every output."""
+    size: int
+    """Bytes behind the JSON part."""
+    plain: Sequence[tuple[str, tuple[int, ...], np.dtype[Any], int]] | None
+    """Name, shape, type and start of the outputs; None where one of them is no array as it lies."""
+    places: Sequence[_Place]
+    in_json: Mapping[str, Array]
+    """Outputs whose values are in the JSON part, although the reply is binary."""
+
+
+class Decoder:
+    """Turns replies of one model into outputs. Any thread may call it.
+
+    A text is a `str` whatever its bytes are: those that are no UTF-8 become surrogates, as in file names.
+    BF16 becomes float32, which holds all of its values.
+    """
+
+    def __init__(self, model: str, outputs: Sequence[Tensor], size: int | None) -> None:
+        """outputs: those the metadata tell. size: the batch that the model is fixed at, None for any."""
+        self._model = model
+        self._told = {tensor.name: tensor for tensor in outputs}
+        self._size = size
+        self._names: tuple[str, ...] = ()
+        self._version: str | None = None
+        self._encoding = ""
+        self._layouts: dict[bytes, _Layout] = {}
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The outputs, in the order of the first reply."""
+        return self._names
+
+    @property
+    def version(self) -> str | None:
+        """The model's version in the first reply; None where it had none."""
+        return self._version
+
+    @property
+    def encoding(self) -> str:
+        """Of the first reply: binary or json."""
+        return self._encoding
+
+    def first(self, reply: Reply, samples: int) -> None:
+        """Decode the first reply; all others must have its outputs, types and model version."""
+        outputs = self._named(reply, samples)
+        self._names = tuple(outputs)
+        is_json = _json_bytes(reply.head, len(reply.body)) is None
+        self._encoding = "json" if is_json else "binary"
+
+    def __call__(self, reply: Reply, samples: int) -> Outputs:
+        """One output as itself, several by name. Raises Refused or BadAnswer."""
+        outputs = self._named(reply, samples)
+        return next(iter(outputs.values())) if len(outputs) == 1 else outputs
+
+    def _named(self, reply: Reply, samples: int) -> Mapping[str, Array]:
+        if reply.status != _OK:
+            raise Refused(reply.status, error_text(bytes(reply.body)))
+        rows = self._size or samples
+        body = reply.body
+        start = _json_bytes(reply.head, len(body))
+        outputs = (
+            self._in_json(bytes(body), rows)
+            if start is None
+            else self._behind_json(body, start, rows)
+        )
+        if rows != samples:
+            return {name: values[:samples] for name, values in outputs.items()}
+        return outputs
+
+    def _behind_json(self, body: memoryview, start: int, rows: int) -> Mapping[str, Array]:
+        text = bytes(body[:start])
+        layout = self._layouts.get(text)
+        if layout is None:
+            layout = self._layout(text)
+            if not layout.in_json:
+                if len(self._layouts) >= MOST_LAYOUTS:
+                    self._layouts.clear()
+                self._layouts[text] = layout
+        if layout.rows != rows:
+            raise _wrong_rows(layout.rows, rows)
+        if layout.size != len(body) - start:
+            raise BadAnswer(
+                f"the reply has {len(body) - start} bytes behind its JSON part, and its outputs "
+                f"have {layout.size}"
+            )
+        if layout.plain is not None:
+            return {
+                name: np.ndarray(shape, dtype, body, start + offset).copy()
+                for name, shape, dtype, offset in layout.plain
+            }
+        values = body[start:]
+        binary = {
+            p.output.name: _array(p, values[p.start : p.start + p.size]) for p in layout.places
+        }
+        return {**binary, **layout.in_json}
+
+    def _layout(self, text: bytes) -> _Layout:
+        places: list[_Place] = []
+        in_json: dict[str, Array] = {}
+        end = 0
+        shapes = []
+        for output, shape, about in self._outputs(text):
+            shapes.append(shape)
+            size = _binary_bytes(about, output)
+            if size is None:
+                in_json[output.name] = _from_list(output, shape, about.get("data"))
+                continue
+            dtype = ON_THE_WIRE.get(output.datatype)
+            if dtype is not None and size != prod(shape) * dtype.itemsize:
+                raise BadAnswer(
+                    f"output {output.name!r} of shape {list(shape)} has {size} bytes, and not "
+                    f"{prod(shape) * dtype.itemsize}"
+                )
+            places.append(_Place(output, shape, end, size))
+            end += size
+        as_they_lie = not in_json and all(
+            p.output.datatype not in (TEXT, "BF16", "BOOL") for p in places
+        )
+        plain = [
+            (p.output.name, p.shape, ON_THE_WIRE[p.output.datatype], p.start)
+            for p in places
+            if as_they_lie
+        ]
+        return _Layout(shapes[0][0], end, plain if as_they_lie else None, places, in_json)
+
+    def _in_json(self, text: bytes, rows: int) -> Mapping[str, Array]:
+        found = {}
+        for output, shape, about in self._outputs(text):
+            if shape[0] != rows:
+                raise _wrong_rows(shape[0], rows)
+            if _binary_bytes(about, output) is not None:
+                raise BadAnswer(
+                    f"output {output.name!r} is said to be binary, and the reply has no header "
+                    "Inference-Header-Content-Length"
+                )
+            found[output.name] = _from_list(output, shape, about.get("data"))
+        return found
+
+    def _outputs(self, text: bytes) -> list[tuple[Tensor, tuple[int, ...], Mapping[str, Any]]]:
+        """The outputs of a reply, each with its shape and its part of the JSON, all with the same rows."""
+        content = json_object(text)
+        if content.get("error"):
+            raise Refused(_OK, error_text(text))
+        self._check_model(content)
+        abouts = content.get("outputs")
+        if not isinstance(abouts, list) or not abouts:
+            raise BadAnswer("the reply has no outputs")
+        found = [self._output(about) for about in abouts]
+        names = [output.name for output, _, _ in found]
+        if len(set(names)) != len(names):
+            raise BadAnswer(f"the reply has an output twice: {', '.join(names)}")
+        if self._names and set(names) != set(self._names):
+            raise BadAnswer(
+                f"the reply has the outputs {', '.join(names)}, and not {', '.join(self._names)}"
+            )
+        rows = {shape[0] for _, shape, _ in found}
+        if len(rows) > 1:
+            raise BadAnswer(f"the outputs have different first dimensions: {sorted(rows)}")
+        if not self._names:  # the first reply
+            self._told = {
+                output.name: self._told.get(output.name, output) for output, _, _ in found
+            }
+        return found
+
+    def _check_model(self, content: Mapping[str, Any]) -> None:
+        if content.get("model_name") != self._model:
+            raise BadAnswer(
+                f"the reply is of model {_shown(content.get('model_name'))}, and not {self._model!r}"
+            )
+        told = content.get("model_version")
+        version = str(told) if told else None
+        if not self._names:
+            self._version = version
+        elif version != self._version:
+            raise BadAnswer(
+                f"the reply is of the model's version {_shown(version)}, and the first one was of "
+                f"{_shown(self._version)}"
+            )
+
+    def _output(self, about: object) -> tuple[Tensor, tuple[int, ...], Mapping[str, Any]]:
+        if not isinstance(about, dict):
+            raise BadAnswer(f"an output is {_shown(about)}")
+        name, datatype, shape = (about.get(key) for key in ("name", "datatype", "shape"))
+        if not isinstance(name, str) or not isinstance(datatype, str) or datatype not in NAMES:
+            raise BadAnswer(f"output {_shown(name)} has the datatype {_shown(datatype)}")
+        if not (isinstance(shape, list) and shape and all(_is_size(size) for size in shape)):
+            raise BadAnswer(f"output {name!r} has the shape {_shown(shape)}")
+        output = self._told.get(name) or Tensor(name, datatype, None)
+        if datatype != output.datatype:
+            raise BadAnswer(f"output {name!r} is {datatype}, and not {output.datatype}")
+        if not _agrees(shape, output.shape):
+            raise BadAnswer(
+                f"output {name!r} has the shape {shape}, and not {show_shape(output.shape or ())}"
+            )
+        if len(shape) > _MOST_DIMENSIONS or prod(max(size, 1) for size in shape) > _MOST_VALUES:
+            raise BadAnswer(f"output {name!r} has the shape {_shown(shape)}")
+        return output, tuple(shape), about
+
+
+_CODES = {
+    "INT8": "b",
+    "INT16": "h",
+    "INT32": "i",
+    "INT64": "q",
+    "FP16": "e",
+    "FP32": "f",
+    "FP64": "d",
+    "UINT8": "B",
+    "UINT16": "H",
+    "UINT32": "I",
+    "UINT64": "Q",
+    "BF16": "f",
+}
+"""Datatype -> the code of Python's struct. NumPy has the same codes for the same sizes."""
+
+_MOST_DIMENSIONS = 32
+_MOST_VALUES = 2**59
+"""More have no NumPy array, whatever their type."""
+
+
+def error_text(body: bytes) -> str:
+    """What the body of a refusal says, as one line."""
+    try:
+        content = json.loads(body)
+        said = content
+        if isinstance(content, dict):
+            said = content.get("error") or content.get("detail") or content
+        if isinstance(said, list) and said and isinstance(said[0], dict):  # FastAPI's
+            said = said[0].get("msg") or said
+        return one_line(said if isinstance(said, str) else json.dumps(said))
+    except (ValueError, RecursionError):
+        return one_line(body[:2000].decode("utf-8", "replace")) or "no text"
+
+
+def json_object(text: bytes) -> Mapping[str, Any]:
+    """Raises BadAnswer where the text is no JSON object."""
+    try:
+        content = json.loads(text)
+    except (ValueError, RecursionError) as e:
+        raise BadAnswer(f"the reply is no JSON: {one_line(e)}") from e
+    if not isinstance(content, dict):
+        raise BadAnswer(f"the reply is {_shown(content)}, and no JSON object")
+    return content
+
+
+def _json_bytes(head: bytes, body: int) -> int | None:
+    """Length of the JSON part of a binary reply; None where the whole body is JSON. body: its bytes."""
+    lowered = head.lower()
+    at = lowered.find(_LENGTH)
+    if at < 0:
+        return None
+    value = lowered[at + len(_LENGTH) :].partition(b"\r\n")[0].strip()
+    if not value.isdigit() or len(value) > len(str(body)) or int(value) > body:
+        raise BadAnswer(
+            f"Inference-Header-Content-Length is {_shown(value.decode('latin-1'))} in a reply of "
+            f"{body} bytes"
+        )
+    return int(value)
+
+
+def _binary_bytes(about: Mapping[str, Any], output: Tensor) -> int | None:
+    """The size of an output's binary values; None where they are in the JSON."""
+    parameters = about.get("parameters")
+    if not isinstance(parameters, dict) or "binary_data_size" not in parameters:
+        return None
+    size = parameters["binary_data_size"]
+    if not _is_size(size) or "data" in about:
+        raise BadAnswer(f"output {output.name!r} has the binary_data_size {_shown(size)}")
+    return int(size)
+
+
+def _array(place: _Place, values: memoryview) -> Array:
+    datatype, shape = place.output.datatype, place.shape
+    if datatype == TEXT:
+        return _texts(place.output.name, shape, bytes(values))
+    numbers = np.ndarray(shape, ON_THE_WIRE[datatype], values)
+    if datatype == "BF16":  # the upper half of a float32
+        return (numbers.astype(np.uint32) << 16).view(np.float32)
+    if datatype == "BOOL" and numbers.view(np.uint8).max(initial=0) > 1:
+        raise BadAnswer(f"output {place.output.name!r} has values that are neither true nor false")
+    return numbers.copy()
+
+
+def _texts(name: str, shape: tuple[int, ...], values: bytes) -> Array:
+    texts = []
+    at = 0
+    while at + 4 <= len(values):
+        end = at + 4 + int.from_bytes(values[at : at + 4], "little")
+        texts.append(values[at + 4 : end].decode("utf-8", "surrogateescape"))
+        at = end
+    if at != len(values) or len(texts) != prod(shape):
+        raise BadAnswer(
+            f"output {name!r} of shape {list(shape)} has {len(values)} bytes that are not "
+            f"{prod(shape)} texts behind their lengths"
+        )
+    return _objects(texts, shape)
+
+
+def _objects(values: Sequence[object], shape: tuple[int, ...]) -> Array:
+    rows = np.empty(len(values), object)
+    rows[:] = values
+    return rows.reshape(shape)
+
+
+def _from_list(output: Tensor, shape: tuple[int, ...], data: object) -> Array:
+    """The values of JSON, in one flat list or nested as the shape."""
+    if not isinstance(data, list):
+        raise BadAnswer(f"output {output.name!r} has the data {_shown(data)}, and no list")
+    flat = _flat(data, shape)
+    if flat is None or len(flat) != prod(shape):
+        raise BadAnswer(f"output {output.name!r} has not the data of shape {list(shape)}")
+    if output.datatype == TEXT:
+        if not all(type(value) is str for value in flat):
+            raise BadAnswer(f"output {output.name!r} is BYTES and has data that are no texts")
+        return _objects(flat, shape)
+    return _numbers(output, flat).reshape(shape)
+
+
+def _flat(data: list[Any], shape: tuple[int, ...]) -> list[Any] | None:
+    """The values of lists nested as the shape, or of one list; None where they are nested otherwise."""
+    if not data or not isinstance(data[0], list):
+        return data
+    if len(data) != shape[0]:
+        return None
+    level = data
+    for size in shape[1:]:
+        if any(not isinstance(row, list) or len(row) != size for row in level):
+            return None
+        level = [value for row in level for value in row]
+    return level
+
+
+def _numbers(output: Tensor, values: list[Any]) -> Array:
+    """The values as the output's type. Python's servers write NaN as it is or, with orjson, as null."""
+    datatype = output.datatype
+    types = set(map(type, values))
+    wrong = BadAnswer(f"output {output.name!r} has data that are not all {datatype}")
+    if datatype == "BOOL":
+        if not types <= {bool, int} or any(value not in (0, 1) for value in values):
+            raise wrong
+        return np.array(values, bool)
+    code = _CODES[datatype]
+    if not types <= ({int, float, type(None)} if code in "efd" else {int}):
+        raise wrong
+    if type(None) in types:
+        values = [nan if value is None else value for value in values]
+    try:
+        packed = struct.pack(f"<{len(values)}{code}", *values)  # unlike NumPy, it checks each range
+    except (struct.error, OverflowError) as e:
+        raise wrong from e
+    return np.frombuffer(bytearray(packed), f"<{code}")
+
+
+def _is_size(value: object) -> bool:
+    return type(value) is int and value >= 0
+
+
+def _agrees(shape: Sequence[int], told: Sequence[int | None] | None) -> bool:
+    """Whether the shape is the one the metadata tell, apart from the batch."""
+    if told is None:
+        return True
+    pairs = list(zip(shape, told, strict=False))[1:]
+    return len(shape) == len(told) and all(size in (None, is_) for is_, size in pairs)
+
+
+def _wrong_rows(found: int, rows: int) -> BadAnswer:
+    return BadAnswer(f"the outputs have {found} rows for {rows} samples")
+
+
+def _shown(value: object) -> str:
+    """A value of the reply, however large or deep it is."""
+    return one_line(reprlib.repr(value))

@@ -1,0 +1,166 @@
+"""Encodes batches as inference requests of the Open Inference Protocol v2, in JSON or with binary tensors."""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from harness.backends.parts.kserve.datatypes import NAMES, ON_THE_WIRE, TEXT, Tensor
+from harness.remote import Buffer, Headers, Request
+from harness.types import Array, Batch
+
+REQUEST_ID = "0"
+"""The same in every request. Models of the KServe SDK copy it into their reply, and fail without one."""
+
+MOST_HEADS = 4096
+"""Inputs of varying shape: heads that are kept."""
+
+_JSON = (("Content-Type", "application/json"),)
+
+
+class Encoder:
+    """Turns batches into requests of one model.
+
+    Any thread may call it. Raises ValueError where a batch does not fit the inputs.
+    """
+
+    def __init__(self, path: str, inputs: Sequence[Tensor], size: int | None) -> None:
+        """path: of the model's inference. size: the batch that the model is fixed at, None for any."""
+        self._path = path
+        self._datatypes = {tensor.name: tensor.datatype for tensor in inputs}
+        self._size = size
+        self._holds_texts = TEXT in self._datatypes.values()
+        self._wire = {
+            name: ON_THE_WIRE[datatype]
+            for name, datatype in self._datatypes.items()
+            if datatype != TEXT
+        }
+        self._heads: dict[object, tuple[bytes, Headers]] = {}
+
+    def encoder(self, encoding: str) -> Callable[[Batch], Request]:
+        """encoding: binary or json."""
+        if encoding == "json":
+            return self.as_json
+        return self.as_binary_texts if self._holds_texts else self.as_binary
+
+    def as_binary(self, batch: Batch) -> Request:
+        """The values follow the JSON part; arrays are sent from where they lie."""
+        arrays = batch.inputs if self._size is None else self._padded(batch, self._size)
+        key = tuple([(name, rows.shape, rows.dtype) for name, rows in arrays.items()])
+        head = self._heads.get(key)
+        if head is None:
+            self._check(arrays)
+            sizes = {name: rows.size * self._wire[name].itemsize for name, rows in arrays.items()}
+            head = self._head(arrays, sizes)
+            if len(self._heads) >= MOST_HEADS:
+                self._heads.clear()
+            self._heads[key] = head
+        wire = self._wire
+        body: list[Buffer] = [head[0]]
+        for name, rows in arrays.items():
+            body.append(
+                np.ascontiguousarray(rows, wire[name]).data
+            )  # usually the dataset's own bytes
+        return Request(self._path, head[1], body)
+
+    def as_binary_texts(self, batch: Batch) -> Request:
+        """The same for models with texts among the inputs: their sizes differ from batch to batch."""
+        arrays = batch.inputs if self._size is None else self._padded(batch, self._size)
+        self._check(arrays)
+        values: dict[str, Buffer] = {
+            name: np.ascontiguousarray(rows, self._wire[name]).data
+            if name in self._wire
+            else _prefixed(rows)
+            for name, rows in arrays.items()
+        }
+        sizes = {name: memoryview(part).nbytes for name, part in values.items()}
+        text, headers = self._head(arrays, sizes)
+        return Request(self._path, headers, [text, *values.values()])
+
+    def as_json(self, batch: Batch) -> Request:
+        """All values as JSON; NaN and infinities have no form there, which is a ValueError."""
+        arrays = batch.inputs if self._size is None else self._padded(batch, self._size)
+        self._check(arrays)
+        inputs = [
+            {**self._about(name, rows), "data": _plain(name, rows)} for name, rows in arrays.items()
+        ]
+        content = {"id": REQUEST_ID, "inputs": inputs}
+        return Request(self._path, _JSON, [_compact(content, allow_nan=False)])
+
+    def _head(self, arrays: Mapping[str, Array], sizes: Mapping[str, int]) -> tuple[bytes, Headers]:
+        """The JSON part of a binary request, and the headers. sizes: bytes of each input's values."""
+        inputs = [
+            {**self._about(name, rows), "parameters": {"binary_data_size": sizes[name]}}
+            for name, rows in arrays.items()
+        ]
+        content = {
+            "id": REQUEST_ID,
+            "inputs": inputs,
+            "parameters": {"binary_data_output": True},
+        }
+        text = _compact(content)
+        headers = (
+            ("Content-Type", "application/octet-stream"),  # the KServe SDK refuses others with 422
+            ("Inference-Header-Content-Length", str(len(text))),
+        )
+        return text, headers
+
+    def _about(self, name: str, rows: Array) -> dict[str, object]:
+        return {"name": name, "shape": list(rows.shape), "datatype": self._datatypes[name]}
+
+    def _check(self, arrays: Mapping[str, Array]) -> None:
+        """Refuse inputs that the model lacks, and types that would be read as something else."""
+        for name, rows in arrays.items():
+            if name not in self._datatypes:
+                raise ValueError(
+                    f"the batch has the input {name!r}, the server's model has {', '.join(self._datatypes)}"
+                )
+            datatype = self._datatypes[name]
+            fits = (
+                rows.dtype.kind in "OUS"
+                if datatype == TEXT
+                else rows.dtype.newbyteorder("<") == self._wire[name]
+            )
+            if not fits:
+                raise ValueError(
+                    f"input {name!r} is {rows.dtype}, the server's model takes {NAMES[datatype]}"
+                )
+
+    @staticmethod
+    def _padded(batch: Batch, size: int) -> Mapping[str, Array]:
+        """The inputs with the last row repeated up to the batch that the model is fixed at."""
+        if batch.size == size:
+            return batch.inputs
+        if batch.size > size:
+            raise ValueError(f"a batch of {batch.size}: the server's model is fixed at {size}")
+        return {
+            name: np.concatenate([rows, np.repeat(rows[-1:], size - batch.size, axis=0)])
+            for name, rows in batch.inputs.items()
+        }
+
+
+def _compact(content: object, *, allow_nan: bool = True) -> bytes:
+    return json.dumps(content, separators=(",", ":"), allow_nan=allow_nan).encode()
+
+
+def _prefixed(rows: Array) -> bytes:
+    """Each text in UTF-8 behind its length: 4 bytes, the lowest first."""
+    parts = []
+    for value in rows.reshape(-1).tolist():
+        text = value if isinstance(value, bytes) else value.encode("utf-8", "surrogateescape")
+        parts += [len(text).to_bytes(4, "little"), text]
+    return b"".join(parts)
+
+
+def _plain(name: str, rows: Array) -> list[Any]:
+    """One flat list, which every server takes."""
+    values: list[Any] = rows.reshape(-1).tolist()
+    if rows.dtype.kind not in "OS":
+        return values
+    try:
+        return [v.decode() if isinstance(v, bytes) else v for v in values]
+    except UnicodeDecodeError as e:
+        raise ValueError(
+            f"input {name!r} holds bytes that are no UTF-8, which JSON cannot carry"
+        ) from e

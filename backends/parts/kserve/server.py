@@ -1,0 +1,136 @@
+"""Asks a server of the Open Inference Protocol v2 what it is, and what its model takes and gives."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+from urllib.parse import quote
+
+from harness.backends.parts.kserve.datatypes import NAMES, Tensor
+from harness.backends.parts.kserve.decoding import error_text
+from harness.errors import ConfigError
+from harness.remote import Exchange, Reply, Request
+
+_OK = 200
+_NOT_THERE = (404, 405, 501)
+"""A server without this endpoint, which the protocol leaves open for some."""
+
+
+class ServedModel(NamedTuple):
+    """A model as its server tells it."""
+
+    path: str
+    """Of its endpoints, e.g. `/v2/models/digits`."""
+    server: str
+    """Name and version, e.g. `triton 2.51.0`; `unknown` where the server does not tell."""
+    platform: str
+    inputs: tuple[Tensor, ...]
+    """() where the server tells none."""
+    outputs: tuple[Tensor, ...]
+    max_batch: int | None
+    """Samples in the largest request; None where nothing is told, or no limit is set."""
+
+
+def ask(exchange: Exchange, model: str, version: str | None) -> ServedModel:
+    """Raise a ConfigError where the server is not ready, lacks the model, or speaks another protocol."""
+    path = f"/v2/models/{quote(model, safe='')}"
+    if version is not None:
+        path += f"/versions/{quote(version, safe='')}"
+    ready = exchange(_get("/v2/health/ready"))
+    if ready.status != _OK and ready.status not in _NOT_THERE:
+        raise ConfigError(
+            f"the server is not ready: /v2/health/ready answered {_said(ready)}: wait until it has "
+            "loaded its models"
+        )
+    about = exchange(_get("/v2"))
+    server = _object(about)
+    refusal = _said(about)
+    reply = exchange(_get(path))
+    metadata = _object(reply)
+    if metadata is None or not isinstance(metadata.get("name"), str):
+        if server is None or not isinstance(server.get("name"), str):
+            raise ConfigError(
+                f"the server speaks no KServe v2: /v2 answered {refusal}; give its address with --url, "
+                "and the path under which /v2 lies"
+            )
+        raise ConfigError(_no_such_model(exchange, model, version, _said(reply)))
+    config = _object(exchange(_get(f"{path}/config"))) or {}  # Triton's
+    limit = config.get("max_batch_size")
+    server = server or {}
+    return ServedModel(
+        path,
+        " ".join(str(server[key]) for key in ("name", "version") if server.get(key)) or "unknown",
+        str(metadata.get("platform") or config.get("backend") or "unknown"),
+        _tensors(metadata.get("inputs"), "input"),
+        _tensors(metadata.get("outputs"), "output"),
+        limit if isinstance(limit, int) and limit > 0 else None,
+    )
+
+
+def _get(path: str) -> Request:
+    return Request(path, method="GET")
+
+
+def _object(reply: Reply) -> Mapping[str, Any] | None:
+    """The JSON object of a reply with status 200; None for any other reply."""
+    if reply.status != _OK:
+        return None
+    content = _json(reply)
+    return content if isinstance(content, dict) else None
+
+
+def _json(reply: Reply) -> object:
+    try:
+        return json.loads(bytes(reply.body))
+    except (ValueError, RecursionError):
+        return None
+
+
+def _said(reply: Reply) -> str:
+    return f"{reply.status} ({error_text(bytes(reply.body))})"
+
+
+def _tensors(listed: object, kind: str) -> tuple[Tensor, ...]:
+    if not isinstance(listed, list):
+        return ()
+    return tuple(_tensor(one, kind) for one in listed)
+
+
+def _tensor(one: object, kind: str) -> Tensor:
+    about = one if isinstance(one, dict) else {}
+    name, datatype, shape = (about.get(key) for key in ("name", "datatype", "shape"))
+    is_shape = isinstance(shape, list) and all(
+        isinstance(size, int) and not isinstance(size, bool) for size in shape
+    )
+    if not (isinstance(name, str) and isinstance(datatype, str) and datatype in NAMES and is_shape):
+        raise ConfigError(
+            f"the server's metadata name the {kind} {name!r} of datatype {datatype!r} and shape {shape!r}, "
+            "which KServe v2 does not allow"
+        )
+    return Tensor(name, datatype, tuple(None if size < 0 else size for size in shape or ()))
+
+
+def _no_such_model(exchange: Exchange, model: str, version: str | None, said: str) -> str:
+    what = f"model {model!r}" if version is None else f"version {version!r} of model {model!r}"
+    listed = _index(exchange)
+    for entry in listed:
+        if entry["name"] == model and entry.get("state") not in (None, "", "READY"):
+            why = f" ({entry['reason']})" if entry.get("reason") else ""
+            return f"the server's {what} is {entry['state']}{why}: see the server's log"
+    if version is None:
+        option, have = "served=NAME", [entry["name"] for entry in listed]
+    else:
+        same = [entry for entry in listed if entry["name"] == model and entry.get("version")]
+        option, have = "version=VERSION", [str(entry["version"]) for entry in same]
+    found = f"it has {', '.join(dict.fromkeys(have))}" if have else f"it answered {said}"
+    return f"the server has no {what}: {found}; see --backend-option {option}"
+
+
+def _index(exchange: Exchange) -> Sequence[Mapping[str, Any]]:
+    """The models that the server lists; () where it has no such endpoint."""
+    headers = (("Content-Type", "application/json"),)
+    reply = exchange(Request("/v2/repository/index", headers, (b"{}",)))
+    content = _json(reply) if reply.status == _OK else None
+    if not isinstance(content, list):
+        names = (_object(exchange(_get("/v2/models"))) or {}).get("models")  # the KServe SDK's
+        content = [{"name": name} for name in names] if isinstance(names, list) else []
+    return [e for e in content if isinstance(e, dict) and isinstance(e.get("name"), str)]

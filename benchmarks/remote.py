@@ -1,0 +1,156 @@
+"""Measures the client of servers against bare socket loops, on one core, with a null server on another.
+
+    python benchmarks/remote.py [--quick]
+
+Rows: `single-stream` (the harness's p50 minus that of a bare loop with one request in flight), `offline` (samples/s
+divided by those of a bare epoll loop with as many connections), `server` (p99 at a rate, for a ladder of rates).
+"""
+
+import json
+import os
+import select
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from statistics import median
+from typing import Any
+from urllib.parse import urlsplit
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+from benchmarks.pairs import MIN_PAIRS, alternate, compared, difference, ratio, same
+from harness.wire.null_server import NullServer
+
+CONNECTIONS = 64
+SECONDS = 2.0
+RATES = (5_000, 10_000, 20_000, 40_000, 60_000)
+BODY = bytes(256)
+ANSWER = bytes(40)
+REPLY = (
+    b"HTTP/1.1 200 OK\r\nContent-Type: application/octet-stream\r\nContent-Length: 40\r\n\r\n"
+    + ANSWER
+)
+REQUEST = b"POST / HTTP/1.1\r\nHost: null\r\nContent-Length: 256\r\n\r\n" + BODY
+
+
+def connected(url: str) -> socket.socket:
+    parts = urlsplit(url)
+    made = socket.create_connection((str(parts.hostname), int(parts.port or 0)))
+    made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return made
+
+
+def bare_p50_us(url: str) -> float:
+    """One request in flight."""
+    with connected(url) as server:
+        times, end_s = [], time.monotonic() + SECONDS
+        while time.monotonic() < end_s:
+            begin_ns = time.time_ns()
+            server.send(REQUEST)
+            server.recv(65_536).find(b"\r\n\r\n")
+            times.append(time.time_ns() - begin_ns)
+    return median(times) / 1e3
+
+
+def bare_per_s(url: str) -> float:
+    """An epoll loop over as many connections as the harness has."""
+    epoll, servers = select.epoll(), {}
+    for _ in range(CONNECTIONS):
+        server = connected(url)
+        server.setblocking(False)
+        servers[server.fileno()] = server
+        epoll.register(server.fileno(), select.EPOLLIN)
+        server.send(REQUEST)
+    count, begin_s = 0, time.monotonic()
+    while time.monotonic() - begin_s < SECONDS:
+        for fd, _ in epoll.poll():
+            server = servers[fd]
+            server.recv(65_536).find(b"\r\n\r\n")
+            server.send(REQUEST)
+            count += 1
+    per_s = count / (time.monotonic() - begin_s)
+    for server in servers.values():
+        server.close()
+    epoll.close()
+    return per_s
+
+
+def result_of(url: str, *words: str) -> dict[str, Any]:
+    """result.json of one run; a run that is INVALID has its numbers, too."""
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder, "run")
+        command = [
+            *(
+                sys.executable,
+                "-m",
+                "harness",
+                "--backend",
+                "http-raw",
+                "--backend-option",
+                "shape=10",
+            ),
+            *("--url", url, "--model", "digits", "--mode", "performance", "--no-metrics"),
+            *(
+                "--no-report",
+                "--quiet",
+                "--connections",
+                str(CONNECTIONS),
+                "--out",
+                str(out),
+                *words,
+            ),
+        ]
+        subprocess.run(command, capture_output=True, check=False)
+        loaded: dict[str, Any] = json.loads((out / "result.json").read_text())
+        return loaded
+
+
+def single_stream_us(url: str) -> float:
+    words = ("--scenario", "single-stream", "--duration", f"{SECONDS:g}s", "--connections", "1")
+    return float(result_of(url, *words)["latency_ns"]["p50"]) / 1e3
+
+
+def offline_per_s(url: str) -> float:
+    words = ("--scenario", "offline", "--duration", f"{SECONDS:g}s")
+    return float(result_of(url, *words)["throughput_per_s"]["completed"])
+
+
+def main() -> None:
+    pairs = 3 if "--quick" in sys.argv else MIN_PAIRS
+    with NullServer(REPLY) as server:
+        os.sched_setaffinity(server.pid, {0})
+        os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
+        url = server.url
+        seen = alternate(lambda: single_stream_us(url), lambda: bare_p50_us(url), pairs)
+        found, noise = compared(seen, difference), same(seen, difference)
+        print(
+            f"single-stream: p50 {median(seen.a):.1f} us, bare loop {median(seen.b):.1f} us: "
+            f"{found.value:+.1f} us ({found.low:.1f} to {found.high:.1f}), A/A {noise.value:+.1f}",
+            flush=True,
+        )
+        seen = alternate(lambda: offline_per_s(url), lambda: bare_per_s(url), pairs)
+        found, noise = compared(seen, ratio), same(seen, ratio)
+        print(
+            f"offline: {median(seen.a):,.0f}/s, bare epoll loop {median(seen.b):,.0f}/s: "
+            f"{found.value:.2f} ({found.low:.2f} to {found.high:.2f}), A/A {noise.value:.2f}",
+            flush=True,
+        )
+        for rate in RATES:
+            words = ("--scenario", "server", "--target-qps", str(rate), "--duration", "3s")
+            runs = [result_of(url, *words) for _ in range(pairs)]
+            latencies = [
+                (run["latency_ns"]["p50"] / 1e3, run["latency_ns"]["p99"] / 1e3) for run in runs
+            ]
+            cpu_us = median(run["measured_process"]["cpu_s_per_query"] * 1e6 for run in runs)
+            p50, p99 = (median(column) for column in zip(*latencies, strict=True))
+            print(
+                f"server at {rate:,}/s: p50 {p50:,.0f} us, p99 {p99:,.0f} us, {cpu_us:.1f} us CPU a query",
+                flush=True,
+            )
+
+
+if __name__ == "__main__":
+    main()

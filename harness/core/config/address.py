@@ -1,0 +1,60 @@
+"""Parses the addresses of servers, and tells whether a server is on this machine or in a private network."""
+
+import ipaddress
+from typing import NamedTuple
+from urllib.parse import unquote, urlsplit
+
+_PORTS = {"http": 80, "https": 443}
+
+
+class Address(NamedTuple):
+    """Where a server listens."""
+
+    host: str
+    """Name or address; of `http+unix` the path of the socket."""
+    port: int
+    """0 for a Unix socket."""
+    prefix: str = ""
+    """Path before that of each request, without a slash at its end."""
+    tls: bool = False
+    unix: bool = False
+
+    @property
+    def authority(self) -> str:
+        """Value of the header Host."""
+        if self.unix:
+            return "localhost"
+        name = f"[{self.host}]" if ":" in self.host else self.host
+        usual = self.port == _PORTS["https" if self.tls else "http"]
+        return name if usual else f"{name}:{self.port}"
+
+    def __str__(self) -> str:
+        if self.unix:
+            return f"http+unix://{self.host}"
+        return f"{'https' if self.tls else 'http'}://{self.authority}{self.prefix}"
+
+
+def parse_address(text: str) -> Address:
+    """Raises ValueError with what is wrong."""
+    parts = urlsplit(text)
+    if parts.scheme == "http+unix":
+        path = unquote(parts.netloc + parts.path)
+        if not path.startswith("/"):
+            raise ValueError(f"{text!r} has no absolute path, e.g. http+unix:///run/server.sock")
+        return Address(path, 0, unix=True)
+    if parts.scheme not in _PORTS or not parts.hostname:
+        raise ValueError(f"{text!r} is no URL of a server, e.g. http://127.0.0.1:8000")
+    if parts.username is not None or parts.password is not None:
+        raise ValueError("the URL holds a password: give it by --header Authorization=env:NAME")
+    if parts.query or parts.fragment:
+        raise ValueError(f"{text!r} has a query or a fragment: give the server's address alone")
+    port = parts.port or _PORTS[parts.scheme]  # parts.port raises ValueError above 65535
+    return Address(parts.hostname, port, parts.path.rstrip("/"), parts.scheme == "https")
+
+
+def is_private(peer: str) -> bool:
+    """Whether an IP address, or '' of a Unix socket, is this machine's or of a private network."""
+    if not peer:
+        return True
+    address = ipaddress.ip_address(peer.partition("%")[0])
+    return address.is_private or address.is_loopback or address.is_link_local

@@ -1,0 +1,97 @@
+"""Opens remote plug-ins: the servers that the options name, and backends that ask them."""
+
+import os
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from harness.core import registry
+from harness.core.config.address import is_private, parse_address
+from harness.core.config.run_config import RunConfig
+from harness.core.units import NS_PER_S
+from harness.errors import ConfigError
+from harness.types import Backend, BackendSetup
+from harness.wire.connections import Server, check_limits, tls_context
+from harness.wire.remote_backend import RemoteBackend, remote_backend
+
+REQUEST_TIMEOUT_S = 10.0
+TIMEOUT_REQUESTS = 20
+
+BLOCKING = 16
+"""Connections that calibrate at the same time, one thread each."""
+
+MOST_QPS_ELSEWHERE = 100.0
+"""Queries/s to a server that is nobody's neighbour, without --yes-load-this-host."""
+
+
+def server_problems(config: RunConfig) -> Iterator[str]:
+    """What speaks against asking the servers of --url, without a connection to them."""
+    name = config.backend
+    known, remote = name in registry.BACKENDS, name in registry.REMOTE_BACKENDS
+    if remote and not config.url:
+        yield f"backend {name!r} asks a server: name it with --url, e.g. http://127.0.0.1:8000"
+    if config.url and known and not remote:
+        others = ", ".join(n for n in registry.REMOTE_BACKENDS if n in registry.BACKENDS)
+        yield f"--url names a server, and backend {name!r} runs the model here: use {others}"
+    for header, source in config.header:
+        variable = source.removeprefix("env:")
+        if not os.environ.get(variable):
+            yield f"--header {header}={source}: the environment has no {variable}"
+
+
+def remote_problems(config: RunConfig, verb: str) -> Iterator[str]:
+    """The problem with a remote backend in a verb that changes how the model runs on this machine."""
+    if config.url or config.backend in registry.REMOTE_BACKENDS:
+        yield (
+            f"`{verb}` changes how a model runs on this machine, and backend {config.backend!r} asks a "
+            "server: use `peak`, `sweep --rate`, `profile` or `compare`"
+        )
+
+
+def servers_of(config: RunConfig) -> list[Server]:
+    """The servers of --url, in its order."""
+    headers = tuple(
+        (name, os.environ[source.removeprefix("env:")]) for name, source in config.header
+    )
+    addresses = [parse_address(url) for url in config.url]
+    tls = tls_context(config.insecure) if any(a.tls for a in addresses) else None
+    return [Server(address=a, headers=headers, tls=tls if a.tls else None) for a in addresses]
+
+
+def request_timeout_s(config: RunConfig, slowest_ns: int = 0) -> float:
+    """slowest_ns: of the warm-up's requests."""
+    if config.request_timeout_ns is not None:
+        return config.request_timeout_ns / NS_PER_S
+    return max(REQUEST_TIMEOUT_S, TIMEOUT_REQUESTS * slowest_ns / NS_PER_S)
+
+
+def remote_class(config: RunConfig, cls: Any) -> Callable[[BackendSetup], Backend] | None:
+    """Makes backends of a remote plug-in; None for one that runs the model here.
+
+    A ConfigError where plug-in and --url do not go together, or the machine lacks ports or descriptors.
+    """
+    remote = hasattr(cls, "request") and not hasattr(cls, "infer")
+    if not remote:
+        if config.url:
+            raise ConfigError(
+                f"--url names a server, and backend {config.backend!r} runs the model here"
+            )
+        return None
+    if not config.url:
+        raise ConfigError(f"backend {config.backend!r} asks a server: name it with --url")
+    check_limits(config.connections or 1, len(config.url))
+    server, timeout_s = servers_of(config)[0], request_timeout_s(config)
+    return lambda setup: remote_backend(cls(setup), server, timeout_s)
+
+
+def check_host(config: RunConfig, backend: RemoteBackend) -> None:
+    """A ConfigError where the run would load a stranger's server."""
+    rate = config.target_qps
+    slow = config.concurrency is None and rate is not None and rate <= MOST_QPS_ELSEWHERE
+    peer = backend.peer()
+    if config.yes_load_this_host or slow or is_private(peer):
+        return
+    raise ConfigError(
+        f"--url {config.url[0]} ({peer}) is neither here nor in a private network: where you may load it, "
+        f"add --yes-load-this-host, or ask at most {MOST_QPS_ELSEWHERE:g} queries/s with --scenario server "
+        "--target-qps"
+    )

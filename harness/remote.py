@@ -1,0 +1,91 @@
+"""Defines the protocol of remote plug-ins: they encode requests for a server and decode its replies.
+
+A remote plug-in opens no socket. The harness sends what `request` returns, stamps it, and hands what came
+back to `answer`. So each remote plug-in gets both engines of harness/wire, and is tried without a server.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple, Protocol, runtime_checkable
+
+from harness.types import BackendSetup, Batch, Outputs
+
+Buffer = bytes | bytearray | memoryview
+"""Bytes in C order; `array.data` is an array's, sent from where they lie."""
+
+Headers = tuple[tuple[str, str], ...]
+"""Names and values; Host, Content-Length and the user's --header are added by the harness."""
+
+
+class Request(NamedTuple):
+    """One HTTP request. Requests that differ only in their body share one head, made once a length."""
+
+    path: str
+    """Below the path of --url, e.g. `/v2/models/digits/infer`."""
+    headers: Headers = ()
+    body: Sequence[Buffer] = ()
+    """Parts, sent one after another without a copy."""
+    method: str = "POST"
+
+
+class Reply(NamedTuple):
+    """The whole reply to one request."""
+
+    status: int
+    head: bytes
+    """Status line and headers, as they came."""
+    body: memoryview
+    """Valid until the call that got it returns."""
+
+    def header(self, name: str) -> str | None:
+        """The value of the first header of that name, in any case; None where the reply has none."""
+        for line in self.head.split(b"\r\n")[1:]:
+            key, _, value = line.partition(b":")
+            if key.strip().lower() == name.lower().encode():
+                return value.strip().decode("latin-1")
+        return None
+
+
+class Refused(Exception):
+    """The server answered, and its answer is no result: an HTTP error, or an error inside a reply."""
+
+    def __init__(self, status: int, text: str) -> None:
+        """text: what the server said; its first 300 characters are kept."""
+        super().__init__(f"the server answered {status}: {text[:300]}")
+        self.status = status
+
+
+class BadAnswer(ValueError):
+    """The reply is not what was asked for: another shape, type or count, or bytes too many or too few."""
+
+
+Exchange = Callable[[Request], Reply]
+"""Sends one request and waits for its reply. Raises a ConfigError where the server cannot be reached."""
+
+
+@runtime_checkable
+class Remote(Protocol):
+    """A protocol by which a model on a server is asked. Built as `Remote(setup)`; `setup.model` is None.
+
+    `open` is called once in each process, before anything else. Then any thread may call `request`, and
+    another one `answer`, at the same time. Optional attributes as Backend's: signature(), outputs().
+    """
+
+    def __init__(self, setup: BackendSetup, /) -> None: ...
+
+    def open(self, exchange: Exchange, /) -> None:
+        """Ask the server for what the requests need, and try one where its dialect is not known.
+
+        Raise a ConfigError where the server has no such model, or speaks another protocol.
+        """
+
+    def request(self, batch: Batch, /) -> Request:
+        """The request for a batch. Timed: it is part of the stage `send`."""
+
+    def answer(self, reply: Reply, samples: int, /) -> Outputs:
+        """`samples` outputs, in the order of the batch. Timed: it is part of the stage `decode`.
+
+        Raises Refused or BadAnswer.
+        """
+
+    def describe(self) -> Mapping[str, object]:
+        """As Backend's: device begins with `remote`; precision is `unknown` where the server does not tell."""

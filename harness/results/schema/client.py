@@ -1,0 +1,50 @@
+"""Documents the section of result.json about the client of a server."""
+
+from collections.abc import Mapping, Sequence
+
+from typing_extensions import TypedDict  # pydantic reads typing's from Python 3.12 on only
+
+
+class Peer(TypedDict):
+    """A server that was asked."""
+
+    url: str
+    """--url."""
+    address: str
+    """Its IP address; empty for a Unix socket."""
+    local: bool
+    """Whether it runs on this machine."""
+
+
+class Client(TypedDict):
+    """The harness as the client of a server: could it have been the bottleneck? From the performance run."""
+
+    peers: Sequence[Peer]
+    """The servers of --url, in its order."""
+    connections: int
+    """Connections to each server."""
+    dispatcher: str
+    """`direct`: one thread sends and one receives; `inline`: LoadGen's thread does both."""
+    request_timeout_s: float
+    """Longest time for one request in s."""
+    ceiling_per_s: float | None
+    """Samples/s that this client reached before the run against a null server in another process of this machine;
+    null where that failed."""
+    floor_p50_ns: int | None
+    """Median ns of one request alone against that null server; null where that failed."""
+    no_ceiling: str
+    """Why the null server was not measured; empty where it was."""
+    busy_max: float | None
+    """Largest share of a second in which the receiving thread did not wait; null for `inline` and under 1 s."""
+    busy_seconds: float | None
+    """Share of the seconds in which it was busy for more than 95 % of the time; null where `busy_max` is."""
+    notice_p99_ns: int | None
+    """99 % of the replies were read within so many ns of their arrival in the kernel; null without its stamps."""
+    waited: int
+    """Requests for which no connection was free."""
+    resent: int
+    """Requests sent again, because the server closed an idle connection at that moment."""
+    reopened: int
+    """Connections replaced because they had been idle for too long."""
+    failures: Mapping[str, int]
+    """Kind -> samples that failed: refused, reset, timeout, bad-reply, bad-answer, server-gone, encode."""

@@ -1,0 +1,152 @@
+"""Measures what this client can do, against a server that answers at once: the ceiling and the floor.
+
+Same requests, same sizes, same connections, in a process of its own on this machine, so both share its cores:
+a client that had the machine alone would be faster, never slower.
+"""
+
+from collections.abc import Sequence
+from time import monotonic
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from harness.core.config.address import parse_address
+from harness.loadgen.answers import AnswerRow
+from harness.loadgen.binding import responder_for
+from harness.models.steps.postprocess import Postprocess
+from harness.remote import Reply
+from harness.run.measured.client.dispatch import (
+    Delivery,
+    DirectDispatcher,
+    InlineRemoteDispatcher,
+    merged_samples,
+)
+from harness.run.measured.dispatch.instance import Failures
+from harness.types import Dataset
+from harness.wire.connections import Server
+from harness.wire.flights import Flights
+from harness.wire.null_server import NullServer
+from harness.wire.remote_backend import RemoteBackend
+
+FLOOR_S = 0.3
+CEILING_S = 1.0
+TIMEOUT_S = 10.0
+_FIRST_ROUND = 512
+_MOST_SAMPLES = 500_000
+"""Samples of the first and the longest round."""
+
+_DROPPED = (b"content-length", b"transfer-encoding", b"connection", b"keep-alive")
+
+
+class Ceiling(NamedTuple):
+    """What the client reaches against the null server."""
+
+    per_s: float
+    """Samples/s with all connections busy."""
+    floor_p50_ns: int
+    """Median time of one request alone."""
+
+
+class _Counts:
+    """Stands in for the journal: it keeps the times of the rows, and no rows."""
+
+    def __init__(self) -> None:
+        self.answered = 0
+        self.took_ns: list[int] = []
+
+    def issued(self, _samples: int, _entry_ns: int) -> int:
+        return 0
+
+    def reply(self, _first: int, indices: Sequence[int], _failed: int, /, *stamps: int) -> None:
+        self.took_ns.append(stamps[-1] - stamps[0])
+        self.answered += len(indices)
+
+
+def whole_reply(reply: Reply) -> bytes:
+    """The bytes of a reply that a null server can repeat on one connection for ever."""
+    first, *headers = reply.head[:-4].split(b"\r\n")
+    kept = [h for h in headers if h.partition(b":")[0].strip().lower() not in _DROPPED]
+    lines = [first, *kept, b"Content-Length: %d" % len(reply.body)]
+    return b"\r\n".join(lines) + b"\r\n\r\n" + bytes(reply.body)
+
+
+def measure(
+    backend: RemoteBackend,
+    dataset: Dataset,
+    postprocess: Postprocess,
+    row: AnswerRow,
+    indices: Sequence[int],
+    connections: int,
+    max_batch: int,
+) -> Ceiling:
+    """indices: of loaded samples, at least one. Raises what plug-ins and connections raise."""
+    first = list(indices[:max_batch])
+    reply = whole_reply(backend.reply(dataset.batch(first)))
+    with NullServer(reply) as server:
+        servers = [Server(address=parse_address(server.url))]
+
+        def flights(count: int) -> Flights:
+            return Flights(
+                servers, count, lambda i: backend.remote.request(dataset.batch(i)), TIMEOUT_S
+            )
+
+        def delivery(counts: Any, failures: Failures) -> Delivery:
+            most = merged_samples(max_batch, row)
+            responder = responder_for(most, row, lambda _responses: None)
+            return Delivery(backend.remote, postprocess, responder, counts, row, failures, most)
+
+        return Ceiling(
+            _ceiling(flights, delivery, first, connections, max_batch),
+            _floor(flights, delivery, first, max_batch),
+        )
+
+
+def _floor(flights: Any, delivery: Any, first: list[int], max_batch: int) -> int:
+    counts, failures = _Counts(), Failures()
+    alone = flights(1)
+    try:
+        dispatcher = InlineRemoteDispatcher(alone, delivery(counts, failures), max_batch, counts)
+        end_s = monotonic() + FLOOR_S
+        ids = list(range(len(first)))
+        while monotonic() < end_s:
+            dispatcher.issue(ids, first)
+    finally:
+        alone.close()
+    _check(failures)
+    return int(np.median(counts.took_ns))
+
+
+def _ceiling(
+    flights: Any, delivery: Any, first: list[int], connections: int, max_batch: int
+) -> float:
+    """Rounds of more and more samples, all issued at once, until one takes half a second."""
+    counts, failures = _Counts(), Failures()
+    many = flights(connections)
+    dispatcher = DirectDispatcher(many, delivery(counts, failures), max_batch, counts)
+    per_s, samples = 0.0, -(-_FIRST_ROUND // max_batch) * max_batch
+    try:
+        end_s = monotonic() + CEILING_S
+        while monotonic() < end_s:
+            whole = (first * -(-samples // len(first)))[:samples]
+            target, begin_s = counts.answered + samples, monotonic()
+            dispatcher.issue(list(range(samples)), whole)
+            while counts.answered < target:
+                if monotonic() - begin_s > TIMEOUT_S:
+                    raise TimeoutError(f"the null server did not answer within {TIMEOUT_S:g} s")
+                dispatcher.wait(0.001)
+            took_s = monotonic() - begin_s
+            per_s = max(per_s, samples / took_s)
+            samples = int(min(max(samples, per_s * CEILING_S / 2), _MOST_SAMPLES))
+            samples -= samples % max_batch  # the null server answers whole batches only
+    finally:
+        dispatcher.stop()
+        many.close()
+    _check(failures)
+    return per_s
+
+
+def _check(failures: Failures) -> None:
+    if failures.samples:
+        raise ConnectionError(
+            f"requests to the null server failed: {failures.first.splitlines()[-1]}"
+        )

@@ -1,0 +1,286 @@
+"""Answers queries through a server: many requests in flight, one thread that sends and one that receives.
+
+Direct (Server, Offline): LoadGen's thread sends, a second one receives and completes all that arrived at
+once in one call. Inline (streams): LoadGen's thread does both, which saves a hop between threads.
+"""
+
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+import numpy as np
+
+from harness.core.clock import wall_ns
+from harness.core.units import NS_PER_MS, NS_PER_S
+from harness.loadgen.answers import AnswerRow, Answers
+from harness.models.steps.postprocess import NOT_FINITE, Postprocess
+from harness.remote import BadAnswer, Refused, Remote
+from harness.run.measured.dispatch.instance import Failures, Responder
+from harness.run.measured.dispatch.threads import WORKER
+from harness.types import Array, Outputs, show_shape
+from harness.wire.flights import Flight, Flights
+
+MERGED_SAMPLES = 64
+MERGED_BYTES = 4 * 2**20
+"""Answers completed in one call of LoadGen, at most."""
+
+_POLL_S = 0.1
+_STALE_NS = 50 * NS_PER_MS
+
+
+def merged_samples(max_batch: int, row: AnswerRow) -> int:
+    """The most samples that one call completes."""
+    if None in row.shape:
+        return max_batch
+    each_bytes = row.dtype.itemsize * int(np.prod(row.shape))  # type: ignore[arg-type]
+    return max(max_batch, min(MERGED_SAMPLES, MERGED_BYTES // max(1, each_bytes)))
+
+
+class Issued(Protocol):
+    """Notes a callback of LoadGen; the journal's Issuer."""
+
+    def issued(self, samples: int, entry_ns: int, /) -> int: ...
+
+
+class Rows(Protocol):
+    """Takes the row of a reply; the journal's RemoteWriter."""
+
+    def reply(self, first: int, indices: Sequence[int], failed: int, /, *stamps: int) -> None: ...
+
+
+class Delivery:
+    """Decodes replies, completes their samples and writes their rows. Used by one thread.
+
+    Every sample is answered, whatever happened to its request: LoadGen waits for ever for a lost one.
+    """
+
+    def __init__(
+        self,
+        remote: Remote,
+        postprocess: Postprocess,
+        responder: Responder,
+        rows: Rows,
+        row: AnswerRow,
+        failures: Failures,
+        most: int,
+    ) -> None:
+        """most: samples that `responder` completes in one call."""
+        self._decode = remote.answer
+        self._postprocess, self._not_finite = postprocess.answers, postprocess.not_finite
+        self._responder = responder
+        self._write = rows.reply
+        self._row = row
+        self._ragged = None in row.shape
+        self._failures = failures
+        self._most = most
+
+    def deliver(self, done: Sequence[Flight]) -> None:
+        decode = self._decode
+        decoded: list[tuple[Flight, Outputs]] = []
+        count = 0
+        for flight in done:
+            samples = len(flight.ids)
+            if flight.reply is None:
+                self._fail(flight, flight.error or RuntimeError(), flight.kind)
+                continue
+            try:
+                outputs = decode(flight.reply, samples)
+            except BaseException as e:  # noqa: BLE001 - a failed request is a result: counted, INVALID
+                self._fail(flight, e, _kind(e))
+                continue
+            if count + samples > self._most:
+                self._answer(decoded)
+                decoded, count = [], 0
+            decoded.append((flight, outputs))
+            count += samples
+        if decoded:
+            self._answer(decoded)
+
+    def _answer(self, decoded: Sequence[tuple[Flight, Outputs]]) -> None:
+        """Postprocesses and completes several replies as one batch; one by one where they are not alike."""
+        if len(decoded) == 1:
+            self._answer_one(*decoded[0])
+            return
+        indices = [index for flight, _ in decoded for index in flight.indices]
+        try:
+            outputs = _merged([outputs for _, outputs in decoded])
+            if outputs is not None and not self._ragged:
+                answers = self._postprocess(outputs, indices)
+                if self._is_right(answers, len(indices)) and not self._not_finite(outputs, answers):
+                    ids = [sample_id for flight, _ in decoded for sample_id in flight.ids]
+                    decoded_ns = wall_ns()
+                    completed_ns = self._responder.complete(ids, answers)
+                    for flight, _ in decoded:
+                        self._note(flight, 0, decoded_ns, completed_ns)
+                    return
+        except BaseException:  # noqa: BLE001, S110 - found again below, at the reply that it is of
+            pass
+        for flight, one in decoded:
+            self._answer_one(flight, one)
+
+    def _answer_one(self, flight: Flight, outputs: Outputs) -> None:
+        samples = len(flight.ids)
+        try:
+            answers = self._postprocess(outputs, flight.indices)
+            if not self._is_right(answers, samples):
+                row = self._row
+                raise BadAnswer(
+                    f"the server's answers are {answers.dtype} of shape {show_shape(answers.shape)}, "
+                    f"expected {row.dtype} of shape {show_shape((samples, *row.shape))}"
+                )
+            failed = int(self._not_finite(outputs, answers))
+        except BaseException as e:  # noqa: BLE001 - as in `deliver`
+            self._fail(flight, e, _kind(e))
+            return
+        if failed:
+            self._failures.add(ValueError(NOT_FINITE), samples, "bad-answer")
+        decoded_ns = wall_ns()
+        completed_ns = self._responder.complete(flight.ids, answers)
+        self._note(flight, failed, decoded_ns, completed_ns)
+
+    def _is_right(self, answers: Answers, samples: int) -> bool:
+        return answers.shape == (samples, *self._row.shape) and answers.dtype == self._row.dtype
+
+    def _fail(self, flight: Flight, error: BaseException, kind: str) -> None:
+        self._failures.add(error, len(flight.ids), kind)
+        decoded_ns = wall_ns()
+        completed_ns = self._responder.complete_empty(flight.ids)
+        flight.read_ns = flight.read_ns or decoded_ns
+        flight.sent_ns = flight.sent_ns or flight.read_ns
+        if not flight.arrived_ns:  # nothing arrived: the time was the server's
+            flight.arrived_ns = flight.read_ns
+        self._note(flight, 1, decoded_ns, completed_ns)
+
+    def _note(self, flight: Flight, failed: int, decoded_ns: int, completed_ns: int) -> None:
+        arrived_ns = flight.arrived_ns
+        sent_ns = flight.sent_ns
+        if arrived_ns and arrived_ns < sent_ns:
+            sent_ns = arrived_ns  # the sending thread lost its core before its stamp
+        self._write(
+            flight.first,
+            flight.indices,
+            failed,
+            flight.taken_ns,
+            max(sent_ns, flight.taken_ns),
+            arrived_ns,
+            flight.read_ns,
+            decoded_ns,
+            completed_ns,
+        )
+
+
+def _merged(many: Sequence[Outputs]) -> Outputs | None:
+    """The outputs of several replies as one batch's; None where they are not alike."""
+    first = many[0]
+    if isinstance(first, np.ndarray):
+        return _joined(many)
+    if not isinstance(first, Mapping):
+        return None
+    merged = {}
+    for name in first:
+        rows = _joined([o.get(name) for o in many if isinstance(o, Mapping)])
+        if rows is None or len(rows) < len(many):
+            return None
+        merged[name] = rows
+    return merged
+
+
+def _joined(many: Sequence[object]) -> Array | None:
+    arrays = [one for one in many if isinstance(one, np.ndarray)]
+    if len(arrays) < len(many) or len({(a.shape[1:], a.dtype) for a in arrays}) > 1:
+        return None
+    return np.concatenate(arrays)
+
+
+def _kind(error: BaseException) -> str:
+    if isinstance(error, Refused):
+        return "refused"
+    return "bad-answer"
+
+
+class DirectDispatcher:
+    """LoadGen's thread sends each request as it comes; a receiving thread does all the rest."""
+
+    def __init__(
+        self, flights: Flights, delivery: Delivery, max_batch: int, issuer: Issued
+    ) -> None:
+        self._flights = flights
+        self._deliver = delivery.deliver
+        self._max_batch = max_batch
+        self._issued = issuer.issued
+        self._stopped = False
+        self.busy_shares: list[float] = []
+        """Share of each second that the receiving thread did not wait."""
+        self._thread = threading.Thread(target=self._receive, name=f"{WORKER}0", daemon=True)
+        self._thread.start()
+
+    def issue(self, ids: list[int], indices: list[int]) -> None:
+        count, most, submit = len(ids), self._max_batch, self._flights.submit
+        first = self._issued(count, wall_ns())
+        if count == 1:
+            submit(Flight(ids, indices, first))
+            return
+        for start in range(0, count, most):
+            end = start + most
+            submit(Flight(ids[start:end], indices[start:end], first + start))
+
+    def _receive(self) -> None:
+        turn, deliver = self._flights.turn, self._deliver
+        slice_ns, waited_ns = wall_ns(), 0
+        while not self._stopped:
+            done = turn(_POLL_S)
+            if done:
+                deliver(done)
+            now_ns = wall_ns()
+            waited_ns += self._flights.waited_ns
+            if now_ns - slice_ns >= NS_PER_S:
+                self.busy_shares.append(1 - min(1.0, waited_ns / (now_ns - slice_ns)))
+                slice_ns, waited_ns = now_ns, 0
+
+    def wait(self, timeout_s: float) -> None:
+        """Lets the receiving thread run for so long."""
+        self._thread.join(timeout_s)
+
+    def stop(self) -> None:
+        self._stopped = True
+        self._flights.wake()
+        self._thread.join()
+
+
+class InlineRemoteDispatcher:
+    """The callback itself sends the requests of one query and waits for all their replies."""
+
+    busy_shares: Sequence[float] = ()
+
+    def __init__(
+        self, flights: Flights, delivery: Delivery, max_batch: int, issuer: Issued
+    ) -> None:
+        self._flights = flights
+        self._deliver = delivery.deliver
+        self._max_batch = max_batch
+        self._issued = issuer.issued
+        self._looked_ns = 0
+
+    def issue(self, ids: list[int], indices: list[int]) -> None:
+        count, most, flights = len(ids), self._max_batch, self._flights
+        entry_ns = wall_ns()
+        first = self._issued(count, entry_ns)
+        if entry_ns - self._looked_ns > _STALE_NS:
+            flights.turn(0)  # a connection that the server has closed meanwhile is replaced
+        if count <= most:
+            flights.submit(Flight(ids, indices, first))
+            pending = 1
+        else:
+            pending = 0
+            for start in range(0, count, most):
+                end = start + most
+                flights.submit(Flight(ids[start:end], indices[start:end], first + start))
+                pending += 1
+        while pending:
+            done = flights.turn(_POLL_S)
+            pending -= len(done)
+            self._deliver(done)
+        self._looked_ns = wall_ns()
+
+    def stop(self) -> None:
+        """There is no thread to stop."""

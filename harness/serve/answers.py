@@ -1,0 +1,48 @@
+"""Builds HTTP answers: status line, headers, and errors as the Open Inference Protocol has them."""
+
+import json
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Any
+
+from harness.serve.requests import Head
+
+CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+JSON = "application/json"
+CLOSE = b"Connection: close\r\n"
+_KEEP_ALIVE = b"Connection: keep-alive\r\n"
+
+
+class Refusal(Exception):
+    """The request is answered with an error; the connection stays open."""
+
+    def __init__(self, status: int, text: str, headers: Mapping[str, str] | None = None) -> None:
+        super().__init__(text)
+        self.status = status
+        self.headers = headers or {}
+
+
+def connection_header(head: Head) -> bytes:
+    if not head.keeps_open:
+        return CLOSE
+    return _KEEP_ALIVE if head.is_old else b""
+
+
+def answer_head(status: int, headers: Mapping[str, object]) -> bytes:
+    """Status line and headers, without the empty line after them."""
+    lines = [f"HTTP/1.1 {status} {HTTPStatus(status).phrase}"]
+    lines += [f"{name}: {value}" for name, value in headers.items()]
+    return "".join(f"{line}\r\n" for line in lines).encode("latin-1")
+
+
+def json_answer(
+    content: Mapping[str, Any] | None,
+    connection: bytes,
+    status: int = 200,
+    headers: Mapping[str, str] | None = None,
+) -> bytes:
+    """A whole answer. content: None for an empty body. connection: of `connection_header`, or CLOSE."""
+    body = b"" if content is None else json.dumps(content).encode()
+    about = {"Content-Type": JSON} if content is not None else {}
+    head = answer_head(status, {**about, "Content-Length": len(body), **(headers or {})})
+    return head + connection + b"\r\n" + body

@@ -1,0 +1,221 @@
+"""Reads the JSON of a request for inference, and checks it against the model's inputs."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any, NamedTuple, NoReturn
+
+import numpy as np
+
+from harness.core.formats.kserve_tensors import DATATYPES, from_json, texts_from
+from harness.serve.answers import Refusal
+from harness.serve.served import ANY, ServedModel, TensorInfo
+from harness.types import Array
+
+_UNSUPPORTED = ("classification", "shared_memory_region")
+"""Parameters of extensions: an answer that ignored them would be another one than was asked for."""
+
+
+class Template(NamedTuple):
+    """An answer apart from its times and the bytes of its tensors."""
+
+    key: Sequence[object]
+    """Name, type and shape of each tensor."""
+    head: bytes
+    json: bytes
+
+
+class _Raw(NamedTuple):
+    """A tensor among the bytes behind the JSON."""
+
+    name: str
+    datatype: str
+    shape: tuple[int, ...]
+    begin: int
+    end: int
+
+    def array(self, tensors: memoryview) -> Array:
+        """A view, or a copy where the bytes do not lie as the type needs it."""
+        raw, count = tensors[self.begin : self.end], prod(self.shape)
+        if self.datatype == "BYTES":
+            return texts_from(raw, count).reshape(self.shape)
+        array = np.frombuffer(raw, DATATYPES[self.datatype]).reshape(self.shape)
+        return array if array.flags.aligned else array.copy()
+
+
+@dataclass(slots=True, kw_only=True)
+class Call:
+    """A request for inference without the bytes behind its JSON."""
+
+    samples: int
+    raw: Sequence[_Raw]
+    given: Mapping[str, Array]
+    """Inputs whose values are in the JSON."""
+    outputs: Mapping[str, bool] | None
+    """Output -> whether it is asked for as binary; None: all outputs, as `all_binary` says."""
+    all_binary: bool
+    request_id: str | None
+    template: Template | None = None
+    """Of the last answer, where all its tensors are binary."""
+
+    @property
+    def raw_bytes(self) -> int:
+        return self.raw[-1].end if self.raw else 0
+
+    def inputs(self, tensors: memoryview) -> Mapping[str, Array]:
+        """tensors: the bytes behind the JSON. Raises a Refusal."""
+        if len(tensors) != self.raw_bytes:
+            raise Refusal(
+                400,
+                f"{len(tensors):,} bytes follow the JSON, its tensors have {self.raw_bytes:,}: "
+                "Inference-Header-Content-Length must be the length of the JSON",
+            )
+        try:
+            arrays = {raw.name: raw.array(tensors) for raw in self.raw}
+        except ValueError as e:
+            raise Refusal(400, f"the tensors cannot be read: {e}") from None
+        return {**self.given, **arrays} if self.given else arrays
+
+
+def read_call(text: bytes, served: ServedModel) -> Call:
+    """text: the JSON. Raises a Refusal that names the field at fault."""
+    try:
+        content = json.loads(text, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError) as e:
+        raise Refusal(400, f"the request is no JSON: {e}") from None
+    request = _mapping(content, "the request")
+    parameters = _parameters(request, "the request")
+    request_id = request.get("id")
+    if request_id is not None and not isinstance(request_id, str):
+        raise Refusal(400, "id is no text")
+    inputs = list(_inputs(request, served))
+    return Call(
+        samples=_samples(inputs, served),
+        raw=[value for _, _, value in inputs if isinstance(value, _Raw)],
+        given={name: value for name, _, value in inputs if not isinstance(value, _Raw)},
+        outputs=_outputs(request, parameters),
+        all_binary=parameters.get("binary_data_output") is True,
+        request_id=request_id,
+    )
+
+
+def _refuse_constant(text: str) -> NoReturn:
+    raise ValueError(f"{text} is no number of JSON")
+
+
+def _mapping(value: object, what: str) -> Mapping[str, Any]:
+    if not isinstance(value, dict):
+        raise Refusal(400, f"{what} is no JSON object")
+    return value
+
+
+def _parameters(owner: Mapping[str, Any], what: str) -> Mapping[str, Any]:
+    parameters = _mapping(owner.get("parameters", {}), f"parameters of {what}")
+    for name in _UNSUPPORTED:
+        if name in parameters:
+            raise Refusal(400, f"{what}: this server does not have the extension {name}")
+    return parameters
+
+
+def _tensors(request: Mapping[str, Any], key: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """(name, tensor), each name once."""
+    tensors = request[key]
+    if not isinstance(tensors, list):
+        raise Refusal(400, f"{key} is no list")
+    names = set()
+    for each in tensors:
+        tensor = _mapping(each, f"one of {key}")
+        name = tensor.get("name")
+        if not isinstance(name, str) or name in names:
+            raise Refusal(400, f"{key}: each needs a name of its own, {name!r} is none")
+        names.add(name)
+        yield name, tensor
+
+
+def _inputs(
+    request: Mapping[str, Any], served: ServedModel
+) -> Iterator[tuple[str, tuple[int, ...], _Raw | Array]]:
+    """(name, shape, values) of each."""
+    if not request.get("inputs"):
+        raise Refusal(400, "the request has no inputs")
+    specs = {spec.name: spec for spec in served.inputs}
+    end = 0
+    found = set()
+    for name, tensor in _tensors(request, "inputs"):
+        found.add(name)
+        if specs and name not in specs:
+            raise Refusal(400, f"there is no input {name!r}: the model's are {', '.join(specs)}")
+        datatype, shape = tensor.get("datatype"), _shape(name, tensor)
+        if datatype not in DATATYPES:
+            raise Refusal(400, f"input {name!r}: {datatype!r} is not one of {', '.join(DATATYPES)}")
+        if specs:
+            _check(specs[name], datatype, shape)
+        value = _value(name, datatype, shape, tensor, end)
+        if isinstance(value, _Raw):
+            end = value.end
+        yield name, shape, value
+    if missing := specs.keys() - found:
+        raise Refusal(400, f"the input {min(missing)!r} is missing")
+
+
+def _shape(name: str, tensor: Mapping[str, Any]) -> tuple[int, ...]:
+    shape = tensor.get("shape")
+    if not isinstance(shape, list) or not all(type(size) is int and size >= 0 for size in shape):
+        raise Refusal(400, f"input {name!r}: shape is no list of sizes")
+    if not shape:
+        raise Refusal(400, f"input {name!r}: the shape has no batch")
+    return tuple(shape)
+
+
+def _check(spec: TensorInfo, datatype: str, shape: Sequence[int]) -> None:
+    if datatype != spec.datatype:
+        raise Refusal(400, f"input {spec.name!r} is {spec.datatype}, the request has {datatype}")
+    pairs = zip(spec.shape[1:], shape[1:], strict=False)
+    if len(shape) != len(spec.shape) or any(want not in (ANY, have) for want, have in pairs):
+        raise Refusal(
+            400, f"input {spec.name!r} has the shape {[*spec.shape]}, the request has {[*shape]}"
+        )
+
+
+def _value(
+    name: str, datatype: str, shape: tuple[int, ...], tensor: Mapping[str, Any], begin: int
+) -> _Raw | Array:
+    """begin: where the bytes of the tensor begin, if it is binary."""
+    size = _parameters(tensor, f"input {name!r}").get("binary_data_size")
+    if size is None:
+        try:
+            return from_json(tensor.get("data"), datatype, shape)
+        except ValueError as e:
+            raise Refusal(400, f"input {name!r}: {e}") from None
+    if type(size) is not int or size < 0 or "data" in tensor:
+        raise Refusal(400, f"input {name!r}: binary_data_size is no size, or stands beside data")
+    if datatype != "BYTES" and size != prod(shape) * np.dtype(DATATYPES[datatype]).itemsize:
+        raise Refusal(
+            400, f"input {name!r}: {datatype} of the shape {[*shape]} has no {size:,} bytes"
+        )
+    return _Raw(name, datatype, shape, begin, begin + size)
+
+
+def _samples(
+    inputs: Sequence[tuple[str, tuple[int, ...], _Raw | Array]], served: ServedModel
+) -> int:
+    sizes = {shape[0] for _, shape, _ in inputs}
+    if len(sizes) > 1:
+        raise Refusal(400, f"the inputs have batches of different sizes: {sorted(sizes)}")
+    (samples,) = sizes
+    if not 1 <= samples <= served.max_batch:
+        raise Refusal(400, f"a batch of {samples}: the server takes 1 to {served.max_batch}")
+    return samples
+
+
+def _outputs(
+    request: Mapping[str, Any], parameters: Mapping[str, Any]
+) -> Mapping[str, bool] | None:
+    if not request.get("outputs"):
+        return None
+    all_binary = parameters.get("binary_data_output") is True
+    return {
+        name: _parameters(tensor, f"output {name!r}").get("binary_data", all_binary) is True
+        for name, tensor in _tensors(request, "outputs")
+    }

@@ -1,0 +1,243 @@
+"""Answers requests of the Open Inference Protocol v2 (KServe, Triton) with a served model.
+
+Of requests that repeat their JSON, as those with binary tensors do, the JSON is read once: `Call`. So is
+the JSON of their answers written once.
+"""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from time import time_ns
+from typing import Any
+from urllib.parse import quote
+
+import numpy as np
+
+from harness import __version__
+from harness.core.formats.kserve_tensors import datatype_of_array, raw_texts, to_json
+from harness.errors import one_line
+from harness.serve.answers import (
+    JSON,
+    Refusal,
+    answer_head,
+    connection_header,
+    json_answer,
+)
+from harness.serve.calls import Call, Template, read_call
+from harness.serve.requests import Head, Request
+from harness.serve.served import ServedModel
+from harness.types import Array, Batch
+
+Route = Callable[[], Mapping[str, Any] | None]
+
+VERSION = "1"
+EXTENSIONS = ("binary_tensor_data", "model_configuration")
+
+MOST_CALLS = 256
+"""Requests whose JSON is remembered: a client sends a few sizes of batches."""
+
+MOST_CALL_BYTES = 1 << 14
+JOINED_BYTES = 1 << 14
+"""Up to this size tensors are copied behind the head: that is quicker than one more buffer to send."""
+
+_BINARY = "application/octet-stream"
+_TIMES = b"Server-Timing: queue;dur=%.6f, compute;dur=%.6f, total;dur=%.6f\r\n\r\n"
+"""In ms, as the header has it: waiting in the socket, in the backend, and from arrival to sending."""
+
+
+class OpenInference:
+    """The handler of one model, for `Loop`."""
+
+    def __init__(self, served: ServedModel) -> None:
+        self._served = served
+        self._calls: dict[bytes, Call] = {}
+        model = f"/v2/models/{served.name}"
+        paths = (model, f"{model}/versions/{VERSION}")
+        self._infer_paths = {f"{path}/infer" for path in paths}
+        self._routes: dict[str, Route] = {
+            "/v2": self._server,
+            "/v2/models": self._models,
+            "/v2/health/live": _empty,
+            "/v2/health/ready": _empty,
+        }
+        for path in paths:
+            self._routes |= {path: self._model, f"{path}/ready": _empty}
+            self._routes[f"{path}/config"] = self._config
+        self.answered = 0
+        self.refused = 0
+        """Requests that were answered with an error."""
+        self.first_failure = ""
+        """What the backend raised first."""
+
+    def handle(self, request: Request, arrived_ns: int) -> Sequence[bytes | memoryview]:
+        """The parts of the answer."""
+        taken_ns = time_ns()
+        head = request.head
+        try:
+            if head.path in self._infer_paths:
+                return self._infer(request, arrived_ns, taken_ns)
+            content = self._get(head)
+        except Refusal as e:
+            self.refused += 1
+            error = {"error": str(e)}
+            return [json_answer(error, connection_header(head), e.status, e.headers)]
+        self.answered += 1
+        return [json_answer(content, connection_header(head))]
+
+    def _get(self, head: Head) -> Mapping[str, Any] | None:
+        route = self._routes.get(head.path)
+        if route is None:
+            raise Refusal(404, self._no_route(head.path))
+        if head.method != "GET":
+            raise Refusal(405, f"{head.path} is read with GET", {"Allow": "GET"})
+        return route()
+
+    def _no_route(self, path: str) -> str:
+        name = self._served.name
+        if path.startswith("/v2/models/") and not path.startswith(f"/v2/models/{name}"):
+            return f"there is no model at {path}: this server has {name!r}, version {VERSION}"
+        return f"there is nothing at {path}: ask for /v2/models/{quote(name, safe='')}/infer"
+
+    def _server(self) -> Mapping[str, Any]:
+        return {"name": "mlperf-harness", "version": __version__, "extensions": [*EXTENSIONS]}
+
+    def _models(self) -> Mapping[str, Any]:
+        """As the KServe SDK lists them; the protocol itself has no list."""
+        return {"models": [self._served.name]}
+
+    def _model(self) -> Mapping[str, Any]:
+        served = self._served
+        return {
+            "name": served.name,
+            "versions": [VERSION],
+            "platform": served.backend_name,
+            "inputs": [tensor._asdict() for tensor in served.inputs],
+            "outputs": [tensor._asdict() for tensor in served.outputs],
+            "properties": served.properties,
+        }
+
+    def _config(self) -> Mapping[str, Any]:
+        served = self._served
+        return {
+            "name": served.name,
+            "platform": served.backend_name,
+            "max_batch_size": served.max_batch,
+        }
+
+    def _infer(
+        self, request: Request, arrived_ns: int, taken_ns: int
+    ) -> Sequence[bytes | memoryview]:
+        head, body = request
+        if head.method != "POST":
+            raise Refusal(405, f"{head.path} is asked with POST", {"Allow": "POST"})
+        size = len(body) if head.json_length is None else head.json_length
+        if size > len(body):
+            raise Refusal(400, "Inference-Header-Content-Length is more than the body has")
+        call = self._call(bytes(body[:size]))
+        inputs = call.inputs(body[size:])
+        begun_ns = time_ns()
+        try:
+            outputs = self._served.infer(Batch(call.samples, inputs))
+        except Exception as e:  # the frameworks' own exceptions share no base class
+            text = f"the model cannot answer: {type(e).__name__}: {one_line(e)}"
+            self.first_failure = self.first_failure or text
+            raise Refusal(500, text) from e
+        ended_ns = time_ns()
+        template, tensors = self._answer(call, outputs)
+        self.answered += 1
+        # A clock that was set back in between makes no time negative.
+        waited_ns, total_ns = max(0, taken_ns - arrived_ns), max(0, time_ns() - arrived_ns)
+        times = _TIMES % (waited_ns / 1e6, (ended_ns - begun_ns) / 1e6, total_ns / 1e6)
+        first = template.head + connection_header(head) + times + template.json
+        if sum(map(len, tensors)) <= JOINED_BYTES:
+            return [b"".join((first, *tensors))]
+        return [first, *tensors]
+
+    def _call(self, text: bytes) -> Call:
+        call = self._calls.get(text)
+        if call is None:
+            call = read_call(text, self._served)
+            if not call.given and len(text) <= MOST_CALL_BYTES:
+                if len(self._calls) >= MOST_CALLS:
+                    self._calls.clear()
+                self._calls[text] = call
+        return call
+
+    def _answer(
+        self, call: Call, outputs: Mapping[str, Array]
+    ) -> tuple[Template, Sequence[bytes | memoryview]]:
+        """(the answer, the bytes of its binary tensors)."""
+        if call.outputs is not None:
+            outputs = {name: _output(outputs, name) for name in call.outputs}
+        key = [(name, rows.dtype, rows.shape) for name, rows in outputs.items()]
+        if call.template is not None and call.template.key == key:
+            return call.template, [_raw(rows) for rows in outputs.values()]
+        return self._written(call, outputs, key)
+
+    def _written(
+        self, call: Call, outputs: Mapping[str, Array], key: Sequence[object]
+    ) -> tuple[Template, Sequence[bytes | memoryview]]:
+        tensors: list[bytes | memoryview] = []
+        described: list[Mapping[str, Any]] = []
+        is_repeatable = True
+        for name, rows in outputs.items():
+            datatype = datatype_of_array(rows)
+            if datatype is None:
+                raise Refusal(
+                    500, f"output {name!r} is {rows.dtype}: the protocol has no such type"
+                )
+            about = {"name": name, "datatype": datatype, "shape": [*rows.shape]}
+            if call.all_binary if call.outputs is None else call.outputs[name]:
+                raw = raw_texts(rows) if datatype == "BYTES" else _raw(rows)
+                tensors.append(raw)
+                described.append({**about, "parameters": {"binary_data_size": len(raw)}})
+                is_repeatable &= datatype != "BYTES"
+            else:
+                described.append({**about, "data": _json(name, rows)})
+                is_repeatable = False
+        template = Template(key, *self._head_and_json(call, described, tensors))
+        if is_repeatable:
+            call.template = template
+        return template, tensors
+
+    def _head_and_json(
+        self,
+        call: Call,
+        outputs: Sequence[Mapping[str, Any]],
+        tensors: Sequence[bytes | memoryview],
+    ) -> tuple[bytes, bytes]:
+        about = {"model_name": self._served.name, "model_version": VERSION}
+        named = {} if call.request_id is None else {"id": call.request_id}
+        text = json.dumps({**about, **named, "outputs": outputs}).encode()
+        size = len(text) + sum(map(len, tensors))
+        if not tensors:
+            return answer_head(200, {"Content-Type": JSON, "Content-Length": size}), text
+        headers = {
+            "Content-Type": _BINARY,
+            "Content-Length": size,  # before the one whose name ends in it, for clients that search
+            "Inference-Header-Content-Length": len(text),
+        }
+        return answer_head(200, headers), text
+
+
+def _empty() -> None:
+    """The body of an answer that says all by its status."""
+
+
+def _output(outputs: Mapping[str, Array], name: str) -> Array:
+    if name not in outputs:
+        raise Refusal(400, f"there is no output {name!r}: the model's are {', '.join(outputs)}")
+    return outputs[name]
+
+
+def _raw(rows: Array) -> bytes | memoryview:
+    """The bytes in C order; of large arrays where they lie."""
+    if rows.nbytes <= JOINED_BYTES:
+        return rows.tobytes()
+    return np.ascontiguousarray(rows).reshape(-1).view(np.uint8).data
+
+
+def _json(name: str, rows: Array) -> list[Any]:
+    try:
+        return to_json(rows)
+    except ValueError as e:
+        raise Refusal(500, f"output {name!r}: {e}") from None

@@ -1,0 +1,161 @@
+"""Tells what a server is: how far away, which protocols it speaks, which models it has, how they are asked."""
+
+import json
+import time
+from collections.abc import Iterator, Mapping
+from statistics import median
+from typing import Any
+
+from harness.core import registry
+from harness.core.config.run_config import RunConfig
+from harness.core.console import program, show
+from harness.core.units import show_ns
+from harness.errors import HarnessError, one_line
+from harness.models.opened.remote import request_timeout_s, servers_of
+from harness.remote import Exchange, Reply, Request
+from harness.types import BackendSetup, HasSignature, show_shape
+from harness.wire.remote_backend import Link
+
+ROUND_TRIPS = 20
+MOST_MODELS = 20
+"""Models of which one sample of zeros is asked."""
+
+_OK = 200
+_PATHS = ("/v2", "/v1/models", "/")
+
+
+def probe(config: RunConfig, model: str | None, *, as_json: bool = False) -> int:
+    """Prints what the server of --url is. Returns the exit status; a ConfigError where it cannot be reached.
+
+    model: the server's name of one that it may not list.
+    """
+    found = looked_at(config, model)
+    show(json.dumps(found, indent=2) if as_json else "\n".join(_lines(found)))
+    return 0
+
+
+def looked_at(config: RunConfig, model: str | None = None) -> dict[str, Any]:
+    """Plain values. Each model is asked one sample of zeros, which finds out the encoding."""
+    server = servers_of(config)[0]
+    link = Link(server, request_timeout_s(config))
+
+    exchange = link.exchange_at_start
+    try:
+        replies = {path: exchange(Request(path, method="GET")) for path in _PATHS}
+        cheapest = min(replies, key=lambda path: len(replies[path].body))
+        opened = link.opened
+        times = [_timed(exchange, cheapest) for _ in range(ROUND_TRIPS)]
+        return {
+            "url": str(server.address),
+            "address": link.peer(),
+            "local": link.is_local(),
+            "software": replies["/v2"].header("Server"),
+            "round_trip_ns": int(median(times)),
+            "keeps_connections": link.opened == opened,
+            "kserve": _kserve(exchange, replies["/v2"], model),
+            "openai_models": _openai(replies["/v1/models"]),
+        }
+    finally:
+        link.close()
+
+
+def _timed(exchange: Exchange, path: str) -> int:
+    begin_ns = time.monotonic_ns()
+    exchange(Request(path, method="GET"))
+    return time.monotonic_ns() - begin_ns
+
+
+def _json(reply: Reply) -> Any:
+    try:
+        return json.loads(bytes(reply.body)) if reply.status == _OK else None
+    except (ValueError, RecursionError):
+        return None
+
+
+def _kserve(exchange: Exchange, about: Reply, model: str | None) -> Mapping[str, Any] | None:
+    server = _json(about)
+    if not isinstance(server, dict) or not isinstance(server.get("name"), str):
+        return None
+    names = [model] if model is not None else _names(exchange)[:MOST_MODELS]
+    return {
+        "name": server["name"],
+        "version": str(server.get("version", "")),
+        "extensions": [str(e) for e in server.get("extensions") or ()],
+        "models": [_model(exchange, name) for name in names],
+    }
+
+
+def _names(exchange: Exchange) -> list[str]:
+    headers = (("Content-Type", "application/json"),)
+    listed = _json(exchange(Request("/v2/repository/index", headers, (b"{}",))))
+    if not isinstance(listed, list):
+        about = _json(exchange(Request("/v2/models", method="GET")))
+        listed = about.get("models") if isinstance(about, dict) else None
+    entries = listed if isinstance(listed, list) else []
+    names = [e.get("name") if isinstance(e, dict) else e for e in entries]
+    return list(dict.fromkeys(str(name) for name in names if name))
+
+
+def _model(exchange: Exchange, name: str) -> dict[str, Any]:
+    """What the plug-in that will ask the model finds out about it."""
+    try:
+        remote = registry.load("backend", "kserve")(BackendSetup(model=None, model_name=name))
+        remote.open(exchange)
+    except (HarnessError, ValueError) as e:
+        return {"name": name, "problem": one_line(e)}
+    inputs = remote.signature() if isinstance(remote, HasSignature) else ()
+    return {
+        "name": name,
+        "inputs": [{"name": s.name, "dtype": s.dtype, "shape": list(s.shape)} for s in inputs],
+        "outputs": list(remote.outputs()),
+        **remote.describe(),
+    }
+
+
+def _openai(reply: Reply) -> list[str] | None:
+    listed = _json(reply)
+    data = listed.get("data") if isinstance(listed, dict) else None
+    if not isinstance(data, list):
+        return None
+    return [str(model["id"]) for model in data if isinstance(model, dict) and "id" in model]
+
+
+def _lines(found: Mapping[str, Any]) -> Iterator[str]:
+    where = "this machine" if found["local"] else "another machine"
+    named = f", {found['software']}" if found["software"] else ""
+    yield f"{found['url']}   {found['address'] or 'a Unix socket'} ({where}){named}"
+    kept = (
+        "kept open"
+        if found["keeps_connections"]
+        else "closed after each reply: requests pay for new ones"
+    )
+    yield f"round trip   {show_ns(found['round_trip_ns'])}, median of {ROUND_TRIPS}; connections are {kept}"
+    about = found["kserve"]
+    if about is not None:
+        yield f"protocol     KServe v2 over HTTP: {about['name']} {about['version']}".rstrip()
+        for model in about["models"]:
+            yield from _model_lines(found["url"], model)
+        if not about["models"]:
+            yield "models       not listed: name one with --model"
+    if found["openai_models"] is not None:
+        yield f"protocol     OpenAI: models {', '.join(found['openai_models']) or 'none'}"
+    if about is None and found["openai_models"] is None:
+        yield "protocol     unknown: /v2 and /v1/models have no answer; --backend http-raw sends bytes"
+
+
+def _model_lines(url: str, model: Mapping[str, Any]) -> Iterator[str]:
+    if "problem" in model:
+        yield f"model        {model['name']}: {model['problem']}"
+        return
+    inputs = ", ".join(
+        f"{i['name']} {i['dtype']} {show_shape(i['shape'])}" for i in model["inputs"]
+    )
+    limit = model["server_max_batch"]
+    most = f"; at most {limit} samples a request" if limit else ""
+    yield (
+        f"model        {model['name']}: {inputs} -> {', '.join(model['outputs'])}; {model['encoding']} "
+        f"requests, {model['reply_encoding']} replies{most}"
+    )
+    yield (
+        f"try          {program()} --scenario server --backend kserve --url {url} --model {model['name']}"
+    )

@@ -1,0 +1,1 @@
+"""Sends requests to servers and receives their replies: HTTP, connections, and the engines that drive them."""

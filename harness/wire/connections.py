@@ -1,0 +1,279 @@
+"""Opens connections to servers, and sends and receives on them without blocking.
+
+A receive also returns the kernel's time stamp of the last byte (SO_TIMESTAMPNS, of the wall clock, as the
+journal's): what the client noticed late is no time of the server's.
+"""
+
+import os
+import resource
+import socket
+import ssl
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from struct import Struct
+from typing import Any, NoReturn
+
+from harness.core.clock import wall_ns
+from harness.core.config.address import Address
+from harness.core.units import NS_PER_S
+from harness.errors import ConfigError
+from harness.remote import Buffer
+from harness.wire.http1 import ReplyParser
+
+RECEIVE_BYTES = 65_536
+_STAMP = 35  # SO_TIMESTAMPNS and its message, of Linux; the socket module does not name it
+_TIMESPEC = Struct("@qq")
+_ANCILLARY_BYTES = socket.CMSG_SPACE(_TIMESPEC.size)
+
+_FREE_DESCRIPTORS = 256
+"""Descriptors that a run needs beside its connections."""
+
+_EPHEMERAL = Path("/proc/sys/net/ipv4/ip_local_port_range")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Server:
+    """A server and how it is spoken to."""
+
+    address: Address
+    headers: tuple[tuple[str, str], ...] = ()
+    """The user's --header, sent with each request."""
+    tls: ssl.SSLContext | None = None
+    """Made by `tls_context`; None for plain HTTP."""
+
+
+def tls_context(insecure: bool) -> ssl.SSLContext:
+    """Verifies the server's certificate and name, unless `insecure`."""
+    context = ssl.create_default_context()
+    if insecure:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+class Connection:
+    """One connection. One thread at a time sends, one at a time receives; they may be two.
+
+    sent_to: the server's number, for the caller. used_ns: wall clock of the last reply.
+    """
+
+    __slots__ = (
+        "_out",
+        "_socket",
+        "_tls",
+        "fd",
+        "flight",
+        "number",
+        "parser",
+        "replies",
+        "used_ns",
+    )
+
+    def __init__(self, made: socket.socket, tls: "_Tls | None", number: int = 0) -> None:
+        self._socket = made
+        self._tls = tls
+        self._out: list[memoryview] = []
+        self.fd = made.fileno()
+        self.number = number
+        self.parser = ReplyParser()
+        self.replies = 0
+        self.used_ns = wall_ns()
+        self.flight: Any = None
+
+    def send(self, data: bytes) -> bool:
+        """Sends as much as the kernel takes; returns whether that was all. Raises OSError."""
+        if self._tls is not None:
+            data = self._tls.encrypted((data,))
+        try:
+            sent = self._socket.send(data)
+        except BlockingIOError:
+            sent = 0
+        if sent == len(data):
+            return True
+        self._out.append(memoryview(data)[sent:])
+        return False
+
+    def post(self, parts: Sequence[Buffer]) -> None:
+        """Leaves all of it to `flush`, which sends the parts from where they lie."""
+        if self._tls is not None:
+            parts = [self._tls.encrypted(parts)]
+        self._keep(parts, 0)
+
+    def _keep(self, parts: Sequence[Buffer], sent: int) -> None:
+        for part in parts:
+            view = memoryview(part).cast("B")
+            if sent >= len(view):
+                sent -= len(view)
+            else:
+                self._out.append(view[sent:])
+                sent = 0
+
+    def flush(self) -> bool:
+        """Sends on; returns whether that was all. Raises OSError."""
+        while self._out:
+            try:
+                sent = self._socket.sendmsg(self._out[:64])
+            except BlockingIOError:
+                return False
+            parts, self._out = self._out, []
+            self._keep(parts, sent)
+        return True
+
+    @property
+    def unsent(self) -> bool:
+        return bool(self._out)
+
+    def receive(self) -> tuple[bytes, int]:
+        """What has arrived, b'' at the end, and the kernel's stamp in ns, 0 where it has none.
+
+        Raises BlockingIOError where nothing has, or no whole TLS record, and other OSErrors.
+        """
+        data, ancillary, _, _ = self._socket.recvmsg(RECEIVE_BYTES, _ANCILLARY_BYTES)
+        stamp_ns = 0
+        if ancillary:  # nothing else was asked for
+            seconds, ns = _TIMESPEC.unpack(ancillary[0][2])
+            stamp_ns = seconds * NS_PER_S + ns
+        if self._tls is not None and data:
+            data = self._tls.decrypted(data)
+            if not data and not self._tls.ended:
+                raise BlockingIOError
+        return data, stamp_ns
+
+    def peer(self) -> str:
+        """IP address of the server; '' of a Unix socket."""
+        name = self._socket.getpeername()
+        return str(name[0]) if isinstance(name, tuple) else ""
+
+    @property
+    def is_local(self) -> bool:
+        """Whether both ends are on this machine."""
+        own, peer = self._socket.getsockname(), self._socket.getpeername()
+        return not isinstance(peer, tuple) or own[0] == peer[0]
+
+    def close(self) -> None:
+        with suppress(OSError):
+            self._socket.close()
+
+
+def size_bytes(part: Buffer) -> int:
+    """Bytes of a part of a body."""
+    return part.nbytes if isinstance(part, memoryview) else len(part)
+
+
+class _Tls:
+    """TLS over bytes in memory, so that the socket's own receive gives the kernel's stamps."""
+
+    __slots__ = ("_incoming", "_object", "_outgoing", "ended")
+
+    def __init__(self, context: ssl.SSLContext, host: str) -> None:
+        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._object = context.wrap_bio(self._incoming, self._outgoing, server_hostname=host)
+        self.ended = False
+
+    def shake_hands(self, made: socket.socket) -> None:
+        while True:
+            try:
+                self._object.do_handshake()
+            except ssl.SSLWantReadError:
+                made.sendall(self._outgoing.read())
+                data = made.recv(RECEIVE_BYTES)
+                if not data:
+                    raise ConnectionResetError("the server ended the TLS handshake") from None
+                self._incoming.write(data)
+            else:
+                made.sendall(self._outgoing.read())
+                return
+
+    def encrypted(self, parts: Sequence[Buffer]) -> bytes:
+        for part in parts:
+            view = memoryview(part).cast("B")
+            while view:
+                view = view[self._object.write(view) :]
+        return self._outgoing.read()
+
+    def decrypted(self, data: bytes) -> bytes:
+        self._incoming.write(data)
+        found: list[bytes] = []
+        try:
+            while piece := self._object.read(RECEIVE_BYTES):
+                found.append(piece)
+            self.ended = True
+        except ssl.SSLWantReadError:
+            pass
+        except ssl.SSLZeroReturnError:
+            self.ended = True
+        return b"".join(found)
+
+
+def resolve(address: Address) -> tuple[socket.AddressFamily, tuple[object, ...] | str]:
+    """Family and socket address of the server; a ConfigError where the name has none."""
+    if address.unix:
+        return socket.AF_UNIX, address.host
+    try:
+        found = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
+    except OSError as e:
+        raise ConfigError(
+            f"--url {address}: the name {address.host!r} cannot be resolved: {e.strerror}"
+        ) from e
+    family, _, _, _, where = found[0]
+    return family, where
+
+
+def connect(server: Server, timeout_s: float, number: int = 0) -> Connection:
+    """Opens a connection. Raises OSError (ssl.SSLError is one) and ConfigError."""
+    family, where = resolve(server.address)
+    made = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        made.settimeout(timeout_s)
+        made.connect(where)
+        if family != socket.AF_UNIX:
+            made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        tls = None
+        if server.tls is not None:
+            tls = _Tls(server.tls, server.address.host)
+            tls.shake_hands(made)
+        with suppress(OSError):
+            made.setsockopt(socket.SOL_SOCKET, _STAMP, 1)
+        made.setblocking(False)
+    except BaseException:
+        made.close()
+        raise
+    return Connection(made, tls, number)
+
+
+def unreachable(address: Address, error: OSError) -> NoReturn:
+    """Raises a ConfigError that says why the server cannot be reached, and what to do."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        why = f"its certificate is not trusted: {error.verify_message}"
+        todo = "name the server as its certificate does, or add --insecure"
+    elif isinstance(error, ssl.SSLError):
+        why, todo = f"TLS failed: {error.reason or error}", "does the server speak https there?"
+    elif isinstance(error, TimeoutError):
+        why, todo = "it does not answer", "check the address and the firewall"
+    else:
+        why = os.strerror(error.errno) if error.errno else str(error)
+        todo = "start the server, or check the port"
+    raise ConfigError(f"--url {address} cannot be reached: {why}: {todo}") from error
+
+
+def check_limits(connections: int, servers: int) -> None:
+    """A ConfigError where the machine cannot open that many connections to each of the servers."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = connections * servers + len(list(Path("/proc/self/fd").iterdir())) + _FREE_DESCRIPTORS
+    if needed > soft:
+        if hard != resource.RLIM_INFINITY and needed > hard:
+            raise ConfigError(
+                f"--connections {connections} needs {needed} file descriptors, the limit is {hard}: "
+                "lower --connections, or raise it with `ulimit -Hn`"
+            )
+        resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
+    with suppress(OSError, ValueError):
+        low, high = map(int, _EPHEMERAL.read_text().split())
+        ports = high - low + 1
+        if connections > ports:
+            raise ConfigError(
+                f"--connections {connections}: this machine has {ports} ports for connections to one "
+                f"server ({_EPHEMERAL}): lower --connections, or name more servers with --url"
+            )

@@ -1,0 +1,261 @@
+"""Writes the heads of HTTP/1.1 requests and parses replies, without sockets (RFC 9112)."""
+
+from collections.abc import Sequence
+
+from harness.remote import Headers, Reply, Request
+
+MOST_HEAD_BYTES = 65_536
+"""A longer head of a reply is refused, as nginx and Apache refuse longer ones."""
+
+MOST_BODY_BYTES = 2**31
+"""A longer reply is refused before memory is taken for it."""
+
+_END = b"\r\n\r\n"
+_MOST_HEADS = 4096
+
+
+class BadReply(ValueError):
+    """The bytes of a server are no HTTP reply."""
+
+
+class Heads:
+    """The heads of requests to one server, each made once."""
+
+    __slots__ = ("_known", "_more", "_prefix")
+
+    def __init__(
+        self, host: str, prefix: str = "", headers: Sequence[tuple[str, str]] = ()
+    ) -> None:
+        """host: of the header Host. prefix: path before each request's. headers: added to each request.
+
+        Raises ValueError where a header holds a line break or another control character.
+        """
+        self._prefix = prefix
+        self._more = (("Host", host), *headers)
+        self._known: dict[tuple[str, str, Headers, int], bytes] = {}
+        _check(self._more)
+
+    def head(self, request: Request, length: int) -> bytes:
+        """length: bytes of the body."""
+        key = request.method, request.path, request.headers, length
+        head = self._known.get(key)
+        if head is None:
+            if len(self._known) >= _MOST_HEADS:  # bodies of thousands of lengths
+                self._known.clear()
+            head = self._known[key] = self._made(request, length)
+        return head
+
+    def _made(self, request: Request, length: int) -> bytes:
+        _check([("path", request.path), *request.headers])
+        sized = () if request.method in ("GET", "HEAD") else (("Content-Length", str(length)),)
+        lines = [f"{request.method} {self._prefix}{request.path} HTTP/1.1"]
+        lines += [f"{name}: {value}" for name, value in (*self._more, *request.headers, *sized)]
+        return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1")
+
+
+def _check(headers: Sequence[tuple[str, str]]) -> None:
+    for name, value in headers:
+        if any((ord(c) < 32 and c != "\t") or ord(c) == 127 or ord(c) > 255 for c in name + value):
+            raise ValueError(f"header {name!r} holds a character that HTTP forbids")
+
+
+class Framing:
+    """What a reply's head says about its body and its connection."""
+
+    __slots__ = ("chunked", "closes", "length", "status")
+
+    def __init__(self, head: bytes, is_head: bool = False) -> None:
+        """is_head: the reply to a HEAD request, which has no body whatever its head says."""
+        first, *lines = head[:-4].split(b"\r\n")
+        version, _, rest = first.partition(b" ")
+        code = rest[:3]
+        if version not in (b"HTTP/1.1", b"HTTP/1.0") or not code.isdigit() or len(code) != 3:
+            raise BadReply(f"no HTTP/1.1 status line: {first[:60]!r}")
+        self.status = status = int(code)
+        self.closes = version == b"HTTP/1.0"
+        self.chunked = False
+        length: int | None = None
+        for line in lines:
+            name, colon, value = line.partition(b":")
+            if not colon:
+                raise BadReply(f"a line of the head is no header: {line[:60]!r}")
+            length = self._header(name.lower(), value.strip(), length)
+        if length is not None and length > MOST_BODY_BYTES:
+            raise BadReply(f"a body of {length} bytes")
+        if is_head or status in (204, 304) or status < 200:
+            length, self.chunked = 0, False
+        if length is None and not self.chunked:
+            self.closes = True
+        self.length = length
+
+    def _header(self, name: bytes, value: bytes, length: int | None) -> int | None:
+        """Takes a header in. length: of the body, as far as it is known; returned."""
+        if name == b"content-length":
+            if not value.isdigit() or (length is not None and length != int(value)):
+                raise BadReply(f"the length of the body is {value[:40]!r}")
+            return int(value)
+        if name == b"transfer-encoding":
+            if value.lower() != b"chunked":
+                raise BadReply(f"the transfer encoding is {value[:40]!r}")
+            self.chunked = True
+        elif name == b"connection":
+            tokens = value.lower().replace(b" ", b"").split(b",")
+            self.closes = b"close" in tokens or (self.closes and b"keep-alive" not in tokens)
+        return length
+
+
+_plain: dict[bytes, Framing] = {}
+"""Heads of replies whose bodies have a length: a server sends the same ones again and again."""
+
+
+class ReplyParser:
+    """Parses the replies of one connection, one at a time.
+
+    `feed` what arrives until it returns a reply; then the next request may be sent. `close` at the end of
+    the connection. Raises BadReply, after which the connection is of no use.
+    """
+
+    __slots__ = ("_body", "_chunks", "_framing", "_head", "_left", "began", "closes")
+
+    def __init__(self) -> None:
+        self.began = False
+        """Whether a byte of the next reply has arrived."""
+        self.closes = False
+        """Whether the server closes the connection after the last reply."""
+        self._head = b""
+        self._framing: Framing | None = None
+        self._body: list[bytes] = []
+        self._left = 0  # bytes of the body
+        self._chunks: _Chunks | None = None
+
+    def feed(self, data: bytes) -> Reply | None:
+        """A reply, once it is whole."""
+        if not self.began:  # in one piece, as nearly always, with a head that is known
+            end = data.find(_END) + 4
+            head = data[:end]
+            known = _plain.get(head)
+            if known is not None and known.length == len(data) - end:
+                self.closes = known.closes
+                return Reply(known.status, head, memoryview(data)[end:])
+        if self._framing is None:
+            return self._start(self._head + data if self._head else data)
+        return self._continue(data)
+
+    def _start(self, data: bytes) -> Reply | None:
+        self.began = True
+        while True:
+            end = data.find(_END) + 4
+            if end == 3:
+                if len(data) > MOST_HEAD_BYTES:
+                    raise BadReply(f"the head of the reply is longer than {MOST_HEAD_BYTES} bytes")
+                self._head = data
+                return None
+            head = data[:end]
+            framing = Framing(head)
+            if framing.status >= 200:
+                break
+            if framing.status == 101:
+                raise BadReply("the server changes the protocol")
+            data = data[end:]  # 100 Continue and 103 Early Hints come before the reply
+        self._head, self._framing = head, framing
+        self.closes = framing.closes
+        length = framing.length
+        if framing.chunked:
+            self._chunks = _Chunks()
+        elif length is not None:
+            if len(_plain) >= _MOST_HEADS:  # heads that differ each time, by a date or an id
+                _plain.clear()
+            _plain[head] = framing
+            if len(data) == end + length:
+                self._framing, self._head, self.began = None, b"", False
+                return Reply(framing.status, head, memoryview(data)[end:])
+            self._left = length
+        return self._continue(data[end:]) if len(data) > end or not length else None
+
+    def _continue(self, data: bytes) -> Reply | None:
+        framing = self._framing
+        assert framing is not None
+        if self._chunks is not None:
+            self._body += self._chunks.feed(data)
+            return self._whole() if self._chunks.ended else None
+        self._body.append(data)
+        if framing.length is None:
+            return None
+        self._left -= len(data)
+        if self._left < 0:
+            raise BadReply(f"{-self._left} bytes after the end of the reply")
+        return self._whole() if not self._left else None
+
+    def _whole(self) -> Reply:
+        framing = self._framing
+        assert framing is not None
+        reply = Reply(framing.status, self._head, memoryview(b"".join(self._body)))
+        self._head, self._framing, self._body, self._chunks = b"", None, [], None
+        self.began = False
+        return reply
+
+    def close(self) -> Reply | None:
+        """The reply that the end of the connection completes; raises BadReply where one is cut off."""
+        framing = self._framing
+        if framing is not None and framing.length is None and self._chunks is None:
+            return self._whole()
+        if self.began:
+            raise BadReply("the connection ended within a reply")
+        return None
+
+
+class _Chunks:
+    """Decodes a chunked body. Extensions and trailers are skipped."""
+
+    __slots__ = ("_left", "_state", "_text", "_total", "ended")
+
+    def __init__(self) -> None:
+        self.ended = False
+        self._text = b""  # a line that is not whole
+        self._left = 0  # bytes of the chunk
+        self._total = 0
+        self._state = "size"
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """The content of what arrived."""
+        found: list[bytes] = []
+        data = self._text + data
+        self._text = b""
+        while data and not self.ended:
+            if self._state == "data":
+                piece, data = data[: self._left], data[self._left :]
+                found.append(piece)
+                self._left -= len(piece)
+                if not self._left:
+                    self._state = "end"
+                continue
+            line, end, rest = data.partition(b"\r\n")
+            if not end:
+                if len(data) > MOST_HEAD_BYTES:
+                    raise BadReply("a chunk has no size")
+                self._text = data
+                break
+            data = rest
+            self._line(line)
+        if self.ended and data:
+            raise BadReply(f"{len(data)} bytes after the end of the reply")
+        return found
+
+    def _line(self, line: bytes) -> None:
+        if self._state == "end":
+            if line:
+                raise BadReply("a chunk is longer than its size")
+            self._state = "size"
+        elif self._state == "size":
+            digits = line.split(b";")[0].strip()
+            try:
+                size = int(digits, 16) if digits.isalnum() else -1
+            except ValueError:
+                size = -1
+            self._total += size
+            if size < 0 or self._total > MOST_BODY_BYTES:
+                raise BadReply(f"a chunk of size {digits[:20]!r}")
+            self._left = size
+            self._state = "data" if size else "trailer"
+        elif not line:
+            self.ended = True

@@ -1,0 +1,223 @@
+"""Answers every HTTP request with the same bytes, in a process of its own.
+
+Against it the client's own floor and ceiling are measured: what remains is the client and the kernel.
+"""
+
+import gc
+import os
+import re
+import resource
+import select
+import socket
+import subprocess
+from contextlib import ExitStack, closing
+from pathlib import Path
+from typing import Self
+
+from harness.core import child
+from harness.errors import RunDied
+
+_END = b"\r\n\r\n"
+_LENGTH = re.compile(rb"\r\ncontent-length:[ \t]*(\d+)[ \t]*\r\n", re.IGNORECASE)
+_READ_BYTES = 1 << 16
+_SCRATCH_BYTES = 1 << 20
+_MOST_HEAD_BYTES = 1 << 16
+_MOST_LENGTHS = 1024
+"""Heads whose body's length is remembered: a client that measures sends few different ones."""
+
+_UNKNOWN = -(1 << 62)
+"""Makes a sum that is no length."""
+
+_START_LIMIT_S = 30.0
+
+
+class NullServer:
+    """A server that ends with the block, and with the thread that entered it.
+
+    with NullServer(reply) as server:
+        ...  # server.url
+
+    It reads requests with a Content-Length or without a body; a connection with another one is closed.
+    """
+
+    def __init__(self, reply: bytes, *, unix: Path | None = None) -> None:
+        """reply: status line, headers and body. unix: listen at this path, which must not exist yet."""
+        self._reply = reply
+        self._unix = unix
+        self._stack = ExitStack()
+        self.url = ""
+        """`http://127.0.0.1:PORT`, or `http+unix://PATH`; set on entering, as is `pid`."""
+        self.pid = 0
+
+    def __enter__(self) -> Self:
+        with ExitStack() as stack:
+            process, channel = self._start(stack)
+            stack.callback(process.wait)
+            stack.callback(process.kill)
+            stack.enter_context(closing(channel))
+            message = channel.receive(_START_LIMIT_S)
+            if message is None or message["event"] != "ready":
+                why = "" if message is None else f": {message['text']}"
+                raise RunDied(f"the null server did not start{why}")
+            self.pid = process.pid
+            self._stack = stack.pop_all()
+        return self
+
+    def _start(self, stack: ExitStack) -> tuple["subprocess.Popen[bytes]", child.Channel]:
+        """This process keeps no copy of the listening socket: where the child dies, nobody must wait there."""
+        with self._listen(stack) as listening, os.fdopen(os.memfd_create("reply"), "wb") as file:
+            file.write(self._reply)
+            file.flush()
+            return child.connect(__name__, (listening.fileno(), file.fileno()), new_session=True)
+
+    def _listen(self, stack: ExitStack) -> socket.socket:
+        if self._unix is None:
+            listening = socket.create_server(("127.0.0.1", 0), backlog=1024)
+            self.url = f"http://127.0.0.1:{listening.getsockname()[1]}"
+            return listening
+        listening = socket.socket(socket.AF_UNIX)
+        listening.bind(str(self._unix))
+        stack.callback(self._unix.unlink)
+        listening.listen(1024)
+        self.url = f"http+unix://{self._unix}"
+        return listening
+
+    def __exit__(self, *_error: object) -> None:
+        self._stack.close()
+
+
+def main() -> None:
+    child.serve(_serve)
+
+
+def _serve(channel: child.Channel, listening: int, reply: int) -> None:
+    with open(reply, "rb") as file:
+        file.seek(0)
+        loop = _Loop(socket.socket(fileno=listening), file.read())
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    gc.collect()
+    gc.disable()  # the loop makes no cycles
+    channel.send("ready")
+    loop.run()
+
+
+class _Connection:
+    __slots__ = ("begun", "missing", "sock", "unsent")
+
+    def __init__(self, sock: socket.socket) -> None:
+        self.sock = sock
+        self.begun = b""
+        """The begin of a head whose end has not come yet."""
+        self.missing = 0
+        """Bytes of a body that have not come yet."""
+        self.unsent = memoryview(b"")
+        """What the socket's buffer had no room for; nothing is read meanwhile."""
+
+
+class _Loop:
+    """One thread, one epoll. Level-triggered: what a read leaves makes the next event."""
+
+    def __init__(self, listening: socket.socket, reply: bytes) -> None:
+        listening.setblocking(False)
+        self._listening = listening
+        self._reply = reply
+        self._poll = select.epoll()
+        self._poll.register(listening.fileno(), select.EPOLLIN)
+        self._connections: dict[int, _Connection] = {}
+        self._lengths: dict[bytes, int] = {}
+        """Head with its end -> bytes of its body."""
+        self._scratch = bytearray(_SCRATCH_BYTES)
+
+    def run(self) -> None:
+        own, connections = self._listening.fileno(), self._connections
+        while True:
+            for fd, event in self._poll.poll():
+                if fd == own:
+                    self._accept()
+                    continue
+                connection = connections[fd]
+                try:
+                    if event & select.EPOLLOUT:
+                        self._send_rest(connection)
+                    elif connection.missing:
+                        self._read_body(connection)
+                    else:
+                        self._read(connection)
+                except (
+                    OSError,
+                    ValueError,
+                ):  # the other end is gone, or its request cannot be read
+                    del connections[fd]
+                    connection.sock.close()
+
+    def _accept(self) -> None:
+        try:
+            sock, _ = self._listening.accept()
+        except OSError:  # it is gone again
+            return
+        sock.setblocking(False)
+        if sock.family != socket.AF_UNIX:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._connections[sock.fileno()] = _Connection(sock)
+        self._poll.register(sock.fileno(), select.EPOLLIN)
+
+    def _read(self, connection: _Connection) -> None:
+        data = connection.sock.recv(_READ_BYTES)
+        if not data:
+            raise ConnectionResetError
+        end = data.find(_END) + len(_END)
+        if not connection.begun and end + self._lengths.get(data[:end], _UNKNOWN) == len(data):
+            self._send(connection, self._reply)
+        else:
+            self._read_parts(connection, connection.begun + data)
+
+    def _read_parts(self, connection: _Connection, data: bytes) -> None:
+        """data: the begin of a request, or several requests."""
+        requests = at = 0
+        while (end := data.find(_END, at)) >= 0:
+            end += len(_END)
+            after = end + self._length(data[at:end])
+            if after > len(data):
+                connection.missing, at = after - len(data), len(data)
+                break
+            requests, at = requests + 1, after
+        connection.begun = data[at:]
+        if len(connection.begun) > _MOST_HEAD_BYTES:
+            raise ValueError("the head has no end")
+        if requests:
+            self._send(connection, self._reply * requests)
+
+    def _length(self, head: bytes) -> int:
+        length = self._lengths.get(head)
+        if length is None:
+            if b"transfer-encoding:" in head.lower():
+                raise ValueError("the body has no Content-Length")
+            match = _LENGTH.search(head)
+            length = int(match[1]) if match else 0
+            if len(self._lengths) >= _MOST_LENGTHS:
+                self._lengths.clear()
+            self._lengths[head] = length
+        return length
+
+    def _read_body(self, connection: _Connection) -> None:
+        size = connection.sock.recv_into(self._scratch, min(connection.missing, len(self._scratch)))
+        if not size:
+            raise ConnectionResetError
+        connection.missing -= size
+        if not connection.missing:
+            self._send(connection, self._reply)
+
+    def _send(self, connection: _Connection, data: bytes) -> None:
+        try:
+            sent = connection.sock.send(data)
+        except BlockingIOError:
+            sent = 0
+        if sent < len(data):
+            connection.unsent = memoryview(data)[sent:]
+            self._poll.modify(connection.sock.fileno(), select.EPOLLOUT)
+
+    def _send_rest(self, connection: _Connection) -> None:
+        connection.unsent = connection.unsent[connection.sock.send(connection.unsent) :]
+        if not connection.unsent:
+            self._poll.modify(connection.sock.fileno(), select.EPOLLIN)

@@ -1,0 +1,172 @@
+"""Makes a backend of a remote plug-in: one blocking connection, for warm-up, calibration and profiles."""
+
+import select
+from collections.abc import Mapping, Sequence
+from time import monotonic
+from types import TracebackType
+from typing import Any, Self
+
+from harness.errors import ConfigError
+from harness.remote import Remote, Reply, Request
+from harness.types import Batch, HasOutputs, HasSignature, Outputs, TensorSpec
+from harness.wire.connections import Connection, Server, connect, size_bytes, unreachable
+from harness.wire.flights import CONNECT_TIMEOUT_S
+from harness.wire.http1 import BadReply, Heads
+
+
+class Link:
+    """One connection that waits for each reply, and is opened again where the server has closed it."""
+
+    def __init__(self, server: Server, timeout_s: float) -> None:
+        self.server = server
+        self._heads = Heads(server.address.authority, server.address.prefix, server.headers)
+        self._timeout_s = timeout_s
+        self._connection: Connection | None = None
+        self._poll = select.poll()
+        self._peer, self._is_local = "", False
+        self.opened = 0
+        """Connections opened so far."""
+
+    def exchange(self, request: Request) -> Reply:
+        """Sends the request and waits for the reply. Raises OSError or BadReply."""
+        used = self._connection
+        if used is not None:
+            try:
+                return self._exchange(used, request)
+            except (BadReply, OSError):
+                self.close()
+                # A server may close an idle connection just when a request is sent on it.
+                if used.parser.began:
+                    raise
+        connection = self._connection = connect(self.server, CONNECT_TIMEOUT_S)
+        self.opened += 1
+        self._peer, self._is_local = connection.peer(), connection.is_local
+        self._poll = select.poll()
+        self._poll.register(connection.fd, select.POLLIN)
+        return self._exchange(connection, request)
+
+    def exchange_at_start(self, request: Request) -> Reply:
+        """The same before a run: a ConfigError where the server cannot be reached, or speaks no HTTP."""
+        try:
+            return self.exchange(request)
+        except OSError as e:
+            unreachable(self.server.address, e)
+        except BadReply as e:
+            raise ConfigError(f"--url {self.server.address} does not speak HTTP/1.1: {e}") from e
+
+    def _exchange(self, connection: Connection, request: Request) -> Reply:
+        length = sum(map(size_bytes, request.body))
+        head = self._heads.head(request, length)
+        deadline_s = monotonic() + self._timeout_s
+        connection.post((head, *request.body))
+        done = connection.flush()
+        while not done:
+            self._poll.modify(connection.fd, select.POLLIN | select.POLLOUT)
+            self._wait(deadline_s)
+            done = connection.flush()
+            if done:
+                self._poll.modify(connection.fd, select.POLLIN)
+        while True:
+            self._wait(deadline_s)
+            try:
+                data, _ = connection.receive()
+            except BlockingIOError:
+                continue
+            reply = connection.parser.feed(data) if data else connection.parser.close()
+            if reply is not None:
+                connection.replies += 1
+                if connection.parser.closes or not data:
+                    self.close()
+                return reply
+            if not data:
+                raise ConnectionResetError("the server closed the connection before its reply")
+
+    def _wait(self, deadline_s: float) -> None:
+        left_s = deadline_s - monotonic()
+        if left_s <= 0 or not self._poll.poll(left_s * 1000):
+            self.close()
+            raise TimeoutError(f"no reply within {self._timeout_s:g} s (--request-timeout)")
+
+    def peer(self) -> str:
+        """IP address of the server that was asked last; '' of a Unix socket, and before the first request."""
+        return self._peer
+
+    def is_local(self) -> bool:
+        """Whether that server is on this machine."""
+        return self._is_local
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+
+class RemoteBackend:
+    """A `Backend` that asks one server, one batch at a time."""
+
+    def __init__(
+        self,
+        remote: Remote,
+        server: Server,
+        timeout_s: float,
+        *,
+        is_open: bool = False,
+    ) -> None:
+        """is_open: another backend has opened the plug-in."""
+        self.remote = remote
+        self._link = Link(server, timeout_s)
+        self._timeout_s = timeout_s
+        self._is_open = is_open
+
+    def twin(self) -> Self:
+        """The same plug-in, once open, on another connection."""
+        return type(self)(self.remote, self._link.server, self._timeout_s, is_open=True)
+
+    def __enter__(self) -> Self:
+        if self._is_open:
+            return self
+        try:
+            self.remote.open(self._link.exchange_at_start)
+        except BaseException:
+            self._link.close()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._link.close()
+
+    def infer(self, batch: Batch) -> Outputs:
+        return self.remote.answer(self._link.exchange(self.remote.request(batch)), batch.size)
+
+    def reply(self, batch: Batch) -> Reply:
+        """The server's own bytes for a batch, which the null server will answer."""
+        return self._link.exchange(self.remote.request(batch))
+
+    def peer(self) -> str:
+        """IP address of the server; '' of a Unix socket."""
+        return self._link.peer()
+
+    def describe(self) -> Mapping[str, Any]:
+        return {**self.remote.describe(), "url": str(self._link.server.address)}
+
+
+class SignedRemoteBackend(RemoteBackend):
+    """A RemoteBackend whose server reports the model's inputs."""
+
+    def signature(self) -> tuple[TensorSpec, ...]:
+        assert isinstance(self.remote, HasSignature)
+        return self.remote.signature()
+
+    def outputs(self) -> Sequence[str]:
+        return self.remote.outputs() if isinstance(self.remote, HasOutputs) else ()
+
+
+def remote_backend(remote: Remote, server: Server, timeout_s: float) -> RemoteBackend:
+    """The backend that asks `server` by this plug-in."""
+    cls = SignedRemoteBackend if isinstance(remote, HasSignature) else RemoteBackend
+    return cls(remote, server, timeout_s)

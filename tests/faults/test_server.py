@@ -1,0 +1,233 @@
+"""A server misbehaves on a real socket: samples fail by kind, the run is INVALID, nothing hangs, nothing is lost."""
+
+import json
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.cli.main import main
+from tests.stand_ins import bad_server as bad
+from tests.stand_ins.bad_server import BadServer, Behaviour, Connection, Request, good
+
+SLOW = pytest.mark.slow
+QUERIES = 300
+PAUSE_S = 1.2
+"""Before the run the client measures itself against the null server, and asks this one nothing for longer."""
+
+
+def in_the_run(behaviour: Behaviour, every: int = 1) -> Behaviour:
+    """Misbehaves at each request of the run whose number is a multiple of `every`, and never before the run."""
+    lock = threading.Lock()
+    seen = {"at_s": time.monotonic(), "run": 0, "before": 0}
+
+    def chosen(connection: Connection, request: Request, nth: int) -> None:
+        with lock:
+            now_s = time.monotonic()
+            if seen["run"] or (seen["before"] > 16 and now_s - seen["at_s"] > PAUSE_S):
+                seen["run"] += 1
+            else:
+                seen["before"] += 1
+            seen["at_s"] = now_s
+            turn = seen["run"]
+        (behaviour if turn and turn % every == 0 else good)(connection, request, nth)
+
+    return chosen
+
+
+def ran(out: Path, server: BadServer, *words: str) -> tuple[int, dict[str, Any]]:
+    command = [
+        *("--scenario", "server", "--target-qps", "150", "--queries", str(QUERIES)),
+        *("--backend", "kserve", "--url", server.url, "--model", "digits", "--mode", "performance"),
+        *(
+            "--slo",
+            "p99=5s",
+            "--connections",
+            "8",
+            "--no-metrics",
+            "--no-report",
+            "--out",
+            str(out),
+        ),
+    ]
+    status = main([*command, *words])
+    return status, json.loads((out / "result.json").read_text())
+
+
+def text_of(result: dict[str, Any], code: str) -> str:
+    texts = [r["text"] for r in result["reasons"] if r["code"] == code]
+    assert len(texts) == 1, result["reasons"]
+    assert "\n" not in texts[0]
+    return str(texts[0])
+
+
+def is_whole(result: dict[str, Any]) -> None:
+    """Every sample has its one answer or its one failure."""
+    assert result["queries"]["samples_issued"] == QUERIES, result["reasons"]
+    assert result["queries"]["samples_answered"] == QUERIES
+    lost = {"samples-lost", "hung", "died", "loadgen-errors", "journal-impossible"}
+    assert not {r["code"] for r in result["reasons"]} & lost
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "kinds", "told"),
+    [
+        pytest.param(bad.error_in_200, "refused", "answered 200", id="error-in-200"),
+        pytest.param(bad.reset_within, "reset", "", id="reset-within", marks=SLOW),
+        pytest.param(
+            bad.close_within, "bad-reply", "within a reply", id="close-within", marks=SLOW
+        ),
+        pytest.param(bad.other_shape, "bad-answer", "shape", id="other-shape", marks=SLOW),
+        pytest.param(bad.other_dtype, "bad-answer", "FP64", id="other-dtype", marks=SLOW),
+        pytest.param(bad.other_name, "bad-answer", "not-logits", id="other-name", marks=SLOW),
+        pytest.param(bad.fewer_rows, "bad-answer", "", id="fewer-rows", marks=SLOW),
+        pytest.param(bad.more_rows, "bad-answer", "2 rows", id="more-rows", marks=SLOW),
+        pytest.param(bad.not_finite, "bad-answer", "", id="not-finite", marks=SLOW),
+        pytest.param(bad.resized(3), "bad-answer", "bytes", id="too-long", marks=SLOW),
+        pytest.param(bad.resized(-3), "bad-answer", "bytes", id="too-short", marks=SLOW),
+        pytest.param(bad.no_json, "bad-answer", "no JSON", id="no-json", marks=SLOW),
+        pytest.param(bad.trailing_bytes, "bad-reply", "7 bytes after", id="trailing", marks=SLOW),
+        pytest.param(
+            bad.garbage(b"SSH-2\r\n\r\n"), "bad-reply", "HTTP/1.1", id="garbage", marks=SLOW
+        ),
+        pytest.param(bad.oversized_head(), "bad-reply", "head", id="long-head", marks=SLOW),
+        pytest.param(bad.refuse(503), "refused", "answered 503", id="503", marks=SLOW),
+        pytest.param(bad.refuse(429, "1"), "refused", "answered 429", id="429", marks=SLOW),
+    ],
+)
+def test_some_requests_fail(tmp_path: Path, behaviour: Behaviour, kinds: str, told: str) -> None:
+    with BadServer(in_the_run(behaviour, 10)) as server:
+        status, result = ran(tmp_path / "run", server)
+    assert status == 4
+    is_whole(result)
+    failures = result["client"]["failures"]
+    assert {*failures} == {*kinds.split()}
+    assert sum(failures.values()) == result["queries"]["samples_failed"] == QUERIES // 10
+    text = text_of(result, "requests-failed")
+    assert f"{QUERIES // 10} of {QUERIES} samples failed" in text
+    assert told in text
+    assert main(["check", str(tmp_path / "run")]) == 0  # its files agree
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "behaviour",
+    [
+        pytest.param(bad.one_byte_segments, id="one-byte-segments"),
+        pytest.param(bad.chunked(), id="chunked"),
+        pytest.param(bad.continue_first, id="continue"),
+        pytest.param(bad.until_close, id="until-close"),
+        pytest.param(bad.say_close, id="say-close"),
+        pytest.param(bad.close_after, id="close-after"),
+        pytest.param(bad.other_id, id="other-id"),
+        pytest.param(bad.stall(0.3), id="stall"),
+    ],
+)
+def test_what_http_allows_is_no_failure(tmp_path: Path, behaviour: Behaviour) -> None:
+    with BadServer(in_the_run(behaviour, 5)) as server:
+        _, result = ran(tmp_path / "run", server)
+    is_whole(result)
+    assert result["queries"]["samples_failed"] == 0, result["reasons"]
+
+
+def test_a_lost_keep_alive_is_resent_and_counted(tmp_path: Path) -> None:
+    with BadServer(in_the_run(bad.stale, 10)) as server:
+        status, result = ran(tmp_path / "run", server)
+    is_whole(result)
+    assert status == 4
+    assert result["client"]["failures"] == {}
+    assert 0 < result["client"]["resent"] <= QUERIES // 9
+    assert "were sent twice" in text_of(result, "resent-often")
+
+
+@pytest.mark.slow
+def test_without_resending_a_lost_keep_alive_is_a_failure(tmp_path: Path) -> None:
+    with BadServer(in_the_run(bad.stale, 10)) as server:
+        _, result = ran(tmp_path / "run", server, "--no-resend")
+    is_whole(result)
+    assert result["client"]["resent"] == 0
+    assert {*result["client"]["failures"]} == {"reset"}
+
+
+def test_a_frozen_server_times_out_and_the_run_ends(tmp_path: Path) -> None:
+    with BadServer(in_the_run(bad.freeze, 30)) as server:
+        begin_s = time.monotonic()
+        status, result = ran(tmp_path / "run", server, "--request-timeout", "1s")
+        took_s = time.monotonic() - begin_s
+    assert status == 4
+    is_whole(result)
+    assert result["client"]["failures"] == {"timeout": QUERIES // 30}
+    assert "no reply within 1 s (--request-timeout)" in text_of(result, "requests-failed")
+    assert took_s < 60
+
+
+@pytest.mark.slow
+def test_a_server_that_freezes_for_good_ends_the_run(tmp_path: Path) -> None:
+    with BadServer(in_the_run(bad.freeze_all, 100)) as server:
+        status, result = ran(tmp_path / "run", server, "--request-timeout", "1s")
+    assert status in (4, 5)
+    assert result["verdict"] == "INVALID"
+    assert result["client"] is None or result["client"]["failures"]["timeout"] > 0
+
+
+@pytest.mark.slow
+def test_a_server_that_restarts_loses_what_was_in_flight(tmp_path: Path) -> None:
+    with BadServer(in_the_run(bad.restart(1.0), 150)) as server:
+        _, result = ran(tmp_path / "run", server)
+    is_whole(result)
+    assert result["queries"]["samples_failed"] < QUERIES / 2
+
+
+@pytest.mark.slow
+def test_a_server_that_is_gone_is_given_up(tmp_path: Path) -> None:
+    with BadServer(in_the_run(bad.restart(3600), 100)) as server:
+        begin_s = time.monotonic()
+        status, result = ran(tmp_path / "run", server)
+        took_s = time.monotonic() - begin_s
+    assert status == 4
+    is_whole(result)
+    assert "Connection refused" in text_of(result, "server-gone")
+    assert result["client"]["failures"]["server-gone"] > 0
+    assert took_s < 60
+
+
+@pytest.mark.slow
+def test_a_stall_is_in_the_latency_of_all_that_waited(tmp_path: Path) -> None:
+    """A server that answers nothing for 2 s, at 100/s: the waiting is uniform in 0 to 2 s, 20 % of 10 s."""
+    stopped = threading.Event()
+
+    def stalls(connection: Connection, request: Request, nth: int) -> None:
+        begin = stopped.is_set()
+        stopped.set()
+        if not begin:
+            with connection.server.turn():
+                connection.wait(2.0)
+        else:
+            with connection.server.turn():
+                pass
+        good(connection, request, nth)
+
+    once = in_the_run(stalls)
+    with BadServer(once) as server:
+        words = ("--target-qps", "100", "--queries", "1000", "--connections", "256")
+        command = [
+            *(
+                "--scenario",
+                "server",
+                "--backend",
+                "kserve",
+                "--url",
+                server.url,
+                "--model",
+                "digits",
+            ),
+            *("--mode", "performance", "--slo", "p99=5s", "--no-metrics", "--no-report"),
+            *("--out", str(tmp_path / "run"), *words),
+        ]
+        main(command)
+    result = json.loads((tmp_path / "run/result.json").read_text())
+    assert result["queries"]["samples_failed"] == 0
+    p99_s = result["latency_ns"]["p99"] / 1e9
+    assert 1.7 < p99_s < 2.2

@@ -1,0 +1,158 @@
+"""Whether the client limited a run: each reason and doubt from one changed thing."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from harness.core.units import NS_PER_MS, NS_PER_US
+from harness.results.evidence.evidence import Evidence
+from harness.results.evidence.stages import REMOTE_STAGES, Completions, summarise
+from harness.results.verdict import client, reasons
+from tests.builders.support import ENDED, evidence
+
+BOUND_NS = 50 * NS_PER_MS
+CLIENT: Mapping[str, Any] = {
+    "dispatcher": "direct",
+    "peers": [{"url": "http://server:8000", "address": "10.1.2.3", "local": False}],
+    "connections": 64,
+    "request_timeout_s": 10.0,
+    "ceiling_per_s": 30_000.0,
+    "floor_p50_ns": 60_000,
+    "no_ceiling": "",
+    "busy_shares": [0.2, 0.3, 0.1],
+    "waited": 0,
+    "resent": 0,
+    "reopened": 0,
+    "server_gone": "",
+    "failures": {},
+}
+
+
+def remote(
+    scenario: str = "server",
+    notice_ns: int = 2 * NS_PER_US,
+    latency_ns: int = 5 * NS_PER_MS,
+    **told: Any,
+) -> Evidence:
+    """The golden run as a server would have answered it: every sample in the same time."""
+    run = evidence(scenario)
+    assert run.done is not None
+    columns = {
+        name: values
+        for name, values in run.done.columns.items()
+        if name not in ("gathered_ns", "inferred_ns", "postprocessed_ns")
+    }
+    entry_ns = columns["entry_ns"] = columns["scheduled_ns"] + 1_000
+    completed_ns = columns["completed_ns"] = columns["scheduled_ns"] + latency_ns
+    columns |= {
+        "taken_ns": entry_ns + 1_000,
+        "sent_ns": entry_ns + 10_000,
+        "arrived_ns": completed_ns - 5_000 - notice_ns,
+        "read_ns": completed_ns - 5_000,
+        "decoded_ns": completed_ns - 1_000,
+    }
+    done = replace(run.done, columns=columns)
+    return replace(run, done=done, ended={**ENDED, "client": {**CLIENT, **told}})
+
+
+def bound(run: Evidence, completed_per_s: float = 2_000.0) -> list[str]:
+    return [reason.code for reason in client.reasons(run, completed_per_s)]
+
+
+def doubted(run: Evidence) -> list[str]:
+    return [doubt.code for doubt in client.doubts(run, BOUND_NS)]
+
+
+def test_a_run_on_this_machine_has_no_client() -> None:
+    run = evidence("server")
+    assert client.section(run) is None
+    assert bound(run) == doubted(run) == []
+
+
+def test_a_client_with_time_to_spare_is_believed() -> None:
+    assert bound(remote()) == doubted(remote()) == []
+
+
+def test_the_stages_of_a_server_sum_to_the_latency() -> None:
+    done = remote().done
+    assert done is not None
+    assert tuple(done.edges) == REMOTE_STAGES
+    assert sum(stage["share"] for stage in summarise(done).values()) == pytest.approx(1)
+    begins, ends = zip(*done.edges.values(), strict=True)
+    total = sum(done.columns[e] - done.columns[b] for b, e in zip(begins, ends, strict=True))
+    assert np.array_equal(total, done.latency_ns)
+
+
+def test_without_stamps_of_the_kernel_there_is_no_stage_notice() -> None:
+    done = remote().done
+    assert done is not None
+    columns = {name: values for name, values in done.columns.items() if name != "arrived_ns"}
+    unstamped = Completions(columns, done.issued, done.answered_once)
+    assert "notice" not in unstamped.edges
+    assert unstamped.edges["remote"] == ("sent_ns", "read_ns")
+    total = sum(columns[end] - columns[begin] for begin, end in unstamped.edges.values())
+    assert np.array_equal(total, unstamped.latency_ns)
+    section = client.section(replace(remote(), done=unstamped))
+    assert section is not None
+    assert section["notice_p99_ns"] is None
+
+
+@pytest.mark.parametrize(
+    ("changed", "codes", "doubts"),
+    [
+        ({"notice_ns": 3 * NS_PER_MS}, ["client-bound"], ["client-busy"]),
+        ({"notice_ns": 600 * NS_PER_US}, [], ["client-busy"]),
+        ({"busy_shares": [0.96] + [0.1] * 4}, ["client-bound"], ["client-busy"]),
+        ({"busy_shares": [0.96] + [0.1] * 19}, [], ["client-busy"]),
+        ({"busy_shares": [0.71, 0.1]}, [], ["client-busy"]),
+        ({"busy_shares": []}, [], []),
+        ({"ceiling_per_s": 3_999.0}, [], ["client-busy"]),
+        ({"ceiling_per_s": 4_001.0}, [], []),
+        ({"ceiling_per_s": None, "no_ceiling": "OSError"}, [], []),
+        ({"waited": 1}, [], ["few-connections"]),
+        ({"resent": 1}, ["resent-often"], ["resent"]),
+        (
+            {"peers": [{"url": "http://127.0.0.1:1", "address": "127.0.0.1", "local": True}]},
+            [],
+            ["loopback"],
+        ),
+    ],
+)
+def test_each_sign_of_a_bound_client_is_found(
+    changed: Mapping[str, Any], codes: list[str], doubts: list[str]
+) -> None:
+    run = remote(**changed)
+    assert bound(run) == codes
+    assert doubted(run) == doubts
+
+
+def test_offline_is_held_against_the_ceiling() -> None:
+    run = remote("offline", ceiling_per_s=1_000.0, notice_ns=3 * NS_PER_MS)
+    assert bound(run, 801.0) == ["client-bound"]
+    assert bound(run, 799.0) == []
+    (reason,) = client.reasons(run, 900.0)
+    assert "900 samples/s are more than 80 %" in reason.text
+    assert "(1,000)" in reason.text
+
+
+def test_failed_requests_are_counted_by_kind() -> None:
+    run = remote(failures={"timeout": 2, "refused": 5}, server_gone="Connection refused\n")
+    assert run.ended is not None
+    failed = {
+        **run.ended,
+        "failed_samples": 7,
+        "first_failure": "Traceback\nRefused: the server answered 503: busy",
+    }
+    first, gone = list(reasons.any_run(replace(run, ended=failed)))[:2]
+    assert first.code == "requests-failed"
+    assert first.text == (
+        "performance run: 7 of 700 samples failed (5 refused, 2 timeout): first Refused: the server "
+        "answered 503: busy"
+    )
+    assert (gone.code, gone.text) == (
+        "server-gone",
+        "performance run: the server was given up: Connection refused",
+    )

@@ -1,0 +1,193 @@
+"""Runs of a model on a real server: `serve` in a process of its own, asked by the backend kserve."""
+
+import itertools
+import json
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from harness.cli.main import main
+from tests.serve.test_serve import serving
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    pytest.importorskip("onnxruntime")
+    with serving("digits", "--backend", "ort") as served:
+        yield f"http://127.0.0.1:{served.port}"
+
+
+def ran(out: Path, url: str, *words: str) -> tuple[int, dict[str, Any]]:
+    status = main(
+        [
+            *(
+                "--backend",
+                "kserve",
+                "--url",
+                url,
+                "--model",
+                "digits",
+                "--no-metrics",
+                "--no-report",
+            ),
+            *("--out", str(out), *words),
+        ]
+    )
+    return status, json.loads((out / "result.json").read_text())
+
+
+def codes(result: dict[str, Any]) -> set[str]:
+    return {reason["code"] for reason in result["reasons"]}
+
+
+def is_whole(out: Path, result: dict[str, Any]) -> None:
+    """Every sample was answered once, and its stages sum to its latency."""
+    busy = {"client-bound", "slo-missed", "early-stopping"}  # of the machine
+    assert codes(result) <= busy, result["reasons"]
+    assert result["queries"]["samples_failed"] == 0
+    assert result["client"]["failures"] == {}
+    assert result["client"]["ceiling_per_s"] > 0
+    with np.load(out / "performance/run_1/completions.npz") as file:
+        columns = dict(file)
+    order = ("scheduled", "entry", "taken", "sent", "arrived", "read", "decoded", "completed")
+    stamps = [columns[f"{name}_ns"] for name in order]
+    for earlier, later in itertools.pairwise(stamps):
+        assert (earlier <= later).all()
+    assert sum(stage["share"] for stage in result["stages_ns"].values()) == pytest.approx(1)
+
+
+def test_a_server_run_with_accuracy(tmp_path: Path, url: str) -> None:
+    out = tmp_path / "run"
+    status, result = ran(
+        out, url, "--scenario", "server", "--target-qps", "200", "--queries", "400"
+    )
+    is_whole(out, result)
+    assert status == (4 if codes(result) else 0)
+    assert result["accuracy"]["value"] == pytest.approx(99.2)
+    assert [*result["stages_ns"]] == [
+        *("issue_delay", "queue", "send", "remote", "notice", "decode", "complete")
+    ]
+    assert result["client"]["peers"] == [{"url": url, "address": "127.0.0.1", "local": True}]
+    assert "loopback" in {doubt["code"] for doubt in result["doubts"]}
+    assert main(["check", str(out)]) == 0  # its files agree
+    config = (out / "config.yaml").read_text()
+    assert f"url:\n- {url}\n" in config
+    assert "instances" not in config
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("words", "dispatcher"),
+    [
+        (("--scenario", "single-stream", "--duration", "1s"), "inline"),
+        (("--scenario", "multi-stream", "--duration", "1s"), "inline"),
+        (("--scenario", "multi-stream", "--duration", "1s", "--max-batch", "8"), "inline"),
+        (("--scenario", "offline", "--duration", "2s"), "direct"),
+        (("--scenario", "offline", "--duration", "2s", "--max-batch", "16"), "direct"),
+        (("--scenario", "server", "--concurrency", "4", "--duration", "2s"), "direct"),
+        (
+            (
+                "--scenario",
+                "server",
+                "--target-qps",
+                "50",
+                "--connections",
+                "1",
+                "--queries",
+                "100",
+            ),
+            "direct",
+        ),
+    ],
+)
+def test_every_scenario_runs_against_a_server(
+    tmp_path: Path, url: str, words: tuple[str, ...], dispatcher: str
+) -> None:
+    out = tmp_path / "run"
+    _, result = ran(out, url, *words)
+    is_whole(out, result)
+    assert result["accuracy"]["value"] == pytest.approx(99.2)
+    assert result["client"]["dispatcher"] == dispatcher
+    again, repeated = ran(tmp_path / "again", url, "--config", str(out / "config.yaml"))
+    assert again in (0, 4)
+    is_whole(tmp_path / "again", repeated)
+
+
+@pytest.mark.slow
+def test_two_replicas_share_the_requests(tmp_path: Path, url: str) -> None:
+    with serving("digits", "--backend", "ort") as other:
+        urls = (url, f"http://127.0.0.1:{other.port}")
+        out = tmp_path / "run"
+        words = (
+            "--url",
+            urls[1],
+            "--scenario",
+            "offline",
+            "--duration",
+            "2s",
+            "--connections",
+            "4",
+        )
+        _, result = ran(out, urls[0], *words)
+        is_whole(out, result)
+        assert [peer["url"] for peer in result["client"]["peers"]] == [*urls]
+        _, printed = other.end(signal.SIGTERM)
+    assert "answered" in printed
+    assert " 0 requests" not in printed
+
+
+def refusal(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    assert main([*words]) == 2
+    return capsys.readouterr().err
+
+
+def test_what_a_user_gets_wrong_is_one_line_each(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = ("--scenario", "offline", "--model", "digits")
+    assert "backend 'kserve' asks a server: name it with --url" in refusal(
+        capsys, *run, "--backend", "kserve"
+    )
+    local = refusal(capsys, *run, "--backend", "ort", "--url", "http://127.0.0.1:1")
+    assert "backend 'ort' runs the model here: use kserve" in local
+    several = refusal(
+        capsys,
+        *(
+            *run,
+            "--backend",
+            "kserve",
+            "--url",
+            "http://127.0.0.1:1",
+            "--url",
+            "http://127.0.0.1:1",
+        ),
+        *("--instances", "2", "--insecure"),
+    )
+    for part in ("appears twice", "--instances apply to models on this machine", "no --url is one"):
+        assert part in several
+    monkeypatch.delenv("NO_SUCH_TOKEN", raising=False)
+    header = ("--header", "Authorization=env:NO_SUCH_TOKEN")
+    unset = refusal(capsys, *run, "--backend", "kserve", "--url", "http://127.0.0.1:1", *header)
+    assert "the environment has no NO_SUCH_TOKEN" in unset
+    secret = refusal(capsys, *run, "--backend", "kserve", "--header", "Authorization=hunter2")
+    assert "write Authorization=env:VARIABLE" in secret
+    assert "hunter2" not in secret
+    for verb in ("tune", "sweep"):
+        more = ("--batch", "1,2") if verb == "sweep" else ()
+        text = refusal(
+            capsys, verb, *run, "--backend", "kserve", "--url", "http://127.0.0.1:1", *more
+        )
+        assert "changes how a model runs on this machine" in text
+
+
+def test_a_server_that_is_not_there_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    url = "http://127.0.0.1:1"
+    run = ("--scenario", "offline", "--model", "digits", "--backend", "kserve", "--url", url)
+    text = refusal(capsys, *run)
+    assert text.splitlines()[-1] == (
+        f"harness: --url {url} cannot be reached: Connection refused: start the server, or check the port"
+    )

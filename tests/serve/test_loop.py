@@ -1,0 +1,244 @@
+"""The loop over real sockets: order, long answers, closing, clients that misbehave, and its end."""
+
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+
+import pytest
+
+from harness.serve import loop as loop_module
+from harness.serve.answers import connection_header, json_answer
+from harness.serve.loop import Loop
+from harness.serve.requests import Request
+
+TIMEOUT_S = 20
+GET = b"GET /%s HTTP/1.1\r\nHost: h\r\n\r\n"
+
+
+def echo(request: Request, arrived_ns: int) -> Sequence[bytes | memoryview]:
+    """A path that is a number asks for an answer of so many bytes."""
+    assert 0 <= time.time_ns() - arrived_ns < TIMEOUT_S * 1_000_000_000
+    head, body = request
+    size = int(head.path[1:]) if head.path[1:].isdigit() else 0
+    answer = json_answer({"path": head.path, "body": len(body)}, connection_header(head))
+    if not size:
+        return [answer]
+    return [b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % size, memoryview(bytes(size))]
+
+
+@contextmanager
+def served(handle: Callable[[Request, int], Sequence[bytes | memoryview]] = echo) -> Iterator[Loop]:
+    loop = Loop(socket.create_server(("127.0.0.1", 0)), handle)
+    thread = threading.Thread(target=loop.run)
+    thread.start()
+    try:
+        yield loop
+    finally:
+        with suppress(OSError):  # it has ended already
+            loop.stop()
+        thread.join(TIMEOUT_S)
+        assert not thread.is_alive()
+
+
+def connected(loop: Loop) -> socket.socket:
+    return socket.create_connection(loop.address, TIMEOUT_S)
+
+
+def all_of(sock: socket.socket) -> bytes:
+    data = b""
+    while part := sock.recv(1 << 20):
+        data += part
+    return data
+
+
+def answer_of(sock: socket.socket) -> tuple[bytes, bytes]:
+    """(head, body) of the next answer, and nothing after it."""
+    data = b""
+    while b"\r\n\r\n" not in data:
+        part = sock.recv(1)
+        assert part, data
+        data += part
+    size = int(data.lower().partition(b"content-length: ")[2].partition(b"\r")[0])
+    body = b""
+    while len(body) < size:
+        part = sock.recv(size - len(body))
+        assert part, data
+        body += part
+    return data, body
+
+
+def test_requests_that_come_together_are_answered_in_their_order() -> None:
+    with served() as loop, connected(loop) as sock:
+        sock.sendall(b"".join(GET % path for path in (b"a", b"b", b"300000", b"c")))
+        bodies = [answer_of(sock)[1] for _ in range(4)]
+    assert [b'"/a"' in bodies[0], b'"/b"' in bodies[1], b'"/c"' in bodies[3]] == [True] * 3
+    assert bodies[2] == bytes(300_000)
+
+
+def test_a_long_answer_reaches_a_client_that_reads_late_while_others_are_served() -> None:
+    size = 30_000_000
+    with served() as loop, connected(loop) as slow, connected(loop) as other:
+        slow.sendall(GET % b"%d" % size + GET % b"after")
+        other.sendall(GET % b"other")
+        assert b'"/other"' in answer_of(other)[1]
+        assert answer_of(slow)[1] == bytes(size)
+        assert b'"/after"' in answer_of(slow)[1]
+
+
+def test_a_body_may_come_in_many_parts_and_chunks() -> None:
+    with served() as loop, connected(loop) as sock:
+        sock.sendall(b"POST /a HTTP/1.1\r\nHost: h\r\nContent-Length: 400000\r\n\r\n")
+        for _ in range(4):
+            sock.sendall(bytes(100_000))
+        assert b'"body": 400000' in answer_of(sock)[1]
+        sock.sendall(b"POST /a HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n")
+        for _ in range(4):
+            sock.sendall(b"186A0\r\n%b\r\n" % bytes(100_000))
+        sock.sendall(b"0\r\n\r\n")
+        assert b'"body": 400000' in answer_of(sock)[1]
+
+
+def test_a_client_that_expects_100_continue_gets_it_first() -> None:
+    with served() as loop, connected(loop) as sock:
+        sock.sendall(
+            b"POST /a HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\nExpect: 100-continue\r\n\r\n"
+        )
+        assert sock.recv(100) == b"HTTP/1.1 100 Continue\r\n\r\n"
+        sock.sendall(b"abc")
+        assert b'"body": 3' in answer_of(sock)[1]
+
+
+@pytest.mark.parametrize(
+    ("request_", "header"),
+    [
+        (b"GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n", b"Connection: close\r\n"),
+        (b"GET / HTTP/1.0\r\n\r\n", b"Connection: close\r\n"),
+        (b"GET /\x01 HTTP/1.1\r\nHost: h\r\n\r\n" + bytes(500_000), b"HTTP/1.1 400 Bad Request"),
+        (
+            b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 99999999999\r\n\r\n" + bytes(500_000),
+            b"HTTP/1.1 413",
+        ),
+    ],
+)
+def test_a_connection_that_ends_gets_its_last_answer_whole(request_: bytes, header: bytes) -> None:
+    """Also while the client still sends: unread bytes would turn the end into a reset."""
+    with served() as loop, connected(loop) as sock:
+        sock.sendall(request_)
+        answer = all_of(sock)
+    assert header in answer
+    assert answer.count(b"HTTP/1.1") == 1
+
+
+def test_http_1_0_may_keep_its_connection() -> None:
+    with served() as loop, connected(loop) as sock:
+        for _ in range(2):
+            sock.sendall(b"GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n")
+            assert b"Connection: keep-alive\r\n" in answer_of(sock)[0]
+
+
+def test_a_client_that_closes_its_half_gets_its_answer() -> None:
+    with served() as loop, connected(loop) as sock:
+        sock.sendall(GET % b"a")
+        sock.shutdown(socket.SHUT_WR)
+        assert b'"/a"' in all_of(sock)
+
+
+def test_a_client_that_never_closes_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loop_module, "LINGER_NS", 0)
+    with served() as loop, connected(loop) as sock:
+        sock.sendall(b"GET / HTTP/1.0\r\n\r\n")
+        assert all_of(sock)
+        until(lambda: is_reset(sock))
+
+
+def is_reset(sock: socket.socket) -> bool:
+    try:
+        sock.sendall(b"x")
+    except OSError:
+        return True
+    return False
+
+
+def until(is_so: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + TIMEOUT_S
+    while not is_so():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_clients_that_vanish_leave_nothing_behind() -> None:
+    with served() as loop:
+        for tail in (
+            b"",
+            GET % b"9000000",
+            b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 9\r\n\r\n",
+        ):
+            for _ in range(5):
+                sock = connected(loop)
+                sock.sendall(GET % b"a" + tail)
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+                sock.close()
+        with connected(loop) as sock:
+            sock.sendall(GET % b"a")
+            assert b'"/a"' in answer_of(sock)[1]
+            until(lambda: loop.open_connections == 1)
+
+
+def test_many_connections_are_served_at_once() -> None:
+    with served() as loop:
+        socks = [connected(loop) for _ in range(200)]
+        for number, sock in enumerate(socks):
+            sock.sendall(GET % b"n%d" % number)
+        for number, sock in enumerate(socks):
+            assert b'"/n%d"' % number in answer_of(sock)[1]
+            sock.close()
+
+
+def test_at_the_end_requests_that_are_here_are_answered_and_the_port_is_closed() -> None:
+    begun, may_end = threading.Event(), threading.Event()
+
+    def slow(request: Request, arrived_ns: int) -> Sequence[bytes | memoryview]:
+        begun.set()
+        assert may_end.wait(TIMEOUT_S)
+        return echo(request, arrived_ns)
+
+    with served(slow) as loop, connected(loop) as one, connected(loop) as other:
+        address = loop.address
+        one.sendall(GET % b"one")
+        assert begun.wait(TIMEOUT_S)
+        other.sendall(GET % b"20000000")
+        loop.stop()
+        may_end.set()
+        assert b'"/one"' in answer_of(one)[1]
+        assert answer_of(other)[1] == bytes(20_000_000)
+        assert all_of(one) == all_of(other) == b""
+        until(lambda: loop.open_connections == 0)
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(address, TIMEOUT_S)
+
+
+def test_out_of_descriptors_new_clients_wait(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import resource
+
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with served() as loop, connected(loop) as first:
+        first.sendall(GET % b"a")
+        assert answer_of(first)
+        with socket.socket() as second:
+            try:
+                resource.setrlimit(resource.RLIMIT_NOFILE, (second.fileno() + 1, limits[1]))
+                second.connect(loop.address)
+                second.sendall(GET % b"second")
+                until(lambda: not loop.accepts)
+                first.sendall(GET % b"still")
+                assert b'"/still"' in answer_of(first)[1]
+            finally:
+                resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+            first.close()
+            second.settimeout(TIMEOUT_S)
+            assert b'"/second"' in answer_of(second)[1]
+    assert "no further connection can be opened: Too many open files" in capsys.readouterr().err

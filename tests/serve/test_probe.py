@@ -1,0 +1,75 @@
+"""What `probe` tells of a server that serves, of one that is none of ours, and of none."""
+
+import json
+from collections.abc import Iterator
+
+import pytest
+
+from harness.cli.main import main
+from harness.wire.null_server import NullServer
+from tests.serve.test_serve import Served, serving
+
+
+@pytest.fixture(scope="module")
+def digits() -> Iterator[Served]:
+    pytest.importorskip("onnxruntime")
+    with serving("digits", "--backend", "ort", "--max-batch", "16") as served:
+        yield served
+
+
+def test_a_model_is_found_with_its_inputs_and_its_encoding(
+    digits: Served, capsys: pytest.CaptureFixture[str]
+) -> None:
+    url = f"http://127.0.0.1:{digits.port}"
+    assert main(["probe", url, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["url"], found["address"], found["local"]) == (url, "127.0.0.1", True)
+    assert found["keeps_connections"] is True
+    assert found["round_trip_ns"] > 0
+    assert found["openai_models"] is None
+    (model,) = found["kserve"]["models"]
+    assert model["name"] == "digits"
+    assert model["inputs"] == [{"name": "image", "dtype": "float32", "shape": [None, 1, 8, 8]}]
+    assert (model["encoding"], model["server_max_batch"]) == ("binary", 16)
+    assert main(["probe", url]) == 0
+    text = capsys.readouterr().out
+    assert "model        digits: image float32 [?, 1, 8, 8] -> " in text
+    assert f"--backend kserve --url {url} --model digits" in text
+
+
+def test_a_model_that_is_not_there_is_told(
+    digits: Served, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["probe", f"http://127.0.0.1:{digits.port}", "--model", "resnet"]) == 0
+    assert "model        resnet: the server has no model 'resnet'" in capsys.readouterr().out
+
+
+def test_a_server_of_no_known_protocol_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    closing = (
+        b"HTTP/1.1 200 OK\r\nServer: plain\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok"
+    )
+    with NullServer(closing) as server:
+        assert main(["probe", server.url]) == 0
+        text = capsys.readouterr().out
+    assert ", plain\n" in text
+    assert "closed after each reply" in text
+    assert "protocol     unknown" in text
+
+
+@pytest.mark.parametrize(
+    ("url", "message"),
+    [
+        ("http://127.0.0.1:1", "cannot be reached: Connection refused"),
+        ("127.0.0.1:8000", "is no URL of a server"),
+        ("http://user:secret@127.0.0.1", "the URL holds a password"),
+        ("http://no-such-host.invalid", "cannot be resolved"),
+    ],
+)
+def test_what_is_no_server_is_one_line(
+    url: str, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["probe", url]) == 2
+    printed = capsys.readouterr().err
+    assert message in printed
+    assert "secret" not in printed
+    assert len(printed.splitlines()) == 1

@@ -1,0 +1,202 @@
+"""The verb `serve` as a process: real answers on a real socket, its end, and what it refuses to begin with."""
+
+import http.client
+import json
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+from harness.cli.main import main
+from harness.core.config.parse import Endpoint
+from harness.core.config.run_config import RunConfig
+from harness.datasets.digits import DigitsDataset
+from harness.serve.job import exposure
+from harness.serve.served import open_served
+from harness.types import Array, Batch, DatasetSetup, TensorSpec
+
+ROOT = Path(__file__).parents[2]
+TIMEOUT_S = 60
+INFER = "/v2/models/digits/infer"
+
+
+class Served(NamedTuple):
+    process: "subprocess.Popen[str]"
+    port: int
+
+    @contextmanager
+    def connection(self) -> Iterator[http.client.HTTPConnection]:
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=TIMEOUT_S)
+        with closing(connection):
+            connection.connect()
+            yield connection
+
+    def get(self, path: str) -> Any:
+        with self.connection() as connection:
+            connection.request("GET", path)
+            return json.load(connection.getresponse())
+
+    def end(self, number: signal.Signals) -> tuple[int, str]:
+        """(exit status, what it printed on stderr)."""
+        self.process.send_signal(number)
+        _, errors = self.process.communicate(timeout=TIMEOUT_S)
+        return self.process.returncode, errors
+
+
+@contextmanager
+def serving(*words: str) -> Iterator[Served]:
+    command = [sys.executable, "-m", "harness", "serve", *words, "--listen", "127.0.0.1:0"]
+    with subprocess.Popen(
+        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stderr is not None
+            line = process.stdout.readline()
+            assert line, process.stderr.read()
+            before, _, port = line.strip().rpartition(":")
+            backend = words[words.index("--backend") + 1]
+            assert before == f"serving {words[0]} ({backend}) on http://127.0.0.1"
+            yield Served(process, int(port))
+        finally:
+            process.kill()
+
+
+@pytest.fixture(scope="module")
+def digits() -> Iterator[Served]:
+    pytest.importorskip("onnxruntime")
+    with serving("digits", "--backend", "ort", "--threads", "1", "--max-batch", "16") as served:
+        yield served
+
+
+@pytest.fixture(scope="module")
+def images() -> Array:
+    dataset = DigitsDataset(
+        DatasetSetup(inputs=(TensorSpec("image", "float32", ("batch", 1, 8, 8)),))
+    )
+    dataset.load(range(64))
+    return np.array(dataset.batch(range(64)).inputs["image"])
+
+
+@pytest.fixture(scope="module")
+def in_process(images: Array) -> Iterator[dict[int, Array]]:
+    """Batch -> answers of this process to the images, in batches of that size."""
+    config = RunConfig.of(
+        scenario="offline", backend="ort", instances=1, threads=1, max_batch=16, mode="performance"
+    )
+    with ExitStack() as stack:
+        model = open_served(config, stack)
+        yield {
+            size: np.concatenate(
+                [
+                    model.infer(Batch(size, {"image": images[at : at + size]}))["logits"]
+                    for at in range(0, len(images), size)
+                ]
+            )
+            for size in (1, 16)
+        }
+
+
+def ask(connection: http.client.HTTPConnection, rows: Array, *, binary: bool) -> Array:
+    tensor: dict[str, Any] = {"name": "image", "datatype": "FP32", "shape": [*rows.shape]}
+    headers, raw = {}, b""
+    if binary:
+        raw = rows.tobytes()
+        tensor["parameters"] = {"binary_data_size": len(raw)}
+    else:
+        tensor["data"] = rows.ravel().tolist()
+    content = {"inputs": [tensor], "parameters": {"binary_data_output": binary}}
+    text = json.dumps(content).encode()
+    if binary:
+        headers["Inference-Header-Content-Length"] = str(len(text))
+    connection.request("POST", INFER, text + raw, headers)
+    answer = connection.getresponse()
+    body = answer.read()
+    assert answer.status == 200, body
+    size = int(answer.headers.get("Inference-Header-Content-Length", len(body)))
+    (output,) = json.loads(body[:size])["outputs"]
+    assert output["name"] == "logits"
+    values = np.frombuffer(body[size:], "<f4") if binary else np.array(output["data"], np.float32)
+    return values.reshape(output["shape"])
+
+
+@pytest.mark.parametrize("binary", [True, False])
+@pytest.mark.parametrize("size", [1, 16])
+def test_answers_are_those_of_the_model_in_this_process_bit_by_bit(
+    digits: Served, images: Array, in_process: dict[int, Array], size: int, binary: bool
+) -> None:
+    with digits.connection() as connection:
+        rows = [
+            ask(connection, images[at : at + size], binary=binary)
+            for at in range(0, len(images), size)
+        ]
+    assert np.concatenate(rows).tobytes() == in_process[size].tobytes()
+
+
+def test_metadata_are_known_before_the_first_request(digits: Served) -> None:
+    about = digits.get("/v2/models/digits")
+    assert about["outputs"] == [{"name": "logits", "datatype": "FP32", "shape": [-1, 10]}]
+    assert about["properties"]["precision"] == "float32"
+    assert digits.get("/v2/models/digits/config")["max_batch_size"] == 16
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_it_in_order_and_closes_the_port(number: signal.Signals) -> None:
+    with serving("digits", "--backend", "null") as served:
+        rows = np.zeros((3, 1, 8, 8), np.float32)
+        with served.connection() as connection:
+            assert ask(connection, rows, binary=True).tobytes() == bytes(120)
+        status, errors = served.end(number)
+        assert (status, errors) == (0, "harness: 1 request answered, 0 refused\n")
+        with pytest.raises(ConnectionRefusedError), served.connection():
+            pass
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (["digit"], "no model named 'digit': did you mean 'digits'?"),
+        (["digits", "--backend", "nul"], "no backend named 'nul': did you mean 'null'?"),
+        (["digits", "--backend", "kserve"], "--backend kserve asks a server, and `serve` is one: "),
+        (["digits", "--listen", "8000"], "--listen: '8000' is not an address: write HOST:PORT, "),
+        (["digits", "--listen", "nowhere.invalid:80"], "nowhere.invalid:80 cannot be used: "),
+        (["digits", "--threads", "0"], "--threads: 0 must lie between 1 and 1,024"),
+        (["digits", "--backend-option", "graph=x"], "--backend-option graph: 'x' is not one of "),
+        ([], "MODEL is missing: "),
+        (["digits", "other"], "unexpected argument 'other': see --help"),
+    ],
+)
+def test_what_cannot_be_served_is_one_line(
+    words: Sequence[str], line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("onnxruntime")
+    assert main(["serve", *words]) == 2
+    out, errors = capsys.readouterr()
+    assert out == ""
+    assert errors.startswith(f"harness: {line}")
+    assert errors.count("\n") == 1
+
+
+def test_a_port_in_use_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        assert main(["serve", "digits", "--backend", "null", "--listen", address]) == 2
+    line = f"harness: {address} cannot be used: in use: choose another --listen\n"
+    assert capsys.readouterr().err == line
+
+
+@pytest.mark.parametrize(
+    ("address", "is_open"),
+    [("127.0.0.1", False), ("127.0.0.2", False), ("::1", False), ("0.0.0.0", True), ("::", True)],
+)
+def test_an_address_that_others_may_reach_has_a_warning(address: str, is_open: bool) -> None:
+    line = exposure(address, Endpoint("name", 8000))
+    expected = "whoever reaches name:8000 can use the model: there is no password and no encryption"
+    assert line == (expected if is_open else "")

@@ -1,0 +1,161 @@
+"""Installs Triton, MLServer and the KServe SDK into environments of their own, and serves digits on them.
+
+All listen on 127.0.0.1. The environments take 1.3 GB and stay in pytest's cache.
+"""
+
+import fcntl
+import json
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import time
+import urllib.request
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from importlib.metadata import version
+from pathlib import Path
+
+from harness.models.manifest.model import MODELS_DIR
+from tests.stand_ins.prometheus_server import free_port
+
+MODELS = Path(__file__).parent / "models"
+READY_S = 180
+"""A busy machine took 30."""
+
+PACKAGES = {
+    "triton": "nvidia-pytriton==0.7.0",  # Triton 2.51.0, for its Python backend alone
+    "mlserver": "mlserver==1.7.1",
+    "kserve": "kserve==0.21.0",
+}
+CONFIG = """
+name: "digits"
+backend: "python"
+max_batch_size: 64
+input [{ name: "image" data_type: TYPE_FP32 dims: [1, 8, 8] }]
+output [{ name: "logits" data_type: TYPE_FP32 dims: [10] }]
+instance_group [{ count: 1 kind: KIND_CPU }]
+"""
+
+
+def environment(cache: Path, name: str) -> Path:
+    """The folder of the server's virtual environment, made once."""
+    packages = [PACKAGES[name], f"onnxruntime=={version('onnxruntime')}"]  # answers like ours
+    folder = cache / name
+    done = folder / "installed"
+    with (cache / f"{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # of another process of pytest-xdist
+        if done.is_file() and done.read_text() == " ".join(packages):
+            return folder
+        shutil.rmtree(folder, ignore_errors=True)
+        subprocess.run([sys.executable, "-m", "venv", folder], check=True)
+        subprocess.run([folder / "bin/pip", "install", "-q", *packages], check=True)
+        done.write_text(" ".join(packages))
+    return folder
+
+
+@contextmanager
+def triton(cache: Path, folder: Path) -> Iterator[str]:
+    """The bare server out of PyTriton's package, without PyTriton. Yields its address."""
+    made = environment(cache, "triton")
+    site = next((made / "lib").glob("python3*/site-packages"))
+    home = site / "pytriton/tritonserver"
+    stub = f"python_backend_stubs/{sys.version_info.major}.{sys.version_info.minor}"
+    backends = folder / "backends"
+    shutil.copytree(home / "backends", backends)
+    shutil.copy(home / stub / "triton_python_backend_stub", backends / "python")
+    model = folder / "models/digits"
+    (model / "1").mkdir(parents=True)
+    (model / "config.pbtxt").write_text(CONFIG)
+    shutil.copy(MODELS_DIR / "digits.onnx", model / "1")
+    shutil.copy(MODELS / "triton_digits.py", model / "1/model.py")
+    libraries = [str(site / "nvidia_pytriton.libs"), str(sysconfig.get_config_var("LIBDIR"))]
+    variables = {
+        "LD_LIBRARY_PATH": ":".join(libraries),
+        "PYTHONPATH": str(site),
+        # The backend takes its Python from the first python3 here, and answers nothing with another NumPy.
+        "PATH": f"{made / 'bin'}:{os.environ['PATH']}",
+    }
+    port = free_port()
+    words = [home / "bin/tritonserver", "--model-repository", folder / "models"]
+    words += ["--backend-directory", backends, "--allow-grpc=false", "--allow-metrics=false"]
+    words += ["--http-address=127.0.0.1", f"--http-port={port}"]
+    with _started(words, folder, variables, port) as url:
+        yield url
+
+
+@contextmanager
+def mlserver(cache: Path, folder: Path) -> Iterator[str]:
+    """Yields its address."""
+    programs = environment(cache, "mlserver") / "bin"
+    port = free_port()
+    ports = {"http_port": port, "grpc_port": free_port(), "metrics_port": free_port()}
+    settings = {"host": "127.0.0.1", **ports, "parallel_workers": 0}
+    (folder / "settings.json").write_text(json.dumps(settings))
+    model = {
+        "name": "digits",
+        "implementation": "mlserver_digits.Digits",
+        "inputs": [{"name": "image", "datatype": "FP32", "shape": [-1, 1, 8, 8]}],
+        "outputs": [{"name": "logits", "datatype": "FP32", "shape": [-1, 10]}],
+    }
+    (folder / "model-settings.json").write_text(json.dumps(model))
+    shutil.copy(MODELS / "mlserver_digits.py", folder)
+    shutil.copy(MODELS_DIR / "digits.onnx", folder)
+    with _started([programs / "mlserver", "start", "."], folder, {}, port) as url:
+        yield url
+
+
+@contextmanager
+def kserve_sdk(cache: Path, folder: Path) -> Iterator[str]:
+    """Yields its address."""
+    python = environment(cache, "kserve") / "bin/python"
+    shutil.copy(MODELS_DIR / "digits.onnx", folder)
+    port = free_port()
+    words = [python, MODELS / "kserve_sdk_digits.py", str(port)]
+    with _started(words, folder, {}, port) as url:
+        yield url
+
+
+@contextmanager
+def _started(
+    words: Sequence[object], folder: Path, variables: Mapping[str, str], port: int
+) -> Iterator[str]:
+    """Runs the server until the caller is done with it."""
+    log = folder / "log"
+    with log.open("w") as out:
+        process = subprocess.Popen(
+            [str(word) for word in words],
+            cwd=folder,
+            stdout=out,
+            stderr=out,
+            env={**_outside(), **variables},
+        )
+    url = f"http://127.0.0.1:{port}"
+    try:
+        deadline = time.monotonic() + READY_S
+        while not _ready(f"{url}/v2/models/digits/ready"):
+            assert process.poll() is None, log.read_text()
+            assert time.monotonic() < deadline, log.read_text()
+            time.sleep(0.2)
+        yield url
+    finally:
+        process.terminate()
+        try:
+            process.wait(20)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _outside() -> dict[str, str]:
+    """Our environment without what leads to our own packages."""
+    return {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "VIRTUAL_ENV")}
+
+
+def _ready(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(url, timeout=5) as reply:
+            return bool(reply.status == 200)
+    except OSError:
+        return False

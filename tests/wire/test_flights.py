@@ -1,0 +1,317 @@
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from harness.core.clock import wall_ns
+from harness.core.config.address import Address
+from harness.remote import Request
+from harness.wire import flights as flights_module
+from harness.wire.connections import Server
+from harness.wire.flights import Flight, Flights
+
+_OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
+Handler = Callable[[socket.socket, int], None]
+
+
+def read_request(peer: socket.socket) -> bytes:
+    """One request with its body; b'' at the end of the connection."""
+    data = b""
+    while b"\r\n\r\n" not in data:
+        more = peer.recv(65_536)
+        if not more:
+            return b""
+        data += more
+    head, _, body = data.partition(b"\r\n\r\n")
+    length = int(head.lower().partition(b"content-length: ")[2].split(b"\r\n")[0])
+    while len(body) < length:
+        body += peer.recv(65_536)
+    return body
+
+
+def answer_all(peer: socket.socket, _number: int) -> None:
+    while read_request(peer):
+        peer.sendall(_OK)
+
+
+@contextmanager
+def served(handler: Handler) -> Iterator[Server]:
+    """A server that calls `handler` with each connection and its number, from 0."""
+    listener = socket.create_server(("127.0.0.1", 0), backlog=128)
+    listener.settimeout(0.05)
+    stopped = threading.Event()
+
+    def serve() -> None:
+        number = 0
+        while not stopped.is_set():
+            try:
+                peer, _ = listener.accept()
+            except TimeoutError:
+                continue
+            except OSError:
+                return
+            threading.Thread(target=handle, args=(peer, number), daemon=True).start()
+            number += 1
+
+    def handle(peer: socket.socket, number: int) -> None:
+        peer.settimeout(10)
+        try:
+            handler(peer, number)
+        except OSError:
+            pass
+        finally:
+            peer.close()
+
+    thread = threading.Thread(target=serve, daemon=True)
+    thread.start()
+    try:
+        yield Server(address=Address("127.0.0.1", listener.getsockname()[1]))
+    finally:
+        stopped.set()
+        thread.join()
+        listener.close()
+
+
+@contextmanager
+def opened(
+    server: Server, connections: int = 1, timeout_s: float = 5.0, **more: bool
+) -> Iterator[Flights]:
+    made = Flights(
+        [server], connections, lambda i: Request("/", (), (b"x" * i[0],)), timeout_s, **more
+    )
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+def flown(flights: Flights, sizes: list[int], limit_s: float = 10.0) -> list[Flight]:
+    """Submits a request of each size and returns the finished flights."""
+    for order, size in enumerate(sizes):
+        flights.submit(Flight([order], [size], order))
+    done: list[Flight] = []
+    end_s = time.monotonic() + limit_s
+    while len(done) < len(sizes) and time.monotonic() < end_s:
+        done += flights.turn(0.1)
+    assert len(done) == len(sizes), f"{len(done)} of {len(sizes)} flights ended"
+    return done
+
+
+def test_each_request_has_its_reply_and_its_stamps_in_order() -> None:
+    with served(answer_all) as server, opened(server, 4) as flights:
+        end_s = time.monotonic() + 10
+        while not all(f.arrived_ns for f in flown(flights, [1] * 8)):
+            assert time.monotonic() < end_s, (
+                "the kernel gives no stamps"
+            )  # its first ones may be missing
+        flights.forget()
+        begin_ns = wall_ns()
+        done = flown(flights, [1, 100, 20_000, 3_000_000, 5, 6])
+        assert sorted(flight.first for flight in done) == [*range(6)]
+        for flight in done:
+            assert flight.error is None
+            assert flight.reply is not None
+            assert bytes(flight.reply.body) == b"ok"
+            assert begin_ns <= flight.taken_ns <= flight.arrived_ns <= flight.read_ns
+            assert flight.sent_ns >= flight.taken_ns
+        assert flights.waited == 2  # more requests than connections
+
+
+def test_two_threads_lose_no_flight() -> None:
+    with served(answer_all) as server, opened(server, 3) as flights:
+        done: list[Flight] = []
+        count = 2_000
+
+        def receive() -> None:
+            while len(done) < count:
+                done.extend(flights.turn(0.1))
+
+        thread = threading.Thread(target=receive, daemon=True)
+        thread.start()
+        for order in range(count):
+            flights.submit(Flight([order], [1], order))
+        thread.join(30)
+        assert not thread.is_alive()
+        assert sorted(f.first for f in done) == [*range(count)]
+        assert not any(f.error for f in done)
+
+
+def test_an_idle_connection_that_the_server_closes_is_replaced_unnoticed() -> None:
+    def once(peer: socket.socket, number: int) -> None:
+        read_request(peer)
+        peer.sendall(_OK)
+        if number > 0:
+            answer_all(peer, number)
+
+    with served(once) as server, opened(server) as flights:
+        assert flown(flights, [1])[0].error is None
+        for _ in range(5):
+            assert not flights.turn(0.1)
+        assert flown(flights, [1])[0].error is None
+        assert flights.resent == 0
+
+
+def closes_on_second(peer: socket.socket, number: int) -> None:
+    """The first connection ends when its second request has come: the race of keep-alive."""
+    read_request(peer)
+    peer.sendall(_OK)
+    read_request(peer)
+    if number > 0:
+        peer.sendall(_OK)
+        answer_all(peer, number)
+
+
+def test_a_request_that_a_closing_connection_lost_is_sent_once_more_and_counted() -> None:
+    with served(closes_on_second) as server, opened(server) as flights:
+        flown(flights, [1])
+        taken_ns = wall_ns()
+        (flight,) = flown(flights, [1])
+        assert flight.error is None
+        assert (flight.resent, flights.resent) == (True, 1)
+        assert flight.taken_ns - taken_ns < 50_000_000  # the first attempt is part of its time
+
+
+def test_without_resending_it_fails() -> None:
+    with served(closes_on_second) as server, opened(server, resend=False) as flights:
+        flown(flights, [1])
+        (flight,) = flown(flights, [1])
+        assert flight.kind == "reset"
+        assert flights.resent == 0
+
+
+def test_a_request_is_never_sent_a_third_time() -> None:
+    def always_closes(peer: socket.socket, number: int) -> None:
+        read_request(peer)
+        if number < 2:
+            peer.sendall(_OK)
+            read_request(peer)
+
+    with served(always_closes) as server, opened(server, 2) as flights:
+        assert not any(f.error for f in flown(flights, [1, 1]))
+        done = flown(flights, [1])
+        assert done[0].kind == "reset"
+        assert flights.resent == 1
+
+
+def test_a_first_request_is_never_resent() -> None:
+    with served(lambda peer, _number: (read_request(peer), None)[1]) as server:
+        with opened(server) as flights:
+            (flight,) = flown(flights, [1])
+        assert flight.kind == "reset"
+        assert not flight.resent
+
+
+@pytest.mark.parametrize(
+    ("reply", "kind"),
+    [
+        (b"garbage\r\n\r\n", "bad-reply"),
+        (_OK[:-1], "bad-reply"),
+        (_OK + b"more", "bad-reply"),
+        (b"", "reset"),
+    ],
+)
+def test_a_broken_reply_fails_its_flight_alone(reply: bytes, kind: str) -> None:
+    def breaks(peer: socket.socket, number: int) -> None:
+        if number:
+            answer_all(peer, number)
+        read_request(peer)
+        peer.sendall(reply)
+
+    with served(breaks) as server, opened(server) as flights:
+        (flight,) = flown(flights, [1])
+        assert flight.kind == kind
+        assert flight.error is not None
+        assert flown(flights, [1])[0].error is None
+
+
+def test_a_reply_that_does_not_come_times_out() -> None:
+    def freezes(peer: socket.socket, number: int) -> None:
+        if number:
+            answer_all(peer, number)
+        read_request(peer)
+        time.sleep(2)
+
+    with served(freezes) as server, opened(server, timeout_s=0.3) as flights:
+        begin_s = time.monotonic()
+        (flight,) = flown(flights, [1])
+        assert flight.kind == "timeout"
+        assert 0.3 <= time.monotonic() - begin_s < 2
+        assert flown(flights, [1])[0].error is None
+
+
+def test_a_reply_of_single_bytes_and_one_that_ends_the_connection_arrive() -> None:
+    def drips(peer: socket.socket, number: int) -> None:
+        if not number:
+            read_request(peer)
+            for byte in _OK:
+                peer.sendall(bytes([byte]))
+        read_request(peer)
+        peer.sendall(b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\nok")
+
+    with served(drips) as server, opened(server) as flights:
+        for _ in range(3):
+            (flight,) = flown(flights, [1])
+            assert flight.error is None
+            assert flight.reply is not None
+            assert bytes(flight.reply.body) == b"ok"
+
+
+def test_after_a_server_is_given_up_every_flight_fails_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(flights_module, "GIVE_UP_S", 0.5)
+    listener = socket.create_server(("127.0.0.1", 0))
+    server = Server(address=Address("127.0.0.1", listener.getsockname()[1]))
+    with opened(server) as flights:
+        peer, _ = listener.accept()
+        listener.close()
+        peer.close()
+        done = flown(flights, [1, 1, 1])
+        kinds = {flight.first: flight.kind for flight in done}
+        assert kinds.pop(0) in (
+            "reset",
+            "server-gone",
+        )  # it may have been sent to the dying connection
+        assert {*kinds.values()} == {"server-gone"}
+        assert flights.gone is not None
+        begin_s = time.monotonic()
+        assert flown(flights, [1])[0].kind == "server-gone"
+        assert time.monotonic() - begin_s < 1
+
+
+def test_an_error_of_the_encoder_fails_its_flight_alone() -> None:
+    with served(answer_all) as server, opened(server) as flights:
+        done = flown(flights, ["a", 1])  # type: ignore[list-item]
+        kinds = {flight.first: flight.kind for flight in done}
+        assert kinds == {0: "encode", 1: ""}
+
+
+def test_two_threads_lose_no_flight_on_connections_that_keep_closing() -> None:
+    def closes(peer: socket.socket, number: int) -> None:
+        for _ in range(1 + number % 5):
+            if not read_request(peer):
+                return
+            peer.sendall(_OK)
+
+    with served(closes) as server, opened(server, 4) as flights:
+        done: list[Flight] = []
+        count = 1_500
+
+        def receive() -> None:
+            while len(done) < count:
+                done.extend(flights.turn(0.1))
+
+        thread = threading.Thread(target=receive, daemon=True)
+        thread.start()
+        for order in range(count):
+            flights.submit(Flight([order], [1 if order % 7 else 20_000], order))
+            if order % 50 == 0:
+                time.sleep(0.002)
+        thread.join(60)
+        assert not thread.is_alive(), f"{count - len(done)} flights were lost"
+        assert sorted(flight.first for flight in done) == [*range(count)]
+        assert {flight.kind for flight in done} <= {"", "reset"}
+        assert sum(not flight.kind for flight in done) > count / 2

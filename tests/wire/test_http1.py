@@ -1,0 +1,159 @@
+import itertools
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness.remote import Reply, Request
+from harness.wire.http1 import BadReply, Heads, ReplyParser
+
+_BODY = b'{"outputs": []}'
+
+
+def fed(data: bytes, cuts: list[int]) -> tuple[Reply | None, ReplyParser]:
+    parser = ReplyParser()
+    places = [0, *sorted(cut % (len(data) + 1) for cut in cuts), len(data)]
+    reply = None
+    for start, end in itertools.pairwise(places):
+        if start < end:
+            assert reply is None, "a reply before its end"
+            reply = parser.feed(data[start:end])
+    return reply, parser
+
+
+def sized(body: bytes, *headers: bytes) -> bytes:
+    lines = [b"HTTP/1.1 200 OK", *headers, b"Content-Length: %d" % len(body)]
+    return b"\r\n".join(lines) + b"\r\n\r\n" + body
+
+
+def chunked(body: bytes, size: int) -> bytes:
+    pieces = [body[i : i + size] for i in range(0, len(body), size)]
+    head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+    chunks = b"".join(b"%X;x=1\r\n%b\r\n" % (len(piece), piece) for piece in pieces)
+    return head + chunks + b"0\r\nTrailer: 1\r\n\r\n"
+
+
+@given(st.binary(max_size=300), st.lists(st.integers(0, 1000), max_size=12), st.integers(1, 50))
+def test_a_reply_is_the_same_however_its_bytes_are_cut(
+    body: bytes, cuts: list[int], size: int
+) -> None:
+    for data in (sized(body), chunked(body, size), b"HTTP/1.1 100 Continue\r\n\r\n" + sized(body)):
+        reply, parser = fed(data, cuts)
+        assert reply is not None
+        assert (reply.status, bytes(reply.body)) == (200, body)
+        assert not parser.began
+        assert not parser.closes
+        again = parser.feed(sized(b"next"))
+        assert again is not None
+        assert bytes(again.body) == b"next"
+
+
+@given(st.binary(max_size=400), st.lists(st.integers(0, 1000), max_size=6))
+def test_bytes_that_are_no_reply_raise_nothing_else(data: bytes, cuts: list[int]) -> None:
+    starts = (b"", b"HTTP/1.1 200 OK\r\n", chunked(b"abc", 2)[:60])
+    for start in starts:
+        parser = ReplyParser()
+        places = [0, *sorted(cut % (len(data) + 1) for cut in cuts), len(data)]
+        try:
+            for begin, end in itertools.pairwise(places):
+                parser.feed((start if not begin else b"") + data[begin:end])
+            parser.close()
+        except BadReply:
+            pass
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"SSH-2.0-OpenSSH\r\n\r\n", "no HTTP/1.1 status line"),
+        (b"HTTP/1.1 OK\r\n\r\n", "no HTTP/1.1 status line"),
+        (b"HTTP/1.1 101 Switching Protocols\r\n\r\n", "changes the protocol"),
+        (b"HTTP/1.1 200 OK\r\nno header\r\n\r\n", "is no header"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n", "length of the body"),
+        (
+            b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n",
+            "length of the body",
+        ),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 99999999999\r\n\r\n", "a body of"),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip\r\n\r\n", "transfer encoding"),
+        (sized(b"abc") + b"more", "4 bytes after the end"),
+        (chunked(b"abc", 3) + b"more", "4 bytes after the end"),
+        (chunked(b"abc", 3).replace(b"3;x=1", b"2;x=1"), "longer than its size"),
+        (chunked(b"abc", 3).replace(b"3;x=1", b"-3;x=1"), "chunk of size"),
+        (b"HTTP/1.1 200 OK\r\n" + b"A: b\r\n" * 20_000, "longer than 65536 bytes"),
+    ],
+)
+def test_a_broken_reply_is_refused(data: bytes, message: str) -> None:
+    with pytest.raises(BadReply, match=re.escape(message)):
+        ReplyParser().feed(data)
+
+
+def test_a_reply_without_a_length_ends_with_its_connection() -> None:
+    parser = ReplyParser()
+    assert parser.feed(b"HTTP/1.0 200 OK\r\n\r\nabc") is None
+    assert parser.closes
+    reply = parser.close()
+    assert reply is not None
+    assert bytes(reply.body) == b"abc"
+
+
+@pytest.mark.parametrize("data", [sized(_BODY)[:-1], chunked(_BODY, 4)[:-3], b"HTTP/1.1 20"])
+def test_a_reply_that_is_cut_off_is_no_reply(data: bytes) -> None:
+    parser = ReplyParser()
+    assert parser.feed(data) is None
+    assert parser.began
+    with pytest.raises(BadReply, match="within a reply"):
+        parser.close()
+
+
+@pytest.mark.parametrize(
+    ("head", "closes"),
+    [
+        (b"HTTP/1.1 200 OK\r\nConnection: close\r\n", True),
+        (b"HTTP/1.1 200 OK\r\nConnection: Keep-Alive, Close\r\n", True),
+        (b"HTTP/1.1 200 OK\r\nconnection: keep-alive\r\n", False),
+        (b"HTTP/1.0 200 OK\r\nConnection: keep-alive\r\n", False),
+        (b"HTTP/1.0 200 OK\r\n", True),
+    ],
+)
+def test_the_head_says_whether_the_connection_ends(head: bytes, closes: bool) -> None:
+    parser = ReplyParser()
+    assert parser.feed(head + b"Content-Length: 0\r\n\r\n") is not None
+    assert parser.closes is closes
+
+
+def test_status_204_has_no_body() -> None:
+    reply = ReplyParser().feed(b"HTTP/1.1 204 No Content\r\n\r\n")
+    assert reply is not None
+    assert reply.status == 204
+
+
+def test_a_head_is_made_once_for_each_length() -> None:
+    heads = Heads("host:8000", "/prefix", [("Authorization", "secret")])
+    request = Request("/v2/models/m/infer", (("Content-Type", "application/json"),))
+    head = heads.head(request, 12)
+    assert head is heads.head(request, 12)
+    assert head.decode().splitlines() == [
+        "POST /prefix/v2/models/m/infer HTTP/1.1",
+        "Host: host:8000",
+        "Authorization: secret",
+        "Content-Type: application/json",
+        "Content-Length: 12",
+        "",
+    ]
+    assert b"Content-Length" not in heads.head(Request("/v2", method="GET"), 0)
+
+
+@pytest.mark.parametrize("value", ["a\r\nX: y", "a\nb", "\x00", "é\u20ac"])
+def test_a_header_cannot_smuggle_in_another(value: str) -> None:
+    with pytest.raises(ValueError, match="HTTP forbids"):
+        Heads("host", headers=[("X-Key", value)])
+    with pytest.raises(ValueError, match="HTTP forbids"):
+        Heads("host").head(Request("/" + value), 0)
+
+
+def test_a_header_of_a_reply_is_found_in_any_case() -> None:
+    reply = Reply(200, b"HTTP/1.1 200 OK\r\nX-Kind:  a b \r\n\r\n", memoryview(b""))
+    assert reply.header("x-kind") == "a b"
+    assert reply.header("other") is None
