@@ -12,6 +12,7 @@ from harness.datasets.digits import DigitsDataset
 from harness.models.manifest.model import MODELS_DIR
 from harness.types import DatasetSetup, TensorSpec
 from tests.house.test_readme import COMMAND, is_disturbed, run
+from tests.serve.test_serve import serving
 
 DOCS = Path(__file__).parents[2] / "docs"
 PYTHON = re.compile(r"```python\n(.*?)```", re.DOTALL)
@@ -57,3 +58,15 @@ def test_a_job_compares_with_a_stored_run(tmp_path: Path) -> None:
         works(command, tmp_path)
     assert (tmp_path / "report.xml").is_file()
     assert (tmp_path / "benchmark.json").is_file()
+
+
+def test_the_plug_in_for_a_servers_protocol_measures_a_model(tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime")
+    (code,) = [c for c in PYTHON.findall((DOCS / "plugins.md").read_text()) if "JsonTensors" in c]
+    (tmp_path / "tensors.py").write_text(code)
+    (command,) = [c for c in commands("plugins.md") if "JsonTensors" in c]
+    with serving("digits", "--backend", "ort") as server:
+        url = f"http://127.0.0.1:{server.port}"
+        done = run(command.replace("http://127.0.0.1:8000", url) + " --out run", tmp_path)
+    assert "accuracy    top1 99.20 %" in done.stdout, done.stderr
+    assert done.returncode == 0 or "client-bound" in done.stdout

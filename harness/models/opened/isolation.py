@@ -17,6 +17,8 @@ def is_separate(config: RunConfig) -> bool:
 
     A ConfigError where the option is neither on nor off.
     """
+    if config.url:  # it sends requests without a hop between processes
+        return False
     official = config.mlperf and registry.is_foreign("backend", config.backend)
     text = dict(config.backend_option).get(PROCESSES_OPTION, "on" if official else "off")
     try:

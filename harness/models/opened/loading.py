@@ -146,7 +146,7 @@ def open_backends(
     )
     cls: Callable[[BackendSetup], Backend]
     count = spec.instances
-    if in_processes and not config.url:
+    if in_processes:
         _refuse_sharing(config.backend, of_one_process, options)
         cls = partial(SeparateInstance, config.backend)
     else:

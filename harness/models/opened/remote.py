@@ -32,6 +32,8 @@ def server_problems(config: RunConfig) -> Iterator[str]:
     if config.url and known and not remote:
         others = ", ".join(n for n in registry.REMOTE_BACKENDS if n in registry.BACKENDS)
         yield f"--url names a server, and backend {name!r} runs the model here: use {others}"
+    if config.url and "processes" in dict(config.backend_option):
+        yield "--backend-option processes is for models on this machine, and --url names a server: drop it"
     for header, source in config.header:
         variable = source.removeprefix("env:")
         if not os.environ.get(variable):

@@ -394,3 +394,10 @@ def test_a_plug_in_without_a_measured_process_ends(tmp_path: Path) -> None:
     assert ended(process).status == 5
     assert gone(instances)
     assert codes(tmp_path / "r.partial") == ["died"]
+
+
+def test_a_plug_in_that_asks_a_server_is_not_isolated() -> None:
+    config = RunConfig.of(
+        scenario="offline", backend="remote.py:Mine", url=["http://127.0.0.1:8000"], mlperf=True
+    )
+    assert not is_separate(config)
