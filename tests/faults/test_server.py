@@ -74,7 +74,7 @@ def is_whole(result: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("behaviour", "kinds", "told"),
     [
-        pytest.param(bad.error_in_200, "refused", "answered 200", id="error-in-200"),
+        pytest.param(bad.error_in_200, "refused", "answered 200", id="error-in-200", marks=SLOW),
         pytest.param(bad.reset_within, "reset", "", id="reset-within", marks=SLOW),
         pytest.param(
             bad.close_within, "bad-reply", "within a reply", id="close-within", marks=SLOW
@@ -151,6 +151,7 @@ def test_without_resending_a_lost_keep_alive_is_a_failure(tmp_path: Path) -> Non
     assert {*result["client"]["failures"]} == {"reset"}
 
 
+@pytest.mark.slow
 def test_a_frozen_server_times_out_and_the_run_ends(tmp_path: Path) -> None:
     with BadServer(in_the_run(bad.freeze, 30)) as server:
         begin_s = time.monotonic()

@@ -60,6 +60,7 @@ def test_a_job_compares_with_a_stored_run(tmp_path: Path) -> None:
     assert (tmp_path / "benchmark.json").is_file()
 
 
+@pytest.mark.slow
 def test_the_plug_in_for_a_servers_protocol_measures_a_model(tmp_path: Path) -> None:
     pytest.importorskip("onnxruntime")
     (code,) = [c for c in PYTHON.findall((DOCS / "plugins.md").read_text()) if "JsonTensors" in c]

@@ -52,6 +52,7 @@ def test_other_formats_are_left_to_the_backend(tmp_path: Path) -> None:
     assert load_model(str(tmp_path / "m.txt")).path(("my-rules",)) == tmp_path / "m.txt"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("one", [*BY_SUFFIX.values(), SAVED_MODEL], ids=lambda one: one.name)
 def test_the_backend_that_is_advised_reads_the_format(one: Format) -> None:
     entry = registry.BACKENDS[one.backend]

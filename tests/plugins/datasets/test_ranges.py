@@ -226,6 +226,7 @@ def embedding(folder: Path, rows: int) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_a_run_draws_from_the_models_table(tmp_path: Path) -> None:
     path = embedding(tmp_path, 1000)
     words = ("--scenario", "offline", "--queries", "700", "--model", str(path))
