@@ -5,25 +5,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from harness.core.formats.kserve_tensors import DATATYPES
 from harness.errors import ConfigError
 from harness.types import TensorSpec
 
-NAMES: Mapping[str, str] = {
-    "BOOL": "bool",
-    "UINT8": "uint8",
-    "UINT16": "uint16",
-    "UINT32": "uint32",
-    "UINT64": "uint64",
-    "INT8": "int8",
-    "INT16": "int16",
-    "INT32": "int32",
-    "INT64": "int64",
-    "FP16": "float16",
-    "FP32": "float32",
-    "FP64": "float64",
-    "BF16": "bfloat16",
-    "BYTES": "string",
-}
+NAMES: Mapping[str, str] = {**DATATYPES, "BF16": "bfloat16"}
 """Datatype -> the name that manifests use."""
 
 TEXT = "BYTES"
