@@ -4,13 +4,22 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from harness.backends.parts.kserve import server
 from harness.backends.parts.kserve.datatypes import TEXT, Tensor, declared
 from harness.backends.parts.kserve.decoding import Decoder
 from harness.backends.parts.kserve.encoding import Encoder
-from harness.backends.parts.kserve.server import ask
 from harness.backends.parts.remote_options import setup_problems
 from harness.errors import ConfigError, one_line, refuse
-from harness.remote import BadAnswer, Exchange, Refused, Remote, Reply, Request
+from harness.remote import (
+    BadAnswer,
+    Exchange,
+    HasTotals,
+    Refused,
+    Remote,
+    Reply,
+    Request,
+    ServerTotals,
+)
 from harness.types import BackendSetup, Batch, Outputs, TensorSpec, fixed_batch
 
 _ENCODINGS = ("binary", "json")
@@ -43,7 +52,7 @@ class KserveRemote:
         self._encodings = _ENCODINGS if encoding is None else (encoding,)
 
     def open(self, exchange: Exchange) -> None:
-        served = ask(exchange, self._model, self._setup.options.get("version"))
+        served = server.ask(exchange, self._model, self._setup.options.get("version"))
         if served.max_batch is not None and self._setup.max_batch > served.max_batch:
             raise ConfigError(
                 f"the server's model {self._model!r} takes at most {served.max_batch} samples a request: "
@@ -96,12 +105,18 @@ class KserveRemote:
     def outputs(self) -> tuple[str, ...]:
         return self._decode.names
 
+    def totals(self, exchange: Exchange) -> ServerTotals | None:
+        return server.totals(exchange, self._served.path)
+
     def describe(self) -> Mapping[str, object]:
+        told = self._served.properties
+        threads = {"threads": str(told["threads"])} if "threads" in told else {}
         return {
             "framework": self._served.server,
             "protocol": "KServe v2 over HTTP",
             "device": "remote",
-            "precision": "unknown",
+            "precision": str(told.get("precision", "unknown")),
+            **threads,
             "model": self._model,
             "model_version": self._decode.version or "unknown",
             "platform": self._served.platform,
@@ -130,3 +145,4 @@ def _zeros(inputs: Sequence[Tensor], in_manifest: Mapping[str, TensorSpec]) -> B
 
 
 _: type[Remote] = KserveRemote
+_totals: type[HasTotals] = KserveRemote

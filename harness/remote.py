@@ -62,12 +62,32 @@ Exchange = Callable[[Request], Reply]
 """Sends one request and waits for its reply. Raises a ConfigError where the server cannot be reached."""
 
 
+class ServerTotals(NamedTuple):
+    """What a server has summed up since it was started, over the requests that it answered."""
+
+    requests: int
+    queue_ns: int
+    """Until the model took them up."""
+    compute_ns: int
+    """Inside the model."""
+    total_ns: int
+    """Inside the server, the two above included."""
+
+
+@runtime_checkable
+class HasTotals(Protocol):
+    """Of a Remote whose server may have statistics."""
+
+    def totals(self, exchange: Exchange, /) -> ServerTotals | None:
+        """None where the server has none. Called before and after a run."""
+
+
 @runtime_checkable
 class Remote(Protocol):
     """A protocol by which a model on a server is asked. Built as `Remote(setup)`; `setup.model` is None.
 
     `open` is called once in each process, before anything else. Then any thread may call `request`, and
-    another one `answer`, at the same time. Optional attributes as Backend's: signature(), outputs().
+    another one `answer`, at the same time. Optional attributes: signature() and outputs() as Backend's, totals().
     """
 
     def __init__(self, setup: BackendSetup, /) -> None: ...

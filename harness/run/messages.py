@@ -113,6 +113,14 @@ class _Peer(TypedDict):
     local: bool
 
 
+class _ServerTimes(TypedDict):
+    source: str
+    requests: Count
+    queue_ns: Count
+    compute_ns: Count
+    total_ns: Count
+
+
 class _Client(TypedDict):
     """As `Session.told`."""
 
@@ -129,6 +137,7 @@ class _Client(TypedDict):
     reopened: Count
     server_gone: str
     failures: dict[str, Count]
+    server: _ServerTimes | None
 
 
 class _Ended(TypedDict):
@@ -146,7 +155,19 @@ class _Ended(TypedDict):
     client: _Client | None
 
 
-for _message in (_Loading, _Error, _Reason, _Times, _Bare, _Probed, _Used, _Peer, _Client, _Ended):
+for _message in (
+    _Loading,
+    _Error,
+    _Reason,
+    _Times,
+    _Bare,
+    _Probed,
+    _Used,
+    _Peer,
+    _ServerTimes,
+    _Client,
+    _Ended,
+):
     _message.__pydantic_config__ = _STRICT  # type: ignore[union-attr]
 
 _MESSAGES: Mapping[str, TypeAdapter[Any]] = {

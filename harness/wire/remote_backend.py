@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from harness.errors import ConfigError
-from harness.remote import Remote, Reply, Request
+from harness.remote import HasTotals, Remote, Reply, Request, ServerTotals
 from harness.types import Batch, HasOutputs, HasSignature, Outputs, TensorSpec
 from harness.wire.connections import Connection, Server, connect, size_bytes, unreachable
 from harness.wire.flights import CONNECT_TIMEOUT_S
@@ -146,6 +146,15 @@ class RemoteBackend:
     def reply(self, batch: Batch) -> Reply:
         """The server's own bytes for a batch, which the null server will answer."""
         return self._link.exchange(self.remote.request(batch))
+
+    def totals(self) -> ServerTotals | None:
+        """The statistics of the server; None where it has none, or does not answer now."""
+        if not isinstance(self.remote, HasTotals):
+            return None
+        try:
+            return self.remote.totals(self._link.exchange)
+        except Exception:  # noqa: BLE001 - of a plug-in or a server; the run is whole without them
+            return None
 
     def peer(self) -> str:
         """IP address of the server; '' of a Unix socket."""

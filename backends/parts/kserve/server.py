@@ -2,13 +2,14 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from harness.backends.parts.kserve.datatypes import NAMES, Tensor
 from harness.backends.parts.kserve.decoding import error_text
 from harness.errors import ConfigError
-from harness.remote import Exchange, Reply, Request
+from harness.remote import Exchange, Reply, Request, ServerTotals
 
 _OK = 200
 _NOT_THERE = (404, 405, 501)
@@ -28,6 +29,8 @@ class ServedModel(NamedTuple):
     outputs: tuple[Tensor, ...]
     max_batch: int | None
     """Samples in the largest request; None where nothing is told, or no limit is set."""
+    properties: Mapping[str, object] = MappingProxyType({})
+    """What the server says of the model beside the protocol, as our `serve` does: precision, threads."""
 
 
 def ask(exchange: Exchange, model: str, version: str | None) -> ServedModel:
@@ -55,7 +58,7 @@ def ask(exchange: Exchange, model: str, version: str | None) -> ServedModel:
         raise ConfigError(_no_such_model(exchange, model, version, _said(reply)))
     config = _object(exchange(_get(f"{path}/config"))) or {}  # Triton's
     limit = config.get("max_batch_size")
-    server = server or {}
+    server, properties = server or {}, metadata.get("properties")
     return ServedModel(
         path,
         " ".join(str(server[key]) for key in ("name", "version") if server.get(key)) or "unknown",
@@ -63,7 +66,35 @@ def ask(exchange: Exchange, model: str, version: str | None) -> ServedModel:
         _tensors(metadata.get("inputs"), "input"),
         _tensors(metadata.get("outputs"), "output"),
         limit if isinstance(limit, int) and limit > 0 else None,
+        properties if isinstance(properties, dict) else {},
     )
+
+
+def totals(exchange: Exchange, path: str) -> ServerTotals | None:
+    """The statistics of Triton and its like; None where the server has none. path: of the model's endpoints.
+
+    Source: Triton's statistics extension. Several versions of a model are summed.
+    """
+    content = _object(exchange(_get(f"{path}/stats")))
+    if content is None:
+        return None
+    sums = [0, 0, 0, 0]
+    try:
+        for model in content["model_stats"]:
+            stats = model["inference_stats"]
+            success = stats["success"]
+            for i, value in enumerate(
+                (
+                    success["count"],
+                    stats["queue"]["ns"],
+                    stats["compute_infer"]["ns"],
+                    success["ns"],
+                )
+            ):
+                sums[i] += int(value)
+    except (KeyError, TypeError, ValueError):
+        return None
+    return ServerTotals(*sums)
 
 
 def _get(path: str) -> Request:

@@ -16,6 +16,22 @@ class Peer(TypedDict):
     """Whether it runs on this machine."""
 
 
+class ServerTimes(TypedDict):
+    """What the server says of its own time for one request."""
+
+    source: str
+    """`Server-Timing`: medians over the header of the replies; `statistics`: means from the server's totals
+    before and after the run."""
+    requests: int
+    """Requests that were averaged."""
+    queue_ns: int
+    """Ns until the model took the request up."""
+    compute_ns: int
+    """Ns inside the model."""
+    total_ns: int
+    """Ns inside the server, those two included."""
+
+
 class Client(TypedDict):
     """The harness as the client of a server: could it have been the bottleneck? From the performance run."""
 
@@ -48,3 +64,5 @@ class Client(TypedDict):
     """Connections replaced because they had been idle for too long."""
     failures: Mapping[str, int]
     """Kind -> samples that failed: refused, reset, timeout, bad-reply, bad-answer, server-gone, encode."""
+    server: ServerTimes | None
+    """The server's own account; null where it gives none."""

@@ -126,6 +126,31 @@ def test_a_description_says_who_answers_and_how(
     }
 
 
+def test_precision_and_threads_are_those_that_the_server_tells() -> None:
+    told = {"precision": "float32", "threads": "2", "math_library": "x"}
+    described = opened(triton(digits, {**DIGITS, "properties": told})).describe()
+    assert (described["precision"], described["threads"]) == ("float32", "2")
+
+
+def test_totals_are_tritons_statistics_over_all_versions() -> None:
+    def stats(*counts: int) -> dict[str, object]:
+        count, queue, compute, total = counts
+        return {
+            "success": {"count": count, "ns": total},
+            "queue": {"count": count, "ns": queue},
+            "compute_infer": {"count": count, "ns": compute},
+        }
+
+    versions = [{"inference_stats": stats(2, 30, 40, 100)}, {"inference_stats": stats(1, 2, 3, 9)}]
+    server = triton(digits, DIGITS)
+    remote = opened(server)
+    assert remote.totals(server) is None
+    server.paths["/v2/models/digits/stats"] = as_json({"model_stats": versions})
+    assert remote.totals(server) == (3, 32, 43, 109)
+    server.paths["/v2/models/digits/stats"] = as_json({"model_stats": [{"name": "digits"}]})
+    assert remote.totals(server) is None
+
+
 def test_a_binary_request_has_the_bytes_that_tritonclient_sends() -> None:
     """Compared once with tritonclient 2.73.0: six datatypes, request_id='0', no byte of difference."""
     remote = opened(triton(digits, DIGITS))

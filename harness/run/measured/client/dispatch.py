@@ -15,6 +15,7 @@ from harness.core.units import NS_PER_MS, NS_PER_S
 from harness.loadgen.answers import AnswerRow, Answers
 from harness.models.steps.postprocess import NOT_FINITE, Postprocess
 from harness.remote import BadAnswer, Refused, Remote
+from harness.run.measured.client.server_times import Heads
 from harness.run.measured.dispatch.instance import Failures, Responder
 from harness.run.measured.dispatch.threads import WORKER
 from harness.types import Array, Outputs, show_shape
@@ -63,8 +64,9 @@ class Delivery:
         row: AnswerRow,
         failures: Failures,
         most: int,
+        heads: Heads | None = None,
     ) -> None:
-        """most: samples that `responder` completes in one call."""
+        """most: samples that `responder` completes in one call. heads: takes the heads of the replies."""
         self._decode = remote.answer
         self._postprocess, self._not_finite = postprocess.answers, postprocess.not_finite
         self._responder = responder
@@ -73,9 +75,10 @@ class Delivery:
         self._ragged = None in row.shape
         self._failures = failures
         self._most = most
+        self._keep = heads.append if heads is not None else None
 
     def deliver(self, done: Sequence[Flight]) -> None:
-        decode = self._decode
+        decode, keep = self._decode, self._keep
         decoded: list[tuple[Flight, Outputs]] = []
         count = 0
         for flight in done:
@@ -88,6 +91,8 @@ class Delivery:
             except BaseException as e:  # noqa: BLE001 - a failed request is a result: counted, INVALID
                 self._fail(flight, e, _kind(e))
                 continue
+            if keep is not None:
+                keep(flight.reply.head)
             if count + samples > self._most:
                 self._answer(decoded)
                 decoded, count = [], 0

@@ -8,9 +8,10 @@ from harness.errors import one_line
 from harness.loadgen.answers import AnswerRow
 from harness.loadgen.binding import responder_for
 from harness.models.opened.remote import request_timeout_s, servers_of
+from harness.remote import ServerTotals
 from harness.run.journal import Journal
 from harness.run.measured.answerer import Answerer
-from harness.run.measured.client import ceiling
+from harness.run.measured.client import ceiling, server_times
 from harness.run.measured.client.dispatch import (
     Delivery,
     DirectDispatcher,
@@ -38,6 +39,7 @@ class Session:
         backend = answerer.backend
         assert isinstance(backend, RemoteBackend)
         self._answerer = answerer
+        self._backend = backend
         self._remote = backend.remote
         self._connections = connections
         self._max_batch = max_batch
@@ -46,6 +48,8 @@ class Session:
         self._timeout_s = request_timeout_s(config, slowest_ns)
         self._ceiling: ceiling.Ceiling | None = None
         self._no_ceiling = "not measured"
+        self._heads: server_times.Heads | None = None
+        self._totals: ServerTotals | None = None
         self._flights = Flights(
             servers_of(config),
             connections,
@@ -70,6 +74,8 @@ class Session:
                 for flight in done:
                     if flight.error is not None:
                         raise flight.error
+                    if flight.reply is not None and server_times.tells(flight.reply):
+                        self._heads = server_times.Heads()
         try:
             self._ceiling = ceiling.measure(
                 self._answerer.backend,  # type: ignore[arg-type] # checked above
@@ -91,6 +97,7 @@ class Session:
     ) -> DirectDispatcher | InlineRemoteDispatcher:
         """complete: takes the responses in place of LoadGen."""
         most = merged_samples(self._max_batch, row)
+        self._totals = self._totals_now()
         delivery = Delivery(
             self._remote,
             self._answerer.postprocess,
@@ -99,11 +106,22 @@ class Session:
             row,
             failures,
             most,
+            self._heads,
         )
         self._flights.forget()
         cls = InlineRemoteDispatcher if inline else DirectDispatcher
         self._dispatcher = cls(self._flights, delivery, self._max_batch, journal.issuer())
         return self._dispatcher
+
+    def _totals_now(self) -> ServerTotals | None:
+        """Of one server whose replies do not tell: those of replicas would be of one of them."""
+        one = self._heads is None and len(self._urls) == 1
+        return self._backend.totals() if one else None
+
+    def _server_times(self) -> Mapping[str, Any] | None:
+        if self._heads is not None:
+            return server_times.from_heads(self._heads)
+        return server_times.from_totals(self._totals, self._totals_now())
 
     def close(self) -> None:
         self._flights.close()
@@ -128,4 +146,5 @@ class Session:
             "reopened": self._flights.reopened,
             "server_gone": str(self._flights.gone or ""),
             "failures": dict(failures.kinds),
+            "server": self._server_times(),
         }

@@ -1,0 +1,73 @@
+"""Gathers what servers say of their own time: in each reply (`Server-Timing`), or in totals before and after a run."""
+
+import re
+from collections import deque
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from harness.core.stats import percentile_ns
+from harness.core.units import NS_PER_MS
+from harness.remote import Reply, ServerTotals
+
+HEADER = "Server-Timing"
+MOST_HEADS = 65_536
+"""Replies whose heads are kept, the last ones: 16 MB."""
+
+PARTS = ("queue", "compute", "total")
+_LINE = re.compile(rb"\r\nserver-timing:([^\r]*)", re.IGNORECASE)
+_DURATION = re.compile(rb"(\w+)\s*;\s*dur=(\d+(?:\.\d+)?)")
+
+
+class Heads(deque[bytes]):
+    """The heads of the last replies of a run. They are read after it: on the hot path one is only kept."""
+
+    def __init__(self) -> None:
+        super().__init__(maxlen=MOST_HEADS)
+
+
+def times_of(head: bytes) -> tuple[int, int, int] | None:
+    """(queue, compute, total) in ns, as our `serve` tells them; None where the head lacks one of them.
+
+    Source: the W3C's Server Timing, whose durations are in ms.
+    """
+    found = _LINE.search(head)
+    if found is None:
+        return None
+    told = {name.decode(): float(ms) for name, ms in _DURATION.findall(found[1])}
+    if not all(part in told for part in PARTS):
+        return None
+    queue, compute, total = (round(told[part] * NS_PER_MS) for part in PARTS)
+    return queue, compute, total
+
+
+def tells(reply: Reply) -> bool:
+    """Whether replies like this one say where the server's time went."""
+    return times_of(reply.head) is not None
+
+
+def from_heads(heads: Sequence[bytes]) -> Mapping[str, Any] | None:
+    """Medians over the replies; None where none says anything."""
+    told = [times for head in heads if (times := times_of(head)) is not None]
+    if not told:
+        return None
+    columns = np.sort(np.array(told, np.int64), axis=0).T
+    parts = {
+        f"{part}_ns": percentile_ns(one, 0.5) for part, one in zip(PARTS, columns, strict=True)
+    }
+    return {"source": HEADER, "requests": len(told), **parts}
+
+
+def from_totals(
+    before: ServerTotals | None, after: ServerTotals | None
+) -> Mapping[str, Any] | None:
+    """Means of the requests between the two; None without them, and where the server was started anew."""
+    if before is None or after is None:
+        return None
+    less = ServerTotals(*(b - a for a, b in zip(before, after, strict=True)))
+    if less.requests < 1 or min(less) < 0:
+        return None
+    parts = (less.queue_ns, less.compute_ns, less.total_ns)
+    means = {f"{part}_ns": ns // less.requests for part, ns in zip(PARTS, parts, strict=True)}
+    return {"source": "statistics", "requests": less.requests, **means}
