@@ -1,17 +1,26 @@
-"""The verbs that make many runs to find something: peak, sweep (over rates or a grid) and tune."""
+"""The verbs that make many runs to find something: peak, sweep (over rates or a grid), tune and overhead."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from harness.cli import many_runs
+from harness.cli.parser import Parser, add_options, read_options
 from harness.cli.run_options import Invocation, invocation, read_run_options, run_parser
 from harness.core.config import code
 from harness.core.config.options import flag_name, option_key, parse_values, visible_fields
-from harness.core.config.run_config import RunConfig
+from harness.core.config.run_config import RunConfig, config_from, make_config
 from harness.core.console import program, say
 from harness.errors import refuse
 from harness.search.grid.cells.options import Grid, GridOptions, names_grid, take_lists
-from harness.search.options import TUNE_DURATION_NS, PeakOptions, SweepOptions, TuneOptions
+from harness.search.options import (
+    OVERHEAD_DURATION_NS,
+    OVERHEAD_OF_A_RUN,
+    TUNE_DURATION_NS,
+    OverheadOptions,
+    PeakOptions,
+    SweepOptions,
+    TuneOptions,
+)
 
 _SEARCHED = ("queries", "target_qps")
 """Fields of a --config file that a search sets for each of its runs."""
@@ -85,6 +94,58 @@ def tune(arguments: list[str]) -> int:
     from harness.search.tune import job
 
     return many_runs.execute("tune", call, job.problems, job.tune)
+
+
+def overhead(arguments: list[str]) -> int:
+    parser = Parser(
+        "overhead",
+        "Measure what serving a model costs: runs in process and runs through its server take turns, one query at a "
+        "time. The number is what the server adds to a query beyond what this client needs to ask a server that "
+        "answers at once, with its 95 % interval and its parts, where both sides give the same answers.",
+        "MODEL --url URL [options]",
+    )
+    parser.text("model", "MODEL", "a name of `list`, a manifest (.yaml), or a model file")
+    parser.add_argument(
+        "--url",
+        metavar="URL",
+        action="append",
+        help="the server, e.g. http://127.0.0.1:8000 (repeatable: replicas)",
+    )
+    fields = {field.name: field for field in visible_fields(RunConfig)}
+    group = parser.add_argument_group("run")
+    for name in OVERHEAD_OF_A_RUN:
+        parser.add_option(group, fields[name])
+    add_options(parser, OverheadOptions)
+    parser.flag("--json", "print JSON instead of a table")
+    parser.flag("--quiet", "print no progress and no notices")
+    parser.set_helps(
+        {
+            "backend": "protocol of the server, a remote backend (default kserve)",
+            "duration": "approximate duration of each run, e.g. 2s (default 2s)",
+            "max_batch": "samples in a request of the runs for the throughput, on both sides (default 1)",
+            "out": "result folder; one that was stopped goes on (default results/TIME-overhead-BACKEND-MODEL)",
+        }
+    )
+    texts, problems = read_options(parser, arguments)
+    as_json, quiet = (bool(texts.pop(name, False)) for name in ("json", "quiet"))
+    of_own = {option_key(field) for field in visible_fields(OverheadOptions)}
+    own = {key: texts.pop(key) for key in of_own & texts.keys()}
+    options = OverheadOptions(**parse_values(OverheadOptions, own, "command line", problems))
+    values = {
+        "scenario": "single-stream",
+        "mode": "performance",
+        "duration_ns": OVERHEAD_DURATION_NS,
+        "backend": "kserve",
+        **config_from(texts, "command line", problems),
+    }
+    from harness.models.opened.loading import unknown_names
+
+    problems += unknown_names(values)
+    problems += unknown_names({"backend": options.local_backend})
+    call = Invocation(make_config(values, problems), options, as_json, quiet)
+    from harness.search.overhead import job
+
+    return many_runs.execute("overhead", call, job.problems, job.measure)
 
 
 def sweep(arguments: list[str]) -> int:

@@ -53,6 +53,7 @@ VERBS: Mapping[str, Verb] = {
     "tune": Verb(
         "search:tune", "find the instances, threads and batch that suit model and machine"
     ),
+    "overhead": Verb("search:overhead", "measure what serving a model costs, and its parts"),
     "profile": Verb("explain:profile", "show where the time of a query goes, down to the kernels"),
     "advise": Verb(
         "explain:advise", "find ONNX Runtime settings that are faster, and measure them"

@@ -17,7 +17,8 @@ PEAK = "peak.json"
 LATEST = "latest"
 """Link to the newest run of a folder of results."""
 REPEATS = "repeats.json"
-STUDIES = (PEAK, REPEATS, "sweep.json", "grid.json", "tune.json", "profile.json")
+OVERHEAD = "overhead.json"
+STUDIES = (PEAK, REPEATS, OVERHEAD, "sweep.json", "grid.json", "tune.json", "profile.json")
 """Summary of a study, in the folder that has its runs."""
 METRICS = "metrics.prom"
 ENDPOINT = "metrics.address"

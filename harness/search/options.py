@@ -1,4 +1,4 @@
-"""Declares the options of `peak`, `sweep` over rates, `tune` and --repeats, beside those of a run."""
+"""Declares the options of `peak`, `sweep` over rates, `tune`, `overhead` and --repeats, beside those of a run."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,6 +8,8 @@ from harness.core.config.options import option
 from harness.core.config.parse import (
     MOST_RUNS,
     bounded,
+    parse_key_value,
+    parse_name,
     parse_path,
     parse_positive_duration_ns,
     parse_rate,
@@ -20,6 +22,13 @@ DEFAULT_POINTS = 11
 
 MOST_SHARE = 10.0
 """Largest rate of a sweep, as a share of the peak."""
+
+LEAST_PAIRS = 3
+DEFAULT_PAIRS = 6
+"""Pairs of runs of `overhead`: ABBA three times."""
+
+OVERHEAD_DURATION_NS = 2_000_000_000
+"""Duration of each run of `overhead` where --duration is not given."""
 
 TUNE_DURATION_NS = 1_500_000_000
 """Duration of each run of `tune` where --duration is not given."""
@@ -133,3 +142,53 @@ class TuneOptions:
         metavar="N",
         group="search",
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OverheadOptions:
+    pairs: int = option(
+        f"pairs of a run in process and one served, {LEAST_PAIRS} to {MOST_RUNS:,} (default {DEFAULT_PAIRS}: "
+        "ABBA three times)",
+        parse=bounded(LEAST_PAIRS, MOST_RUNS),
+        default=DEFAULT_PAIRS,
+        metavar="N",
+        group="overhead",
+    )
+    no_throughput: bool = option(
+        "do not measure what is kept of the throughput, which takes a run each", flag=True
+    )
+    local_backend: str = option(
+        "framework that runs the model in process (default ort)",
+        parse=parse_name,
+        default="ort",
+        group="in process",
+    )
+    threads: int | None = option(
+        "threads of the model in process (default: as many as the server tells, else one a core)",
+        parse=positive(1024),
+        metavar="N",
+    )
+    local_option: tuple[tuple[str, str], ...] = option(
+        "option of the backend in process, as --backend-option is of the server's (repeatable)",
+        parse=parse_key_value,
+        many=True,
+        metavar="KEY=VALUE",
+    )
+
+
+OVERHEAD_OF_A_RUN = (
+    *("backend", "backend_option", "connections", "request_timeout_ns", "header"),
+    *("insecure", "no_resend", "yes_load_this_host"),
+    *(
+        "dataset",
+        "data_dir",
+        "hook",
+        "input_shape",
+        "input_range",
+        "lengths",
+        "performance_count",
+        "seed",
+    ),
+    *("duration_ns", "max_batch", "out", "sign"),
+)
+"""Fields of RunOptions that `overhead` takes, in the order of the help."""

@@ -14,6 +14,7 @@ from harness.results.seal import digests
 from harness.run.study import Study
 from harness.search import repeats
 from harness.search.grid import job as _grid
+from harness.search.overhead import job as _overhead
 from harness.search.peak import job as _peak
 from harness.search.sweep import job as _sweep
 from harness.search.tune import job as _tune
@@ -34,7 +35,7 @@ def study(tmp_path: Path) -> Path:
 
 
 def test_every_study_is_known_by_its_file() -> None:
-    assert all((_grid, _peak, _profile, _sweep, _tune, repeats))
+    assert all((_grid, _overhead, _peak, _profile, _sweep, _tune, repeats))
     ours = [one for one in Study.__subclasses__() if one.__module__.startswith("harness.")]
     assert {one.file for one in ours} == {*run_folder.STUDIES}
 

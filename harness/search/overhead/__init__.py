@@ -1,0 +1,1 @@
+"""The verb `overhead`: what serving a model costs."""

@@ -1,0 +1,306 @@
+"""Measures what serving a model costs (`overhead`): runs in process and through a server take turns.
+
+First both answer the whole data set, and their answers must agree. Then one run of Offline each shows what is
+kept of the throughput, and pairs of runs in single-stream, in the order ABBA, what is added to a query. The
+folder holds the runs in `runs/` and their summary in overhead.json; the same command with the same --out goes
+on where it was stopped.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from harness.core import files, registry
+from harness.core.codes import INTERRUPTED, Reason
+from harness.core.config.run_config import SCHEMA_VERSION, RunConfig, to_plain
+from harness.core.number_types import number_type
+from harness.core.stats import LEVEL
+from harness.core.units import NS_PER_S, show_ns, show_percent, show_rate
+from harness.errors import RunInvalid
+from harness.machine.cores import available
+from harness.results import run_folder
+from harness.results.agreement import Agreement, agreement, limits
+from harness.results.outcome import Finished
+from harness.run.study import Ended, Study
+from harness.search.options import OverheadOptions
+from harness.search.overhead import table
+from harness.search.overhead.parts import Pair, overhead_of, pair_of, tells
+
+IN_PROCESS, SERVED = "in-process", "served"
+_ANSWERS, _THROUGHPUT = "answers", "throughput"
+_NOISE_PROBE_S = 0.2
+
+CLIENT_BOUND = "client-bound"
+"""Of all reasons the one that another run of the same pair may not have."""
+
+_OF_THE_SERVER = (
+    *("url", "connections", "request_timeout_ns", "header"),
+    *("insecure", "no_resend", "yes_load_this_host"),
+)
+
+
+def problems(config: RunConfig, options: OverheadOptions) -> Iterator[str]:
+    from harness.models.opened.remote import server_problems
+
+    yield from server_problems(config)
+    if options.local_backend in registry.REMOTE_BACKENDS:
+        yield (
+            f"--local-backend {options.local_backend} asks a server: name a backend that runs the model here"
+        )
+    most = available().threads
+    if options.threads is not None and options.threads > most:
+        yield f"--threads {options.threads}: {most} can compute at the same time here: lower it"
+
+
+class _OverheadJob(Study[OverheadOptions]):
+    file = run_folder.OVERHEAD
+    continuation = "the same command with --out {folder} goes on here"
+
+    def _begin(self) -> None:
+        config = self._config
+        self._plain = {
+            "served": to_plain(replace(config, out=None)),
+            "in_process": to_plain(self._local(config, None)),
+            "threads": self._options.threads,
+            "throughput": not self._options.no_throughput,
+        }
+        self._runs: dict[str, Finished] = {}
+        """Name -> the run that counts; others of the same name are in the folder, too."""
+        self._compared: tuple[Agreement | None, float] | None = None
+        if self._open_folder("overhead", config.backend, self._model.name):
+            self._take_stored(files.read_json(self.folder / self.file))
+
+    def _take_stored(self, stored: Mapping[str, Any]) -> None:
+        with files.reading(f"{self.folder / self.file} is not what `overhead` writes"):
+            self._check_same("study of the overhead", self._plain, stored["config"])
+            for run in stored["runs"]:
+                folder = self.folder / run["folder"]
+                result = files.read_json(folder / run_folder.RESULT)
+                self._runs[run["name"]] = Finished(run["status"], folder, result)
+        for names in self._turns():  # both runs of a pair are made one after the other
+            if any(name not in self._runs or self._reasons(name) for name in names):
+                for name in names:
+                    self._runs.pop(name, None)
+
+    def _local(self, config: RunConfig, told_threads: int | None) -> RunConfig:
+        """The same run in process, with one instance: a server's, in a pair with it, has one request at a time."""
+        options = self._options
+        defaults = {name: getattr(_DEFAULTS, name) for name in _OF_THE_SERVER}
+        return replace(
+            config,
+            **defaults,
+            out=None,
+            backend=options.local_backend,
+            backend_option=options.local_option,
+            instances=1,
+            threads=options.threads or told_threads,
+        )
+
+    def run(self) -> int:
+        """Returns 4 where there is no number, else 0."""
+        self._save()  # the same command recognises its folder by this file
+        left = [name for names in self._turns() for name in names if name not in self._runs]
+        for number, name in enumerate(left, 1):
+            self._make(name, number, len(left))
+            if self._hopeless() is not None:
+                break
+        return 0 if self._withheld() is None else RunInvalid.exit_status
+
+    def _turns(self) -> list[tuple[str, str]]:
+        """The names of the runs, in the order in which they are made: ABBA."""
+        # Served first: the server may tell its threads.
+        kinds = [_ANSWERS] if self._options.no_throughput else [_ANSWERS, _THROUGHPUT]
+        turns = [(f"{kind}-{SERVED}", f"{kind}-{IN_PROCESS}") for kind in kinds]
+        for pair in range(1, self._options.pairs + 1):
+            order = (IN_PROCESS, SERVED) if pair % 2 else (SERVED, IN_PROCESS)
+            turns.append((f"{pair}-{order[0]}", f"{pair}-{order[1]}"))
+        return turns
+
+    def _make(self, name: str, number: int, count: int) -> None:
+        """number: of this run among the `count` that are left, from 1."""
+        config = replace(self._config, scenario="single-stream", mode="performance", max_batch=None)
+        if name.startswith((_ANSWERS, _THROUGHPUT)):
+            mode = "accuracy" if name.startswith(_ANSWERS) else "performance"
+            batch = self._config.max_batch or 1
+            config = replace(self._config, scenario="offline", mode=mode, max_batch=batch)
+        if name.endswith(IN_PROCESS):
+            config = self._local(config, self._told_threads())
+        out = files.free_name(self.folder / "runs" / name)
+        planned_s = [self._config.duration_ns / NS_PER_S] * (count - number + 1)
+        text = f"run {number} of {count}, {name}"
+        run = self.make_run(
+            replace(config, out=out), text, planned_s, quiet=True, probe_s=_NOISE_PROBE_S
+        )
+        codes = {reason["code"] for reason in run.result["reasons"]}
+        if run.status not in (0, RunInvalid.exit_status) or INTERRUPTED in codes:
+            self._check_answered(run, "the study ends here")
+            raise Ended(run.status)
+        self._runs[name] = run
+        self._save()
+        self._say(f"{text}: {_outcome(run.result)}{self.time_left(planned_s[1:])}")
+
+    def _told_threads(self) -> int | None:
+        """As many threads as the server says, where this machine has as many."""
+        told = _described(self._runs[f"{_ANSWERS}-{SERVED}"].result).get("threads")
+        if not str(told).isdecimal():
+            return None
+        return int(str(told)) if 1 <= int(str(told)) <= available().threads else None
+
+    def _reasons(self, name: str) -> Sequence[Reason]:
+        return [Reason.stored(reason) for reason in self._runs[name].result["reasons"]]
+
+    def _hopeless(self) -> str | None:
+        """Why no further run would give a number; None where one may."""
+        for name in self._runs:
+            for reason in self._reasons(name):
+                if reason.code != CLIENT_BOUND:
+                    return f"{self._folder_of(name)} is INVALID: {reason.code}: {reason.text}"
+        return self._answers_differ()
+
+    def _withheld(self) -> str | None:
+        """Why there is no number; None where there is one."""
+        if hopeless := self._hopeless():
+            return hopeless
+        names = [name for names in self._turns() for name in names]
+        if missing := [name for name in names if name not in self._runs]:
+            return f"{len(missing)} of {len(names)} runs were not made"
+        single = [name for name in names if not name.startswith((_ANSWERS, _THROUGHPUT))]
+        bound = [name for name in single if self._reasons(name)]
+        if bound:
+            first = self._reasons(bound[0])[0]
+            return (
+                f"{len(bound)} of {len(single)} runs of single-stream are INVALID, the first is "
+                f"{self._folder_of(bound[0])}: {first.code}: {first.text}; the same command with --out "
+                f"{self.folder} makes their pairs again"
+            )
+        for name in single:
+            client = self._runs[name].result.get("client")
+            if client is not None and client["floor_p50_ns"] is None:
+                return f"{self._folder_of(name)} has no floor: {client['no_ceiling']}"
+        return None
+
+    def _folder_of(self, name: str) -> str:
+        return str(self._runs[name].folder.relative_to(self.folder))
+
+    def _sides(self, kind: str) -> tuple[Finished, Finished] | None:
+        """The runs of that kind in process and served; None until both were made."""
+        here, there = (self._runs.get(f"{kind}-{side}") for side in (IN_PROCESS, SERVED))
+        return (here, there) if here is not None and there is not None else None
+
+    def _answers(self) -> tuple[Agreement | None, float] | None:
+        """How the answers of both sides agree, and the least share that must be alike."""
+        sides = self._sides(_ANSWERS)
+        if sides is None or self._compared is not None:
+            return self._compared
+        limit = limits(number_type(str(_described(sides[0].result).get("precision"))))
+        self._compared = agreement(sides[0].folder, sides[1].folder, limit.far), limit.share
+        return self._compared
+
+    def _answers_differ(self) -> str | None:
+        found = self._answers()
+        if found is None:
+            return None
+        answers, least = found
+        if answers is None:
+            return "no answers of both sides to the same samples were logged, so they cannot be compared"
+        if answers.alike < least:
+            return (
+                f"{show_percent(answers.alike, 2)} of {answers.samples:,} answers are alike, fewer than "
+                f"{show_percent(least)}: the server does not compute this model, or not with these data"
+            )
+        return None
+
+    def _pairs(self) -> Sequence[Pair]:
+        """Empty where the number is withheld."""
+        if self._withheld() is not None:
+            return []
+        numbers = range(1, self._options.pairs + 1)
+        sides = [
+            [self._runs[f"{i}-{side}"].result for side in (IN_PROCESS, SERVED)] for i in numbers
+        ]
+        told = all(tells(served) for _, served in sides)
+        return [pair_of(here, served, told=told) for here, served in sides]
+
+    def _throughput(self) -> Mapping[str, Any] | None:
+        """Samples/s of both sides in Offline, and the share that is kept; None with --no-throughput."""
+        sides = self._sides(_THROUGHPUT)
+        if sides is None or self._withheld() is not None:
+            return None
+        reasons = [
+            r for side in (SERVED, IN_PROCESS) for r in self._reasons(f"{_THROUGHPUT}-{side}")
+        ]
+        here, there = ((run.result["throughput_per_s"] or {}).get("completed") for run in sides)
+        kept = there / here if here and there and not reasons else None
+        no_kept = f"{reasons[0].code}: {reasons[0].text}" if reasons else ""
+        return {
+            "in_process_per_s": here,
+            "served_per_s": there,
+            "kept": kept,
+            "no_kept": no_kept,
+            "max_batch": self._config.max_batch or 1,
+        }
+
+    def content(self) -> dict[str, Any]:
+        """The content of overhead.json. overhead: None where `withheld` says why."""
+        pairs = self._pairs()
+        found = overhead_of(pairs) if pairs else None
+        answers, least = self._answers() or (None, None)
+        sides = self._sides(_ANSWERS)
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "started": self._started,
+            "config": self._plain,
+            "model": self._model.name,
+            "level": LEVEL,
+            "withheld": self._withheld(),
+            "overhead": table.plain(found) if found else None,
+            "server_times": self._source(),
+            "pairs": [{**pair._asdict(), "overhead_ns": pair.overhead_ns} for pair in pairs],
+            "throughput": self._throughput(),
+            "answers": {**answers._asdict(), "least_alike": least} if answers else None,
+            "described": {
+                side: {key: _described(run.result).get(key) for key in ("precision", "threads")}
+                for side, run in zip((IN_PROCESS, SERVED), sides or (), strict=False)
+            },
+            "runs": [
+                {
+                    "name": name,
+                    "folder": self._folder_of(name),
+                    "status": run.status,
+                    "verdict": run.result["verdict"],
+                    "reasons": [reason["code"] for reason in run.result["reasons"]],
+                    "doubts": [doubt["code"] for doubt in run.result["doubts"]],
+                }
+                for name, run in self._runs.items()
+            ],
+        }
+
+    def _source(self) -> str | None:
+        """Where the server's own times are from; None where it does not always tell."""
+        names = [f"{i}-{SERVED}" for i in range(1, self._options.pairs + 1)]
+        clients = [self._runs[name].result["client"] or {} for name in names if name in self._runs]
+        told = [client.get("server") or {} for client in clients]
+        return told[-1]["source"] if told and all(told) else None
+
+    def lines(self) -> Iterator[str]:
+        return table.lines(self.content(), self.folder)
+
+
+_DEFAULTS = RunConfig(scenario="offline")
+
+measure = _OverheadJob.execute
+
+
+def _described(result: Mapping[str, Any]) -> Mapping[str, Any]:
+    return result.get("backend_description") or {}
+
+
+def _outcome(result: Mapping[str, Any]) -> str:
+    """Verdict, reasons, and the median or the rate."""
+    words = [" ".join([result["verdict"], *(reason["code"] for reason in result["reasons"])])]
+    rate = (result["throughput_per_s"] or {}).get("completed")
+    if result["scenario"] == "single-stream" and result["latency_ns"]:
+        words.append(f"p50 {show_ns(result['latency_ns']['p50'])}")
+    elif rate is not None:
+        words.append(f"{show_rate(rate)} samples/s")
+    return ", ".join(words)

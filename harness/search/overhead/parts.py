@@ -1,0 +1,139 @@
+"""Takes apart what serving adds to a query: one number for each pair of runs, its parts and their intervals. Pure."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from harness.results.evidence.block_intervals import mean_interval
+
+SEND = "encode and send"
+NETWORK = "network and protocol"
+SEND_AND_NETWORK = "send, network and protocol"
+QUEUE = "server queue"
+COMPUTE = "difference in compute"
+REMOTE = "remote, in one part"
+RECEIVE = "notice, decode, complete"
+FLOOR = "floor"
+
+LEAST_EXPLAINED = 0.90
+"""Share of the overhead that its parts must explain."""
+
+
+class Pair(NamedTuple):
+    """One run in process and one served, made one after the other. Medians of a query, in ns."""
+
+    in_process_ns: float
+    served_ns: float
+    floor_ns: float
+    """What this client needs to ask a null server, less what it does in process, too."""
+    parts_ns: Mapping[str, float]
+    """What each part adds; `FLOOR` is taken away. They sum to the overhead as far as medians do."""
+
+    @property
+    def overhead_ns(self) -> float:
+        return self.served_ns - self.in_process_ns - self.floor_ns
+
+
+def tells(served: Mapping[str, Any]) -> bool:
+    """Whether the server said where its time went. served: the content of result.json."""
+    return served["client"]["server"] is not None
+
+
+def pair_of(in_process: Mapping[str, Any], served: Mapping[str, Any], *, told: bool) -> Pair:
+    """in_process, served: the content of result.json of two runs of single-stream.
+
+    told: whether to use what the server said of its time.
+    """
+    here, there = _medians(in_process), _medians(served)
+    client = served["client"]
+    # Data are gathered and answers completed in process, too, and the floor has that once more.
+    floor_ns = client["floor_p50_ns"] - _sum(here, "gather", "postprocess", "complete")
+    parts = {
+        SEND: _sum(there, "issue_delay", "queue", "send")
+        - _sum(here, "issue_delay", "queue", "gather")
+    }
+    if told:
+        queue, compute = client["server"]["queue_ns"], client["server"]["compute_ns"]
+        parts |= {
+            NETWORK: there["remote"] - queue - compute,
+            QUEUE: queue,
+            COMPUTE: compute - here["infer"],
+        }
+    else:
+        parts[REMOTE] = there["remote"] - here["infer"]
+    parts[RECEIVE] = _sum(there, "notice", "decode", "complete") - _sum(
+        here, "postprocess", "complete"
+    )
+    parts[FLOOR] = -floor_ns
+    return Pair(
+        in_process_ns=float(in_process["latency_ns"]["p50"]),
+        served_ns=float(served["latency_ns"]["p50"]),
+        floor_ns=float(floor_ns),
+        parts_ns={name: float(ns) for name, ns in parts.items()},
+    )
+
+
+def _medians(result: Mapping[str, Any]) -> Mapping[str, float]:
+    return {stage: times["p50"] for stage, times in result["stages_ns"].items()}
+
+
+def _sum(medians: Mapping[str, float], *stages: str) -> float:
+    """`notice` is absent where the kernel gives no stamps."""
+    return sum(medians.get(stage, 0) for stage in stages)
+
+
+class Mean(NamedTuple):
+    """A mean over the pairs, in ns, and its 95 % interval; None with one pair."""
+
+    mean_ns: float
+    low_ns: float | None
+    high_ns: float | None
+
+
+def mean_of(values: Sequence[float]) -> Mean:
+    """Student's interval of the mean over pairs. values: at least one, which may be negative."""
+    array = np.array(values, np.float64)
+    low, high = mean_interval(array, np.arange(len(array))) or (None, None)
+    return Mean(float(array.mean()), low, high)
+
+
+class Overhead(NamedTuple):
+    """What serving adds to a query."""
+
+    overhead: Mean
+    in_process: Mean
+    served: Mean
+    parts: Mapping[str, Mean]
+    of_model: float
+    """The overhead as a multiple of the time in process."""
+    explained: float
+    """The sum of the parts as a share of the overhead, both ways: 1.1 times the overhead is 0.9."""
+
+
+def _merged(parts: Mapping[str, float]) -> Mapping[str, float]:
+    """Sending and network as one part: a server on this machine may take the sender's core and answer before
+    the sender's stamp, which moves the server's time into `send`.
+    """
+    others = {name: ns for name, ns in parts.items() if name not in (SEND, NETWORK)}
+    return {SEND_AND_NETWORK: parts[SEND] + parts[NETWORK], **others}
+
+
+def overhead_of(pairs: Sequence[Pair]) -> Overhead:
+    """pairs: at least one, all with the same parts."""
+    each = [pair.parts_ns for pair in pairs]
+    if any(parts.get(NETWORK, 0) < 0 for parts in each):
+        each = [_merged(parts) for parts in each]
+    overhead = mean_of([pair.overhead_ns for pair in pairs])
+    in_process = mean_of([pair.in_process_ns for pair in pairs])
+    parts = {name: mean_of([parts[name] for parts in each]) for name in each[0]}
+    gap_ns = abs(sum(part.mean_ns for part in parts.values()) - overhead.mean_ns)
+    size_ns = abs(overhead.mean_ns)
+    return Overhead(
+        overhead=overhead,
+        in_process=in_process,
+        served=mean_of([pair.served_ns for pair in pairs]),
+        parts=parts,
+        of_model=overhead.mean_ns / in_process.mean_ns,
+        explained=max(0.0, 1 - gap_ns / size_ns) if size_ns else float(gap_ns == 0),
+    )

@@ -1,0 +1,133 @@
+"""Prints what serving costs: the headline, the parts, the throughput that is kept, and what is in doubt."""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from harness.core.units import counted, show_ns, show_percent, show_rate
+from harness.results.pages.tables import Cell, aligned, columns
+from harness.run.study import code_lines, machine_text
+from harness.search.overhead.parts import FLOOR, LEAST_EXPLAINED, SEND_AND_NETWORK, Overhead
+
+_FIRST = ("in process", "served")
+
+
+def plain(found: Overhead) -> dict[str, Any]:
+    """`overhead` of overhead.json."""
+    return {
+        **found.overhead._asdict(),
+        "of_model": found.of_model,
+        "explained": found.explained,
+        "in_process": found.in_process._asdict(),
+        "served": found.served._asdict(),
+        "parts": {name: part._asdict() for name, part in found.parts.items()},
+    }
+
+
+def lines(content: Mapping[str, Any], folder: Path) -> Iterator[str]:
+    yield headline(content)
+    served, here = content["config"]["served"], content["config"]["in_process"]
+    yield (
+        f"  {content['model']}: {served['backend']} at {', '.join(served['url'])} against {here['backend']} "
+        "in process"
+    )
+    found = content["overhead"]
+    if found is not None:
+        yield ""
+        yield from aligned(
+            columns(
+                f"median of a query | mean [ns] | {show_percent(content['level'])} interval [ns]"
+            ),
+            list(_rows(found)),
+        )
+        yield ""
+        yield from _explained(content)
+    yield from _throughput(content["throughput"])
+    yield from _answers(content["answers"])
+    yield from _differences(content["described"])
+    yield from code_lines([run["doubts"] for run in content["runs"]], f"{'doubt':<12}")
+    if text := machine_text(content["runs"]):
+        yield f"{'machine':<12}{text}"
+    yield f"{'results':<12}{folder}"
+
+
+def headline(content: Mapping[str, Any]) -> str:
+    """The number with its interval, or the reason why there is none."""
+    found = content["overhead"]
+    if found is None:
+        return f"no serving overhead: {content['withheld']}"
+    text = (
+        f"serving overhead {_signed(found['mean_ns'])} a query "
+        f"({show_percent(content['level'])}: {_interval(found)}), {found['of_model']:.1f} x the model"
+    )
+    kept = (content["throughput"] or {}).get("kept")
+    return text if kept is None else f"{text}; keeps {show_percent(kept)} of the throughput"
+
+
+def _signed(ns: float) -> str:
+    return f"{'+' if ns >= 0 else ''}{show_ns(ns)}"
+
+
+def _interval(mean: Mapping[str, Any]) -> str:
+    low, high = mean["low_ns"], mean["high_ns"]
+    return "-" if low is None or high is None else f"{show_ns(low)} to {show_ns(high)}"
+
+
+def _rows(found: Mapping[str, Any]) -> Iterator[list[Cell]]:
+    for name in _FIRST:
+        mean = found[name.replace(" ", "_")]
+        yield [name, mean["mean_ns"], _interval(mean)]
+    yield ["overhead", found["mean_ns"], _interval(found)]
+    for name, part in found["parts"].items():
+        shown = "floor of the client, taken away" if name == FLOOR else name
+        yield [f"  {shown}", part["mean_ns"], _interval(part)]
+
+
+def _explained(content: Mapping[str, Any]) -> Iterator[str]:
+    share = content["overhead"]["explained"]
+    yield f"{'explained':<12}{show_percent(share, 1)} of the overhead by its parts"
+    if share < LEAST_EXPLAINED:
+        yield (
+            f"{'doubt':<12}the parts explain less than {show_percent(LEAST_EXPLAINED)}: medians of parts do "
+            "not sum where the runs are uneven; pass a longer --duration"
+        )
+    source = content["server_times"]
+    if source is None:
+        yield f"{'parts':<12}the server does not tell its own times: `remote` is one part"
+    else:
+        what = "medians of its header" if source == "Server-Timing" else "means from its"
+        yield f"{'parts':<12}the server's times are {what} {source}"
+    if SEND_AND_NETWORK in content["overhead"]["parts"]:
+        yield (
+            f"{'':<12}the server answered before the client's stamp of the sending: send and network are one part"
+        )
+
+
+def _throughput(told: Mapping[str, Any] | None) -> Iterator[str]:
+    if told is None:
+        return
+    rates = [told["served_per_s"], told["in_process_per_s"]]
+    served, here = ("-" if rate is None else show_rate(rate) for rate in rates)
+    yield (
+        f"{'throughput':<12}{served} samples/s served, {here} in process: Offline, "
+        f"{counted(told['max_batch'], 'sample')} a batch, one instance in process"
+    )
+    if told["no_kept"]:
+        yield f"{'':<12}not compared: {told['no_kept']}"
+
+
+def _answers(told: Mapping[str, Any] | None) -> Iterator[str]:
+    if told is not None:
+        yield (
+            f"{'answers':<12}{told['identical']:,} of {told['samples']:,} identical, "
+            f"{show_percent(told['alike'], 1)} alike"
+        )
+
+
+def _differences(described: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+    """What the sides say of themselves, where it is not the same."""
+    here, there = described.get("in-process") or {}, described.get("served") or {}
+    for key in here:
+        ours, theirs = (str(one.get(key) or "unknown") for one in (here, there))
+        if ours != theirs:
+            yield f"{'differs':<12}{key}: in process {ours}, the server says {theirs}"

@@ -1,0 +1,61 @@
+"""The arithmetic of the overhead: parts sum to the whole, whatever the stages are."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness.results.evidence.stages import LOCAL_STAGES, REMOTE_STAGES
+from harness.search.overhead import parts
+from harness.search.overhead.parts import Pair, mean_of, overhead_of, pair_of
+from tests.search.overhead.stand_in import in_process, served
+
+NS = st.integers(1, 10**9)
+STAGES = st.fixed_dictionaries(dict.fromkeys(LOCAL_STAGES, NS))
+REMOTE = st.fixed_dictionaries(
+    dict.fromkeys((s for s in REMOTE_STAGES if s != "notice"), NS), optional={"notice": NS}
+)
+
+
+@given(STAGES, REMOTE, NS, st.tuples(NS, NS), st.booleans())
+def test_parts_sum_to_the_overhead_where_every_query_takes_as_long(
+    here: dict[str, int], there: dict[str, int], floor: int, times: tuple[int, int], told: bool
+) -> None:
+    pair = pair_of(in_process(here), served(there, floor, *times), told=told)
+    own = here["gather"] + here["postprocess"] + here["complete"]
+    expected = sum(there.values()) - sum(here.values()) - (floor - own)
+    assert pair.overhead_ns == expected
+    assert sum(pair.parts_ns.values()) == expected
+    found = overhead_of([pair, pair])
+    assert found.explained == pytest.approx(1)
+    assert sum(part.mean_ns for part in found.parts.values()) == pytest.approx(expected)
+    assert found.of_model * sum(here.values()) == pytest.approx(expected)
+    # A negative time in the network cannot be: the server worked while the client still sent.
+    merged = told and there["remote"] < sum(times)
+    assert (parts.SEND_AND_NETWORK in found.parts) == merged
+    assert (parts.NETWORK in found.parts) == (told and not merged)
+    assert (parts.REMOTE in found.parts) == (not told)
+
+
+def test_what_the_client_does_in_both_cases_is_taken_away_once() -> None:
+    """A null server behind the client costs nothing beyond the floor."""
+    here = dict.fromkeys(LOCAL_STAGES, 0) | {"gather": 7, "infer": 20, "postprocess": 3}
+    there = dict.fromkeys(REMOTE_STAGES, 0) | {"send": 7 + 10, "remote": 25, "decode": 3 + 2}
+    floor = 7 + 10 + 5 + 3 + 2  # prepared, sent, answered at once, decoded
+    pair = pair_of(in_process(here), served(there, floor, 0, 20), told=True)
+    assert pair.floor_ns == 17
+    assert pair.overhead_ns == 0
+
+
+def test_the_interval_is_students_over_pairs() -> None:
+    """Three values 1 apart: 4.303 (t, 2 degrees) times 1 / sqrt(3)."""
+    mean = mean_of([-1.0, 0.0, 1.0])
+    assert list(mean) == pytest.approx([0, -2.4843, 2.4843], abs=1e-3)
+    assert mean_of([5.0]) == (5, None, None)
+
+
+@pytest.mark.parametrize(("part_ns", "share"), [(100, 1.0), (82, 0.82), (118, 0.82), (500, 0.0)])
+def test_the_share_that_is_explained_counts_too_much_as_too_little(
+    part_ns: int, share: float
+) -> None:
+    pair = Pair(in_process_ns=50, served_ns=190, floor_ns=40, parts_ns={parts.SEND: part_ns})
+    assert overhead_of([pair]).explained == pytest.approx(share)
