@@ -78,7 +78,6 @@ DATASETS = _table(
         "npz": ("NpzDataset", "NumPy arrays named as the inputs, and labels"),
         "csv": ("CsvDataset", "a table of numbers with a label column"),
         "parquet": ("ParquetDataset", "a Parquet file with a label column", "parquet", "pyarrow"),
-        "squad": ("SquadDataset", "SQuAD v1.1, as MLPerf's BERT", "text", "tokenizers"),
         "librispeech": ("LibrispeechDataset", "speech in WAV or FLAC, with transcripts"),
         "huggingface": (
             "HuggingFaceDataset",
@@ -87,6 +86,12 @@ DATASETS = _table(
             "datasets",
         ),
         "kits": ("KitsDataset", "preprocessed volumes, .npy by case"),
+    },
+) | _table(
+    "datasets.text",
+    {
+        "squad": ("SquadDataset", "SQuAD v1.1, as MLPerf's BERT", "text", "tokenizers"),
+        "prompts": ("PromptsDataset", "prompts for language models, one JSON object a line"),
     },
 )
 METRICS = _table(

@@ -22,7 +22,7 @@ from tests.faults.command import run
 pytest.importorskip("tokenizers")
 
 from harness.datasets.parts.wordpiece import Wordpiece
-from harness.datasets.squad import SquadDataset, best_windows, windows
+from harness.datasets.text.squad import SquadDataset, best_windows, windows
 
 VOCAB = (
     "[PAD]", "[UNK]", "[CLS]", "[SEP]", "who", "what", "sat", "the", "cat", "##s", "caf", "##e",

@@ -1,0 +1,252 @@
+"""Reads prompts for language models: one JSON object a line, or a row of a Parquet file.
+
+`input_ids` (token ids), `prompt` (a text) or `messages` (a chat) is what the model gets, the same one in each line;
+`max_tokens` bounds the answer, and `reference` is the right one. Other keys are ignored.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from harness.core.extras import how_to_install
+from harness.core.files import parse_json
+from harness.datasets.parts import sources
+from harness.datasets.parts.rows import LoadedRows
+from harness.datasets.parts.sources import refuse, unreadable
+from harness.errors import MOST_PROBLEMS, ConfigError, PluginUnavailable
+from harness.types import Array, Dataset, DatasetSetup
+
+KINDS = ("input_ids", "prompt", "messages")
+
+MOST_LINE_BYTES = 16 * 2**20
+MOST_FILE_BYTES = 4 * 2**30
+"""A longer line or file is refused before it is read: all prompts are held in memory."""
+
+MOST_TOKEN = 2**31
+"""Token ids lie below."""
+
+_SUFFIXES = (".jsonl", ".parquet")
+_ROWS_READ = 256
+"""Rows of a Parquet file that are read at once."""
+
+
+class Prompt(NamedTuple):
+    """One line."""
+
+    request: bytes
+    """A JSON object: `prompt` (text or token ids) or `messages`, behind `max_tokens` where the line has one."""
+    size: int
+    """Token ids, or bytes of the text or of the messages."""
+    reference: str | None
+
+
+class PromptsDataset(LoadedRows):
+    """--data-dir is a .jsonl or .parquet file, or a folder with one of them.
+
+    The model's only input is a text, one a sample: the part of a request that differs from sample to sample, encoded
+    before the run.
+    """
+
+    def __init__(self, setup: DatasetSetup) -> None:
+        sources.check_steps(setup, "prompts", ())
+        shapes = [(spec.dtype, len(spec.shape)) for spec in setup.inputs]
+        if shapes != [("string", 1)]:
+            raise ConfigError(
+                "dataset 'prompts' needs a model with one input of dtype string and shape [batch]: see "
+                "docs/datasets.md for its manifest"
+            )
+        self._input = setup.inputs[0].name
+        self._setup = setup
+        self._path = _find(setup)
+        is_table = self._path.suffix == ".parquet"
+        rows = _table(self._path) if is_table else _lines(self._path)
+        self._kind, self._prompts = _read(self._path, rows)
+        super().__init__(len(self._prompts))
+
+    def __len__(self) -> int:
+        return len(self._prompts)
+
+    def load(self, indices: Sequence[int]) -> None:
+        held = np.empty(len(indices), object)
+        for row, index in enumerate(indices):
+            held[row] = self._prompts[index].request
+        self.hold(indices, {self._input: held})
+
+    def lengths(self, indices: Sequence[int]) -> Array:
+        return np.array([self._prompts[i].size for i in indices])
+
+    def label(self, index: int) -> str | None:
+        return self._prompts[index].reference
+
+    def describe(self) -> Mapping[str, object]:
+        sizes = [prompt.size for prompt in self._prompts]
+        return {
+            "name": "prompts",
+            "count": len(self),
+            "source": str(self._path),
+            "prompts": self._kind,
+            "unit": "tokens" if self._kind == "input_ids" else "bytes",
+            "lengths": {"min": min(sizes), "median": float(np.median(sizes)), "max": max(sizes)},
+            "digest": sources.digest({self._path.name: self._path}, self._setup),
+        }
+
+
+def _find(setup: DatasetSetup) -> Path:
+    named = sources.given_path(setup, "prompts", f"a {' or '.join(_SUFFIXES)} file")
+    if named.is_file():
+        path = named
+    else:
+        found = sorted(p for p in named.iterdir() if p.suffix in _SUFFIXES and p.is_file())
+        if len(found) != 1:
+            names = ", ".join(p.name for p in found[:5]) or "none"
+            raise ConfigError(
+                f"{named} must hold exactly one {' or '.join(_SUFFIXES)} file, it has {names}: name one"
+            )
+        path = found[0]
+    if path.stat().st_size > MOST_FILE_BYTES:
+        raise ConfigError(f"{path} is larger than {MOST_FILE_BYTES // 2**30} GiB: split it")
+    return path
+
+
+Row = tuple[str, object]
+"""(its place, its content); a ValueError in place of the content says why it cannot be read."""
+
+
+def _lines(path: Path) -> Iterator[Row]:
+    try:
+        with path.open("rb") as file:
+            number = 0
+            while line := file.readline(MOST_LINE_BYTES + 1):
+                number += 1
+                place = f"{path}:{number}"
+                if len(line) > MOST_LINE_BYTES:
+                    raise ConfigError(f"{place}: the line is longer than {MOST_LINE_BYTES} bytes")
+                if number == 1:
+                    line = line.removeprefix(b"\xef\xbb\xbf")
+                if line.strip():
+                    yield place, _json(line)
+    except OSError as e:
+        raise unreadable(path, e) from e
+
+
+def _json(line: bytes) -> object:
+    try:
+        return parse_json(line.decode().rstrip("\r\n"))
+    except json.JSONDecodeError as e:
+        return ValueError(f"it is not JSON, at character {e.colno}")
+    except UnicodeDecodeError as e:
+        return ValueError(f"it is not UTF-8, at byte {e.start + 1}")
+    except (RecursionError, ValueError) as e:
+        return ValueError(f"it is not JSON: {e}")
+
+
+def _table(path: Path) -> Iterator[Row]:
+    pq = _pyarrow()
+    try:
+        file = pq.ParquetFile(path)
+        wanted = [c for c in (*KINDS, "max_tokens", "reference") if c in file.schema_arrow.names]
+        number = 0
+        for batch in file.iter_batches(_ROWS_READ, columns=wanted):
+            for row in batch.to_pylist():
+                number += 1
+                yield f"{path}: row {number}", {k: v for k, v in row.items() if v is not None}
+    except (OSError, ValueError) as e:  # pyarrow's own errors are ValueErrors
+        raise unreadable(path, e) from e
+
+
+def _pyarrow() -> ModuleType:
+    try:  # only a Parquet file needs the package
+        pq = import_module("pyarrow.parquet")
+    except ModuleNotFoundError as e:
+        raise PluginUnavailable(
+            f"dataset 'prompts' with a .parquet file needs the module {e.name!r}: "
+            f"{how_to_install('parquet')}"
+        ) from e
+    return pq
+
+
+def _read(path: Path, rows: Iterable[Row]) -> tuple[str, list[Prompt]]:
+    """The key that all rows have, and the prompts. A ConfigError names each row that cannot be used."""
+    kind, first, prompts = "", "", []
+    problems: list[str] = []
+    for place, content in rows:
+        try:
+            mine, prompt = _prompt(content)
+        except ValueError as e:
+            problems.append(f"{place}: {e}")
+            if len(problems) == MOST_PROBLEMS:
+                break
+            continue
+        if not kind:
+            kind, first = mine, place
+        elif mine != kind:
+            problems.append(f"{place}: it has {mine!r}, and {first} has {kind!r}: use one of them")
+            break
+        prompts.append(prompt)
+    refuse(problems)
+    if not prompts:
+        raise ConfigError(f"{path} has no prompts: nothing can be measured")
+    return kind, prompts
+
+
+def _prompt(row: object) -> tuple[str, Prompt]:
+    if isinstance(row, ValueError):
+        raise row
+    if not isinstance(row, dict):
+        raise ValueError("it is no JSON object")
+    kinds = [kind for kind in KINDS if kind in row]
+    if len(kinds) != 1:
+        have = " and ".join(kinds) or "none"
+        raise ValueError(f"it needs one of {', '.join(KINDS)}, and has {have}")
+    kind = kinds[0]
+    size, content = _CHECKS[kind](row[kind])
+    most = row.get("max_tokens")
+    if most is not None and (type(most) is not int or not 0 < most < MOST_TOKEN):
+        raise ValueError(f"max_tokens is {most!r:.40}, and must be a whole number of at least 1")
+    reference = row.get("reference")
+    if reference is not None and not isinstance(reference, str):
+        raise ValueError(f"reference is {reference!r:.40}, and must be a text")
+    fields = {} if most is None else {"max_tokens": most}
+    fields["messages" if kind == "messages" else "prompt"] = content
+    text = json.dumps(fields, ensure_ascii=False, separators=(",", ":"))
+    try:
+        request = text.encode()
+    except UnicodeEncodeError:
+        raise ValueError("it holds half a character (a surrogate), which UTF-8 has not") from None
+    return kind, Prompt(request, size or len(request), reference)
+
+
+def _ids(value: object) -> tuple[int, Any]:
+    if not isinstance(value, list) or not value:
+        raise ValueError("input_ids must be a list of token ids, at least one")
+    for token in value:
+        if type(token) is not int or not 0 <= token < MOST_TOKEN:
+            raise ValueError(f"input_ids holds {token!r:.40}, which is no token id")
+    return len(value), value
+
+
+def _text(value: object) -> tuple[int, Any]:
+    if not isinstance(value, str) or not value:
+        raise ValueError("prompt must be a text that is not empty")
+    return len(value.encode("utf-8", "replace")), value
+
+
+def _messages(value: object) -> tuple[int, Any]:
+    if not isinstance(value, list) or not value:
+        raise ValueError("messages must be a list, at least one")
+    for message in value:
+        if not isinstance(message, dict) or not isinstance(message.get("role"), str):
+            raise ValueError("messages holds one without a role")
+        if not isinstance(message.get("content"), str | list):
+            raise ValueError(f"the message of role {message['role']!r:.40} has no content")
+    return 0, value
+
+
+_CHECKS = {"input_ids": _ids, "prompt": _text, "messages": _messages}
+
+_: type[Dataset] = PromptsDataset

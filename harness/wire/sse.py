@@ -1,0 +1,66 @@
+"""Parses server-sent events (text/event-stream), without sockets: the chunks of a token stream.
+
+Lines end with LF or CRLF. Comments and all fields but `data` are skipped, as clients of token streams do.
+"""
+
+DONE = b"[DONE]"
+"""The data of the last event of OpenAI's streams."""
+
+MOST_EVENT_BYTES = 16 * 2**20
+"""A longer event is refused before more memory is taken for it."""
+
+_BOM = b"\xef\xbb\xbf"
+
+
+class BadEvents(ValueError):
+    """The bytes of a server are no stream of events."""
+
+
+class EventParser:
+    """Parses one stream. `feed` what arrives, cut anywhere; it returns the data of the events that are whole.
+
+    Nothing is decoded before an event is whole, so a cut inside a character does no harm.
+    """
+
+    __slots__ = ("_begun", "_data", "_data_bytes", "_line", "_line_bytes")
+
+    def __init__(self) -> None:
+        self._line: list[bytes] = []  # pieces of the line that is not whole
+        self._line_bytes = 0
+        self._data: list[bytes] = []  # lines of the event that is not whole
+        self._data_bytes = 0
+        self._begun = False
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether no part of a further event has arrived: at the end, whether the stream was not cut off."""
+        return not self._line and not self._data
+
+    def feed(self, piece: bytes) -> list[bytes]:
+        """The data of each event that ends in this piece. Raises BadEvents."""
+        *lines, rest = piece.split(b"\n")
+        events: list[bytes] = []
+        if lines:
+            lines[0] = b"".join((*self._line, lines[0]))
+            self._line, self._line_bytes = [], 0
+            if not self._begun:
+                self._begun = True
+                lines[0] = lines[0].removeprefix(_BOM)
+            for line in lines:
+                self._take(line.removesuffix(b"\r"), events)
+        if rest:
+            self._line.append(rest)
+            self._line_bytes += len(rest)
+        if self._line_bytes + self._data_bytes > MOST_EVENT_BYTES:
+            raise BadEvents(f"an event is longer than {MOST_EVENT_BYTES} bytes")
+        return events
+
+    def _take(self, line: bytes, events: list[bytes]) -> None:
+        if line.startswith(b"data:"):
+            self._data.append(line[5:].removeprefix(b" "))
+            self._data_bytes += len(line)
+        elif line == b"data":
+            self._data.append(b"")
+        elif not line and self._data:
+            events.append(b"\n".join(self._data))
+            self._data, self._data_bytes = [], 0

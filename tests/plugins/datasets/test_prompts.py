@@ -1,0 +1,195 @@
+"""Prompts: every line becomes the JSON that a server gets; what cannot be used is told by its line."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness.datasets.text import prompts
+from harness.datasets.text.prompts import PromptsDataset
+from harness.errors import ConfigError
+from harness.types import DatasetSetup, TensorSpec
+
+REQUEST = TensorSpec("request", "string", ("batch",))
+
+
+def setup(path: Path, *specs: TensorSpec) -> DatasetSetup:
+    return DatasetSetup(inputs=specs or (REQUEST,), data_dir=path)
+
+
+def jsonl(folder: Path, *rows: Any) -> Path:
+    path = folder / "prompts.jsonl"
+    path.write_text("".join(f"{r if isinstance(r, str) else json.dumps(r)}\n" for r in rows))
+    return path
+
+
+def refusal(path: Path, *specs: TensorSpec) -> list[str]:
+    with pytest.raises(ConfigError) as caught:
+        PromptsDataset(setup(path, *specs))
+    return str(caught.value).splitlines()
+
+
+def requests(dataset: PromptsDataset, indices: list[int]) -> list[bytes]:
+    dataset.load(range(len(dataset)))
+    batch = dataset.batch(indices)
+    assert batch.size == len(indices)
+    (rows,) = batch.inputs.values()
+    return list(rows)
+
+
+@pytest.mark.parametrize(
+    ("rows", "sent", "sizes"),
+    [
+        (
+            [{"input_ids": [1, 2, 300], "max_tokens": 5}, {"input_ids": [7], "id": "x"}],
+            [b'{"max_tokens":5,"prompt":[1,2,300]}', b'{"prompt":[7]}'],
+            [3, 1],
+        ),
+        ([{"prompt": 'né "q"'}], ['{"prompt":"né \\"q\\""}'.encode()], [7]),
+        (
+            [{"messages": [{"role": "user", "content": "Hi"}]}],
+            [b'{"messages":[{"role":"user","content":"Hi"}]}'],
+            [45],
+        ),
+    ],
+)
+def test_a_line_becomes_its_part_of_a_request(
+    tmp_path: Path, rows: list[Any], sent: list[bytes], sizes: list[int]
+) -> None:
+    dataset = PromptsDataset(setup(jsonl(tmp_path, *rows)))
+    assert requests(dataset, list(range(len(rows)))) == sent
+    assert dataset.lengths(range(len(rows))).tolist() == sizes
+
+
+def test_references_are_the_labels(tmp_path: Path) -> None:
+    path = jsonl(tmp_path, {"prompt": "a", "reference": "b"}, "", {"prompt": "c"})
+    dataset = PromptsDataset(setup(path))
+    assert [dataset.label(i) for i in range(2)] == ["b", None]
+
+
+def test_samples_keep_the_order_that_is_asked_for(tmp_path: Path) -> None:
+    dataset = PromptsDataset(setup(jsonl(tmp_path, *({"prompt": str(i)} for i in range(20)))))
+    wanted = [7, 3, 3, 19, 0, 1, 2, 3, 4, 5, 6]
+    assert requests(dataset, wanted) == [b'{"prompt":"%d"}' % i for i in wanted]
+
+
+def test_a_parquet_file_holds_the_same_prompts(tmp_path: Path) -> None:
+    rows = [
+        {"input_ids": [1, 2], "max_tokens": 4, "reference": "a", "other": 1.5},
+        {"input_ids": [3], "max_tokens": None, "reference": None, "other": 2.5},
+    ]
+    (tmp_path / "data").mkdir()
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "data" / "p.parquet")
+    dataset = PromptsDataset(setup(tmp_path / "data"))
+    assert requests(dataset, [0, 1]) == [b'{"max_tokens":4,"prompt":[1,2]}', b'{"prompt":[3]}']
+    assert [dataset.label(i) for i in range(2)] == ["a", None]
+
+
+def test_a_file_that_is_no_parquet_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "p.parquet"
+    path.write_bytes(b"PAR1 is not all")
+    (problem,) = refusal(path)
+    assert problem.startswith(f"{path} cannot be read: ")
+
+
+def test_the_digest_changes_with_the_content(tmp_path: Path) -> None:
+    first = PromptsDataset(setup(jsonl(tmp_path, {"prompt": "a"}))).describe()
+    other = PromptsDataset(setup(jsonl(tmp_path, {"prompt": "b"}))).describe()
+    assert first["digest"] != other["digest"]
+    assert (first["prompts"], first["unit"]) == ("prompt", "bytes")
+    assert first["lengths"] == {"min": 1, "median": 1.0, "max": 1}
+
+
+@pytest.mark.parametrize(
+    ("row", "problem"),
+    [
+        ("{", "it is not JSON, at character 2"),
+        ('{"prompt": "a", "prompt": "b"}', "it is not JSON: the key 'prompt' stands there twice"),
+        ("[1]", "it is no JSON object"),
+        ({}, "it needs one of input_ids, prompt, messages, and has none"),
+        (
+            {"prompt": "a", "input_ids": [1]},
+            "it needs one of input_ids, prompt, messages, and has input_ids and prompt",
+        ),
+        ({"prompt": ""}, "prompt must be a text that is not empty"),
+        ({"prompt": 7}, "prompt must be a text that is not empty"),
+        ({"input_ids": []}, "input_ids must be a list of token ids, at least one"),
+        ({"input_ids": [1, True]}, "input_ids holds True, which is no token id"),
+        ({"input_ids": [-1]}, "input_ids holds -1, which is no token id"),
+        ({"messages": []}, "messages must be a list, at least one"),
+        ({"messages": [{"content": "a"}]}, "messages holds one without a role"),
+        ({"messages": [{"role": "user"}]}, "the message of role 'user' has no content"),
+        (
+            {"prompt": "a", "max_tokens": 0},
+            "max_tokens is 0, and must be a whole number of at least 1",
+        ),
+        ({"prompt": "a", "reference": 1}, "reference is 1, and must be a text"),
+        ('{"prompt": "\\ud800"}', "it holds half a character (a surrogate), which UTF-8 has not"),
+        (
+            '{"messages": [{"role": "user", "content": "a", "x": NaN}]}',
+            "it is not JSON: NaN is no finite number",
+        ),
+    ],
+)
+def test_a_line_that_cannot_be_used_is_told_with_its_number(
+    tmp_path: Path, row: Any, problem: str
+) -> None:
+    path = jsonl(tmp_path, {"prompt": "right"}, row)
+    assert refusal(path) == [f"{path}:2: {problem}"]
+
+
+def test_all_lines_have_the_same_kind_of_prompt(tmp_path: Path) -> None:
+    path = jsonl(tmp_path, {"prompt": "a"}, {"input_ids": [1]})
+    assert refusal(path) == [
+        f"{path}:2: it has 'input_ids', and {path}:1 has 'prompt': use one of them"
+    ]
+
+
+def test_a_file_of_wrong_lines_is_not_read_to_its_end(tmp_path: Path) -> None:
+    path = jsonl(tmp_path, *["?"] * 1000)
+    assert len(refusal(path)) == 20
+
+
+def test_files_without_prompts_and_too_long_lines_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = jsonl(tmp_path, "")
+    assert refusal(path) == [f"{path} has no prompts: nothing can be measured"]
+    monkeypatch.setattr(prompts, "MOST_LINE_BYTES", 30)
+    path = jsonl(tmp_path, {"prompt": "a" * 50})
+    assert refusal(path) == [f"{path}:1: the line is longer than 30 bytes"]
+
+
+def test_the_folder_must_hold_one_file(tmp_path: Path) -> None:
+    assert refusal(tmp_path) == [
+        f"{tmp_path} must hold exactly one .jsonl or .parquet file, it has none: name one"
+    ]
+
+
+def test_the_model_must_take_one_text(tmp_path: Path) -> None:
+    path = jsonl(tmp_path, {"prompt": "a"})
+    for specs in ((TensorSpec("x", "int32", ("batch",)),), (REQUEST, REQUEST._replace(name="b"))):
+        (problem,) = refusal(path, *specs)
+        assert problem == (
+            "dataset 'prompts' needs a model with one input of dtype string and shape [batch]: see "
+            "docs/datasets.md for its manifest"
+        )
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_are_prompts_or_a_refusal(
+    tmp_path_factory: pytest.TempPathFactory, content: bytes
+) -> None:
+    path = tmp_path_factory.mktemp("any") / "p.jsonl"
+    path.write_bytes(content)
+    try:
+        dataset = PromptsDataset(setup(path))
+    except ConfigError:
+        return
+    for request in requests(dataset, list(range(len(dataset)))):
+        assert isinstance(json.loads(request), dict)
