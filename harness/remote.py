@@ -58,6 +58,39 @@ class BadAnswer(ValueError):
     """The reply is not what was asked for: another shape, type or count, or bytes too many or too few."""
 
 
+class Usage(NamedTuple):
+    """What a reply tells of its tokens, beside the answer. None: the server does not tell."""
+
+    input: int | None = None
+    """Tokens of the prompt."""
+    output: int | None = None
+    """Tokens of the answer."""
+    source: str = ""
+    """Of `output`: `usage` of the reply, or the number of its `token ids`; '' where it is None."""
+    finish_reason: str = ""
+    """In the server's words, e.g. `length` or `stop`."""
+    cached: int | None = None
+    """Tokens of the prompt that the server had computed before."""
+
+
+class Reader(Protocol):
+    """Reads one reply of a language model."""
+
+    def answer(self, reply: Reply, /) -> Outputs:
+        """As Remote.answer, of one sample."""
+
+    @property
+    def usage(self) -> Usage:
+        """Once `answer` has returned."""
+
+
+@runtime_checkable
+class HasReader(Protocol):
+    """A remote plug-in whose replies tell of tokens. In the run, a reader of each reply replaces `answer`."""
+
+    def reader(self) -> Reader: ...
+
+
 Exchange = Callable[[Request], Reply]
 """Sends one request and waits for its reply. Raises a ConfigError where the server cannot be reached."""
 

@@ -60,6 +60,7 @@ BACKENDS = _table(
         "litert": ("LiteRtBackend", "LiteRT", "litert", "ai_edge_litert"),
         "torch": ("TorchBackend", "PyTorch", "torch", "torch"),
         "kserve": ("KserveRemote", "a server of KServe v2: Triton, MLServer, KServe"),
+        "openai": ("OpenAiRemote", "a language model on a server of OpenAI's API: vLLM and others"),
         "http-raw": ("HttpRawRemote", "a server that takes and gives bare bytes"),
         "null": ("NullBackend", "answers at once: measures the harness itself"),
     },

@@ -26,6 +26,7 @@ from harness.results.schema.result import (
     ReasonEntry,
     Result,
 )
+from harness.results.tokens import section as tokens
 from harness.results.verdict import busy, client, doubts, model_doubts, reasons
 from harness.results.verdict.host_doubts import host_doubts
 
@@ -267,8 +268,12 @@ def _power(findings: Findings, numbers: Performance | None) -> PowerSection:
 
 
 def _client(numbers: Performance | None) -> ClientSection:
-    section = client.section(numbers.run) if numbers else None
-    return {} if section is None else {"client": section}
+    sections: ClientSection = {}
+    if numbers is not None and (section := client.section(numbers.run)) is not None:
+        sections["client"] = section
+        if (generated := tokens.section(numbers.run)) is not None:
+            sections["tokens"] = generated
+    return sections
 
 
 def _plan(findings: Findings, run: Evidence | None) -> Plan:

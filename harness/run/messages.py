@@ -121,6 +121,18 @@ class _ServerTimes(TypedDict):
     total_ns: Count
 
 
+class _Tokens(TypedDict):
+    """As `Tokens.told`."""
+
+    answers: Count
+    input: Count | None
+    output: Count | None
+    cached: Count | None
+    one_token_answers: Count
+    sources: dict[str, Count]
+    finish_reasons: dict[str, Count]
+
+
 class _Client(TypedDict):
     """As `Session.told`."""
 
@@ -138,6 +150,7 @@ class _Client(TypedDict):
     server_gone: str
     failures: dict[str, Count]
     server: _ServerTimes | None
+    tokens: _Tokens | None
 
 
 class _Ended(TypedDict):
@@ -165,6 +178,7 @@ for _message in (
     _Used,
     _Peer,
     _ServerTimes,
+    _Tokens,
     _Client,
     _Ended,
 ):

@@ -77,7 +77,7 @@ def problems(arguments: Sequence[str], capsys: pytest.CaptureFixture[str]) -> li
         ),
         (
             "--scenario server --backend nosuch",
-            "no backend named 'nosuch': choose from ort, tensorflow, openvino, litert, torch, kserve, http-raw, null",
+            "no backend named 'nosuch': choose from ort, tensorflow, openvino, litert, torch, kserve, openai, http-raw, null",
         ),
         ("--scenario server --backend nul", "no backend named 'nul': did you mean 'null'?"),
         (
@@ -386,7 +386,7 @@ def _command(*arguments: str) -> "subprocess.CompletedProcess[str]":
     ("arguments", "line"),
     [
         ("--scenario server --qpss=5", "unknown option --qpss: see --help"),
-        ("--scenario server --backend nosuch", "no backend named 'nosuch': choose from ort, tensorflow, openvino, litert, torch, kserve, http-raw, null"),
+        ("--scenario server --backend nosuch", "no backend named 'nosuch': choose from ort, tensorflow, openvino, litert, torch, kserve, openai, http-raw, null"),
         ("--scenario server --target-qps 0", "--target-qps: 0 must be more than 0 and at most 1e9, in queries/s"),
         ("--scenario server --model missing.onnx", "--model missing.onnx: there is no such file"),
     ],

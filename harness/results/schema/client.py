@@ -66,3 +66,26 @@ class Client(TypedDict):
     """Kind -> samples that failed: refused, reset, timeout, bad-reply, bad-answer, server-gone, encode."""
     server: ServerTimes | None
     """The server's own account; null where it gives none."""
+
+
+class Tokens(TypedDict):
+    """Tokens of the answers of a language model on a server, as its replies tell them. From the performance run."""
+
+    answers: int
+    """Answers that were read; failed samples have none."""
+    input: int | None
+    """Tokens of all prompts; null where the server does not tell them of each."""
+    output: int | None
+    """Tokens of all answers; null where the server does not tell them of each."""
+    source: str
+    """What `output` is counted from: `usage` of each reply, or its `token ids`; empty where it is null."""
+    output_per_s: float | None
+    """Tokens of the answers per s, from the first scheduled query to the last answer; null where `output` is."""
+    output_mean: float | None
+    """Mean tokens of an answer; null where `output` is, and without answers."""
+    cached: int | None
+    """Tokens of the prompts that the server had computed before; null where it does not tell them of each."""
+    one_token_answers: int
+    """Answers of a single token."""
+    finish_reasons: Mapping[str, int]
+    """Why answers ended, in the server's words -> answers: `length` at max_tokens, `stop` by the model."""

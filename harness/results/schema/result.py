@@ -10,7 +10,7 @@ from typing import Any, Literal, NotRequired
 from typing_extensions import TypedDict  # pydantic reads typing's from Python 3.12 on only
 
 from harness.results.schema import machine, performance
-from harness.results.schema.client import Client
+from harness.results.schema.client import Client, Tokens
 
 
 class ReasonEntry(TypedDict):
@@ -29,9 +29,10 @@ class ModelSource(TypedDict):
 
 
 class ClientSection(TypedDict):
-    """The key of `Result` about the harness as a client."""
+    """The keys of `Result` about the harness as a client."""
 
     client: NotRequired[Client]
+    tokens: NotRequired[Tokens]
 
 
 class Headline(TypedDict):
@@ -96,6 +97,8 @@ class Result(TypedDict):
     """Stage -> time of samples, from the journal; null where nothing was completed."""
     client: NotRequired[Client]
     """The harness as the client of a server; missing where the model ran here, or the run did not end by itself."""
+    tokens: NotRequired[Tokens]
+    """Tokens of a language model's answers; missing for other models, and where `client` is."""
     reference: performance.Reference | performance.NoReference | None
     """Results that a dispatcher without cost would have reached; null where the run did not end by itself."""
     input_probe: performance.InputProbe | performance.NotProbed | None

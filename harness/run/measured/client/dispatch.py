@@ -14,8 +14,9 @@ from harness.core.clock import wall_ns
 from harness.core.units import NS_PER_MS, NS_PER_S
 from harness.loadgen.answers import AnswerRow, Answers
 from harness.models.steps.postprocess import NOT_FINITE, Postprocess
-from harness.remote import BadAnswer, Refused, Remote
+from harness.remote import BadAnswer, HasReader, Refused, Remote, Reply
 from harness.run.measured.client.server_times import Heads
+from harness.run.measured.client.tokens import Tokens
 from harness.run.measured.dispatch.instance import Failures, Responder
 from harness.run.measured.dispatch.threads import WORKER
 from harness.types import Array, Outputs, show_shape
@@ -68,6 +69,9 @@ class Delivery:
     ) -> None:
         """most: samples that `responder` completes in one call. heads: takes the heads of the replies."""
         self._decode = remote.answer
+        self._reader = remote.reader if isinstance(remote, HasReader) else None
+        self.tokens = Tokens() if self._reader is not None else None
+        """Of the answers so far; None where replies tell of none."""
         self._postprocess, self._not_finite = postprocess.answers, postprocess.not_finite
         self._responder = responder
         self._write = rows.reply
@@ -78,7 +82,8 @@ class Delivery:
         self._keep = heads.append if heads is not None else None
 
     def deliver(self, done: Sequence[Flight]) -> None:
-        decode, keep = self._decode, self._keep
+        decode = self._decode if self._reader is None else self._read
+        keep = self._keep
         decoded: list[tuple[Flight, Outputs]] = []
         count = 0
         for flight in done:
@@ -100,6 +105,15 @@ class Delivery:
             count += samples
         if decoded:
             self._answer(decoded)
+
+    def _read(self, reply: Reply, _samples: int) -> Outputs:
+        """The answer of a plug-in that tells of tokens; notes them."""
+        assert self._reader is not None
+        assert self.tokens is not None
+        reader = self._reader()
+        outputs = reader.answer(reply)
+        self.tokens.add(reader.usage)
+        return outputs
 
     def _answer(self, decoded: Sequence[tuple[Flight, Outputs]]) -> None:
         """Postprocesses and completes several replies as one batch; one by one where they are not alike."""

@@ -108,6 +108,7 @@ class Session:
             most,
             self._heads,
         )
+        self._tokens = delivery.tokens
         self._flights.forget()
         cls = InlineRemoteDispatcher if inline else DirectDispatcher
         self._dispatcher = cls(self._flights, delivery, self._max_batch, journal.issuer())
@@ -147,4 +148,5 @@ class Session:
             "server_gone": str(self._flights.gone or ""),
             "failures": dict(failures.kinds),
             "server": self._server_times(),
+            "tokens": self._tokens.told() if self._tokens is not None else None,
         }

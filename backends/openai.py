@@ -1,0 +1,204 @@
+"""Asks language models on servers of OpenAI's API: vLLM, SGLang, llama.cpp, transformers serve and others."""
+
+import json
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from harness.backends.parts.openai.replies import Completion
+from harness.backends.parts.remote_options import setup_problems
+from harness.errors import ConfigError, one_line, refuse
+from harness.remote import BadAnswer, Exchange, Refused, Remote, Reply, Request
+from harness.types import Array, BackendSetup, Batch
+
+MAX_TOKENS = 128
+"""Tokens of an answer where neither the sample nor --backend-option max_tokens bounds it."""
+
+_OPTIONS = {
+    "served": "NAME",
+    "max_tokens": "NUMBER",
+    "ignore_eos": "off|on",
+    "answer": "ids|text",
+}
+_CHOICES = {"ignore_eos": ("off", "on"), "answer": ("ids", "text")}
+
+_HEADERS = (("Content-Type", "application/json"),)
+_OK = 200
+_NOT_THERE = (404, 405, 501)
+_NOT_UNDERSTOOD = (400, 422)
+"""Statuses by which servers refuse a field that they do not know."""
+
+_CHAT = b'"messages":'
+_PATHS = {False: "/v1/completions", True: "/v1/chat/completions"}
+_PROBES: Mapping[bool, Mapping[str, Any]] = {
+    False: {"max_tokens": 2, "prompt": "Hello"},
+    True: {"max_tokens": 2, "messages": [{"role": "user", "content": "Hello"}]},
+}
+"""By whether it is a chat."""
+
+_EXTRAS: tuple[Mapping[str, Any], ...] = ({"return_token_ids": True}, {})
+"""Fields that not every server takes, best first."""
+
+
+class _Dialect(NamedTuple):
+    """How one of the two endpoints is asked."""
+
+    head: bytes
+    """Of each body, up to the sample's own part."""
+    bounded_head: bytes
+    """The same for a sample without max_tokens."""
+    extras: tuple[str, ...]
+    has_ids: bool
+
+
+class OpenAiRemote:
+    """One model. Each request is one prompt, answered greedily (temperature 0).
+
+    The dataset `prompts` gives the samples: token ids and texts go to /v1/completions, messages to
+    /v1/chat/completions.
+
+    served: the server's name of the model; else the manifest's, else the only one it lists.
+    max_tokens: the most tokens of an answer, for samples that do not say.
+    ignore_eos: on generates max_tokens tokens, whatever the model would end with; vLLM and others know it.
+    answer: ids are token ids, as vLLM returns them; text is UTF-8. Without it, ids where the server has them.
+    """
+
+    def __init__(self, setup: BackendSetup) -> None:
+        refuse(setup_problems("openai", setup, _OPTIONS))
+        options = setup.options
+        for name, choices in _CHOICES.items():
+            if options.get(name, choices[0]) not in choices:
+                raise ConfigError(
+                    f"--backend-option {name}: {options[name]!r} is not one of {', '.join(choices)}"
+                )
+        if setup.max_batch > 1:
+            raise ConfigError("backend 'openai' sends one prompt a request: --max-batch 1")
+        self._setup = setup
+        self._max_tokens = _max_tokens(options.get("max_tokens", str(MAX_TOKENS)))
+        self._wanted = options.get("answer")
+        self._dialects: dict[bool, _Dialect] = {}
+        self._refusals: dict[bool, str] = {}
+
+    def open(self, exchange: Exchange) -> None:
+        self._model, self._server = _served(exchange, self._setup)
+        for chat in _PATHS:
+            self._probe(exchange, chat)
+        if not self._dialects:
+            raise ConfigError(
+                f"model {self._model!r} gave no answer to a prompt of one word: "
+                f"{'; '.join(f'{_PATHS[chat]}: {text}' for chat, text in self._refusals.items())}"
+            )
+        if self._wanted == "ids" and not all(d.has_ids for d in self._dialects.values()):
+            raise ConfigError(
+                "the server returns no token ids: drop --backend-option answer=ids, and answers are texts"
+            )
+
+    def _probe(self, exchange: Exchange, chat: bool) -> None:
+        """Finds the fields that the server takes, by one prompt."""
+        for extras in _EXTRAS:
+            head = _head(self._fields(extras))
+            body = json.dumps(_PROBES[chat], separators=(",", ":")).encode()
+            reading = self.reader()
+            try:
+                (answer,) = reading.answer(
+                    exchange(Request(_PATHS[chat], _HEADERS, (head, body[1:])))
+                )
+            except (Refused, BadAnswer) as e:
+                self._refusals[chat] = one_line(e)
+                if isinstance(e, Refused) and e.status in _NOT_UNDERSTOOD:
+                    continue
+                return
+            bounded = {**self._fields(extras), "max_tokens": self._max_tokens}
+            has_ids = answer.dtype.kind == "i"
+            self._dialects[chat] = _Dialect(head, _head(bounded), (*extras,), has_ids)
+            return
+
+    def _fields(self, extras: Mapping[str, Any]) -> Mapping[str, Any]:
+        ignore = {"ignore_eos": True} if self._setup.options.get("ignore_eos") == "on" else {}
+        return {"model": self._model, "temperature": 0, **ignore, **extras}
+
+    def request(self, batch: Batch) -> Request:
+        (rows,) = batch.inputs.values()
+        sample = rows.reshape(-1)[0]
+        if rows.size != 1 or not isinstance(sample, bytes) or sample[:2] != b'{"':
+            raise ValueError("backend 'openai' takes prompts, one a request: --dataset prompts")
+        is_bounded = sample.startswith(b'{"max_tokens":')
+        # A quote within a text has a backslash before it, so no text looks like this key.
+        chat = sample.startswith(_CHAT, sample.index(b",") + 1 if is_bounded else 1)
+        dialect = self._dialects.get(chat)
+        if dialect is None:
+            raise ConfigError(
+                f"the prompts are for {_PATHS[chat]}, which the server refused: {self._refusals[chat]}"
+            )
+        head = dialect.head if is_bounded else dialect.bounded_head
+        return Request(_PATHS[chat], _HEADERS, (head, sample[1:]))
+
+    def answer(self, reply: Reply, samples: int) -> list[Array]:
+        return self.reader().answer(reply)
+
+    def reader(self) -> Completion:
+        return Completion(wants_text=self._wanted == "text")
+
+    def describe(self) -> Mapping[str, object]:
+        return {
+            "framework": self._server,
+            "protocol": "OpenAI over HTTP",
+            "device": "remote",
+            "precision": "unknown",
+            "model": self._model,
+            "max_tokens": self._max_tokens,
+            "ignore_eos": self._setup.options.get("ignore_eos", "off"),
+            "endpoints": {
+                _PATHS[chat]: {"extras": [*d.extras], "answers": "ids" if d.has_ids else "text"}
+                for chat, d in self._dialects.items()
+            },
+        }
+
+
+def _max_tokens(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and 0 < int(text) < 2**31):
+        raise ConfigError(f"--backend-option max_tokens: {text!r} is no number of at least 1")
+    return int(text)
+
+
+def _head(fields: Mapping[str, Any]) -> bytes:
+    """A JSON object without its end; the fields of the sample follow."""
+    return json.dumps(fields, separators=(",", ":")).encode()[:-1] + b","
+
+
+def _served(exchange: Exchange, setup: BackendSetup) -> tuple[str, str]:
+    """The server's name of the model, and what the server is, as far as it tells."""
+    wanted = setup.options.get("served")
+    reply = exchange(Request("/v1/models", method="GET"))
+    if reply.status in _NOT_THERE:  # the endpoint is optional
+        return wanted or setup.model_name, "unknown"
+    if reply.status != _OK:
+        text = one_line(bytes(reply.body[:2000]).decode("utf-8", "replace"))
+        raise ConfigError(
+            f"the server does not tell its models: /v1/models answered {reply.status}: {text}"
+        )
+    listed = _json(reply)
+    data = listed.get("data") if isinstance(listed, dict) else None
+    models = [m for m in data if isinstance(m, dict)] if isinstance(data, list) else []
+    names = [str(m.get("id")) for m in models]
+    name = wanted or (
+        setup.model_name if setup.model_name in names or len(names) != 1 else names[0]
+    )
+    if names and name not in names:
+        raise ConfigError(
+            f"the server has no model {name!r}: it has {', '.join(names[:8])}: name one with "
+            "--backend-option served=NAME"
+        )
+    owner = next((str(m.get("owned_by") or "") for m in models if m.get("id") == name), "")
+    about = _json(exchange(Request("/version", method="GET")))
+    version = about.get("version") if isinstance(about, dict) else None
+    return name, f"{owner} {version or ''}".strip() or "unknown"
+
+
+def _json(reply: Reply) -> Any:
+    try:
+        return json.loads(bytes(reply.body)) if reply.status == _OK else None
+    except (ValueError, RecursionError):
+        return None
+
+
+_: type[Remote] = OpenAiRemote

@@ -1,0 +1,1 @@
+"""What a language model on a server generated: tokens, and how fast."""

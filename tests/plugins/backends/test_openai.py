@@ -1,0 +1,261 @@
+"""The remote backend openai: prompts there, token ids or texts back, in every dialect that servers have."""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness.backends.openai import OpenAiRemote
+from harness.core.config.address import parse_address
+from harness.errors import ConfigError
+from harness.remote import BadAnswer, HasReader, Refused, Remote, Reply, Usage
+from harness.types import BackendSetup, Batch
+from harness.wire.connections import Server
+from harness.wire.remote_backend import Link
+from tests.stand_ins.token_server import TRANSFORMERS, VLLM, Dialect, TokenServer, ids_of, text_of
+
+PROMPT = b'{"prompt":[1,2,3]}'
+CHAT = b'{"messages":[{"role":"user","content":"Hi"}]}'
+MESSAGES = json.loads(CHAT)["messages"]
+
+
+def backend(**options: str) -> OpenAiRemote:
+    return OpenAiRemote(BackendSetup(model=None, model_name="mine", options=options))
+
+
+@contextmanager
+def asked(
+    dialect: Dialect = VLLM, **options: str
+) -> Iterator[tuple[OpenAiRemote, Link, TokenServer]]:
+    with TokenServer(dialect) as server:
+        link = Link(Server(address=parse_address(server.url)), 10.0)
+        remote = backend(**options)
+        try:
+            remote.open(link.exchange_at_start)
+            yield remote, link, server
+        finally:
+            link.close()
+
+
+def batch(sample: bytes) -> Batch:
+    rows = np.empty(1, object)
+    rows[0] = sample
+    return Batch(1, {"request": rows})
+
+
+def answered(remote: OpenAiRemote, link: Link, sample: bytes) -> tuple[Any, Usage]:
+    reader = remote.reader()
+    (answer,) = reader.answer(link.exchange(remote.request(batch(sample))))
+    return answer, reader.usage
+
+
+def test_token_ids_go_to_completions_and_token_ids_come_back() -> None:
+    with asked(max_tokens="5") as (remote, link, server):
+        assert isinstance(remote, Remote)
+        assert isinstance(remote, HasReader)
+        answer, usage = answered(remote, link, PROMPT)
+        assert answer.dtype == np.int32
+        assert answer.tolist() == ids_of([1, 2, 3], 5)
+        assert usage == Usage(3, 5, "usage", "length")
+        assert server.requests[-1] == {
+            "model": "tiny",
+            "temperature": 0,
+            "return_token_ids": True,
+            "max_tokens": 5,
+            "prompt": [1, 2, 3],
+        }
+
+
+def test_a_sample_s_own_max_tokens_wins() -> None:
+    with asked() as (remote, link, server):
+        for sample in (
+            b'{"max_tokens":3,"prompt":"\\"messages\\": x"}',
+            b'{"max_tokens":3,' + CHAT[1:],
+        ):
+            answer, usage = answered(remote, link, sample)
+            assert len(answer) == usage.output == 3
+            assert server.requests[-1]["max_tokens"] == 3
+
+
+def test_messages_go_to_chat_completions() -> None:
+    with asked(answer="text", max_tokens="8") as (remote, link, _):
+        answer, _usage = answered(remote, link, CHAT)
+        assert answer.dtype == np.uint8
+        assert answer.tobytes().decode() == text_of(ids_of(MESSAGES, 8))
+
+
+def test_a_server_without_token_ids_answers_with_texts() -> None:
+    with asked(TRANSFORMERS) as (remote, link, server):
+        answer, usage = answered(remote, link, CHAT)
+        assert answer.dtype == np.uint8
+        assert usage == Usage(1, 128, "usage", "length")
+        assert "return_token_ids" not in server.requests[-1]
+        assert remote.describe()["endpoints"] == {
+            "/v1/chat/completions": {"extras": [], "answers": "text"}
+        }
+        with pytest.raises(ConfigError) as error:
+            remote.request(batch(PROMPT))
+        assert str(error.value) == (
+            "the prompts are for /v1/completions, which the server refused: the server answered 404: "
+            "Not Found"
+        )
+
+
+@pytest.mark.parametrize(
+    ("dialect", "usage"),
+    [
+        (replace(VLLM, usage="none"), Usage(None, 128, "token ids", "length")),
+        (replace(TRANSFORMERS, usage="none"), Usage(None, None, "", "length")),
+        (replace(VLLM, tokens=7), Usage(1, 7, "usage", "stop")),
+    ],
+)
+def test_tokens_are_counted_from_the_best_that_the_server_tells(
+    dialect: Dialect, usage: Usage
+) -> None:
+    with asked(dialect) as (remote, link, _):
+        assert answered(remote, link, CHAT)[1] == usage
+
+
+def test_ignore_eos_is_sent_where_it_is_asked_for() -> None:
+    with asked(replace(VLLM, tokens=2), ignore_eos="on", max_tokens="9") as (remote, link, server):
+        assert len(answered(remote, link, PROMPT)[0]) == 9
+        assert server.requests[-1]["ignore_eos"] is True
+
+
+@pytest.mark.parametrize(
+    ("fault", "status", "text"),
+    [("error-200", 200, "the engine is dead"), ("busy", 429, "too many requests")],
+)
+def test_an_error_is_a_refusal_whatever_its_status(fault: str, status: int, text: str) -> None:
+    with asked(replace(VLLM, fault=fault, every=3)) as (remote, link, _):
+        with pytest.raises(Refused) as error:
+            answered(remote, link, PROMPT)
+        assert (error.value.status, str(error.value)) == (
+            status,
+            f"the server answered {status}: {text}",
+        )
+
+
+def test_a_server_is_described_as_it_tells() -> None:
+    with asked() as (remote, _, _):
+        about = remote.describe()
+    assert about["framework"] == "vllm 0.32.0"
+    assert about["model"] == "tiny"
+    assert about["device"] == "remote"
+
+
+@pytest.mark.parametrize(
+    ("dialect", "options", "message"),
+    [
+        (
+            VLLM,
+            {"served": "other"},
+            (
+                "the server has no model 'other': it has tiny: name one with --backend-option "
+                "served=NAME"
+            ),
+        ),
+        (
+            TRANSFORMERS,
+            {"answer": "ids"},
+            (
+                "the server returns no token ids: drop --backend-option answer=ids, and answers are "
+                "texts"
+            ),
+        ),
+        (
+            replace(VLLM, apis=()),
+            {},
+            (
+                "model 'tiny' gave no answer to a prompt of one word: /v1/completions: the server "
+                "answered 404: Not Found; /v1/chat/completions: the server answered 404: Not Found"
+            ),
+        ),
+    ],
+)
+def test_what_a_server_lacks_is_told_before_the_run(
+    dialect: Dialect, options: dict[str, str], message: str
+) -> None:
+    with pytest.raises(ConfigError) as error, asked(dialect, **options):
+        pass
+    assert str(error.value) == message
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"max_tokens": "0"}, "--backend-option max_tokens: '0' is no number of at least 1"),
+        ({"answer": "both"}, "--backend-option answer: 'both' is not one of ids, text"),
+        (
+            {"temperature": "1"},
+            (
+                "backend 'openai' has no option 'temperature': it has served=NAME max_tokens=NUMBER "
+                "ignore_eos=off|on answer=ids|text"
+            ),
+        ),
+    ],
+)
+def test_wrong_options_are_refused(options: dict[str, str], message: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        backend(**options)
+    assert str(error.value) == message
+
+
+def test_prompts_are_sent_one_a_request() -> None:
+    with pytest.raises(
+        ConfigError, match=r"^backend 'openai' sends one prompt a request: --max-batch 1$"
+    ):
+        OpenAiRemote(BackendSetup(model=None, model_name="m", max_batch=2))
+
+
+@pytest.mark.parametrize("sample", ["a text", b"[1]", b""])
+def test_only_prompts_are_sent(sample: Any) -> None:
+    with pytest.raises(
+        ValueError,
+        match=r"^backend 'openai' takes prompts, one a request: --dataset prompts$",
+    ):
+        backend().request(batch(sample))
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(
+                (
+                    *("choices", "text", "message", "delta", "content", "token_ids", "usage"),
+                    *("completion_tokens", "prompt_tokens", "tool_calls", "function", "error"),
+                    "finish_reason",
+                )
+            ),
+            inner,
+            max_size=4,
+        )
+    ),
+    max_leaves=12,
+)
+
+
+@given(
+    st.one_of(
+        st.binary(max_size=60),
+        JSON.map(lambda value: json.dumps(value).encode()),
+        JSON.map(lambda value: json.dumps({"choices": [value]}).encode()),
+    ),
+    st.sampled_from([200, 404, 500]),
+)
+def test_any_reply_is_an_answer_or_an_error(body: bytes, status: int) -> None:
+    try:
+        (answer,) = backend().answer(Reply(status, b"", memoryview(body)), 1)
+    except (Refused, BadAnswer):
+        return
+    assert status == 200
+    assert answer.ndim == 1
+    assert answer.dtype in (np.int32, np.uint8)

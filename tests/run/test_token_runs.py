@@ -1,0 +1,94 @@
+"""Whole runs with a language model on a server: tokens are counted, failures are told, answers are scored."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.cli.main import main
+from tests.stand_ins.token_server import VLLM, Dialect, TokenServer, ids_of, text_of
+
+MANIFEST = """\
+name: tiny
+files: {}
+inputs: [{name: request, dtype: string, shape: [batch]}]
+outputs: [{name: answer}]
+dataset: prompts
+"""
+QUERIES = 100
+TOKENS = 6
+
+
+def prompts(folder: Path, *, max_tokens: int = TOKENS) -> Path:
+    path = folder / "prompts.jsonl"
+    rows = [
+        {
+            "input_ids": list(range(1, 3 + i)),
+            "max_tokens": max_tokens + i % 2,
+            "reference": text_of(ids_of(list(range(1, 3 + i)), max_tokens + i % 2)),
+        }
+        for i in range(10)
+    ]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (folder / "tiny.yaml").write_text(MANIFEST)
+    return path
+
+
+def ran(folder: Path, dialect: Dialect, *words: str) -> tuple[int, dict[str, Any]]:
+    data = prompts(folder)
+    with TokenServer(dialect) as server:
+        status = main(
+            [
+                *("--backend", "openai", "--url", server.url, "--model", str(folder / "tiny.yaml")),
+                *("--data-dir", str(data), "--connections", "8", "--no-metrics", "--no-report"),
+                *("--out", str(folder / "run"), *words),
+            ]
+        )
+    return status, json.loads((folder / "run" / "result.json").read_text())
+
+
+SERVER = (
+    "--scenario",
+    "server",
+    "--target-qps",
+    "100",
+    "--slo",
+    "p90=5s",
+    "--queries",
+    str(QUERIES),
+)
+
+
+def test_tokens_are_counted_and_answers_of_any_length_are_taken(tmp_path: Path) -> None:
+    status, result = ran(tmp_path, VLLM, *SERVER, "--mode", "performance")
+    assert status == 0, result["reasons"]
+    tokens = result["tokens"]
+    assert tokens["answers"] == QUERIES
+    assert QUERIES * TOKENS <= tokens["output"] <= QUERIES * (TOKENS + 1)
+    assert tokens["output_mean"] == tokens["output"] / QUERIES
+    assert tokens["source"] == "usage"
+    assert tokens["finish_reasons"] == {"length": QUERIES}
+    assert tokens["input"] >= 2 * QUERIES
+    assert tokens["output_per_s"] > 0
+    assert main(["check", str(tmp_path / "run")]) == 0
+
+
+def test_answers_are_scored_as_texts(tmp_path: Path) -> None:
+    pytest.importorskip("rouge_score")
+    words = ("--scenario", "offline", "--mode", "accuracy", "--metric", "rouge")
+    status, result = ran(tmp_path, VLLM, *words, "--backend-option", "answer=text")
+    assert status == 0, result["reasons"]
+    assert result["accuracy"]["samples"] == 10
+    assert result["accuracy"]["value"] == 100.0
+
+
+def test_an_error_in_a_reply_is_a_failed_sample(tmp_path: Path) -> None:
+    dialect = replace(VLLM, fault="error-200", every=10, in_run=True)
+    status, result = ran(tmp_path, dialect, *SERVER, "--mode", "performance")
+    assert status == 4
+    assert result["client"]["failures"] == {"refused": QUERIES // 10}
+    assert result["tokens"]["answers"] == QUERIES - QUERIES // 10
+    (text,) = [r["text"] for r in result["reasons"] if r["code"] == "requests-failed"]
+    assert "the server answered 200: the engine is dead" in text

@@ -1,0 +1,302 @@
+"""A server of OpenAI's API that generates known tokens in a known dialect, at known times.
+
+    with TokenServer(Dialect(per_chunk=4, usage="last")) as server:
+        ...  # server.url; server.sent has the wall clock in ns of each chunk of each stream
+
+Token i of the answer to prompt p is `ids_of(p, ...)[i]`; its text is WORDS[id % len(WORDS)], of which some are of
+several bytes. One thread a connection: clarity before speed.
+"""
+
+import hashlib
+import json
+import socket
+import socketserver
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler
+from typing import Any, Self
+
+MODEL = "tiny"
+WORDS = (" a", " né", " 日本", "\n", ' "q"', " 🙂", " word", " {}")
+DEFAULT_TOKENS = 16
+
+PAUSE_S = 1.2
+FEWEST_BEFORE = 16
+"""Before the run the client asks a null server, and this one nothing for longer, after so many requests."""
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """What a server knows and how it writes."""
+
+    name: str = "vllm"
+    version: str | None = "0.32.0"
+    apis: tuple[str, ...] = ("completions", "chat/completions")
+    ids: bool = True
+    """Answers return_token_ids; else the field is refused."""
+    usage: str = "chunk"
+    """In streams: of each `chunk`, of the `last` one only, or `none`, also without streams."""
+    stream_options: bool = True
+    """Takes stream_options; else the field is refused."""
+    per_chunk: int = 1
+    """Tokens."""
+    role_chunk: bool = True
+    """A chat begins with a chunk that has the role alone."""
+    newline: str = "\n"
+    piece_bytes: int | None = None
+    """A stream is written in pieces of so many bytes."""
+    done: bool = True
+    """A stream ends with [DONE]."""
+    tokens: int | None = None
+    """Tokens of each answer, as if the model ended it; None: max_tokens."""
+    first_s: float = 0.0
+    gap_s: float = 0.0
+    """Times to the first chunk, and between two."""
+    fault: str = ""
+    """After two chunks: `error` in the stream, `cut` of the connection, `stall`; of the reply: `error-200`, `busy`."""
+    every: int = 1
+    """The fault is of each request of which the number is a multiple, from 1."""
+    in_run: bool = False
+    """Only the requests of the run are numbered: those after the pause in which the client measures itself."""
+
+
+VLLM = Dialect()
+TRANSFORMERS = Dialect(
+    name="transformers",
+    version=None,
+    apis=("chat/completions",),
+    ids=False,
+    usage="last",
+    stream_options=False,
+)
+
+
+def ids_of(prompt: Any, count: int) -> list[int]:
+    """The tokens of an answer."""
+    seed = json.dumps(prompt, sort_keys=True)
+    return [
+        int.from_bytes(hashlib.sha256(f"{seed} {i}".encode()).digest()[:2]) for i in range(count)
+    ]
+
+
+def text_of(ids: list[int]) -> str:
+    return "".join(WORDS[i % len(WORDS)] for i in ids)
+
+
+class TokenServer:
+    """Serves until it is left. requests: the bodies that came."""
+
+    def __init__(self, dialect: Dialect = VLLM) -> None:
+        self.dialect = dialect
+        self.requests: list[dict[str, Any]] = []
+        self.sent: list[list[int]] = []
+        self.lock = threading.Lock()
+        self.ended = threading.Event()
+        self._numbered, self._came_s = 0, time.monotonic()
+
+    def came(self, body: dict[str, Any]) -> int:
+        """The number of a request, from 1; 0 before those that are numbered."""
+        with self.lock:
+            now_s = time.monotonic()
+            paused = len(self.requests) > FEWEST_BEFORE and now_s - self._came_s > PAUSE_S
+            if self._numbered or paused or not self.dialect.in_run:
+                self._numbered += 1
+            self._came_s = now_s
+            self.requests.append(body)
+            return self._numbered
+
+    def __enter__(self) -> Self:
+        server: TokenServer = self
+
+        class Handler(_Handler):
+            owner = server
+
+        self._server = _Server(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,))
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.ended.set()
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+class _Server(socketserver.ThreadingTCPServer):
+    daemon_threads = True
+    block_on_close = False
+    allow_reuse_address = True
+    request_queue_size = 256
+
+    def handle_error(self, *_: object) -> None:
+        """A client that went away is no news."""
+
+
+class _Refused(Exception):
+    pass
+
+
+class _Handler(BaseHTTPRequestHandler):
+    owner: TokenServer
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+    wbufsize = 0
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+    def do_GET(self) -> None:
+        dialect = self.owner.dialect
+        if self.path == "/v1/models":
+            self._json({"object": "list", "data": [{"id": MODEL, "owned_by": dialect.name}]})
+        elif self.path == "/version" and dialect.version:
+            self._json({"version": dialect.version})
+        else:
+            self._json({"detail": "Not Found"}, 404)
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        dialect = self.owner.dialect
+        api = self.path.removeprefix("/v1/")
+        if api not in dialect.apis:
+            self._json({"detail": "Not Found"}, 404)
+            return
+        number = self.owner.came(body)
+        fault = dialect.fault if number and number % dialect.every == 0 else ""
+        try:
+            answer = _Answer(dialect, api, body)
+        except _Refused as e:
+            self._json({"error": {"message": str(e), "type": "invalid_request_error"}}, 422)
+            return
+        if fault == "busy":
+            self._json({"error": {"message": "too many requests"}}, 429)
+        elif fault == "error-200":
+            self._json({"error": {"message": "the engine is dead", "code": 500}})
+        elif body.get("stream"):
+            self._stream(answer, fault)
+        else:
+            self.owner.ended.wait(dialect.first_s)
+            self._json(answer.whole())
+
+    def _json(self, content: Any, status: int = 200) -> None:
+        data = json.dumps(content).encode()
+        head = (
+            f"HTTP/1.1 {status} S\r\nContent-Type: application/json\r\nContent-Length: {len(data)}"
+        )
+        self.wfile.write(head.encode() + b"\r\n\r\n" + data)
+
+    def _stream(self, answer: "_Answer", fault: str) -> None:
+        dialect = self.owner.dialect
+        self.wfile.write(
+            b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream; charset=utf-8\r\n"
+            b"Transfer-Encoding: chunked\r\n\r\n"
+        )
+        stamps: list[int] = []
+        with self.owner.lock:
+            self.owner.sent.append(stamps)
+        due_s = time.monotonic() + dialect.first_s
+        for number, (content, has_tokens) in enumerate(answer.chunks()):
+            if fault and number == 2:
+                if not self._spoil(fault):
+                    return
+                break
+            if has_tokens:
+                self._sleep(due_s)
+                due_s += dialect.gap_s
+                stamps.append(time.time_ns())
+            self._event(json.dumps(content, ensure_ascii=False))
+        if dialect.done:
+            self._event("[DONE]")
+        self.wfile.write(b"0\r\n\r\n")
+
+    def _sleep(self, until_s: float) -> None:
+        if (left_s := until_s - time.monotonic()) > 0:
+            self.owner.ended.wait(left_s)
+
+    def _spoil(self, fault: str) -> bool:
+        """Returns whether the stream is to be ended as others are."""
+        if fault == "stall":
+            self.owner.ended.wait(60)
+        elif fault == "error":
+            self._event(json.dumps({"error": {"message": "out of memory", "code": 500}}))
+            return True
+        self.close_connection = True
+        self.connection.shutdown(socket.SHUT_RDWR)
+        return False
+
+    def _event(self, text: str) -> None:
+        end = self.owner.dialect.newline
+        data = f"data: {text}{end}{end}".encode()
+        size = self.owner.dialect.piece_bytes or len(data)
+        for begin in range(0, len(data), size):
+            piece = data[begin : begin + size]
+            self.wfile.write(b"%x\r\n%s\r\n" % (len(piece), piece))
+
+
+class _Answer:
+    """The reply to one request."""
+
+    def __init__(self, dialect: Dialect, api: str, body: Mapping[str, Any]) -> None:
+        self._dialect, self._chat = dialect, api.startswith("chat")
+        for field, is_known in (
+            ("return_token_ids", dialect.ids),
+            ("stream_options", dialect.stream_options),
+        ):
+            if field in body and not is_known:
+                raise _Refused(f"Unexpected keys in the request: {{'{field}'}}")
+        if body["model"] != MODEL:
+            raise _Refused(f"the model {body['model']!r} does not exist")
+        prompt = body["messages" if self._chat else "prompt"]
+        self._prompt_tokens = len(prompt)
+        most = body.get("max_tokens", DEFAULT_TOKENS)
+        own = dialect.tokens if not body.get("ignore_eos") else None
+        self.ids = ids_of(prompt, min(most, own or most))
+        self._finish = "length" if len(self.ids) == most else "stop"
+        self._wants_ids = bool(body.get("return_token_ids"))
+        options = body.get("stream_options") or {}
+        self._usage = dialect.usage
+        if dialect.stream_options and not options.get("include_usage"):
+            self._usage = "none"
+        if self._usage == "chunk" and not options.get("continuous_usage_stats"):
+            self._usage = "last"
+
+    def _counts(self, tokens: int) -> dict[str, Any]:
+        return {"prompt_tokens": self._prompt_tokens, "completion_tokens": tokens}
+
+    def whole(self) -> dict[str, Any]:
+        choice: dict[str, Any] = {"index": 0, "finish_reason": self._finish}
+        text = text_of(self.ids)
+        if self._chat:
+            choice["message"] = {"role": "assistant", "content": text}
+        else:
+            choice["text"] = text
+        if self._wants_ids:
+            choice["token_ids"] = self.ids
+        told = {} if self._dialect.usage == "none" else {"usage": self._counts(len(self.ids))}
+        return {"model": MODEL, "choices": [choice], **told}
+
+    def chunks(self) -> Iterator[tuple[dict[str, Any], bool]]:
+        """(chunk, whether it has tokens)."""
+        if self._chat and self._dialect.role_chunk:
+            delta = {"role": "assistant", "content": ""}
+            yield self._chunk({"delta": delta}, 0), False
+        step = self._dialect.per_chunk
+        for begin in range(0, len(self.ids), step):
+            ids = self.ids[begin : begin + step]
+            text = text_of(ids)
+            choice: dict[str, Any] = {"delta": {"content": text}} if self._chat else {"text": text}
+            if self._wants_ids:
+                choice["token_ids"] = ids
+            if begin + step >= len(self.ids):
+                choice["finish_reason"] = self._finish
+            yield self._chunk(choice, begin + len(ids)), True
+        if self._usage != "none":
+            yield {"model": MODEL, "choices": [], "usage": self._counts(len(self.ids))}, False
+
+    def _chunk(self, choice: dict[str, Any], tokens: int) -> dict[str, Any]:
+        told = {"usage": self._counts(tokens)} if self._usage == "chunk" else {}
+        return {"model": MODEL, "choices": [{"index": 0, **choice}], **told}
