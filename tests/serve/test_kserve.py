@@ -15,6 +15,7 @@ from hypothesis.extra.numpy import arrays
 from harness.core.formats.kserve_tensors import (
     DATATYPES,
     datatype_of_array,
+    from_json,
     raw_texts,
     texts_from,
 )
@@ -424,3 +425,12 @@ def test_a_model_whose_inputs_have_no_datatype_is_refused() -> None:
 
     with pytest.raises(ConfigError, match=r"^input 'x' is complex64, for which the protocol"):
         ServedModel(Model("odd", None, Path(), None), Odd(), "fake", 8)
+
+
+def test_small_and_large_integers_stay_what_they_are() -> None:
+    """Bug: NumPy makes floats of them, which were refused."""
+    values = [0, 2**63, 2**64 - 1]
+    assert from_json(values, "UINT64", (3,)).tolist() == values
+    for wrong in ([-1, 2**63], [0.5, 2**63], [2**64, 1]):
+        with pytest.raises(ValueError, match="UINT64"):
+            from_json(wrong, "UINT64", (2,))

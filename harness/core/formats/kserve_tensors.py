@@ -86,6 +86,10 @@ def from_json(data: object, datatype: str, shape: Sequence[int]) -> Array:
         return _reshaped(_objects(texts), shape)
     values = np.asarray(data)  # raises a ValueError for lists of different lengths
     dtype = np.dtype(DATATYPES[datatype])
+    if (
+        dtype == np.uint64 and values.dtype.kind == "f"
+    ):  # NumPy's type of small and large integers together
+        values = _large_integers(data, values.shape)
     if values.size and values.dtype.kind not in _KINDS[dtype.kind]:
         raise ValueError(f"data holds values that are not {datatype}")
     try:
@@ -96,6 +100,16 @@ def from_json(data: object, datatype: str, shape: Sequence[int]) -> Array:
     if dtype.kind in "iu" and not np.array_equal(converted, values):
         raise ValueError(f"a value does not fit {datatype}")
     return _reshaped(converted, shape)
+
+
+def _large_integers(data: list[Any], shape: Sequence[int]) -> Array:
+    leaves = list(_leaves(data))
+    if not all(type(value) is int for value in leaves):
+        raise ValueError("data holds values that are not UINT64")
+    try:
+        return np.array(leaves, np.uint64).reshape(shape)
+    except OverflowError:
+        raise ValueError("a value does not fit UINT64") from None
 
 
 def to_json(array: Array) -> list[Any]:

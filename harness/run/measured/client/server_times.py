@@ -3,6 +3,7 @@
 import re
 from collections import deque
 from collections.abc import Mapping, Sequence
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,9 @@ from harness.remote import Reply, ServerTotals
 HEADER = "Server-Timing"
 MOST_HEADS = 65_536
 """Replies whose heads are kept, the last ones: 16 MB."""
+
+MOST_NS = 10**15
+"""Eleven days: what a server says beyond that is no time of a request."""
 
 PARTS = ("queue", "compute", "total")
 _LINE = re.compile(rb"\r\nserver-timing:([^\r]*)", re.IGNORECASE)
@@ -36,7 +40,7 @@ def times_of(head: bytes) -> tuple[int, int, int] | None:
     if found is None:
         return None
     told = {name.decode(): float(ms) for name, ms in _DURATION.findall(found[1])}
-    if not all(part in told for part in PARTS):
+    if not all(told.get(part, inf) * NS_PER_MS <= MOST_NS for part in PARTS):
         return None
     queue, compute, total = (round(told[part] * NS_PER_MS) for part in PARTS)
     return queue, compute, total
@@ -66,7 +70,7 @@ def from_totals(
     if before is None or after is None:
         return None
     less = ServerTotals(*(b - a for a, b in zip(before, after, strict=True)))
-    if less.requests < 1 or min(less) < 0:
+    if less.requests < 1 or min(less) < 0 or max(less) > MOST_NS:
         return None
     parts = (less.queue_ns, less.compute_ns, less.total_ns)
     means = {f"{part}_ns": ns // less.requests for part, ns in zip(PARTS, parts, strict=True)}
