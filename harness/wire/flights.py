@@ -18,7 +18,7 @@ from time import monotonic
 from harness.core.clock import wall_ns
 from harness.core.units import NS_PER_S
 from harness.remote import Reply, Request
-from harness.wire.connections import Connection, Server, connect, size_bytes
+from harness.wire.connections import Connection, Server, connect, size_bytes, unreachable
 from harness.wire.http1 import BadReply, Heads
 
 SENT_BY_ISSUER_BYTES = 16_384
@@ -71,7 +71,8 @@ class Flight:
 class Flights:
     """Requests in flight to one server or several replicas. One thread calls `submit`, one calls `turn`.
 
-    encode: the request of dataset indices; called on either thread. connections: to each server.
+    encode: the request of dataset indices; called on either thread. connections: to each server. Making it
+    raises a ConfigError where one of the servers cannot be reached.
     """
 
     def __init__(
@@ -113,12 +114,20 @@ class Flights:
                 if n and n % PACED_CONNECTS == 0:
                     threading.Event().wait(PACE_S)
                 number = n % len(servers)
-                self._opened(connect(servers[number], CONNECT_TIMEOUT_S, number))
+                self._open_first(number)
         except BaseException:
             self.close()
             raise
         self._peers = [(c.peer(), c.is_local) for c in self._free[: len(servers)]]
         self._opener.start()
+
+    def _open_first(self, number: int) -> None:
+        server = self._servers[number]
+        try:
+            connection = connect(server, CONNECT_TIMEOUT_S, number)
+        except OSError as e:
+            unreachable(server.address, e)
+        self._opened(connection)
 
     # The issuing thread.
 

@@ -191,3 +191,15 @@ def test_a_server_that_is_not_there_is_one_line(capsys: pytest.CaptureFixture[st
     assert text.splitlines()[-1] == (
         f"harness: --url {url} cannot be reached: Connection refused: start the server, or check the port"
     )
+
+
+def test_a_replica_that_is_not_there_is_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], url: str
+) -> None:
+    gone = "http://127.0.0.1:1"
+    run = ("--scenario", "offline", "--model", "digits", "--backend", "kserve", "--no-metrics")
+    out = ("--out", str(tmp_path / "run"))
+    text = refusal(capsys, *run, *out, "--duration", "1s", "--url", url, "--url", gone)
+    assert text.splitlines()[-1] == (
+        f"harness: --url {gone} cannot be reached: Connection refused: start the server, or check the port"
+    )

@@ -8,6 +8,7 @@ import pytest
 
 from harness.core.clock import wall_ns
 from harness.core.config.address import Address
+from harness.errors import ConfigError
 from harness.remote import Request
 from harness.wire import flights as flights_module
 from harness.wire.connections import Server
@@ -315,3 +316,17 @@ def test_two_threads_lose_no_flight_on_connections_that_keep_closing() -> None:
         assert sorted(flight.first for flight in done) == [*range(count)]
         assert {flight.kind for flight in done} <= {"", "reset"}
         assert sum(not flight.kind for flight in done) > count / 2
+
+
+def test_a_server_that_is_not_there_is_named() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        port = closed.getsockname()[1]
+    gone = Server(address=Address("127.0.0.1", port))
+    refused = (
+        f"--url http://127.0.0.1:{port} cannot be reached: Connection refused: start the server"
+    )
+    with (
+        served(answer_all) as there,
+        pytest.raises(ConfigError, match=refused),
+    ):
+        Flights([there, gone], 1, lambda _: Request("/"), 5.0)
