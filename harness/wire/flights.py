@@ -216,7 +216,7 @@ class Flights:
             connection, flight, error = self._broken.popleft()
             if connection.flight is flight:  # it was not seen to break meanwhile
                 self._broke(connection, error, done)
-        if monotonic() >= self._next_look_s:
+        if self.gone is not None or monotonic() >= self._next_look_s:
             self._look(done)
         return done
 

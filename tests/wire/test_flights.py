@@ -279,7 +279,8 @@ def test_after_a_server_is_given_up_every_flight_fails_at_once(
         assert {*kinds.values()} == {"server-gone"}
         assert flights.gone is not None
         begin_s = time.monotonic()
-        assert flown(flights, [1])[0].kind == "server-gone"
+        for _ in range(30):  # one after the other, as a single stream's queries
+            assert flown(flights, [1])[0].kind == "server-gone"
         assert time.monotonic() - begin_s < 1
 
 
