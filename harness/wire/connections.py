@@ -243,6 +243,10 @@ def connect(server: Server, timeout_s: float, number: int = 0) -> Connection:
     return Connection(made, tls, number)
 
 
+class LateReply(TimeoutError):
+    """The server took the request and did not reply in time."""
+
+
 def unreachable(address: Address, error: OSError) -> NoReturn:
     """Raises a ConfigError that says why the server cannot be reached, and what to do."""
     if isinstance(error, ssl.SSLCertVerificationError):
@@ -250,6 +254,12 @@ def unreachable(address: Address, error: OSError) -> NoReturn:
         todo = "name the server as its certificate does, or add --insecure"
     elif isinstance(error, ssl.SSLError):
         why, todo = f"TLS failed: {error.reason or error}", "does the server speak https there?"
+    elif isinstance(error, LateReply):
+        raise ConfigError(f"--url {address}: {error}: is the server stuck or busy?") from error
+    elif isinstance(error, ConnectionResetError | BrokenPipeError):
+        raise ConfigError(
+            f"--url {address} closed the connection before its reply: read the server's log"
+        ) from error
     elif isinstance(error, TimeoutError):
         why, todo = "it does not answer", "check the address and the firewall"
     else:

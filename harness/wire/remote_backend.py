@@ -9,7 +9,14 @@ from typing import Any, Self
 from harness.errors import ConfigError
 from harness.remote import HasTotals, Remote, Reply, Request, ServerTotals
 from harness.types import Batch, HasOutputs, HasSignature, Outputs, TensorSpec
-from harness.wire.connections import Connection, Server, connect, size_bytes, unreachable
+from harness.wire.connections import (
+    Connection,
+    LateReply,
+    Server,
+    connect,
+    size_bytes,
+    unreachable,
+)
 from harness.wire.flights import CONNECT_TIMEOUT_S
 from harness.wire.http1 import BadReply, Heads
 
@@ -85,7 +92,7 @@ class Link:
         left_s = deadline_s - monotonic()
         if left_s <= 0 or not self._poll.poll(left_s * 1000):
             self.close()
-            raise TimeoutError(f"no reply within {self._timeout_s:g} s (--request-timeout)")
+            raise LateReply(f"no reply within {self._timeout_s:g} s (--request-timeout)")
 
     def peer(self) -> str:
         """IP address of the server that was asked last; '' of a Unix socket, and before the first request."""
@@ -141,11 +148,15 @@ class RemoteBackend:
         self._link.close()
 
     def infer(self, batch: Batch) -> Outputs:
-        return self.remote.answer(self._link.exchange(self.remote.request(batch)), batch.size)
+        return self.remote.answer(self.reply(batch), batch.size)
 
     def reply(self, batch: Batch) -> Reply:
-        """The server's own bytes for a batch, which the null server will answer."""
-        return self._link.exchange(self.remote.request(batch))
+        """The server's own bytes for a batch; a ConfigError where there are none."""
+        request = self.remote.request(batch)
+        try:
+            return self._link.exchange(request)
+        except OSError as e:
+            unreachable(self._link.server.address, e)
 
     def totals(self) -> ServerTotals | None:
         """The statistics of the server; None where it has none, or does not answer now."""

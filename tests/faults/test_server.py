@@ -194,6 +194,35 @@ def test_a_server_that_is_gone_is_given_up(tmp_path: Path) -> None:
     assert took_s < 60
 
 
+@pytest.mark.parametrize(
+    ("behaviour", "told"),
+    [
+        pytest.param(
+            bad.restart(3600),
+            "closed the connection before its reply: read the server's log",
+            id="end",
+        ),
+        pytest.param(bad.reset_before, "closed the connection before its reply", id="reset"),
+        pytest.param(
+            bad.stall(30),
+            "no reply within 0.5 s (--request-timeout): is the server stuck or busy?",
+            id="stall",
+        ),
+    ],
+)
+def test_a_server_that_fails_in_the_warm_up_is_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], behaviour: Behaviour, told: str
+) -> None:
+    with BadServer(bad.since(3, behaviour)) as server:
+        run = ("--scenario", "offline", "--backend", "kserve", "--url", server.url)
+        more = ("--model", "digits", "--no-metrics", "--out", str(tmp_path / "run"))
+        assert main([*run, *more, "--request-timeout", "500ms"]) == 2
+        line = capsys.readouterr().err.splitlines()[-1]
+        refused = "cannot be reached: Connection refused: start the server, or check the port"
+    assert line.startswith(f"harness: --url {server.url}")
+    assert told in line or (behaviour is not bad.reset_before and refused in line)
+
+
 @pytest.mark.slow
 def test_a_stall_is_in_the_latency_of_all_that_waited(tmp_path: Path) -> None:
     """A server that answers nothing for 2 s, at 100/s: the waiting is uniform in 0 to 2 s, 20 % of 10 s."""
