@@ -50,8 +50,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         say(str(e))
         return e.exit_status
     except KeyboardInterrupt:  # before the run took the signals over
-        say("stopped by Ctrl-C")
-        return 130
+        return _stopped()
+    except RuntimeError as e:
+        # Until Python 3.12 a descriptor's __set_name__ wraps what it raises, also while modules are imported.
+        if isinstance(e.__cause__, KeyboardInterrupt):
+            return _stopped()
+        raise
+
+
+def _stopped() -> int:
+    say("stopped by Ctrl-C")
+    return 130
 
 
 def _front_page() -> str:

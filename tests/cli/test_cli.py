@@ -181,6 +181,19 @@ def test_a_key_pressed_before_the_run_began_is_one_line(
     assert capsys.readouterr().err == "harness: stopped by Ctrl-C\n"
 
 
+def test_ctrl_c_within_an_import_is_ctrl_c_too(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Bug: until Python 3.12 a dataclass that is just being made turns it into a RuntimeError."""
+
+    def wrapped(_words: object) -> int:
+        raise RuntimeError("Error calling __set_name__ on 'Field'") from KeyboardInterrupt()
+
+    monkeypatch.setattr(Verb, "__call__", lambda _verb, words: wrapped(words))
+    assert main(["--scenario", "server"]) == 130
+    assert capsys.readouterr().err == "harness: stopped by Ctrl-C\n"
+
+
 @pytest.mark.parametrize(
     ("arguments", "field", "value"),
     [
