@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from harness.backends.parts.openai.replies import Completion
+from harness.backends.parts.openai.streams import Streamed, fields
 from harness.backends.parts.remote_options import setup_problems
 from harness.errors import ConfigError, one_line, refuse
 from harness.remote import BadAnswer, Exchange, Refused, Remote, Reply, Request
@@ -15,11 +16,12 @@ MAX_TOKENS = 128
 
 _OPTIONS = {
     "served": "NAME",
+    "stream": "on|off",
     "max_tokens": "NUMBER",
     "ignore_eos": "off|on",
     "answer": "ids|text",
 }
-_CHOICES = {"ignore_eos": ("off", "on"), "answer": ("ids", "text")}
+_CHOICES = {"stream": ("on", "off"), "ignore_eos": ("off", "on"), "answer": ("ids", "text")}
 
 _HEADERS = (("Content-Type", "application/json"),)
 _OK = 200
@@ -35,7 +37,7 @@ _PROBES: Mapping[bool, Mapping[str, Any]] = {
 }
 """By whether it is a chat."""
 
-_EXTRAS: tuple[Mapping[str, Any], ...] = ({"return_token_ids": True}, {})
+_UNSTREAMED: tuple[Mapping[str, Any], ...] = ({"return_token_ids": True}, {})
 """Fields that not every server takes, best first."""
 
 
@@ -57,6 +59,7 @@ class OpenAiRemote:
     /v1/chat/completions.
 
     served: the server's name of the model; else the manifest's, else the only one it lists.
+    stream: on has the server send tokens as it generates them, which is what their times are taken from.
     max_tokens: the most tokens of an answer, for samples that do not say.
     ignore_eos: on generates max_tokens tokens, whatever the model would end with; vLLM and others know it.
     answer: ids are token ids, as vLLM returns them; text is UTF-8. Without it, ids where the server has them.
@@ -75,6 +78,8 @@ class OpenAiRemote:
         self._setup = setup
         self._max_tokens = _max_tokens(options.get("max_tokens", str(MAX_TOKENS)))
         self._wanted = options.get("answer")
+        self.streams = options.get("stream", "on") == "on"
+        """Whether replies are read while they arrive."""
         self._dialects: dict[bool, _Dialect] = {}
         self._refusals: dict[bool, str] = {}
 
@@ -94,7 +99,7 @@ class OpenAiRemote:
 
     def _probe(self, exchange: Exchange, chat: bool) -> None:
         """Finds the fields that the server takes, by one prompt."""
-        for extras in _EXTRAS:
+        for extras in fields() if self.streams else _UNSTREAMED:
             head = _head(self._fields(extras))
             body = json.dumps(_PROBES[chat], separators=(",", ":")).encode()
             reading = self.reader()
@@ -135,8 +140,9 @@ class OpenAiRemote:
     def answer(self, reply: Reply, samples: int) -> list[Array]:
         return self.reader().answer(reply)
 
-    def reader(self) -> Completion:
-        return Completion(wants_text=self._wanted == "text")
+    def reader(self) -> Streamed | Completion:
+        cls = Streamed if self.streams else Completion
+        return cls(wants_text=self._wanted == "text")
 
     def describe(self) -> Mapping[str, object]:
         return {
@@ -145,6 +151,7 @@ class OpenAiRemote:
             "device": "remote",
             "precision": "unknown",
             "model": self._model,
+            "stream": "on" if self.streams else "off",
             "max_tokens": self._max_tokens,
             "ignore_eos": self._setup.options.get("ignore_eos", "off"),
             "endpoints": {

@@ -74,7 +74,10 @@ class Usage(NamedTuple):
 
 
 class Reader(Protocol):
-    """Reads one reply of a language model."""
+    """Reads one reply of a language model.
+
+    Where the plug-in's `streams` is true, it is also a StreamReader, and gets the reply while it arrives.
+    """
 
     def answer(self, reply: Reply, /) -> Outputs:
         """As Remote.answer, of one sample."""
@@ -84,9 +87,27 @@ class Reader(Protocol):
         """Once `answer` has returned."""
 
 
+class StreamReader(Reader, Protocol):
+    """A Reader of a reply that arrives in pieces, each with a stamp of its own."""
+
+    def feed(self, piece: bytes, /) -> int:
+        """Takes a piece of the body of a reply of status 200; returns the tokens so far. Raises nothing."""
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether the server tells the tokens of each chunk; else `feed` returns chunks that have tokens."""
+
+    @property
+    def chunks(self) -> int:
+        """Chunks with tokens so far, as the server sent them; several of them may arrive in one piece."""
+
+
 @runtime_checkable
 class HasReader(Protocol):
     """A remote plug-in whose replies tell of tokens. In the run, a reader of each reply replaces `answer`."""
+
+    @property
+    def streams(self) -> bool: ...
 
     def reader(self) -> Reader: ...
 

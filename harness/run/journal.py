@@ -46,7 +46,7 @@ ROW_DTYPE = np.dtype(
 )
 """first: issue order of the batch's first sample; a batch is contiguous in issue order."""
 
-_REMOTE_ROW = Struct("<iHHqqqqqq")
+_REMOTE_ROW = Struct("<iHHqqqqqqqq")
 REMOTE_ROW_DTYPE = np.dtype(
     [
         ("first", "<i4"),
@@ -58,9 +58,14 @@ REMOTE_ROW_DTYPE = np.dtype(
         ("read_ns", "<i8"),
         ("decoded_ns", "<i8"),
         ("completed_ns", "<i8"),
+        ("first_token_ns", "<i8"),
+        ("tokens", "<i8"),
     ]
 )
-"""A batch that a server answered. arrived_ns: the kernel's stamp of the reply; 0 where it gave none."""
+"""A batch that a server answered. arrived_ns: the kernel's stamp of the reply; 0 where it gave none.
+
+first_token_ns: stamp of the first token, tokens: of the answer; 0 where the reply was no stream of known tokens.
+"""
 
 SETTLE_S = 0.0005
 """Wait of a live reader between counter and rows: a thousand times as long as a store stays in its core."""
@@ -105,7 +110,7 @@ class Journal:
 
     @property
     def stamps(self) -> Sequence[str]:
-        """The names of a row's time stamps."""
+        """The names of a row's time stamps, and of what else it has of each sample."""
         assert self._row.names is not None
         return self._row.names[3:]
 
@@ -267,7 +272,16 @@ class RemoteWriter:
         self._rows_done = 0
         self._samples = 0
 
-    def reply(self, first: int, indices: Sequence[int], failed: int, /, *stamps_ns: int) -> None:
+    def reply(
+        self,
+        first: int,
+        indices: Sequence[int],
+        failed: int,
+        /,
+        *stamps_ns: int,
+        first_token_ns: int = 0,
+        tokens: int = 0,
+    ) -> None:
         """stamps_ns: in the order of REMOTE_ROW_DTYPE."""
         size = len(indices)
         if size == 1:
@@ -276,7 +290,9 @@ class RemoteWriter:
             self._column[first : first + size] = indices
         row = self._rows_done
         offset = row * _REMOTE_ROW.size
-        _REMOTE_ROW.pack_into(self._rows, offset, first, size, failed, *stamps_ns)
+        _REMOTE_ROW.pack_into(
+            self._rows, offset, first, size, failed, *stamps_ns, first_token_ns, tokens
+        )
         self._rows_done = row + 1
         self._samples += size
         self._cells[self._line + _SAMPLES] = self._samples

@@ -121,6 +121,14 @@ class _ServerTimes(TypedDict):
     total_ns: Count
 
 
+class _Streams(TypedDict):
+    chunks: Count
+    tokens_per_chunk: Seconds | None
+    exact: bool
+    itl_ns: dict[str, Count] | None
+    chunk_gap_ns: dict[str, Count] | None
+
+
 class _Tokens(TypedDict):
     """As `Tokens.told`."""
 
@@ -131,6 +139,7 @@ class _Tokens(TypedDict):
     one_token_answers: Count
     sources: dict[str, Count]
     finish_reasons: dict[str, Count]
+    streams: _Streams | None
 
 
 class _Client(TypedDict):
@@ -178,6 +187,7 @@ for _message in (
     _Used,
     _Peer,
     _ServerTimes,
+    _Streams,
     _Tokens,
     _Client,
     _Ended,

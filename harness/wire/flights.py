@@ -17,9 +17,9 @@ from time import monotonic
 
 from harness.core.clock import wall_ns
 from harness.core.units import NS_PER_S
-from harness.remote import Reply, Request
+from harness.remote import Reply, Request, StreamReader
 from harness.wire.connections import Connection, Server, connect, size_bytes, unreachable
-from harness.wire.http1 import BadReply, Heads
+from harness.wire.http1 import BadReply, Heads, ReplyParser
 
 SENT_BY_ISSUER_BYTES = 16_384
 """A larger request is sent by the receiving thread: 600 kB would keep the next query waiting 160 us."""
@@ -44,16 +44,19 @@ class Flight:
 
     __slots__ = (
         "arrived_ns",
+        "chunks",
         "error",
         "first",
         "ids",
         "indices",
         "kind",
         "read_ns",
+        "reader",
         "reply",
         "resent",
         "sent_ns",
         "taken_ns",
+        "tokens",
     )
 
     def __init__(self, ids: Sequence[int], indices: Sequence[int], first: int) -> None:
@@ -66,6 +69,12 @@ class Flight:
         self.kind = ""
         """Of the error: reset, timeout, server-gone, bad-reply, encode."""
         self.resent = False
+        self.reader: StreamReader | None = None
+        """Has read the reply, where replies are streams and it began."""
+        self.chunks: list[tuple[int, int]] = []
+        """(stamp, what the reader counts so far) of each arrival that brought tokens."""
+        self.tokens = 0
+        """Of the answer, once it is read; 0 where the server does not tell."""
 
 
 class Flights:
@@ -83,12 +92,15 @@ class Flights:
         timeout_s: float,
         *,
         resend: bool = True,
+        reader: Callable[[], StreamReader] | None = None,
     ) -> None:
+        """reader: makes a reader of each reply, where replies are streams."""
         self._servers = servers
         self._heads = [Heads(s.address.authority, s.address.prefix, s.headers) for s in servers]
         self._encode = encode
         self._timeout_ns = int(timeout_s * NS_PER_S)
         self._resend = resend
+        self._reader = reader
         self._waiting: deque[Flight] = deque()
         self._free: list[Connection] = []
         self._open: dict[int, Connection] = {}  # descriptor -> every open connection
@@ -243,6 +255,8 @@ class Flights:
         except (OSError, BadReply) as e:
             self._broke(connection, e, done)
             return
+        if connection.parser.pieces and flight is not None:
+            self._feed(connection.parser, flight, stamp_ns or read_ns)
         if reply is None:
             if not data:
                 self._ended(connection, done)
@@ -256,6 +270,20 @@ class Flights:
             self._discard(connection)
         else:
             self._free.append(connection)
+
+    def _feed(self, parser: ReplyParser, flight: Flight, stamp_ns: int) -> None:
+        """Has the flight's reader read what has just arrived of its reply."""
+        assert self._reader is not None
+        assert parser.pieces is not None
+        reader = flight.reader
+        if reader is None:
+            reader = flight.reader = self._reader()
+        piece = b"".join(parser.pieces)
+        parser.pieces.clear()
+        before = flight.chunks[-1][1] if flight.chunks else 0
+        tokens = reader.feed(piece)
+        if tokens > before:
+            flight.chunks.append((stamp_ns, tokens))
 
     def _flush(self, connection: Connection, flight: Flight | None, done: list[Flight]) -> None:
         try:
@@ -369,6 +397,8 @@ class Flights:
     # The opening thread.
 
     def _opened(self, connection: Connection) -> None:
+        if self._reader is not None:
+            connection.parser.pieces = []
         self._open[connection.fd] = connection
         self._epoll.register(connection.fd, select.EPOLLIN)
         (self._new if self._again else self._free).append(connection)

@@ -12,6 +12,7 @@ MOST_BODY_BYTES = 2**31
 
 _END = b"\r\n\r\n"
 _MOST_HEADS = 4096
+_OK = 200
 
 
 class BadReply(ValueError):
@@ -115,13 +116,15 @@ class ReplyParser:
     the connection. Raises BadReply, after which the connection is of no use.
     """
 
-    __slots__ = ("_body", "_chunks", "_framing", "_head", "_left", "began", "closes")
+    __slots__ = ("_body", "_chunks", "_framing", "_head", "_left", "began", "closes", "pieces")
 
     def __init__(self) -> None:
         self.began = False
         """Whether a byte of the next reply has arrived."""
         self.closes = False
         """Whether the server closes the connection after the last reply."""
+        self.pieces: list[bytes] | None = None
+        """Where a list is set, what arrives of the bodies of replies of status 200 is added to it at once."""
         self._head = b""
         self._framing: Framing | None = None
         self._body: list[bytes] = []
@@ -166,7 +169,7 @@ class ReplyParser:
             if len(_plain) >= _MOST_HEADS:  # heads that differ each time, by a date or an id
                 _plain.clear()
             _plain[head] = framing
-            if len(data) == end + length:
+            if len(data) == end + length and self.pieces is None:
                 self._framing, self._head, self.began = None, b"", False
                 return Reply(framing.status, head, memoryview(data)[end:])
             self._left = length
@@ -175,10 +178,12 @@ class ReplyParser:
     def _continue(self, data: bytes) -> Reply | None:
         framing = self._framing
         assert framing is not None
+        arrived = [data] if self._chunks is None else self._chunks.feed(data)
+        self._body += arrived
+        if self.pieces is not None and framing.status == _OK:
+            self.pieces += arrived
         if self._chunks is not None:
-            self._body += self._chunks.feed(data)
             return self._whole() if self._chunks.ended else None
-        self._body.append(data)
         if framing.length is None:
             return None
         self._left -= len(data)

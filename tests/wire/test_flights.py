@@ -3,6 +3,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
 
@@ -78,7 +79,7 @@ def served(handler: Handler) -> Iterator[Server]:
 
 @contextmanager
 def opened(
-    server: Server, connections: int = 1, timeout_s: float = 5.0, **more: bool
+    server: Server, connections: int = 1, timeout_s: float = 5.0, **more: Any
 ) -> Iterator[Flights]:
     made = Flights(
         [server], connections, lambda i: Request("/", (), (b"x" * i[0],)), timeout_s, **more

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.wire import sse
-from harness.wire.sse import BadEvents, EventParser
+from harness.core.formats import sse
+from harness.core.formats.sse import BadEvents, EventParser
 
 LINE = st.text(st.characters(codec="utf-8", exclude_characters="\r\n"), max_size=20)
 SKIPPED = st.sampled_from(["", ": comment", ":", "event: message", "id: 7", "retry: 10", "dat: a"])

@@ -14,6 +14,7 @@ from harness.results.answer.answer import show_span
 from harness.results.evidence.stages import PERCENTILES
 from harness.results.pages.tables import Cell, Column, Table, aligned
 from harness.results.power import NO_METER
+from harness.results.tokens import shown as tokens
 
 RATES = {
     "asked": "requested",
@@ -39,7 +40,7 @@ _COLOURS = {
 
 
 _SENTENCE = re.compile(
-    r"  (?:reason|doubt|note) +|(?:answer|accuracy|limited by|doubts|advice|MLPerf|rate|power|overhead|client) +"
+    r"  (?:reason|doubt|note) +|(?:answer|accuracy|tokens|limited by|doubts|advice|MLPerf|rate|power|overhead|client) +"
 )
 """Label of a line that may be wrapped; tables and paths are not."""
 
@@ -90,6 +91,7 @@ def _lines(result: Mapping[str, Any], folder: Path, *, details: bool) -> Iterato
     rows = {
         "answer": answer.headline,
         "accuracy": accuracy,
+        "tokens": tokens.shown(result),
         "limited by": answer.limited_by,
         "doubts": answer.doubts,
         "advice": answer.advice,

@@ -68,6 +68,17 @@ class Client(TypedDict):
     """The server's own account; null where it gives none."""
 
 
+class TokenTimes(TypedDict):
+    """Percentiles of times in ns, taken from the kernel's stamps of what arrived."""
+
+    p50: int
+    """ns."""
+    p90: int
+    """ns."""
+    p99: int
+    """ns."""
+
+
 class Tokens(TypedDict):
     """Tokens of the answers of a language model on a server, as its replies tell them. From the performance run."""
 
@@ -85,6 +96,20 @@ class Tokens(TypedDict):
     """Mean tokens of an answer; null where `output` is, and without answers."""
     cached: int | None
     """Tokens of the prompts that the server had computed before; null where it does not tell them of each."""
+    is_exact: bool
+    """Whether the server told the tokens of each chunk of a stream, by `usage` or token ids."""
+    ttft_ns: TokenTimes | None
+    """Schedule -> the kernel's stamp of the first token; null without streams of known tokens."""
+    tpot_ns: TokenTimes | None
+    """(answer complete - first token) / (tokens - 1), of answers of two tokens and more; null where `ttft_ns` is."""
+    itl_ns: TokenTimes | None
+    """Between tokens: the gap between two arrivals / the tokens of the later one, once for each of these; null where
+    these are unknown and `tokens_per_chunk` is above 1.25."""
+    chunk_gap_ns: TokenTimes | None
+    """Between arrivals: chunks that arrived at once are one. Null without streams."""
+    tokens_per_chunk: float | None
+    """Mean of the chunks that the server sent, without those that had none; null without streams, and where
+    `output` is."""
     one_token_answers: int
     """Answers of a single token."""
     finish_reasons: Mapping[str, int]

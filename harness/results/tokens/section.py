@@ -1,8 +1,14 @@
 """Tells the tokens of a run with a language model on a server. Pure."""
 
+from typing import cast
+
+import numpy as np
+
+from harness.core.stats import percentile_ns
 from harness.core.units import NS_PER_S
 from harness.results.evidence.evidence import Evidence
-from harness.results.schema.client import Tokens
+from harness.results.schema.client import Tokens, TokenTimes
+from harness.types import Array
 
 
 def section(run: Evidence) -> Tokens | None:
@@ -11,16 +17,24 @@ def section(run: Evidence) -> Tokens | None:
     told = client.get("tokens") if client is not None else None
     if told is None:
         return None
-    output, answers = told["output"], told["answers"]
+    output, answers, streams = told["output"], told["answers"], told["streams"]
     seconds = _seconds(run)
+    sources = " and ".join(sorted(told["sources"])) if output is not None else ""
+    first, each = _times(run)
     return {
         "answers": answers,
         "input": told["input"],
         "output": output,
-        "source": " and ".join(sorted(told["sources"])) if output is not None else "",
+        "source": sources,
         "output_per_s": output / seconds if output is not None and seconds else None,
         "output_mean": output / answers if output is not None and answers else None,
         "cached": told["cached"],
+        "is_exact": bool(streams and streams["exact"]),
+        "ttft_ns": first,
+        "tpot_ns": each,
+        "itl_ns": cast("TokenTimes | None", streams["itl_ns"]) if streams else None,
+        "chunk_gap_ns": cast("TokenTimes | None", streams["chunk_gap_ns"]) if streams else None,
+        "tokens_per_chunk": streams["tokens_per_chunk"] if streams else None,
         "one_token_answers": told["one_token_answers"],
         "finish_reasons": dict(sorted(told["finish_reasons"].items())),
     }
@@ -33,3 +47,26 @@ def _seconds(run: Evidence) -> float:
         return 0.0
     begin, end = done.columns["scheduled_ns"].min(), done.columns["completed_ns"].max()
     return float(end - begin) / NS_PER_S
+
+
+def _times(run: Evidence) -> tuple[TokenTimes | None, TokenTimes | None]:
+    """TTFT and TPOT of the samples that did not fail."""
+    columns = run.done.columns if run.done is not None else {}
+    if "first_token_ns" not in columns:
+        return None, None
+    first_ns, tokens = columns["first_token_ns"], columns["tokens"]
+    right = (first_ns > 0) & (columns["failed"] == 0)
+    several = right & (tokens > 1)
+    since_ns = columns["completed_ns"] - first_ns
+    return (
+        _percentiles((first_ns - columns["scheduled_ns"])[right]),
+        _percentiles(since_ns[several] // (tokens[several] - 1)),
+    )
+
+
+def _percentiles(values_ns: Array) -> TokenTimes | None:
+    if not len(values_ns):
+        return None
+    ordered = np.sort(values_ns)
+    p50, p90, p99 = (percentile_ns(ordered, share) for share in (0.50, 0.90, 0.99))
+    return {"p50": p50, "p90": p90, "p99": p99}

@@ -155,6 +155,8 @@ def read_completions(
     columns |= {name: batches[name][batch] for name in journal.stamps}
     if "arrived_ns" in columns:
         _complete_arrivals(columns)
+        if not columns["first_token_ns"].any():
+            del columns["first_token_ns"], columns["tokens"]
     if plan.harness_scheduled:
         columns["scheduled_ns"] = _own_schedule_ns(columns, journal.start_ns, plan)
     else:

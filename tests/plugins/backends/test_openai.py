@@ -26,7 +26,9 @@ MESSAGES = json.loads(CHAT)["messages"]
 
 
 def backend(**options: str) -> OpenAiRemote:
-    return OpenAiRemote(BackendSetup(model=None, model_name="mine", options=options))
+    return OpenAiRemote(
+        BackendSetup(model=None, model_name="mine", options={"stream": "off", **options})
+    )
 
 
 @contextmanager
@@ -195,7 +197,7 @@ def test_what_a_server_lacks_is_told_before_the_run(
         (
             {"temperature": "1"},
             (
-                "backend 'openai' has no option 'temperature': it has served=NAME max_tokens=NUMBER "
+                "backend 'openai' has no option 'temperature': it has served=NAME stream=on|off max_tokens=NUMBER "
                 "ignore_eos=off|on answer=ids|text"
             ),
         ),

@@ -20,6 +20,7 @@ from harness.run.measured.client.dispatch import (
     DirectDispatcher,
     InlineRemoteDispatcher,
     merged_samples,
+    stream_reader,
 )
 from harness.run.measured.dispatch.instance import Failures
 from harness.types import Dataset
@@ -57,7 +58,15 @@ class _Counts:
     def issued(self, _samples: int, _entry_ns: int) -> int:
         return 0
 
-    def reply(self, _first: int, indices: Sequence[int], _failed: int, /, *stamps: int) -> None:
+    def reply(
+        self,
+        _first: int,
+        indices: Sequence[int],
+        _failed: int,
+        /,
+        *stamps: int,
+        **_tokens: int,
+    ) -> None:
         self.took_ns.append(stamps[-1] - stamps[0])
         self.answered += len(indices)
 
@@ -87,7 +96,11 @@ def measure(
 
         def flights(count: int) -> Flights:
             return Flights(
-                servers, count, lambda i: backend.remote.request(dataset.batch(i)), TIMEOUT_S
+                servers,
+                count,
+                lambda i: backend.remote.request(dataset.batch(i)),
+                TIMEOUT_S,
+                reader=stream_reader(backend.remote),
             )
 
         def delivery(counts: Any, failures: Failures) -> Delivery:

@@ -5,8 +5,8 @@ once in one call. Inline (streams): LoadGen's thread does both, which saves a ho
 """
 
 import threading
-from collections.abc import Mapping, Sequence
-from typing import Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol, cast
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from harness.core.clock import wall_ns
 from harness.core.units import NS_PER_MS, NS_PER_S
 from harness.loadgen.answers import AnswerRow, Answers
 from harness.models.steps.postprocess import NOT_FINITE, Postprocess
-from harness.remote import BadAnswer, HasReader, Refused, Remote, Reply
+from harness.remote import BadAnswer, HasReader, Refused, Remote, StreamReader
 from harness.run.measured.client.server_times import Heads
 from harness.run.measured.client.tokens import Tokens
 from harness.run.measured.dispatch.instance import Failures, Responder
@@ -38,6 +38,13 @@ def merged_samples(max_batch: int, row: AnswerRow) -> int:
     return max(max_batch, min(MERGED_SAMPLES, MERGED_BYTES // max(1, each_bytes)))
 
 
+def stream_reader(remote: Remote) -> Callable[[], StreamReader] | None:
+    """What makes the readers of replies that are streams; None where they are none."""
+    if not isinstance(remote, HasReader) or not remote.streams:
+        return None
+    return cast("Callable[[], StreamReader]", remote.reader)
+
+
 class Issued(Protocol):
     """Notes a callback of LoadGen; the journal's Issuer."""
 
@@ -47,7 +54,16 @@ class Issued(Protocol):
 class Rows(Protocol):
     """Takes the row of a reply; the journal's RemoteWriter."""
 
-    def reply(self, first: int, indices: Sequence[int], failed: int, /, *stamps: int) -> None: ...
+    def reply(
+        self,
+        first: int,
+        indices: Sequence[int],
+        failed: int,
+        /,
+        *stamps: int,
+        first_token_ns: int = 0,
+        tokens: int = 0,
+    ) -> None: ...
 
 
 class Delivery:
@@ -68,7 +84,7 @@ class Delivery:
         heads: Heads | None = None,
     ) -> None:
         """most: samples that `responder` completes in one call. heads: takes the heads of the replies."""
-        self._decode = remote.answer
+        self._decode = None if isinstance(remote, HasReader) else remote.answer
         self._reader = remote.reader if isinstance(remote, HasReader) else None
         self.tokens = Tokens() if self._reader is not None else None
         """Of the answers so far; None where replies tell of none."""
@@ -82,8 +98,7 @@ class Delivery:
         self._keep = heads.append if heads is not None else None
 
     def deliver(self, done: Sequence[Flight]) -> None:
-        decode = self._decode if self._reader is None else self._read
-        keep = self._keep
+        decode, keep = self._decode, self._keep
         decoded: list[tuple[Flight, Outputs]] = []
         count = 0
         for flight in done:
@@ -92,7 +107,7 @@ class Delivery:
                 self._fail(flight, flight.error or RuntimeError(), flight.kind)
                 continue
             try:
-                outputs = decode(flight.reply, samples)
+                outputs = decode(flight.reply, samples) if decode else self._read(flight)
             except BaseException as e:  # noqa: BLE001 - a failed request is a result: counted, INVALID
                 self._fail(flight, e, _kind(e))
                 continue
@@ -106,13 +121,17 @@ class Delivery:
         if decoded:
             self._answer(decoded)
 
-    def _read(self, reply: Reply, _samples: int) -> Outputs:
+    def _read(self, flight: Flight) -> Outputs:
         """The answer of a plug-in that tells of tokens; notes them."""
         assert self._reader is not None
         assert self.tokens is not None
-        reader = self._reader()
-        outputs = reader.answer(reply)
+        assert flight.reply is not None
+        reader = flight.reader or self._reader()
+        outputs = reader.answer(flight.reply)
         self.tokens.add(reader.usage)
+        if flight.reader is not None:
+            self.tokens.stream(flight.chunks, reader.usage.output, flight.reader)
+            flight.tokens = reader.usage.output or 0
         return outputs
 
     def _answer(self, decoded: Sequence[tuple[Flight, Outputs]]) -> None:
@@ -185,6 +204,8 @@ class Delivery:
             flight.read_ns,
             decoded_ns,
             completed_ns,
+            first_token_ns=flight.chunks[0][0] if flight.chunks and flight.tokens else 0,
+            tokens=flight.tokens,
         )
 
 

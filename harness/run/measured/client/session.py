@@ -17,6 +17,7 @@ from harness.run.measured.client.dispatch import (
     DirectDispatcher,
     InlineRemoteDispatcher,
     merged_samples,
+    stream_reader,
 )
 from harness.run.measured.dispatch.instance import Failures
 from harness.wire.flights import Flight, Flights
@@ -56,6 +57,7 @@ class Session:
             lambda indices: self._remote.request(dataset.batch(indices)),
             self._timeout_s,
             resend=not config.no_resend,
+            reader=stream_reader(self._remote),
         )
 
     def rehearse(self, row: AnswerRow, loaded: Sequence[int]) -> None:

@@ -1,13 +1,84 @@
 """Counts the tokens of a run, as its replies tell them."""
 
+from array import array
 from collections import Counter
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
-from harness.remote import Usage
+import numpy as np
+
+from harness.remote import StreamReader, Usage
+from harness.types import Array
+
+PERCENTILES = {"p50": 0.50, "p90": 0.90, "p99": 0.99}
+
+MOST_PER_CHUNK = 1.25
+"""Mean tokens of a chunk above which a chunk whose tokens are unknown is not taken for one token."""
 
 _MOST_REASONS = 16
 _REASON_CHARACTERS = 40
 """Kinds of finish_reason, and length of each, that are kept: they are the server's own words."""
+
+
+class Streams:
+    """Gaps between the arrivals of streams, kept as 16 bytes each."""
+
+    def __init__(self) -> None:
+        self._gaps_ns = array("q")
+        self._sizes = array("q")  # tokens of the later chunk
+        self._extra = self._chunks = self._tokens = 0
+        self._all_exact = self._all_known = True
+
+    def add(
+        self, arrivals: Sequence[tuple[int, int]], tokens: int | None, chunks: int, *, exact: bool
+    ) -> None:
+        """arrivals: (stamp in ns, tokens so far), or chunks so far where not exact. chunks: that the server sent."""
+        self._chunks += chunks
+        self._tokens += tokens or 0
+        self._all_exact &= exact
+        self._all_known &= tokens is not None
+        if arrivals:
+            self._extra += arrivals[0][1] - 1
+        for (before_ns, before), (stamp_ns, count) in pairwise(arrivals):
+            self._gaps_ns.append(max(0, stamp_ns - before_ns))
+            self._sizes.append(count - before)
+
+    def told(self) -> dict[str, Any] | None:
+        """`streams` of the last message; None without a chunk.
+
+        The time between tokens (ITL) is a gap divided by the tokens of its later arrival, once for each of them;
+        the further tokens of a first arrival came after no time. It is withheld where the tokens of a chunk are
+        unknown and too many to be one.
+        """
+        if not self._chunks:
+            return None
+        gaps, sizes = np.array(self._gaps_ns), np.array(self._sizes)
+        per_chunk = self._tokens / self._chunks if self._all_known else None
+        itl: Mapping[str, int] | None = None
+        if self._all_exact or (per_chunk is not None and per_chunk <= MOST_PER_CHUNK):
+            between = np.append(gaps / np.maximum(sizes, 1), 0.0)
+            itl = percentiles(between, np.append(sizes, self._extra))
+        return {
+            "chunks": self._chunks,
+            "tokens_per_chunk": per_chunk,
+            "exact": self._all_exact,
+            "itl_ns": itl,
+            "chunk_gap_ns": percentiles(gaps, np.ones_like(gaps)),
+        }
+
+
+def percentiles(values: Array, weights: Array) -> Mapping[str, int] | None:
+    """Of values that count as often as their weight, as `percentile_ns`; None where nothing counts."""
+    order = np.argsort(values, kind="stable")
+    ends = np.cumsum(weights[order])
+    if not len(ends) or not ends[-1]:
+        return None
+    places = {name: int(ends[-1] * share) for name, share in PERCENTILES.items()}
+    return {
+        name: int(values[order[np.searchsorted(ends, place, side="right")]])
+        for name, place in places.items()
+    }
 
 
 class Tokens:
@@ -18,6 +89,13 @@ class Tokens:
         self._known: Counter[str] = Counter()
         self._sources: Counter[str] = Counter()
         self._finished: Counter[str] = Counter()
+        self._streams = Streams()
+
+    def stream(
+        self, arrivals: Sequence[tuple[int, int]], tokens: int | None, reader: StreamReader
+    ) -> None:
+        """arrivals: as Flight.chunks, of one answer. tokens: of it."""
+        self._streams.add(arrivals, tokens, reader.chunks, exact=reader.is_exact)
 
     def add(self, usage: Usage) -> None:
         """usage: of one answer."""
@@ -47,4 +125,5 @@ class Tokens:
             "one_token_answers": self._alone,
             "sources": dict(self._sources),
             "finish_reasons": dict(self._finished),
+            "streams": self._streams.told(),
         }

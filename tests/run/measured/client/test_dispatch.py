@@ -48,7 +48,9 @@ class Recorder:
         self.answers |= dict.fromkeys(ids)
         return wall_ns()
 
-    def reply(self, first: int, indices: Sequence[int], failed: int, *stamps: int) -> None:
+    def reply(
+        self, first: int, indices: Sequence[int], failed: int, /, *stamps: int, **_tokens: int
+    ) -> None:
         assert [*stamps] == sorted(stamps)
         self.rows[first] = (len(indices), failed)
 

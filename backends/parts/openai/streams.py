@@ -1,0 +1,128 @@
+"""Decodes streamed replies of OpenAI's API while they arrive: a chunk is not a token."""
+
+import json
+from typing import Any
+
+from harness.backends.parts.openai.replies import (
+    Completion,
+    as_answer,
+    checked,
+    only_choice,
+    parts_of,
+    usage_of,
+)
+from harness.core.formats.sse import DONE, BadEvents, EventParser
+from harness.errors import one_line
+from harness.remote import BadAnswer, Refused, Reply, Usage
+from harness.types import Array
+
+_OK = 200
+
+
+class Streamed:
+    """One stream. `feed` each piece of its body; or only call `answer`, which feeds the whole of it."""
+
+    def __init__(self, *, wants_text: bool) -> None:
+        self._wants_text = wants_text
+        self._events = EventParser()
+        self._texts: list[str] = []
+        self._ids: list[int] | None = None
+        self._usage: dict[str, int] = {}
+        self._finish = ""
+        self._done = self._fed = False
+        self._fault: Exception | None = None
+        self._tokens = 0
+        self.chunks = 0
+        """Chunks with tokens, as the server sent them."""
+        self.is_exact = False
+        """Whether the server tells the tokens of each chunk; else `feed` counts chunks that have any."""
+        self.usage = Usage()
+
+    def feed(self, piece: bytes) -> int:
+        """Tokens so far. What is wrong with the piece is raised by `answer`."""
+        self._fed = True
+        if self._fault is None:
+            try:
+                for event in self._events.feed(piece):
+                    self._take(event)
+            except (Refused, BadAnswer) as e:
+                self._fault = e
+            except (ValueError, RecursionError) as e:  # no event, or no JSON in it
+                what = str(e) if isinstance(e, BadEvents) else "an event is no JSON"
+                self._fault = BadAnswer(f"the stream cannot be read: {one_line(what)}")
+        return self._tokens
+
+    def _take(self, event: bytes) -> None:
+        if event == DONE:
+            self._done = True
+            return
+        content = checked(_OK, json.loads(event))
+        counts = usage_of(content)
+        self._usage.update(counts)
+        choice = only_choice(content)
+        if choice is None:  # usage alone, behind the last token
+            return
+        text, ids = parts_of(choice)
+        self._finish = str(choice.get("finish_reason") or self._finish)
+        if text:
+            self._texts.append(text)
+        if ids is not None:
+            self._ids = ids if self._ids is None else self._ids + ids
+        self._count(counts.get("completion_tokens"), text)
+
+    def _count(self, told: int | None, text: str) -> None:
+        before = self._tokens
+        if told is not None:
+            self.is_exact = True
+            self._tokens = max(self._tokens, told)
+        elif self._ids is not None:
+            self.is_exact = True
+            self._tokens = max(self._tokens, len(self._ids))
+        elif text:
+            self._tokens += 1
+        self.chunks += self._tokens > before
+
+    def answer(self, reply: Reply) -> list[Array]:
+        """One answer, as Completion's. Raises Refused or BadAnswer, also where the stream was cut off."""
+        if reply.status != _OK:
+            return Completion(wants_text=self._wants_text).answer(reply)
+        if not self._fed:
+            self.feed(bytes(reply.body))
+        if self._fault is not None:
+            raise self._fault
+        if not (self._done or self._finish):
+            raise self._no_end(reply)
+        output, source = self._usage.get("completion_tokens"), "usage"
+        if output is None:
+            output, source = (None, "") if self._ids is None else (len(self._ids), "token ids")
+        told = self._usage
+        self.usage = Usage(
+            told.get("prompt_tokens"), output, source, self._finish, told.get("cached")
+        )
+        text = "".join(self._texts)
+        return [as_answer(text, self._ids, output, wants_text=self._wants_text)]
+
+    def _no_end(self, reply: Reply) -> Exception:
+        begin = bytes(reply.body[:2000]).lstrip()
+        if begin.startswith(b"{"):  # an error, or a server that does not stream
+            try:
+                checked(_OK, json.loads(bytes(reply.body)))
+            except Refused as e:
+                return e
+            except (ValueError, RecursionError):
+                pass
+            return BadAnswer("the reply is no stream: add --backend-option stream=off")
+        return BadAnswer("the stream ended before the answer did")
+
+
+def fields() -> tuple[dict[str, Any], ...]:
+    """The fields by which servers are asked for a stream and its counts, best first: not every one takes all."""
+    counts = {"include_usage": True}
+    each = {**counts, "continuous_usage_stats": True}
+    return (
+        {"stream": True, "stream_options": each, "return_token_ids": True},
+        {"stream": True, "stream_options": each},
+        {"stream": True, "stream_options": counts, "return_token_ids": True},
+        {"stream": True, "stream_options": counts},
+        {"stream": True},
+    )

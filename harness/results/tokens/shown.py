@@ -1,0 +1,30 @@
+"""Shows a run's tokens as one line of its answer."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from harness.core.units import show_ns, show_rate
+
+_TIMES = {
+    "ttft_ns": "TTFT",
+    "tpot_ns": "TPOT",
+    "itl_ns": "ITL",
+}
+
+
+def shown(result: Mapping[str, Any]) -> str | None:
+    """Tokens/s, then p50 and p99 of each time that is known; None where the result has no tokens."""
+    tokens = result.get("tokens")
+    if not tokens:
+        return None
+    parts = []
+    if tokens["output_per_s"] is not None:
+        parts.append(f"{show_rate(tokens['output_per_s'])} tokens/s")
+    parts += [
+        f"{name} {show_ns(tokens[key]['p50'])} / {show_ns(tokens[key]['p99'])}"
+        for key, name in _TIMES.items()
+        if tokens[key] is not None
+    ]
+    if len(parts) > 1:
+        parts[-1] += " (p50 / p99)"
+    return ", ".join(parts) or "the server does not count them"

@@ -1,0 +1,196 @@
+"""Streams of the backend openai: tokens, never chunks, are counted, and their stamps are those of their arrival."""
+
+import json
+import statistics
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness.backends.openai import OpenAiRemote
+from harness.backends.parts.openai.streams import Streamed
+from harness.core.config.address import parse_address
+from harness.core.units import NS_PER_MS
+from harness.remote import BadAnswer, Refused, Reply
+from harness.types import BackendSetup, Batch
+from harness.wire.connections import Server
+from harness.wire.flights import Flight, Flights
+from harness.wire.remote_backend import Link
+from tests.stand_ins.token_server import TRANSFORMERS, VLLM, Dialect, TokenServer, ids_of, text_of
+
+MESSAGES = [{"role": "user", "content": "Hi"}]
+CHAT = json.dumps({"messages": MESSAGES}).encode()
+TOKENS = 24
+
+
+def batch() -> Batch:
+    rows = np.empty(1, object)
+    rows[0] = CHAT
+    return Batch(1, {"request": rows})
+
+
+@contextmanager
+def opened(dialect: Dialect, **options: str) -> Iterator[tuple[OpenAiRemote, Server, TokenServer]]:
+    options = {"max_tokens": str(TOKENS), **options}
+    with TokenServer(dialect) as stub:
+        server = Server(address=parse_address(stub.url))
+        link = Link(server, 10.0)
+        remote = OpenAiRemote(BackendSetup(model=None, model_name="mine", options=options))
+        try:
+            remote.open(link.exchange_at_start)
+        finally:
+            link.close()
+        stub.sent.clear()
+        yield remote, server, stub
+
+
+def flown(remote: OpenAiRemote, server: Server, timeout_s: float = 10.0) -> Flight:
+    """One request, by the engine of runs."""
+    flights = Flights(
+        [server],
+        1,
+        lambda _: remote.request(batch()),
+        timeout_s,
+        reader=remote.reader,  # type: ignore[arg-type] # it streams
+    )
+    try:
+        flights.submit(Flight([0], [0], 0))
+        end_s = time.monotonic() + 20
+        while time.monotonic() < end_s:
+            if done := flights.turn(0.1):
+                return done[0]
+    finally:
+        flights.close()
+    raise TimeoutError
+
+
+def read(flight: Flight) -> Any:
+    assert flight.reply is not None, flight.error
+    assert isinstance(flight.reader, Streamed)
+    (answer,) = flight.reader.answer(flight.reply)
+    return answer
+
+
+DIALECTS = [
+    pytest.param(VLLM, True, id="vllm"),
+    pytest.param(replace(VLLM, usage="last"), True, id="ids-and-last-usage"),
+    pytest.param(replace(VLLM, ids=False), True, id="usage-of-each"),
+    pytest.param(replace(VLLM, ids=False, usage="last"), False, id="last-usage"),
+    pytest.param(TRANSFORMERS, False, id="transformers"),
+    pytest.param(replace(VLLM, newline="\r\n", piece_bytes=7), True, id="crlf-cut-in-characters"),
+    pytest.param(replace(TRANSFORMERS, role_chunk=False, done=False), False, id="no-role-no-done"),
+]
+
+
+@pytest.mark.parametrize("per_chunk", [1, 2, 4, 8])
+@pytest.mark.parametrize(("dialect", "exact"), DIALECTS)
+def test_every_dialect_gives_the_same_answer_and_the_same_count(
+    dialect: Dialect, exact: bool, per_chunk: int
+) -> None:
+    with opened(replace(dialect, per_chunk=per_chunk), answer="text") as (remote, server, _):
+        flight = flown(remote, server)
+        assert read(flight).tobytes().decode() == text_of(ids_of(MESSAGES, TOKENS))
+    reader = flight.reader
+    assert isinstance(reader, Streamed)
+    assert reader.is_exact == exact
+    assert (reader.usage.output, reader.usage.finish_reason) == (TOKENS, "length")
+    assert reader.chunks == TOKENS // per_chunk
+    assert flight.chunks[-1][1] == (TOKENS if exact else TOKENS // per_chunk)
+
+
+def test_token_ids_are_put_together_from_their_chunks() -> None:
+    with opened(replace(VLLM, per_chunk=5)) as (remote, server, _):
+        assert read(flown(remote, server)).tolist() == ids_of(MESSAGES, TOKENS)
+
+
+def test_stamps_are_those_of_the_arrival_and_a_role_is_no_token() -> None:
+    dialect = replace(VLLM, per_chunk=4, first_s=0.1, gap_s=0.03)
+    with opened(dialect) as (remote, server, stub):
+        flight = flown(remote, server)
+    (sent,) = stub.sent
+    assert [count for _, count in flight.chunks] == [4, 8, 12, 16, 20, 24]
+    late_ms = [
+        (stamp - begin) / NS_PER_MS for (stamp, _), begin in zip(flight.chunks, sent, strict=True)
+    ]
+    assert min(late_ms) > 0
+    assert statistics.median(late_ms) < 5
+    assert flight.chunks[0][0] - flight.sent_ns > 90 * NS_PER_MS
+
+
+def test_without_a_run_the_whole_reply_is_read_at_once() -> None:
+    with opened(VLLM) as (remote, server, _):
+        link = Link(server, 10.0)
+        (answer,) = remote.answer(link.exchange(remote.request(batch())), 1)
+        link.close()
+    assert answer.tolist() == ids_of(MESSAGES, TOKENS)
+
+
+def test_an_error_in_the_stream_is_a_refusal() -> None:
+    with opened(VLLM) as (remote, server, stub):
+        stub.dialect = replace(VLLM, fault="error")
+        flight = flown(remote, server)
+        with pytest.raises(Refused, match=r"^the server answered 200: out of memory$"):
+            read(flight)
+        assert len(flight.chunks) == 1  # the role, one token, and then the error
+
+
+def test_a_stream_that_is_cut_off_or_stalls_has_failed() -> None:
+    with opened(VLLM) as (remote, server, stub):
+        stub.dialect = replace(VLLM, fault="cut")
+        cut = flown(remote, server)
+        assert (cut.reply, cut.kind) == (None, "bad-reply")
+        stub.dialect = replace(VLLM, fault="stall")
+        stalled = flown(remote, server, timeout_s=0.3)
+        assert (stalled.reply, stalled.kind) == (None, "timeout")
+
+
+def test_a_refusal_is_no_stream() -> None:
+    with opened(VLLM) as (remote, server, stub):
+        stub.dialect = replace(VLLM, fault="busy")
+        flight = flown(remote, server)
+        assert flight.reader is None
+        assert flight.reply is not None
+        with pytest.raises(Refused, match=r"^the server answered 429: too many requests$"):
+            remote.answer(flight.reply, 1)
+
+
+def test_one_token_is_one_token() -> None:
+    with opened(replace(VLLM, tokens=1)) as (remote, server, _):
+        flight = flown(remote, server)
+        assert len(read(flight)) == 1
+        assert [count for _, count in flight.chunks] == [1]
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        (b'data: {"choices":[{"text":"a"}]}\n\n', "the stream ended before the answer did"),
+        (b"data: [DONE]\n\n", "the answer has no token"),
+        (b"data: {\n\n", "the stream cannot be read: an event is no JSON"),
+        (b"data: 7\n\n", "the reply is no JSON object: 7"),
+        (
+            b'{"choices":[{"text":"a"}]}',
+            "the reply is no stream: add --backend-option stream=off",
+        ),
+        (b"", "the stream ended before the answer did"),
+    ],
+)
+def test_what_is_no_whole_stream_is_told(body: bytes, message: str) -> None:
+    with pytest.raises(BadAnswer) as error:
+        Streamed(wants_text=True).answer(Reply(200, b"", memoryview(body)))
+    assert str(error.value) == message
+
+
+@given(st.lists(st.binary(max_size=40), max_size=5), st.sampled_from([200, 500]))
+def test_any_bytes_are_an_answer_or_an_error(pieces: list[bytes], status: int) -> None:
+    reader = Streamed(wants_text=True)
+    for piece in pieces:
+        reader.feed(b"data: " + piece + b"\n\n")
+    with pytest.raises((Refused, BadAnswer)):
+        reader.answer(Reply(status, b"", memoryview(b"".join(pieces))))

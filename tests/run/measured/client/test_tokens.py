@@ -1,0 +1,110 @@
+"""Times between tokens come from known stamps, whatever the number of tokens in a chunk."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness.core.stats import percentile_ns
+from harness.remote import Reply, Usage
+from harness.run.measured.client.tokens import Tokens, percentiles
+from harness.types import Outputs
+
+GAP_NS = 8_000_000
+
+
+class Reader:
+    """Has read a stream."""
+
+    def __init__(self, chunks: int, exact: bool) -> None:
+        self.chunks, self.is_exact = chunks, exact
+        self.usage = Usage()
+
+    def feed(self, _piece: bytes, /) -> int:
+        raise AssertionError
+
+    def answer(self, _reply: Reply, /) -> Outputs:
+        raise AssertionError
+
+
+def told(per_chunk: int, chunks: int, *, exact: bool, tokens: int | None = None) -> Any:
+    counted = Tokens()
+    step = per_chunk if exact else 1
+    stamps = [(i * GAP_NS, (i + 1) * step) for i in range(chunks)]
+    total = per_chunk * chunks if tokens is None else tokens
+    counted.stream(stamps, total, Reader(chunks, exact))
+    return counted.told()["streams"]
+
+
+@pytest.mark.parametrize("per_chunk", [1, 2, 4, 8])
+def test_the_tokens_of_a_chunk_share_its_gap(per_chunk: int) -> None:
+    streams = told(per_chunk, 101, exact=True)
+    assert streams["tokens_per_chunk"] == per_chunk
+    assert streams["chunk_gap_ns"] == {"p50": GAP_NS, "p90": GAP_NS, "p99": GAP_NS}
+    assert streams["itl_ns"] == dict.fromkeys(("p50", "p90", "p99"), GAP_NS // per_chunk)
+
+
+def test_the_further_tokens_of_the_first_chunk_came_after_no_time() -> None:
+    counted = Tokens()
+    counted.stream([(0, 60), (GAP_NS, 100)], 100, Reader(2, exact=True))
+    # 59 of nothing, and 40 of a fortieth of the gap
+    assert counted.told()["streams"]["itl_ns"] == {
+        "p50": 0,
+        "p90": GAP_NS // 40,
+        "p99": GAP_NS // 40,
+    }
+
+
+@pytest.mark.parametrize("per_chunk", [2, 4, 8])
+def test_without_counts_of_chunks_of_several_tokens_nothing_is_said(per_chunk: int) -> None:
+    streams = told(per_chunk, 100, exact=False)
+    assert streams["itl_ns"] is None
+    assert streams["tokens_per_chunk"] == per_chunk
+    assert streams["chunk_gap_ns"]["p50"] == GAP_NS
+
+
+@pytest.mark.parametrize(("tokens", "known"), [(100, True), (125, True), (126, False)])
+def test_chunks_of_about_one_token_are_taken_for_tokens(tokens: int, known: bool) -> None:
+    assert (told(1, 100, exact=False, tokens=tokens)["itl_ns"] is not None) == known
+
+
+def test_chunks_that_arrive_together_are_still_as_many() -> None:
+    counted = Tokens()
+    counted.stream([(0, 1), (GAP_NS, 5)], 5, Reader(5, exact=False))
+    streams = counted.told()["streams"]
+    assert streams["tokens_per_chunk"] == 1
+    assert streams["itl_ns"] == dict.fromkeys(("p50", "p90", "p99"), GAP_NS // 4)
+
+
+def test_without_any_count_of_tokens_nothing_is_said() -> None:
+    counted = Tokens()
+    counted.stream([(0, 1), (GAP_NS, 2)], None, Reader(2, exact=False))
+    streams = counted.told()["streams"]
+    assert streams["itl_ns"] is None
+    assert streams["tokens_per_chunk"] is None
+
+
+@given(st.lists(st.tuples(st.integers(0, 10**9), st.integers(0, 5)), max_size=30))
+def test_weighted_percentiles_are_those_of_repeated_values(pairs: list[tuple[int, int]]) -> None:
+    values = np.array([value for value, _ in pairs], np.int64)
+    weights = np.array([weight for _, weight in pairs], np.int64)
+    repeated = np.sort(np.repeat(values, weights))
+    expected = None
+    if len(repeated):
+        shares = {"p50": 0.50, "p90": 0.90, "p99": 0.99}
+        expected = {name: percentile_ns(repeated, share) for name, share in shares.items()}
+    assert percentiles(values, weights) == expected
+
+
+def test_sums_are_null_where_a_reply_tells_less() -> None:
+    counted = Tokens()
+    counted.add(Usage(5, 3, "usage", "stop", 1))
+    counted.add(Usage(None, 1, "token ids", "length", None))
+    content = counted.told()
+    assert (content["input"], content["output"], content["cached"]) == (None, 4, None)
+    assert content["one_token_answers"] == 1
+    assert content["finish_reasons"] == {"stop": 1, "length": 1}
+    counted.add(Usage())
+    assert counted.told()["output"] is None
