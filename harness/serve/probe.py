@@ -4,13 +4,17 @@ import json
 import time
 from collections.abc import Iterator, Mapping
 from statistics import median
+from textwrap import indent
 from typing import Any
+
+import yaml
 
 from harness.core import registry
 from harness.core.config.run_config import RunConfig
 from harness.core.console import program, show
 from harness.core.units import show_ns
 from harness.errors import HarnessError, one_line
+from harness.models.manifest.lookup import named_models
 from harness.models.opened.remote import request_timeout_s, servers_of
 from harness.remote import Exchange, Reply, Request
 from harness.types import BackendSetup, HasSignature, show_shape
@@ -156,6 +160,29 @@ def _model_lines(url: str, model: Mapping[str, Any]) -> Iterator[str]:
         f"model        {model['name']}: {inputs} -> {', '.join(model['outputs'])}; {model['encoding']} "
         f"requests, {model['reply_encoding']} replies{most}"
     )
-    yield (
-        f"try          {program()} --scenario server --backend kserve --url {url} --model {model['name']}"
-    )
+    name = model["name"]
+    if name not in named_models():
+        name = f"{name}.yaml"
+        yield f"manifest     no model of that name is known here; write this into {name}, then its data and steps:"
+        yield indent(_manifest(model), "    ")
+    yield f"try          {program()} --scenario server --backend kserve --url {url} --model {name}"
+
+
+def _manifest(model: Mapping[str, Any]) -> str:
+    """The least manifest of a model on a server, with synthetic data."""
+    sizes = [spec["shape"] for spec in model["inputs"]]
+    shapes = [
+        ["batch" if size is None and not at else size for at, size in enumerate(shape)]
+        for shape in sizes
+    ]
+    fields = {
+        "name": model["name"],
+        "files": {},
+        "inputs": [
+            {"name": spec["name"], "dtype": spec["dtype"], "shape": shape}
+            for spec, shape in zip(model["inputs"], shapes, strict=True)
+        ],
+        "outputs": [{"name": name} for name in model["outputs"]],
+        "dataset": "synthetic",
+    }
+    return yaml.safe_dump(fields, sort_keys=False, default_flow_style=None, width=120).rstrip()

@@ -1,13 +1,20 @@
 """What `probe` tells of a server that serves, of one that is none of ours, and of none."""
 
 import json
+import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from textwrap import dedent
 
 import pytest
 
 from harness.cli.main import main
+from harness.models.manifest.model import MODELS_DIR
 from harness.wire.null_server import NullServer
-from tests.serve.test_serve import Served, serving
+from tests.serve.test_serve import ROOT, Served, serving
 
 
 @pytest.fixture(scope="module")
@@ -35,6 +42,36 @@ def test_a_model_is_found_with_its_inputs_and_its_encoding(
     text = capsys.readouterr().out
     assert "model        digits: image float32 [?, 1, 8, 8] -> " in text
     assert f"--backend kserve --url {url} --model digits" in text
+
+
+def test_the_manifest_of_a_model_that_only_the_server_knows_runs_as_printed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Bug: the command to try named a model that is not known here."""
+    pytest.importorskip("onnxruntime")
+    net = shutil.copy(MODELS_DIR / "digits.onnx", tmp_path / "net.onnx")
+    command = ("--backend", "ort", "--max-batch", "16", "--listen", "127.0.0.1:0")
+    with served_model(str(net), *command) as url:
+        assert main(["probe", url]) == 0
+        printed = capsys.readouterr().out
+        assert f"--backend kserve --url {url} --model net.yaml" in printed
+        lines = [line for line in printed.splitlines() if line.startswith("    ")]
+        (tmp_path / "net.yaml").write_text(dedent("\n".join(lines)))
+        run = ("--scenario", "offline", "--backend", "kserve", "--url", url, "--queries", "100")
+        model = ("--model", str(tmp_path / "net.yaml"), "--mode", "performance", "--no-metrics")
+        assert main([*run, *model, "--out", str(tmp_path / "run")]) in (0, 4)
+    assert json.loads((tmp_path / "run/result.json").read_text())["queries"]["samples_failed"] == 0
+
+
+@contextmanager
+def served_model(*words: str) -> Iterator[str]:
+    command = [sys.executable, "-m", "harness", "serve", *words]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT) as process:
+        try:
+            assert process.stdout is not None
+            yield process.stdout.readline().split()[-1]
+        finally:
+            process.kill()
 
 
 def test_a_model_that_is_not_there_is_told(
