@@ -191,9 +191,11 @@ def inputs_of(model: Model, backend: Backend) -> tuple[TensorSpec, ...]:
         in_file = backend.signature()
         declared = {s.name for s in inputs}
         if declared and declared != {s.name for s in in_file}:
+            remote = isinstance(backend, RemoteBackend)
             raise ConfigError(
-                f"model {model.name!r}: the manifest's inputs are {sorted(declared)}, "
-                f"the file's are {sorted(s.name for s in in_file)}"
+                f"model {model.name!r}: the manifest's inputs are {sorted(declared)}, the "
+                f"{'server' if remote else 'file'}'s are {sorted(s.name for s in in_file)}"
+                + (": name the server's model with --model" if remote else "")
             )
         _check_declared(model, in_file)
         _check_batches(in_file)
