@@ -158,7 +158,7 @@ class _Client(TypedDict):
     reopened: Count
     server_gone: str
     failures: dict[str, Count]
-    server: _ServerTimes | None
+    server_times: _ServerTimes | None
     tokens: _Tokens | None
 
 

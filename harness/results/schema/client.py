@@ -64,7 +64,7 @@ class Client(TypedDict):
     """Connections replaced because they had been idle for too long."""
     failures: Mapping[str, int]
     """Kind -> samples that failed: refused, reset, timeout, bad-reply, bad-answer, server-gone, encode."""
-    server: ServerTimes | None
+    server_times: ServerTimes | None
     """The server's own account; null where it gives none."""
 
 

@@ -50,7 +50,7 @@ def section(run: Evidence) -> Client | None:
         "resent": told["resent"],
         "reopened": told["reopened"],
         "failures": told["failures"],
-        "server": told["server"],
+        "server_times": told["server_times"],
     }
 
 

@@ -17,6 +17,7 @@ from harness.core.number_types import number_type
 from harness.core.stats import LEVEL
 from harness.core.units import NS_PER_S, show_ns, show_percent, show_rate
 from harness.errors import RunInvalid
+from harness.loadgen.scenario import scenario_named
 from harness.machine.cores import available
 from harness.results import run_folder
 from harness.results.agreement import Agreement, agreement, limits
@@ -279,7 +280,7 @@ class _OverheadJob(Study[OverheadOptions]):
         """Where the server's own times are from; None where it does not always tell."""
         names = [f"{i}-{SERVED}" for i in range(1, self._options.pairs + 1)]
         clients = [self._runs[name].result["client"] or {} for name in names if name in self._runs]
-        told = [client.get("server") or {} for client in clients]
+        told = [client.get("server_times") or {} for client in clients]
         return told[-1]["source"] if told and all(told) else None
 
     def lines(self) -> Iterator[str]:
@@ -299,7 +300,7 @@ def _outcome(result: Mapping[str, Any]) -> str:
     """Verdict, reasons, and the median or the rate."""
     words = [" ".join([result["verdict"], *(reason["code"] for reason in result["reasons"])])]
     rate = (result["throughput_per_s"] or {}).get("completed")
-    if result["scenario"] == "single-stream" and result["latency_ns"]:
+    if scenario_named(result["scenario"]).streams and result["latency_ns"]:
         words.append(f"p50 {show_ns(result['latency_ns']['p50'])}")
     elif rate is not None:
         words.append(f"{show_rate(rate)} samples/s")

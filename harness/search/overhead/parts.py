@@ -37,7 +37,7 @@ class Pair(NamedTuple):
 
 def tells(served: Mapping[str, Any]) -> bool:
     """Whether the server said where its time went. served: the content of result.json."""
-    return served["client"]["server"] is not None
+    return served["client"]["server_times"] is not None
 
 
 def pair_of(in_process: Mapping[str, Any], served: Mapping[str, Any], *, told: bool) -> Pair:
@@ -54,7 +54,7 @@ def pair_of(in_process: Mapping[str, Any], served: Mapping[str, Any], *, told: b
         - _sum(here, "issue_delay", "queue", "gather")
     }
     if told:
-        queue, compute = client["server"]["queue_ns"], client["server"]["compute_ns"]
+        queue, compute = client["server_times"]["queue_ns"], client["server_times"]["compute_ns"]
         parts |= {
             NETWORK: there["remote"] - queue - compute,
             QUEUE: queue,

@@ -28,7 +28,7 @@ CLIENT: Mapping[str, Any] = {
     "reopened": 0,
     "server_gone": "",
     "failures": {},
-    "server": None,
+    "server_times": None,
 }
 
 

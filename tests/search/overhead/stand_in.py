@@ -37,7 +37,7 @@ def served(
 ) -> dict[str, Any]:
     times = {"queue_ns": queue_ns, "compute_ns": compute_ns, "total_ns": queue_ns + compute_ns}
     told = {"source": "Server-Timing", "requests": 100, **times}
-    client = {"floor_p50_ns": floor_ns, "no_ceiling": "it was busy", "server": told}
+    client = {"floor_p50_ns": floor_ns, "no_ceiling": "it was busy", "server_times": told}
     return {**_stages(stages), "client": client}
 
 

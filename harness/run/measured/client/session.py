@@ -149,6 +149,6 @@ class Session:
             "reopened": self._flights.reopened,
             "server_gone": str(self._flights.gone or ""),
             "failures": dict(failures.kinds),
-            "server": self._server_times(),
+            "server_times": self._server_times(),
             "tokens": self._tokens.told() if self._tokens is not None else None,
         }
