@@ -326,19 +326,32 @@ class Flights:
         self._discard(connection)
 
     def _broke(self, connection: Connection, error: Exception, done: list[Flight]) -> None:
-        began = connection.parser.began
-        self._discard(
-            connection
-        )  # first: the sending thread looks at it after it has set its flight
+        # Dropped first: the sending thread looks at that after it has set its flight.
+        dropped = self._drop(connection)
         flight, connection.flight = connection.flight, None
-        if flight is None:
-            return
+        if flight is not None:
+            self._lost(connection, flight, error, dropped, done)
+        if dropped:  # last: what is sent again waits for this new connection by now
+            self._replace(connection)
+
+    def _lost(
+        self,
+        connection: Connection,
+        flight: Flight,
+        error: Exception,
+        dropped: bool,
+        done: list[Flight],
+    ) -> None:
+        """Sends the flight again where the loss is nobody's fault, else fails it. dropped: just now."""
         # A server may close an idle connection just when a request is sent on it: sent once more.
-        stale = isinstance(error, OSError) and connection.replies and not began
+        stale = isinstance(error, OSError) and connection.replies and not connection.parser.began
         if stale and self._resend and not flight.resent:
             flight.resent, flight.sent_ns = True, 0
             self.resent += 1
-            self._again.append(flight)  # on a new connection: others may have been closed as well
+            if dropped:  # on a new connection: others may have been closed as well
+                self._again.append(flight)
+            else:  # the new connection was asked for before, and may serve others already
+                self._waiting.appendleft(flight)
             return
         flight.kind = "bad-reply" if isinstance(error, BadReply) else "reset"
         flight.error = error
@@ -347,14 +360,22 @@ class Flights:
 
     def _discard(self, connection: Connection) -> None:
         """Closes a connection, and has another one opened in its place."""
+        if self._drop(connection):
+            self._replace(connection)
+
+    def _drop(self, connection: Connection) -> bool:
+        """Closes a connection; returns whether it was open."""
         with suppress(ValueError):
             self._free.remove(connection)
         if self._open.get(connection.fd) is not connection:
-            return
+            return False
         del self._open[connection.fd]
         with suppress(OSError):
             self._epoll.unregister(connection.fd)
         connection.close()
+        return True
+
+    def _replace(self, connection: Connection) -> None:
         if self.gone is None:
             self._opener.open(connection.number)
 
@@ -420,10 +441,6 @@ class Flights:
     def peers(self) -> list[tuple[str, bool]]:
         """Address of each server, and whether it is on this machine, as seen when they were opened."""
         return self._peers
-
-    @property
-    def in_flight(self) -> int:
-        return sum(c.flight is not None for c in list(self._open.values()))
 
     def close(self) -> None:
         """Closes every connection. No thread may be in `submit` or `turn`."""

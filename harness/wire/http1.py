@@ -48,7 +48,7 @@ class Heads:
 
     def _made(self, request: Request, length: int) -> bytes:
         _check([("path", request.path), *request.headers])
-        sized = () if request.method in ("GET", "HEAD") else (("Content-Length", str(length)),)
+        sized = () if request.method == "GET" else (("Content-Length", str(length)),)
         lines = [f"{request.method} {self._prefix}{request.path} HTTP/1.1"]
         lines += [f"{name}: {value}" for name, value in (*self._more, *request.headers, *sized)]
         return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1")
@@ -65,8 +65,7 @@ class Framing:
 
     __slots__ = ("chunked", "closes", "length", "status")
 
-    def __init__(self, head: bytes, is_head: bool = False) -> None:
-        """is_head: the reply to a HEAD request, which has no body whatever its head says."""
+    def __init__(self, head: bytes) -> None:
         first, *lines = head[:-4].split(b"\r\n")
         version, _, rest = first.partition(b" ")
         code = rest[:3]
@@ -83,7 +82,7 @@ class Framing:
             length = self._header(name.lower(), value.strip(), length)
         if length is not None and length > MOST_BODY_BYTES:
             raise BadReply(f"a body of {length} bytes")
-        if is_head or status in (204, 304) or status < 200:
+        if status in (204, 304) or status < 200:
             length, self.chunked = 0, False
         if length is None and not self.chunked:
             self.closes = True

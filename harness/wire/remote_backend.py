@@ -40,17 +40,27 @@ class Link:
         if used is not None:
             try:
                 return self._exchange(used, request)
-            except (BadReply, OSError):
+            except (BadReply, OSError) as e:
                 self.close()
                 # A server may close an idle connection just when a request is sent on it.
-                if used.parser.began:
+                if used.parser.began or isinstance(e, LateReply):
                     raise
+        return self._exchange(self._opened(), request)
+
+    def open_at_start(self) -> None:
+        """Connects before a run; a ConfigError where the server cannot be reached."""
+        try:
+            self._opened()
+        except OSError as e:
+            unreachable(self.server.address, e)
+
+    def _opened(self) -> Connection:
         connection = self._connection = connect(self.server, CONNECT_TIMEOUT_S)
         self.opened += 1
         self._peer, self._is_local = connection.peer(), connection.is_local
         self._poll = select.poll()
         self._poll.register(connection.fd, select.POLLIN)
-        return self._exchange(connection, request)
+        return connection
 
     def exchange_at_start(self, request: Request) -> Reply:
         """The same before a run: a ConfigError where the server cannot be reached, or speaks no HTTP."""
@@ -133,6 +143,7 @@ class RemoteBackend:
         if self._is_open:
             return self
         try:
+            self._link.open_at_start()
             self.remote.open(self._link.exchange_at_start)
         except BaseException:
             self._link.close()
