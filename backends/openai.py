@@ -45,7 +45,7 @@ class _Dialect(NamedTuple):
     """How one of the two endpoints is asked."""
 
     head: bytes
-    """Of each body, up to the sample's own part."""
+    """The beginning of each body, up to the sample's own part."""
     bounded_head: bytes
     """The same for a sample without max_tokens."""
     extras: tuple[str, ...]

@@ -72,6 +72,7 @@ SETTLE_S = 0.0005
 
 BYTES_PER_SAMPLE = 12
 BYTES_PER_BATCH = ROW_DTYPE.itemsize
+BYTES_PER_REPLY = REMOTE_ROW_DTYPE.itemsize
 
 
 class Journal:
@@ -258,19 +259,10 @@ class Writer:
         self._cells[self._line + _ROWS] = row + 1
 
 
-class RemoteWriter:
+class RemoteWriter(Writer):
     """Writes the rows of replies. Used by one thread alone."""
 
-    __slots__ = ("_cells", "_column", "_index", "_line", "_rows", "_rows_done", "_samples")
-
-    def __init__(self, rows: memoryview, cells: memoryview, line: int, index: Array) -> None:
-        self._rows = rows
-        self._cells = cells
-        self._line = line
-        self._column = index
-        self._index = memoryview(index.data)
-        self._rows_done = 0
-        self._samples = 0
+    __slots__ = ()
 
     def reply(
         self,

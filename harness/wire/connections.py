@@ -56,7 +56,7 @@ def tls_context(insecure: bool) -> ssl.SSLContext:
 class Connection:
     """One connection. One thread at a time sends, one at a time receives; they may be two.
 
-    sent_to: the server's number, for the caller. used_ns: wall clock of the last reply.
+    number: of the server, for the caller. used_ns: wall clock of the last reply.
     """
 
     __slots__ = (
@@ -269,9 +269,11 @@ def unreachable(address: Address, error: OSError) -> NoReturn:
 
 
 def check_limits(connections: int, servers: int) -> None:
-    """A ConfigError where the machine cannot open that many connections to each of the servers."""
+    """A ConfigError where the machine cannot open that many connections to each server, and to a null server."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    needed = connections * servers + len(list(Path("/proc/self/fd").iterdir())) + _FREE_DESCRIPTORS
+    needed = (
+        connections * (servers + 1) + len(list(Path("/proc/self/fd").iterdir())) + _FREE_DESCRIPTORS
+    )
     if needed > soft:
         if hard != resource.RLIM_INFINITY and needed > hard:
             raise ConfigError(

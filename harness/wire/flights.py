@@ -12,7 +12,6 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from os import EFD_NONBLOCK, close, eventfd, eventfd_read, eventfd_write
-from queue import Empty, SimpleQueue
 from time import monotonic
 
 from harness.core.clock import wall_ns
@@ -20,20 +19,17 @@ from harness.core.units import NS_PER_S
 from harness.remote import Reply, Request, StreamReader
 from harness.wire.connections import Connection, Server, connect, size_bytes, unreachable
 from harness.wire.http1 import BadReply, Heads, ReplyParser
+from harness.wire.opener import CONNECT_TIMEOUT_S, Opener
 
 SENT_BY_ISSUER_BYTES = 16_384
 """A larger request is sent by the receiving thread: 600 kB would keep the next query waiting 160 us."""
 
-CONNECT_TIMEOUT_S = 5.0
 PACED_CONNECTS = 128
 """Connections opened before a pause: a server's queue of new ones has 128 places or more."""
 PACE_S = 0.05
 
 IDLE_S = 4.0
 """A connection that was idle for longer is replaced before it is used: servers close them after 5 s."""
-
-GIVE_UP_S = 5.0
-"""A server that refuses all connections for so long is gone."""
 
 _TICK_S = 0.1
 _CLOSED = "the server closed the connection"
@@ -120,7 +116,7 @@ class Flights:
         self.reopened = 0
         self.gone: Exception | None = None
         """Why the servers are given up."""
-        self._opener = _Opener(servers, self._opened, self._refused)
+        self._opener = Opener(servers, self._opened, self._refused)
         try:
             for n in range(connections * len(servers)):
                 if n and n % PACED_CONNECTS == 0:
@@ -451,46 +447,3 @@ class Flights:
         self._free.clear()
         self._epoll.close()
         close(self._wake)
-
-
-class _Opener(threading.Thread):
-    """Opens connections in the place of broken ones, beside the run."""
-
-    def __init__(
-        self,
-        servers: Sequence[Server],
-        opened: Callable[[Connection], None],
-        refused: Callable[[Exception], None],
-    ) -> None:
-        super().__init__(name="opener", daemon=True)
-        self._servers = servers
-        self._opened = opened
-        self._refused = refused
-        self._wanted: SimpleQueue[int | None] = SimpleQueue()
-
-    def open(self, number: int) -> None:
-        self._wanted.put(number)
-
-    def run(self) -> None:
-        refused_since_s: float | None = None
-        while (number := self._wanted.get()) is not None:
-            try:
-                connection = connect(self._servers[number], CONNECT_TIMEOUT_S, number)
-            except Exception as e:  # noqa: BLE001 - tried again, until the server is given up
-                now_s = monotonic()
-                refused_since_s = refused_since_s or now_s
-                if now_s - refused_since_s >= GIVE_UP_S:
-                    self._refused(e)
-                self._wanted.put(number)
-                threading.Event().wait(_TICK_S)
-            else:
-                refused_since_s = None
-                self._opened(connection)
-
-    def stop(self) -> None:
-        with suppress(Empty):
-            while True:
-                self._wanted.get_nowait()
-        self._wanted.put(None)
-        if self.is_alive():
-            self.join(CONNECT_TIMEOUT_S + 1)

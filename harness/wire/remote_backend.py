@@ -17,8 +17,8 @@ from harness.wire.connections import (
     size_bytes,
     unreachable,
 )
-from harness.wire.flights import CONNECT_TIMEOUT_S
 from harness.wire.http1 import BadReply, Heads
+from harness.wire.opener import CONNECT_TIMEOUT_S
 
 
 class Link:

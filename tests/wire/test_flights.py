@@ -11,7 +11,7 @@ from harness.core.clock import wall_ns
 from harness.core.config.address import Address
 from harness.errors import ConfigError
 from harness.remote import Request
-from harness.wire import flights as flights_module
+from harness.wire import opener as opener_module
 from harness.wire.connections import Server
 from harness.wire.flights import Flight, Flights
 
@@ -264,7 +264,7 @@ def test_a_reply_of_single_bytes_and_one_that_ends_the_connection_arrive() -> No
 def test_after_a_server_is_given_up_every_flight_fails_at_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(flights_module, "GIVE_UP_S", 0.5)
+    monkeypatch.setattr(opener_module, "GIVE_UP_S", 0.5)
     listener = socket.create_server(("127.0.0.1", 0))
     server = Server(address=Address("127.0.0.1", listener.getsockname()[1]))
     with opened(server) as flights:

@@ -75,7 +75,7 @@ class Decoder:
 
     @property
     def encoding(self) -> str:
-        """Of the first reply: binary or json."""
+        """The encoding of the first reply: binary or json."""
         return self._encoding
 
     def first(self, reply: Reply, samples: int) -> None:
@@ -257,7 +257,7 @@ _MOST_VALUES = 2**59
 
 
 def error_text(body: bytes) -> str:
-    """What the body of a refusal says, as one line."""
+    """The text of a refusal, as one line."""
     try:
         content = json.loads(body)
         said = content

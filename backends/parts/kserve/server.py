@@ -20,7 +20,7 @@ class ServedModel(NamedTuple):
     """A model as its server tells it."""
 
     path: str
-    """Of its endpoints, e.g. `/v2/models/digits`."""
+    """The path of its endpoints, e.g. `/v2/models/digits`."""
     server: str
     """Name and version, e.g. `triton 2.51.0`; `unknown` where the server does not tell."""
     platform: str
@@ -30,7 +30,7 @@ class ServedModel(NamedTuple):
     max_batch: int | None
     """Samples in the largest request; None where nothing is told, or no limit is set."""
     properties: Mapping[str, object] = MappingProxyType({})
-    """What the server says of the model beside the protocol, as our `serve` does: precision, threads."""
+    """Properties of the model that the protocol does not ask for, as our `serve` tells them: precision, threads."""
 
 
 def ask(exchange: Exchange, model: str, version: str | None) -> ServedModel:

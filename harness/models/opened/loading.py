@@ -151,7 +151,7 @@ def open_backends(
         cls = partial(SeparateInstance, config.backend)
     else:
         chosen = registry.load("backend", config.backend)
-        remote = remote_class(config, chosen)
+        remote = remote_class(config, chosen, spec.connections)
         cls = remote or chosen
         if remote is not None:
             count = min(BLOCKING, spec.connections)

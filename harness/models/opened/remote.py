@@ -1,7 +1,7 @@
 """Opens remote plug-ins: the servers that the options name, and backends that ask them."""
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from harness.core import registry
@@ -11,7 +11,7 @@ from harness.core.units import NS_PER_S
 from harness.errors import ConfigError
 from harness.types import Backend, BackendSetup
 from harness.wire.connections import Server, check_limits, tls_context
-from harness.wire.remote_backend import RemoteBackend, remote_backend
+from harness.wire.remote_backend import remote_backend
 
 REQUEST_TIMEOUT_S = 10.0
 TIMEOUT_REQUESTS = 20
@@ -66,8 +66,10 @@ def request_timeout_s(config: RunConfig, slowest_ns: int = 0) -> float:
     return max(REQUEST_TIMEOUT_S, TIMEOUT_REQUESTS * slowest_ns / NS_PER_S)
 
 
-def remote_class(config: RunConfig, cls: Any) -> Callable[[BackendSetup], Backend] | None:
-    """Makes backends of a remote plug-in; None for one that runs the model here.
+def remote_class(
+    config: RunConfig, cls: Any, connections: int
+) -> Callable[[BackendSetup], Backend] | None:
+    """Makes backends of a remote plug-in; None for one that runs the model here. connections: to each server.
 
     A ConfigError where plug-in and --url do not go together, or the machine lacks ports or descriptors.
     """
@@ -80,20 +82,20 @@ def remote_class(config: RunConfig, cls: Any) -> Callable[[BackendSetup], Backen
         return None
     if not config.url:
         raise ConfigError(f"backend {config.backend!r} asks a server: name it with --url")
-    check_limits(config.connections or 1, len(config.url))
+    check_limits(connections, len(config.url))
     server, timeout_s = servers_of(config)[0], request_timeout_s(config)
     return lambda setup: remote_backend(cls(setup), server, timeout_s)
 
 
-def check_host(config: RunConfig, backend: RemoteBackend) -> None:
-    """A ConfigError where the run would load a stranger's server."""
+def check_hosts(config: RunConfig, peers: Sequence[str]) -> None:
+    """A ConfigError where the run would load a stranger's server. peers: IP addresses, '' of a Unix socket."""
     rate = config.target_qps
     slow = config.concurrency is None and rate is not None and rate <= MOST_QPS_ELSEWHERE
-    peer = backend.peer()
-    if config.yes_load_this_host or slow or is_private(peer):
+    strangers = [peer for peer in peers if not is_private(peer)]
+    if config.yes_load_this_host or slow or not strangers:
         return
     raise ConfigError(
-        f"--url {config.url[0]} ({peer}) is neither here nor in a private network: where you may load it, "
+        f"--url: {strangers[0]} is neither here nor in a private network: where you may load it, "
         f"add --yes-load-this-host, or ask at most {MOST_QPS_ELSEWHERE:g} queries/s with --scenario server "
         "--target-qps"
     )

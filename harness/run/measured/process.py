@@ -41,7 +41,7 @@ from harness.models.opened.loading import (
     open_dataset,
     samples_held,
 )
-from harness.models.opened.remote import check_host
+from harness.models.opened.remote import check_hosts
 from harness.models.opened.separate_instance import SeparateInstance
 from harness.models.steps.postprocess import check, postprocessor
 from harness.run.journal import Journal
@@ -103,7 +103,7 @@ class _Measurement:
         self._separate = [each for each in backends if isinstance(each, SeparateInstance)]
         inputs = inputs_of(model, backends[0])
         if isinstance(backends[0], RemoteBackend):
-            check_host(config, backends[0])
+            check_hosts(config, [backends[0].peer()])  # before the warm-up; the session checks all
         self._fixed = batch_in_file(backends[0], inputs)
         if self._fixed is not None:
             self._max_batch = min(self._max_batch, self._fixed)

@@ -154,6 +154,7 @@ class LoadGenRun:
             host.available_memory_bytes(),
             counted=run.config.queries is not None or run.arrivals is not None,
             searched=self._with.most_late is not None,
+            remote=bool(run.config.url),
         )
         if self._accuracy:
             free_bytes = shutil.disk_usage(self.outdir).free

@@ -5,7 +5,7 @@ once in one call. Inline (streams): LoadGen's thread does both, which saves a ho
 """
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol, cast
 
 import numpy as np
@@ -238,6 +238,14 @@ def _kind(error: BaseException) -> str:
     return "bad-answer"
 
 
+def _requests(ids: list[int], indices: list[int], first: int, most: int) -> Iterable[Flight]:
+    """The requests of one callback, of at most `most` samples each. first: issue order of the first sample."""
+    if len(ids) <= most:
+        return (Flight(ids, indices, first),)
+    starts = range(0, len(ids), most)
+    return (Flight(ids[s : s + most], indices[s : s + most], first + s) for s in starts)
+
+
 class DirectDispatcher:
     """LoadGen's thread sends each request as it comes; a receiving thread does all the rest."""
 
@@ -255,14 +263,10 @@ class DirectDispatcher:
         self._thread.start()
 
     def issue(self, ids: list[int], indices: list[int]) -> None:
-        count, most, submit = len(ids), self._max_batch, self._flights.submit
-        first = self._issued(count, wall_ns())
-        if count == 1:
-            submit(Flight(ids, indices, first))
-            return
-        for start in range(0, count, most):
-            end = start + most
-            submit(Flight(ids[start:end], indices[start:end], first + start))
+        first = self._issued(len(ids), wall_ns())
+        submit = self._flights.submit
+        for flight in _requests(ids, indices, first, self._max_batch):
+            submit(flight)
 
     def _receive(self) -> None:
         turn, deliver = self._flights.turn, self._deliver
@@ -302,20 +306,14 @@ class InlineRemoteDispatcher:
         self._looked_ns = 0
 
     def issue(self, ids: list[int], indices: list[int]) -> None:
-        count, most, flights = len(ids), self._max_batch, self._flights
+        flights, pending = self._flights, 0
         entry_ns = wall_ns()
-        first = self._issued(count, entry_ns)
+        first = self._issued(len(ids), entry_ns)
         if entry_ns - self._looked_ns > _STALE_NS:
             flights.turn(0)  # a connection that the server has closed meanwhile is replaced
-        if count <= most:
-            flights.submit(Flight(ids, indices, first))
-            pending = 1
-        else:
-            pending = 0
-            for start in range(0, count, most):
-                end = start + most
-                flights.submit(Flight(ids[start:end], indices[start:end], first + start))
-                pending += 1
+        for flight in _requests(ids, indices, first, self._max_batch):
+            flights.submit(flight)
+            pending += 1
         while pending:
             done = flights.turn(_POLL_S)
             pending -= len(done)

@@ -7,7 +7,7 @@ from harness.core.config.run_config import RunConfig
 from harness.errors import one_line
 from harness.loadgen.answers import AnswerRow
 from harness.loadgen.binding import responder_for
-from harness.models.opened.remote import request_timeout_s, servers_of
+from harness.models.opened.remote import check_hosts, request_timeout_s, servers_of
 from harness.remote import ServerTotals
 from harness.run.journal import Journal
 from harness.run.measured.answerer import Answerer
@@ -59,6 +59,8 @@ class Session:
             resend=not config.no_resend,
             reader=stream_reader(self._remote),
         )
+
+        check_hosts(config, [address for address, _ in self._flights.peers()])
 
     def rehearse(self, row: AnswerRow, loaded: Sequence[int]) -> None:
         """Answers one request on each connection, and measures what the client can do at most.
