@@ -63,14 +63,14 @@ class Flight:
         self.reply: Reply | None = None
         self.error: Exception | None = None
         self.kind = ""
-        """Of the error: reset, timeout, server-gone, bad-reply, encode."""
+        """Kind of the error: reset, timeout, server-gone, bad-reply, encode."""
         self.resent = False
         self.reader: StreamReader | None = None
         """Has read the reply, where replies are streams and it began."""
         self.chunks: list[tuple[int, int]] = []
         """(stamp, what the reader counts so far) of each arrival that brought tokens."""
         self.tokens = 0
-        """Of the answer, once it is read; 0 where the server does not tell."""
+        """Tokens of the answer, once it is read; 0 where the server does not tell."""
 
 
 class Flights:

@@ -18,7 +18,7 @@ from harness.results.recheck import check
 
 ROOT = Path(__file__).parent.parent.parent
 FAULTY = Path(__file__).parent / "faulty.py"
-DATA = Path(__file__).parent / "faulty_data.py"
+DATA = Path(__file__).parent / "data/faulty_data.py"
 LIMIT_S = 120
 NOBODY = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")
 SERVER = ("--scenario", "server")

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from harness.cli.main import main
-from tests.stand_ins import bad_server as bad
-from tests.stand_ins.bad_server import BadServer, Behaviour, Connection, Request, good
+from tests.stand_ins.servers import bad_server as bad
+from tests.stand_ins.servers.bad_server import BadServer, Behaviour, Connection, Request, good
 
 SLOW = pytest.mark.slow
 QUERIES = 300

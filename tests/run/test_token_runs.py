@@ -9,7 +9,7 @@ import pytest
 
 from harness.cli.main import main
 from harness.core.units import NS_PER_MS
-from tests.stand_ins.token_server import VLLM, Dialect, TokenServer, ids_of, text_of
+from tests.stand_ins.servers.token_server import VLLM, Dialect, TokenServer, ids_of, text_of
 
 MANIFEST = """\
 name: tiny

@@ -18,7 +18,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from harness.models.manifest.model import MODELS_DIR
-from tests.stand_ins.prometheus_server import free_port
+from tests.stand_ins.servers.prometheus_server import free_port
 
 MODELS = Path(__file__).parent / "models"
 READY_S = 180

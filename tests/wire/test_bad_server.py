@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.stand_ins import bad_server as bad
-from tests.stand_ins.bad_server import BadServer, Behaviour
+from tests.stand_ins.servers import bad_server as bad
+from tests.stand_ins.servers.bad_server import BadServer, Behaviour
 
 TIMEOUT_S = 20
 HEAD = b"\r\n\r\n"

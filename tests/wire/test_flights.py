@@ -9,11 +9,11 @@ import pytest
 
 from harness.core.clock import wall_ns
 from harness.core.config.address import Address
-from harness.errors import ConfigError
 from harness.remote import Request
 from harness.wire import opener as opener_module
-from harness.wire.connections import Server
+from harness.wire.connections import Server, connect
 from harness.wire.flights import Flight, Flights
+from harness.wire.remote_backend import Link
 
 _OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 Handler = Callable[[socket.socket, int], None]
@@ -102,6 +102,26 @@ def flown(flights: Flights, sizes: list[int], limit_s: float = 10.0) -> list[Fli
     return done
 
 
+def flown_in_threads(flights: Flights, sizes: list[int], limit_s: float = 60.0) -> list[Flight]:
+    """The same with a thread that sends and one that receives."""
+    done: list[Flight] = []
+
+    def receive() -> None:
+        while len(done) < len(sizes):
+            done.extend(flights.turn(0.1))
+
+    thread = threading.Thread(target=receive, daemon=True)
+    thread.start()
+    for order, size in enumerate(sizes):
+        flights.submit(Flight([order], [size], order))
+        if order % 50 == 0:
+            time.sleep(0.002)  # the receiver gets ahead
+    thread.join(limit_s)
+    assert not thread.is_alive(), f"{len(sizes) - len(done)} flights were lost"
+    assert sorted(flight.first for flight in done) == [*range(len(sizes))]
+    return done
+
+
 def test_each_request_has_its_reply_and_its_stamps_in_order() -> None:
     with served(answer_all) as server, opened(server, 4) as flights:
         end_s = time.monotonic() + 10
@@ -124,21 +144,7 @@ def test_each_request_has_its_reply_and_its_stamps_in_order() -> None:
 
 def test_two_threads_lose_no_flight() -> None:
     with served(answer_all) as server, opened(server, 3) as flights:
-        done: list[Flight] = []
-        count = 2_000
-
-        def receive() -> None:
-            while len(done) < count:
-                done.extend(flights.turn(0.1))
-
-        thread = threading.Thread(target=receive, daemon=True)
-        thread.start()
-        for order in range(count):
-            flights.submit(Flight([order], [1], order))
-        thread.join(30)
-        assert not thread.is_alive()
-        assert sorted(f.first for f in done) == [*range(count)]
-        assert not any(f.error for f in done)
+        assert not any(flight.error for flight in flown_in_threads(flights, [1] * 2_000))
 
 
 def test_an_idle_connection_that_the_server_closes_is_replaced_unnoticed() -> None:
@@ -300,35 +306,39 @@ def test_two_threads_lose_no_flight_on_connections_that_keep_closing() -> None:
             peer.sendall(_OK)
 
     with served(closes) as server, opened(server, 4) as flights:
-        done: list[Flight] = []
-        count = 1_500
-
-        def receive() -> None:
-            while len(done) < count:
-                done.extend(flights.turn(0.1))
-
-        thread = threading.Thread(target=receive, daemon=True)
-        thread.start()
-        for order in range(count):
-            flights.submit(Flight([order], [1 if order % 7 else 20_000], order))
-            if order % 50 == 0:
-                time.sleep(0.002)
-        thread.join(60)
-        assert not thread.is_alive(), f"{count - len(done)} flights were lost"
-        assert sorted(flight.first for flight in done) == [*range(count)]
+        done = flown_in_threads(flights, [1 if order % 7 else 20_000 for order in range(1_500)])
         assert {flight.kind for flight in done} <= {"", "reset"}
-        assert sum(not flight.kind for flight in done) > count / 2
+        assert sum(not flight.kind for flight in done) > len(done) / 2
 
 
-def test_a_server_that_is_not_there_is_named() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as closed:
-        port = closed.getsockname()[1]
-    gone = Server(address=Address("127.0.0.1", port))
-    refused = (
-        f"--url http://127.0.0.1:{port} cannot be reached: Connection refused: start the server"
-    )
-    with (
-        served(answer_all) as there,
-        pytest.raises(ConfigError, match=refused),
-    ):
-        Flights([there, gone], 1, lambda _: Request("/"), 5.0)
+def test_what_is_sent_again_gets_the_connection_that_was_opened_for_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Bug: a connection that was opened at once came before the flight waited for it, and the flight hung."""
+    with served(closes_on_second) as server, opened(server) as flights:
+        flown(flights, [1])
+        monkeypatch.setattr(
+            flights._opener, "open", lambda number: flights._opened(connect(server, 5, number))
+        )
+        (flight,) = flown(flights, [1])
+        assert (flight.error, flight.resent) == (None, True)
+
+
+def test_a_blocking_link_repeats_nothing_after_a_time_out() -> None:
+    """Bug: on a connection that was used before, the request was sent once more, and waited for again."""
+    requests = []
+
+    def stalls(peer: socket.socket, _number: int) -> None:
+        while body := read_request(peer):
+            requests.append(body)
+            if len(requests) > 1:
+                time.sleep(1.5)
+            peer.sendall(_OK)
+
+    with served(stalls) as server:
+        link = Link(server, 0.3)
+        assert link.exchange(Request("/", (), (b"x",))).status == 200
+        with pytest.raises(TimeoutError, match="no reply within"):
+            link.exchange(Request("/", (), (b"x",)))
+        link.close()
+        assert len(requests) == 2

@@ -1,15 +1,14 @@
-"""Decodes replies of the Open Inference Protocol v2: everything a server may get wrong is checked."""
+"""Decodes replies of the Open Inference Protocol v2, whatever a server does with their form."""
 
 import json
-import reprlib
-import struct
 from collections.abc import Mapping, Sequence
-from math import nan, prod
+from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from harness.backends.parts.kserve.datatypes import NAMES, ON_THE_WIRE, TEXT, Tensor
+from harness.backends.parts.kserve.values import from_bytes, from_list, shown
 from harness.errors import one_line
 from harness.remote import BadAnswer, Refused, Reply
 from harness.types import Array, Outputs, show_shape
@@ -128,7 +127,8 @@ class Decoder:
             }
         values = body[start:]
         binary = {
-            p.output.name: _array(p, values[p.start : p.start + p.size]) for p in layout.places
+            p.output.name: from_bytes(p.output, p.shape, values[p.start : p.start + p.size])
+            for p in layout.places
         }
         return {**binary, **layout.in_json}
 
@@ -141,7 +141,7 @@ class Decoder:
             shapes.append(shape)
             size = _binary_bytes(about, output)
             if size is None:
-                in_json[output.name] = _from_list(output, shape, about.get("data"))
+                in_json[output.name] = from_list(output, shape, about.get("data"))
                 continue
             dtype = ON_THE_WIRE.get(output.datatype)
             if dtype is not None and size != prod(shape) * dtype.itemsize:
@@ -171,7 +171,7 @@ class Decoder:
                     f"output {output.name!r} is said to be binary, and the reply has no header "
                     "Inference-Header-Content-Length"
                 )
-            found[output.name] = _from_list(output, shape, about.get("data"))
+            found[output.name] = from_list(output, shape, about.get("data"))
         return found
 
     def _outputs(self, text: bytes) -> list[tuple[Tensor, tuple[int, ...], Mapping[str, Any]]]:
@@ -203,7 +203,7 @@ class Decoder:
     def _check_model(self, content: Mapping[str, Any]) -> None:
         if content.get("model_name") != self._model:
             raise BadAnswer(
-                f"the reply is of model {_shown(content.get('model_name'))}, and not {self._model!r}"
+                f"the reply is of model {shown(content.get('model_name'))}, and not {self._model!r}"
             )
         told = content.get("model_version")
         version = str(told) if told else None
@@ -211,18 +211,18 @@ class Decoder:
             self._version = version
         elif version != self._version:
             raise BadAnswer(
-                f"the reply is of the model's version {_shown(version)}, and the first one was of "
-                f"{_shown(self._version)}"
+                f"the reply is of the model's version {shown(version)}, and the first one was of "
+                f"{shown(self._version)}"
             )
 
     def _output(self, about: object) -> tuple[Tensor, tuple[int, ...], Mapping[str, Any]]:
         if not isinstance(about, dict):
-            raise BadAnswer(f"an output is {_shown(about)}")
+            raise BadAnswer(f"an output is {shown(about)}")
         name, datatype, shape = (about.get(key) for key in ("name", "datatype", "shape"))
         if not isinstance(name, str) or not isinstance(datatype, str) or datatype not in NAMES:
-            raise BadAnswer(f"output {_shown(name)} has the datatype {_shown(datatype)}")
+            raise BadAnswer(f"output {shown(name)} has the datatype {shown(datatype)}")
         if not (isinstance(shape, list) and shape and all(_is_size(size) for size in shape)):
-            raise BadAnswer(f"output {name!r} has the shape {_shown(shape)}")
+            raise BadAnswer(f"output {name!r} has the shape {shown(shape)}")
         output = self._told.get(name) or Tensor(name, datatype, None)
         if datatype != output.datatype:
             raise BadAnswer(f"output {name!r} is {datatype}, and not {output.datatype}")
@@ -231,25 +231,9 @@ class Decoder:
                 f"output {name!r} has the shape {shape}, and not {show_shape(output.shape or ())}"
             )
         if len(shape) > _MOST_DIMENSIONS or prod(max(size, 1) for size in shape) > _MOST_VALUES:
-            raise BadAnswer(f"output {name!r} has the shape {_shown(shape)}")
+            raise BadAnswer(f"output {name!r} has the shape {shown(shape)}")
         return output, tuple(shape), about
 
-
-_CODES = {
-    "INT8": "b",
-    "INT16": "h",
-    "INT32": "i",
-    "INT64": "q",
-    "FP16": "e",
-    "FP32": "f",
-    "FP64": "d",
-    "UINT8": "B",
-    "UINT16": "H",
-    "UINT32": "I",
-    "UINT64": "Q",
-    "BF16": "f",
-}
-"""Datatype -> the code of Python's struct. NumPy has the same codes for the same sizes."""
 
 _MOST_DIMENSIONS = 32
 _MOST_VALUES = 2**59
@@ -277,7 +261,7 @@ def json_object(text: bytes) -> Mapping[str, Any]:
     except (ValueError, RecursionError) as e:
         raise BadAnswer(f"the reply is no JSON: {one_line(e)}") from e
     if not isinstance(content, dict):
-        raise BadAnswer(f"the reply is {_shown(content)}, and no JSON object")
+        raise BadAnswer(f"the reply is {shown(content)}, and no JSON object")
     return content
 
 
@@ -290,7 +274,7 @@ def _json_bytes(head: bytes, body: int) -> int | None:
     value = lowered[at + len(_LENGTH) :].partition(b"\r\n")[0].strip()
     if not value.isdigit() or len(value) > len(str(body)) or int(value) > body:
         raise BadAnswer(
-            f"Inference-Header-Content-Length is {_shown(value.decode('latin-1'))} in a reply of "
+            f"Inference-Header-Content-Length is {shown(value.decode('latin-1'))} in a reply of "
             f"{body} bytes"
         )
     return int(value)
@@ -303,90 +287,8 @@ def _binary_bytes(about: Mapping[str, Any], output: Tensor) -> int | None:
         return None
     size = parameters["binary_data_size"]
     if not _is_size(size) or "data" in about:
-        raise BadAnswer(f"output {output.name!r} has the binary_data_size {_shown(size)}")
+        raise BadAnswer(f"output {output.name!r} has the binary_data_size {shown(size)}")
     return int(size)
-
-
-def _array(place: _Place, values: memoryview) -> Array:
-    datatype, shape = place.output.datatype, place.shape
-    if datatype == TEXT:
-        return _texts(place.output.name, shape, bytes(values))
-    numbers = np.ndarray(shape, ON_THE_WIRE[datatype], values)
-    if datatype == "BF16":  # the upper half of a float32
-        return (numbers.astype(np.uint32) << 16).view(np.float32)
-    if datatype == "BOOL" and numbers.view(np.uint8).max(initial=0) > 1:
-        raise BadAnswer(f"output {place.output.name!r} has values that are neither true nor false")
-    return numbers.copy()
-
-
-def _texts(name: str, shape: tuple[int, ...], values: bytes) -> Array:
-    texts = []
-    at = 0
-    while at + 4 <= len(values):
-        end = at + 4 + int.from_bytes(values[at : at + 4], "little")
-        texts.append(values[at + 4 : end].decode("utf-8", "surrogateescape"))
-        at = end
-    if at != len(values) or len(texts) != prod(shape):
-        raise BadAnswer(
-            f"output {name!r} of shape {list(shape)} has {len(values)} bytes that are not "
-            f"{prod(shape)} texts behind their lengths"
-        )
-    return _objects(texts, shape)
-
-
-def _objects(values: Sequence[object], shape: tuple[int, ...]) -> Array:
-    rows = np.empty(len(values), object)
-    rows[:] = values
-    return rows.reshape(shape)
-
-
-def _from_list(output: Tensor, shape: tuple[int, ...], data: object) -> Array:
-    """The values of JSON, in one flat list or nested as the shape."""
-    if not isinstance(data, list):
-        raise BadAnswer(f"output {output.name!r} has the data {_shown(data)}, and no list")
-    flat = _flat(data, shape)
-    if flat is None or len(flat) != prod(shape):
-        raise BadAnswer(f"output {output.name!r} has not the data of shape {list(shape)}")
-    if output.datatype == TEXT:
-        if not all(type(value) is str for value in flat):
-            raise BadAnswer(f"output {output.name!r} is BYTES and has data that are no texts")
-        return _objects(flat, shape)
-    return _numbers(output, flat).reshape(shape)
-
-
-def _flat(data: list[Any], shape: tuple[int, ...]) -> list[Any] | None:
-    """The values of lists nested as the shape, or of one list; None where they are nested otherwise."""
-    if not data or not isinstance(data[0], list):
-        return data
-    if len(data) != shape[0]:
-        return None
-    level = data
-    for size in shape[1:]:
-        if any(not isinstance(row, list) or len(row) != size for row in level):
-            return None
-        level = [value for row in level for value in row]
-    return level
-
-
-def _numbers(output: Tensor, values: list[Any]) -> Array:
-    """The values as the output's type. Python's servers write NaN as it is or, with orjson, as null."""
-    datatype = output.datatype
-    types = set(map(type, values))
-    wrong = BadAnswer(f"output {output.name!r} has data that are not all {datatype}")
-    if datatype == "BOOL":
-        if not types <= {bool, int} or any(value not in (0, 1) for value in values):
-            raise wrong
-        return np.array(values, bool)
-    code = _CODES[datatype]
-    if not types <= ({int, float, type(None)} if code in "efd" else {int}):
-        raise wrong
-    if type(None) in types:
-        values = [nan if value is None else value for value in values]
-    try:
-        packed = struct.pack(f"<{len(values)}{code}", *values)  # unlike NumPy, it checks each range
-    except (struct.error, OverflowError) as e:
-        raise wrong from e
-    return np.frombuffer(bytearray(packed), f"<{code}")
 
 
 def _is_size(value: object) -> bool:
@@ -403,8 +305,3 @@ def _agrees(shape: Sequence[int], told: Sequence[int | None] | None) -> bool:
 
 def _wrong_rows(found: int, rows: int) -> BadAnswer:
     return BadAnswer(f"the outputs have {found} rows for {rows} samples")
-
-
-def _shown(value: object) -> str:
-    """A value of the reply, however large or deep it is."""
-    return one_line(reprlib.repr(value))

@@ -15,7 +15,7 @@ from harness.explain.profile.options import parse_otlp
 from harness.explain.profile.spans import otlp
 from harness.explain.profile.spans.collector import Collector, _refused, from_environment, post
 from harness.explain.profile.spans.spans import Span
-from tests.stand_ins.otlp_collector import collecting, spans_of
+from tests.stand_ins.servers.otlp_collector import collecting, spans_of
 
 STARTED = "2026-11-21T13:00:00.123+00:00"
 STARTED_NS = 1795266000_123_000_000

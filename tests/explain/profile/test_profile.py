@@ -36,9 +36,9 @@ from harness.results.outcome import Finished
 from harness.results.pages import tables
 from harness.results.pages.tables import Column, Table
 from harness.results.seal.digests import SEAL
-from tests.stand_ins import otlp_collector
 from tests.stand_ins.chromium import needs_chromium, shown
 from tests.stand_ins.fake_peak import System, names
+from tests.stand_ins.servers import otlp_collector
 
 
 def span(number: int, level: str, start_ns: int, end_ns: int, **more: Any) -> Span:

@@ -17,7 +17,7 @@ from harness.models.manifest.lookup import load_model, model_from_json
 from harness.models.manifest.model import MODELS_DIR
 from tests.faults.command import SERVER, SHORT, result, run
 from tests.models.manifest.test_files import split
-from tests.stand_ins.hub import LFS_BYTES, Hub, serving
+from tests.stand_ins.servers.hub import LFS_BYTES, Hub, serving
 
 DIGITS = (MODELS_DIR / "digits.onnx").read_bytes()
 ONNX = ("onnx",)

@@ -13,7 +13,7 @@ from harness.backends.kserve import KserveRemote
 from harness.errors import ConfigError
 from harness.remote import BadAnswer, Refused, Remote, Reply
 from harness.types import BackendSetup, Batch, TensorSpec
-from tests.stand_ins.kserve_dialects import (
+from tests.stand_ins.servers.kserve_dialects import (
     Dialect,
     Values,
     as_json,

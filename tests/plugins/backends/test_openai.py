@@ -18,7 +18,14 @@ from harness.remote import BadAnswer, HasReader, Refused, Remote, Reply, Usage
 from harness.types import BackendSetup, Batch
 from harness.wire.connections import Server
 from harness.wire.remote_backend import Link
-from tests.stand_ins.token_server import TRANSFORMERS, VLLM, Dialect, TokenServer, ids_of, text_of
+from tests.stand_ins.servers.token_server import (
+    TRANSFORMERS,
+    VLLM,
+    Dialect,
+    TokenServer,
+    ids_of,
+    text_of,
+)
 
 PROMPT = b'{"prompt":[1,2,3]}'
 CHAT = b'{"messages":[{"role":"user","content":"Hi"}]}'

@@ -22,7 +22,14 @@ from harness.types import BackendSetup, Batch
 from harness.wire.connections import Server
 from harness.wire.flights import Flight, Flights
 from harness.wire.remote_backend import Link
-from tests.stand_ins.token_server import TRANSFORMERS, VLLM, Dialect, TokenServer, ids_of, text_of
+from tests.stand_ins.servers.token_server import (
+    TRANSFORMERS,
+    VLLM,
+    Dialect,
+    TokenServer,
+    ids_of,
+    text_of,
+)
 
 MESSAGES = [{"role": "user", "content": "Hi"}]
 CHAT = json.dumps({"messages": MESSAGES}).encode()

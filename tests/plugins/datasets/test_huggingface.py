@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.plugins.datasets.test_tables import refusal, setup, step
-from tests.stand_ins.hub import serving
+from tests.stand_ins.servers.hub import serving
 
 ROOT = Path(__file__).parents[3]
 

@@ -11,7 +11,7 @@ from harness.cli.main import main
 from tests.builders.pictures import write
 from tests.plugins.datasets.test_image_datasets import coco, imagenet, overwritten
 
-FAULTY = Path(__file__).parents[2] / "faults/faulty_data.py"
+FAULTY = Path(__file__).parents[2] / "faults/data/faulty_data.py"
 
 
 def check(*arguments: str, capsys: pytest.CaptureFixture[str]) -> tuple[int, list[str], str]:

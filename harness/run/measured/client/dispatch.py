@@ -87,7 +87,7 @@ class Delivery:
         self._decode = None if isinstance(remote, HasReader) else remote.answer
         self._reader = remote.reader if isinstance(remote, HasReader) else None
         self.tokens = Tokens() if self._reader is not None else None
-        """Of the answers so far; None where replies tell of none."""
+        """Counts of tokens of the answers so far; None where replies tell of none."""
         self._postprocess, self._not_finite = postprocess.answers, postprocess.not_finite
         self._responder = responder
         self._write = rows.reply

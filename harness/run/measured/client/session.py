@@ -119,7 +119,7 @@ class Session:
         return self._dispatcher
 
     def _totals_now(self) -> ServerTotals | None:
-        """Of one server whose replies do not tell: those of replicas would be of one of them."""
+        """Statistics of one server whose replies do not tell; of replicas they would be those of one alone."""
         one = self._heads is None and len(self._urls) == 1
         return self._backend.totals() if one else None
 

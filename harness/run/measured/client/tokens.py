@@ -69,7 +69,7 @@ class Streams:
 
 
 def percentiles(values: Array, weights: Array) -> Mapping[str, int] | None:
-    """Of values that count as often as their weight, as `percentile_ns`; None where nothing counts."""
+    """A percentile of values that count as often as their weight, as `percentile_ns`; None where nothing counts."""
     order = np.argsort(values, kind="stable")
     ends = np.cumsum(weights[order])
     if not len(ends) or not ends[-1]:
