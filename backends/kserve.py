@@ -1,34 +1,45 @@
-"""Asks models on servers of the KServe (Open Inference) protocol v2, over HTTP."""
+"""Asks models on servers of the KServe (Open Inference) protocol v2, over HTTP or gRPC."""
 
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from harness.backends.parts.kserve import server
+from harness.backends.parts.kserve import regions, server
 from harness.backends.parts.kserve.datatypes import TEXT, Tensor, declared
 from harness.backends.parts.kserve.decoding import Decoder
 from harness.backends.parts.kserve.encoding import Encoder
+from harness.backends.parts.kserve.infer_messages import MessageDecoder, MessageEncoder
+from harness.backends.parts.kserve.transcoding import transcoded
 from harness.backends.parts.remote_options import setup_problems
 from harness.errors import ConfigError, one_line, refuse
 from harness.remote import (
     BadAnswer,
+    Buffer,
     Exchange,
+    HasName,
     HasTotals,
     Refused,
     Remote,
     Reply,
     Request,
     ServerTotals,
+    SharesSamples,
 )
 from harness.types import BackendSetup, Batch, Outputs, TensorSpec, fixed_batch
 
 _ENCODINGS = ("binary", "json")
 """Best first."""
 
-_OPTIONS = {"served": "NAME", "version": "VERSION", "encoding": "|".join(_ENCODINGS)}
+_SHARED = "shm"
+_OPTIONS = {"served": "NAME", "version": "VERSION", "encoding": "|".join((*_ENCODINGS, _SHARED))}
 
 _BUSY = (429, 502, 503, 504)
 """Statuses that say nothing about the encoding."""
+
+_GRPC = "grpc"
+_OK = 200
+_DONE = (_OK, 0)
+"""The second one over gRPC."""
 
 
 class KserveRemote:
@@ -38,21 +49,46 @@ class KserveRemote:
     version: the version of the model; else the server chooses, and all answers must be of the same one.
     encoding: binary sends tensors as they are, json as text, which is slower. Without it, a request with one
     sample of zeros finds out whether the server takes binary ones. A server may answer in either form.
+    Over gRPC tensors are always binary. shm: the samples lie in memory that the server on this machine reads,
+    and requests name them.
     """
+
+    transports = ("http", _GRPC)
 
     def __init__(self, setup: BackendSetup) -> None:
         refuse(setup_problems("kserve", setup, _OPTIONS))
         encoding = setup.options.get("encoding")
-        if encoding not in (None, *_ENCODINGS):
+        if encoding not in (None, *_ENCODINGS, _SHARED):
             raise ConfigError(
-                f"--backend-option encoding: {encoding!r} is not one of {', '.join(_ENCODINGS)}"
+                f"--backend-option encoding: {encoding!r} is not one of "
+                f"{', '.join((*_ENCODINGS, _SHARED))}"
+            )
+        self._is_grpc = setup.transport == _GRPC
+        if self._is_grpc and encoding == "json":
+            raise ConfigError(
+                "--backend-option encoding=json: over gRPC tensors are binary: drop it"
+            )
+        self.shares = encoding == _SHARED
+        if self.shares and setup.max_batch > 1:
+            raise ConfigError(
+                f"--backend-option encoding=shm: a request is of one sample: drop --max-batch "
+                f"{setup.max_batch}"
             )
         self._setup = setup
         self._model = setup.options.get("served", setup.model_name)
+        self._version = setup.options.get("version")
         self._encodings = _ENCODINGS if encoding is None else (encoding,)
+        if self._is_grpc or self.shares:
+            self._encodings = ("binary",)
+
+    @staticmethod
+    def by_paths(exchange: Exchange) -> Exchange:
+        """An exchange over gRPC that takes HTTP's paths below /v2, but `infer`. exchange: makes the calls."""
+        return transcoded(exchange)
 
     def open(self, exchange: Exchange) -> None:
-        served = server.ask(exchange, self._model, self._setup.options.get("version"))
+        ask = transcoded(exchange) if self._is_grpc else exchange
+        served = server.ask(ask, self._model, self._version)
         if served.max_batch is not None and self._setup.max_batch > served.max_batch:
             raise ConfigError(
                 f"the server's model {self._model!r} takes at most {served.max_batch} samples a request: "
@@ -65,8 +101,15 @@ class KserveRemote:
                 "does: --model FILE.yaml"
             )
         self._served = served
+        self._may_share(exchange)
         self._inputs = tuple(tensor.spec() for tensor in inputs)
         self._probe(exchange, inputs)
+
+    def _may_share(self, exchange: Exchange) -> None:
+        if self.shares and exchange(regions.status(self._setup.transport)).status not in _DONE:
+            raise ConfigError(
+                "--backend-option encoding=shm: the server has no system shared memory: drop it"
+            )
 
     def _probe(self, exchange: Exchange, inputs: Sequence[Tensor]) -> None:
         """Finds the encoding, and what the replies look like, by one sample of zeros.
@@ -74,12 +117,17 @@ class KserveRemote:
         What a server says of its extensions is no help: some take binary tensors and do not say so.
         """
         size = fixed_batch(self._inputs)
-        encoder = Encoder(f"{self._served.path}/infer", inputs, size)
+        if self.shares and size not in (None, 1):
+            raise ConfigError(
+                f"--backend-option encoding=shm: a request is of one sample, and the server's model takes {size}"
+            )
+        self._shared = self._encoder(inputs, size)
         batch = _zeros(inputs, {spec.name: spec for spec in self._setup.inputs})
         refusals = []
         for encoding in self._encodings:
-            decoder = Decoder(self._model, self._served.outputs, size)
-            encode = encoder.encoder(encoding)
+            encode = self._encoder(inputs, size).encoder(encoding)
+            new = MessageDecoder if self._is_grpc else Decoder
+            decoder = new(self._model, self._served.outputs, size)
             try:
                 decoder.first(exchange(encode(batch)), batch.size)
             except (Refused, BadAnswer) as e:
@@ -92,6 +140,26 @@ class KserveRemote:
         raise ConfigError(
             f"model {self._model!r} gave no answer to one sample of zeros: {'; '.join(refusals)}"
         )
+
+    def parts(self, batch: Batch) -> Sequence[Buffer]:
+        encoder = self._shared
+        return [encoder.values(name, rows) for name, rows in encoder.arrays(batch).items()]
+
+    def request_at(self, region: str, batch: Batch, offset: int) -> Request:
+        return self._shared.as_shared(region, batch, offset)
+
+    @staticmethod
+    def attach(region: str, size_bytes: int, transport: str = "http") -> Request:
+        return regions.attach(region, size_bytes, transport)
+
+    @staticmethod
+    def detach(region: str, transport: str = "http") -> Request:
+        return regions.detach(region, transport)
+
+    def _encoder(self, inputs: Sequence[Tensor], size: int | None) -> Encoder:
+        if self._is_grpc:
+            return MessageEncoder(self._model, self._version, inputs, size)
+        return Encoder(f"{self._served.path}/infer", inputs, size)
 
     def request(self, batch: Batch) -> Request:
         return self._encode(batch)
@@ -106,21 +174,25 @@ class KserveRemote:
         return self._decode.names
 
     def totals(self, exchange: Exchange) -> ServerTotals | None:
-        return server.totals(exchange, self._served.path)
+        ask = transcoded(exchange) if self._is_grpc else exchange
+        return server.totals(ask, self._served.path)
+
+    def name(self, exchange: Exchange) -> str:
+        return server.name(transcoded(exchange) if self._is_grpc else exchange)
 
     def describe(self) -> Mapping[str, object]:
         told = self._served.properties
         threads = {"threads": str(told["threads"])} if "threads" in told else {}
         return {
             "framework": self._served.server,
-            "protocol": "KServe v2 over HTTP",
+            "protocol": f"KServe v2 over {'gRPC' if self._is_grpc else 'HTTP'}",
             "device": "remote",
             "precision": str(told.get("precision", "unknown")),
             **threads,
             "model": self._model,
             "model_version": self._decode.version or "unknown",
             "platform": self._served.platform,
-            "encoding": self._encoding,
+            "encoding": _SHARED if self.shares else self._encoding,
             "reply_encoding": self._decode.encoding,
             "server_max_batch": self._served.max_batch,
         }
@@ -146,3 +218,5 @@ def _zeros(inputs: Sequence[Tensor], in_manifest: Mapping[str, TensorSpec]) -> B
 
 _: type[Remote] = KserveRemote
 _totals: type[HasTotals] = KserveRemote
+_name: type[HasName] = KserveRemote
+_shares: type[SharesSamples] = KserveRemote

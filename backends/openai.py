@@ -137,6 +137,11 @@ class OpenAiRemote:
         head = dialect.head if is_bounded else dialect.bounded_head
         return Request(_PATHS[chat], _HEADERS, (head, sample[1:]))
 
+    def prompt_tokens(self, batch: Batch) -> int | None:
+        (rows,) = batch.inputs.values()
+        prompt = json.loads(rows.reshape(-1)[0]).get("prompt")
+        return len(prompt) if isinstance(prompt, list) else None
+
     def answer(self, reply: Reply, samples: int) -> list[Array]:
         return self.reader().answer(reply)
 

@@ -1,10 +1,11 @@
 """A closed resnet rehearsal at full length, 600 s a run, on a model that sleeps: no core is kept busy.
 
-    python benchmarks/full_rehearsal.py WORK [--official CHECKOUT] [--side-by-side]
+    python benchmarks/full_rehearsal.py WORK [--official CHECKOUT] [--side-by-side | --network]
 
 Sixteen runs under the official rules on 50,000 synthetic samples, then `pack` and `check`. One after
 another they take 2 h 25 min; with --side-by-side all scenarios run at once, in 50 min, which is valid
-only because the model sleeps. After an interruption the same command continues. The exit status is that
+only because the model sleeps. With --network it is a rehearsal of the Network division: 3d-unet-99's Offline
+on 43 samples, with `serve` beside LoadGen, in 25 min. After an interruption the same command continues. The exit status is that
 of `check`.
 
 The numbers mean nothing for any model: the script tests the path from runs to a submission.
@@ -15,7 +16,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import FrameType
 
@@ -26,7 +28,11 @@ sys.path.insert(0, str(ROOT))
 
 from benchmarks.sleeper import Sleeper  # noqa: E402
 from harness.datasets.parts.rows import LoadedRows  # noqa: E402
-from harness.types import Array, Batch, DatasetSetup  # noqa: E402
+from harness.types import Answer, Array, Batch, DatasetSetup, Score  # noqa: E402
+
+_HERE = Path(__file__).resolve()
+_TRUST = [f"--trust={_HERE}:{name}" for name in ("Reader", "Labelled", "Volumes", "Share")]
+"""The classes of this file that a stored request names run where they are named again."""
 
 SCENARIOS = ("SingleStream", "MultiStream", "Server", "Offline")
 SAMPLES = 50_000
@@ -39,18 +45,25 @@ USER_CONF = """\
 """
 """Sizes that hold on a slow machine too: the model cannot be faster."""
 
+VOLUMES = 43
+NETWORK_SERVICE_MS = 40
+NETWORK_PORT = 18917
+NETWORK_CONF = "*.Offline.target_qps = 25\n"
+
 
 class Labelled:
     """Images whose label is the position of the largest of the first ten pixels."""
 
+    _count = SAMPLES
+
     def __init__(self, setup: DatasetSetup) -> None:
         random = np.random.default_rng(setup.seed)
-        self._images = random.random((SAMPLES, 1, 8, 8), np.float32)
-        self._labels = self._images.reshape(SAMPLES, -1)[:, :10].argmax(axis=1)
-        self._rows = LoadedRows(SAMPLES)
+        self._images = random.random((self._count, 1, 8, 8), np.float32)
+        self._labels = self._images.reshape(self._count, -1)[:, :10].argmax(axis=1)
+        self._rows = LoadedRows(self._count)
 
     def __len__(self) -> int:
-        return SAMPLES
+        return self._count
 
     def load(self, indices: Sequence[int]) -> None:
         self._rows.hold(indices, {"image": self._images[np.asarray(indices)]})
@@ -65,7 +78,31 @@ class Labelled:
         return int(self._labels[index])
 
     def describe(self) -> Mapping[str, object]:
-        return {"name": "labelled", "count": SAMPLES, "source": "seeded noise", "digest": "seeded"}
+        return {
+            "name": "labelled",
+            "count": self._count,
+            "source": "seeded noise",
+            "digest": "seeded",
+        }
+
+
+class Volumes(Labelled):
+    """As many of them as 3d-unet-99 has volumes."""
+
+    _count = VOLUMES
+
+
+class Share:
+    """The share of right labels, in the words of 3D U-Net's accuracy script."""
+
+    def __init__(self, dtype: str) -> None:
+        self._dtype = np.dtype(dtype)
+
+    def score(self, answers: Iterable[Answer], labels: Mapping[int, object]) -> Score:
+        right = [labels[i] == np.frombuffer(payload, self._dtype)[0] for i, payload in answers]
+        share = sum(right) / len(right)
+        line = f"Accuracy: mean = {share:.5f}, kidney = {share:.4f}, tumor = {share:.4f}"
+        return Score(metric="share", value=share, unit="", samples=len(right), line=line)
 
 
 class Reader(Sleeper):
@@ -80,27 +117,55 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("work", type=Path)
     parser.add_argument("--official", type=Path)
-    parser.add_argument("--side-by-side", action="store_true")
+    kind = parser.add_mutually_exclusive_group()
+    kind.add_argument("--side-by-side", action="store_true")
+    kind.add_argument("--network", action="store_true")
     options = parser.parse_args()
     work = options.work.absolute()
     work.mkdir(parents=True, exist_ok=True)
-    (work / "user.conf").write_text(USER_CONF)
-    _submit("plan", work, *_request(work))
-    lots = [[f"--only={name}"] for name in SCENARIOS] if options.side_by_side else [[]]
-    statuses = _all_of([_command("run", work, *lot) for lot in lots])
+    more = ["--official", str(options.official)] if options.official else []
+    with _serving() if options.network else nullcontext("") as url:
+        (work / "user.conf").write_text(NETWORK_CONF if url else USER_CONF)
+        _submit("plan", work, *(_network_request(work, url) if url else _request(work)))
+        lots = [[f"--only={name}"] for name in SCENARIOS] if options.side_by_side else [[]]
+        statuses = _all_of([_command("run", work, *_TRUST, *lot) for lot in lots])
     if any(statuses):
         return max(statuses)
-    more = ["--official", str(options.official)] if options.official else []
-    _submit("pack", work, *more)
+    _submit("pack", work, *_TRUST, *more)
     return _submit("check", None, str(work / "tree"), "--rehearsal", *more)
 
 
+@contextmanager
+def _serving() -> Iterator[str]:
+    """The URL of the sleeping model behind `serve`."""
+    command = [
+        *(sys.executable, "-m", "harness", "serve", "digits", "--backend", f"{_HERE}:Reader"),
+        *(f"--backend-option=service_ms={NETWORK_SERVICE_MS}", "--threads=1", "--max-batch=1"),
+        *("--postprocess", "--name=node-1", f"--listen=127.0.0.1:{NETWORK_PORT}"),
+    ]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        try:
+            yield line.split()[-1]
+        finally:
+            process.terminate()
+
+
+def _network_request(work: Path, url: str) -> list[str]:
+    return [
+        "--rehearsal", "--division=network", "--submitter=LabOrg", "--system=asleep",
+        "--category=datacenter", "--benchmark=3d-unet-99", f"--user-conf={work / 'user.conf'}",
+        "--model=digits", "--backend=kserve", f"--url={url}", f"--dataset={_HERE}:Volumes",
+        f"--metric={_HERE}:Share", "--hang-timeout=30min",
+    ]  # fmt: skip
+
+
 def _request(work: Path) -> list[str]:
-    here = Path(__file__).resolve()
     return [
         "--rehearsal", "--division=closed", "--submitter=LabOrg", "--system=asleep",
         "--category=datacenter,edge", "--benchmark=resnet", f"--user-conf={work / 'user.conf'}",
-        "--model=digits", f"--backend={here}:Reader", f"--dataset={here}:Labelled",
+        "--model=digits", f"--backend={_HERE}:Reader", f"--dataset={_HERE}:Labelled",
         f"--backend-option=service_ms={SERVICE_MS}", "--instances=1", "--threads=1",
         "--max-batch=1", "--hang-timeout=30min",
     ]  # fmt: skip

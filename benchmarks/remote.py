@@ -22,7 +22,7 @@ from urllib.parse import urlsplit
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from benchmarks.pairs import MIN_PAIRS, alternate, compared, difference, ratio, same
-from harness.wire.null_server import NullServer
+from harness.wire.null.server import NullServer
 
 CONNECTIONS = 64
 SECONDS = 2.0

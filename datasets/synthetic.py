@@ -6,6 +6,7 @@ from difflib import get_close_matches
 
 import numpy as np
 
+from harness.core.config.parse import example_shape
 from harness.datasets.parts.lengths import draw, summary
 from harness.datasets.parts.ranges import FLAG, described, drawn_numbers, ranges_of
 from harness.datasets.parts.rows import LoadedRows, RaggedRows
@@ -188,10 +189,10 @@ def _row_shape(
         row = [sizes.get(d, d) if isinstance(d, str) else d for d in spec.shape[1:]]
         unknown = {d for d in row if not isinstance(d, int) and d not in setup.lengths}
         if unknown - missing:
-            example = "x".join("?" if d is None else str(d) for d in row)
+            example = example_shape(spec._replace(shape=(spec.shape[0], *row)))
             problems.append(
                 f"input {spec.name!r} has the symbolic shape {show_shape(spec.shape)}"
-                f"{_batch_note(spec)}: set its sizes with --input-shape {spec.name}=1x{example}"
+                f"{_batch_note(spec)}: set its sizes, e.g. {example}"
             )
         missing.update(d for d in unknown if d is not None)
         return tuple(d for d in row if d is not None)

@@ -6,6 +6,7 @@ HarnessError                 shown as one line a problem, exit status = .exit_st
 +-- RunInvalid           4   the run finished and its numbers must not be quoted
 |   +-- RunHopeless          a search ended it: too many queries were late already
 +-- RunDied              5   the measured process died or hung
+|   +-- LoadHostLost         one of those that share the load
 +-- Regression           6   a comparison found what --fail-on forbids
 
 Any other exception that reaches the top is a bug of ours and keeps its traceback.
@@ -42,6 +43,10 @@ class RunDied(HarnessError):
 
 class RunHung(RunDied):
     """The measured process answered no sample although some were due, and was killed."""
+
+
+class LoadHostLost(RunDied):
+    """One of several measured processes that share the load died or hung, or its machine is gone."""
 
 
 class Regression(HarnessError):
@@ -84,8 +89,16 @@ def _and_others(files: Sequence[str]) -> str:
 
 def one_line(error: BaseException | str) -> str:
     """The text of an error as one line of at most 300 characters."""
-    text = " ".join(str(error).split())
+    try:
+        text = " ".join(str(error).split())
+    except Exception as e:  # noqa: BLE001 - __str__ of a plug-in's exception
+        return f"its text cannot be had: __str__ raised {type(e).__name__}"
     return text if len(text) <= 300 else text[:300] + "…"
+
+
+def type_and_text(error: BaseException) -> str:
+    """`ValueError: its text`; the type alone of an exception without a text, such as KeyboardInterrupt."""
+    return ": ".join(filter(None, [type(error).__name__, one_line(error)]))
 
 
 BY_EXIT_STATUS: dict[int, type[HarnessError]] = {

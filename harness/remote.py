@@ -17,10 +17,14 @@ Headers = tuple[tuple[str, str], ...]
 
 
 class Request(NamedTuple):
-    """One HTTP request. Requests that differ only in their body share one head, made once a length."""
+    """One HTTP request, or a unary call over gRPC.
+
+    Requests that differ only in their body share one head, made once a length. Over gRPC the body is the
+    message, and there are neither headers nor methods.
+    """
 
     path: str
-    """Below the path of --url, e.g. `/v2/models/digits/infer`."""
+    """Below the path of --url, e.g. `/v2/models/digits/infer`; of gRPC `/SERVICE/METHOD`."""
     headers: Headers = ()
     body: Sequence[Buffer] = ()
     """Parts, sent one after another without a copy."""
@@ -31,8 +35,9 @@ class Reply(NamedTuple):
     """The whole reply to one request."""
 
     status: int
+    """Over gRPC the code that the server gave: 0 is OK, and with another one the body is its text."""
     head: bytes
-    """Status line and headers, as they came."""
+    """Status line and headers, as they came; empty over gRPC."""
     body: memoryview
     """Valid until the call that got it returns."""
 
@@ -112,6 +117,14 @@ class HasReader(Protocol):
     def reader(self) -> Reader: ...
 
 
+@runtime_checkable
+class HasPromptTokens(Protocol):
+    """Of a Remote that sends token ids."""
+
+    def prompt_tokens(self, batch: Batch, /) -> int | None:
+        """The token ids that the request of a batch of one sample sends; None where it sends a text."""
+
+
 Exchange = Callable[[Request], Reply]
 """Sends one request and waits for its reply. Raises a ConfigError where the server cannot be reached."""
 
@@ -137,11 +150,46 @@ class HasTotals(Protocol):
 
 
 @runtime_checkable
+class HasName(Protocol):
+    """Of a Remote whose server tells a name of its own, as MLPerf's Network division asks of every node."""
+
+    def name(self, exchange: Exchange, /) -> str:
+        """'' where the server tells none. Called before a run, and by LoadGen at its begin and its end."""
+
+
+@runtime_checkable
+class SharesSamples(Protocol):
+    """Of a Remote that can name samples in memory which this machine's server reads, instead of sending them.
+
+    The harness makes the memory, a region of /dev/shm, and each request is of one sample.
+    """
+
+    @property
+    def shares(self) -> bool:
+        """Whether the options ask for it."""
+
+    def parts(self, batch: Batch, /) -> Sequence[Buffer]:
+        """The bytes of a sample as the server reads them, an input each."""
+
+    def request_at(self, region: str, batch: Batch, offset: int, /) -> Request:
+        """The request for a sample whose parts follow each other from `offset` on."""
+
+    @staticmethod
+    def attach(region: str, size_bytes: int, transport: str, /) -> Request:
+        """Makes the server map the region. transport: http or grpc."""
+
+    @staticmethod
+    def detach(region: str, transport: str, /) -> Request:
+        """The opposite; asked of the class, too, where the process that attached has died."""
+
+
+@runtime_checkable
 class Remote(Protocol):
     """A protocol by which a model on a server is asked. Built as `Remote(setup)`; `setup.model` is None.
 
     `open` is called once in each process, before anything else. Then any thread may call `request`, and
-    another one `answer`, at the same time. Optional attributes: signature() and outputs() as Backend's, totals().
+    another one `answer`, at the same time. Optional attributes: signature() and outputs() as Backend's, totals(),
+    name(), transports (a tuple of `http` and `grpc`; without it `http` alone).
     """
 
     def __init__(self, setup: BackendSetup, /) -> None: ...
@@ -153,7 +201,11 @@ class Remote(Protocol):
         """
 
     def request(self, batch: Batch, /) -> Request:
-        """The request for a batch. Timed: it is part of the stage `send`."""
+        """The request for a batch.
+
+        Made when the sample is loaded, and sent each time that it is asked for; or made for one query, which
+        is part of the stage `send`.
+        """
 
     def answer(self, reply: Reply, samples: int, /) -> Outputs:
         """`samples` outputs, in the order of the batch. Timed: it is part of the stage `decode`.

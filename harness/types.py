@@ -1,9 +1,10 @@
 """Defines the types that all rooms share, and the protocols of plug-ins."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, Self, runtime_checkable
 
 from harness.errors import ConfigError
@@ -122,6 +123,8 @@ class BackendSetup:
     """ONNX Runtime's execution provider, from --provider; None: the backend's default."""
     options: Mapping[str, str] = field(default_factory=dict)
     """Values of --backend-option by name."""
+    transport: str = "http"
+    """What a remote backend's requests travel by, from the scheme of --url: http or grpc."""
 
 
 class Backend(Protocol):
@@ -219,6 +222,8 @@ class DatasetSetup:
     """
     ranges: Mapping[str, Interval] = field(default_factory=dict)
     """The user's ranges of numbers by input name."""
+    options: Mapping[str, str] = field(default_factory=dict)
+    """Values of --dataset-option by name."""
     tables: Callable[[], Mapping[str, Table]] = dict
     """Reads the model's file: the smallest table that each input selects rows of, by input name.
 
@@ -234,9 +239,10 @@ class Dataset(Protocol):
 
     Optional attributes:
     performance_count  the most samples that a performance run holds in memory
+    options            the names of --dataset-option that it takes (tuple of str)
     synthetic          True where answers are neither right nor wrong
-    lengths()          see HasLengths; faults(), calibration() and class_names(): see HasFaults,
-                       HasCalibration, HasClassNames
+    lengths()          see HasLengths; faults(), calibration(), class_names() and turns(): see HasFaults,
+                       HasCalibration, HasClassNames, HasTurns
     """
 
     def __init__(self, setup: DatasetSetup, /) -> None: ...
@@ -279,6 +285,14 @@ class HasClassNames(Protocol):
 
     def class_names(self) -> Mapping[int, str]:
         """Label, or category_id of an object, -> name; empty where the data have none."""
+
+
+@runtime_checkable
+class HasTurns(Protocol):
+    """A dataset of conversations, each a number of adjacent samples in the order of its turns."""
+
+    def turns(self) -> Array:
+        """(len(dataset),) the turn of each sample, from 0, which is the first of its conversation."""
 
 
 @runtime_checkable
@@ -394,3 +408,46 @@ class PowerMeter(Protocol):
 
         It may wait up to a second for the next value. It raises where no source can be read.
         """
+
+
+class Ready(NamedTuple):
+    """An operation of a benchmark whose data are allocated and touched."""
+
+    call: Callable[[], object]
+    """The operation that is timed."""
+    between: Callable[[], object] | None = None
+    """Called before each timed call and not timed, e.g. to evict the data from the caches."""
+    facts: Mapping[str, Any] = MappingProxyType({})
+    """What was found while the operation was made ready, as JSON: kernel names, errors of the result."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Point:
+    """One operation of a benchmark of the machine, and how much work a call of it is."""
+
+    settings: Mapping[str, str | int]
+    """They make the point's name: benchmark/value/value. Points with another `library` or number of
+    threads are measured in another process.
+    """
+    open: Callable[[], AbstractContextManager[Ready]]
+    """Makes the operation ready; an exception is the reason why the point is absent."""
+    work: float = 0.0
+    """Work of a call in `unit`; 0 where the time alone is the result."""
+    unit: str = ""
+    """FLOP, B (bytes), or another; the rate is in unit/s."""
+    threads: int = 1
+    """Processors that the process is bound to, and threads that its libraries get."""
+
+
+class Benchmark(Protocol):
+    """A benchmark of the machine, for the verb `machine`. Made without arguments."""
+
+    about: str
+    """What it measures, in a line."""
+
+    def points(self, threads: int) -> Iterable[Point]:
+        """The points, the same ones in each process; imports no framework.
+
+        threads: how many the machine can run at once.
+        """
+        ...

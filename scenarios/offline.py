@@ -41,6 +41,8 @@ class _Offline(Scenario):
         yield "Offline.target_qps", f"{OFFICIAL_RATE_SHARE * calibration.rate_per_s:.6f}"
 
     def headline(self, log: Mapping[str, Any]) -> Quantity:
+        if (key := "result_tokens_per_second") in log:
+            return Quantity("throughput", log[key], "tokens/s", f"LoadGen {key}")
         key = "result_samples_per_second"
         return Quantity("throughput", log[key], "samples/s", f"LoadGen {key}")
 

@@ -29,7 +29,7 @@ class _Server(Scenario):
     loadgen_name: str = "Server"
     dispatch: str = "queued"
     options: frozenset[str] = frozenset(
-        {"target_qps", "dispatch", "batch_wait_ns", "arrivals", "concurrency"}
+        {"target_qps", "dispatch", "batch_wait_ns", "arrivals", "concurrency", "load_hosts"}
     )
     scheduled: bool = True
     rate_key: str | None = "result_completed_samples_per_sec"
@@ -70,8 +70,10 @@ class _Server(Scenario):
 
     def settings(self, plan: LoadPlan) -> Iterator[tuple[str, object]]:
         yield "server_target_qps", plan.target_qps
-        yield "server_target_latency_percentile", plan.percentile
-        yield "server_target_latency_ns", plan.latency_bound_ns
+        if plan.percentile is not None:
+            yield "server_target_latency_percentile", plan.percentile
+        if plan.latency_bound_ns is not None:
+            yield "server_target_latency_ns", plan.latency_bound_ns
 
     def expected_load(self, settings: Any, seconds: float) -> ExpectedLoad:
         rate = settings.server_target_qps
@@ -90,6 +92,8 @@ class _Server(Scenario):
         yield f"{self.loadgen_name}.target_qps", "100000"
 
     def headline(self, log: Mapping[str, Any]) -> Quantity:
+        if (key := "result_completed_tokens_per_second") in log:
+            return Quantity("completed tokens", log[key], "tokens/s", f"LoadGen {key}")
         key = "result_completed_samples_per_sec"
         return Quantity("completed queries", log[key], "queries/s", f"LoadGen {key}")
 

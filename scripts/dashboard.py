@@ -188,6 +188,35 @@ def inside() -> list[Any]:
     ]
 
 
+def tokens() -> list[Any]:
+    buckets = f"rate(harness_token_time_seconds_bucket{{{TIMED}}}{WINDOW})"
+
+    def share(fraction: float) -> Query:
+        expr = f"histogram_quantile({fraction}, sum by (le, run, time) ({buckets}))"
+        return Query(expr, f"{{{{run}}}} {{{{time}}}} p{fraction * 100:g}")
+
+    times = lines(
+        "Times of tokens",
+        "s",
+        "Of a language model's streams: ttft from the schedule to the first token, tpot for each further one; SLOs are dashed",
+        share(0.5),
+        share(0.99),
+        Query(f"harness_token_slo_seconds{{{OF_RUN}}}", "SLO {{time}} {{quantile}}"),
+    )
+    times.scale_distribution(
+        common.ScaleDistributionConfig().type(kinds.ScaleDistribution.LOG).log(10)
+    )
+    dashed = {"fill": "dash", "dash": [10, 10]}
+    times.override_by_regexp("^SLO.*", [parts.DynamicConfigValue("custom.lineStyle", dashed)])
+    per_s = lines(
+        "Tokens",
+        "short",
+        "Tokens/s of the answers of a language model; they count when an answer is complete",
+        Query(rate("harness_tokens_total"), "{{run}}"),
+    )
+    return [times, per_s]
+
+
 def machine() -> list[Any]:
     """Panels of the machine; a panel is empty where the machine has no such sensor."""
     cpu = f"avg by (mode) (rate(harness_host_cpu_seconds_total{{{OF_RUN}}}{WINDOW}))"
@@ -311,7 +340,7 @@ def build() -> str:
         board.with_variable(dashboard.TextBoxVariable(name).label(label).default_value(default))
     for panel in [*summary(), rate_lines(), latency_lines(), latency_map(), stages(), *inside()]:
         board.with_panel(panel)
-    for panel in [*machine(), why()]:
+    for panel in [*tokens(), *machine(), why()]:
         board.with_panel(panel)
     content = json.loads(JSONEncoder(sort_keys=True).encode(board.build()))
     for variable in content["templating"]["list"]:

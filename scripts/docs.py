@@ -37,7 +37,7 @@ from harness.cli.start.schemas import manifest as manifest_schema  # noqa: E402
 from harness.cli.verbs import DEFAULT, VERBS  # noqa: E402
 from harness.core.codes import CODES, About, Kind  # noqa: E402
 from harness.core.console import CANONICAL, PROGRAM_VARIABLE  # noqa: E402
-from harness.results.schema import client, machine, performance  # noqa: E402
+from harness.results.schema import client, machine, nodes, performance  # noqa: E402
 from harness.results.schema import result as result_schema  # noqa: E402
 
 SCHEMA = "harness/results/result.schema.json"
@@ -120,7 +120,7 @@ def _help_pages() -> str:
 
 def _types() -> dict[str, Any]:
     """The classes of result.json by name, in the order of the modules."""
-    modules = (result_schema, performance, client, machine)
+    modules = (result_schema, performance, client, nodes, machine)
     return {
         name: one for module in modules for name, one in vars(module).items() if is_typeddict(one)
     }

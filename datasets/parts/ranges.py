@@ -34,13 +34,10 @@ def ranges_of(
     """
     types = dict(_known_types(setup.inputs))
     ranges = {}
-    needs_tables = any(
-        kind.kind in "iu" and name not in setup.ranges for name, kind in types.items()
-    )
-    tables = setup.tables() if needs_tables else {}
+    tables = setup.tables() if any(kind.kind in "iu" for kind in types.values()) else {}
     for name, dtype in types.items():
         if name in setup.ranges:
-            problems += _misfits(name, setup.ranges[name], dtype)
+            problems += _misfits(name, setup.ranges[name], dtype, tables.get(name))
             ranges[name] = Range(setup.ranges[name], FLAG, is_default=False)
         elif dtype.kind != "f":
             is_mask = name in padded and "mask" in name.lower()
@@ -75,8 +72,10 @@ def _limits(dtype: np.dtype[Any]) -> Interval:
     return Interval(int(about.min), int(about.max) + 1)
 
 
-def _misfits(name: str, interval: Interval, dtype: np.dtype[Any]) -> Iterator[str]:
-    """Yields why an input of this type cannot have the user's range."""
+def _misfits(
+    name: str, interval: Interval, dtype: np.dtype[Any], table: Table | None
+) -> Iterator[str]:
+    """Yields why an input of this type and table cannot have the user's range."""
     given = f"{FLAG} {name}={interval}"
     if dtype.kind == "f":
         most = float(np.finfo(dtype).max)
@@ -90,6 +89,11 @@ def _misfits(name: str, interval: Interval, dtype: np.dtype[Any]) -> Iterator[st
         low, high = _limits(dtype)
         if interval.low < low or interval.high > high:
             yield f"{given}: the input is {dtype}, whose whole range is {low}:{high}"
+        elif dtype.kind in "iu" and table is not None and interval.high > table.rows:
+            yield (
+                f"{given}: the model's {table.operator} table has {counted(table.rows, 'row')}: "
+                f"pass at most {FLAG} {name}={min(interval.low, table.rows - 1)}:{table.rows}"
+            )
 
 
 def drawn_numbers(

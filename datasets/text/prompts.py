@@ -16,6 +16,7 @@ import numpy as np
 from harness.core.extras import how_to_install
 from harness.core.files import parse_json
 from harness.datasets.parts import sources
+from harness.datasets.parts.prompts.tokens import input_of
 from harness.datasets.parts.rows import LoadedRows
 from harness.datasets.parts.sources import refuse, unreadable
 from harness.errors import MOST_PROBLEMS, ConfigError, PluginUnavailable
@@ -53,14 +54,7 @@ class PromptsDataset(LoadedRows):
     """
 
     def __init__(self, setup: DatasetSetup) -> None:
-        sources.check_steps(setup, "prompts", ())
-        shapes = [(spec.dtype, len(spec.shape)) for spec in setup.inputs]
-        if shapes != [("string", 1)]:
-            raise ConfigError(
-                "dataset 'prompts' needs a model with one input of dtype string and shape [batch]: see "
-                "docs/datasets.md for its manifest"
-            )
-        self._input = setup.inputs[0].name
+        self._input = input_of(setup, "prompts")
         self._setup = setup
         self._path = _find(setup)
         is_table = self._path.suffix == ".parquet"

@@ -48,8 +48,8 @@ class LatencyBudget:
         slos, limits = _slos(bounds), _limits(fail_on)
         if bool(limits) != (baseline is not None):
             raise ConfigError("baseline and fail_on belong together: pass both, or none")
-        if slos and config.slo is None and not config.mlperf and config.runs_performance:
-            config, slos = replace(config, slo=slos[0]), slos[1:]
+        if slos and not config.slo and not config.mlperf and config.runs_performance:
+            config, slos = replace(config, slo=tuple(slos[:1])), slos[1:]
         if config.out is None:
             self._runs += 1
             config = replace(config, out=self._folder / f"run-{self._runs}")

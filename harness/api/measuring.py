@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 
 from harness.api.result import Result, read_run
+from harness.cluster.job import measure as measure_run
 from harness.core.config.run_config import RunConfig
 from harness.core.console import messages_to
 from harness.core.signals import INTERRUPT_EXIT
@@ -51,7 +52,7 @@ def measure(config: RunConfig, *, quiet: bool = True) -> Result:
         config = replace(config, no_metrics=True)
     output: AbstractContextManager[None] = messages_to(_ToLog()) if quiet else nullcontext()
     with output:
-        finished = job.measure(config, quiet=quiet)
+        finished = measure_run(config, quiet=quiet)
     _raise_failure(finished)
     return read_run(finished.folder)
 

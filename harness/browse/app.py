@@ -19,7 +19,6 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import (
     HTMLResponse,
-    RedirectResponse,
     Response,
     StreamingResponse,
 )
@@ -30,7 +29,7 @@ from harness.browse import within
 from harness.browse.guard import TOKEN, Guard, new_token
 from harness.browse.index import Index, Missing
 from harness.browse.selection import Selection
-from harness.browse.texts import asset, render, url
+from harness.browse.texts import asset, render
 from harness.browse.views import FILES, Views
 from harness.browse.watching import Watching
 from harness.core.console import say, show
@@ -94,8 +93,6 @@ class _Browse:
                 Route("/events/{path:path}", self._events),
                 Route("/files/{path:path}", self._file),
                 Route("/assets/{name}", self._asset),
-                # Where the pages of results/pages link to.
-                Route("/{path:path}/report.html", self._report),
             ],
             exception_handlers={
                 Missing: _missing,
@@ -144,11 +141,6 @@ class _Browse:
         if name.endswith(".html"):
             return HTMLResponse(content, headers={"Content-Security-Policy": _PAGE_POLICY})
         return Response(content, media_type=_TYPES.get(Path(name).suffix, "text/plain"))
-
-    async def _report(self, request: Request) -> Response:
-        path = request.path_params["path"]
-        await run_in_threadpool(self._index.entry, path)
-        return RedirectResponse(str(url("run", path)))
 
     async def _events(self, request: Request) -> Response:
         path = request.path_params["path"]

@@ -21,6 +21,7 @@ from harness.core.files import PARTIAL, reading
 from harness.core.units import NS_PER_S
 from harness.errors import ConfigError, HarnessError, one_line
 from harness.results import database, run_files, run_folder
+from harness.results.answer import answer_of
 from harness.search.grid.cells.cells import GRID
 from harness.search.sweep.job import SWEEP
 from harness.search.tune.job import TUNE
@@ -41,7 +42,7 @@ MOST_ENTRIES = 100_000
 WORTH_STORING = 500
 """Folders read since the last time that the cache was written."""
 
-_VERSION = [1, __version__]
+_VERSION = [2, __version__]
 """The version of the cache's content; another one is not read."""
 
 LASTS_S = 1.0
@@ -220,7 +221,8 @@ def _store(cache: Path, known: Mapping[str, _Known]) -> None:
 
 
 def read_row(root: Path, path: str) -> dict[str, Any]:
-    """The columns of runs.sqlite for the run at `path`, from its result.json, with the number of its doubts.
+    """The columns of runs.sqlite for the run at `path`, from its result.json, with the number of its doubts
+    and the answer that its page begins with.
 
     Raises OSError or ConfigError where that is not a run's file.
     """
@@ -235,12 +237,15 @@ def read_row(root: Path, path: str) -> dict[str, Any]:
             if not isinstance(row[name], str):
                 raise ConfigError(f"{file} has no usable {name}: `check` says more")
         doubts = len(result["doubts"])
+    answer = None
+    with suppress(HarnessError), reading(file):  # a row of old files has no answer
+        answer = answer_of(result).headline[:_LONGEST_TEXT]
     for name, value in row.items():
         if name in _TEXTS or name in _MAYBE_TEXTS:
             row[name] = value[:_LONGEST_TEXT] if isinstance(value, str) else None
         elif name != "folder":
             row[name] = _finite(value)
-    return {**row, "folder": path, "removed": False, "doubts": doubts}
+    return {**row, "folder": path, "removed": False, "doubts": doubts, "answer": answer}
 
 
 def _finite(value: object) -> int | float | None:

@@ -12,7 +12,6 @@ from harness.core.files import PARTIAL
 from harness.core.shown.escapes import visible
 from harness.core.shown.private import hide
 from harness.core.units import show_ns, show_percent, show_rate
-from harness.results.pages.run_table import show_quantity
 from harness.results.pages.tables import Table, shown_rows
 
 TEMPLATES = Path(__file__).with_name("templates")
@@ -66,11 +65,6 @@ _ENVIRONMENT.filters |= {
     "seconds": lambda s: None if s is None else show_ns(s * 1e9),
     "rate": lambda rate: None if rate is None else show_rate(rate),
     "percent": show_percent,
-    "headline": lambda row: (
-        None
-        if row["headline_value"] is None
-        else show_quantity({"value": row["headline_value"], "unit": row["headline_unit"] or ""})
-    ),
     "moment": lambda text: text[:19].replace("T", " "),
     "unpartial": lambda path: path.removesuffix(PARTIAL),
 }

@@ -5,14 +5,13 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from harness.browse import searches, within
 from harness.browse.index import MOST_ENTRIES, Entry, Index, Missing, Row
 from harness.browse.live import Snapshot, snapshot
 from harness.browse.selection import CHOICES, PAGE_SIZE, SORTS, Selection, choices
-from harness.browse.texts import cells, render
+from harness.browse.texts import cells, render, url
 from harness.core.files import reading
 from harness.errors import ConfigError, HarnessError, PluginUnavailable, one_line
 from harness.results import run_files, run_folder
@@ -20,7 +19,7 @@ from harness.results.compare import report as compare_report
 from harness.results.compare.compare import compare
 from harness.results.compare.finished import FinishedRun, named_apart, side
 from harness.results.pages import page as pages
-from harness.results.pages.history import history
+from harness.results.pages.history import Linked, history
 from harness.results.pages.page import Article, Figure
 from harness.results.pages.pareto import pareto
 from harness.results.pages.report import flat, text_parts
@@ -217,17 +216,14 @@ class Views:
         self,
         view: str,
         selection: Selection,
-        draw: Callable[[Sequence[Row], Path, Path], Sequence[Article]],
+        draw: Callable[[Sequence[Row], Linked], Sequence[Article]],
         most: int,
     ) -> str:
-        """A page of articles; those of results/pages link to FOLDER/report.html below the root.
-
-        most: runs that are drawn, the newest ones; a browser is slow with more.
-        """
+        """A page of articles. most: runs that are drawn, the newest ones; a browser is slow with more."""
         entries = self._index.entries()
         rows = replace(selection, sort="started", turned="").rows(entries.values())
         with reading("the numbers of these runs cannot be drawn"):
-            articles = draw(rows[:most], self._root, self._root / "page.html")
+            articles = draw(rows[:most], _linked)
         return render(
             "articles.html",
             title=view.capitalize(),
@@ -298,6 +294,10 @@ class Views:
     def _environment(self, path: str) -> dict[str, str]:
         file = f"{path}/{run_folder.ENVIRONMENT}"
         return dict(flat(searches.read(self._root, file)))
+
+
+def _linked(folder: str) -> str:
+    return pages.anchor(folder, url("run", folder).unescape())
 
 
 def _workload(row: Row) -> Selection:

@@ -14,7 +14,7 @@ from harness.errors import ConfigError, RunInvalid
 def list_names(arguments: list[str]) -> int:
     parser = Parser(
         "list",
-        "List the names of scenarios, backends, datasets, metrics, meters, models and presets.",
+        "List the names of scenarios, backends, datasets, metrics, meters, benchmarks, models and presets.",
         "",
     )
     parser.parse_args(arguments)
@@ -29,6 +29,8 @@ def list_names(arguments: list[str]) -> int:
             state = "" if entry.installed else f"  (not installed: {how_to_install(entry.extra)})"
             lines.append(f"  {name:<16}{entry.about}{state}")
     lines += ["meters", *_meters()]
+    lines += ["benchmarks, of the verb machine"]
+    lines += [f"  {name:<16}{entry.about}" for name, entry in registry.rows("benchmark")]
     lines.append("models")
     for name in named_models():
         manifest = load_model(name).manifest

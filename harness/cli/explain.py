@@ -1,4 +1,4 @@
-"""The verbs that explain a result: profile, advise, bricks and pitfalls."""
+"""The verbs that explain a result: profile, advise, bricks, cold, pitfalls and machine."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -13,6 +13,8 @@ from harness.core.units import NS_PER_S
 from harness.errors import ConfigError, refuse
 from harness.explain.advise.options import AdviseOptions
 from harness.explain.bricks.options import CUTTING, BrickOptions
+from harness.explain.cold.options import RUN_OPTIONS, ColdOptions
+from harness.explain.machine.options import MachineOptions
 from harness.explain.profile.options import ProfileOptions
 
 _ADVISE_AS_A_RUN = ("model", "dataset", "data_dir", "input_shape", "input_range")
@@ -128,6 +130,45 @@ def _brick_problems(texts: Mapping[str, object], models: Sequence[str]) -> Itera
         yield f"bricks needs models: names of `{program()} list`, or .onnx files"
 
 
+def cold(arguments: list[str]) -> int:
+    options, run = _cold_options(arguments)
+    from harness.explain.cold import job
+
+    return job.cold(options, run)
+
+
+def _cold_options(arguments: list[str]) -> tuple[ColdOptions, Mapping[str, Any]]:
+    """(options of `cold`, those of them that a run has, too, as fields of RunConfig)."""
+    parser = Parser(
+        "cold",
+        "Show what the first answer of a fresh process costs, and where that time goes: reading the model, "
+        "loading it, its input, its first run. docs/cold.md explains the tables.",
+        "MODEL [options]",
+        "--from DIR [--json]",
+    )
+    parser.text("model", "MODEL", "a name of `list`, a manifest (.yaml) or a model file", nargs="?")
+    add_options(parser, ColdOptions)
+    texts, problems = read_options(parser, arguments)
+    own = {name: text for name, text in texts.items() if name != "model"}
+    values = parse_values(ColdOptions, own, "command line", problems)
+    as_a_run = {name: texts[name] for name in RUN_OPTIONS if name in texts}
+    run = {"backend": "ort", **config_from(as_a_run, "command line", problems)}
+    problems += _cold_problems(texts)
+    refuse(problems)
+    return ColdOptions(**expanded(values)), run
+
+
+def _cold_problems(texts: Mapping[str, object]) -> Iterator[str]:
+    if "from" in texts:
+        if "model" in texts:
+            yield "--from prints the tables of a folder: name no model beside it"
+        yield from _unused_beside_from(
+            {k: v for k, v in texts.items() if k != "model"}, ("json", "quiet")
+        )
+    elif "model" not in texts:
+        yield "cold needs a MODEL, or --from DIR, the folder of an earlier `cold`"
+
+
 def pitfalls(arguments: list[str]) -> int:
     parser = Parser(
         "pitfalls",
@@ -153,3 +194,39 @@ def pitfalls(arguments: list[str]) -> int:
 
     report(values, samples=values.pop("samples"), out=values.pop("out", None))
     return 0
+
+
+def machine(arguments: list[str]) -> int:
+    parser = Parser(
+        "machine",
+        "Measure what this machine can do and what moving data costs: peaks of matrix products by "
+        "library and precision, copies, transports. Leaves a database of machines, tables and a page "
+        "with plots. docs/machine.md explains the numbers.",
+        "[options]",
+        "--from DIR [--json]",
+        "FOLDER FOLDER [--json]",
+    )
+    about = "two or more folders of `machine`, to compare side by side"
+    parser.text("sides", "FOLDER", about, nargs="*")
+    add_options(parser, MachineOptions)
+    texts, problems = read_options(parser, arguments)
+    sides: list[str] = texts.pop("sides", [])
+    values = parse_values(MachineOptions, texts, "command line", problems)
+    problems += _unused_beside_from(texts, ("json", "quiet"))
+    problems += _side_problems(texts, sides)
+    refuse(problems)
+    options = MachineOptions(**expanded(values))
+    from harness.explain.machine import job
+
+    if sides:
+        return job.compare_machines([user_path(side) for side in sides], as_json=options.json)
+    if options.source is not None:
+        return job.show_again(options.source, as_json=options.json)
+    return job.execute(options)
+
+
+def _side_problems(texts: Mapping[str, object], sides: Sequence[str]) -> Iterator[str]:
+    if len(sides) == 1:
+        yield f"machine compares two folders or more: --from {sides[0]} shows one"
+    if sides and (others := [flag_name(key) for key in texts if key not in ("json", "quiet")]):
+        yield f"folders are compared and nothing is measured: drop {', '.join(others)}"

@@ -47,7 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         show(_front_page() if name == verbs.FRONT else verbs.group_page(name))
         return 0 if words else ConfigError.exit_status
     except HarnessError as e:
-        say(str(e))
+        say(_with_sources(str(e), typed) if isinstance(e, ConfigError) else str(e))
         return e.exit_status
     except KeyboardInterrupt:  # before the run took the signals over
         return _stopped()
@@ -56,6 +56,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if isinstance(e.__cause__, KeyboardInterrupt):
             return _stopped()
         raise
+
+
+def _with_sources(problems: str, typed: Sequence[str]) -> str:
+    """Each problem with the file of --config that set the options it names."""
+    if not any(word.startswith("--config") for word in typed):
+        return problems
+    from harness.cli.run_options import with_sources
+
+    return with_sources(problems, typed)
 
 
 def _stopped() -> int:

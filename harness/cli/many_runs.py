@@ -12,6 +12,9 @@ T = TypeVar("T")
 _REPLAYING = ("run", "peak", "profile")
 """Verbs that can offer the arrivals of a file or a closed loop; the others set a Poisson rate."""
 
+_SHARING = ("run", "peak", "sweep")
+"""Verbs whose load several hosts can share."""
+
 
 def execute(
     verb: str,
@@ -24,7 +27,7 @@ def execute(
     problems: of the configuration together with the verb's own options.
     job: called as job(config, own options, function that measures one run, as_json=, quiet=).
     """
-    from harness.run.supervisor import job as one_run
+    from harness.cluster import job as one_run
 
     refuse([*problems(call.config, call.own), *_problems(verb, call.config)])
     return job(call.config, call.own, one_run.measure, as_json=call.as_json, quiet=call.quiet)
@@ -34,7 +37,10 @@ def _problems(verb: str, config: RunConfig) -> Iterator[str]:
     from harness.machine.power.meters.ptdaemon import NAME
     from harness.run.supervisor import ptdaemon_session
 
-    if config.harness_scheduled and verb not in _REPLAYING:
+    if config.load_hosts is not None and verb not in _SHARING:
+        yield f"{verb} asks from one process: drop --load-hosts"
+    replays = config.arrivals is not None or config.concurrency is not None
+    if replays and verb not in _REPLAYING:
         yield f"{verb} offers Poisson arrivals: drop --arrivals and --concurrency"
     if ptdaemon_session.is_requested(config):
         yield f"--meter {NAME} measures one run: drop it"

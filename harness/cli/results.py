@@ -13,7 +13,9 @@ from harness.core.console import say, show
 from harness.errors import ConfigError, RunInvalid, refuse
 
 if TYPE_CHECKING:
+    from harness.results.compare.finished import FinishedRun
     from harness.results.compare.report import Limit
+    from harness.results.recheck import CheckedFolder
 
 _RUN = "the folder of a run, e.g. results/latest"
 
@@ -94,6 +96,21 @@ def _gate(options: argparse.Namespace) -> "tuple[list[Limit], float | None]":
     return limits, noise
 
 
+def _tell_same_runs(runs: "Sequence[FinishedRun]") -> None:
+    """Copies of one run differ by nothing, and so show no noise."""
+    by_content: dict[str, list[Path]] = {}
+    for run in runs:
+        content = json.dumps([run.result.get(key) for key in ("started", "latency_ns", "client")])
+        by_content.setdefault(content, []).append(run.folder.resolve())
+    for folders in by_content.values():
+        first, *others = dict.fromkeys(folders)
+        if others:
+            copies = ", ".join(map(str, others))
+            say(f"{copies}: a copy of {first}: one run, which shows no noise; name each run once")
+        elif len(folders) > 1:
+            say(f"{first} is compared with itself: it appears more than once")
+
+
 def _compared(
     sides: Sequence[str],
     limits: "Sequence[Limit]",
@@ -109,9 +126,7 @@ def _compared(
     from harness.results.run_files import reading_run
 
     runs = [side(text, price) for text, price in zip(sides, prices, strict=True)]
-    folders = [one.folder.resolve() for side_runs in runs for one in side_runs]
-    for folder in {folder for folder in folders if folders.count(folder) > 1}:
-        say(f"{folder} is compared with itself: it appears more than once")
+    _tell_same_runs([one for side_runs in runs for one in side_runs])
     first, *others = named_apart(runs)
     comparisons = []
     for other in others:
@@ -146,11 +161,11 @@ def rerun(arguments: list[str]) -> int:
     limits, noise = _gate(options)
     from dataclasses import replace
 
+    from harness.cluster.job import execute
     from harness.core.config import code
     from harness.core.config.run_config import from_plain
     from harness.results.compare.finished import read
     from harness.results.resolved import without_folder
-    from harness.run.supervisor.job import execute
 
     before = Path(options.run).resolve()  # `latest` will point elsewhere
     plain = read(before).config
@@ -197,36 +212,47 @@ def check(arguments: list[str]) -> int:
         "OpenSSH's file of the keys that may sign: without a signature by one of them something differs",
     )
     parser.flag("--details", "print every number of the run, and the text of every doubt, too")
+    parser.flag("--json", "print JSON: of each folder its differences, verdict, and codes")
     options = parser.parse_args(arguments)
     folder, trusted = Path(options.folder), options.trust or ()
-    signers = Path(options.allowed_signers) if options.allowed_signers else None
-    from harness.core import files
-    from harness.results import recheck, run_folder
-    from harness.results.outcome import show_screen
+    signers = None if options.allowed_signers is None else Path(options.allowed_signers)
+    from harness.results import recheck
     from harness.results.seal import signature
 
-    if signers is not None and (problem := signature.not_a_file(signers)):
-        raise ConfigError(f"--allowed-signers {signers}: {problem}")
-    shown: set[str] = set()
+    problems = (
+        ["--details and --json: pass one of them"] if options.details and options.json else []
+    )
+    if signers is not None and (problem := signature.names_no_signers(signers)):
+        problems.append(f"--allowed-signers {signers}: {problem}")
+    refuse(problems)
+    checked = recheck.checked(folder, trusted, signers)
+    if options.json:
+        show(json.dumps([one.to_json() for one in checked], indent=2))
+    else:
+        _show_checked(checked, details=options.details)
     notes: list[str] = []
-    for part, differences in recheck.parts(folder, trusted):
-        lines, signer = differences, ""
-        if part == folder:
-            unsigned, signer = signature.vouched(folder, signers)
-            lines = [*differences, *unsigned]
-        new = [
-            line for line in lines if line not in shown
-        ]  # a study's seal has its runs' files, too
-        shown |= {*new}
-        for line in [*new, *([] if lines else [recheck.agreed(part)]), *filter(None, [signer])]:
-            show(line)
-        if options.details and (part / run_folder.RESULT).is_file():
-            show("")
-            show_screen(files.read_json(part / run_folder.RESULT), part, details=True)
+    for one in checked:
         with suppress(ConfigError):  # its differences say that it cannot be read
-            notes += recheck.notes(part, trusted)
+            notes += recheck.notes(one.folder, trusted)
     say("\n".join(dict.fromkeys(notes)))
-    return RunInvalid.exit_status if shown else 0
+    return RunInvalid.exit_status if any(one.differences for one in checked) else 0
+
+
+def _show_checked(checked: "Sequence[CheckedFolder]", *, details: bool) -> None:
+    from harness.core import files
+    from harness.results import run_folder
+    from harness.results.outcome import show_screen
+
+    shown: set[str] = set()
+    for one in checked:
+        for line in one.lines():
+            if line not in shown:  # a study's seal has its runs' files, too
+                show(line)
+            shown.add(line)
+        result_file = one.folder / run_folder.RESULT
+        if details and result_file.is_file():
+            show("")
+            show_screen(files.read_json(result_file), one.folder, details=True)
 
 
 def publish(arguments: list[str]) -> int:
@@ -266,11 +292,19 @@ def export(arguments: list[str]) -> int:
         "FILE",
         "file to write, which must not exist yet, for mlflow a folder (default: stdout)",
     )
+    parser.text("--to", "URL", "mlflow: tracking server that gets the run")
     options = parser.parse_args(arguments)
     from harness.core.config.options import user_path
+    from harness.core.config.parse import parse_http_url
 
     out = user_path(options.out) if options.out else None
-    verdict = write(user_path(options.folder), options.format, out)
+    server = None
+    if options.to is not None:
+        try:
+            server = parse_http_url(options.to, "a server", "http://127.0.0.1:5000")
+        except ValueError as e:
+            raise ConfigError(f"--to: {e}") from None
+    verdict = write(user_path(options.folder), options.format, out, server)
     if verdict != "VALID":
         say(f"{options.folder} is {verdict}: its numbers must not be quoted")
     return 0

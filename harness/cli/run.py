@@ -3,12 +3,12 @@
 from harness.cli import many_runs
 from harness.cli.parser import Parser, add_options, read_options
 from harness.cli.run_options import invocation, read_run_options, run_parser
-from harness.core.config.options import option_key, parse_values, visible_fields
+from harness.core.config.options import flag_name, option_key, parse_values, visible_fields
 from harness.core.config.run_config import RunConfig, config_from, make_config
 from harness.core.console import program
 from harness.core.registry import REMOTE_BACKENDS
 from harness.search.options import RepeatOptions
-from harness.serve.options import OF_A_RUN, ServeOptions
+from harness.serve.options import OF_A_NODE, OF_A_RUN, ServeOptions
 
 ABOUT = (
     "Measure one run: performance, accuracy and a verdict. With --repeats, measure the same run several "
@@ -35,7 +35,7 @@ def run(arguments: list[str]) -> int:
 
         many = call.with_own(call.own.repeats)
         return many_runs.execute("run", many, repeats.problems, repeats.repeat)
-    from harness.run.supervisor.job import execute
+    from harness.cluster.job import execute
 
     return execute(call.config, as_json=call.as_json, quiet=call.quiet, details=details)
 
@@ -56,7 +56,8 @@ def serve(arguments: list[str]) -> int:
     parser = Parser(
         "serve",
         "Answer requests over HTTP with a model, by the Open Inference Protocol v2 of KServe and Triton, so that "
-        "a server can be measured. One thread, one instance: requests are answered in their order.",
+        "a server can be measured. One thread, one instance: requests are answered in their order. A language "
+        "model whose manifest has `generation` answers by OpenAI's API, its prompts together.",
         "MODEL [options]",
     )
     parser.text("model", "MODEL", "a name of `list`, a manifest (.yaml), or a model file")
@@ -64,6 +65,9 @@ def serve(arguments: list[str]) -> int:
     fields = {field.name: field for field in visible_fields(RunConfig)}
     group = parser.add_argument_group("model")
     for name in OF_A_RUN:
+        parser.add_option(group, fields[name])
+    group = parser.add_argument_group("with --node")
+    for name in OF_A_NODE:
         parser.add_option(group, fields[name])
     parser.set_helps({"threads": "threads of the model (default: one a core)"})
     texts, problems = read_options(parser, arguments)
@@ -74,9 +78,14 @@ def serve(arguments: list[str]) -> int:
     options = ServeOptions(**parse_values(ServeOptions, own, "command line", problems))
     values = {
         "scenario": "offline",
-        "instances": 1,
+        **({} if options.node else {"instances": 1}),
         **config_from(of_run, "command line", problems),
     }
+    if not options.node:
+        given = [
+            flag_name(option_key(fields[n])) for n in OF_A_NODE if option_key(fields[n]) in of_run
+        ]
+        problems += [f"{flag} is of a node: add --node, or drop it" for flag in given]
     if values.get("backend") in REMOTE_BACKENDS:
         problems.append(
             f"--backend {values['backend']} asks a server, and `serve` is one: name a backend that runs "
@@ -87,7 +96,7 @@ def serve(arguments: list[str]) -> int:
     config = make_config(values, [*problems, *unknown_names(values)])
     from harness.serve import job
 
-    return job.serve(config, options.listen)
+    return job.serve(config, options)
 
 
 _OF_A_SERVER = ("header", "insecure", "request_timeout_ns")

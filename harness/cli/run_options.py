@@ -7,7 +7,9 @@ key in a file, its help and its parser. It needs an entry here only in these cas
 `ALIASES`: MLPerf's reference harness has the same option under another name.
 """
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -27,7 +29,8 @@ from harness.core.config.options import (
 from harness.core.config.run_config import RunConfig, config_from, make_config
 from harness.core.config.schema import RunOptions
 from harness.core.console import say
-from harness.errors import ConfigError, refuse
+from harness.errors import ConfigError, HarnessError, refuse
+from harness.search.options import RepeatOptions
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -74,12 +77,17 @@ SETTLED_ANEW: Mapping[str, Sequence[str]] = {
     ),
     "target_qps": ("queries", "arrivals", "arrivals_sha256", "concurrency"),
     "arrivals": ("queries", "duration_ns", "target_qps", "arrivals_sha256", "concurrency"),
-    "concurrency": ("queries", "target_qps", "arrivals", "arrivals_sha256"),
+    "concurrency": ("queries", "target_qps", "arrivals", "arrivals_sha256", "load_hosts"),
     "no_metrics": ("metrics", "metrics_linger_ns"),
     "metrics": ("no_metrics",),
     "model": ("model_sha256", "model_file", "dataset", "dataset_digest", "metric", "max_batch"),
-    "dataset": ("data_dir", "dataset_digest"),
+    "dataset": ("data_dir", "dataset_option", "dataset_digest"),
+    "models": (
+        *("model", "model_sha256", "model_file", "dataset", "dataset_digest", "metric"),
+        *("max_batch", "instances", "threads"),
+    ),
     "data_dir": ("dataset_digest",),
+    "dataset_option": ("dataset_digest",),
     "backend": ("model_sha256", "model_file"),
     "backend_option": ("model_sha256", "model_file"),
     "scenario": (
@@ -90,6 +98,7 @@ SETTLED_ANEW: Mapping[str, Sequence[str]] = {
         "arrivals",
         "arrivals_sha256",
         "concurrency",
+        "load_hosts",
         "instances",
         "threads",
         "max_batch",
@@ -196,6 +205,7 @@ def invocation(
         values.pop("duration_ns", None)  # the file of arrivals sets it, not the verb's default
     typed = config_from(of_run, "command line", problems)
     values |= typed
+    problems += _of_a_set(values, schema)
     foreign = {key: value for key, value in stored.items() if key in values and key not in typed}
     source = str(texts.get("config"))
     for name in texts["config"].names if "config" in texts else ():
@@ -219,6 +229,14 @@ def invocation(
     return Invocation(config, schema(**own_values), "json" in texts, "quiet" in texts)
 
 
+def _of_a_set(values: dict[str, Any], schema: type) -> Iterator[str]:
+    """A run of --models has no accuracy; other verbs than `run` refuse it."""
+    if values.get("models") is not None:
+        values.setdefault("mode", "performance")
+        if schema is not RepeatOptions:
+            yield "--models makes single runs, and this verb varies one model: drop it"
+
+
 def _stored(files: ConfigFiles) -> dict[str, Any]:
     """Fields of RunConfig in the files, each of which settles those before it anew."""
     stored: dict[str, Any] = {}
@@ -228,6 +246,38 @@ def _stored(files: ConfigFiles) -> dict[str, Any]:
                 stored.pop(field, None)
         stored |= file.values
     return stored
+
+
+def with_sources(problems: str, arguments: Sequence[str]) -> str:
+    """Each line with the preset or file that set the options in it, where neither the command line set them
+    nor the line names the file.
+    """
+    given = f"{CONFIG_FLAG}="
+    files = [
+        word.removeprefix(given)
+        for before, word in pairwise(("", *arguments))
+        if before == CONFIG_FLAG or word.startswith(given)
+    ]
+    try:
+        typed = [word.partition("=")[0] for word in _translated(arguments)]
+        sources = config_files.sources(files)
+    except HarnessError:  # it is among the problems
+        return problems
+    return "\n".join(_with_source(line, typed, sources) for line in problems.splitlines())
+
+
+def _with_source(line: str, typed: Sequence[str], sources: Mapping[str, str]) -> str:
+    flags = dict.fromkeys(_FLAG.findall(line))
+    by_source: dict[str, list[str]] = {}
+    for flag in flags:
+        key = flag.removeprefix("--").replace("-", "_")
+        if key in sources and flag not in typed and sources[key] not in line:
+            by_source.setdefault(sources[key], []).append(flag)
+    told = "; ".join(f"{source} sets {' and '.join(found)}" for source, found in by_source.items())
+    return f"{line} ({told})" if told else line
+
+
+_FLAG = re.compile(r"(?<![\w-])--[a-z][a-z-]*[a-z]")
 
 
 def _is_of_run(path: Path) -> bool:

@@ -104,13 +104,13 @@ def _draw(
     *,
     standalone: bool,
 ) -> None:
-    from harness.results.pages.history import history
+    from harness.results.pages.history import history, reports_in
     from harness.results.pages.page import write
     from harness.results.pages.pareto import pareto
 
     for name, text in pages:
         page = user_path(text)
-        articles = (history if name == "history" else pareto)(rows, results, page)
+        articles = (history if name == "history" else pareto)(rows, reports_in(results, page))
         if articles:
             script_in = None if standalone else page.parent
             show(str(write(articles, f"{name}: {results}", page, script_in=script_in)))

@@ -1,10 +1,12 @@
 """The verbs of a submission: submit plan, run, pack and check."""
 
 import argparse
+import io
 import json
 import shutil
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -14,7 +16,7 @@ from harness.cli.run_options import add_trust
 from harness.core.config import code
 from harness.core.config.options import option_key, user_path, visible_fields
 from harness.core.config.run_config import RunConfig, config_from
-from harness.core.console import say, show
+from harness.core.console import messages_to, say, show
 from harness.core.units import counted
 from harness.errors import ConfigError, RunInvalid, refuse
 from harness.submit.plan.options import REFUSED
@@ -27,10 +29,11 @@ if TYPE_CHECKING:
 
 WORK = "submission"
 _OFFICIAL = "a checkout of mlcommons/inference, whose scripts verify and check the tree, too"
+_QUIET = "print no progress and no notices"
 
 
 _REQUEST: Mapping[str, tuple[str, str]] = {
-    "division": ("NAME", "closed or open"),
+    "division": ("NAME", "closed, open, or network: servers on other machines, named with --url"),
     "submitter": ("NAME", "folder name of the submitter"),
     "system": ("NAME", "folder name of the system"),
     "category": ("NAMES", "edge, datacenter, or datacenter,edge"),
@@ -87,12 +90,13 @@ def _request_parser(
     )
     if trust:
         add_trust(parser, "code that WORK/request.yaml names, so that it may run")
+    parser.flag("--quiet", _QUIET)
     add_options(parser, RunConfig)
     parser.set_helps({**dict.fromkeys(REFUSED), **_RUN_HELPS})
     return parser
 
 
-def _trusted_request(options: argparse.Namespace, *, quiet: bool = False) -> Any:
+def _trusted_request(options: argparse.Namespace) -> Any:
     """As `_request`, for verbs that run what it names: code from an earlier call must be named again."""
     from harness.submit.plan.request import FILE
 
@@ -101,7 +105,7 @@ def _trusted_request(options: argparse.Namespace, *, quiet: bool = False) -> Any
     problems: list[str] = []
     values = config_from(stored, FILE, problems)
     refuse([*problems, *code.untrusted(str(work / FILE), values, options.trust or ())])
-    if not quiet:
+    if not options.quiet:
         say(code.announcement(str(work / FILE), values))
     return request
 
@@ -120,7 +124,8 @@ def _request(options: argparse.Namespace) -> Any:
             f"{work} has no {FILE}: pass --division, --submitter, --system, --category, "
             "--benchmark and the options of a run; see --help"
         )
-    return kept_request(work, own, runs)
+    with messages_to(io.StringIO()) if options.quiet else nullcontext():
+        return kept_request(work, own, runs)
 
 
 def plan(arguments: Sequence[str]) -> int:
@@ -135,7 +140,8 @@ def plan(arguments: Sequence[str]) -> int:
     rows = matrix.plan(request, work)
     search = matrix.search(request, work)
     show("\n".join(matrix.lines([search, *rows] if search else rows)))
-    say("\n".join(matrix.problems(request, rows)))
+    if not options.quiet:
+        say("\n".join([*matrix.problems(request, rows), *matrix.notes(request)]))
     return 0
 
 
@@ -147,11 +153,10 @@ def run(arguments: Sequence[str]) -> int:
         {"only": ("SCENARIO", "make the runs of this scenario only")},
         trust=True,
     )
-    parser.flag("--quiet", "print no progress and no notices")
     options = parser.parse_args(arguments)
     from harness.submit.plan.execute import execute
 
-    request = _trusted_request(options, quiet=options.quiet)
+    request = _trusted_request(options)
     return execute(request, user_path(options.work), options.only, quiet=options.quiet)
 
 
@@ -186,7 +191,12 @@ def pack(arguments: Sequence[str]) -> int:
     to = _path(options.to) or work / "tree"
     packed = write_tree(request, planned_runs(request, work), answers, to, official)
     status = _check(
-        packed.tree, request.round, official=official, raw=packed.raw, rehearsal=request.rehearsal
+        packed.tree,
+        request.round,
+        official=official,
+        raw=packed.raw,
+        rehearsal=request.rehearsal,
+        quiet=options.quiet,
     )
     if status and not request.rehearsal:
         say(
@@ -223,6 +233,7 @@ def check(arguments: Sequence[str]) -> int:
         "--rehearsal", "judge a rehearsal: findings about its mark and its short runs do not count"
     )
     parser.flag("--json", "print the findings as JSON")
+    parser.flag("--quiet", _QUIET)
     options = parser.parse_args(arguments)
     return _check(
         user_path(options.tree),
@@ -232,6 +243,7 @@ def check(arguments: Sequence[str]) -> int:
         raw=_path(options.raw),
         rehearsal=options.rehearsal,
         as_json=options.json,
+        quiet=options.quiet,
     )
 
 
@@ -248,6 +260,7 @@ def _check(
     raw: Path | None = None,
     rehearsal: bool = False,
     as_json: bool = False,
+    quiet: bool = False,
 ) -> int:
     """Prints the findings and the official checkers' answers. Returns 4 where a finding counts, else 0."""
     from harness.submit.rules import official as official_checkers
@@ -258,6 +271,8 @@ def _check(
         raise ConfigError(f"--raw {raw} is not a folder: `submit pack` leaves one beside the tree")
     rules = load_round(round_name)
     checked = validate(tree, rules, only, raw)
+    if official is not None and not quiet:
+        say(f"MLCommons' checkers in {official} now judge {tree}, too")
     outcomes = official_checkers.run_checkers(official, tree, rules.name, only) if official else []
     counting = checked.counted(shortened=rehearsal)
     refused = not rehearsal and not all(o.passed for o in outcomes)
@@ -287,6 +302,6 @@ def _summary(checked: "Checked", counting: "Sequence[Finding]") -> str:
         return f"{verdict}: {counts}"
     rules = ", ".join(f"{rule} x {n}" if n > 1 else rule for rule, n in sorted(left_out.items()))
     return (
-        f"{verdict}, as a rehearsal: {counts}; left out because a rehearsal may be short, on other data and "
-        f"marked: {rules}"
+        f"{verdict}, as a rehearsal: {counts}; left out because a rehearsal may be short, on other data, on "
+        f"one machine and marked: {rules}"
     )

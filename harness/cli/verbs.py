@@ -59,7 +59,11 @@ VERBS: Mapping[str, Verb] = {
         "explain:advise", "find ONNX Runtime settings that are faster, and measure them"
     ),
     "bricks": Verb("explain:bricks", "time the layer sequences that several models share"),
+    "cold": Verb("explain:cold", "show what the first answer of a process costs, and why"),
     "pitfalls": Verb("explain:pitfalls", "show which mistakes in preparing inputs cost accuracy"),
+    "machine": Verb(
+        "explain:machine", "measure the peaks of this machine, and what moving data costs"
+    ),
     "probe": Verb("run:probe", "tell what a server is, and how its models are asked"),
     "serve": Verb("run:serve", "answer requests over HTTP with a model, to measure a server"),
     "compare": Verb("results:compare", "show whether runs differ by more than noise"),

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import IO, Any, NoReturn
 
 from harness.core.console import PROGRAM_VARIABLE, program
-from harness.errors import BY_EXIT_STATUS, HarnessError, PluginUnavailable, one_line
+from harness.errors import BY_EXIT_STATUS, HarnessError, PluginUnavailable, type_and_text
 
 _BOOT = (
     "import json, sys; sys.path[:] = json.loads(sys.argv.pop(1)); "
@@ -84,7 +84,7 @@ class Channel:
         if isinstance(error, HarnessError):
             status, text, cause = error.exit_status, str(error), error.__cause__
         else:
-            status, text, cause = 1, f"{type(error).__name__}: {one_line(error)}", error
+            status, text, cause = 1, type_and_text(error), error
         trace = "".join(traceback.format_exception(cause)) if cause is not None else ""
         self.send("error", status=status, text=text, trace=trace)
         return status

@@ -28,7 +28,10 @@ class About(StrEnum):
         "LoadGen, or the part of the harness that passes its queries on",
     )
     MODEL = "model", "the model file, or the backend that runs it"
-    SERVER = "server", "the server of `--url`, the network to it, and the requests on the way"
+    SERVER = (
+        "server",
+        "the server of `--url` or the nodes, the network to it, and the requests on the way",
+    )
     ACCURACY = "accuracy", "the answers, their score, and the data they are scored on"
     MACHINE = "machine", "something that changed the speed of the machine during the run"
     SETTINGS = "machine settings", "how the machine is set up"
@@ -65,7 +68,7 @@ _Rows = Mapping[About, Mapping[str, tuple[str, str]]]
 _REASONS: _Rows = {
     About.LOAD: {
         "slo-missed": (
-            "The latency at the percentile of the SLO is above its bound.",
+            "The latency, or the time of tokens, at the percentile of an SLO is above its bound.",
             "Lower `--target-qps` or `--concurrency`, or raise `--slo`.",
         ),
         "early-stopping": (
@@ -101,7 +104,7 @@ _REASONS: _Rows = {
         ),
         "client-bound": (
             "The client, not the server, limited the run: it read replies late, had no time left, or reached its ceiling.",
-            "Lower the rate, give the client a machine of its own, or use fewer and larger requests (`--max-batch`).",
+            "Lower the rate, give the client a machine of its own or more hosts (`--load-hosts`), or send larger requests (`--max-batch`).",
         ),
         "samples-lost": (
             "Some sample was not answered exactly once, or LoadGen's count is not the harness's.",
@@ -117,6 +120,10 @@ _REASONS: _Rows = {
             "Given the inputs of other samples, the backend answered as for the dataset indices in the harness's memory.",
             "Use a backend that computes the inputs that it gets.",
         ),
+        "cache-differs": (
+            "The cache of `--models` counted other hits or loads than the journal has, or a simulation does.",
+            _REPORT,
+        ),
     },
     About.SERVER: {
         "requests-failed": (
@@ -126,6 +133,22 @@ _REASONS: _Rows = {
         "server-gone": (
             "The server refused every new connection for 5 s, and the rest of the samples failed.",
             "Find out why the server ended, and run again.",
+        ),
+        "slo-not-measured": (
+            "An SLO of times that the answers do not have: they are of one token, or the tokens of a chunk are unknown.",
+            "Drop the SLO, or use a server that tells `usage` or token ids with each chunk, and longer answers.",
+        ),
+        "one-token-answers": (
+            "An SLO of the tokens' times, and answers of a single token, which LoadGen does not take.",
+            "Drop the SLO, or have answers be longer, e.g. with `--backend-option ignore_eos=on`.",
+        ),
+        "node-lost": (
+            "A node closed a connection or left a batch unanswered for too long; what it held has failed.",
+            "Find what ended or stopped the node, and run again.",
+        ),
+        "prompts-cached": (
+            "In an official run the server had computed parts of the prompts before: the rules prohibit such a cache.",
+            "Turn the server's prefix cache off.",
         ),
         "resent-often": (
             "More than 0.1 % of the requests had to be sent twice: the server closes connections that are in use.",
@@ -178,6 +201,10 @@ _REASONS: _Rows = {
         "hung": (
             "No sample was completed for as long as `--hang-timeout` allows.",
             "The text says what the process waited for.",
+        ),
+        "load-host-lost": (
+            "One of the hosts of `--load-hosts` died, hung, or could not be reached any more, and the run was ended.",
+            "Read the text and the host's log, and run again; what was measured until then is no whole run.",
         ),
         "interrupted": ("A signal stopped the run, for example Ctrl-C.", _AGAIN),
         "did-not-finish": ("The harness ended before it wrote a result.", _AGAIN),
@@ -267,6 +294,30 @@ _DOUBTS: _Rows = {
             "More than 0.1 % of a Server run's requests waited for a free connection.",
             "Raise `--connections`, or lower the rate: the server may be the limit.",
         ),
+        "prefix-cache": (
+            "The server had computed parts of the prompts before: repeated prompts are answered faster than new ones.",
+            "Turn the server's prefix cache off (vLLM: `--no-enable-prefix-caching`), or quote the run as one with it.",
+        ),
+        "prompt-changed": (
+            "The server counts other tokens of prompts than the token ids that it was sent.",
+            "Find what it adds or cuts off: a token at the beginning, a template, or a limit of its context.",
+        ),
+        "node-slower": (
+            "A node needs more than 1.2 times as long for a batch as the median of the nodes.",
+            "Look what else runs there, and at its cores and settings; or leave it out.",
+        ),
+        "node-clock": (
+            "The clock of a node ran more than 100 ppm too fast or too slow, or was set, during the run.",
+            "Wait until it is synchronised, and run again.",
+        ),
+        "node-journal": (
+            "A node did not give back its journal, so that stages on the nodes are not known.",
+            "Read the text, and run again.",
+        ),
+        "json-tensors": (
+            "Tensors go to the server and back as JSON text, which costs both sides time; the text says how much here.",
+            "Use a server that takes binary tensors, or `--backend-option encoding=binary` where it does.",
+        ),
         "resent": (
             "A request was sent twice, because the server closed its idle connection at that moment.",
             "Raise the server's keep-alive time.",
@@ -309,7 +360,7 @@ _DOUBTS: _Rows = {
         ),
         "preempted": (
             "The measured threads lost their cores at least 200 times a CPU second, and at least 100 times.",
-            "Use fewer `--instances` or `--threads`, or stop other programs.",
+            "Stop other programs, or do what the doubt says.",
         ),
         "paged": (
             "The measured process read memory or files from the disk more often than once in 100 samples.",

@@ -114,8 +114,15 @@ def _print(lines: Sequence[str], stream: TextIO, paint: Callable[[str], str] | N
         for line in lines:
             text = visible(line)
             print(paint(text) if paint else text, file=stream, flush=True)
-    except OSError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+    except OSError as e:
+        _give_up(stream, e)
+
+
+def _give_up(stream: TextIO, error: OSError) -> None:
+    """Nothing more is printed there. Whoever closed a pipe knows; a full disk is told on stderr."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+    if stream is sys.stdout and not isinstance(error, BrokenPipeError):
+        say(f"stdout cannot be written: {error.strerror}: what was printed there is not complete")
 
 
 @contextmanager
@@ -186,5 +193,5 @@ def output() -> Iterator[TextIO]:
     try:
         yield sys.stdout
         sys.stdout.flush()
-    except OSError:  # as of `_print`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except OSError as e:  # as of `_print`
+        _give_up(sys.stdout, e)

@@ -32,6 +32,7 @@ EXTRAS: Mapping[str, str] = {
     "openvino": "backend openvino",
     "litert": "backend litert",
     "torch": "backend torch",
+    "kserve-grpc": "grpc:// servers of backend kserve",
     "onnx": "models light/* and zoo/*; advise, bricks, layers of profile; int8 and fp16; --ops",
     "report": "pages with plots: report.html and those of the other verbs",
     "browse": "the web pages of browse",

@@ -13,7 +13,7 @@ from typing import Any
 
 import yaml
 
-from harness.errors import ConfigError, one_line
+from harness.errors import ConfigError, one_line, type_and_text
 
 PARTIAL = ".partial"
 """Ends the name of a folder or file that is still being written, or whose writer died."""
@@ -120,6 +120,14 @@ def not_a_run(folder: Path, name: str, sign: str = "", verb: str = "") -> str:
     )
 
 
+def _no_folder(folder: Path) -> str:
+    """It names the folder of a run that did not finish, or still goes on."""
+    unfinished = folder.with_name(folder.name + PARTIAL)
+    if not unfinished.is_dir():
+        return f"{folder}: there is no such folder"
+    return f"{folder}: there is no such folder; {unfinished} is there: its run goes on, or did not finish"
+
+
 def parse_json(text: str) -> Any:
     """As json.loads; a ValueError for a number that is not finite, which JSON does not have, and for an object
     that has a key twice, of which a reader sees only one.
@@ -152,7 +160,7 @@ def read_json(path: Path, verb: str = "") -> Mapping[str, Any]:
     except FileNotFoundError as e:
         if path.parent.is_dir():
             raise ConfigError(not_a_run(path.parent, path.name, verb=verb)) from e
-        raise ConfigError(f"{path.parent}: there is no such folder") from e
+        raise ConfigError(_no_folder(path.parent)) from e
     except OSError as e:
         raise ConfigError(f"{path} cannot be read: {e.strerror}: is this a run's folder?") from e
     except (ValueError, RecursionError) as e:
@@ -164,15 +172,28 @@ def read_json(path: Path, verb: str = "") -> Mapping[str, Any]:
 
 @contextmanager
 def reading(problem: str, hint: str = "", also: tuple[type[Exception], ...] = ()) -> Iterator[None]:
-    """Turn an exception about a file's content into a ConfigError: '<problem>: <exception>: <hint>'.
+    """Turn an exception about a file's content into a ConfigError: '<problem>: <what is wrong>: <hint>'.
 
     also: exceptions to turn besides WRONG_CONTENT, e.g. OSError where the file itself is read.
     """
     try:
         yield
     except WRONG_CONTENT + also as e:
-        text = f"{problem}: {type(e).__name__}: {one_line(e)}"
+        text = f"{problem}: {_fault(e)}"
         raise ConfigError(f"{text}: {hint}" if hint else text) from e
+
+
+def _fault(error: Exception) -> str:
+    """What is wrong with a file, in words; an exception whose text says little keeps its type."""
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    if isinstance(error, json.JSONDecodeError):
+        return f"not JSON: {error}"
+    if type(error) is KeyError and error.args:
+        return f"no entry {error.args[0]!r:.100}"
+    if type(error) is ValueError and error.args:
+        return one_line(error)
+    return type_and_text(error)
 
 
 def free_name(path: Path) -> Path:

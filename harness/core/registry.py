@@ -12,10 +12,10 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from harness.core.extras import how_to_install
-from harness.errors import ConfigError, HarnessError, PluginUnavailable, one_line
+from harness.errors import ConfigError, HarnessError, PluginUnavailable, type_and_text
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -92,7 +92,17 @@ DATASETS = _table(
     "datasets.text",
     {
         "squad": ("SquadDataset", "SQuAD v1.1, as MLPerf's BERT", "text", "tokenizers"),
+        "digit-strings": ("DigitStringsDataset", "500 prompts for the model tinylm, embedded"),
         "prompts": ("PromptsDataset", "prompts for language models, one JSON object a line"),
+        "conversations": (
+            "ConversationsDataset",
+            "chats of several turns: ShareGPT's, or messages",
+        ),
+        "synthetic-prompts": (
+            "SyntheticPromptsDataset",
+            "prompts of given lengths, with a common prefix",
+        ),
+        "trace": ("TraceDataset", "recorded traffic: Mooncake, BurstGPT, Azure"),
     },
 )
 METRICS = _table(
@@ -116,6 +126,7 @@ METRICS = _table(
             "whisper_normalizer",
         ),
         "rouge": ("Rouge", "ROUGE of texts, 1, 2, L, Lsum", "rouge", "rouge_score"),
+        "exact_match": ("ExactMatch", "share of texts that are exactly the right one"),
         "cosine": ("Cosine", "similarity to the right embeddings"),
         "retrieval": ("Retrieval", "recall at 10 by embeddings"),
     },
@@ -140,12 +151,36 @@ SCENARIOS = _table(
         "offline": ("OFFLINE", "all samples at once"),
     },
 )
+BENCHMARKS = _table(
+    "machine.characterise.arithmetic",
+    {
+        "gemm": ("Gemm", "products of square matrices, by library and precision"),
+        "convolution": ("Convolution", "a 3x3 convolution, by library and precision"),
+        "reduction": ("Reduction", "sums of segments: as a matrix product, and native"),
+        "scan": ("Scan", "prefix sums of segments: as matrix products, and native"),
+    },
+) | _table(
+    "machine.characterise.movement",
+    {
+        "memory-copy": ("MemoryCopy", "a copy in memory, by size, warm and evicted"),
+        "first-touch": ("FirstTouch", "the first write to new pages against later ones"),
+        "transport": ("Transport", "the round trip of a payload, by way"),
+        "input-handling": (
+            "InputHandling",
+            "a model's input, copied and bound",
+            "ort",
+            "onnxruntime",
+        ),
+        "dataset-batch": ("DatasetBatch", "a batch gathered from a dataset's samples"),
+    },
+)
 KINDS: Mapping[str, Mapping[str, Entry]] = {
     "backend": BACKENDS,
     "dataset": DATASETS,
     "metric": METRICS,
     "scenario": SCENARIOS,
     "meter": METERS,
+    "benchmark": BENCHMARKS,
 }
 
 
@@ -287,4 +322,16 @@ def plugin(name: str) -> Iterator[None]:
     except MemoryError as e:
         raise PluginUnavailable(f"{name} ran out of memory") from e
     except (Exception, SystemExit, KeyboardInterrupt) as e:
-        raise PluginUnavailable(f"{name} raised {type(e).__name__}: {one_line(e)}") from e
+        raise PluginUnavailable(f"{name} raised {type_and_text(e)}") from e
+
+
+T = TypeVar("T")
+
+
+def entered(name: str, backend: T | None) -> T:
+    """What a backend's __enter__ returned; a PluginUnavailable where it has no `return self`."""
+    if backend is None:
+        raise PluginUnavailable(
+            f"backend {name!r}: __enter__() returned None: end it with `return self`"
+        )
+    return backend

@@ -109,5 +109,6 @@ def stoppable() -> Iterator[Stopping]:
         yield stopping
     finally:
         for number, handler in before.items():
-            signal.signal(number, handler)
+            # None: one that Python did not install, such as faulthandler's, and cannot install again.
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)
         stopping.pass_on(outer)

@@ -19,6 +19,7 @@ NS_PER_UNIT = {
     "min": 60 * NS_PER_S,
     "h": 3600 * NS_PER_S,
 }
+BYTES_PER_UNIT = {"B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9}
 _LARGEST_FIRST = ("h", "min", "s", "ms", "us", "ns")
 
 
@@ -75,6 +76,16 @@ def counted(count: int, noun: str, plural: str | None = None) -> str:
 def show_bytes(count: float) -> str:
     """Decimal units, three significant digits: 317e6 -> '317 MB'."""
     return _scaled(count, (("GB", 1e9), ("MB", 1e6), ("kB", 1e3))) or f"{count:.0f} B"
+
+
+def parse_bytes(text: str) -> int:
+    """'1.5GB' -> 1_500_000_000: decimal units, as `show_bytes` writes them. A bare number is refused."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?) ?(B|kB|MB|GB)", text.strip())
+    if match is None:
+        raise ValueError(
+            f"{text!r} is not a size: write it with its unit, e.g. 800kB, 200MB, 1.5GB"
+        )
+    return round(Fraction(match[1]) * BYTES_PER_UNIT[match[2]])
 
 
 def show_si(value: float, unit: str) -> str:

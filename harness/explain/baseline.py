@@ -11,7 +11,7 @@ from harness.core import registry
 from harness.core.config.run_config import RunConfig
 from harness.core.console import say
 from harness.core.registry import plugin
-from harness.errors import ConfigError, HarnessError, one_line, refuse
+from harness.errors import ConfigError, HarnessError, refuse, type_and_text
 from harness.loadgen.answers import Ragged
 from harness.loadgen.plan import InstanceGroup
 from harness.machine.cores import available
@@ -245,7 +245,7 @@ class Baseline:
         except HarnessError:
             raise
         except Exception as e:  # noqa: BLE001 - a metric's
-            return None, f"{self.metric} raised {type(e).__name__}: {one_line(e)}"
+            return None, f"{self.metric} raised {type_and_text(e)}"
 
     def _score(self, rows: Rows) -> float:
         metric = registry.load("metric", str(self.metric))(str(rows[0].dtype))

@@ -3,6 +3,7 @@
 Each line holds one arrival: a time, in seconds or with a unit, ascending; then, on every line or on no
 line, a comma and the dataset index of the sample. Only the distances between times count: the first query
 arrives at once. Empty lines, lines that begin with # and a heading `arrival[,sample]` are skipped.
+A trace of a language model's traffic (harness/core/formats/traces.py) is taken, too: request i asks for sample i.
 """
 
 import hashlib
@@ -16,6 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
+from harness.core.formats.traces import is_trace, parse_trace
 from harness.core.units import NS_PER_S, NS_PER_UNIT, counted, show_bytes
 from harness.errors import ConfigError
 from harness.loadgen import schedule
@@ -33,6 +35,9 @@ _LATEST_NS = 2**62
 
 _LONGEST_TEXT = 64
 """The longest text of a time, in characters."""
+
+_LONGEST_HEADING = 4096
+"""Bytes of a file that tell whether it is a trace."""
 
 _SHOWN = 3
 """Problems of one kind that are shown."""
@@ -104,11 +109,21 @@ def read(path: Path, expected_sha256: str | None = None) -> Arrivals:
             f"{str(expected_sha256)[:12]}…: restore it, or remove arrivals_sha256 from the configuration"
         )
     lines = TextIOWrapper(BytesIO(content), "utf-8-sig", newline="\n")  # decodes line by line
+    if is_trace(content[:_LONGEST_HEADING].decode("utf-8-sig", "replace")):
+        return _of_trace(path, sha256, lines)
     try:
         after_ns, samples, numbers = _parse(path, lines)
     except UnicodeDecodeError:
         raise ConfigError(f"{path} is not text: {_ADVICE}, one arrival a line") from None
     return Arrivals(path, sha256, after_ns, samples, numbers)
+
+
+def _of_trace(path: Path, sha256: str, lines: Iterable[str]) -> Arrivals:
+    trace = parse_trace(path, lines)
+    _check_order(path, trace.times_ns, trace.lines.tolist())  # they are sorted, and may be too long
+    after_ns = trace.times_ns - trace.times_ns[0]
+    samples = np.arange(len(after_ns), dtype=np.int64)
+    return Arrivals(path, sha256, after_ns, samples, trace.lines.astype(np.int32))
 
 
 def _content(path: Path) -> bytes:

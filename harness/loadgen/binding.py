@@ -46,6 +46,8 @@ def settings_for(plan: LoadPlan) -> "lg.TestSettings":
     if plan.model_key is not None:
         _official(settings, plan)
         return settings
+    if plan.token_latencies:
+        _token_latencies(settings, plan)
     settings.min_duration_ms = 0
     settings.min_query_count = plan.query_count
     settings.accuracy_log_sampling_target = plan.logged_answers
@@ -57,6 +59,19 @@ def settings_for(plan: LoadPlan) -> "lg.TestSettings":
     for field, value in scenario.settings(plan):
         setattr(settings, field, value)
     return settings
+
+
+def _token_latencies(settings: "lg.TestSettings", plan: LoadPlan) -> None:
+    """LoadGen's bounds of the tokens' times are not bound in Python: only a file sets them."""
+    settings.use_token_latencies = True
+    if plan.user_conf is not None:
+        name = scenario_named(plan.scenario).loadgen_name
+        # conf_type 2 can be repeated, and leaves alone what the file does not name.
+        status = settings.FromConfig(plan.user_conf, "harness", name, 2)
+        if status != 0:
+            raise ConfigError(
+                f"{plan.user_conf}: LoadGen refused it (FromConfig returned {status})"
+            )
 
 
 def _official(settings: "lg.TestSettings", plan: LoadPlan) -> None:
@@ -95,6 +110,9 @@ def official_settings(scenario: str, model_key: str, user_conf: str) -> "lg.Test
     return settings
 
 
+_SET_ID = lg.QuerySampleResponse.id.fset
+_SET_TOKENS = lg.QuerySampleResponse.n_tokens.fset
+
 Complete = Callable[[Any], None]
 """Takes a list of QuerySampleResponse; called on any thread."""
 
@@ -106,9 +124,22 @@ class _Responder:
     the response objects and the buffer they point into are made once and serve every batch.
     """
 
-    __slots__ = ("_buffer", "_complete", "_pool")
+    __slots__ = ("_begun", "_buffer", "_complete", "_pool")
 
     _complete: Complete
+    _pool: list["lg.QuerySampleResponse"]
+    _begun: list["lg.QuerySampleResponse"]
+
+    def first_tokens(self, ids: Sequence[int]) -> None:
+        """Tell LoadGen of the first tokens of samples, before they are completed. ids: (n,) LoadGen's."""
+        pool = self._begun
+        pool += [lg.QuerySampleResponse(0, 0, 0) for _ in range(len(ids) - len(pool))]
+        deque(map(_SET_ID, pool, ids), maxlen=0)
+        lg.FirstTokenComplete(pool[: len(ids)])
+
+    def tokens(self, counts: Sequence[int]) -> None:
+        """The tokens of the answers that the next call of `complete` is given. counts: (n,) one an answer."""
+        deque(map(_SET_TOKENS, self._pool, counts), maxlen=0)
 
     def complete_empty(self, ids: Sequence[int]) -> int:
         """Complete a failed batch: LoadGen would wait for ever for an unanswered sample.
@@ -124,7 +155,7 @@ class _Responder:
 class Responder(_Responder):
     """Answers of one shape."""
 
-    __slots__ = ("_one", "_one_row", "_set_id")
+    __slots__ = ("_one", "_one_row")
 
     def __init__(self, max_batch: int, row: AnswerRow, complete: Complete | None = None) -> None:
         """row: dtype and shape of every answer. complete: called in place of LoadGen."""
@@ -133,7 +164,7 @@ class Responder(_Responder):
         base, size = self._buffer.ctypes.data, self._buffer.nbytes // max_batch
         self._pool = [lg.QuerySampleResponse(0, base + i * size, size) for i in range(max_batch)]
         self._one, self._one_row = self._pool[:1], self._buffer[:1]
-        self._set_id = lg.QuerySampleResponse.id.fset
+        self._begun = []
         self._complete = complete or lg.QuerySamplesComplete
 
     def complete(self, ids: Sequence[int], answers: Array) -> int:
@@ -150,7 +181,7 @@ class Responder(_Responder):
         else:
             self._buffer[:count] = answers
             responses = self._pool[:count]
-            deque(map(self._set_id, responses, ids), maxlen=0)  # 20 % faster than a loop
+            deque(map(_SET_ID, responses, ids), maxlen=0)  # 20 % faster than a loop
         completed_ns = wall_ns()
         self._complete(responses)
         return completed_ns
@@ -169,6 +200,7 @@ class RaggedResponder(_Responder):
         self._pool = [lg.QuerySampleResponse(0, 0, 0) for _ in range(max_batch)]
         kind = lg.QuerySampleResponse
         self._setters = (kind.id.fset, kind.data.fset, kind.size.fset)
+        self._begun = []
         self._complete = complete or lg.QuerySamplesComplete
 
     def complete(self, ids: Sequence[int], answers: Ragged) -> int:
@@ -207,14 +239,42 @@ class Callbacks(NamedTuple):
     unload: Callable[[list[int]], None]
 
 
-def start_test(plan: LoadPlan, settings: "lg.TestSettings", outdir: Path, calls: Callbacks) -> None:
-    """Run LoadGen until every sample is answered. outdir: an existing folder for LoadGen's logs."""
+def start_test(
+    plan: LoadPlan,
+    settings: "lg.TestSettings",
+    outdir: Path,
+    calls: Callbacks,
+    name: Callable[[], str] | None = None,
+) -> None:
+    """Run LoadGen until every sample is answered. outdir: an existing folder for LoadGen's logs.
+
+    name: makes the SUT a query dispatch library (QDL) of this name, as MLPerf's Network division asks. LoadGen
+    calls it before the first query and after the last one; it may not raise.
+    """
     log = lg.LogSettings()
     log.log_output.outdir = str(outdir)
     log.log_output.copy_summary_to_stdout = False
     log.enable_trace = False  # the default would write 640 bytes a query
-    sut = lg.ConstructFastSUT(calls.issue, lambda: None)  # no query waits for a flush
+    if name is None:
+        sut = lg.ConstructFastSUT(calls.issue, _flush)
+    else:
+        sut = lg.ConstructQDL(_with_samples(calls.issue), _flush, name)
     qsl = lg.ConstructQSL(plan.total_count, plan.performance_count, calls.load, calls.unload)
     lg.StartTestWithLogSettings(sut, qsl, settings, log, plan.audit_config or NO_AUDIT)
     lg.DestroyQSL(qsl)
-    lg.DestroyFastSUT(sut)
+    (lg.DestroyFastSUT if name is None else lg.DestroyQDL)(sut)
+
+
+def _flush() -> None:
+    """No query waits for a flush."""
+
+
+def _with_samples(
+    issue: Callable[[list[int], list[int]], None],
+) -> Callable[[list["lg.QuerySample"]], None]:
+    """A QDL gets LoadGen's objects in place of the lists of ids and indices."""
+
+    def of_samples(samples: list["lg.QuerySample"]) -> None:
+        issue([sample.id for sample in samples], [sample.index for sample in samples])
+
+    return of_samples

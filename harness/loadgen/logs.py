@@ -24,6 +24,10 @@ EARLY_STOPPING = {
     "MultiStream": "early_stopping_latency_ms",
 }
 """LoadGen's scenario -> key of early stopping's estimate, in ns."""
+NETWORK_SUT = "Network SUT"
+"""Begin of `sut_name` in a run for MLPerf's Network division; the servers' names follow."""
+SAME_MACHINE = "(same machine)"
+"""Stands behind the name of a server on LoadGen's machine, which that division forbids."""
 RATE_DIGITS = 1e-5
 """Relative resolution of a rate: LoadGen writes six digits."""
 _PREFIX = ":::MLLOG "

@@ -19,6 +19,11 @@ class OfficialLoad(NamedTuple):
     percentile: float
     """The percentile of the latency that is judged, in (0, 1)."""
     latency_bound_ns: int | None
+    """None where LoadGen judges the times of tokens in its place."""
+    equal_issue: bool
+    """As LoadPlan has it."""
+    token_latencies: bool
+    """As LoadPlan has it."""
 
 
 def official_load(
@@ -35,5 +40,7 @@ def official_load(
         expected_s=seconds,
         target_qps=load.target_qps,
         percentile=load.percentile,
-        latency_bound_ns=load.latency_bound_ns,
+        latency_bound_ns=None if settings.use_token_latencies else load.latency_bound_ns,
+        equal_issue=settings.sample_concatenate_permutation,
+        token_latencies=settings.use_token_latencies,
     )

@@ -19,7 +19,7 @@ class Seeds(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadPlan:
-    """With `schedule` or `concurrency` our own scheduler issues the queries, else LoadGen."""
+    """With `schedule`, `concurrency` or `load_hosts` our own scheduler issues the queries, else LoadGen."""
 
     scenario: str
     accuracy: bool
@@ -39,6 +39,8 @@ class LoadPlan:
     percentile: float | None = None
     """The percentile of the latency that the SLO bounds, in (0, 1)."""
     latency_bound_ns: int | None = None
+    token_latencies: bool = False
+    """LoadGen is told of the tokens of each answer, and judges Server by their times instead of the latency."""
     logged_answers: int = 0
     """About how many answers of a performance run go into LoadGen's accuracy log."""
     answers_seed: int = 0
@@ -46,7 +48,7 @@ class LoadPlan:
     model_key: str | None = None
     """LoadGen's name of the benchmark under --mlperf; None: quick settings."""
     user_conf: str | None = None
-    """File that LoadGen reads."""
+    """File that LoadGen reads: all settings under --mlperf, else the bounds of the tokens' times."""
     audit_config: str | None = None
     """File that LoadGen reads."""
     expected_s: float | None = None
@@ -57,6 +59,10 @@ class LoadPlan:
     """Digest of the user's file that `schedule` was read from."""
     concurrency: int | None = None
     """Queries to keep in flight."""
+    load_hosts: int = 0
+    """Measured processes that share the schedule, and start it at a time they are told; 0: one, which starts at once."""
+    equal_issue: bool = False
+    """The benchmark's rules issue each sample equally often: LoadGen fills the run up to whole sets of samples."""
     checks_answers: bool = False
     """A short performance run beside an official accuracy run, made for its answers alone."""
 
@@ -75,7 +81,7 @@ class LoadPlan:
     @property
     def harness_scheduled(self) -> bool:
         """True where LoadGen leaves no log, and harness/results/evidence/own_log.py writes one."""
-        return self.schedule is not None or self.concurrency is not None
+        return self.schedule is not None or self.concurrency is not None or self.load_hosts > 0
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self) | {"seeds": list(self.seeds)}

@@ -77,6 +77,15 @@ def planned_ns(plan: LoadPlan, queries: int) -> Array | None:
     return None
 
 
+def drawn_samples(plan: LoadPlan) -> Array:
+    """(queries,) samples drawn with replacement by the sample_index seed, as LoadGen draws them.
+
+    RandomState, because numpy promises that its numbers are the same in every version.
+    """
+    random = np.random.RandomState(plan.seeds.sample_index & 0xFFFFFFFF)
+    return random.randint(0, plan.performance_count, plan.query_count, dtype=np.int64)
+
+
 def freed_ns(completed_ns: Array, order: Array, concurrency: int, start_ns: int) -> Array:
     """(n,) ns when each query of a closed loop was due, with `concurrency` queries in flight.
 

@@ -4,7 +4,7 @@ With instances in processes of their own, the measured process itself is idle.
 """
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -55,10 +55,7 @@ class Family:
                     raise
                 continue  # it has ended meanwhile
             _add(memory, held)
-        sums: dict[str, float] = {}
-        for used in self._used.values():
-            _add(sums, used)
-        return sums | memory
+        return added(self._used.values()) | memory
 
     def _read(self, pid: int) -> tuple[Row, Row]:
         """Resources used since the process began, and the memory that it holds."""
@@ -134,6 +131,14 @@ def _content(path: str) -> bytes:
         return os.read(fd, _MOST_BYTES)
     finally:
         os.close(fd)
+
+
+def added(rows: Iterable[Row]) -> dict[str, float]:
+    """The sum of each column."""
+    sums: dict[str, float] = {}
+    for row in rows:
+        _add(sums, row)
+    return sums
 
 
 def _add(sums: dict[str, float], row: Row) -> None:

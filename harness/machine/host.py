@@ -19,6 +19,7 @@ from harness.core.shown.private import host_id
 from harness.core.stats import percentile_ns
 from harness.core.units import NS_PER_MS
 from harness.machine import cgroup, cores
+from harness.machine.identity import machine_key
 from harness.machine.kernel import text
 
 _CPUS = Path("/sys/devices/system/cpu")
@@ -94,12 +95,12 @@ def noise_floor(seconds: float) -> NoiseFloor:
 class SystemLoad:
     """Measures the processor time that other processes use while a run lasts."""
 
-    def __init__(self, measured: int) -> None:
-        """measured: ID of the measured process, which must have been waited for at `since`."""
+    def __init__(self, *measured: int) -> None:
+        """measured: IDs of the measured processes, which must have been waited for at `since`."""
         self._before = _cpu_times()
         self._start = time.monotonic()
         self._throttled_s = cgroup.throttled_s()
-        self._not_ours_s = _own_cpu_s() + _family_cpu_s(measured)
+        self._not_ours_s = _own_cpu_s() + sum(map(_family_cpu_s, measured))
 
     def since(self) -> Mapping[str, float | None]:
         """Use of the machine since construction.
@@ -155,22 +156,9 @@ def _steal(before: Mapping[str, float], after: Mapping[str, float]) -> float | N
 def fingerprint() -> Mapping[str, Any]:
     """Content of environment.json: machine, system, versions, and settings that change speed."""
     usable = cores.available()
+    about = _about(usable)
     return {
-        "machine": {
-            "host": host_id(),
-            "cpu": _cpu_model(),
-            "architecture": platform.machine(),
-            "cores_online": os.cpu_count(),
-            "cores_usable": usable.threads,
-            "cores_physical": len(usable.groups),
-            "smt_active": text(_CPUS / "smt/active") or None,
-            "governor": text(_CPUS / "cpu0/cpufreq/scaling_governor") or None,
-            "turbo": turbo(),
-            "memory_bytes": psutil.virtual_memory().total,
-            "hypervisor": "hypervisor" in text(_CPU_INFO),
-            "cgroup_cpu_cores": cgroup.cpu_limit(),
-            "cgroup_memory_bytes": cgroup.memory_limit_bytes(),
-        },
+        "machine": {**about, "fingerprint": machine_key(about)},
         "system": {
             "os": _os_name(),
             "kernel": platform.release(),
@@ -181,6 +169,25 @@ def fingerprint() -> Mapping[str, Any]:
         "packages": _package_versions(),
         "variables": {k: _names(os.environ[k]) for k in THREAD_VARIABLES if k in os.environ},
         "harness": _harness_version(),
+    }
+
+
+def _about(usable: cores.Cores) -> dict[str, Any]:
+    """The machine, without the key that `machine` stores its measurements under."""
+    return {
+        "host": host_id(),
+        "cpu": _cpu_model(),
+        "architecture": platform.machine(),
+        "cores_online": os.cpu_count(),
+        "cores_usable": usable.threads,
+        "cores_physical": len(usable.groups),
+        "smt_active": text(_CPUS / "smt/active") or None,
+        "governor": text(_CPUS / "cpu0/cpufreq/scaling_governor") or None,
+        "turbo": turbo(),
+        "memory_bytes": psutil.virtual_memory().total,
+        "hypervisor": "hypervisor" in text(_CPU_INFO),
+        "cgroup_cpu_cores": cgroup.cpu_limit(),
+        "cgroup_memory_bytes": cgroup.memory_limit_bytes(),
     }
 
 

@@ -18,7 +18,7 @@ import psutil
 from harness.core.clock import wall_ns
 from harness.core.shown.cells import write_rows
 from harness.machine import cgroup, host
-from harness.machine.family import ANONYMOUS, Family, Row
+from harness.machine.family import ANONYMOUS, Family, Row, added
 from harness.machine.kernel import text
 
 HOST_CSV = "host.csv"
@@ -50,19 +50,30 @@ class HostLog:
 
     @classmethod
     def read(cls, path: Path) -> "HostLog":
-        """Raises OSError, ValueError and TypeError."""
+        """Raises OSError, csv.Error, and a ValueError that names the line."""
         with path.open(newline="", encoding="utf-8") as file:
-            rows: list[Row] = [
-                {k: int(v) if k == "wall_ns" else float(v) for k, v in row.items() if v}
-                for row in csv.DictReader(file)
-            ]
-        if not all("wall_ns" in row for row in rows):
-            raise ValueError("a row has no wall_ns")
-        return cls(rows)
+            table = csv.DictReader(file)
+            return cls([_row(row, table.line_num) for row in table])
 
     def within(self, window_ns: tuple[int, int]) -> list[Row]:
         begin, end = window_ns
         return [row for row in self.rows if begin <= row["wall_ns"] <= end]
+
+
+def _row(cells: Mapping[str | None, Any], line: int) -> Row:
+    """cells: of csv.DictReader, which keeps cells beyond the last column under None. line: in the file."""
+    if None in cells:
+        raise ValueError(f"line {line} has more cells than the first line has columns")
+    row: dict[str, float] = {}
+    for column, cell in cells.items():
+        try:
+            if column and cell:
+                row[column] = int(cell) if column == "wall_ns" else float(cell)
+        except ValueError:
+            raise ValueError(f"line {line}: {column} is {cell!r:.60}, no number") from None
+    if "wall_ns" not in row:
+        raise ValueError(f"line {line} has no wall_ns")
+    return row
 
 
 class HostReader:
@@ -71,11 +82,11 @@ class HostReader:
     def __init__(self, root: Path = ROOT) -> None:
         """root: the folder of /proc and /sys, whose files are searched for once."""
         self.log = HostLog()
-        self.pid: int | None = None  # of the measured process, once it runs
+        self.pids: Sequence[int] = ()  # of the measured processes, once they run
         self._root = root
         self._cpus = root / "sys/devices/system/cpu"
         self._files = dict(_scaled_files(root))
-        self._family: Family | None = None
+        self._families: list[Family] = []
         self._throttles = sorted(self._cpus.glob("cpu[0-9]*/thermal_throttle/*_throttle_count"))
         self._governors = sorted(self._cpus.glob("cpu[0-9]*/cpufreq/scaling_governor"))
 
@@ -114,12 +125,10 @@ class HostReader:
         return settings
 
     def _measured(self) -> Row:
-        """Values of the measured process and its descendants, all threads; {} before it runs."""
-        if self.pid is None:
-            return {}
-        if self._family is None or self._family.pid != self.pid:
-            self._family = Family(self.pid, self._root / "proc")
-        return self._family.read()
+        """Sums over the measured processes and their descendants, all threads; {} before they run."""
+        if [family.pid for family in self._families] != [*self.pids]:
+            self._families = [Family(pid, self._root / "proc") for pid in self.pids]
+        return added(family.read() for family in self._families)
 
 
 def _scaled_files(root: Path) -> Iterator[tuple[str, tuple[Path, float]]]:

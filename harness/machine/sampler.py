@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from typing import Self
 
 from harness.core.clock import wall_ns
-from harness.errors import one_line
+from harness.errors import type_and_text
 from harness.machine.power.energy import PowerLog, unique
 from harness.machine.power.opening import open_meters
 from harness.types import PowerMeter, PowerSource
@@ -111,4 +111,4 @@ class PowerSampler:
 
 
 def _describe(error: Exception) -> str:
-    return f"{type(error).__name__}: {one_line(error)}"
+    return type_and_text(error)

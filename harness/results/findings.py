@@ -12,10 +12,15 @@ from harness.loadgen.scenario import Scenario
 from harness.machine.host_log import HostLog
 from harness.machine.power.energy import PowerLog
 from harness.machine.power.ptdaemon_log import PtdaemonLog
+from harness.models.manifest.defaults import default_dataset
 from harness.models.manifest.model import Model
+from harness.models.manifest.schema import Accuracy
 from harness.models.opened.resolved_run import ResolvedRun
 from harness.results.evidence.evidence import Evidence
 from harness.results.evidence.performance import Performance
+from harness.results.models import witness
+from harness.results.models.section import section
+from harness.results.schema.models import Models
 from harness.results.verdict import witnesses
 from harness.results.verdict.score import Scoring
 
@@ -58,6 +63,10 @@ class Findings:
     )
     _performed: Performance | None = field(default=None, init=False, repr=False, compare=False)
 
+    _models: tuple[Evidence, Models | None] | None = field(
+        default=None, init=False, repr=False, compare=False
+    )
+
     @property
     def config(self) -> RunConfig:
         return self.resolved.config
@@ -69,6 +78,16 @@ class Findings:
     @property
     def dataset(self) -> str:
         return self.resolved.dataset
+
+    @property
+    def own_data(self) -> bool:
+        """Whether the dataset is the manifest's, of which alone its accuracy is stated."""
+        return self.dataset == default_dataset(self.model)
+
+    @property
+    def accuracy_target(self) -> Accuracy | None:
+        """What the score is judged by; None of another dataset, unless official rules name the dataset, too."""
+        return self.model.accuracy if self.own_data or self.config.mlperf else None
 
     @property
     def scenario(self) -> Scenario:
@@ -105,6 +124,14 @@ class Findings:
             self._performed = Performance(run, self.spec, self._wait_ns)
         return self._performed if run is not None else None
 
+    @property
+    def models(self) -> Models | None:
+        """The set of models; None for a single model. Computed once, for all results that are saved."""
+        run = self.performance
+        if run is not None and (self._models is None or self._models[0] is not run):
+            self._models = run, section(run, self.loaded)
+        return self._models[1] if run is not None and self._models is not None else None
+
     def contradictions(self, run: Evidence) -> Sequence[Reason]:
         """Reasons of witnesses.py; those of the performance run, which is large, are computed once."""
         known = self._contradictions
@@ -116,6 +143,7 @@ class Findings:
             *witnesses.journal_reasons(run, self.spec.max_batch),
             *witnesses.file_reasons(run),
             *witnesses.clock_reasons(run),
+            *witness.reasons(run, self.loaded),
         ]
         if run is self.performance:
             self._contradictions = (run, reasons)

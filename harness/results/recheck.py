@@ -8,10 +8,10 @@ other processes, why the run was stopped) are taken from findings.json as they a
 
 import json
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 from harness.core import files, registry
 from harness.core.codes import Reason
@@ -21,7 +21,8 @@ from harness.core.config.run_config import RunConfig, from_plain
 from harness.core.shown.private import hidden
 from harness.errors import ConfigError
 from harness.loadgen.plan import Loaded
-from harness.models.manifest.defaults import default_metric, slo_of
+from harness.models.cache.model_set import load_model_set
+from harness.models.manifest.defaults import default_metric, slos_of
 from harness.models.manifest.lookup import is_path, load_model
 from harness.models.manifest.model import Model
 from harness.models.opened.resolved_run import ResolvedRun
@@ -30,8 +31,8 @@ from harness.results.check import copies, request, rows
 from harness.results.findings import Findings
 from harness.results.pages.report import page_differences
 from harness.results.result_json import result
-from harness.results.run_files import read_config
-from harness.results.seal import digests
+from harness.results.run_files import check_shape, read_config
+from harness.results.seal import digests, signature
 from harness.results.verdict import score
 from harness.types import Score
 
@@ -47,7 +48,57 @@ _OF_SCORE = ("model", "data_dir", "dataset", "metric", "hook")
 _UNSEALED = ("did-not-finish", "not-saved")
 """Reasons of a run that may have ended without a seal."""
 
-_CHANGED = "they were changed, or another version of the harness wrote them"
+_CHANGED = "changed since the run, or written by another version of the harness"
+
+
+class CheckedFolder(NamedTuple):
+    """A run or a study after `check`."""
+
+    folder: Path
+    differences: Sequence[str]
+    """One line each; [] where result.json agrees with the files."""
+    signer: str
+    """The line that says who signed the seal; "" where nobody did."""
+
+    def lines(self) -> list[str]:
+        lines = self.differences or [agreed(self.folder)]
+        return [*lines, *filter(None, [self.signer])]
+
+    def to_json(self) -> Mapping[str, Any]:
+        """verdict and codes are those of result.json; None and [] of a study, and where it cannot be read."""
+        try:
+            stored = _read_result(self.folder)
+        except ConfigError:
+            stored = {}
+        codes = {key: [e["code"] for e in stored.get(key, ())] for key in ("reasons", "doubts")}
+        return {
+            "folder": str(self.folder),
+            "agrees": not self.differences,
+            "differences": self.differences,
+            "verdict": stored.get("verdict"),
+            **codes,
+            "signature": self.signer or None,
+        }
+
+
+def checked(folder: Path, trusted: Collection[str], signers: Path | None) -> list[CheckedFolder]:
+    """The folder and, of a study, each run in it.
+
+    trusted: as of `check`. signers: OpenSSH's file of the keys that may sign.
+    """
+    folders = []
+    for part, differences in _parts(folder, trusted):
+        unsigned, signer = signature.vouched(folder, signers) if part == folder else ([], "")
+        folders.append(CheckedFolder(part, [*differences, *unsigned], signer))
+    return folders
+
+
+def _read_result(folder: Path) -> Mapping[str, Any]:
+    """The content of result.json; a ConfigError where its shape is not that of a run's."""
+    path = folder / run_folder.RESULT
+    content = files.read_json(path)
+    check_shape(content, path, _CHANGED)
+    return content
 
 
 def check(folder: Path, trusted: Collection[str] = ()) -> list[str]:
@@ -56,7 +107,7 @@ def check(folder: Path, trusted: Collection[str] = ()) -> list[str]:
     trusted: datasets and metrics whose code the folder names and which may run. Without it they do not
     run, and the stored score counts.
     """
-    stored = files.read_json(folder / run_folder.RESULT)
+    stored = _read_result(folder)
     config = configuration(folder)
     with files.reading(f"{folder}: its files do not fit together", _CHANGED):
         derived = findings(folder, config, trusted)
@@ -71,7 +122,7 @@ def check(folder: Path, trusted: Collection[str] = ()) -> list[str]:
     return [*_differences(stored, content), *changed]
 
 
-def parts(folder: Path, trusted: Collection[str] = ()) -> Iterator[tuple[Path, list[str]]]:
+def _parts(folder: Path, trusted: Collection[str] = ()) -> Iterator[tuple[Path, list[str]]]:
     """(folder, differences) of a run; of a study its own and those of each run in it.
 
     A run of a study that cannot be read differs; one that ended before its first query is left out.
@@ -136,6 +187,8 @@ def notes(folder: Path, trusted: Collection[str] = ()) -> Iterator[str]:
 
 def _model(folder: Path, config: RunConfig) -> Model:
     """The model of the run. A published copy has the manifest in its folder, or only the name of a file."""
+    if config.models is not None:
+        return load_model_set(config.models)
     path = Path(config.model)
     if path.is_absolute() or not is_path(config.model):
         return load_model(config.model)
@@ -163,18 +216,18 @@ def findings(folder: Path, config: RunConfig, trusted: Collection[str] = ()) -> 
         for role, path in run_folder.FOLDERS.items()
     }
     performance, accuracy = runs["performance"], runs["accuracy"]
-    slo = None if config.mlperf else slo_of(scenario, config, model)
+    slos = () if config.mlperf else slos_of(scenario, config, model)
     measured = performance or accuracy
     plan = measured.plan if measured else None
     if config.mlperf and plan and plan.percentile and plan.latency_bound_ns:
-        slo = Slo(plan.percentile, plan.latency_bound_ns)
+        slos = (Slo(plan.percentile, plan.latency_bound_ns),)
     run = ResolvedRun(
         config=config,
         model=model,
         scenario=scenario,
         dataset=values.pop("dataset"),
         metric=config.metric or default_metric(model),
-        slo=slo,
+        slos=slos,
         instances=values.pop("spec"),
     )
     derived = Findings(

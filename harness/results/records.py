@@ -27,6 +27,7 @@ from harness.core.codes import Reason
 from harness.core.config.run_config import to_plain
 from harness.core.files import parse_json, reading, write_json
 from harness.core.shown.private import hidden
+from harness.errors import ConfigError
 from harness.loadgen.logs import DETAIL, DetailLog, digests, read_detail
 from harness.loadgen.plan import Calibration, InstanceGroup, Loaded, LoadPlan
 from harness.machine.host_log import HOST_CSV, HostLog
@@ -37,6 +38,7 @@ from harness.results.evidence.own_log import detail_log
 from harness.results.evidence.stages import Completions
 from harness.results.findings import Findings
 from harness.results.run_folder import RUN
+from harness.results.seal.digests import missing
 
 COMPLETIONS = "completions.npz"
 FINDINGS = "findings.json"
@@ -59,6 +61,7 @@ def write(outdir: Path, run: Evidence, started: str) -> None:
             "issued": run.done.issued if run.done else 0,
             "clock": run.clock.to_json(),
             "looks": run.looks,
+            "load_hosts": hidden(run.load_hosts),
         },
     )
 
@@ -83,6 +86,7 @@ def read(outdir: Path, loadgen_scenario: str) -> Evidence | None:
             clock=ClockWatch.from_json(content["clock"]),
             looks=[(int(at), int(answered)) for at, answered in content["looks"]],
             changed_files=changed_files(content["ended"], outdir),
+            load_hosts=content.get("load_hosts", ()),
         )
 
 
@@ -160,6 +164,8 @@ def write_findings(folder: Path, findings: Findings) -> None:
 def read_findings(folder: Path) -> tuple[dict[str, Any], bool]:
     """Values by the names of their fields in Findings, `dataset` and `spec`; whether the run was scored."""
     path = folder / FINDINGS
+    if not path.is_file():
+        raise ConfigError(missing(folder, FINDINGS, "another version of the harness wrote the run"))
     with _reading(path):
         content = parse_json(path.read_text(encoding="utf-8"))
         loaded, calibration, stopped = (content[k] for k in ("loaded", "calibration", "stopped"))
@@ -211,4 +217,5 @@ def _read_power(content: Mapping[str, Any] | None, folder: Path) -> PowerLog | N
 
 
 def _reading(path: Path) -> AbstractContextManager[None]:
-    return reading(f"{path} is not a file of a run", also=(OSError,))
+    hint = "copy the run's whole folder again"
+    return reading(f"{path} is not a file of a run", hint, also=(OSError,))

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.core.config import code
-from harness.core.config.parse import HUB, Slo
+from harness.core.config.parse import HUB
 from harness.core.config.run_config import RunConfig
 from harness.core.config.schema import RunOptions
 from harness.loadgen.plan import Loaded, LoadPlan
@@ -22,7 +22,7 @@ def config(run: ResolvedRun, plan: LoadPlan, loaded: Loaded) -> RunConfig:
     requested, spec = run.config, run.instances
     values: dict[str, Any] = {
         "arrivals_sha256": plan.arrivals_sha256,
-        "dataset": run.dataset,
+        "dataset": run.dataset if requested.models is None else None,
         "max_batch": spec.max_batch,
         "dataset_digest": loaded.dataset.get("digest"),
         "model_sha256": loaded.model_sha256,
@@ -30,7 +30,7 @@ def config(run: ResolvedRun, plan: LoadPlan, loaded: Loaded) -> RunConfig:
     }
     if requested.url:
         values["connections"] = spec.connections
-    else:
+    elif requested.nodes is None:  # each node has a plan of its own
         values |= {"instances": spec.instances, "threads": spec.threads}
     if not requested.mlperf:
         values |= {
@@ -38,14 +38,13 @@ def config(run: ResolvedRun, plan: LoadPlan, loaded: Loaded) -> RunConfig:
             "sample_index_seed": plan.seeds.sample_index,
             "schedule_seed": plan.seeds.schedule,
         }
-        if plan.percentile is not None and plan.latency_bound_ns is not None:
-            values["slo"] = Slo(plan.percentile, plan.latency_bound_ns)
+        values["slo"] = run.slos
         if not plan.accuracy:
             values |= {"queries": plan.query_count, "target_qps": plan.target_qps}
     return dataclasses.replace(requested, **values)
 
 
-_FILES = ("data_dir", "user_conf", "hook", "model_file", "arrivals", "audit")
+_FILES = ("models", "data_dir", "user_conf", "hook", "model_file", "arrivals", "audit")
 
 
 def absolute(requested: RunConfig) -> dict[str, Any]:

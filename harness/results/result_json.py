@@ -6,15 +6,18 @@ from typing import cast
 from harness.core.codes import Reason
 from harness.core.config.run_config import SCHEMA_VERSION
 from harness.core.registry import short_name
+from harness.core.units import counted
 from harness.loadgen.plan import Calibration
 from harness.machine.host_log import summary
 from harness.machine.power.energy import window_ns
 from harness.machine.power.ptdaemon_log import SOURCE
-from harness.models.manifest.defaults import default_dataset
+from harness.models.manifest.schema import Accuracy
 from harness.models.opened.isolation import is_isolated
 from harness.results.evidence.evidence import Evidence
 from harness.results.evidence.performance import Performance
 from harness.results.findings import NOT_STORED, Findings
+from harness.results.load_hosts import section as load_hosts
+from harness.results.nodes import section as nodes
 from harness.results.power import report
 from harness.results.schema.machine import Calibration as CalibrationEntry
 from harness.results.schema.machine import Cold, Host, NoiseFloor, Plan, PowerSection, WarmUp
@@ -23,12 +26,17 @@ from harness.results.schema.result import (
     ClientSection,
     Headline,
     ModelSource,
+    ModelsSection,
     ReasonEntry,
     Result,
 )
+from harness.results.slos import reasons as slo_reasons
+from harness.results.slos import section as goodput
 from harness.results.tokens import section as tokens
 from harness.results.verdict import busy, client, doubts, model_doubts, reasons
 from harness.results.verdict.host_doubts import host_doubts
+from harness.results.verdict.score import no_score as pointless
+from harness.results.verdict.score import refusal
 
 
 def result(findings: Findings) -> Result:
@@ -52,15 +60,17 @@ def result(findings: Findings) -> Result:
         **_source(findings.model.resolved_name),
         "dataset": short_name(findings.dataset),
         "isolated": is_isolated(findings.resolved),
-        "slo": str(findings.slo) if findings.slo else None,
+        "slo": " ".join(map(str, findings.resolved.slos)) or None,
         "headline": _headline(findings, run) if run and run.logged else None,
         "latency_ns": numbers.latency_ns() if numbers else None,
         "latency_intervals_ns": numbers.intervals_ns if numbers else None,
         "throughput_per_s": numbers.throughput_per_s() if numbers else None,
+        "goodput": goodput.section(run, findings.resolved.slos) if run else None,
         "accuracy": _accuracy(findings),
         **power,
         "stages_ns": numbers.stages_ns if numbers else None,
         **_client(numbers),
+        **_models(findings),
         "reference": numbers.reference(findings.ceiling_per_s) if numbers else None,
         "input_probe": numbers.input_probe if numbers else None,
         "steady_state": numbers.steady_state.to_json()
@@ -112,22 +122,26 @@ def _reasons(findings: Findings) -> Iterable[Reason]:
     if findings.unsaved is not None:
         yield findings.unsaved
     if findings.performance is not None:
-        yield from reasons.performance(findings.performance)
+        run, slos = findings.performance, findings.resolved.slos
+        yield from client.one_token_answers(run)
+        yield from reasons.performance(run, [*slo_reasons.reasons(findings.scenario, run, slos)])
         yield from findings.contradictions(findings.performance)
         yield from reasons.slo(findings.scenario, findings.performance, findings.slo)
     if findings.performed is not None:
         completed = findings.performed.throughput_per_s()["completed"]
+        yield from nodes.reasons(findings.performed.run)
         yield from client.reasons(findings.performed.run, completed)
         yield from reasons.by_index(findings.performed.input_probe)
     for role, run in findings.runs.items():
         if role != "performance":
             yield from reasons.any_run(run)
+            yield from nodes.reasons(run)
             yield from findings.contradictions(run)
     scoring, declared = findings.scoring, findings.model.accuracy
     if scoring.failure is not None:
         yield scoring.failure
     if scoring.score is not None:
-        yield from reasons.score(scoring.score, declared)
+        yield from reasons.score(scoring.score, findings.accuracy_target)
     if scoring.compared is not None:
         allowed = declared.sampling_tolerance if declared else 0
         yield from reasons.answers(scoring.compared, allowed)
@@ -146,6 +160,7 @@ def _doubts(findings: Findings, power: PowerSection, host: Host | None) -> Itera
         yield from doubts.few_samples(run, percentile)
         yield from doubts.few_held(run.plan, findings.loaded)
         yield from client.doubts(run, bound_ns)
+        yield from nodes.doubts(run)
         yield from model_doubts.cached(numbers.input_probe)
         if numbers.done is not None:
             slowest_ns = calibration.slowest_batch_ns if calibration else 0
@@ -169,7 +184,8 @@ def _doubts(findings: Findings, power: PowerSection, host: Host | None) -> Itera
         yield Reason("power-missing", f"no meter has a reading: {power['power_reason']}")
     if host is not None:
         samples = len(run.done) if run is not None and run.done is not None else 0
-        yield from host_doubts(host, findings.config.scenario, samples, findings.load.get("others"))
+        others, remote = findings.load.get("others"), bool(findings.config.url)
+        yield from host_doubts(host, findings.config.scenario, samples, others, remote=remote)
     if findings.noise is not None:
         yield from doubts.machine(findings.noise["p99"], findings.load, bound_ns)
 
@@ -177,8 +193,11 @@ def _doubts(findings: Findings, power: PowerSection, host: Host | None) -> Itera
 def _accuracy_doubts(findings: Findings) -> Iterable[Reason]:
     target, (scored, no_score, _, compared) = findings.model.accuracy, findings.scoring
     if target is not None and (scored is not None or no_score):
-        yield from model_doubts.unscored(target, scored.metric if scored else None, no_score)
-    own = findings.dataset == default_dataset(findings.model) and findings.config.model_file is None
+        data = "" if findings.accuracy_target else findings.dataset
+        yield from model_doubts.unscored(target, scored.metric if scored else None, no_score, data)
+    elif target is not None:
+        yield from _refused(findings, target)
+    own = findings.own_data and findings.config.model_file is None
     if target is not None and scored is not None and own:
         yield from model_doubts.too_good(scored, target)
     run = findings.compared_run
@@ -186,8 +205,19 @@ def _accuracy_doubts(findings: Findings) -> Iterable[Reason]:
         yield from model_doubts.few_compared(compared.answers, run.plan.logged_answers)
 
 
+def _refused(findings: Findings, target: Accuracy) -> Iterable[Reason]:
+    """A performance run alone scores nothing, but its answers must be of the shape that the target's metric takes."""
+    run, loaded, metric = findings.performance, findings.loaded, target.metric
+    if findings.config.runs_accuracy or run is None or run.ended is None or loaded is None:
+        return
+    if not pointless(findings.model, loaded, metric) and (why := refusal(metric, run.ended)):
+        yield from model_doubts.unscored(target, None, why, "")
+
+
 def _computes_here(findings: Findings) -> bool:
-    """Whether the backend computes on this machine's cores, as far as it reports."""
+    """Whether the backend computes in the measured process, as far as it reports."""
+    if findings.config.node_urls:
+        return False
     backend = findings.loaded.backend if findings.loaded else {}
     device = str(backend.get("device", findings.config.device))
     reported = backend.get("framework", "none") != "none"
@@ -201,6 +231,8 @@ def _not_for_submission(findings: Findings, numbers: Performance | None) -> Iter
     scheduler = "by the harness scheduler: no MLPerf scenario"
     if findings.config.arrivals is not None:
         yield f"arrivals replayed from a file {scheduler}"
+    if findings.config.load_hosts is not None and findings.config.runs_performance:
+        yield f"{counted(findings.config.load_hosts.count, 'load host')} in place of one LoadGen"
     if findings.config.concurrency is not None:
         yield f"{findings.config.concurrency:,} queries kept in flight {scheduler}"
     if findings.config.backend == "null":
@@ -227,7 +259,7 @@ def _of_the_model(findings: Findings) -> Iterable[str]:
 
 
 def _accuracy(findings: Findings) -> Scored | NotScored:
-    declared = findings.model.accuracy
+    declared = findings.accuracy_target
     score, no_score, failure, compared = findings.scoring
     if score is not None:
         judged = declared is not None and declared.metric == score.metric
@@ -271,9 +303,17 @@ def _client(numbers: Performance | None) -> ClientSection:
     sections: ClientSection = {}
     if numbers is not None and (section := client.section(numbers.run)) is not None:
         sections["client"] = section
-        if (generated := tokens.section(numbers.run)) is not None:
-            sections["tokens"] = generated
+    if numbers is not None and (of_nodes := nodes.section(numbers.run)):
+        sections["nodes"] = of_nodes
+    if numbers is not None and (hosts := load_hosts.section(numbers.run)) is not None:
+        sections["load_hosts"] = hosts
+    if numbers is not None and (generated := tokens.section(numbers.run)) is not None:
+        sections["tokens"] = generated
     return sections
+
+
+def _models(findings: Findings) -> ModelsSection:
+    return {"models": findings.models} if findings.models is not None else {}
 
 
 def _plan(findings: Findings, run: Evidence | None) -> Plan:

@@ -12,6 +12,7 @@ from harness.core.shown import private
 from harness.errors import ConfigError
 from harness.results import records, run_folder
 from harness.results.evidence.evidence import Evidence
+from harness.results.seal.digests import missing
 
 _NEEDED: Mapping[str, tuple[type, ...]] = {
     **dict.fromkeys(("verdict", "scenario", "mode", "backend", "model", "dataset"), (str,)),
@@ -69,7 +70,7 @@ def read_config(folder: Path) -> dict[Any, Any]:
     """The content of config.yaml, which a run writes before its first query."""
     path = folder / run_folder.CONFIG
     if not path.is_file():
-        raise ConfigError(f"{folder} has no {path.name}: its run ended before its first query")
+        raise ConfigError(missing(folder, path.name, "its run ended before its first query"))
     return load_mapping(path)
 
 
@@ -78,7 +79,7 @@ def reading_run(folder: Path | str) -> AbstractContextManager[None]:
     return files.reading(f"{folder}: its files do not fit together", "`check` says more")
 
 
-def check_shape(result: Mapping[str, Any], path: Path) -> None:
+def check_shape(result: Mapping[str, Any], path: Path, hint: str = "`check` says more") -> None:
     """A ConfigError names the keys of result.json without which no reader can use it. path: of the file."""
     wrong = [n for n, types in _NEEDED.items() if not isinstance(result.get(n, 0), types)]
     for name in [n for n in ("reasons", "doubts") if n not in wrong]:
@@ -88,4 +89,4 @@ def check_shape(result: Mapping[str, Any], path: Path) -> None:
     if "scenario" not in wrong and result["scenario"] not in SCENARIOS:
         wrong.append(f"scenario ({result['scenario']!r:.60})")
     if wrong:
-        raise ConfigError(f"{path} has no usable {', '.join(wrong)}: `check` says more")
+        raise ConfigError(f"{path} has no usable {', '.join(wrong)}: {hint}")

@@ -7,7 +7,8 @@ the measured process has died. It has three parts:
     cells    counters, one cache line for the issuing thread and one for each worker
     samples  one row per sample in issue order: dataset index, callback entry (wall clock, ns)
     batches  one row per batch for each worker: its samples, and the time stamps they share; where a server
-             answers they are others (REMOTE_ROW_DTYPE)
+             answers they are others (REMOTE_ROW_DTYPE), a language model's have tokens (TOKENS_ROW_DTYPE), and
+             those of a set of models say where the model came from (CACHED_ROW_DTYPE)
 
 Every row and counter has one writer; a worker raises its row counter after the row is written. x86 shows
 both to other processes in this order; Arm may show the counter first, and Python has no barrier that would be
@@ -21,13 +22,14 @@ import mmap
 import os
 from collections.abc import Sequence
 from struct import Struct
+from typing import Protocol
 
 import numpy as np
 
 from harness.types import Array
 
 _LINE_CELLS = 8  # int64 cells in a 64-byte cache line
-_CAPACITY, _WORKERS, _ISSUED, _LOADING, _START, _REMOTE = 0, 1, 2, 3, 4, 5
+_CAPACITY, _WORKERS, _ISSUED, _LOADING, _START, _KIND = 0, 1, 2, 3, 4, 5
 _ROWS, _SAMPLES = 0, 1  # within a worker's line
 
 _ROW = Struct("<iHHqqqqq")
@@ -46,7 +48,7 @@ ROW_DTYPE = np.dtype(
 )
 """first: issue order of the batch's first sample; a batch is contiguous in issue order."""
 
-_REMOTE_ROW = Struct("<iHHqqqqqqqq")
+_REMOTE_ROW = Struct("<iHHqqqqqqqiiq")
 REMOTE_ROW_DTYPE = np.dtype(
     [
         ("first", "<i4"),
@@ -59,13 +61,50 @@ REMOTE_ROW_DTYPE = np.dtype(
         ("decoded_ns", "<i8"),
         ("completed_ns", "<i8"),
         ("first_token_ns", "<i8"),
-        ("tokens", "<i8"),
+        ("tokens", "<i4"),
+        ("late_tokens", "<i4"),
+        ("server", "<i8"),
     ]
 )
 """A batch that a server answered. arrived_ns: the kernel's stamp of the reply; 0 where it gave none.
 
 first_token_ns: stamp of the first token, tokens: of the answer; 0 where the reply was no stream of known tokens.
+late_tokens: those that came later after the one before them than the SLO of the time between tokens allows.
+server: its number in the order of --url or --nodes.
 """
+
+_TOKENS_ROW = Struct("<iHHqqqqqqii")
+TOKENS_ROW_DTYPE = np.dtype(
+    [
+        *((name, ROW_DTYPE[name]) for name in ROW_DTYPE.names or ()),
+        ("first_token_ns", "<i8"),
+        ("tokens", "<i4"),
+        ("late_tokens", "<i4"),
+    ]
+)
+"""One sample that a language model of this machine answered; the tokens as of a server's, 0 where it failed."""
+
+_CACHED_ROW = Struct("<iHHqqqqqqii")
+CACHED_ROW_DTYPE = np.dtype(
+    [
+        ("first", "<i4"),
+        ("size", "<u2"),
+        ("failed", "<u2"),
+        ("taken_ns", "<i8"),
+        ("gathered_ns", "<i8"),
+        ("acquired_ns", "<i8"),
+        ("inferred_ns", "<i8"),
+        ("postprocessed_ns", "<i8"),
+        ("completed_ns", "<i8"),
+        ("origin", "<i4"),
+        ("evicted", "<i4"),
+    ]
+)
+"""One sample of a set of models. acquired_ns: its model was loaded, and no other sample used it. origin: a place in
+harness/models/cache/cache.py, ORIGINS. evicted: models that were evicted for it, and when it was answered.
+"""
+
+_KINDS = (ROW_DTYPE, REMOTE_ROW_DTYPE, TOKENS_ROW_DTYPE, CACHED_ROW_DTYPE)
 
 SETTLE_S = 0.0005
 """Wait of a live reader between counter and rows: a thousand times as long as a store stays in its core."""
@@ -73,6 +112,27 @@ SETTLE_S = 0.0005
 BYTES_PER_SAMPLE = 12
 BYTES_PER_BATCH = ROW_DTYPE.itemsize
 BYTES_PER_REPLY = REMOTE_ROW_DTYPE.itemsize
+
+
+class JournalReader(Protocol):
+    """What the supervisor reads of a journal while the run goes on. As `Journal`, whose docstrings explain it."""
+
+    @property
+    def workers(self) -> int: ...
+    @property
+    def stamps(self) -> Sequence[str]: ...
+    @property
+    def issued(self) -> int: ...
+    @property
+    def completed(self) -> int: ...
+    @property
+    def loading(self) -> bool: ...
+    @property
+    def start_ns(self) -> int: ...
+    @property
+    def entry_ns(self) -> Array: ...
+    def row_counts(self) -> list[int]: ...
+    def rows(self, worker: int, start: int = 0, end: int | None = None) -> Array: ...
 
 
 class Journal:
@@ -86,7 +146,7 @@ class Journal:
         self._view = memoryview(self._map)
         head = self._view[: _LINE_CELLS * 8].cast("q")
         self.capacity, self.workers = head[_CAPACITY], head[_WORKERS]
-        self._row = REMOTE_ROW_DTYPE if head[_REMOTE] else ROW_DTYPE
+        self._row = _KINDS[head[_KIND]]
         self._row_bytes = self._row.itemsize
         cells_end, entries_end, indices_end, _ = _layout(
             self.capacity, self.workers, self._row_bytes
@@ -102,12 +162,22 @@ class Journal:
         return os.memfd_create("harness-journal", os.MFD_CLOEXEC)
 
     @staticmethod
-    def resize(fd: int, capacity: int, workers: int, remote: bool = False) -> None:
-        """remote: a server answers."""
-        row = REMOTE_ROW_DTYPE if remote else ROW_DTYPE
+    def resize(
+        fd: int,
+        capacity: int,
+        workers: int,
+        remote: bool = False,
+        *,
+        generating: bool = False,
+        cached: bool = False,
+    ) -> None:
+        """remote: a server answers. generating: a language model of this machine does. cached: a set of models."""
+        row = REMOTE_ROW_DTYPE if remote else TOKENS_ROW_DTYPE if generating else ROW_DTYPE
+        row = CACHED_ROW_DTYPE if cached else row
         *_, size = _layout(capacity, workers, row.itemsize)
         os.ftruncate(fd, size)
-        os.pwrite(fd, Struct("<6q").pack(capacity, workers, 0, 0, 0, remote), 0)
+        kind = _KINDS.index(row)
+        os.pwrite(fd, Struct("<6q").pack(capacity, workers, 0, 0, 0, kind), 0)
 
     @property
     def stamps(self) -> Sequence[str]:
@@ -165,6 +235,12 @@ class Journal:
     def remote_writer(self) -> "RemoteWriter":
         """The one writer of a run that a server answers."""
         return RemoteWriter(self._rows_of(0), self._cells, self._line(0), self.index)
+
+    def cached_writer(self, worker: int) -> "CachedWriter":
+        return CachedWriter(self._rows_of(worker), self._cells, self._line(worker), self.index)
+
+    def tokens_writer(self, worker: int) -> "TokensWriter":
+        return TokensWriter(self._rows_of(worker), self._cells, self._line(worker), self.index)
 
     def _rows_of(self, worker: int) -> memoryview:
         offset = self._worker_offset(worker)
@@ -264,17 +340,8 @@ class RemoteWriter(Writer):
 
     __slots__ = ()
 
-    def reply(
-        self,
-        first: int,
-        indices: Sequence[int],
-        failed: int,
-        /,
-        *stamps_ns: int,
-        first_token_ns: int = 0,
-        tokens: int = 0,
-    ) -> None:
-        """stamps_ns: in the order of REMOTE_ROW_DTYPE."""
+    def reply(self, first: int, indices: Sequence[int], failed: int, /, *values: int) -> None:
+        """values: the fields of REMOTE_ROW_DTYPE from taken_ns on."""
         size = len(indices)
         if size == 1:
             self._index[first] = indices[0]
@@ -282,10 +349,42 @@ class RemoteWriter(Writer):
             self._column[first : first + size] = indices
         row = self._rows_done
         offset = row * _REMOTE_ROW.size
-        _REMOTE_ROW.pack_into(
-            self._rows, offset, first, size, failed, *stamps_ns, first_token_ns, tokens
-        )
+        _REMOTE_ROW.pack_into(self._rows, offset, first, size, failed, *values)
         self._rows_done = row + 1
         self._samples += size
+        self._cells[self._line + _SAMPLES] = self._samples
+        self._cells[self._line + _ROWS] = row + 1
+
+
+class TokensWriter(Writer):
+    """Writes the rows of samples that are answered token by token. Used by one worker alone."""
+
+    __slots__ = ()
+
+    def answer(self, order: int, index: int, failed: int, /, *values: int) -> None:
+        """values: stamps and counts, in the order of TOKENS_ROW_DTYPE."""
+        self._index[order] = index
+        row = self._rows_done
+        offset = row * _TOKENS_ROW.size
+        _TOKENS_ROW.pack_into(self._rows, offset, order, 1, failed, *values)
+        self._rows_done = row + 1
+        self._samples += 1
+        self._cells[self._line + _SAMPLES] = self._samples
+        self._cells[self._line + _ROWS] = row + 1
+
+
+class CachedWriter(Writer):
+    """Writes the rows of samples that a set of models answers. Used by one worker alone."""
+
+    __slots__ = ()
+
+    def sample(self, order: int, index: int, failed: int, /, *values: int) -> None:
+        """values: the fields of CACHED_ROW_DTYPE from taken_ns on."""
+        self._index[order] = index
+        row = self._rows_done
+        offset = row * _CACHED_ROW.size
+        _CACHED_ROW.pack_into(self._rows, offset, order, 1, failed, *values)
+        self._rows_done = row + 1
+        self._samples += 1
         self._cells[self._line + _SAMPLES] = self._samples
         self._cells[self._line + _ROWS] = row + 1

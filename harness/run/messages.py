@@ -111,6 +111,8 @@ class _Peer(TypedDict):
     url: str
     address: str
     local: bool
+    name: str
+    round_trip_ns: Count | None
 
 
 class _ServerTimes(TypedDict):
@@ -147,6 +149,7 @@ class _Client(TypedDict):
 
     dispatcher: str
     peers: list[_Peer]
+    sut_name: str
     connections: Count
     request_timeout_s: Seconds
     ceiling_per_s: Seconds | None
@@ -162,6 +165,22 @@ class _Client(TypedDict):
     tokens: _Tokens | None
 
 
+class _Counts(TypedDict):
+    """As harness/models/cache/cache.py, Counts."""
+
+    hits: Count
+    joined: Count
+    loads: Count
+    alone: Count
+    evictions: Count
+    failures: Count
+
+
+class _Models(TypedDict):
+    resident: list[_Counts]
+    files: list[_Counts] | None
+
+
 class _Ended(TypedDict):
     used: _Used
     answer_dtype: Annotated[str, AfterValidator(_is_dtype)]
@@ -175,6 +194,10 @@ class _Ended(TypedDict):
     first_failure: str
     close_error: str
     client: _Client | None
+    tokens: _Tokens | None
+    """Of a language model of this machine; those of a server's are the client's."""
+    models: _Models | None
+    """Of a set of models: what its cache counted."""
 
 
 for _message in (
@@ -190,6 +213,8 @@ for _message in (
     _Streams,
     _Tokens,
     _Client,
+    _Counts,
+    _Models,
     _Ended,
 ):
     _message.__pydantic_config__ = _STRICT  # type: ignore[union-attr]

@@ -19,6 +19,9 @@ FIRST_S = 5.0
 EVERY_S = 10.0
 """Plain lines: the first comes after FIRST_S, the next ones EVERY_S apart."""
 
+LEAST_LEFT_S = 0.5
+"""Less than this is shown as 0 s, beside work that goes on."""
+
 DRAW_EVERY_S = 1.0
 """A bar takes about a millisecond to draw, and the supervisor looks at the run four times a second."""
 
@@ -73,24 +76,27 @@ class Progress:
         if self._bar is not None:
             with suppress(OSError):  # the terminal was closed
                 columns = columns_of(stderr()) - 1
-                above = [visible(self._series_text())[:columns]] if self._series else []
+                above = [visible(self._series_text(left_s))[:columns]] if self._series else []
                 draw_status([*above, *self._bar.rows(columns, visible(name), share, details)])
             return
         done = name if share is None else f"{name} {share * 100:.0f} %"
         words = ", ".join([done, *details])
-        say(f"{self._series_text()}: {words}" if self._series else words)
+        say(f"{self._series_text(left_s)}: {words}" if self._series else words)
 
     def clear(self) -> None:
         """Removes the bar; plain lines stay."""
         if self._bar is not None:
             clear_status()
 
-    def _series_text(self) -> str:
+    def _series_text(self, run_left_s: float | None) -> str:
+        """run_left_s: time for the run that is going on, which knows better than the estimate before it."""
         assert self._series is not None
         text, bound, left_s = self._series
         if left_s is None:
             return text
-        left_s = max(0.0, left_s - (_now_s() - self._series_since_s))
+        left_s = max(left_s - (_now_s() - self._series_since_s), run_left_s or 0.0)
+        if left_s < LEAST_LEFT_S:
+            return text  # the estimate has run out, and the series has not
         return f"{text}, {bound} {show_wait(left_s)} left in all"
 
 
@@ -118,7 +124,8 @@ class Pace:
 
     def ended(self, took_s: float, planned_s: float = 0.0) -> None:
         """planned_s: the part of the run's time that was known before it, e.g. its --duration."""
-        self._beyond_s.append(took_s - planned_s)
+        # A run that ends early says nothing about the time around the runs to come.
+        self._beyond_s.append(max(0.0, took_s - planned_s))
 
     def left_s(self, planned_s: Iterable[float]) -> float | None:
         """planned_s: of each run to come. None before a run has ended."""

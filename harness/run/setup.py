@@ -7,9 +7,12 @@ from typing import Any
 
 from harness.core.config.run_config import RunConfig, from_plain, to_plain
 from harness.loadgen.plan import InstanceGroup
-from harness.models.manifest.lookup import model_from_json
+from harness.models.cache.model_set import any_model_from_json
 from harness.models.manifest.model import Model
 from harness.models.opened.resolved_run import ResolvedRun
+
+NODE_ROWS = "nodes.npz"
+"""File beside LoadGen's logs: what the journals of the nodes have of each batch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +65,7 @@ class Setup:
         """message: `to_json`, as received from the channel."""
         return cls(
             config=from_plain(message["config"]),
-            model=model_from_json(message["model"]),
+            model=any_model_from_json(message["model"]),
             dataset=message["dataset"],
             metric=message["metric"],
             instances=InstanceGroup.from_json(message["instances"]),

@@ -181,6 +181,7 @@ OVERHEAD_OF_A_RUN = (
     *("insecure", "no_resend", "yes_load_this_host"),
     *(
         "dataset",
+        "dataset_option",
         "data_dir",
         "hook",
         "input_shape",

@@ -10,7 +10,7 @@ import numpy as np
 
 from harness.core.formats.kserve_tensors import DATATYPES, from_json, texts_from
 from harness.serve.answers import Refusal
-from harness.serve.served import ANY, ServedModel, TensorInfo
+from harness.serve.served import ANY, Served, TensorInfo
 from harness.types import Array
 
 _UNSUPPORTED = ("classification", "shared_memory_region")
@@ -78,7 +78,7 @@ class Call:
         return {**self.given, **arrays} if self.given else arrays
 
 
-def read_call(text: bytes, served: ServedModel) -> Call:
+def read_call(text: bytes, served: Served) -> Call:
     """text: the JSON. Raises a Refusal that names the field at fault."""
     try:
         content = json.loads(text, parse_constant=_refuse_constant)
@@ -134,7 +134,7 @@ def _tensors(request: Mapping[str, Any], key: str) -> Iterator[tuple[str, Mappin
 
 
 def _inputs(
-    request: Mapping[str, Any], served: ServedModel
+    request: Mapping[str, Any], served: Served
 ) -> Iterator[tuple[str, tuple[int, ...], _Raw | Array]]:
     """(name, shape, values) of each."""
     if not request.get("inputs"):
@@ -197,9 +197,7 @@ def _value(
     return _Raw(name, datatype, shape, begin, begin + size)
 
 
-def _samples(
-    inputs: Sequence[tuple[str, tuple[int, ...], _Raw | Array]], served: ServedModel
-) -> int:
+def _samples(inputs: Sequence[tuple[str, tuple[int, ...], _Raw | Array]], served: Served) -> int:
     sizes = {shape[0] for _, shape, _ in inputs}
     if len(sizes) > 1:
         raise Refusal(400, f"the inputs have batches of different sizes: {sorted(sizes)}")

@@ -1,8 +1,8 @@
 """Opens the model and the port, and serves until a signal ends it."""
 
-import errno
 import gc
 import ipaddress
+import platform
 import resource
 import signal
 import socket
@@ -15,37 +15,77 @@ from harness.core.console import frameworks_output, say, show
 from harness.core.units import counted
 from harness.errors import ConfigError
 from harness.serve.kserve import OpenInference
+from harness.serve.listening import BACKLOG, bound, in_use
 from harness.serve.loop import Loop
-from harness.serve.served import ServedModel, open_served
+from harness.serve.node.handler import NodeHandler
+from harness.serve.node.job import answering, open_node
+from harness.serve.openai.completions import Completions
+from harness.serve.options import DEFAULT_NAME, ServeOptions
+from harness.serve.served import ServedGeneration, ServedModel, open_served
 
-BACKLOG = 1024
-"""Connections that wait to be accepted; the kernel may allow fewer."""
 
-
-def serve(config: RunConfig, listen: Endpoint) -> int:
+def serve(config: RunConfig, options: ServeOptions) -> int:
     """Returns the exit status. Raises ConfigError where the address cannot be used."""
+    listen = options.listen
     with ExitStack() as stack:
-        listening = stack.enter_context(_bound(listen))
+        listening = stack.enter_context(bound(listen))
+        if options.node:
+            return _serve_node(config, options, stack, listening)
         with frameworks_output():
-            served = open_served(config, stack)
-        with _in_use(listen):
+            served = open_served(config, stack, postprocess=options.postprocess)
+        with in_use(listen):
             listening.listen(BACKLOG)
-        _serve(served, listening, listen)
+        _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+        loop, inference = _loop_of(served, options, listening)
+        _serve(inference, loop, served.name, served.backend_name, listen)
     return 0
 
 
-def _serve(served: ServedModel, listening: socket.socket, listen: Endpoint) -> None:
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-    inference = OpenInference(served)
-    loop = Loop(listening, inference.handle)
-    address, port = listening.getsockname()[:2]
+def _serve_node(
+    config: RunConfig, options: ServeOptions, stack: ExitStack, listening: socket.socket
+) -> int:
+    name = options.name if options.name != DEFAULT_NAME else platform.node()
+    if options.postprocess:
+        raise ConfigError("--postprocess: a node does it anyway: drop it")
+    opened = open_node(config, name, stack)
+    with in_use(options.listen):
+        listening.listen(BACKLOG)
+    with answering(opened, listening) as loop:
+        _serve(opened.handler, loop, opened.facts.model, config.backend, options.listen)
+    return 0
+
+
+def _loop_of(
+    served: ServedModel | ServedGeneration, options: ServeOptions, listening: socket.socket
+) -> tuple[Loop, Completions | OpenInference]:
+    """The loop and its handler. A ConfigError for options of the Open Inference Protocol at a language model."""
+    if isinstance(served, ServedModel):
+        inference = OpenInference(served, options.name)
+        return Loop(listening, inference.handle), inference
+    given = {"--postprocess": options.postprocess, "--name": options.name != DEFAULT_NAME}
+    for option in (option for option, is_given in given.items() if is_given):
+        raise ConfigError(
+            f"{option} is of the Open Inference Protocol, and {served.name!r} answers by OpenAI's API: drop it"
+        )
+    completions = Completions(served)
+    return Loop(listening, completions.handle, completions.batching.step), completions
+
+
+def _serve(
+    inference: Completions | OpenInference | NodeHandler,
+    loop: Loop,
+    name: str,
+    backend: str,
+    listen: Endpoint,
+) -> None:
+    address, port = loop.address
     at = listen._replace(port=port)
     say(exposure(address, at))
     gc.collect()
     gc.freeze()  # a collection need not look at what the frameworks have made
     with _stopping(loop):
-        show(f"serving {served.name} ({served.backend_name}) on http://{at}")
+        show(f"serving {name} ({backend}) on http://{at}")
         loop.run()
     counts = f"{counted(inference.answered, 'request')} answered, {inference.refused:,} refused"
     say(
@@ -76,27 +116,3 @@ def _stopping(loop: Loop) -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def _bound(listen: Endpoint) -> socket.socket:
-    """The port is taken before the model is loaded, and answers after that."""
-    with _in_use(listen):
-        found = socket.getaddrinfo(listen.host, listen.port, type=socket.SOCK_STREAM)
-        family, _, _, _, address = found[0]
-        listening = socket.socket(family)
-        try:
-            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listening.bind(address)
-        except OSError:
-            listening.close()
-            raise
-        return listening
-
-
-@contextmanager
-def _in_use(listen: Endpoint) -> Iterator[None]:
-    try:
-        yield
-    except OSError as e:
-        why = "in use" if e.errno == errno.EADDRINUSE else e.strerror
-        raise ConfigError(f"{listen} cannot be used: {why}: choose another --listen") from None

@@ -14,7 +14,7 @@ import numpy as np
 
 from harness import __version__
 from harness.core.formats.kserve_tensors import datatype_of_array, raw_texts, to_json
-from harness.errors import one_line
+from harness.errors import type_and_text
 from harness.serve.answers import (
     JSON,
     Refusal,
@@ -23,8 +23,10 @@ from harness.serve.answers import (
     json_answer,
 )
 from harness.serve.calls import Call, Template, read_call
+from harness.serve.loop import Later
+from harness.serve.options import DEFAULT_NAME
 from harness.serve.requests import Head, Request
-from harness.serve.served import ServedModel
+from harness.serve.served import Served
 from harness.types import Array, Batch
 
 Route = Callable[[], Mapping[str, Any] | None]
@@ -47,8 +49,10 @@ _TIMES = b"Server-Timing: queue;dur=%.6f, compute;dur=%.6f, total;dur=%.6f\r\n\r
 class OpenInference:
     """The handler of one model, for `Loop`."""
 
-    def __init__(self, served: ServedModel) -> None:
+    def __init__(self, served: Served, name: str = DEFAULT_NAME) -> None:
+        """name: the server's own."""
         self._served = served
+        self._name = name
         self._calls: dict[bytes, Call] = {}
         model = f"/v2/models/{served.name}"
         paths = (model, f"{model}/versions/{VERSION}")
@@ -68,8 +72,8 @@ class OpenInference:
         self.first_failure = ""
         """What the backend raised first."""
 
-    def handle(self, request: Request, arrived_ns: int) -> Sequence[bytes | memoryview]:
-        """The parts of the answer."""
+    def handle(self, request: Request, arrived_ns: int) -> Sequence[bytes | memoryview] | Later:
+        """The parts of the answer, or who has them later."""
         taken_ns = time_ns()
         head = request.head
         try:
@@ -77,11 +81,14 @@ class OpenInference:
                 return self._infer(request, arrived_ns, taken_ns)
             content = self._get(head)
         except Refusal as e:
-            self.refused += 1
-            error = {"error": str(e)}
-            return [json_answer(error, connection_header(head), e.status, e.headers)]
+            return self._refusal(head, e)
         self.answered += 1
         return [json_answer(content, connection_header(head))]
+
+    def _refusal(self, head: Head, refusal: Refusal) -> Sequence[bytes | memoryview]:
+        self.refused += 1
+        error = {"error": str(refusal)}
+        return [json_answer(error, connection_header(head), refusal.status, refusal.headers)]
 
     def _get(self, head: Head) -> Mapping[str, Any] | None:
         route = self._routes.get(head.path)
@@ -98,7 +105,7 @@ class OpenInference:
         return f"there is nothing at {path}: ask for /v2/models/{quote(name, safe='')}/infer"
 
     def _server(self) -> Mapping[str, Any]:
-        return {"name": "mlperf-harness", "version": __version__, "extensions": [*EXTENSIONS]}
+        return {"name": self._name, "version": __version__, "extensions": [*EXTENSIONS]}
 
     def _models(self) -> Mapping[str, Any]:
         """As the KServe SDK lists them; the protocol itself has no list."""
@@ -125,7 +132,18 @@ class OpenInference:
 
     def _infer(
         self, request: Request, arrived_ns: int, taken_ns: int
-    ) -> Sequence[bytes | memoryview]:
+    ) -> Sequence[bytes | memoryview] | Later:
+        call, batch = self._asked(request)
+        begun_ns = time_ns()
+        try:
+            outputs = self._served.infer(batch)
+        except Exception as e:  # the frameworks' own exceptions share no base class
+            raise self._failed(e) from e
+        stamps_ns = (arrived_ns, taken_ns, begun_ns, time_ns())
+        return self._replied(request.head, call, outputs, stamps_ns)
+
+    def _asked(self, request: Request) -> tuple[Call, Batch]:
+        """What a request asks for, and its inputs. Raises a Refusal."""
         head, body = request
         if head.method != "POST":
             raise Refusal(405, f"{head.path} is asked with POST", {"Allow": "POST"})
@@ -133,21 +151,29 @@ class OpenInference:
         if size > len(body):
             raise Refusal(400, "Inference-Header-Content-Length is more than the body has")
         call = self._call(bytes(body[:size]))
-        inputs = call.inputs(body[size:])
-        begun_ns = time_ns()
-        try:
-            outputs = self._served.infer(Batch(call.samples, inputs))
-        except Exception as e:  # the frameworks' own exceptions share no base class
-            text = f"the model cannot answer: {type(e).__name__}: {one_line(e)}"
-            self.first_failure = self.first_failure or text
-            raise Refusal(500, text) from e
-        ended_ns = time_ns()
+        return call, Batch(call.samples, call.inputs(body[size:]))
+
+    def _failed(self, error: BaseException) -> Refusal:
+        text = f"the model cannot answer: {type_and_text(error)}"
+        self.first_failure = self.first_failure or text
+        return Refusal(500, text)
+
+    def _replied(
+        self,
+        head: Head,
+        call: Call,
+        outputs: Mapping[str, Array],
+        stamps_ns: tuple[int, int, int, int],
+        more: bytes = b"",
+    ) -> Sequence[bytes | memoryview]:
+        """The parts of the answer. stamps_ns: request here, taken up, model begun and ended. more: headers."""
+        arrived_ns, taken_ns, begun_ns, ended_ns = stamps_ns
         template, tensors = self._answer(call, outputs)
         self.answered += 1
         # A clock that was set back in between makes no time negative.
         waited_ns, total_ns = max(0, taken_ns - arrived_ns), max(0, time_ns() - arrived_ns)
         times = _TIMES % (waited_ns / 1e6, (ended_ns - begun_ns) / 1e6, total_ns / 1e6)
-        first = template.head + connection_header(head) + times + template.json
+        first = template.head + connection_header(head) + more + times + template.json
         if sum(map(len, tensors)) <= JOINED_BYTES:
             return [b"".join((first, *tensors))]
         return [first, *tensors]

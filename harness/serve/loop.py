@@ -8,14 +8,40 @@ import struct
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from typing import NamedTuple
 
 from harness.core.console import say
 from harness.serve.answers import CLOSE, CONTINUE, json_answer
 from harness.serve.requests import Head, Malformed, Parser, Request
 
-Handler = Callable[[Request, int], Sequence[bytes | memoryview]]
-"""From a request, and the time its last byte arrived in ns of the wall clock, to the parts of an answer.
-A memoryview is of bytes, in one dimension."""
+Parts = Sequence[bytes | memoryview]
+"""A memoryview is of bytes, in one dimension."""
+
+
+class Later:
+    """An answer whose parts come from `Work`, after the handler has returned."""
+
+    __slots__ = ("is_awaited",)
+
+    def __init__(self) -> None:
+        self.is_awaited = True
+        """False once the client has gone. The loop alone sets it."""
+
+
+Handler = Callable[[Request, int], "Parts | Later"]
+"""From a request, and the time its last byte arrived in ns of the wall clock, to the parts of an answer."""
+
+
+class Part(NamedTuple):
+    """The next bytes of an answer."""
+
+    later: Later
+    content: bytes
+    is_last: bool
+
+
+Work = Callable[[], "Sequence[Part] | None"]
+"""Does a little of the work for answers that are not complete; returns what is to be sent, None without work."""
 
 READ_BYTES = 1 << 16
 LINGER_NS = 2_000_000_000
@@ -31,10 +57,11 @@ _STAMP = struct.Struct("=qq")
 _ANCILLARY_BYTES = socket.CMSG_SPACE(_STAMP.size)
 _OUT_OF_DESCRIPTORS = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 _GONE = (OSError, ValueError)
+_HAS_GONE = select.EPOLLRDHUP | select.EPOLLHUP | select.EPOLLERR
 
 
 class _Connection:
-    __slots__ = ("closes_at_ns", "keeps_open", "parser", "sock", "unsent")
+    __slots__ = ("closes_at_ns", "keeps_open", "later", "parser", "sock", "unsent")
 
     def __init__(self, sock: socket.socket, known: dict[bytes, Head]) -> None:
         self.sock = sock
@@ -42,6 +69,8 @@ class _Connection:
         self.keeps_open = True
         self.unsent = memoryview(b"")
         """What the socket's buffer had no room for; nothing is read meanwhile."""
+        self.later: Later | None = None
+        """The answer that is not complete; nothing is read meanwhile."""
         self.closes_at_ns: int | None = None
         """Set once the last answer is sent: what comes after it is thrown away until then."""
 
@@ -50,11 +79,14 @@ class Loop:
     """One epoll, level-triggered: what a read leaves makes the next event.
 
     Requests of a connection are answered in their order; those of several connections in the order in which
-    the kernel reports them. The handler runs in this thread: while it works, requests wait in the sockets.
+    the kernel reports them. The handler runs in this thread: while it works, requests wait in the sockets. So
+    does `work`, between any two looks at the sockets, as long as there is some.
     """
 
-    def __init__(self, listening: socket.socket, handle: Handler) -> None:
-        """listening: bound and listening; the loop closes it."""
+    def __init__(
+        self, listening: socket.socket, handle: Handler, work: Work = lambda: None
+    ) -> None:
+        """listening: bound and listening; the loop closes it. work: for a handler that returns a Later."""
         listening.setblocking(False)
         self._listening = listening
         self._handle = handle
@@ -62,13 +94,18 @@ class Loop:
         self._connections: dict[int, _Connection] = {}
         self._closing: set[_Connection] = set()
         self._stop_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._work = work
+        self._later: dict[Later, _Connection] = {}
         self.accepts = True
         """False while no descriptor is free for a further connection."""
         self.address: tuple[str, int] = listening.getsockname()[:2]
         self._poll = select.epoll()
         self._poll.register(self._stop_fd, select.EPOLLIN)
+        self._poll.register(self._wake_fd, select.EPOLLIN)
         self._poll.register(listening.fileno(), select.EPOLLIN)
         self._has_stopped = False
+        self._has_work = False
 
     @property
     def open_connections(self) -> int:
@@ -78,11 +115,16 @@ class Loop:
         """End `run` once the requests that are here have been answered. Safe in signal handlers."""
         os.eventfd_write(self._stop_fd, 1)
 
+    def wake(self) -> None:
+        """Have `work` called soon. Safe in other threads."""
+        os.eventfd_write(self._wake_fd, 1)
+
     def run(self) -> None:
         """Serve until `stop`; then every socket is closed."""
         try:
             while not self._has_stopped:
-                self._turn(1.0 if self._closing else None)
+                self._turn(0 if self._has_work else 1.0 if self._closing else None)
+                self._do_work()
             self._listening.close()
             self._drain()
         finally:
@@ -91,28 +133,33 @@ class Loop:
                 self._close(connection)
             self._poll.close()
             os.close(self._stop_fd)
+            os.close(self._wake_fd)
 
     def _drain(self) -> None:
-        """Answers what has arrived, and sends what is unsent."""
+        """Answers what has arrived, works on answers that are not complete, and sends what is unsent."""
         deadline_ns = time.monotonic_ns() + DRAIN_NS
         self._turn(0)
         while time.monotonic_ns() < deadline_ns and any(
-            connection.unsent for connection in self._connections.values()
+            connection.unsent or connection.later for connection in self._connections.values()
         ):
-            self._turn(0.05)
+            self._do_work()
+            self._turn(0 if self._has_work else 0.05)
 
     def _turn(self, timeout_s: float | None) -> None:
-        own, stop = self._listening.fileno(), self._stop_fd
+        own, stop, wake = self._listening.fileno(), self._stop_fd, self._wake_fd
         for fd, event in self._poll.poll(timeout_s):
             if fd == own:
                 self._accept()
+            elif fd == wake:
+                os.eventfd_read(wake)
             elif fd == stop:
                 self._has_stopped = True
                 self._poll.unregister(stop)
-            else:
-                connection = self._connections[fd]
+            elif (connection := self._connections.get(fd)) is not None:
                 try:
-                    if event & select.EPOLLOUT:
+                    if connection.later is not None and event & _HAS_GONE:
+                        self._close(connection)
+                    elif event & select.EPOLLOUT:
                         self._send_rest(connection)
                     else:
                         self._read(connection)
@@ -140,6 +187,9 @@ class Loop:
     def _close(self, connection: _Connection) -> None:
         del self._connections[connection.sock.fileno()]
         self._closing.discard(connection)
+        if connection.later is not None:
+            connection.later.is_awaited = False
+            del self._later[connection.later]
         connection.sock.close()
         if not self.accepts and not self._has_stopped:
             self._poll.register(self._listening.fileno(), select.EPOLLIN)
@@ -173,7 +223,13 @@ class Loop:
         try:
             while not connection.unsent and (request := parser.next()) is not None:
                 connection.keeps_open = request.head.keeps_open
-                self._send(connection, self._handle(request, arrived_ns))
+                answer = self._handle(request, arrived_ns)
+                if isinstance(answer, Later):
+                    connection.later = answer
+                    self._later[answer] = connection
+                    self._poll.modify(connection.sock.fileno(), select.EPOLLRDHUP)
+                    return
+                self._send(connection, answer)
                 if not connection.keeps_open:
                     return
             if parser.wants_continue:
@@ -183,7 +239,34 @@ class Loop:
             connection.keeps_open = False
             self._send(connection, [json_answer({"error": str(e)}, CLOSE, e.status)])
 
-    def _send(self, connection: _Connection, parts: Sequence[bytes | memoryview]) -> None:
+    def _do_work(self) -> None:
+        """Works once, and sends the parts to the clients that are still there."""
+        parts = self._work()
+        self._has_work = parts is not None
+        for later, content, is_last in parts or ():
+            connection = self._later.get(later)
+            if connection is None:
+                continue
+            try:
+                self._send_part(connection, content, is_last)
+            except _GONE:
+                self._close(connection)
+
+    def _send_part(self, connection: _Connection, content: bytes, is_last: bool) -> None:
+        if is_last:
+            assert connection.later is not None
+            del self._later[connection.later]
+            connection.later = None
+            if not connection.unsent:
+                self._poll.modify(connection.sock.fileno(), select.EPOLLIN)
+        if connection.unsent:
+            connection.unsent = memoryview(bytes(connection.unsent) + content)
+            return
+        self._send(connection, [content])
+        if is_last and connection.keeps_open and not connection.unsent:
+            self._answer(connection, time.time_ns())  # requests that came with the last one
+
+    def _send(self, connection: _Connection, parts: Parts) -> None:
         try:
             if len(parts) == 1:
                 sent, size = connection.sock.send(parts[0]), len(parts[0])
@@ -195,15 +278,22 @@ class Loop:
         if sent < size:
             # A copy: the backend may write its next answer into the same memory.
             connection.unsent = memoryview(b"".join(parts))[sent:]
-            self._poll.modify(connection.sock.fileno(), select.EPOLLOUT)
-        elif not connection.keeps_open:
+            self._poll.modify(connection.sock.fileno(), select.EPOLLOUT | self._watch(connection))
+        elif not connection.keeps_open and connection.later is None:
             self._finish(connection)
+
+    @staticmethod
+    def _watch(connection: _Connection) -> int:
+        """Nothing is read while an answer is not complete, but a client that leaves is noticed."""
+        return 0 if connection.later is None else select.EPOLLRDHUP
 
     def _send_rest(self, connection: _Connection) -> None:
         connection.unsent = connection.unsent[connection.sock.send(connection.unsent) :]
         if connection.unsent:
             return
-        self._poll.modify(connection.sock.fileno(), select.EPOLLIN)
+        self._poll.modify(connection.sock.fileno(), self._watch(connection) or select.EPOLLIN)
+        if connection.later is not None:
+            return
         if connection.keeps_open:
             self._answer(connection, time.time_ns())  # requests that came with the last one
         else:

@@ -6,6 +6,8 @@ from typing import ClassVar
 from harness.core.config.options import option
 from harness.core.config.parse import Endpoint, parse_endpoint
 
+DEFAULT_NAME = "mlperf-harness"
+
 OF_A_RUN = (
     "backend",
     "threads",
@@ -17,6 +19,24 @@ OF_A_RUN = (
 )
 """Fields of RunOptions, in the order of the help."""
 
+OF_A_NODE = (
+    "dataset",
+    "data_dir",
+    "lengths",
+    "input_range",
+    "seed",
+    "performance_count",
+    "instances",
+    "pin",
+    "oversubscribe",
+    "hook",
+)
+"""Fields that `serve --node` takes, too."""
+
+
+def _listening(text: str) -> Endpoint:
+    return parse_endpoint(text, "127.0.0.1:8000")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServeOptions:
@@ -24,7 +44,23 @@ class ServeOptions:
 
     listen: Endpoint = option(
         "address to listen at (default 127.0.0.1:8000; port 0: a free one)",
-        parse=parse_endpoint,
+        parse=_listening,
         default=Endpoint("127.0.0.1", 8000),
         metavar="HOST:PORT",
+    )
+    name: str = option(
+        "the server's own name at /v2, of which MLPerf's Network division wants another one for each server "
+        f"(default {DEFAULT_NAME})",
+        parse=str,
+        default=DEFAULT_NAME,
+        metavar="NAME",
+    )
+    postprocess: bool = option(
+        "do the manifest's postprocessing here: reply with answers in place of outputs, as a client with --qdl "
+        "expects",
+        flag=True,
+    )
+    node: bool = option(
+        "be a node of --nodes: with the data, one instance a core, and queries that name samples by their indices",
+        flag=True,
     )

@@ -18,7 +18,7 @@ from harness.models.manifest.lookup import named_models
 from harness.models.opened.remote import request_timeout_s, servers_of
 from harness.remote import Exchange, Reply, Request
 from harness.types import BackendSetup, HasSignature, show_shape
-from harness.wire.remote_backend import Link
+from harness.wire.remote_backend import link_to
 
 ROUND_TRIPS = 20
 MOST_MODELS = 20
@@ -41,22 +41,24 @@ def probe(config: RunConfig, model: str | None, *, as_json: bool = False) -> int
 def looked_at(config: RunConfig, model: str | None = None) -> dict[str, Any]:
     """Plain values. Each model is asked one sample of zeros, which finds out the encoding."""
     server = servers_of(config)[0]
-    link = Link(server, request_timeout_s(config))
-
+    is_grpc = server.address.grpc
+    link = link_to(server, request_timeout_s(config))
     exchange = link.exchange_at_start
+    ask = registry.load("backend", "kserve").by_paths(exchange) if is_grpc else exchange
     try:
-        replies = {path: exchange(Request(path, method="GET")) for path in _PATHS}
-        cheapest = min(replies, key=lambda path: len(replies[path].body))
+        link.open_at_start()
+        replies = {path: ask(Request(path, method="GET")) for path in _PATHS}
+        cheapest = "/v2" if is_grpc else min(replies, key=lambda path: len(replies[path].body))
         opened = link.opened
-        times = [_timed(exchange, cheapest) for _ in range(ROUND_TRIPS)]
+        times = [_timed(ask, cheapest) for _ in range(ROUND_TRIPS)]
         return {
             "url": str(server.address),
             "address": link.peer(),
             "local": link.is_local(),
-            "software": replies["/v2"].header("Server"),
+            "software": None if is_grpc else replies["/v2"].header("Server"),
             "round_trip_ns": int(median(times)),
             "keeps_connections": link.opened == opened,
-            "kserve": _kserve(exchange, replies["/v2"], model),
+            "kserve": _kserve(ask, exchange, is_grpc, replies["/v2"], model),
             "openai_models": _openai(replies["/v1/models"]),
         }
     finally:
@@ -76,16 +78,19 @@ def _json(reply: Reply) -> Any:
         return None
 
 
-def _kserve(exchange: Exchange, about: Reply, model: str | None) -> Mapping[str, Any] | None:
+def _kserve(
+    ask: Exchange, exchange: Exchange, is_grpc: bool, about: Reply, model: str | None
+) -> Mapping[str, Any] | None:
+    """ask: by the paths of HTTP. exchange: as the plug-in's."""
     server = _json(about)
     if not isinstance(server, dict) or not isinstance(server.get("name"), str):
         return None
-    names = [model] if model is not None else _names(exchange)[:MOST_MODELS]
+    names = [model] if model is not None else _names(ask)[:MOST_MODELS]
     return {
         "name": server["name"],
         "version": str(server.get("version", "")),
         "extensions": [str(e) for e in server.get("extensions") or ()],
-        "models": [_model(exchange, name) for name in names],
+        "models": [_model(exchange, is_grpc, name) for name in names],
     }
 
 
@@ -100,10 +105,12 @@ def _names(exchange: Exchange) -> list[str]:
     return list(dict.fromkeys(str(name) for name in names if name))
 
 
-def _model(exchange: Exchange, name: str) -> dict[str, Any]:
+def _model(exchange: Exchange, is_grpc: bool, name: str) -> dict[str, Any]:
     """What the plug-in that will ask the model finds out about it."""
+    transport = "grpc" if is_grpc else "http"
+    setup = BackendSetup(model=None, model_name=name, transport=transport)
     try:
-        remote = registry.load("backend", "kserve")(BackendSetup(model=None, model_name=name))
+        remote = registry.load("backend", "kserve")(setup)
         remote.open(exchange)
     except (HarnessError, ValueError) as e:
         return {"name": name, "problem": one_line(e)}
@@ -136,7 +143,8 @@ def _lines(found: Mapping[str, Any]) -> Iterator[str]:
     yield f"round trip   {show_ns(found['round_trip_ns'])}, median of {ROUND_TRIPS}; connections are {kept}"
     about = found["kserve"]
     if about is not None:
-        yield f"protocol     KServe v2 over HTTP: {about['name']} {about['version']}".rstrip()
+        over = "gRPC" if found["url"].startswith("grpc") else "HTTP"
+        yield f"protocol     KServe v2 over {over}: {about['name']} {about['version']}".rstrip()
         for model in about["models"]:
             yield from _model_lines(found["url"], model)
         if not about["models"]:

@@ -1,8 +1,8 @@
 """Opens a model for serving: one instance, its inputs and outputs as the protocol tells them, warmed up."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -12,6 +12,8 @@ from harness.core.formats.kserve_tensors import datatype_of, datatype_of_array
 from harness.core.registry import load, plugin
 from harness.errors import ConfigError
 from harness.machine.cores import available
+from harness.models.generation.backend import GeneratingBackend
+from harness.models.generation.prompts import Prompts
 from harness.models.manifest.lookup import load_model
 from harness.models.manifest.model import Model
 from harness.models.opened import instances
@@ -23,10 +25,14 @@ from harness.models.opened.loading import (
     open_backends,
     open_dataset,
 )
+from harness.models.steps.postprocess import NOT_FINITE, Postprocess, postprocessor
 from harness.types import Array, Backend, Batch, HasOutputs, Outputs, TensorSpec
 
 ANY = -1
 """A size that varies, in the protocol's metadata."""
+
+ANSWER = "answer"
+"""Output of a model whose postprocessing is done here."""
 
 WARM_UP_CALLS = 3
 """For each of two sizes of the batch."""
@@ -41,21 +47,46 @@ class TensorInfo(NamedTuple):
     """The first size is the batch; ANY where a size varies."""
 
 
+class Served(Protocol):
+    """What the protocol tells and asks of a model."""
+
+    name: str
+    backend_name: str
+    max_batch: int
+    """Samples in the largest batch that is answered."""
+    inputs: Sequence[TensorInfo]
+    """() where neither manifest nor file tells them: any are then passed on."""
+    outputs: Sequence[TensorInfo]
+    """Known once the model has answered."""
+    properties: Mapping[str, str]
+
+    def infer(self, batch: Batch, /) -> Mapping[str, Array]:
+        """Answers by output, each with one row a sample."""
+
+
 class ServedModel:
     """A model that answers, on the thread that calls."""
 
-    def __init__(self, model: Model, backend: Backend, backend_name: str, max_batch: int) -> None:
+    def __init__(
+        self,
+        model: Model,
+        backend: Backend,
+        backend_name: str,
+        max_batch: int,
+        postprocess: Postprocess | None = None,
+    ) -> None:
+        """postprocess: the manifest's steps, to reply with answers in place of outputs."""
         self.name = model.name
         self.backend_name = backend_name
         self.max_batch = max_batch
-        """Samples in the largest batch that is answered."""
-        self.inputs = tuple(_info(spec) for spec in inputs_of(model, backend))
-        """() where neither manifest nor file tells them: any are then passed on."""
-        self.outputs: tuple[TensorInfo, ...] = ()
-        """Known once the model has answered."""
+        self.inputs: Sequence[TensorInfo] = tensors_of(inputs_of(model, backend))
+        self.outputs: Sequence[TensorInfo] = ()
         with plugin(f"backend {backend_name!r}: describe()"):
-            self.properties = {key: str(value) for key, value in backend.describe().items()}
+            self.properties: Mapping[str, str] = {
+                key: str(value) for key, value in backend.describe().items()
+            }
         self._backend = backend
+        self._postprocess = postprocess
         self._names = backend.outputs() if isinstance(backend, HasOutputs) else ()
         if not self._names:
             self._names = (model.output.name,) if model.output else ("output",)
@@ -63,7 +94,7 @@ class ServedModel:
 
     def infer(self, batch: Batch) -> Mapping[str, Array]:
         """Answers by output, each with one row a sample. Raises a ValueError where the rows are not so many."""
-        answers = self._by_name(self._backend.infer(batch))
+        answers = self._by_name(self._answered(batch))
         for name, rows in answers.items():
             if rows.shape[:1] != (batch.size,):
                 raise ValueError(
@@ -72,6 +103,15 @@ class ServedModel:
         if not self.outputs:
             self.outputs = tuple(self._output(name, rows) for name, rows in answers.items())
         return answers
+
+    def _answered(self, batch: Batch) -> Outputs:
+        outputs = self._backend.infer(batch)
+        if self._postprocess is None:
+            return outputs
+        rows = self._postprocess.answers(outputs, range(batch.size))
+        if self._postprocess.not_finite(outputs, rows):
+            raise ValueError(NOT_FINITE)
+        return {ANSWER: np.asarray(rows)}
 
     def _by_name(self, outputs: Outputs) -> Mapping[str, Array]:
         if isinstance(outputs, Mapping):
@@ -82,6 +122,11 @@ class ServedModel:
     def _output(self, name: str, rows: Array) -> TensorInfo:
         sizes = (ANY,) * (rows.ndim - 1) if self._sizes_vary else rows.shape[1:]
         return TensorInfo(name, datatype_of_array(rows) or rows.dtype.name, (ANY, *sizes))
+
+
+def tensors_of(specs: Sequence[TensorSpec]) -> tuple[TensorInfo, ...]:
+    """The inputs as the protocol tells them."""
+    return tuple(_info(spec) for spec in specs)
 
 
 def _info(spec: TensorSpec) -> TensorInfo:
@@ -96,18 +141,63 @@ def _info(spec: TensorSpec) -> TensorInfo:
     )
 
 
-def open_served(config: RunConfig, stack: ExitStack) -> ServedModel:
-    """The model of a configuration with one instance, warmed up; `stack` closes it."""
+class ServedGeneration:
+    """A language model that generates, warmed up. Its generator belongs to one thread."""
+
+    def __init__(self, model: Model, backend: GeneratingBackend, backend_name: str) -> None:
+        about = model.generation
+        assert about is not None
+        self.name = model.name
+        self.backend_name = backend_name
+        self.context = about.context
+        """The most tokens of a prompt with its answer."""
+        self.prompts = Prompts(about)
+        with plugin(f"backend {backend_name!r}: describe()"):
+            self.properties = {key: str(value) for key, value in backend.describe().items()}
+        self.generator = backend.generator
+        with plugin(f"backend {backend_name!r}, answering noise,"):
+            for size in dict.fromkeys((1, backend.max_batch)):
+                for _ in range(WARM_UP_CALLS):
+                    backend.rehearse(size)
+
+
+def open_served(
+    config: RunConfig, stack: ExitStack, *, postprocess: bool = False
+) -> ServedModel | ServedGeneration:
+    """The model of a configuration with one instance, warmed up; `stack` closes it.
+
+    postprocess: reply with answers in place of outputs.
+    """
     model = load_model(config.model)
+    steps = _steps(model) if postprocess else None
     if model.may_have_to_be_obtained:
         model.obtain(declared(config).formats, say)
     group = instances.plan(config, load("scenario", config.scenario), model, available())
     (backend,) = open_backends(config, model, model_file(config, model), group, stack)
+    if isinstance(backend, GeneratingBackend):
+        return ServedGeneration(model, backend, config.backend)
     fixed = batch_in_file(backend, inputs_of(model, backend))
     max_batch = group.max_batch if fixed is None else min(fixed, group.max_batch)
-    served = ServedModel(model, backend, config.backend, max_batch)
+    served = ServedModel(model, backend, config.backend, max_batch, steps)
     _warm_up(served, config, model, backend)
     return served
+
+
+def _steps(model: Model) -> Postprocess:
+    """A ConfigError for steps whose answers the protocol has no tensor for, or that need code of the user's."""
+    output = model.output
+    steps = output.postprocess if output else ()
+    for step in steps:
+        if step.name in _NOT_HERE:
+            raise ConfigError(
+                f"--postprocess: the step {step.name!r} of model {model.name!r} {_NOT_HERE[step.name]}: drop "
+                "--postprocess, or serve a file that answers by itself"
+            )
+    return postprocessor(steps, output.name if output else None)
+
+
+_NOT_HERE = {"boxes": "gives answers of different lengths", "hook": "runs a file of yours"}
+"""Step -> why `serve` does not take it."""
 
 
 def _warm_up(served: ServedModel, config: RunConfig, model: Model, backend: Backend) -> None:

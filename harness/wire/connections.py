@@ -4,11 +4,12 @@ A receive also returns the kernel's time stamp of the last byte (SO_TIMESTAMPNS,
 journal's): what the client noticed late is no time of the server's.
 """
 
+import errno
 import os
 import resource
 import socket
 import ssl
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,9 +45,11 @@ class Server:
     """Made by `tls_context`; None for plain HTTP."""
 
 
-def tls_context(insecure: bool) -> ssl.SSLContext:
-    """Verifies the server's certificate and name, unless `insecure`."""
+def tls_context(insecure: bool, *, grpc: bool = False) -> ssl.SSLContext:
+    """Verifies the server's certificate and name, unless `insecure`. grpc: the server is asked over HTTP/2."""
     context = ssl.create_default_context()
+    if grpc:
+        context.set_alpn_protocols(["h2"])
     if insecure:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
@@ -61,10 +64,13 @@ class Connection:
 
     __slots__ = (
         "_out",
+        "_recvmsg",
+        "_send",
         "_socket",
         "_tls",
         "fd",
         "flight",
+        "is_dropped",
         "number",
         "parser",
         "replies",
@@ -73,6 +79,7 @@ class Connection:
 
     def __init__(self, made: socket.socket, tls: "_Tls | None", number: int = 0) -> None:
         self._socket = made
+        self._send, self._recvmsg = made.send, made.recvmsg
         self._tls = tls
         self._out: list[memoryview] = []
         self.fd = made.fileno()
@@ -81,13 +88,14 @@ class Connection:
         self.replies = 0
         self.used_ns = wall_ns()
         self.flight: Any = None
+        self.is_dropped = False
 
     def send(self, data: bytes) -> bool:
         """Sends as much as the kernel takes; returns whether that was all. Raises OSError."""
         if self._tls is not None:
             data = self._tls.encrypted((data,))
         try:
-            sent = self._socket.send(data)
+            sent = self._send(data)
         except BlockingIOError:
             sent = 0
         if sent == len(data):
@@ -123,6 +131,7 @@ class Connection:
 
     @property
     def unsent(self) -> bool:
+        """Whether a part of the last request waits for `flush`."""
         return bool(self._out)
 
     def receive(self) -> tuple[bytes, int]:
@@ -130,7 +139,7 @@ class Connection:
 
         Raises BlockingIOError where nothing has, or no whole TLS record, and other OSErrors.
         """
-        data, ancillary, _, _ = self._socket.recvmsg(RECEIVE_BYTES, _ANCILLARY_BYTES)
+        data, ancillary, _, _ = self._recvmsg(RECEIVE_BYTES, _ANCILLARY_BYTES)
         stamp_ns = 0
         if ancillary:  # nothing else was asked for
             seconds, ns = _TIMESPEC.unpack(ancillary[0][2])
@@ -140,6 +149,16 @@ class Connection:
             if not data and not self._tls.ended:
                 raise BlockingIOError
         return data, stamp_ns
+
+    def certificate(self) -> bytes:
+        """The server's certificate (DER). Only with TLS."""
+        assert self._tls is not None
+        return self._tls.certificate()
+
+    def certificate_name(self) -> str:
+        """A name or address that the server's certificate is for. Only with TLS that verifies certificates."""
+        assert self._tls is not None
+        return self._tls.certificate_name()
 
     def peer(self) -> str:
         """IP address of the server; '' of a Unix socket."""
@@ -185,6 +204,19 @@ class _Tls:
             else:
                 made.sendall(self._outgoing.read())
                 return
+
+    def certificate(self) -> bytes:
+        found = self._object.getpeercert(binary_form=True)
+        assert found is not None  # every server has one
+        return found
+
+    def certificate_name(self) -> str:
+        told: Mapping[str, Any] = self._object.getpeercert() or {}
+        names = [name for kind, name in told.get("subjectAltName", ()) if kind != "email"]
+        # Before there were alternative names, the subject's common name was the server's.
+        subject = [pair for pairs in told.get("subject", ()) for pair in pairs]
+        names += [value for kind, value in subject if kind == "commonName"]
+        return str(names[0]).replace("*", "any") if names else ""
 
     def encrypted(self, parts: Sequence[Buffer]) -> bytes:
         for part in parts:
@@ -253,7 +285,7 @@ def unreachable(address: Address, error: OSError) -> NoReturn:
         why = f"its certificate is not trusted: {error.verify_message}"
         todo = "name the server as its certificate does, or add --insecure"
     elif isinstance(error, ssl.SSLError):
-        why, todo = f"TLS failed: {error.reason or error}", "does the server speak https there?"
+        why, todo = f"TLS failed: {error.reason or error}", "does the server speak TLS there?"
     elif isinstance(error, LateReply):
         raise ConfigError(f"--url {address}: {error}: is the server stuck or busy?") from error
     elif isinstance(error, ConnectionResetError | BrokenPipeError):
@@ -262,9 +294,12 @@ def unreachable(address: Address, error: OSError) -> NoReturn:
         ) from error
     elif isinstance(error, TimeoutError):
         why, todo = "it does not answer", "check the address and the firewall"
+    elif error.errno == errno.EADDRNOTAVAIL:
+        why = "all ports of this machine for connections to it are in use"
+        todo = "lower --connections, or wait a minute, until the kernel has forgotten closed connections"
     else:
         why = os.strerror(error.errno) if error.errno else str(error)
-        todo = "start the server, or check the port"
+        todo = f"start the server, or check the {'path' if address.unix else 'port'}"
     raise ConfigError(f"--url {address} cannot be reached: {why}: {todo}") from error
 
 

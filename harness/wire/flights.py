@@ -9,27 +9,25 @@ one of them sees both.
 import select
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from operator import attrgetter
 from os import EFD_NONBLOCK, close, eventfd, eventfd_read, eventfd_write
 from time import monotonic
+from typing import Protocol
 
 from harness.core.clock import wall_ns
 from harness.core.units import NS_PER_S
-from harness.remote import Reply, Request, StreamReader
-from harness.wire.connections import Connection, Server, connect, size_bytes, unreachable
-from harness.wire.http1 import BadReply, Heads, ReplyParser
+from harness.remote import Buffer, Reply, Request, StreamReader
+from harness.wire.connections import Connection, Server, connect, unreachable
+from harness.wire.http1 import BadReply, ReplyParser
+from harness.wire.idle import TOGETHER, IdlePace
 from harness.wire.opener import CONNECT_TIMEOUT_S, Opener
-
-SENT_BY_ISSUER_BYTES = 16_384
-"""A larger request is sent by the receiving thread: 600 kB would keep the next query waiting 160 us."""
+from harness.wire.requests import SHORT_BYTES, Requests
 
 PACED_CONNECTS = 128
 """Connections opened before a pause: a server's queue of new ones has 128 places or more."""
 PACE_S = 0.05
-
-IDLE_S = 4.0
-"""A connection that was idle for longer is replaced before it is used: servers close them after 5 s."""
 
 _TICK_S = 0.1
 _CLOSED = "the server closed the connection"
@@ -46,11 +44,13 @@ class Flight:
         "ids",
         "indices",
         "kind",
+        "late_tokens",
         "read_ns",
         "reader",
         "reply",
         "resent",
         "sent_ns",
+        "server",
         "taken_ns",
         "tokens",
     )
@@ -65,12 +65,39 @@ class Flight:
         self.kind = ""
         """Kind of the error: reset, timeout, server-gone, bad-reply, encode."""
         self.resent = False
+        self.server = 0
+        """Number of the server that got it."""
         self.reader: StreamReader | None = None
         """Has read the reply, where replies are streams and it began."""
         self.chunks: list[tuple[int, int]] = []
         """(stamp, what the reader counts so far) of each arrival that brought tokens."""
-        self.tokens = 0
-        """Tokens of the answer, once it is read; 0 where the server does not tell."""
+        self.tokens = self.late_tokens = 0
+        """Tokens of the answer, once it is read; 0 where the server does not tell. And those that came late."""
+
+
+class Free(Protocol):
+    """Connections that carry no request now. Each operation is one step under the GIL, or tries again."""
+
+    def append(self, connection: Connection, /) -> None: ...
+
+    def pop(self) -> Connection:
+        """Takes one. IndexError without any."""
+
+    def remove(self, connection: Connection, /) -> None:
+        """ValueError where it is not among them."""
+
+    def clear(self) -> None: ...
+
+    def __len__(self) -> int: ...
+
+    def __iter__(self) -> Iterator[Connection]: ...
+
+
+def _in_turn(connections: int | Sequence[int], servers: int) -> Iterator[int]:
+    """The server of each connection that is to be opened: one to each, then a second one to each, and so on."""
+    counts = [connections] * servers if isinstance(connections, int) else connections
+    for turn in range(max(counts)):
+        yield from (number for number, count in enumerate(counts) if turn < count)
 
 
 class Flights:
@@ -83,22 +110,27 @@ class Flights:
     def __init__(
         self,
         servers: Sequence[Server],
-        connections: int,
+        connections: int | Sequence[int],
         encode: Callable[[Sequence[int]], Request],
         timeout_s: float,
         *,
         resend: bool = True,
         reader: Callable[[], StreamReader] | None = None,
+        free: Free | None = None,
     ) -> None:
-        """reader: makes a reader of each reply, where replies are streams."""
+        """connections: to each server, or a number for each of them.
+
+        reader: makes a reader of each reply, where replies are streams. free: chooses among free connections; without
+        it the one that was used last is taken.
+        """
         self._servers = servers
-        self._heads = [Heads(s.address.authority, s.address.prefix, s.headers) for s in servers]
-        self._encode = encode
+        self._requests = Requests(servers, encode)
+        self._ready = self._requests.ready
         self._timeout_ns = int(timeout_s * NS_PER_S)
         self._resend = resend
         self._reader = reader
         self._waiting: deque[Flight] = deque()
-        self._free: list[Connection] = []
+        self._free: Free = [] if free is None else free
         self._open: dict[int, Connection] = {}  # descriptor -> every open connection
         self._failed: deque[Flight] = deque()  # without a connection, for the next turn
         self._again: deque[Flight] = deque()
@@ -107,26 +139,31 @@ class Flights:
         self._epoll = select.epoll()
         self._wake = eventfd(0, EFD_NONBLOCK)
         self._epoll.register(self._wake, select.EPOLLIN)
-        self._next_look_s = monotonic() + _TICK_S
+        self._tick_s = _TICK_S
+        self._looked_s = monotonic()
+        self._next_look_s = self._looked_s + _TICK_S
+        self._idle = IdlePace()
         self.waited = 0
         """Flights for which no connection was free."""
-        self.waited_ns = 0
+        self.waited_s = 0.0
         """Time that the last turn waited for events."""
         self.resent = 0
         self.reopened = 0
         self.gone: Exception | None = None
         """Why the servers are given up."""
+        self.begun: list[Flight] | None = None
+        """Flights whose first token came in the last turn, for who takes them; None where nobody does."""
         self._opener = Opener(servers, self._opened, self._refused)
         try:
-            for n in range(connections * len(servers)):
+            for n, number in enumerate(_in_turn(connections, len(servers))):
                 if n and n % PACED_CONNECTS == 0:
                     threading.Event().wait(PACE_S)
-                number = n % len(servers)
                 self._open_first(number)
         except BaseException:
             self.close()
             raise
-        self._peers = [(c.peer(), c.is_local) for c in self._free[: len(servers)]]
+        first = {c.number: c for c in reversed(self._open.values())}
+        self._peers = [(first[n].peer(), first[n].is_local) for n in range(len(servers))]
         self._opener.start()
 
     def _open_first(self, number: int) -> None:
@@ -139,10 +176,15 @@ class Flights:
 
     # The issuing thread.
 
+    def prepare(self, indices: Sequence[int]) -> None:
+        """Has the requests of these samples ready, one each. No other call may run meanwhile."""
+        self._requests.prepare(indices)
+
     def submit(self, flight: Flight) -> None:
         """Sends the flight's request, at once or when a connection is free."""
         self._waiting.append(flight)
-        self._dispatch()
+        if self._free:
+            self._dispatch()
         if flight.taken_ns == 0:
             self.waited += 1
             if self.gone is not None:
@@ -166,28 +208,34 @@ class Flights:
 
     def _launch(self, connection: Connection, flight: Flight) -> None:
         flight.taken_ns = flight.taken_ns or wall_ns()
-        try:
-            request = self._encode(flight.indices)
-            body = request.body
-            length = size_bytes(body[0]) if len(body) == 1 else sum(map(size_bytes, body))
-            head = self._heads[connection.number].head(request, length)
-        except Exception as e:  # noqa: BLE001 - of the plug-in or the dataset: a failed flight
-            self._free.append(connection)
-            self._fail(flight, "encode", e)
-            return
+        flight.server = connection.number
+        indices = flight.indices
+        parts: Sequence[Buffer] = ()
+        data = self._ready[connection.number].get(indices[0]) if len(indices) == 1 else None
+        if data is None:
+            try:
+                parts, length = self._requests.parts(indices, connection.number)
+            except Exception as e:  # noqa: BLE001 - of the plug-in or the dataset: a failed flight
+                self._free.append(connection)
+                self._fail(flight, "encode", e)
+                return
+            if length <= SHORT_BYTES:
+                data = b"".join(parts)
+        elif len(data) > SHORT_BYTES:
+            parts, data = (data,), None
         connection.flight = flight
         try:
-            if length > SENT_BY_ISSUER_BYTES:
-                connection.post((head, *body))
+            if data is None:
+                connection.post(parts)
                 self._epoll.modify(connection.fd, select.EPOLLIN | select.EPOLLOUT)
-            elif connection.send(b"".join((head, *body))):
+            elif connection.send(data):
                 flight.sent_ns = wall_ns()
             else:
                 self._epoll.modify(connection.fd, select.EPOLLIN | select.EPOLLOUT)
         except OSError as e:
             self._report(connection, flight, e)
-        # The other thread may have discarded the connection before it could see the flight.
-        if self._open.get(connection.fd) is not connection:
+        # The other thread may have dropped the connection before it could see the flight.
+        if connection.is_dropped:
             self._report(connection, flight, ConnectionResetError(_CLOSED))
 
     def _report(self, connection: Connection, flight: Flight, error: OSError) -> None:
@@ -204,9 +252,10 @@ class Flights:
     def turn(self, timeout_s: float) -> list[Flight]:
         """Receives what has arrived, waiting at most so long; sends to connections that became free."""
         done: list[Flight] = []
-        before_ns = wall_ns()
-        events = self._epoll.poll(min(timeout_s, _TICK_S))
-        self.waited_ns = wall_ns() - before_ns
+        before_s = monotonic()
+        events = self._epoll.poll(min(self._tick_s, timeout_s))
+        after_s = monotonic()
+        self.waited_s = after_s - before_s
         by_fd, receive = self._open, self._receive
         for fd, event in events:
             connection = by_fd.get(fd)
@@ -224,7 +273,7 @@ class Flights:
             connection, flight, error = self._broken.popleft()
             if connection.flight is flight:  # it was not seen to break meanwhile
                 self._broke(connection, error, done)
-        if self.gone is not None or monotonic() >= self._next_look_s:
+        if self.gone is not None or after_s >= self._next_look_s:
             self._look(done)
         return done
 
@@ -237,7 +286,7 @@ class Flights:
                 self._free.append(connection)
 
     def _receive(self, connection: Connection, event: int, done: list[Flight]) -> None:
-        flight = connection.flight
+        flight, parser = connection.flight, connection.parser
         if event & select.EPOLLOUT:
             self._flush(connection, flight, done)
             if event == select.EPOLLOUT:
@@ -245,14 +294,14 @@ class Flights:
         try:
             data, stamp_ns = connection.receive()
             read_ns = wall_ns()
-            reply = connection.parser.feed(data) if data else None
+            reply = parser.feed(data) if data else None
         except BlockingIOError:
             return
         except (OSError, BadReply) as e:
             self._broke(connection, e, done)
             return
-        if connection.parser.pieces and flight is not None:
-            self._feed(connection.parser, flight, stamp_ns or read_ns)
+        if parser.pieces and flight is not None:
+            self._feed(parser, flight, stamp_ns or read_ns)
         if reply is None:
             if not data:
                 self._ended(connection, done)
@@ -262,7 +311,7 @@ class Flights:
             return
         self._finish(connection, flight, reply, stamp_ns, read_ns)
         done.append(flight)
-        if connection.parser.closes or connection.unsent:
+        if parser.closes or connection.unsent:
             self._discard(connection)
         else:
             self._free.append(connection)
@@ -279,6 +328,8 @@ class Flights:
         before = flight.chunks[-1][1] if flight.chunks else 0
         tokens = reader.feed(piece)
         if tokens > before:
+            if self.begun is not None and not flight.chunks:
+                self.begun.append(flight)
             flight.chunks.append((stamp_ns, tokens))
 
     def _flush(self, connection: Connection, flight: Flight | None, done: list[Flight]) -> None:
@@ -366,6 +417,7 @@ class Flights:
         if self._open.get(connection.fd) is not connection:
             return False
         del self._open[connection.fd]
+        connection.is_dropped = True
         with suppress(OSError):
             self._epoll.unregister(connection.fd)
         connection.close()
@@ -377,7 +429,6 @@ class Flights:
 
     def _look(self, done: list[Flight]) -> None:
         """What is looked at now and then: time-outs, idle connections, servers that are gone."""
-        self._next_look_s = monotonic() + _TICK_S
         now_ns = wall_ns()
         late_ns = now_ns - self._timeout_ns
         for connection in list(self._open.values()):
@@ -390,18 +441,26 @@ class Flights:
                 flight.error = TimeoutError(f"no reply within {seconds:g} s (--request-timeout)")
                 flight.read_ns = now_ns
                 done.append(flight)
-        idle_ns = now_ns - int(IDLE_S * NS_PER_S)
-        for connection in self._free[:]:
-            if connection.used_ns < idle_ns:
-                try:
-                    self._free.remove(connection)
-                except ValueError:
-                    continue  # it was just taken
-                self._discard(connection)
-                self.reopened += 1
+        self._replace_idle(now_ns)
         if self.gone is not None:
             for waiting in (self._again, self._waiting):
                 self._give_up(waiting, self.gone, now_ns, done)
+
+    def _replace_idle(self, now_ns: int) -> None:
+        now_s = monotonic()
+        oldest_first = sorted(self._free, key=attrgetter("used_ns"))
+        idle_s = [(now_ns - connection.used_ns) / NS_PER_S for connection in oldest_first]
+        due = self._idle.due(idle_s, now_s - self._looked_s)
+        for connection in oldest_first[:due]:
+            try:
+                self._free.remove(connection)
+            except ValueError:
+                continue  # it was just taken
+            self._discard(connection)
+            self.reopened += 1
+        per_s = self._idle.per_s
+        self._tick_s = min(_TICK_S, TOGETHER / per_s) if per_s else _TICK_S
+        self._looked_s, self._next_look_s = now_s, now_s + self._tick_s
 
     @staticmethod
     def _give_up(waiting: deque[Flight], error: Exception, now_ns: int, done: list[Flight]) -> None:

@@ -104,6 +104,9 @@ class Framing:
         return length
 
 
+_new = tuple.__new__
+"""Makes a Reply in half of the time that its own __new__ takes."""
+
 _plain: dict[bytes, Framing] = {}
 """Heads of replies whose bodies have a length: a server sends the same ones again and again."""
 
@@ -138,7 +141,7 @@ class ReplyParser:
             known = _plain.get(head)
             if known is not None and known.length == len(data) - end:
                 self.closes = known.closes
-                return Reply(known.status, head, memoryview(data)[end:])
+                return _new(Reply, (known.status, head, memoryview(data)[end:]))
         if self._framing is None:
             return self._start(self._head + data if self._head else data)
         return self._continue(data)

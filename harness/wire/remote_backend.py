@@ -17,6 +17,7 @@ from harness.wire.connections import (
     size_bytes,
     unreachable,
 )
+from harness.wire.grpc_calls import CallLink
 from harness.wire.http1 import BadReply, Heads
 from harness.wire.opener import CONNECT_TIMEOUT_S
 
@@ -118,6 +119,11 @@ class Link:
             self._connection = None
 
 
+def link_to(server: Server, timeout_s: float) -> Link | CallLink:
+    """One connection to a server, over HTTP or gRPC. It is opened when it is needed."""
+    return CallLink(server, timeout_s) if server.address.grpc else Link(server, timeout_s)
+
+
 class RemoteBackend:
     """A `Backend` that asks one server, one batch at a time."""
 
@@ -131,7 +137,7 @@ class RemoteBackend:
     ) -> None:
         """is_open: another backend has opened the plug-in."""
         self.remote = remote
-        self._link = Link(server, timeout_s)
+        self._link = link_to(server, timeout_s)
         self._timeout_s = timeout_s
         self._is_open = is_open
 
@@ -178,12 +184,23 @@ class RemoteBackend:
         except Exception:  # noqa: BLE001 - of a plug-in or a server; the run is whole without them
             return None
 
+    @property
+    def server(self) -> Server:
+        return self._link.server
+
     def peer(self) -> str:
         """IP address of the server; '' of a Unix socket."""
         return self._link.peer()
 
     def describe(self) -> Mapping[str, Any]:
-        return {**self.remote.describe(), "url": str(self._link.server.address)}
+        about = self.remote.describe()
+        device = str(about.get("device", ""))
+        if not device.startswith("remote"):
+            raise ConfigError(
+                f"describe() of {type(self.remote).__name__} has the device {device!r}, and a server answers: "
+                "let it begin with `remote`"
+            )
+        return {**about, "url": str(self._link.server.address)}
 
 
 class SignedRemoteBackend(RemoteBackend):
@@ -197,7 +214,9 @@ class SignedRemoteBackend(RemoteBackend):
         return self.remote.outputs() if isinstance(self.remote, HasOutputs) else ()
 
 
-def remote_backend(remote: Remote, server: Server, timeout_s: float) -> RemoteBackend:
-    """The backend that asks `server` by this plug-in."""
+def remote_backend(
+    remote: Remote, server: Server, timeout_s: float, *, is_open: bool = False
+) -> RemoteBackend:
+    """The backend that asks `server` by this plug-in. is_open: another backend has opened it."""
     cls = SignedRemoteBackend if isinstance(remote, HasSignature) else RemoteBackend
-    return cls(remote, server, timeout_s)
+    return cls(remote, server, timeout_s, is_open=is_open)

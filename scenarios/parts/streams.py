@@ -62,9 +62,14 @@ class Stream(Scenario):
         yield f"{self.loadgen_name}.target_latency", f"{expected_ms:.6f}"
 
     def headline(self, log: Mapping[str, Any]) -> Quantity | None:
+        percent = log["effective_target_latency_percentile"] * 100
+        if self._estimates_tokens(log):
+            key = f"result_{percent:.2f}_percentile_latency_ns"
+            if key not in log:
+                return None
+            return Quantity(f"p{percent:.10g} latency", log[key], "ns", f"LoadGen {key}")
         if not self._estimate_ns(log):
             return None
-        percent = log["effective_target_latency_percentile"] * 100
         return Quantity(
             f"p{percent:.10g} latency, early-stopping estimate",
             log[self.early_stopping_key],
@@ -73,8 +78,12 @@ class Stream(Scenario):
         )
 
     def slo_value_ns(self, log: Mapping[str, Any], percentile: float) -> tuple[int, str] | None:
-        estimate_ns = self._estimate_ns(log)
+        estimate_ns = 0 if self._estimates_tokens(log) else self._estimate_ns(log)
         return (estimate_ns, self.early_stopping_key) if estimate_ns else None
+
+    def _estimates_tokens(self, log: Mapping[str, Any]) -> bool:
+        """LoadGen's estimate of single-stream is then one of the times to the first token."""
+        return bool(log.get("requested_use_token_latencies")) and not self.by_query
 
     def _estimate_ns(self, log: Mapping[str, Any]) -> int:
         """0 where LoadGen had too few queries for an estimate; it reports such a run as INVALID."""

@@ -87,6 +87,7 @@ class SendsItsOwnEnd(_Fails):
         channels[0].send(
             "ended", used=used, answer_dtype="int64", answer_shape=[], dispatcher="inline", issuer=[],
             files=digests(run_folder()), bare=None, probed=None, failed_samples=0, first_failure="", close_error="", client=None,
+            tokens=None, models=None,
         )  # fmt: skip
         os._exit(0)
 

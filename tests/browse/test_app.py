@@ -14,10 +14,18 @@ from harness.browse import index
 from harness.browse.app import make_app
 from harness.browse.guard import POLICY
 from harness.cli.main import main
+from harness.core.files import read_json
+from harness.results.answer import answer_of
 from harness.results.pages.page import plotly_script
+from harness.results.pages.report import text_parts
+from harness.results.run_files import read_files
 from tests.browse.folders import EVIL, RUNS, edit, golden_results
+from tests.golden.make_runs import FOLDERS
 
 PAIR = "/compare?run=closed-loop&run=closed-loop-again"
+MADE = read_json(FOLDERS / "single-stream/result.json")["started"][:10]
+"""Day on which the golden folder was made."""
+
 PAGES = ("/", "/run/server", PAIR, "/history", "/pareto", "/searches", "/machines")
 
 
@@ -53,10 +61,7 @@ def listed(client: TestClient, query: str = "") -> list[str]:
         ("?text=nothing", []),
         ("?machine=nowhere", []),
         ("?verdict=INVALID", []),
-        (
-            "?since=2026-11-22&until=2026-11-22&model=digits&scenario=single-stream",
-            ["single-stream"],
-        ),
+        (f"?since={MADE}&until={MADE}&model=digits&scenario=single-stream", ["single-stream"]),
         ("?until=2020-01-01", []),
         ("?sort=throughput&text=loop", ["closed-loop", "closed-loop-again"]),
         ("?sort=throughput&text=loop&turned=1", ["closed-loop-again", "closed-loop"]),
@@ -156,9 +161,35 @@ def test_the_page_of_a_run_has_its_report_and_its_neighbours(
     report = client.get("/files/server-2/report.html")
     assert "sandbox allow-scripts" in report.headers["content-security-policy"]
     assert "connect-src" not in report.headers["content-security-policy"]  # default-src 'none'
-    assert client.get("/server-2/report.html", follow_redirects=False).headers["location"] == (
-        "/run/server-2"
-    )
+
+
+@pytest.mark.parametrize("name", ["server", "offline", "single-stream", "closed-loop"])
+def test_the_answer_of_a_run_is_the_same_wherever_it_stands(
+    results: Path, client: TestClient, name: str
+) -> None:
+    """Bug: the list had LoadGen's number, of Server the rate that was asked for."""
+    answer = answer_of(json.loads((results / name / "result.json").read_text()))
+    head = f'<p class="headline">{html.escape(answer.headline)}</p>'
+    assert head in text_parts(read_files(results / name, with_evidence=False))
+    assert head in page(client, f"/run/{name}")
+    assert f'<td data-head="Answer">{html.escape(answer.headline)}</td>' in page(client, "/")
+
+
+@pytest.mark.parametrize("view", ["history", "pareto"])
+def test_every_run_in_a_table_leads_to_its_page(
+    results: Path, client: TestClient, view: str
+) -> None:
+    """Bug: only runs with a report.html were links."""
+    shutil.copytree(results / "server", results / "a b%&")
+    (results / "server/report.html").unlink(missing_ok=True)
+    text = page(client, f"/{view}")
+    linked = {
+        html.unescape(name): address
+        for address, name in re.findall(r'<td><a href="(/run/[^"]+)">([^<]+)</a></td>', text)
+    }
+    assert {"server", "a b%&"} <= linked.keys()
+    for name, address in linked.items():
+        assert f"<title>{html.escape(name)}" in page(client, address)
 
 
 def test_machines_show_where_they_differ(results: Path, client: TestClient) -> None:

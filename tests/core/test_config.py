@@ -50,6 +50,8 @@ Parser = Callable[[str], Any]
         (parse_slo, "p99=15ms", Slo(0.99, 15 * NS_PER_MS)),
         (parse_slo, " p99.9=1s ", Slo(0.999, 1000 * NS_PER_MS)),
         (parse_slo, "p50=1ns", Slo(0.5, 1)),
+        (parse_slo, "ttft:p99=2s", Slo(0.99, 2000 * NS_PER_MS, "ttft")),
+        (parse_slo, "itl:p99.9=1ms", Slo(0.999, NS_PER_MS, "itl")),
         (parse_slo, "p99.99=1h", Slo(0.9999, 3600 * 1000 * NS_PER_MS)),
         (parse_rate, "1e9", 1e9),
         (parse_rate, "0.5", 0.5),
@@ -186,7 +188,7 @@ maybe = {
     "data_dir": names.map(Path),
     "metric": names,
     "queries": st.integers(1, 2**31 - 1),
-    "slo": st.builds(lambda p, ns: parse_slo(f"{p}={ns}ns"), percents(), durations_ns),
+    "slo": st.builds(lambda p, ns: (parse_slo(f"{p}={ns}ns"),), percents(), durations_ns),
     "performance_count": st.integers(1, 2**31 - 1),
     "seed": st.integers(0, MAX_SEED),
     "instances": st.integers(1, 1024),
@@ -256,6 +258,9 @@ def test_what_is_not_set_is_left_out_of_a_written_configuration() -> None:
     }
 
 
+_SET = {"models": Path("set.yaml"), "mode": "performance"}
+
+
 @pytest.mark.parametrize(
     ("values", "message"),
     [
@@ -300,13 +305,30 @@ def test_what_is_not_set_is_left_out_of_a_written_configuration() -> None:
             "--seed cannot be set with --mlperf: the round sets the seeds",
         ),
         (
-            {"mlperf": True, "slo": Slo(0.99, 1)},
+            {"mlperf": True, "slo": (Slo(0.99, 1),)},
             "--slo cannot be set with --mlperf: put target_latency into --user-conf",
         ),
         (
             {"scenario": "multi-stream", "mlperf": True, "samples_per_query": 4},
             "--samples-per-query cannot be set with --mlperf: the rules set 8",
         ),
+        (
+            {**_SET, "model": "x.onnx", "dataset": "digits"},
+            "--models names each model with its data, and --model and --dataset belong to one model: drop them",
+        ),
+        (
+            {**_SET, "scenario": "offline"},
+            "--models asks for a model at each arrival, which offline does not have: --scenario server",
+        ),
+        (
+            {**_SET, "mode": "both"},
+            "--models measures speed, and has no score for several models: --mode performance",
+        ),
+        (
+            {**_SET, "max_batch": 4},
+            "--max-batch 4: queries that wait ask for different models: drop it with --models",
+        ),
+        ({**_SET, "pin": True}, "--pin applies to one model: drop it with --models"),
     ],
 )
 def test_a_contradiction_between_options_is_refused(values: dict[str, Any], message: str) -> None:

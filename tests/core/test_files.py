@@ -9,7 +9,7 @@ import pytest
 
 from harness.core import files
 from harness.core.files import atomic_file, cached_file, free_name, reading
-from harness.errors import ConfigError
+from harness.errors import ConfigError, one_line
 
 
 def names(folder: Path) -> list[str]:
@@ -104,7 +104,7 @@ def test_a_free_name_is_neither_taken_nor_being_written(tmp_path: Path) -> None:
 
 def test_broken_content_is_one_line_with_the_hint() -> None:
     with (
-        pytest.raises(ConfigError, match=r"^run: its files differ: KeyError: 'a': look there$"),
+        pytest.raises(ConfigError, match=r"^run: its files differ: no entry 'a': look there$"),
         reading("run: its files differ", "look there"),
     ):
         raise KeyError("a")
@@ -159,3 +159,13 @@ def test_a_folder_without_the_file_is_named_and_so_are_the_runs_in_it(tmp_path: 
     assert str(raised.value).endswith(f"the runs in it are: {tmp_path / 'run'}: name one of them")
     with pytest.raises(ConfigError, match=r"there is no such folder$"):
         files.read_json(tmp_path / "gone/a.json")
+
+
+def test_an_exception_without_a_text_is_one_line() -> None:
+    """Bug: __str__ of a plug-in's exception raised, and the run ended in a traceback of 80 lines."""
+
+    class Mute(Exception):
+        def __str__(self) -> str:
+            raise KeyError("no text")
+
+    assert one_line(Mute()) == "its text cannot be had: __str__ raised KeyError"

@@ -204,3 +204,19 @@ def test_our_own_names_win_over_entry_points(distribution: Path) -> None:
     text = "[harness.backends]\nnull = their_plugins:Theirs\n"
     (distribution / "their_plugins-1.0.dist-info" / "entry_points.txt").write_text(text)
     assert registry.load("backend", "null").__name__ == "NullBackend"
+
+
+def test_an_exception_without_a_text_is_its_type_alone() -> None:
+    """Bug: "raised KeyboardInterrupt: : see ..."."""
+    with pytest.raises(PluginUnavailable, match=r"^backend 'x' raised KeyboardInterrupt$"):  # noqa: SIM117
+        with registry.plugin("backend 'x'"):
+            raise KeyboardInterrupt
+
+
+def test_a_backend_that_does_not_return_itself_is_told_so() -> None:
+    """Bug: "describe() raised AttributeError: 'NoneType' object has no attribute 'describe'"."""
+    with pytest.raises(
+        PluginUnavailable, match=r"__enter__\(\) returned None: end it with `return"
+    ):
+        registry.entered("mine.py:Mine", None)
+    assert registry.entered("mine.py:Mine", "a backend") == "a backend"

@@ -22,8 +22,8 @@ DATA = Path(__file__).parent / "data/faulty_data.py"
 LIMIT_S = 120
 NOBODY = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")
 SERVER = ("--scenario", "server")
-SHORT = ("--target-qps", "500", "--queries", "700", "--slo", "p99=1s")
-"""700 queries: one late one is forgiven at p99, and the run takes 1.4 s. A busy machine meets 1 s."""
+SHORT = ("--target-qps", "500", "--queries", "700", "--slo", "p99=2s")
+"""700 queries: one late one is forgiven at p99, and the run takes 1.4 s. A busy machine meets 2 s."""
 
 SOON = ("--hang-timeout", "6s")
 """For what blocks; shorter, and a busy machine's start would count as blocked."""

@@ -212,3 +212,12 @@ def test_a_manifest_with_a_fault_is_one_line(
     )
     assert [line for line in lines if told in line] == lines
     assert len(lines) == 1
+
+
+def test_pythons_fault_handler_is_no_obstacle(tmp_path: Path) -> None:
+    """Bug: its handlers cannot be put back, and the run ended in a traceback."""
+    words = ("--scenario", "single-stream", "--backend", "null", "--mode", "performance")
+    done = run(
+        *words, "--queries", "100", "--out", f"{tmp_path}/r", env={"PYTHONFAULTHANDLER": "1"}
+    )
+    assert done.status == 0, done.said

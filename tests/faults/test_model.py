@@ -109,8 +109,8 @@ def test_a_stall_shows_in_the_tail(tmp_path: Path) -> None:
     done = run_faulty("StallsOnce", tmp_path / "r", *PERFORMANCE)
     assert done.status == 4, done.said
     content = result(tmp_path / "r")
-    assert content["latency_ns"]["max"] >= 1.9e9
-    assert content["latency_ns"]["p99"] >= 1e9
+    assert content["latency_ns"]["max"] >= 2.9e9
+    assert content["latency_ns"]["p99"] >= 2e9
     assert codes(tmp_path / "r") == ["slo-missed"]
     assert "stalled" in doubts(tmp_path / "r")
     assert content["queries"]["samples_failed"] == 0

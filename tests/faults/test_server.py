@@ -1,8 +1,17 @@
 """A server misbehaves on a real socket: samples fail by kind, the run is INVALID, nothing hangs, nothing is lost."""
 
+import ctypes
+import fcntl
 import json
+import os
+import socket
+import ssl
+import struct
+import subprocess
+import sys
 import threading
 import time
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +20,7 @@ import pytest
 from harness.cli.main import main
 from tests.stand_ins.servers import bad_server as bad
 from tests.stand_ins.servers.bad_server import BadServer, Behaviour, Connection, Request, good
+from tests.stand_ins.servers.certificate import self_signed
 
 SLOW = pytest.mark.slow
 QUERIES = 300
@@ -18,12 +28,12 @@ PAUSE_S = 1.2
 """Before the run the client measures itself against the null server, and asks this one nothing for longer."""
 
 
-def in_the_run(behaviour: Behaviour, every: int = 1) -> Behaviour:
+def in_the_run(behaviour: Any, every: int = 1, otherwise: Any = good) -> Any:
     """Misbehaves at each request of the run whose number is a multiple of `every`, and never before the run."""
     lock = threading.Lock()
     seen = {"at_s": time.monotonic(), "run": 0, "before": 0}
 
-    def chosen(connection: Connection, request: Request, nth: int) -> None:
+    def chosen(connection: Any, request: Any, nth: int) -> Any:
         with lock:
             now_s = time.monotonic()
             if seen["run"] or (seen["before"] > 16 and now_s - seen["at_s"] > PAUSE_S):
@@ -32,12 +42,12 @@ def in_the_run(behaviour: Behaviour, every: int = 1) -> Behaviour:
                 seen["before"] += 1
             seen["at_s"] = now_s
             turn = seen["run"]
-        (behaviour if turn and turn % every == 0 else good)(connection, request, nth)
+        return (behaviour if turn and turn % every == 0 else otherwise)(connection, request, nth)
 
     return chosen
 
 
-def ran(out: Path, server: BadServer, *words: str) -> tuple[int, dict[str, Any]]:
+def ran(out: Path, server: Any, *words: str) -> tuple[int, dict[str, Any]]:
     command = [
         *("--scenario", "server", "--target-qps", "150", "--queries", str(QUERIES)),
         *("--backend", "kserve", "--url", server.url, "--model", "digits", "--mode", "performance"),
@@ -143,8 +153,11 @@ def test_a_lost_keep_alive_is_resent_and_counted(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_without_resending_a_lost_keep_alive_is_a_failure(tmp_path: Path) -> None:
-    with BadServer(in_the_run(bad.stale, 10)) as server:
+@pytest.mark.parametrize("behaviour", [bad.stale, bad.reset_before])
+def test_without_resending_a_lost_keep_alive_is_a_failure(
+    tmp_path: Path, behaviour: Behaviour
+) -> None:
+    with BadServer(in_the_run(behaviour, 10)) as server:
         _, result = ran(tmp_path / "run", server, "--no-resend")
     is_whole(result)
     assert result["client"]["resent"] == 0
@@ -221,6 +234,125 @@ def test_a_server_that_fails_in_the_warm_up_is_one_line(
         refused = "cannot be reached: Connection refused: start the server, or check the port"
     assert line.startswith(f"harness: --url {server.url}")
     assert told in line or (behaviour is not bad.reset_before and refused in line)
+
+
+def refusal(capsys: pytest.CaptureFixture[str], out: Path, url: str, *words: str) -> str:
+    """The one line of a run that does not begin."""
+    run = ("--scenario", "offline", "--backend", "kserve", "--url", url, "--model", "digits")
+    assert main([*run, "--no-metrics", "--out", str(out), *words]) == 2
+    lines = [line for line in capsys.readouterr().err.splitlines() if "loading" not in line]
+    assert len(lines) == 1, lines
+    return lines[0]
+
+
+def test_no_server_and_no_such_name_are_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with bad.refused() as url:
+        assert refusal(capsys, tmp_path / "run", url) == (
+            f"harness: --url {url} cannot be reached: Connection refused: start the server, or check the port"
+        )
+    url = "http://no-such-host.invalid:8000"
+    line = refusal(capsys, tmp_path / "run", url)
+    assert line.startswith(
+        f"harness: --url {url}: the name 'no-such-host.invalid' cannot be resolved: "
+    )
+
+
+@pytest.mark.slow
+def test_tls_with_another_name_is_refused_and_otherwise_like_any_server(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = self_signed(tmp_path)
+    monkeypatch.setenv("SSL_CERT_FILE", str(key.with_suffix(".crt")))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(key)
+    with BadServer(in_the_run(bad.restart(1.0), 150), tls=context) as server:
+        other = server.url.replace("localhost", "127.0.0.1")
+        line = refusal(capsys, tmp_path / "other", other)
+        assert "its certificate is not trusted: IP address mismatch" in line
+        assert line.endswith("name the server as its certificate does, or add --insecure")
+        _, result = ran(tmp_path / "run", server)
+    is_whole(result)
+    assert result["queries"]["samples_failed"] < QUERIES / 2
+    assert result["stages_ns"]["notice"]["p50"] > 0  # the kernel's stamps are there with TLS, too
+    with BadServer(tls=context) as server:
+        server.url = server.url.replace("localhost", "127.0.0.1")
+        _, result = ran(tmp_path / "insecure", server, "--insecure")
+    is_whole(result)
+    assert result["queries"]["samples_failed"] == 0, result["reasons"]
+
+
+NEW_NET, NEW_USER = 0x4000_0000, 0x1000_0000
+"""Namespaces; source: Linux, include/uapi/linux/sched.h."""
+_SET_FLAGS, _UP = 0x8914, 0x41
+"""SIOCSIFFLAGS; IFF_UP and IFF_RUNNING."""
+NOT_HERE = 77
+"""Exit status where the kernel does not allow it."""
+
+
+def in_own_network(words: list[str]) -> str:
+    """Runs `few_ports` in a network namespace, which has ports of its own. Returns what it prints."""
+    unshared = "import tests.faults.test_server as t; t.enter_network(); t.few_ports(*__import__('sys').argv[1:])"
+    done = subprocess.run(
+        [sys.executable, "-c", unshared, *words],
+        capture_output=True,
+        text=True,
+        cwd=Path(__file__).parents[2],
+        timeout=120,
+        check=False,
+    )
+    if done.returncode == NOT_HERE:
+        pytest.skip(done.stderr.strip())
+    assert done.returncode == 0, done.stderr
+    return done.stdout + done.stderr
+
+
+def enter_network() -> None:
+    try:
+        libc = ctypes.CDLL(None, use_errno=True)
+        if libc.unshare(NEW_NET | (NEW_USER if os.geteuid() else 0)):
+            raise OSError(ctypes.get_errno(), "unshare")
+        with socket.socket() as control:
+            fcntl.ioctl(control, _SET_FLAGS, struct.pack("16sH14x", b"lo", _UP))
+        Path("/proc/sys/net/ipv4/ip_local_port_range").write_text("40000 40039")
+    except OSError as e:
+        sys.stderr.write(f"no network of its own here: {e}")
+        sys.exit(NOT_HERE)
+
+
+def few_ports(case: str, out: str) -> None:
+    """40 ports: `held` has 35 of them taken, `closing` has each request take another one."""
+    with ExitStack() as stack:
+        server = stack.enter_context(BadServer(bad.say_close if case == "closing" else None))
+        if case == "closing":
+            ran(Path(out), server)
+            assert server.opened > QUERIES
+            return
+        count = 35 if case == "held" else 0
+        address = ("127.0.0.1", server.port)
+        for _ in range(count):
+            stack.enter_context(socket.create_connection(address))
+        run = ("--scenario", "offline", "--backend", "kserve", "--url", server.url)
+        more = ("--model", "digits", "--no-metrics", "--out", out)
+        assert main([*run, *more, "--connections", "8" if count else "64"]) == 2
+
+
+@pytest.mark.slow
+def test_ports_that_are_used_up_are_one_line(tmp_path: Path) -> None:
+    told = in_own_network(["few", str(tmp_path / "few")])
+    assert "--connections 64: this machine has 40 ports for connections to one server" in told
+    told = in_own_network(["held", str(tmp_path / "held")])
+    assert "cannot be reached: all ports of this machine for connections to it are in use" in told
+
+
+@pytest.mark.slow
+def test_ports_that_run_short_in_the_run_are_waiting_and_no_loss(tmp_path: Path) -> None:
+    """150 connections a second, and 40 ports of which the kernel keeps each for a second."""
+    in_own_network(["closing", str(tmp_path / "run")])
+    result = json.loads((tmp_path / "run/result.json").read_text())
+    is_whole(result)
+    assert result["queries"]["samples_failed"] == 0, result["reasons"]
 
 
 @pytest.mark.slow

@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "scripts" / "figure.py"
 SVG = "{http://www.w3.org/2000/svg}"
 MOST_BYTES = 60_000
-ILLUSTRATED = ("profile", "bricks", "advise", "grid", "peak", "tune")
+ILLUSTRATED = ("profile", "bricks", "cold", "advise", "grid", "peak", "tune")
 
 
 def pictures() -> dict[Path, list[Path]]:

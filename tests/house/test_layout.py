@@ -20,7 +20,19 @@ PLUGINS = ("accuracy", "backends", "datasets", "scenarios")
 
 ORDER = (
     *("errors", "types", "profiler", "remote", "core", "wire", "loadgen", "machine", "models"),
-    *("results", "run", "search", "explain", "submit", "serve", "api", "browse", "cli", "__main__"),
+    *(
+        "results",
+        "run",
+        "cluster",
+        "search",
+        "explain",
+        "submit",
+        "serve",
+        "api",
+        "browse",
+        "cli",
+        "__main__",
+    ),
 )
 """The files and rooms of `harness/`, each of which may import those to its left."""
 
@@ -246,7 +258,10 @@ def test_measured_process_and_supervisor_share_the_journal_only() -> None:
             assert {m for m in _ours(path) if _within(m, "harness.results")} == set(), module
 
 
-COMMANDS = {f"harness.models.{name}" for name in ("build_examples", "build_minilm", "train_digits")}
+COMMANDS = {
+    f"harness.models.{name}"
+    for name in ("build_examples", "build_minilm", "train_digits", "train_tinylm")
+}
 """Programs of their own, beside `python -m harness`."""
 
 

@@ -21,8 +21,8 @@ file of the user's, and are run by the tests of their verb."""
 TEXTS = {"README": README, **{p: (ROOT / "docs" / f"{p}.md").read_text() for p in PAGES}}
 COMMAND = re.compile(r"^    (python -m harness[ .].*|\./\S+\.sh.*)$", re.MULTILINE)
 COMMANDS = {page: COMMAND.findall(text) for page, text in TEXTS.items()}
-ELSEWHERE = ("./test.sh", "model.onnx", "hf:ORG")
-"""The first is the suite that this test is part of, the second needs a model file: a test below."""
+ELSEWHERE = ("./test.sh", "model.onnx", "hf:ORG", "--url ")
+"""The first is the suite that this test is part of, the second needs a model file: a test below, the last a server."""
 
 
 def runnable(page: str) -> list[str]:
@@ -64,13 +64,16 @@ def test_every_command_works_as_written(tmp_path: Path) -> None:
 
 
 def is_disturbed(printed: str) -> bool:
-    """Whether a run has a doubt about its machine."""
-    doubts = " ".join(re.findall(r"^doubts +(.*)$", printed, re.MULTILINE))
+    """Whether a run, or one of several, has a doubt about its machine."""
+    doubts = " ".join(re.findall(r"^ *doubts? +(.*)$", printed, re.MULTILINE))
     return any(code in doubts for code in codes(Kind.DOUBT, About.MACHINE))
 
 
 CODE = re.compile(r"```python\n(.*?)```", re.DOTALL)
-FILES = {"README": ("nearest.py",), "plugins": ("ramps.py", "error.py", "lamp.py")}
+FILES = {
+    "README": ("nearest.py",),
+    "plugins": ("tensors.py", "ramps.py", "error.py", "lamp.py", "fill.py"),
+}
 """The files that the commands beside the code blocks name, in the order of the blocks."""
 
 
@@ -89,7 +92,7 @@ def test_any_onnx_file_works_as_the_readme_says(tmp_path: Path) -> None:
     )
     onnx.save(model, str(tmp_path / "model.onnx"))
     commands = {c for page in COMMANDS.values() for c in page if " model.onnx" in c}
-    assert len(commands) == 2
+    assert len(commands) == 3
     for command in commands:
         done = run(command, tmp_path)
         assert done.returncode == 0, done.stdout + done.stderr

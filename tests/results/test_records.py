@@ -43,7 +43,5 @@ def test_columns_that_are_larger_than_their_file_are_refused(
     assert again.done is not None
     assert len(again.done) == 700
     write(tmp_path / records.COMPLETIONS)
-    with pytest.raises(
-        ConfigError, match=f"completions.npz cannot be read: ValueError: order.npy is .*{said}"
-    ):
+    with pytest.raises(ConfigError, match=f"completions.npz cannot be read: order.npy is .*{said}"):
         records.read(tmp_path, "Server")

@@ -23,6 +23,18 @@ from tests.builders.support import ENDED, SCENARIOS, evidence, golden_log
 
 each_scenario = pytest.mark.parametrize("scenario", SCENARIOS)
 
+LOADED = Loaded(
+    inputs=(),
+    total_count=1,
+    performance_count=1,
+    synthetic=False,
+    fixed_batch=None,
+    model_sha256=None,
+    model_bytes=0,
+    backend={},
+    dataset={},
+)
+
 
 def findings(scenario: str, run: Evidence | None, **more: Any) -> Findings:
     resolved = ResolvedRun(
@@ -31,7 +43,7 @@ def findings(scenario: str, run: Evidence | None, **more: Any) -> Findings:
         scenario=registry.load("scenario", scenario),
         dataset="digits",
         metric="top1",
-        slo=parse_slo("p99=50ms") if scenario == "server" else None,
+        slos=(parse_slo("p99=50ms"),) if scenario == "server" else (),
         instances=InstanceGroup(1, 1, 64),
     )
     return Findings(
@@ -185,6 +197,13 @@ def test_a_score_below_the_target_is_a_reason_and_no_score_has_one() -> None:
     with_score = result(findings("server", evidence("server"), scoring=Scoring(low)))
     assert [r["code"] for r in with_score["reasons"]] == ["accuracy-below-target"]
     assert with_score["accuracy"]["target"] == 98.5
+    other = findings("server", evidence("server"), scoring=Scoring(low))
+    other.resolved = replace(other.resolved, dataset="my.py:Mine")
+    found = result(other)
+    assert (found["reasons"], found["accuracy"]["target"]) == ([], None)
+    assert "the dataset is 'my.py:Mine'" in "".join(
+        d["text"] for d in found["doubts"] if d["code"] == "target-not-checked"
+    )
     without = result(findings("server", evidence("server")))
     assert without["accuracy"] == {"value": None, "reason": "performance run only"}
 
@@ -273,16 +292,29 @@ def test_the_reference_waits_as_the_run_was_asked_to(
     ],
 )
 def test_synthetic_integers_are_said_in_the_result(about: dict[str, Any], told: str) -> None:
-    loaded = Loaded(
-        inputs=(),
-        total_count=1,
-        performance_count=1,
-        synthetic=True,
-        fixed_batch=None,
-        model_sha256=None,
-        model_bytes=0,
-        backend={},
-        dataset=about,
-    )
+    loaded = replace(LOADED, synthetic=True, dataset=about)
     found = result(findings("offline", evidence("offline"), loaded=loaded))
     assert told in found["not_for_submission"]
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype", "told"),
+    [
+        (
+            [10],
+            "float32",
+            ["but nothing was scored: top1 needs labels, but each answer is 10 scores"],
+        ),
+        ([3, 7], "int64", ["but nothing was scored: top1 needs one label per answer"]),
+        ([], "int64", []),
+    ],
+)
+def test_answers_of_a_performance_run_have_the_shape_that_the_metric_takes(
+    shape: list[int], dtype: str, told: list[str]
+) -> None:
+    """Bug: only an accuracy run noticed that the answers are none that the target's metric can score."""
+    run = evidence("server", ended={**ENDED, "answer_shape": shape, "answer_dtype": dtype})
+    found = result(findings("server", run, loaded=LOADED))
+    texts = [d["text"] for d in found["doubts"] if d["code"] == "target-not-checked"]
+    assert len(texts) == len(told)
+    assert all(part in text for part, text in zip(told, texts, strict=True))

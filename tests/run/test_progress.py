@@ -150,6 +150,28 @@ def test_a_run_of_a_series_says_which_it_is_and_the_time_left_for_all(
     )
 
 
+def test_a_run_that_takes_longer_than_was_thought_is_part_of_the_time_left(
+    seconds: Seconds, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Bug: "at most 0 s left in all: performance 50 %, 2 min left"."""
+    progress = Progress()
+    progress.series("run 2 of at most 3", 20.0, "at most")
+    seconds.now = 30.0
+    progress.show("performance", share=0.5, left_s=120.0)
+    seconds.now = 45.0
+    progress.show("performance")
+    assert capsys.readouterr().err.splitlines() == [
+        "harness: run 2 of at most 3, at most 2 min left in all: performance 50 %, 2 min left",
+        "harness: run 2 of at most 3: performance",
+    ]
+
+
+def test_a_run_that_ended_early_makes_the_others_no_shorter() -> None:
+    pace = Pace()
+    pace.ended(took_s=2.0, planned_s=100.0)
+    assert pace.left_s([10.0, 20.0]) == 30
+
+
 def test_the_pace_of_what_has_ended_is_that_of_what_is_left() -> None:
     pace = Pace()
     assert pace.left_s([10.0]) is None

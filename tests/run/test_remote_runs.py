@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from harness.cli.main import main
+from harness.loadgen.logs import DETAIL, SUMMARY
 from tests.serve.test_serve import serving
 
 
@@ -71,7 +72,9 @@ def test_a_server_run_with_accuracy(tmp_path: Path, url: str) -> None:
     assert [*result["stages_ns"]] == [
         *("issue_delay", "queue", "send", "remote", "notice", "decode", "complete")
     ]
-    assert result["client"]["peers"] == [{"url": url, "address": "127.0.0.1", "local": True}]
+    unasked = {"name": "", "round_trip_ns": None}  # without --qdl
+    peer = {"url": url, "address": "127.0.0.1", "local": True, **unasked}
+    assert (result["client"]["peers"], result["client"]["sut_name"]) == ([peer], "")
     assert "loopback" in {doubt["code"] for doubt in result["doubts"]}
     assert main(["check", str(out)]) == 0  # its files agree
     config = (out / "config.yaml").read_text()
@@ -140,6 +143,25 @@ def test_two_replicas_share_the_requests(tmp_path: Path, url: str) -> None:
     assert " 0 requests" not in printed
 
 
+@pytest.mark.slow
+def test_a_qdl_gets_answers_and_the_servers_names(tmp_path: Path) -> None:
+    words = ("digits", "--backend", "ort", "--postprocess", "--name")
+    with serving(*words, "a") as one, serving(*words, "b") as other:
+        urls = [f"http://127.0.0.1:{served.port}" for served in (one, other)]
+        out = tmp_path / "run"
+        load = ("--scenario", "server", "--target-qps", "200", "--queries", "400")
+        _, result = ran(out, urls[0], "--url", urls[1], "--qdl", *load)
+        is_whole(out, result)
+    assert result["accuracy"]["value"] == pytest.approx(99.2)
+    name = "Network SUT: a (same machine), b (same machine)"
+    assert result["client"]["sut_name"] == name
+    assert [peer["name"] for peer in result["client"]["peers"]] == ["a", "b"]
+    for run in ("performance/run_1", "accuracy"):
+        assert f'"value": "{name}"' in (out / run / DETAIL).read_text()
+    assert f"SUT name : {name}\n" in (out / "performance/run_1" / SUMMARY).read_text()
+    assert main(["check", str(out)]) == 0
+
+
 def refusal(capsys: pytest.CaptureFixture[str], *words: str) -> str:
     assert main([*words]) == 2
     return capsys.readouterr().err
@@ -176,6 +198,16 @@ def test_what_a_user_gets_wrong_is_one_line_each(
     secret = refusal(capsys, *run, "--backend", "kserve", "--header", "Authorization=hunter2")
     assert "write Authorization=env:VARIABLE" in secret
     assert "hunter2" not in secret
+    http, grpc = "http://127.0.0.1:1", "grpc://127.0.0.1:1"
+    mixed = refusal(capsys, *run, "--backend", "kserve", "--url", http, "--url", grpc)
+    assert "one names gRPC, another HTTP: replicas are asked in one way" in mixed
+    assert "cannot be reached: Connection refused" in refusal(capsys, "probe", grpc)
+    server = ("--url", "http://127.0.0.1:1", "--model", "of-the-server")
+    unknown = refusal(capsys, *run[:2], "--backend", "kserve", *server)
+    assert "no model named 'of-the-server'" in unknown
+    assert "probe http://127.0.0.1:1` prints one" in unknown
+    unknown = refusal(capsys, *run[:2], "--backend", "openai", *server)
+    assert "--model FILE.yaml: docs/manifest.md" in unknown
     for verb in ("tune", "sweep"):
         more = ("--batch", "1,2") if verb == "sweep" else ()
         text = refusal(

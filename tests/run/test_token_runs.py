@@ -69,6 +69,9 @@ SERVER = (
 )
 
 
+OF_TOKENS = ("--slo", "ttft:p90=4s", "--slo", "tpot:p90=3s", "--slo", "itl:p90=2s")
+
+
 def test_tokens_are_counted_and_answers_of_any_length_are_taken(tmp_path: Path) -> None:
     words = (*SERVER, "--mode", "performance", "--backend-option", "stream=off")
     result = right(*ran(tmp_path, VLLM, *words))
@@ -81,6 +84,7 @@ def test_tokens_are_counted_and_answers_of_any_length_are_taken(tmp_path: Path) 
     assert tokens["input"] >= 2 * QUERIES
     assert tokens["output_per_s"] > 0
     assert tokens["ttft_ns"] is tokens["itl_ns"] is tokens["chunk_gap_ns"] is None
+    assert (tokens["compared_prompts"], tokens["changed_prompts"]) == (10, 0)
     assert main(["check", str(tmp_path / "run")]) == 0
 
 
@@ -95,35 +99,86 @@ def test_answers_are_scored_as_texts(tmp_path: Path) -> None:
 
 def test_the_times_of_tokens_are_those_of_the_server(tmp_path: Path) -> None:
     dialect = replace(VLLM, first_s=0.04, gap_s=0.01, per_chunk=2)
-    words = (*SERVER, "--mode", "performance", "--target-qps", "20")
+    words = (*SERVER, "--mode", "performance", "--target-qps", "20", *OF_TOKENS)
     result = right(*ran(tmp_path, dialect, *words))
     tokens = result["tokens"]
     assert tokens["is_exact"]
     assert QUERIES * TOKENS <= tokens["output"] <= QUERIES * (TOKENS + 1)
     # 6 tokens in 3 chunks, or 7 in 4: the first 40 ms after the request, the others 10 ms apart
-    assert 40 * NS_PER_MS <= tokens["ttft_ns"]["p50"] < 80 * NS_PER_MS
-    assert 3 * NS_PER_MS < tokens["tpot_ns"]["p50"] < 16 * NS_PER_MS
-    assert 8 * NS_PER_MS < tokens["chunk_gap_ns"]["p50"] < 20 * NS_PER_MS
-    assert 4 * NS_PER_MS < tokens["itl_ns"]["p50"] < 10 * NS_PER_MS
+    # at the least; a busy machine is late with all of them.
+    assert 40 * NS_PER_MS <= tokens["ttft_ns"]["p50"] < 200 * NS_PER_MS
+    assert 3 * NS_PER_MS < tokens["tpot_ns"]["p50"] < 60 * NS_PER_MS
+    assert 8 * NS_PER_MS < tokens["chunk_gap_ns"]["p50"] < 60 * NS_PER_MS
+    assert 4 * NS_PER_MS < tokens["itl_ns"]["p50"] < 30 * NS_PER_MS
     assert 1.7 < tokens["tokens_per_chunk"] <= 3
+    # LoadGen is told a moment later.
+    loadgen = tokens["loadgen"]
+    assert loadgen["ttft_ns"]["p50"] > tokens["ttft_ns"]["p50"]
+    assert loadgen["tpot_ns"]["p50"] < tokens["tpot_ns"]["p50"]
+    assert loadgen["ttft_ns"]["p50"] < tokens["ttft_ns"]["p50"] + 100 * NS_PER_MS
+    assert loadgen["tokens_per_s"] == pytest.approx(tokens["output_per_s"], rel=0.05)
+    assert result["headline"]["source"] == "LoadGen result_completed_tokens_per_second"
+    assert result["slo"] == "p90=5s ttft:p90=4s tpot:p90=3s itl:p90=2s"
+    assert result["goodput"]["share"] == 1
+    assert [one["of"] for one in result["goodput"]["slos"]] == [QUERIES] * 3 + [
+        tokens["output"] - QUERIES
+    ]
     assert main(["check", str(tmp_path / "run")]) == 0
 
 
 @pytest.mark.slow
 def test_a_server_that_counts_at_the_end_only_has_no_time_between_tokens(tmp_path: Path) -> None:
-    dialect = replace(VLLM, ids=False, usage="last", per_chunk=3)
+    dialect = replace(VLLM, ids=False, usage="last", per_chunk=3, begin=1, cached=2)
     words = (*SERVER, "--mode", "performance")
     result = right(*ran(tmp_path, dialect, *words))
     tokens = result["tokens"]
     assert (tokens["is_exact"], tokens["itl_ns"]) == (False, None)
     assert tokens["ttft_ns"]["p50"] > 0
     assert tokens["chunk_gap_ns"]["p50"] >= 0
+    assert (tokens["cached"], tokens["cached_answers"]) == (2 * QUERIES, QUERIES)
+    assert {"prefix-cache", "prompt-changed"} <= {doubt["code"] for doubt in result["doubts"]}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scenario", ["single-stream", "server"])
+def test_answers_of_one_token_are_told_as_they_are(tmp_path: Path, scenario: str) -> None:
+    words = ("--scenario", scenario, "--queries", str(QUERIES), "--mode", "performance", *OF_TOKENS)
+    status, result = ran(tmp_path, replace(VLLM, tokens=1), *words)
+    assert status == 4
+    codes = [reason["code"] for reason in result["reasons"]]
+    assert codes[:2] == ["one-token-answers", "loadgen-errors"]
+    assert result["queries"]["samples_answered"] == QUERIES
+    assert result["tokens"]["loadgen"]["tpot_ns"] is None
+    assert main(["check", str(tmp_path / "run")]) == 0
+
+
+@pytest.mark.slow
+def test_single_stream_is_quoted_by_the_latency_of_its_queries(tmp_path: Path) -> None:
+    words = ("--scenario", "single-stream", "--queries", str(QUERIES), "--mode", "performance")
+    result = right(*ran(tmp_path, replace(VLLM, gap_s=0.002), *words, *OF_TOKENS))
+    assert result["headline"]["source"] == "LoadGen result_90.00_percentile_latency_ns"
+    assert result["tokens"]["loadgen"]["tpot_ns"]["p50"] > 1.5 * NS_PER_MS
+
+
+def test_an_slo_of_tokens_wants_a_server_that_counts_them(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    prompts(tmp_path)
+    with TokenServer(replace(VLLM, ids=False, usage="none")) as server:
+        words = ["--backend", "openai", "--url", server.url, "--model", str(tmp_path / "tiny.yaml")]
+        words += ["--data-dir", str(tmp_path / "prompts.jsonl"), "--connections", "2", *SERVER]
+        assert main([*words, "--no-metrics", "--out", str(tmp_path / "run"), *OF_TOKENS]) == 2
+    assert (
+        "harness: --slo ttft:p90=4s: the server does not count the tokens of its answers: drop it, or have the "
+        "server tell `usage` or token ids"
+    ) in capfd.readouterr().err
 
 
 def test_an_error_within_a_stream_is_a_failed_sample(tmp_path: Path) -> None:
     dialect = replace(VLLM, fault="error", every=10, in_run=True)
-    status, result = ran(tmp_path, dialect, *SERVER, "--mode", "performance")
+    status, result = ran(tmp_path, dialect, *SERVER, "--mode", "performance", *OF_TOKENS)
     assert status == 4
+    assert result["tokens"]["loadgen"]["tpot_ns"] is None
     assert result["client"]["failures"] == {"refused": QUERIES // 10}
     assert result["queries"]["samples_answered"] == QUERIES
     (text,) = [r["text"] for r in result["reasons"] if r["code"] == "requests-failed"]

@@ -24,8 +24,9 @@ from harness.models.manifest.lookup import load_model
 from harness.models.manifest.model import Model
 from harness.serve import kserve
 from harness.serve.kserve import OpenInference
+from harness.serve.loop import Later
 from harness.serve.requests import Parser
-from harness.serve.served import ServedModel
+from harness.serve.served import ServedModel, _steps
 from harness.types import Array, Batch, Outputs, TensorSpec
 
 INFER = "/v2/models/digits/infer"
@@ -109,7 +110,9 @@ def ask(
     parser.add(head.encode() + b"\r\n" + (body or b""))
     request = parser.next()
     assert request is not None
-    whole = b"".join(inference.handle(request, 0))
+    parts = inference.handle(request, 0)
+    assert not isinstance(parts, Later)
+    whole = b"".join(parts)
     text, _, rest = whole.partition(b"\r\n\r\n")
     first, *lines = text.decode().split("\r\n")
     headers = {k.lower(): v for k, v in (line.split(": ", 1) for line in lines)}
@@ -250,6 +253,35 @@ def test_an_unnamed_output_has_the_name_of_the_manifest() -> None:
     assert answer.outputs()["logits"].tolist() == [[0.0] * 10, [1.0] * 10]
 
 
+def scores(batch: Batch) -> Array:
+    """The class of each sample is its place in the batch."""
+    return np.eye(10, dtype=np.float32)[: batch.size]
+
+
+def test_postprocessing_on_the_server_gives_answers_in_place_of_outputs() -> None:
+    model = load_model("digits")
+    steps = _steps(model)
+    inference = OpenInference(ServedModel(model, Fake(scores), "fake", 8, steps), "node-1")
+    assert ask(inference, "/v2").json["name"] == "node-1"
+    for binary in (True, False):
+        answer = infer(inference, image(3), binary=binary, **(ALL_BINARY if binary else {}))
+        assert {name: [*rows] for name, rows in answer.outputs().items()} == {"answer": [0, 1, 2]}
+    outputs = ask(inference, "/v2/models/digits").json["outputs"]
+    assert outputs == [{"name": "answer", "datatype": "INT64", "shape": [-1]}]
+
+
+def test_an_answer_of_scores_that_are_no_numbers_is_an_error() -> None:
+    model = load_model("digits")
+    broken = Fake(lambda batch: scores(batch) * np.nan)
+    served = ServedModel(model, broken, "fake", 8, _steps(model))
+    assert infer(OpenInference(served), image(), binary=True).status == 500
+
+
+def test_steps_whose_answers_have_no_tensor_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"'boxes' of model 'yolo' gives answers of different"):
+        _steps(load_model("yolo"))
+
+
 def test_metadata_tell_what_the_model_takes_and_gives() -> None:
     inference = OpenInference(digits(Fake(lambda batch: np.zeros((batch.size, 10), np.float32))))
     assert ask(inference, "/v2").json["extensions"] == [*kserve.EXTENSIONS]
@@ -300,7 +332,7 @@ def request_of(**changes: Any) -> dict[str, Any]:
         (request_of(shape=[0, 1, 8, 8], data=[]), "a batch of 0: the server takes 1 to 8"),
         (request_of(shape=[9, 1, 8, 8], data=[0] * 576), "a batch of 9: the server takes 1 to 8"),
         (request_of(data=None), "data is no list"),
-        (request_of(data=[0.0] * 63), "data holds 63 values, the shape [1, 1, 8, 8] differs"),
+        (request_of(data=[0.0] * 63), "data has not the values of shape [1, 1, 8, 8]"),
         (request_of(data=["0"] * 64), "values that are not FP32"),
         (request_of(data=[[0.0], [0.0, 1.0]]), "input 'image': "),
         (request_of(data=[1e39] * 64), "does not fit FP32"),
@@ -344,7 +376,7 @@ def test_a_wrong_request_is_told_what_is_wrong(content: object, text: str) -> No
         ("UINT8", [-1], "does not fit UINT8"),
         ("INT32", [1.5], "values that are not INT32"),
         ("INT64", [True], "values that are not INT64"),
-        ("BOOL", [1], "values that are not BOOL"),
+        ("BOOL", [2], "values that are not BOOL"),
         ("BYTES", [1], "BYTES in JSON are texts"),
     ],
 )

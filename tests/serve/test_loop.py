@@ -3,6 +3,7 @@
 import socket
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 
@@ -10,7 +11,7 @@ import pytest
 
 from harness.serve import loop as loop_module
 from harness.serve.answers import connection_header, json_answer
-from harness.serve.loop import Loop
+from harness.serve.loop import Handler, Later, Loop, Part, Work
 from harness.serve.requests import Request
 
 TIMEOUT_S = 20
@@ -29,8 +30,8 @@ def echo(request: Request, arrived_ns: int) -> Sequence[bytes | memoryview]:
 
 
 @contextmanager
-def served(handle: Callable[[Request, int], Sequence[bytes | memoryview]] = echo) -> Iterator[Loop]:
-    loop = Loop(socket.create_server(("127.0.0.1", 0)), handle)
+def served(handle: Handler = echo, work: Work = lambda: None) -> Iterator[Loop]:
+    loop = Loop(socket.create_server(("127.0.0.1", 0)), handle, work)
     thread = threading.Thread(target=loop.run)
     thread.start()
     try:
@@ -242,3 +243,65 @@ def test_out_of_descriptors_new_clients_wait(
             second.settimeout(TIMEOUT_S)
             assert b'"/second"' in answer_of(second)[1]
     assert "no further connection can be opened: Too many open files" in capsys.readouterr().err
+
+
+class _Putting:
+    """A handler that puts every answer off, and its work: the head and a byte of one answer, then all the rest."""
+
+    def __init__(self) -> None:
+        self.go = threading.Event()
+        self.later: list[Later] = []
+        self._parts: deque[Part] = deque()
+
+    def handle(self, request: Request, _arrived_ns: int) -> Later:
+        name, later = request.head.path[1:], Later()
+        body = bytes(int(name)) if name.isdigit() else name.encode()
+        head = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body)
+        self._parts.append(Part(later, head + body[:1], is_last=False))
+        self._parts.append(Part(later, body[1:], is_last=True))
+        self.later.append(later)
+        return later
+
+    def work(self) -> Sequence[Part] | None:
+        if not self._parts:
+            return None
+        return [self._parts.popleft()] if self.go.is_set() else []
+
+
+@contextmanager
+def putting() -> Iterator[tuple[Loop, _Putting]]:
+    handler = _Putting()
+    with served(handler.handle, handler.work) as loop:
+        yield loop, handler
+
+
+def test_answers_that_are_put_off_keep_the_order_of_their_connection() -> None:
+    with putting() as (loop, handler), connected(loop) as sock, connected(loop) as other:
+        sock.sendall(GET % b"ab" + GET % b"3000000" + GET % b"cd")
+        other.sendall(GET % b"ef")
+        handler.go.set()
+        bodies = [answer_of(sock)[1] for _ in range(3)]
+        assert [bodies[0], len(bodies[1]), bodies[2]] == [b"ab", 3_000_000, b"cd"]
+        assert answer_of(other)[1] == b"ef"
+
+
+def test_a_client_that_leaves_before_its_answer_is_no_longer_awaited() -> None:
+    with putting() as (loop, handler):
+        with connected(loop) as sock, connected(loop) as other:
+            sock.sendall(GET % b"ab")
+            other.sendall(GET % b"cd")
+            until(lambda: len(handler.later) == 2)
+            sock.close()
+            until(lambda: not all(later.is_awaited for later in handler.later))
+            handler.go.set()
+            assert answer_of(other)[1] == b"cd"
+        until(lambda: not loop.open_connections)
+
+
+def test_the_end_waits_for_answers_that_are_put_off() -> None:
+    with putting() as (loop, handler), connected(loop) as sock:
+        sock.sendall(GET % b"ab")
+        until(lambda: len(handler.later) == 1)
+        loop.stop()
+        handler.go.set()
+        assert all_of(sock).endswith(b"ab")

@@ -13,7 +13,7 @@ import pytest
 
 from harness.cli.main import main
 from harness.models.manifest.model import MODELS_DIR
-from harness.wire.null_server import NullServer
+from harness.wire.null.server import NullServer
 from tests.serve.test_serve import ROOT, Served, serving
 
 
@@ -42,6 +42,34 @@ def test_a_model_is_found_with_its_inputs_and_its_encoding(
     text = capsys.readouterr().out
     assert "model        digits: image float32 [?, 1, 8, 8] -> " in text
     assert f"--backend kserve --url {url} --model digits" in text
+
+
+def test_a_server_is_asked_over_grpc(capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("grpc")
+    from tests.stand_ins.servers.grpc_server import GrpcServer
+
+    with GrpcServer(max_batch=16) as server:
+        assert main(["probe", server.url, "--json"]) == 0
+        found = json.loads(capsys.readouterr().out)
+        assert main(["probe", server.url]) == 0
+        text = capsys.readouterr().out
+    assert (found["url"], found["address"], found["local"]) == (server.url, "127.0.0.1", True)
+    assert (found["kserve"]["name"], found["kserve"]["version"]) == ("triton", "2.51.0")
+    (model,) = found["kserve"]["models"]
+    assert model["inputs"] == [{"name": "image", "dtype": "float32", "shape": [None, 1, 8, 8]}]
+    assert (model["protocol"], model["server_max_batch"]) == ("KServe v2 over gRPC", 16)
+    assert found["round_trip_ns"] > 0
+    assert "protocol     KServe v2 over gRPC: triton 2.51.0" in text
+    assert f"--backend kserve --url {server.url} --model digits" in text
+
+
+def test_a_server_that_speaks_no_grpc_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("grpc")
+    with NullServer(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n") as server:
+        url = server.url.replace("http", "grpc")
+        assert main(["probe", url]) == 2
+    told = capsys.readouterr().err.splitlines()
+    assert told == [f"harness: --url {url} does not speak gRPC: give the server's port for gRPC"]
 
 
 def test_the_manifest_of_a_model_that_only_the_server_knows_runs_as_printed(

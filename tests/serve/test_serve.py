@@ -19,7 +19,7 @@ from harness.core.config.parse import Endpoint
 from harness.core.config.run_config import RunConfig
 from harness.datasets.digits import DigitsDataset
 from harness.serve.job import exposure
-from harness.serve.served import open_served
+from harness.serve.served import ServedModel, open_served
 from harness.types import Array, Batch, DatasetSetup, TensorSpec
 
 ROOT = Path(__file__).parents[2]
@@ -93,6 +93,7 @@ def in_process(images: Array) -> Iterator[dict[int, Array]]:
     )
     with ExitStack() as stack:
         model = open_served(config, stack)
+        assert isinstance(model, ServedModel)
         yield {
             size: np.concatenate(
                 [
@@ -165,7 +166,10 @@ def test_a_signal_ends_it_in_order_and_closes_the_port(number: signal.Signals) -
         (["digit"], "no model named 'digit': did you mean 'digits'?"),
         (["digits", "--backend", "nul"], "no backend named 'nul': did you mean 'null'?"),
         (["digits", "--backend", "kserve"], "--backend kserve asks a server, and `serve` is one: "),
-        (["digits", "--listen", "8000"], "--listen: '8000' is not an address: write HOST:PORT, "),
+        (
+            ["digits", "--listen", "0.0.0.0"],
+            "--listen: '0.0.0.0' is not an address: write HOST:PORT, e.g. 127.0.0.1:8000",
+        ),
         (["digits", "--listen", "nowhere.invalid:80"], "nowhere.invalid:80 cannot be used: "),
         (["digits", "--threads", "0"], "--threads: 0 must lie between 1 and 1,024"),
         (

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.servers import real_servers
+from tests.servers.real_servers import Addresses
 
 
 @pytest.fixture(scope="session")
@@ -15,18 +16,33 @@ def server_cache(pytestconfig: pytest.Config) -> Path:
 
 
 @pytest.fixture(scope="session")
-def triton_url(server_cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with real_servers.triton(server_cache, tmp_path_factory.mktemp("triton")) as url:
-        yield url
+def triton(server_cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Addresses]:
+    with real_servers.triton(server_cache, tmp_path_factory.mktemp("triton")) as addresses:
+        yield addresses
 
 
 @pytest.fixture(scope="session")
-def mlserver_url(server_cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with real_servers.mlserver(server_cache, tmp_path_factory.mktemp("mlserver")) as url:
-        yield url
+def mlserver(server_cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Addresses]:
+    with real_servers.mlserver(server_cache, tmp_path_factory.mktemp("mlserver")) as addresses:
+        yield addresses
 
 
 @pytest.fixture(scope="session")
-def kserve_sdk_url(server_cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with real_servers.kserve_sdk(server_cache, tmp_path_factory.mktemp("kserve")) as url:
-        yield url
+def kserve_sdk(server_cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Addresses]:
+    with real_servers.kserve_sdk(server_cache, tmp_path_factory.mktemp("kserve")) as addresses:
+        yield addresses
+
+
+@pytest.fixture(scope="session")
+def triton_url(triton: Addresses) -> str:
+    return triton.url
+
+
+@pytest.fixture(scope="session")
+def mlserver_url(mlserver: Addresses) -> str:
+    return mlserver.url
+
+
+@pytest.fixture(scope="session")
+def kserve_sdk_url(kserve_sdk: Addresses) -> str:
+    return kserve_sdk.url

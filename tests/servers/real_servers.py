@@ -1,6 +1,6 @@
-"""Installs Triton, MLServer and the KServe SDK into environments of their own, and serves digits on them.
+"""Installs Triton, MLServer, the KServe SDK and MLflow into environments of their own, and serves digits on the first three.
 
-All listen on 127.0.0.1. The environments take 1.3 GB and stay in pytest's cache.
+All listen on 127.0.0.1. The environments take 1.9 GB and stay in pytest's cache.
 """
 
 import fcntl
@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
+from typing import NamedTuple
 
 from harness.models.manifest.model import MODELS_DIR
 from tests.stand_ins.servers.prometheus_server import free_port
@@ -28,6 +29,8 @@ PACKAGES = {
     "triton": "nvidia-pytriton==0.7.0",  # Triton 2.51.0, for its Python backend alone
     "mlserver": "mlserver==1.7.1",
     "kserve": "kserve==0.21.0",
+    "mlflow": "mlflow==3.17.2",
+    "rotel": "rotel==0.0.1a15",  # a collector of OpenTelemetry's data
 }
 CONFIG = """
 name: "digits"
@@ -41,7 +44,9 @@ instance_group [{ count: 1 kind: KIND_CPU }]
 
 def environment(cache: Path, name: str) -> Path:
     """The folder of the server's virtual environment, made once."""
-    packages = [PACKAGES[name], f"onnxruntime=={version('onnxruntime')}"]  # answers like ours
+    packages = [PACKAGES[name]]
+    if name in ("triton", "mlserver", "kserve"):
+        packages.append(f"onnxruntime=={version('onnxruntime')}")  # answers like ours
     folder = cache / name
     done = folder / "installed"
     with (cache / f"{name}.lock").open("w") as lock:
@@ -55,9 +60,16 @@ def environment(cache: Path, name: str) -> Path:
     return folder
 
 
+class Addresses(NamedTuple):
+    """Where a server listens."""
+
+    url: str
+    grpc_url: str = ""
+
+
 @contextmanager
-def triton(cache: Path, folder: Path) -> Iterator[str]:
-    """The bare server out of PyTriton's package, without PyTriton. Yields its address."""
+def triton(cache: Path, folder: Path) -> Iterator[Addresses]:
+    """The bare server out of PyTriton's package, without PyTriton."""
     made = environment(cache, "triton")
     site = next((made / "lib").glob("python3*/site-packages"))
     home = site / "pytriton/tritonserver"
@@ -77,20 +89,21 @@ def triton(cache: Path, folder: Path) -> Iterator[str]:
         # The backend takes its Python from the first python3 here, and answers nothing with another NumPy.
         "PATH": f"{made / 'bin'}:{os.environ['PATH']}",
     }
-    port = free_port()
+    port, grpc_port = free_port(), free_port()
     words = [home / "bin/tritonserver", "--model-repository", folder / "models"]
-    words += ["--backend-directory", backends, "--allow-grpc=false", "--allow-metrics=false"]
+    words += ["--backend-directory", backends, "--allow-metrics=false"]
     words += ["--http-address=127.0.0.1", f"--http-port={port}"]
+    words += ["--grpc-address=127.0.0.1", f"--grpc-port={grpc_port}"]
     with _started(words, folder, variables, port) as url:
-        yield url
+        yield Addresses(url, f"grpc://127.0.0.1:{grpc_port}")
 
 
 @contextmanager
-def mlserver(cache: Path, folder: Path) -> Iterator[str]:
-    """Yields its address."""
+def mlserver(cache: Path, folder: Path) -> Iterator[Addresses]:
+    """MLServer with the model in its own process."""
     programs = environment(cache, "mlserver") / "bin"
-    port = free_port()
-    ports = {"http_port": port, "grpc_port": free_port(), "metrics_port": free_port()}
+    port, grpc_port = free_port(), free_port()
+    ports = {"http_port": port, "grpc_port": grpc_port, "metrics_port": free_port()}
     settings = {"host": "127.0.0.1", **ports, "parallel_workers": 0}
     (folder / "settings.json").write_text(json.dumps(settings))
     model = {
@@ -103,18 +116,18 @@ def mlserver(cache: Path, folder: Path) -> Iterator[str]:
     shutil.copy(MODELS / "mlserver_digits.py", folder)
     shutil.copy(MODELS_DIR / "digits.onnx", folder)
     with _started([programs / "mlserver", "start", "."], folder, {}, port) as url:
-        yield url
+        yield Addresses(url, f"grpc://127.0.0.1:{grpc_port}")
 
 
 @contextmanager
-def kserve_sdk(cache: Path, folder: Path) -> Iterator[str]:
-    """Yields its address."""
+def kserve_sdk(cache: Path, folder: Path) -> Iterator[Addresses]:
+    """The KServe SDK's own server, over HTTP alone."""
     python = environment(cache, "kserve") / "bin/python"
     shutil.copy(MODELS_DIR / "digits.onnx", folder)
     port = free_port()
     words = [python, MODELS / "kserve_sdk_digits.py", str(port)]
     with _started(words, folder, {}, port) as url:
-        yield url
+        yield Addresses(url)
 
 
 @contextmanager
@@ -129,12 +142,12 @@ def _started(
             cwd=folder,
             stdout=out,
             stderr=out,
-            env={**_outside(), **variables},
+            env={**outside(), **variables},
         )
     url = f"http://127.0.0.1:{port}"
     try:
         deadline = time.monotonic() + READY_S
-        while not _ready(f"{url}/v2/models/digits/ready"):
+        while not is_ready(f"{url}/v2/models/digits/ready"):
             assert process.poll() is None, log.read_text()
             assert time.monotonic() < deadline, log.read_text()
             time.sleep(0.2)
@@ -148,12 +161,12 @@ def _started(
             process.wait()
 
 
-def _outside() -> dict[str, str]:
+def outside() -> dict[str, str]:
     """Our environment without what leads to our own packages."""
     return {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "VIRTUAL_ENV")}
 
 
-def _ready(url: str) -> bool:
+def is_ready(url: str) -> bool:
     try:
         with urllib.request.urlopen(url, timeout=5) as reply:
             return bool(reply.status == 200)

@@ -1,8 +1,11 @@
 """The remote backend kserve asks Triton, MLServer and the KServe SDK, and compares with this process."""
 
 import http.client
+import json
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -11,11 +14,16 @@ import pytest
 
 from harness.backends.kserve import KserveRemote
 from harness.backends.ort import OrtBackend
+from harness.cli.main import main
+from harness.core.config.address import parse_address
 from harness.datasets.digits import DigitsDataset
 from harness.errors import ConfigError
 from harness.models.manifest.lookup import load_model
 from harness.remote import Exchange, Refused, Reply, Request
 from harness.types import BackendSetup, Batch, DatasetSetup
+from harness.wire.connections import Server
+from harness.wire.remote_backend import remote_backend
+from tests.servers.real_servers import Addresses
 
 pytestmark = pytest.mark.slow
 
@@ -128,3 +136,50 @@ def test_mlserver_takes_no_binary_tensors(mlserver_url: str) -> None:
         pytest.raises(ConfigError, match="binary: the server answered 422: "),
     ):
         remote.open(ask)
+
+
+@pytest.fixture(params=["triton", "mlserver"])
+def addresses(request: pytest.FixtureRequest) -> Addresses:
+    found: Addresses = request.getfixturevalue(request.param)
+    return found
+
+
+def test_answers_over_grpc_are_those_of_this_process(
+    addresses: Addresses, digits: DigitsDataset, logits: Any
+) -> None:
+    remote = KserveRemote(replace(setup(), transport="grpc"))
+    with remote_backend(remote, Server(address=parse_address(addresses.grpc_url)), 30) as backend:
+        assert backend.describe()["reply_encoding"] == "binary"
+        for size in (1, 1, 64, 7):
+            indices = range(size * 3, size * 4)
+            answer = np.asarray(backend.infer(digits.batch(indices)))
+            assert answer.dtype == np.float32
+            assert np.abs(answer - logits[indices]).max() < 1e-5
+        with pytest.raises(Refused, match="INVALID_ARGUMENT"):
+            backend.infer(Batch(1, {"image": np.zeros((1, 1, 4, 4), np.float32)}))
+
+
+@pytest.mark.parametrize(
+    "scenario",
+    [
+        ("--scenario", "single-stream"),
+        ("--scenario", "multi-stream"),
+        ("--scenario", "offline"),
+        ("--scenario", "server", "--target-qps", "50", "--slo", "p99=2s"),
+    ],
+    ids=lambda words: words[1],
+)
+def test_every_scenario_over_grpc_is_valid_and_as_exact(
+    addresses: Addresses, scenario: tuple[str, ...], tmp_path: Path
+) -> None:
+    words = ("--backend", "kserve", "--url", addresses.grpc_url, "--model", "digits")
+    more = ("--mode", "both", "--duration", "3s", "--no-metrics", "--out", str(tmp_path / "run"))
+    assert main([*scenario, *words, *more]) == 0
+    result = json.loads((tmp_path / "run" / "result.json").read_text())
+    assert result["verdict"] == "VALID"
+    assert round(result["accuracy"]["value"], 2) == 99.20
+    assert "notice" not in result["stages_ns"]
+    assert result["stages_ns"]["remote"]["p50"] > 0
+    assert result["client"]["ceiling_per_s"] > 0
+    told = result["client"]["server_times"]
+    assert (told is not None) == (result["backend_description"]["framework"] == "triton 2.51.0")

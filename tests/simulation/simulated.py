@@ -312,7 +312,9 @@ class Process:
             self._unharmed = False
             with (outdir / next(iter(files))).open("a") as log:
                 log.write("\n")
-        self._sent.append({"client": None, **ended, "event": "ended", "files": files})
+        self._sent.append(
+            {"client": None, "models": None, **ended, "event": "ended", "files": files}
+        )
         self.completed = self._unharmed
 
     def _write_logs(self, golden: Path, outdir: Path) -> None:

@@ -106,7 +106,8 @@ def make_run(row: PlannedRun, work: Path, answers: str, number: int = 1, **chang
         copy_audit(row.config.audit, logs)
     write_yaml(folder / f"{number}-asked.yaml", to_plain(row.config))
     settings = {"model_sha256": "a" * 64, "dataset_digest": "d", "loadgen_version": "6.0.17"}
-    write_yaml(out / "config.yaml", {**to_plain(row.config), **settings, "threads": 1})
+    threads = {} if row.config.url else {"threads": 1}
+    write_yaml(out / "config.yaml", {**to_plain(row.config), **settings, **threads})
     result = {
         "verdict": "VALID",
         "reasons": [],

@@ -260,7 +260,7 @@ def test_a_rehearsal_passes_as_one_only(tree: Path, capsys: pytest.CaptureFixtur
     assert main(["submit", "check", str(tree), "--rehearsal"]) == 0
     assert capsys.readouterr().out == (  # bug: both findings came here, too, and no "passed"
         "passed, as a rehearsal: 6 results, 0 findings; left out because a rehearsal may be short, on "
-        "other data and marked: rehearsal, too-short\n"
+        "other data, on one machine and marked: rehearsal, too-short\n"
     )
     assert main(["submit", "check", str(tree), "--rehearsal", "--json"]) == 0
     said = json.loads(capsys.readouterr().out)

@@ -117,6 +117,8 @@ def test_the_command_exits_4_where_a_checker_crashes(
     out = capsys.readouterr().out
     assert "official (new): crashed: AttributeError: boom" in out
     assert "official (legacy): passed: Results=2" in out
+    assert main([*words, "--quiet"]) == 4
+    assert capsys.readouterr().err == ""
 
 
 def test_a_folder_that_is_no_checkout_is_refused(tmp_path: Path) -> None:

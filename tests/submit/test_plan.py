@@ -361,6 +361,18 @@ def test_a_missing_benchmark_is_told_once() -> None:
     ]
 
 
+def test_a_quiet_plan_prints_its_rows_alone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    request = replace(CLOSED, options={"model": "digits", "backend": "ort"})
+    write_request(tmp_path, request)
+    assert main(["submit", "plan", "--work", str(tmp_path)]) == 0
+    loud = capsys.readouterr()
+    assert "Server needs a rate" in loud.err
+    assert main(["submit", "plan", "--work", str(tmp_path), "--quiet"]) == 0
+    assert capsys.readouterr() == (loud.out, "")
+
+
 def test_the_paths_of_a_request_hold_in_every_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

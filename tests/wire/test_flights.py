@@ -10,6 +10,7 @@ import pytest
 from harness.core.clock import wall_ns
 from harness.core.config.address import Address
 from harness.remote import Request
+from harness.wire import idle
 from harness.wire import opener as opener_module
 from harness.wire.connections import Server, connect
 from harness.wire.flights import Flight, Flights
@@ -160,6 +161,51 @@ def test_an_idle_connection_that_the_server_closes_is_replaced_unnoticed() -> No
             assert not flights.turn(0.1)
         assert flown(flights, [1])[0].error is None
         assert flights.resent == 0
+
+
+def test_idle_connections_are_replaced_one_after_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bug: all 64 were idle for the same time, and were opened anew in one burst."""
+    idle_s = 1.2
+    monkeypatch.setattr(idle, "IDLE_S", idle_s)
+    monkeypatch.setattr(idle, "IDLE_FROM_S", idle_s / 4)
+    connects_s: list[float] = []
+
+    def answer(peer: socket.socket, number: int) -> None:
+        connects_s.append(time.monotonic())
+        answer_all(peer, number)
+
+    connections = 64
+    with served(answer) as server, opened(server, connections) as flights:
+        assert not any(f.error for f in flown(flights, [1] * connections))
+        begin_s = time.monotonic()
+        while time.monotonic() - begin_s < 2 * idle_s:
+            flights.turn(0.1)
+            now_ns = wall_ns()
+            ages_s = [(now_ns - connection.used_ns) / 1e9 for connection in flights._free]
+            assert max(ages_s) < idle_s + 0.5
+    replaced_s = [at - begin_s for at in connects_s if at > begin_s]
+    assert len(replaced_s) >= connections, "none is left that was never replaced"
+    counts = [sum(0 <= at - first < 0.1 for at in replaced_s) for first in replaced_s]
+    assert max(counts) < connections / 3, counts  # an even rate has 8 in 0.1 s
+
+
+def test_the_pace_of_replacements_is_the_lowest_at_which_none_becomes_too_old() -> None:
+    def run(ages_s: list[float], seconds: float, tick_s: float) -> list[int]:
+        pace, replaced = idle.IdlePace(), []
+        for _ in range(int(seconds / tick_s)):
+            ages_s = sorted((age + tick_s for age in ages_s), reverse=True)
+            due = pace.due(ages_s, tick_s)
+            ages_s = ages_s[due:] + [0.0] * due
+            assert max(ages_s) <= idle.IDLE_S + 2 * tick_s
+            replaced.append(due)
+        return replaced
+
+    together = run([0.0] * 64, 40, 0.1)
+    assert not any(together[:9])  # used a moment ago
+    assert max(together) <= 3
+    assert sum(together[200:]) <= 64 * 20 / 3  # each once in more than 3 s of its life
+    assert run([0.5] * 64, 0.4, 0.1) == [0] * 4
+    assert idle.IdlePace().due([9.0] * 10, 0.1) == 10  # nobody looked in time
 
 
 def closes_on_second(peer: socket.socket, number: int) -> None:

@@ -1,6 +1,6 @@
 """Servers behind TLS: certificates and names are verified, and the stamps are there as without TLS."""
 
-import shutil
+import re
 import socket
 import ssl
 import subprocess
@@ -14,24 +14,20 @@ from harness.core.config.address import Address, parse_address
 from harness.errors import ConfigError
 from harness.remote import Request
 from harness.wire.connections import Server, tls_context
+from harness.wire.grpc_calls import CallLink, Calls
 from harness.wire.remote_backend import Link
+from tests.stand_ins.servers.certificate import self_signed
+from tests.stand_ins.servers.grpc_server import GrpcServer
 from tests.wire.test_flights import flown, opened, read_request, served
+from tests.wire.test_grpc_calls import flown as called
+from tests.wire.test_grpc_calls import request
 
 _OK = b"HTTP/1.1 200 OK\r\nContent-Length: 200000\r\n\r\n" + bytes(200_000)
 
 
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A self-signed certificate of the name `localhost`, with its key in the same file."""
-    if shutil.which("openssl") is None:
-        pytest.skip("no openssl")
-    path = tmp_path_factory.mktemp("tls") / "both.pem"
-    command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"]
-    command += ["-nodes", "-days", "2", "-subj", "/CN=localhost", "-keyout", str(path)]
-    command += ["-addext", "subjectAltName=DNS:localhost", "-out", str(path.with_suffix(".crt"))]
-    subprocess.run(command, check=True, capture_output=True)
-    path.write_bytes(path.read_bytes() + path.with_suffix(".crt").read_bytes())
-    return path
+    return self_signed(tmp_path_factory.mktemp("tls"))
 
 
 @contextmanager
@@ -109,6 +105,75 @@ def test_a_server_without_tls_is_one_line() -> None:
     assert "TLS failed" in text
 
 
+@contextmanager
+def grpc_served(certificate: Path) -> Iterator[Address]:
+    with GrpcServer(tls=(certificate.read_bytes(), certificate.read_bytes())) as server:
+        yield parse_address(server.url)
+
+
+def asked(server: Server) -> bytes:
+    calls = Calls([server], 2, request, 10)
+    try:
+        done = called(calls, range(6))
+    finally:
+        calls.close()
+    assert not [flight.error for flight in done if flight.error]
+    link = CallLink(server, 10)
+    reply = link.exchange(request([1]))
+    link.close()
+    assert reply.status == 0, bytes(reply.body)
+    return bytes(reply.body)
+
+
+def test_calls_over_tls_are_answered(certificate: Path) -> None:
+    with grpc_served(certificate) as address:
+        assert asked(Server(address=address, tls=trusting(certificate)))
+
+
+def test_a_certificate_of_an_authority_is_trusted_for_calls(
+    certificate: Path, tmp_path: Path
+) -> None:
+    """The certificate alone is pinned, and grpcio never sees the authority's."""
+    leaf = tmp_path / "leaf.pem"
+    (tmp_path / "names").write_text("subjectAltName=DNS:*.host.example,DNS:localhost")
+    curve = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes")
+    signed = ("-CA", str(certificate.with_suffix(".crt")), "-CAkey", str(certificate))
+    named = ("-extfile", str(tmp_path / "names"), "-out", str(tmp_path / "crt"))
+    for command in (
+        ["req", *curve, "-subj", "/CN=x", "-keyout", str(leaf), "-out", f"{tmp_path}/asked"],
+        ["x509", "-req", "-in", f"{tmp_path}/asked", *signed, "-days", "2", *named],
+    ):
+        subprocess.run(["openssl", *command], check=True, capture_output=True)
+    leaf.write_bytes(leaf.read_bytes() + (tmp_path / "crt").read_bytes())
+    with grpc_served(leaf) as address:
+        assert asked(Server(address=address, tls=trusting(certificate)))
+        # Any name will do, also one that the certificate has as a pattern only.
+        stranger = address._replace(host="127.0.0.1")
+        assert asked(Server(address=stranger, tls=tls_context(insecure=True, grpc=True)))
+
+
+@pytest.mark.parametrize(
+    ("host", "insecure", "told"),
+    [
+        ("127.0.0.1", False, "its certificate is not trusted: IP address mismatch"),
+        ("localhost", True, ""),
+        ("127.0.0.1", True, ""),
+    ],
+)
+def test_calls_to_a_certificate_of_another_name_need_to_be_insecure(
+    certificate: Path, host: str, insecure: bool, told: str
+) -> None:
+    with grpc_served(certificate) as address:
+        tls = tls_context(insecure=True) if insecure else trusting(certificate)
+        server = Server(address=address._replace(host=host), tls=tls)
+        if not told:
+            assert asked(server)
+            return
+        with pytest.raises(ConfigError, match=told) as refused:
+            Calls([server], 1, request, 10)
+    assert "--insecure" in str(refused.value)
+
+
 @pytest.mark.parametrize(
     ("text", "shown"),
     [
@@ -117,7 +182,38 @@ def test_a_server_without_tls_is_one_line() -> None:
         ("https://host:8443/a/b/", "https://host:8443/a/b"),
         ("http://[::1]:8000", "http://[::1]:8000"),
         ("http+unix:///run/a%20b.sock", "http+unix:///run/a b.sock"),
+        ("grpc://host:80/", "grpc://host:80"),
+        ("grpc://[::1]:8001", "grpc://[::1]:8001"),
+        ("grpcs://host:443", "grpcs://host:443"),
     ],
 )
 def test_addresses_are_written_as_they_are_read(text: str, shown: str) -> None:
     assert str(parse_address(text)) == shown
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("http+unix://", "names no socket by an absolute path, e.g. http+unix:///run/server.sock"),
+        ("http+unix:///", "names no socket by an absolute path, e.g. http+unix:///run/server.sock"),
+        (
+            "http+unix://a.sock",
+            "names no socket by an absolute path, e.g. http+unix:///run/server.sock",
+        ),
+        ("grpc://host", "is not grpc://HOST:PORT, e.g. grpc://127.0.0.1:8001"),
+        ("grpc://host:1/v2", "is not grpc://HOST:PORT, e.g. grpc://127.0.0.1:8001"),
+        ("grpcs://host", "is not grpcs://HOST:PORT, e.g. grpcs://127.0.0.1:8001"),
+        ("host:8000", "is no URL of a server, e.g. http://127.0.0.1:8000"),
+    ],
+)
+def test_what_is_no_address_is_told_by_an_example(text: str, told: str) -> None:
+    with pytest.raises(ValueError, match=f"^{re.escape(f'{text!r} {told}')}$"):
+        parse_address(text)
+
+
+def test_a_socket_that_is_not_there_is_looked_for_by_its_path(tmp_path: Path) -> None:
+    address = Address(str(tmp_path / "no.sock"), 0, unix=True)
+    with pytest.raises(
+        ConfigError, match=r"No such file or directory: start the server, or check the path$"
+    ):
+        Link(Server(address=address), 1).open_at_start()

@@ -16,6 +16,9 @@ from harness.types import Array, Outputs, show_shape
 MOST_LAYOUTS = 1024
 """JSON parts of binary replies that are kept; a server that puts a new id into each makes many."""
 
+Output = tuple[Tensor, tuple[int, ...], Mapping[str, Any]]
+"""An output of a reply, its shape, and its part of the JSON."""
+
 _LENGTH = b"\r\ninference-header-content-length:"
 _OK = 200
 
@@ -74,15 +77,19 @@ class Decoder:
 
     @property
     def encoding(self) -> str:
-        """The encoding of the first reply: binary or json."""
+        """The encoding of the first reply: binary, json or typed."""
         return self._encoding
 
     def first(self, reply: Reply, samples: int) -> None:
         """Decode the first reply; all others must have its outputs, types and model version."""
         outputs = self._named(reply, samples)
         self._names = tuple(outputs)
+        self._encoding = self.form(reply)
+
+    def form(self, reply: Reply) -> str:
+        """The encoding of a reply."""
         is_json = _json_bytes(reply.head, len(reply.body)) is None
-        self._encoding = "json" if is_json else "binary"
+        return "json" if is_json else "binary"
 
     def __call__(self, reply: Reply, samples: int) -> Outputs:
         """One output as itself, several by name. Raises Refused or BadAnswer."""
@@ -90,19 +97,21 @@ class Decoder:
         return next(iter(outputs.values())) if len(outputs) == 1 else outputs
 
     def _named(self, reply: Reply, samples: int) -> Mapping[str, Array]:
-        if reply.status != _OK:
-            raise Refused(reply.status, error_text(bytes(reply.body)))
         rows = self._size or samples
-        body = reply.body
-        start = _json_bytes(reply.head, len(body))
-        outputs = (
-            self._in_json(bytes(body), rows)
-            if start is None
-            else self._behind_json(body, start, rows)
-        )
+        outputs = self.read(reply, rows)
         if rows != samples:
             return {name: values[:samples] for name, values in outputs.items()}
         return outputs
+
+    def read(self, reply: Reply, rows: int) -> Mapping[str, Array]:
+        """The outputs by name, each of so many rows."""
+        if reply.status != _OK:
+            raise Refused(reply.status, error_text(bytes(reply.body)))
+        body = reply.body
+        start = _json_bytes(reply.head, len(body))
+        if start is None:
+            return self._in_json(bytes(body), rows)
+        return self._behind_json(body, start, rows)
 
     def _behind_json(self, body: memoryview, start: int, rows: int) -> Mapping[str, Array]:
         text = bytes(body[:start])
@@ -114,7 +123,7 @@ class Decoder:
                     self._layouts.clear()
                 self._layouts[text] = layout
         if layout.rows != rows:
-            raise _wrong_rows(layout.rows, rows)
+            raise wrong_rows(layout.rows, rows)
         if layout.size != len(body) - start:
             raise BadAnswer(
                 f"the reply has {len(body) - start} bytes behind its JSON part, and its outputs "
@@ -145,10 +154,7 @@ class Decoder:
                 continue
             dtype = ON_THE_WIRE.get(output.datatype)
             if dtype is not None and size != prod(shape) * dtype.itemsize:
-                raise BadAnswer(
-                    f"output {output.name!r} of shape {list(shape)} has {size} bytes, and not "
-                    f"{prod(shape) * dtype.itemsize}"
-                )
+                raise wrong_size(output, shape, size)
             places.append(_Place(output, shape, end, size))
             end += size
         as_they_lie = not in_json and all(
@@ -165,7 +171,7 @@ class Decoder:
         found = {}
         for output, shape, about in self._outputs(text):
             if shape[0] != rows:
-                raise _wrong_rows(shape[0], rows)
+                raise wrong_rows(shape[0], rows)
             if _binary_bytes(about, output) is not None:
                 raise BadAnswer(
                     f"output {output.name!r} is said to be binary, and the reply has no header "
@@ -174,11 +180,14 @@ class Decoder:
             found[output.name] = from_list(output, shape, about.get("data"))
         return found
 
-    def _outputs(self, text: bytes) -> list[tuple[Tensor, tuple[int, ...], Mapping[str, Any]]]:
-        """The outputs of a reply, each with its shape and its part of the JSON, all with the same rows."""
+    def _outputs(self, text: bytes) -> list[Output]:
         content = json_object(text)
         if content.get("error"):
             raise Refused(_OK, error_text(text))
+        return self.outputs_of(content)
+
+    def outputs_of(self, content: Mapping[str, Any]) -> list[Output]:
+        """The outputs of a reply, all with the same rows. content: the reply's JSON, or what it would be."""
         self._check_model(content)
         abouts = content.get("outputs")
         if not isinstance(abouts, list) or not abouts:
@@ -215,7 +224,7 @@ class Decoder:
                 f"{shown(self._version)}"
             )
 
-    def _output(self, about: object) -> tuple[Tensor, tuple[int, ...], Mapping[str, Any]]:
+    def _output(self, about: object) -> Output:
         if not isinstance(about, dict):
             raise BadAnswer(f"an output is {shown(about)}")
         name, datatype, shape = (about.get(key) for key in ("name", "datatype", "shape"))
@@ -303,5 +312,14 @@ def _agrees(shape: Sequence[int], told: Sequence[int | None] | None) -> bool:
     return len(shape) == len(told) and all(size in (None, is_) for is_, size in pairs)
 
 
-def _wrong_rows(found: int, rows: int) -> BadAnswer:
+def wrong_size(output: Tensor, shape: Sequence[int], size_bytes: int) -> BadAnswer:
+    """The error of an output whose binary values have another size than its shape."""
+    expected = prod(shape) * ON_THE_WIRE[output.datatype].itemsize
+    return BadAnswer(
+        f"output {output.name!r} of shape {list(shape)} has {size_bytes} bytes, and not {expected}"
+    )
+
+
+def wrong_rows(found: int, rows: int) -> BadAnswer:
+    """The error of a reply that has not one row a sample."""
     return BadAnswer(f"the outputs have {found} rows for {rows} samples")

@@ -27,13 +27,13 @@ class Encoder:
 
     def __init__(self, path: str, inputs: Sequence[Tensor], size: int | None) -> None:
         """path: of the model's inference. size: the batch that the model is fixed at, None for any."""
-        self._path = path
-        self._datatypes = {tensor.name: tensor.datatype for tensor in inputs}
+        self.path = path
+        self.datatypes = {tensor.name: tensor.datatype for tensor in inputs}
         self._size = size
-        self._holds_texts = TEXT in self._datatypes.values()
+        self._holds_texts = TEXT in self.datatypes.values()
         self._wire = {
             name: ON_THE_WIRE[datatype]
-            for name, datatype in self._datatypes.items()
+            for name, datatype in self.datatypes.items()
             if datatype != TEXT
         }
         self._heads: dict[object, tuple[bytes, Headers]] = {}
@@ -46,11 +46,11 @@ class Encoder:
 
     def as_binary(self, batch: Batch) -> Request:
         """The values follow the JSON part; arrays are sent from where they lie."""
-        arrays = batch.inputs if self._size is None else self._padded(batch, self._size)
+        arrays = self.arrays(batch)
         key = tuple([(name, rows.shape, rows.dtype) for name, rows in arrays.items()])
         head = self._heads.get(key)
         if head is None:
-            self._check(arrays)
+            self.check(arrays)
             sizes = {name: rows.size * self._wire[name].itemsize for name, rows in arrays.items()}
             head = self._head(arrays, sizes)
             if len(self._heads) >= MOST_HEADS:
@@ -62,61 +62,74 @@ class Encoder:
             body.append(
                 np.ascontiguousarray(rows, wire[name]).data
             )  # usually the dataset's own bytes
-        return Request(self._path, head[1], body)
+        return Request(self.path, head[1], body)
 
     def as_binary_texts(self, batch: Batch) -> Request:
         """The same for models with texts among the inputs: their sizes differ from batch to batch."""
-        arrays = batch.inputs if self._size is None else self._padded(batch, self._size)
-        self._check(arrays)
-        values: dict[str, Buffer] = {
-            name: np.ascontiguousarray(rows, self._wire[name]).data
-            if name in self._wire
-            else _prefixed(rows)
-            for name, rows in arrays.items()
-        }
+        arrays = self.arrays(batch)
+        self.check(arrays)
+        values = {name: self.values(name, rows) for name, rows in arrays.items()}
         sizes = {name: memoryview(part).nbytes for name, part in values.items()}
         text, headers = self._head(arrays, sizes)
-        return Request(self._path, headers, [text, *values.values()])
+        return Request(self.path, headers, [text, *values.values()])
 
     def as_json(self, batch: Batch) -> Request:
         """All values as JSON; NaN and infinities have no form there, which is a ValueError."""
-        arrays = batch.inputs if self._size is None else self._padded(batch, self._size)
-        self._check(arrays)
+        arrays = self.arrays(batch)
+        self.check(arrays)
         inputs = [
             {**self._about(name, rows), "data": _plain(name, rows)} for name, rows in arrays.items()
         ]
         content = {"id": REQUEST_ID, "inputs": inputs}
-        return Request(self._path, _JSON, [_compact(content, allow_nan=False)])
+        return Request(self.path, _JSON, [_compact(content, allow_nan=False)])
+
+    def as_shared(self, region: str, batch: Batch, offset: int) -> Request:
+        """A request that names the values in a region of memory, one input after another from `offset` on."""
+        arrays = self.arrays(batch)
+        self.check(arrays)
+        inputs = []
+        for name, rows in arrays.items():
+            size = memoryview(self.values(name, rows)).nbytes
+            place = {
+                "shared_memory_region": region,
+                "shared_memory_offset": offset,
+                "shared_memory_byte_size": size,
+            }
+            inputs.append({**self._about(name, rows), "parameters": place})
+            offset += size
+        text, headers = _binary(inputs)
+        return Request(self.path, headers, [text])
 
     def _head(self, arrays: Mapping[str, Array], sizes: Mapping[str, int]) -> tuple[bytes, Headers]:
         """The JSON part of a binary request, and the headers. sizes: bytes of each input's values."""
-        inputs = [
-            {**self._about(name, rows), "parameters": {"binary_data_size": sizes[name]}}
-            for name, rows in arrays.items()
-        ]
-        content = {
-            "id": REQUEST_ID,
-            "inputs": inputs,
-            "parameters": {"binary_data_output": True},
-        }
-        text = _compact(content)
-        headers = (
-            ("Content-Type", "application/octet-stream"),  # the KServe SDK refuses others with 422
-            ("Inference-Header-Content-Length", str(len(text))),
+        return _binary(
+            [
+                {**self._about(name, rows), "parameters": {"binary_data_size": sizes[name]}}
+                for name, rows in arrays.items()
+            ]
         )
-        return text, headers
 
     def _about(self, name: str, rows: Array) -> dict[str, object]:
-        return {"name": name, "shape": list(rows.shape), "datatype": self._datatypes[name]}
+        return {"name": name, "shape": list(rows.shape), "datatype": self.datatypes[name]}
 
-    def _check(self, arrays: Mapping[str, Array]) -> None:
+    def values(self, name: str, rows: Array) -> Buffer:
+        """The values of an input as a binary tensor; usually the dataset's own bytes."""
+        if name in self._wire:
+            return np.ascontiguousarray(rows, self._wire[name]).data
+        return _prefixed(rows)
+
+    def arrays(self, batch: Batch) -> Mapping[str, Array]:
+        """The inputs, as many rows as the model takes."""
+        return batch.inputs if self._size is None else self._padded(batch, self._size)
+
+    def check(self, arrays: Mapping[str, Array]) -> None:
         """Refuse inputs that the model lacks, and types that would be read as something else."""
         for name, rows in arrays.items():
-            if name not in self._datatypes:
+            if name not in self.datatypes:
                 raise ValueError(
-                    f"the batch has the input {name!r}, the server's model has {', '.join(self._datatypes)}"
+                    f"the batch has the input {name!r}, the server's model has {', '.join(self.datatypes)}"
                 )
-            datatype = self._datatypes[name]
+            datatype = self.datatypes[name]
             fits = (
                 rows.dtype.kind in "OUS"
                 if datatype == TEXT
@@ -138,6 +151,17 @@ class Encoder:
             name: np.concatenate([rows, np.repeat(rows[-1:], size - batch.size, axis=0)])
             for name, rows in batch.inputs.items()
         }
+
+
+def _binary(inputs: Sequence[Mapping[str, object]]) -> tuple[bytes, Headers]:
+    """The JSON part of a request whose reply is to be binary, and the headers."""
+    content = {"id": REQUEST_ID, "inputs": inputs, "parameters": {"binary_data_output": True}}
+    text = _compact(content)
+    headers = (
+        ("Content-Type", "application/octet-stream"),  # the KServe SDK refuses others with 422
+        ("Inference-Header-Content-Length", str(len(text))),
+    )
+    return text, headers
 
 
 def _compact(content: object, *, allow_nan: bool = True) -> bytes:

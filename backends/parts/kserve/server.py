@@ -70,6 +70,12 @@ def ask(exchange: Exchange, model: str, version: str | None) -> ServedModel:
     )
 
 
+def name(exchange: Exchange) -> str:
+    """The server's own name: of Triton its --id, of our `serve` its --name; '' where it tells none."""
+    told = (_object(exchange(_get("/v2"))) or {}).get("name")
+    return told if isinstance(told, str) else ""
+
+
 def totals(exchange: Exchange, path: str) -> ServerTotals | None:
     """The statistics of Triton and its like; None where the server has none. path: of the model's endpoints.
 

@@ -58,6 +58,16 @@ def read(names: Sequence[str], own: Set[str], problems: list[str]) -> ConfigFile
     return ConfigFiles(tuple(names), tuple(files), of_verb, tuple(notices))
 
 
+def sources(names: Sequence[str]) -> dict[str, str]:
+    """Key of each option that the files of --config set -> the last of them that does, in words."""
+    found: dict[str, str] = {}
+    for name in names:
+        path = _place(name, [])
+        source = f"the preset {name}" if path.parent == PRESETS else str(path)
+        found |= {key: source for key, value in _content(path).items() if value is not None}
+    return found
+
+
 def from_file(path: Path, problems: list[str]) -> dict[str, Any]:
     """Fields of RunConfig in a YAML file, or in the config.yaml of a run's folder."""
     return config_from(_content(path), str(path), problems)

@@ -5,6 +5,7 @@ from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
 
 _PORTS = {"http": 80, "https": 443}
+_GRPC = ("grpc", "grpcs")
 
 
 class Address(NamedTuple):
@@ -18,6 +19,12 @@ class Address(NamedTuple):
     """Path before that of each request, without a slash at its end."""
     tls: bool = False
     unix: bool = False
+    grpc: bool = False
+
+    @property
+    def transport(self) -> str:
+        """As BackendSetup has it: http or grpc."""
+        return "grpc" if self.grpc else "http"
 
     @property
     def authority(self) -> str:
@@ -25,12 +32,14 @@ class Address(NamedTuple):
         if self.unix:
             return "localhost"
         name = f"[{self.host}]" if ":" in self.host else self.host
-        usual = self.port == _PORTS["https" if self.tls else "http"]
-        return name if usual else f"{name}:{self.port}"
+        usual = None if self.grpc else _PORTS["https" if self.tls else "http"]
+        return name if self.port == usual else f"{name}:{self.port}"
 
     def __str__(self) -> str:
         if self.unix:
             return f"http+unix://{self.host}"
+        if self.grpc:
+            return f"{'grpcs' if self.tls else 'grpc'}://{self.authority}"
         return f"{'https' if self.tls else 'http'}://{self.authority}{self.prefix}"
 
 
@@ -39,15 +48,24 @@ def parse_address(text: str) -> Address:
     parts = urlsplit(text)
     if parts.scheme == "http+unix":
         path = unquote(parts.netloc + parts.path)
-        if not path.startswith("/"):
-            raise ValueError(f"{text!r} has no absolute path, e.g. http+unix:///run/server.sock")
+        if not path.startswith("/") or path.endswith("/"):
+            raise ValueError(
+                f"{text!r} names no socket by an absolute path, e.g. http+unix:///run/server.sock"
+            )
         return Address(path, 0, unix=True)
-    if parts.scheme not in _PORTS or not parts.hostname:
+    is_grpc = parts.scheme in _GRPC
+    if is_grpc and not (parts.hostname and parts.port and not parts.path.strip("/")):
+        raise ValueError(
+            f"{text!r} is not {parts.scheme}://HOST:PORT, e.g. {parts.scheme}://127.0.0.1:8001"
+        )
+    if not (is_grpc or parts.scheme in _PORTS) or not parts.hostname:
         raise ValueError(f"{text!r} is no URL of a server, e.g. http://127.0.0.1:8000")
     if parts.username is not None or parts.password is not None:
         raise ValueError("the URL holds a password: give it by --header Authorization=env:NAME")
     if parts.query or parts.fragment:
         raise ValueError(f"{text!r} has a query or a fragment: give the server's address alone")
+    if is_grpc:
+        return Address(parts.hostname, parts.port or 0, tls=parts.scheme == "grpcs", grpc=True)
     port = parts.port or _PORTS[parts.scheme]  # parts.port raises ValueError above 65535
     return Address(parts.hostname, port, parts.path.rstrip("/"), parts.scheme == "https")
 

@@ -2,7 +2,9 @@
 
 import math
 import re
+import shlex
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlsplit, urlunsplit
@@ -10,7 +12,7 @@ from urllib.parse import urlsplit, urlunsplit
 from harness.core.config.address import parse_address
 from harness.core.registry import SCENARIOS
 from harness.core.units import parse_duration_ns, write_duration
-from harness.types import Interval, Lognormal
+from harness.types import Interval, Lognormal, TensorSpec
 
 MIN_QPS = 1 / 600
 """One query in ten minutes: a slower run would not end."""
@@ -25,14 +27,21 @@ HUB = "hf:"
 
 
 class Slo(NamedTuple):
-    """A latency bound on a percentile of the queries."""
+    """A bound on a percentile of the latencies of queries, or of a time of tokens."""
 
     percentile: float
     """In (0, 1), e.g. 0.99."""
     bound_ns: int
+    of: str = ""
+    """ttft, tpot or itl of the answers of a language model; "" for the latency of queries."""
+
+    @property
+    def name(self) -> str:
+        """What is bounded: 'p99', 'ttft:p99'."""
+        return f"{self.of}{':' if self.of else ''}p{self.percentile * 100:.10g}"
 
     def __str__(self) -> str:
-        return f"p{self.percentile * 100:.10g}={write_duration(self.bound_ns)}"
+        return f"{self.name}={write_duration(self.bound_ns)}"
 
 
 class Endpoint(NamedTuple):
@@ -44,12 +53,30 @@ class Endpoint(NamedTuple):
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
-def parse_endpoint(text: str) -> Endpoint:
-    """'127.0.0.1:9464', '[::1]:9464'."""
+def parse_endpoint(text: str, example: str = "127.0.0.1:9464") -> Endpoint:
+    """'127.0.0.1:9464', '[::1]:9464'. example: for the message."""
     match = re.fullmatch(r"(?:\[([^\[\]\s]+)\]|([^:\s\[\]]+)):(\d{1,5})", text.strip(), re.ASCII)
     if match is None or int(match[3]) > 65_535:
-        raise ValueError(f"{text!r} is not an address: write HOST:PORT, e.g. 127.0.0.1:9464")
+        raise ValueError(f"{text!r} is not an address: write HOST:PORT, e.g. {example}")
     return Endpoint(match[1] or match[2], int(match[3]))
+
+
+MOST_LOAD_HOSTS = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class LoadHosts:
+    """The measured processes that share the load of a run."""
+
+    count: int
+
+    def __str__(self) -> str:
+        return str(self.count)
+
+
+def parse_load_hosts(text: str) -> LoadHosts:
+    """'4': processes on this machine."""
+    return LoadHosts(positive(MOST_LOAD_HOSTS)(text))
 
 
 def parse_http_url(text: str, noun: str, example: str) -> str:
@@ -66,8 +93,28 @@ def parse_http_url(text: str, noun: str, example: str) -> str:
 
 
 def parse_server(text: str) -> str:
-    """'http://127.0.0.1:8000', 'https://host/prefix', 'http+unix:///run/server.sock'."""
+    """'http://127.0.0.1:8000', 'https://host/prefix', 'http+unix:///run/server.sock', 'grpc://127.0.0.1:8001', 'grpcs://'."""
     return str(parse_address(text.strip()))
+
+
+LOCAL_NODES = "local:"
+MOST_NODES = 1000
+
+
+def parse_nodes(text: str) -> str:
+    """'local:4', '10.0.0.1:7000,10.0.0.2:7000'."""
+    text = text.strip()
+    if text.startswith(LOCAL_NODES):
+        count = text.removeprefix(LOCAL_NODES)
+        if not re.fullmatch(r"[1-9]\d{0,3}", count, re.ASCII) or int(count) > MOST_NODES:
+            raise ValueError(f"{text!r} is not local:N with N from 1 to {MOST_NODES:,}")
+        return text
+    hosts = [str(parse_endpoint(part, "10.0.0.1:7000")) for part in text.split(",")]
+    if len(set(hosts)) < len(hosts):
+        raise ValueError(f"{text!r} names a node twice")
+    if any(host.endswith(":0") for host in hosts):
+        raise ValueError(f"{text!r}: 0 is no port of a node")
+    return ",".join(hosts)
 
 
 _HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", re.ASCII)
@@ -95,16 +142,32 @@ def parse_gateway(text: str) -> str:
 
 
 def parse_slo(text: str) -> Slo:
-    match = re.fullmatch(r"p(\d+(?:\.\d+)?)=(\S+)", text.strip())
+    """'p99=15ms', 'ttft:p99=2s'."""
+    match = re.fullmatch(r"(?:(ttft|tpot|itl):)?p(\d+(?:\.\d+)?)=(\S+)", text.strip())
     if match is None:
         raise ValueError(f"{text!r} is not an SLO: write percentile=bound, e.g. p99=15ms")
-    percent = float(match[1])
+    percent = float(match[2])
     if not 50 <= percent <= 99.99:
-        raise ValueError(f"percentile p{match[1]} must lie between p50 and p99.99")
-    bound_ns = parse_duration_ns(match[2])
+        raise ValueError(f"percentile p{match[2]} must lie between p50 and p99.99")
+    bound_ns = parse_duration_ns(match[3])
     if bound_ns < 1:
-        raise ValueError(f"bound {match[2]} must be more than 0")
-    return Slo(round(percent / 100, 12), bound_ns)
+        raise ValueError(f"bound {match[3]} must be more than 0")
+    return Slo(round(percent / 100, 12), bound_ns, match[1] or "")
+
+
+def parse_slos(text: str) -> tuple[Slo, ...]:
+    """As a result stores them: 'ttft:p99=2s tpot:p99=200ms'."""
+    return tuple(parse_slo(word) for word in text.split())
+
+
+def leading(slos: Sequence[Slo]) -> Slo | None:
+    """The bound on the latency of queries, of several the one on the highest percentile; None without one."""
+    return max((slo for slo in slos if not slo.of), key=lambda slo: slo.percentile, default=None)
+
+
+def searched(slos: Sequence[Slo]) -> Slo | None:
+    """The SLO by which a search sizes its runs: `leading`, else the one on the highest percentile."""
+    return leading(slos) or max(slos, key=lambda slo: slo.percentile, default=None)
 
 
 def parse_scenario(text: str) -> str:
@@ -179,6 +242,16 @@ def parse_input_shape(text: str) -> tuple[str, tuple[int, ...]]:
             f"{text!r} must begin with 1, the batch of one sample: --max-batch sets batches"
         )
     return match[1], shape
+
+
+EXAMPLE_SIZE = 64
+"""Size of an open dimension in advice: most texts, images and volumes may be so long or wide."""
+
+
+def example_shape(spec: TensorSpec) -> str:
+    """An --input-shape that sets the open dimensions of an input, with numbers that can be typed."""
+    row = "".join(f"x{size if isinstance(size, int) else EXAMPLE_SIZE}" for size in spec.shape[1:])
+    return f"--input-shape {shlex.quote(f'{spec.name}=1{row}')}"
 
 
 def parse_input_range(text: str) -> tuple[str, Interval]:

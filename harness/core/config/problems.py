@@ -15,6 +15,7 @@ _OF_SOME_SCENARIOS = {
     "samples_per_query": "--samples-per-query belongs to",
     "arrivals": "--arrivals belongs to",
     "concurrency": "--concurrency belongs to",
+    "load_hosts": "--load-hosts belongs to",
 }
 """Field -> the beginning of the problem where the scenario does not take it (`Scenario.options`)."""
 
@@ -26,6 +27,7 @@ def problems(options: RunOptions) -> Iterator[str]:
     else:
         yield f"{NO_SCENARIO}: choose from {', '.join(SCENARIOS)}"
     yield from _repeated_names(options)
+    yield from _slo_problems(options)
     if options.pin and options.oversubscribe:
         yield "--pin gives each thread a core of its own, --oversubscribe shares cores: drop one"
     if options.user_conf is not None and not options.mlperf:
@@ -38,6 +40,11 @@ def problems(options: RunOptions) -> Iterator[str]:
         yield "--meter measures the performance run: drop it with --mode accuracy"
     yield from _arrival_problems(options)
     yield from _server_problems(options)
+    if options.models is not None:
+        yield from _set_problems(options)
+    yield from _load_host_problems(options)
+    if options.qdl:
+        yield from _qdl_problems(options)
     if options.mlperf:
         yield from _mlperf_problems(options)
 
@@ -48,11 +55,24 @@ def _repeated_names(options: RunOptions) -> Iterator[str]:
         ("--input-range", options.input_range),
         ("--lengths", options.lengths),
         ("--backend-option", options.backend_option),
+        ("--dataset-option", options.dataset_option),
         ("--header", options.header),
     ):
         names = [name for name, _ in pairs]
         for name in sorted({n for n in names if names.count(n) > 1}):
             yield f"{flag} {name} appears twice: keep one"
+
+
+def _slo_problems(options: RunOptions) -> Iterator[str]:
+    names = [slo.name for slo in options.slo]
+    for name in sorted({n for n in names if names.count(n) > 1}):
+        yield f"--slo {name} appears twice: keep one"
+    if sum(slo.of == "itl" for slo in options.slo) > 1:
+        yield "--slo itl appears twice: keep one percentile"
+    of_tokens = [slo for slo in options.slo if slo.of]
+    all_at_once = options.scenario and registry.load("scenario", options.scenario).all_at_once
+    if all_at_once and any(slo.of == "ttft" for slo in of_tokens):
+        yield f"--slo ttft: {options.scenario} asks for all answers at once: drop it"
 
 
 def _arrival_problems(options: RunOptions) -> Iterator[str]:
@@ -82,7 +102,9 @@ _OF_SERVERS = {
     "header": "--header",
     "insecure": "--insecure",
     "no_resend": "--no-resend",
+    "qdl": "--qdl",
     "yes_load_this_host": "--yes-load-this-host",
+    "load_hosts": "--load-hosts",
 }
 _OF_THIS_MACHINE = {
     "instances": "--instances",
@@ -94,6 +116,24 @@ _OF_THIS_MACHINE = {
 }
 
 
+_OF_HOSTS = {name: flag for name, flag in _OF_SERVERS.items() if name != "request_timeout_ns"}
+"""What a user says of servers, and not of nodes."""
+
+
+def _node_problems(options: RunOptions, of_servers: str, of_hosts: str) -> Iterator[str]:
+    """of_servers, of_hosts: flags that were given."""
+    if options.url:
+        yield "--nodes and --url both name what answers: drop one"
+    if of_servers:
+        yield f"{of_servers} apply to --url, and --nodes is set: drop them"
+    if of_hosts and not options.nodes_are_started:
+        yield f"{of_hosts} are set where a node is started, by `serve --node`: drop them here"
+    if options.dispatch != "greedy" or options.batch_wait_ns:
+        yield "--dispatch and --batch-wait: nodes take what waits: drop them"
+    if options.qdl:
+        yield "--qdl asks servers of --url: drop it, or --nodes"
+
+
 def _server_problems(options: RunOptions) -> Iterator[str]:
     defaults = {field.name: field.default for field in fields(options)}
 
@@ -102,6 +142,11 @@ def _server_problems(options: RunOptions) -> Iterator[str]:
             f for name, f in flags.items() if getattr(options, name) != defaults[name]
         )
 
+    if options.nodes is not None:
+        yield from _node_problems(options, given(_OF_HOSTS), given(_OF_THIS_MACHINE))
+        return
+    if options.inputs_on_wire:
+        yield "--inputs-on-wire applies to --nodes: add it, or drop the flag"
     if not options.url:
         if flags := given(_OF_SERVERS):
             yield f"{flags} apply to a server: add --url, or drop them"
@@ -112,8 +157,95 @@ def _server_problems(options: RunOptions) -> Iterator[str]:
         yield f"{flags} apply to models on this machine, and --url names a server: drop them"
     if options.dispatch != "greedy" or options.device != "cpu":
         yield "--dispatch and --device apply to models on this machine, and --url names a server: drop them"
-    if options.insecure and not any(url.startswith("https:") for url in options.url):
-        yield "--insecure applies to https, and no --url is one: drop it"
+    if options.insecure and not any(url.startswith(("https:", "grpcs:")) for url in options.url):
+        yield "--insecure applies to https and grpcs, and no --url is one: drop it"
+
+
+def _load_host_problems(options: RunOptions) -> Iterator[str]:
+    if options.load_hosts is None:
+        return
+    for flag, is_set, reason in (
+        ("--mlperf", options.mlperf, "the rules know one LoadGen"),
+        ("--qdl", options.qdl, "a QDL belongs to one LoadGen"),
+        ("--nodes", options.nodes is not None, "nodes take their work from one process"),
+        ("--audit", options.audit is not None, "a compliance test belongs to one LoadGen"),
+        (
+            "--concurrency",
+            options.concurrency is not None,
+            "a closed loop has no schedule to share",
+        ),
+        ("--mode accuracy", not options.runs_performance, "only the performance run is shared"),
+        (
+            "--meter ptdaemon",
+            any(m == "ptdaemon" for m, _ in options.meter),
+            "it measures LoadGen's runs",
+        ),
+    ):
+        if is_set:
+            yield f"--load-hosts cannot be set with {flag}: {reason}: drop one"
+
+
+def _qdl_problems(options: RunOptions) -> Iterator[str]:
+    """What the rules of MLPerf's Network division forbid the query dispatch library (QDL), which the client is.
+
+    Source: mlcommons/inference_policies ac93e89, inference_rules.adoc, "Network Division".
+    """
+    if (options.max_batch or 1) > 1:
+        yield f"--max-batch {options.max_batch}: a QDL may not batch queries: drop it, so that the server does"
+    for flag, value in (("--arrivals", options.arrivals), ("--concurrency", options.concurrency)):
+        if value is not None:
+            yield f"{flag} replaces LoadGen, which asks a QDL for its name: drop it, or drop --qdl"
+    if dict(options.backend_option).get("encoding") == "shm":
+        yield "--backend-option encoding=shm: all queries must cross the network: drop it, or drop --qdl"
+    for name, _ in options.header:
+        if name.lower() in _CODINGS:
+            yield f"--header {name}: only the data set may be compressed, before the run: drop it"
+
+
+_OF_ONE_MODEL = {
+    "model": "--model",
+    "dataset": "--dataset",
+    "data_dir": "--data-dir",
+    "dataset_option": "--dataset-option",
+    "metric": "--metric",
+    "hook": "--hook",
+    "performance_count": "--performance-count",
+    "input_shape": "--input-shape",
+    "input_range": "--input-range",
+    "lengths": "--lengths",
+    "model_file": "model_file",
+}
+
+
+def _set_problems(options: RunOptions) -> Iterator[str]:
+    """What a run of a set of models cannot follow."""
+    defaults = {field.name: field.default for field in fields(options)}
+    given = [
+        flag for name, flag in _OF_ONE_MODEL.items() if getattr(options, name) != defaults[name]
+    ]
+    if given:
+        yield f"--models names each model with its data, and {' and '.join(given)} belong to one model: drop them"
+    if options.scenario and not registry.load("scenario", options.scenario).scheduled:
+        yield f"--models asks for a model at each arrival, which {options.scenario} does not have: --scenario server"
+    if options.runs_accuracy:
+        yield "--models measures speed, and has no score for several models: --mode performance"
+    if (options.max_batch or 1) > 1:
+        yield f"--max-batch {options.max_batch}: queries that wait ask for different models: drop it with --models"
+    for flag, is_set in (
+        ("--mlperf", options.mlperf),
+        ("--url", bool(options.url)),
+        ("--audit", options.audit is not None),
+        ("--pin", options.pin),
+        ("--dispatch deadline", options.dispatch != "greedy"),
+        ("--batch-wait", bool(options.batch_wait_ns)),
+        ("--backend-option processes=on", ("processes", "on") in options.backend_option),
+    ):
+        if is_set:
+            yield f"{flag} applies to one model: drop it with --models"
+
+
+_CODINGS = ("accept-encoding", "content-encoding", "te", "transfer-encoding")
+"""Headers by which client and server agree on compression."""
 
 
 def _scenario_problems(options: RunOptions) -> Iterator[str]:
@@ -136,7 +268,7 @@ def _mlperf_problems(options: RunOptions) -> Iterator[str]:
         ("--duration", options.duration_ns != DEFAULT_DURATION_NS, "a run takes 600 s"),
         ("--queries", options.queries is not None, "LoadGen sets the count"),
         ("--seed", options.seed is not None, "the round sets the seeds"),
-        ("--slo", options.slo is not None, "put target_latency into --user-conf"),
+        ("--slo", bool(options.slo), "put target_latency into --user-conf"),
         ("--samples-per-query", options.samples_per_query not in (None, 8), "the rules set 8"),
     ):
         if is_set:

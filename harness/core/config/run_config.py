@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.core.config.options import option_key, parse_values
-from harness.core.config.parse import Slo
+from harness.core.config.parse import LoadHosts
 from harness.core.config.problems import NO_SCENARIO, problems
 from harness.core.config.schema import RunOptions
 from harness.core.units import write_duration
@@ -27,7 +27,7 @@ _NOT_REPEATED = (
 """Fields that a repetition of the run does not take over: its folder, how it is watched, who signs it."""
 
 
-_OF_SERVERS = ("insecure", "no_resend", "yes_load_this_host")
+_OF_SERVERS = ("inputs_on_wire", "insecure", "no_resend", "qdl", "yes_load_this_host")
 """Flags that say nothing about a run on this machine."""
 
 
@@ -85,6 +85,13 @@ def to_plain(config: RunConfig) -> dict[str, object]:
     return values
 
 
+_PAIRS = (
+    *("backend_option", "dataset_option", "input_range", "lengths"),
+    *("plugin_sha256", "header"),
+)
+"""Options of KEY=VALUE."""
+
+
 def _plain(name: str, value: Any) -> object:
     if name.endswith("_ns"):
         return write_duration(value)
@@ -92,8 +99,9 @@ def _plain(name: str, value: Any) -> object:
         return [f"{key}={'x'.join(map(str, shape))}" for key, shape in value]
     if name == "meter":
         return [f"{meter}={argument}" if argument else meter for meter, argument in value]
-    if name == "url":
-        return list(value)
-    if name in ("backend_option", "input_range", "lengths", "plugin_sha256", "header"):
+    if name in ("url", "slo", "node_urls"):
+        texts = list(map(str, value))
+        return texts[0] if name == "slo" and len(texts) == 1 else texts
+    if name in _PAIRS:
         return [f"{key}={text}" for key, text in value]
-    return str(value) if isinstance(value, Path | Slo) else value
+    return str(value) if isinstance(value, Path | LoadHosts) else value

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from harness.core.config import parse as parsers
 from harness.core.config.options import option, resolved
-from harness.core.config.parse import Endpoint, Slo
+from harness.core.config.parse import Endpoint, LoadHosts, Slo
 from harness.core.units import NS_PER_S, parse_duration_ns
 from harness.types import Interval, Lognormal
 
@@ -46,6 +46,12 @@ class RunOptions:
         default="digits",
         parse=parsers.parse_name,
         metavar="MODEL",
+    )
+    models: Path | None = option(
+        "server: YAML file of several models, their popularity and the cache that they share (docs/models-sharing.md)",
+        parse=parsers.parse_path,
+        metavar="FILE",
+        level="expert",
     )
     dataset: str | None = option(
         "a name of `list`, module:Class or file.py:Class (default: the manifest's, else synthetic)",
@@ -87,9 +93,11 @@ class RunOptions:
         metavar="N",
         level="expert",
     )
-    slo: Slo | None = option(
-        "latency bound on a percentile of the queries, e.g. p99=15ms",
+    slo: tuple[Slo, ...] = option(
+        "latency bound on a percentile of the queries, e.g. p99=15ms, or of the tokens' times, e.g. ttft:p99=2s, "
+        "tpot:p99=200ms or itl:p99=300ms (repeatable)",
         parse=parsers.parse_slo,
+        many=True,
         metavar="SLO",
     )
     target_qps: float | None = option(
@@ -106,6 +114,13 @@ class RunOptions:
     concurrency: int | None = option(
         "server: keep N queries in flight, each answer issues the next query; not MLPerf",
         parse=parsers.positive(MAX_CONCURRENCY),
+        metavar="N",
+        level="expert",
+    )
+    load_hosts: LoadHosts | None = option(
+        "server: share the load on servers among N processes on this machine; not MLPerf "
+        "(docs/load-hosts.md)",
+        parse=parsers.parse_load_hosts,
         metavar="N",
         level="expert",
     )
@@ -198,6 +213,14 @@ class RunOptions:
         metavar="DIM=LENGTHS",
         level="expert",
     )
+    dataset_option: tuple[tuple[str, str], ...] = option(
+        "option of the dataset, e.g. input=lognormal:median=512,sigma=0.6,max=4096 for synthetic-prompts "
+        "(docs/datasets.md; repeatable)",
+        parse=parsers.parse_key_value,
+        many=True,
+        metavar="KEY=VALUE",
+        level="expert",
+    )
     backend_option: tuple[tuple[str, str], ...] = option(
         "option of the backend, e.g. compile=off; format=NAME chooses the model's file, processes=on "
         "gives each instance a process of its own, as --mlperf does for plug-ins (repeatable)",
@@ -207,7 +230,7 @@ class RunOptions:
         level="expert",
     )
     url: tuple[str, ...] = option(
-        "server that a remote backend asks, e.g. http://127.0.0.1:8000 (repeatable: replicas)",
+        "server that a remote backend asks, e.g. http://127.0.0.1:8000 or grpc://127.0.0.1:8001 (repeatable: replicas)",
         parse=parsers.parse_server,
         many=True,
         metavar="URL",
@@ -235,14 +258,35 @@ class RunOptions:
         metavar="NAME=env:VARIABLE",
         level="expert",
     )
-    insecure: bool = option("https: trust any certificate and name", flag=True, level="expert")
+    insecure: bool = option(
+        "https and grpcs: trust any certificate and name", flag=True, level="expert"
+    )
     no_resend: bool = option(
         "do not send a request again whose idle connection the server closed at that moment",
         flag=True,
         level="expert",
     )
+    qdl: bool = option(
+        "ask as MLPerf's Network division allows: LoadGen gets every server's own name, a request has one "
+        "sample, and the reply is the answer, without postprocessing here",
+        flag=True,
+        level="expert",
+    )
     yes_load_this_host: bool = option(
         "allow more than 100 requests/s to a server that is neither here nor in a private network",
+        flag=True,
+        level="expert",
+    )
+    nodes: str | None = option(
+        "machines that answer: HOST:PORT,HOST:PORT of `serve --node`, or local:N for N processes here "
+        "(docs/cluster.md)",
+        parse=parsers.parse_nodes,
+        metavar="NODES",
+        group="nodes",
+        level="expert",
+    )
+    inputs_on_wire: bool = option(
+        "send the nodes the samples themselves, in place of indices into the data that each node has",
         flag=True,
         level="expert",
     )
@@ -330,11 +374,23 @@ class RunOptions:
     )
     loadgen_version: str | None = resolved()
     mlperf_model: str | None = resolved()
+    node_urls: tuple[str, ...] = option("", parse=parsers.parse_server, many=True, visible=False)
+
+    @property
+    def servers(self) -> tuple[str, ...]:
+        """Addresses that answer in place of this process: of --url, or of the nodes once they are ready."""
+        return self.url or self.node_urls
+
+    @property
+    def nodes_are_started(self) -> bool:
+        """Whether the command starts the nodes, and does not find them running."""
+        return self.nodes is not None and self.nodes.startswith(parsers.LOCAL_NODES)
 
     @property
     def harness_scheduled(self) -> bool:
         """Our own scheduler issues the queries of the performance run, not LoadGen."""
-        return self.arrivals is not None or self.concurrency is not None
+        others = (self.arrivals, self.concurrency, self.load_hosts)
+        return any(one is not None for one in others)
 
     @property
     def runs_performance(self) -> bool:

@@ -4,12 +4,15 @@ Source: github.com/kserve/open-inference-protocol, specification/protocol/infere
 github.com/triton-inference-server/server, docs/protocol/extension_binary_data.md.
 """
 
+import reprlib
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from math import nan, prod
 from typing import Any
 
 import numpy as np
 
+from harness.errors import one_line
 from harness.types import Array
 
 DATATYPES = {
@@ -31,8 +34,21 @@ DATATYPES = {
 
 _BY_DTYPE = {dtype: name for name, dtype in DATATYPES.items()}
 _LENGTH = struct.Struct("<I")
-_KINDS = {"b": "b", "u": "iu", "i": "iu", "f": "iuf"}
-"""Kind of a tensor -> kinds that its JSON values may have. NumPy would turn 1.5 into 1, and "1" into 1."""
+_CODES = {
+    "INT8": "b",
+    "INT16": "h",
+    "INT32": "i",
+    "INT64": "q",
+    "FP16": "e",
+    "FP32": "f",
+    "FP64": "d",
+    "UINT8": "B",
+    "UINT16": "H",
+    "UINT32": "I",
+    "UINT64": "Q",
+    "BF16": "f",
+}
+"""Datatype -> the code of Python's struct. NumPy has the same codes for the same sizes."""
 
 
 def datatype_of(dtype: str) -> str | None:
@@ -51,65 +67,78 @@ def datatype_of_array(array: Array) -> str | None:
 def texts_from(raw: bytes | memoryview, count: int) -> Array:
     """(count,) objects from BYTES: a length of 4 bytes, little endian, before each text.
 
-    Raises a ValueError where the bytes are not those of `count` texts.
+    Each is a `str` whatever its bytes are: those that are no UTF-8 become surrogates, as in file names. Raises a
+    ValueError where the bytes are not those of `count` texts.
     """
     texts: list[str] = []
     at = 0
-    while at < len(raw):
-        if at + _LENGTH.size > len(raw):
-            raise ValueError("BYTES end within a length")
+    while at + _LENGTH.size <= len(raw):
         (length,) = _LENGTH.unpack_from(raw, at)
         at += _LENGTH.size
-        if at + length > len(raw):
-            raise ValueError("BYTES end within an element")
-        texts.append(str(raw[at : at + length], "utf-8"))
+        texts.append(str(raw[at : at + length], "utf-8", "surrogateescape"))
         at += length
-    if len(texts) != count:
-        raise ValueError(f"BYTES hold {len(texts)} elements, the shape has {count}")
+    if at != len(raw) or len(texts) != count:
+        raise ValueError(f"{len(raw)} bytes are not {count} texts behind their lengths")
     return _objects(texts)
 
 
 def raw_texts(array: Array) -> bytes:
     """The inverse of `texts_from`, in C order. Elements are texts or bytes."""
-    encoded = (e if isinstance(e, bytes) else str(e).encode() for e in array.ravel().tolist())
+    encoded = (
+        e if isinstance(e, bytes) else str(e).encode("utf-8", "surrogateescape")
+        for e in array.ravel().tolist()
+    )
     return b"".join(_LENGTH.pack(len(element)) + element for element in encoded)
 
 
 def from_json(data: object, datatype: str, shape: Sequence[int]) -> Array:
-    """An array from flat or nested JSON values. Raises a ValueError where they do not fit."""
+    """The values of JSON, in one flat list or nested as the shape. Raises a ValueError where they do not fit.
+
+    BOOL may be 0 and 1. NaN is written as it is or, by servers that use orjson, as null.
+    """
     if not isinstance(data, list):
-        raise ValueError("data is no list")
+        raise ValueError(f"data is no list, but {one_line(reprlib.repr(data))}")
+    flat = _flat(data, shape)
+    if flat is None or len(flat) != prod(shape):
+        raise ValueError(f"data has not the values of shape {[*shape]}")
     if datatype == "BYTES":
-        texts = list(_leaves(data))
-        if not all(isinstance(text, str) for text in texts):
+        if not all(type(value) is str for value in flat):
             raise ValueError("BYTES in JSON are texts")
-        return _reshaped(_objects(texts), shape)
-    values = np.asarray(data)  # raises a ValueError for lists of different lengths
-    dtype = np.dtype(DATATYPES[datatype])
-    if (
-        dtype == np.uint64 and values.dtype.kind == "f"
-    ):  # NumPy's type of small and large integers together
-        values = _large_integers(data, values.shape)
-    if values.size and values.dtype.kind not in _KINDS[dtype.kind]:
-        raise ValueError(f"data holds values that are not {datatype}")
+        return _objects(flat).reshape(shape)
+    return _numbers(datatype, flat).reshape(shape)
+
+
+def _flat(data: list[Any], shape: Sequence[int]) -> list[Any] | None:
+    """The values of lists nested as the shape, or of one list; None where they are nested otherwise."""
+    if not data or not isinstance(data[0], list):
+        return data
+    if len(data) != shape[0]:
+        return None
+    level = data
+    for size in shape[1:]:
+        if any(not isinstance(row, list) or len(row) != size for row in level):
+            return None
+        level = [value for row in level for value in row]
+    return level
+
+
+def _numbers(datatype: str, values: list[Any]) -> Array:
+    types = set(map(type, values))
+    wrong = ValueError(f"data holds values that are not {datatype}")
+    if datatype == "BOOL":
+        if not types <= {bool, int} or any(value not in (0, 1) for value in values):
+            raise wrong
+        return np.array(values, bool)
+    code = _CODES[datatype]
+    if not types <= ({int, float, type(None)} if code in "efd" else {int}):
+        raise wrong
+    if type(None) in types:
+        values = [nan if value is None else value for value in values]
     try:
-        with np.errstate(over="raise"):
-            converted: Array = values.astype(dtype)
-    except FloatingPointError:
+        packed = struct.pack(f"<{len(values)}{code}", *values)  # unlike NumPy, it checks each range
+    except (struct.error, OverflowError):
         raise ValueError(f"a value does not fit {datatype}") from None
-    if dtype.kind in "iu" and not np.array_equal(converted, values):
-        raise ValueError(f"a value does not fit {datatype}")
-    return _reshaped(converted, shape)
-
-
-def _large_integers(data: list[Any], shape: Sequence[int]) -> Array:
-    leaves = list(_leaves(data))
-    if not all(type(value) is int for value in leaves):
-        raise ValueError("data holds values that are not UINT64")
-    try:
-        return np.array(leaves, np.uint64).reshape(shape)
-    except OverflowError:
-        raise ValueError("a value does not fit UINT64") from None
+    return np.frombuffer(bytearray(packed), f"<{code}")
 
 
 def to_json(array: Array) -> list[Any]:
@@ -122,22 +151,7 @@ def to_json(array: Array) -> list[Any]:
     return flat
 
 
-def _leaves(data: Iterable[Any]) -> Iterable[Any]:
-    for each in data:
-        if isinstance(each, list):
-            yield from _leaves(each)
-        else:
-            yield each
-
-
 def _objects(texts: Sequence[Any]) -> Array:
     array = np.empty(len(texts), object)
     array[:] = texts
     return array
-
-
-def _reshaped(array: Array, shape: Sequence[int]) -> Array:
-    try:
-        return np.ascontiguousarray(array).reshape(shape)
-    except ValueError:
-        raise ValueError(f"data holds {array.size} values, the shape {[*shape]} differs") from None

@@ -1,4 +1,4 @@
-"""Reads Protobuf messages, the format of ONNX files, field by field and without a schema.
+"""Reads and writes Protobuf messages, the format of ONNX files and of gRPC, field by field and without a schema.
 
 The frameworks do not need the `onnx` package, which would hold a file in memory three times while it
 parses it; these functions look at the keys and lengths of fields only. They raise ValueError for bytes
@@ -84,6 +84,36 @@ def packed(numbers: memoryview) -> Iterator[int]:
     while position < len(numbers):
         number, position = _varint(numbers, position)
         yield number
+
+
+def signed(number: int) -> int:
+    """The value of an int64 whose bits are `number`."""
+    return number - (1 << 64) if number >= 1 << 63 else number
+
+
+def varint(number: int) -> bytes:
+    """number: not negative."""
+    found = bytearray()
+    while number > 0x7F:
+        found.append(number & 0x7F | 0x80)
+        number >>= 7
+    found.append(number)
+    return bytes(found)
+
+
+def opening(number: int, size: int) -> bytes:
+    """What comes before the `size` bytes of a field: a text, bytes or a message."""
+    return varint(number << 3 | _BYTES) + varint(size)
+
+
+def field(number: int, value: bytes) -> bytes:
+    """The whole field of a text, bytes or a message."""
+    return opening(number, len(value)) + value
+
+
+def number_field(number: int, value: int) -> bytes:
+    """The whole field of an integer, which is not negative."""
+    return varint(number << 3 | _VARINT) + varint(value)
 
 
 def _varint(message: memoryview, position: int) -> tuple[int, int]:

@@ -51,6 +51,7 @@ def answers(content: Mapping[str, Any]) -> dict[str, Any]:
         "top": best.to_json() if best else None,
         "unpredicted": unpredicted(record),
         "accuracy": content["accuracy"],
+        "peaks": content.get("peaks", {}),
         "counted": content["counted"],
     }
     document["questions"] = questions(document, ranked)
@@ -102,10 +103,12 @@ def _work(record: Record) -> dict[str, Any]:
     layers = (i for unit in record.units for i in unit["nodes"])
     whole = flops.total(_cost(record.nodes[i]) for i in layers)
     seconds = record.now_ns("wall") / 1e9
+    peak = record.content.get("peaks", {}).get("flops_per_s")
     return {
         **whole._asdict(),
         "bytes": whole.bytes,
         "gflops_per_s": (whole.flops or 0) / seconds / 1e9,
+        "of_peak": (whole.flops or 0) / seconds / peak if peak else None,
     }
 
 

@@ -11,7 +11,14 @@ from typing import Any
 from harness.core import files
 from harness.core.console import say, show
 from harness.core.files import cache_dir
-from harness.errors import ConfigError, HarnessError, PluginUnavailable, RunInvalid, one_line
+from harness.errors import (
+    ConfigError,
+    HarnessError,
+    PluginUnavailable,
+    RunInvalid,
+    one_line,
+    type_and_text,
+)
 from harness.explain.advise.answers import answers
 from harness.explain.advise.checks import operators, self_checks, storage, weights
 from harness.explain.advise.measure import measure
@@ -115,4 +122,4 @@ def _measure_parts(job: Job, parts: dict[str, Any]) -> None:
         except HarnessError as e:
             parts[name] = {"failed": one_line(e)}
         except Exception as e:  # noqa: BLE001 - of frameworks; the rest is worth having
-            parts[name] = {"failed": f"{type(e).__name__}: {one_line(e)}"}
+            parts[name] = {"failed": type_and_text(e)}

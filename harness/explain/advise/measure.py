@@ -22,6 +22,7 @@ from harness.explain.kernels.kernels import LayerProfile
 from harness.explain.pieces.cut import decisions
 from harness.explain.pieces.database import Database
 from harness.machine import host
+from harness.machine.characterise.here import stored_or_none
 from harness.machine.cores import available
 from harness.models.graph.calls import nodes_of
 from harness.models.graph.wiring import read_wiring
@@ -97,6 +98,7 @@ def _about(job: Job) -> dict[str, Any]:
         "batch": job.options.batch,
         "host": host_id(),
         "environment": dict(host.fingerprint()),
+        "peaks": dict(stored_or_none(job.now.threads)),
         "now": str(job.now),
         "axes": list(job.options.vary),
     }

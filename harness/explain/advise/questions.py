@@ -88,7 +88,15 @@ def _precision(advice: Mapping[str, Any], ranked: Sequence[Advice]) -> str:
     one = next((a for a in ranked if a.setting.precision == INT8), None)
     text = _best_setting("Q6", advice, ranked) if one else "no data: no layer was measured in int8."
     broken = "" if not accuracy.get("broken") else f" Do not use it: {accuracy['broken']}."
-    return f"{text} {accuracy_text(accuracy)}{broken}"
+    return f"{text} {accuracy_text(accuracy)}{broken}{_int8_here(advice['peaks'])}"
+
+
+def _int8_here(peaks: Mapping[str, float]) -> str:
+    """What the machine promises for int8, where `machine` has stored its peaks."""
+    if not {"int8_per_s", "flops_per_s"} <= peaks.keys():
+        return ""
+    ratio = peaks["int8_per_s"] / peaks["flops_per_s"]
+    return f" Products in int8 run at {ratio:.1f} times the fp32 rate on this machine."
 
 
 def accuracy_text(accuracy: Mapping[str, Any]) -> str:

@@ -89,7 +89,16 @@ class Peaks(NamedTuple):
     """Measured peak rates of this machine with this many threads."""
 
     flops_per_s: float
+    """Of fp32 products."""
     bytes_per_s: float
+    int8_per_s: float | None = None
+    """Operations of int8 products; None where they were not measured."""
+
+    def of(self, layer: Layer) -> "Peaks | None":
+        """The peaks that hold for a kernel; None where those of its precision are unknown."""
+        if not layer.is_integer:
+            return self
+        return None if self.int8_per_s is None else self._replace(flops_per_s=self.int8_per_s)
 
     @property
     def ridge(self) -> float:
@@ -103,8 +112,15 @@ class Peaks(NamedTuple):
 
 
 def bound_of(layer: Layer, peaks: Peaks) -> str | None:
-    """The resource that bounds a kernel; None for integer kernels, which have other peaks."""
-    return None if layer.is_integer else peaks.bound(layer.intensity)
+    """The resource that bounds a kernel; None where the peak of its precision is unknown."""
+    own = peaks.of(layer)
+    return own.bound(layer.intensity) if own is not None else None
+
+
+def utilisation(layer: Layer, peaks: Peaks) -> float | None:
+    """The kernel's rate over the peak of its precision; None where it multiplies nothing or that is unknown."""
+    own, rate = peaks.of(layer), layer.flops_per_s
+    return rate / own.flops_per_s if own is not None and rate else None
 
 
 class Overhead(NamedTuple):

@@ -4,21 +4,20 @@ A row holds for one machine, one version of the runtime, one piece and one setti
 machine or version are never read.
 """
 
-import hashlib
 import json
 import sqlite3
-from collections.abc import Collection, Iterator, Mapping
-from contextlib import closing, contextmanager
+from collections.abc import Collection, Mapping
+from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from harness.errors import ConfigError
+from harness.core.formats.sqlite import opened
+from harness.machine.identity import machine_key
 
 SCHEMA = 2
 """Number of the table's layout, stored in the file's user_version."""
 
-_LOCKED_S = 10
 _CREATE = """
 CREATE TABLE IF NOT EXISTS pieces (
     machine TEXT NOT NULL, runtime TEXT NOT NULL, piece TEXT NOT NULL, setting TEXT NOT NULL,
@@ -26,8 +25,6 @@ CREATE TABLE IF NOT EXISTS pieces (
     PRIMARY KEY (machine, runtime, piece, setting)
 )
 """
-_MACHINE = ("cpu", "architecture", "cores_usable", "cores_physical", "smt_active", "turbo")
-"""Fields of the machine's fingerprint that a kernel's time depends on."""
 
 
 class Database:
@@ -39,28 +36,12 @@ class Database:
         schema.
         """
         self._path = path
-        text = json.dumps({name: machine.get(name) for name in _MACHINE}, sort_keys=True)
-        self._where = (hashlib.sha256(text.encode()).hexdigest()[:16], runtime)
+        self._where = (machine_key(machine), runtime)
         with self._open():
             pass
 
-    @contextmanager
-    def _open(self) -> Iterator[sqlite3.Connection]:
-        try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            with closing(sqlite3.connect(self._path, timeout=_LOCKED_S)) as db, db:
-                (version,) = db.execute("PRAGMA user_version").fetchone()
-                if version > SCHEMA:
-                    known = f"it has schema {version}, this harness knows {SCHEMA}"
-                    raise sqlite3.DatabaseError(known)
-                if version < SCHEMA:
-                    db.execute(_CREATE)
-                    db.execute(f"PRAGMA user_version = {SCHEMA}")
-                yield db
-        except (OSError, sqlite3.Error, ValueError) as e:
-            raise ConfigError(
-                f"{self._path} cannot be used: {e}: pass another --database"
-            ) from None
+    def _open(self) -> AbstractContextManager[sqlite3.Connection]:
+        return opened(self._path, SCHEMA, _CREATE)
 
     def read(self, pieces: Collection[str], setting: str) -> dict[str, Any]:
         """Piece -> stored result, of those pieces that have one."""

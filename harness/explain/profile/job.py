@@ -21,6 +21,7 @@ from harness.explain.profile.spans.collector import Collector, from_environment,
 from harness.explain.profile.tables import folder as files
 from harness.explain.profile.tables.layer_tables import Profiled
 from harness.machine import cores, host
+from harness.machine.characterise.here import stored_or_none
 from harness.models.manifest.defaults import default_dataset
 from harness.models.opened import instances
 from harness.results import run_folder
@@ -286,4 +287,6 @@ class _ProfileJob(Study[ProfileOptions]):
         self._content["memory"] = memory = pm.memory_of(subject, graph, batch)
         if "missing" in memory:
             self._content["missing"]["memory"] = layer["no_costs"] or memory["missing"]
-        self._content["peaks"] = pm.highest(before, pm.peaks(subject.spec.threads))
+        self._content["peaks"] = pm.highest(
+            before, pm.peaks(subject.spec.threads), stored_or_none(subject.spec.threads)
+        )

@@ -207,9 +207,10 @@ def _by_kernel(layers: Sequence[Layer], peaks: Peaks) -> Figure:
     return _roofline(
         "Roofline",
         "FLOPs and bytes from shapes, time measured; the roof: this machine's own matrix product "
-        "and copy. Larger marks took longer.",
+        "and copy, of float32 and, where kernels multiply integers, of int8. Larger marks took longer.",
         data,
         peaks,
+        has_integers=any(layer.is_integer for layer in shown),
     )
 
 
@@ -248,17 +249,32 @@ def _points(
     )
 
 
-def _roofline(title: str, about: str, data: Sequence[Mapping[str, Any]], peaks: Peaks) -> Figure:
+def _roofline(
+    title: str,
+    about: str,
+    data: Sequence[Mapping[str, Any]],
+    peaks: Peaks,
+    *,
+    has_integers: bool = False,
+) -> Figure:
     """The data below the measured peaks, with logarithmic axes."""
     ends = [x for trace in data for x in trace["x"]] + [peaks.ridge]
     x = [min(ends) / 2, peaks.ridge, max(ends) * 2]
-    y = [min(peaks.flops_per_s, at * peaks.bytes_per_s) / 1e9 for at in x]
-    roof = line("measured peaks", x, y, mode="lines", line={"color": _UNKNOWN, "dash": "dash"})
+    roofs = [_roof("measured peaks", x, peaks, "dash")]
+    if has_integers and peaks.int8_per_s is not None:
+        integers = peaks._replace(flops_per_s=peaks.int8_per_s)
+        at = sorted([*x, integers.ridge])
+        roofs.append(_roof("measured peaks, int8", at, integers, "dot"))
     layout = {
         "xaxis": {"title": "arithmetic intensity, FLOP/byte", "type": "log"},
         "yaxis": {"title": "GFLOP/s", "type": "log"},
     }
-    return Figure(title, about, [*data, roof], layout)
+    return Figure(title, about, [*data, *roofs], layout)
+
+
+def _roof(name: str, x: Sequence[float], peaks: Peaks, dash: str) -> Mapping[str, Any]:
+    y = [min(peaks.flops_per_s, at * peaks.bytes_per_s) / 1e9 for at in x]
+    return line(name, x, y, mode="lines", line={"color": _UNKNOWN, "dash": dash})
 
 
 def _by_type(layers: Sequence[Layer]) -> Figure:

@@ -28,6 +28,9 @@ GAP_NS = NS_PER_S
 MOST_JOULES = 1e4
 """The most that a counter of a processor or board counts in GAP_NS; a larger step was a reset."""
 
+MOST_WATTS = 1e6
+"""The most that one source may draw over a second; a rack full of accelerators draws a fifth of it."""
+
 _HEADER = ("wall_ns", "source", "joules", "watts")
 
 
@@ -207,6 +210,10 @@ def _energy(seconds: Array, total: Array, length_s: float, readings: int) -> Ene
     ends = np.concatenate([seconds, seconds - span_s, np.arange(0, length_s, span_s)])
     begins = ends[(ends >= 0) & (ends <= length_s - span_s * (1 - 1e-9))].clip(0, length_s - span_s)
     peak = float((until(begins + span_s) - until(begins)).max() / span_s)
+    if peak > MOST_WATTS:
+        return NoReading(
+            f"it read {peak:.2g} W over a second: one source draws at most {MOST_WATTS:.0e} W"
+        )
     return Energy(joules, joules / length_s, peak, readings)
 
 

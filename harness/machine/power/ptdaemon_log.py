@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.core.units import NS_PER_MS, show_ns
-from harness.errors import one_line
+from harness.errors import type_and_text
 from harness.machine.power.energy import Energy, NoReading, utc_ns
 from harness.types import PowerSource
 
@@ -51,7 +51,7 @@ class PtdaemonLog:
         except OSError as e:
             return cls(session, refused, fault=f"{e.filename}: {e.strerror}")
         except (ValueError, KeyError, TypeError) as e:
-            return cls(session, refused, fault=f"{type(e).__name__}: {one_line(e)}")
+            return cls(session, refused, fault=type_and_text(e))
         return cls(session, refused, samples)
 
     def energy(self, window_ns: tuple[int, int]) -> Energy | NoReading:

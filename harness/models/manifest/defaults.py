@@ -7,15 +7,15 @@ from harness.models.manifest.model import Model
 
 
 def default_dataset(model: Model) -> str:
-    return model.manifest.dataset if model.manifest else "synthetic"
+    return model.dataset
 
 
 def default_metric(model: Model) -> str | None:
     return model.accuracy.metric if model.accuracy else None
 
 
-def slo_of(scenario: Scenario, config: RunConfig, model: Model) -> Slo | None:
+def slos_of(scenario: Scenario, config: RunConfig, model: Model) -> tuple[Slo, ...]:
     """The user's, else, where the scenario cannot do without, the manifest's or its default."""
-    if config.slo is not None or scenario.default_slo is None:
+    if config.slo or scenario.default_slo is None:
         return config.slo
-    return model.slo or scenario.default_slo
+    return (model.slo or scenario.default_slo,)

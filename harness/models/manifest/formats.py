@@ -45,8 +45,7 @@ def check(path: Path, formats: Collection[str]) -> None:
     if not FORMATS.issuperset(formats):
         return
     own = format_of(path)
-    if own is not None and own.name not in formats:
-        raise ConfigError(f"{path.name} is {own.about}: pass --backend {own.backend}")
+    refuse_other(path.name, own, formats)
     if own is None and path.is_dir():
         raise ConfigError(
             f"{path.name} is a folder without a model: a SavedModel has saved_model.pb"
@@ -56,6 +55,12 @@ def check(path: Path, formats: Collection[str]) -> None:
             f"{path.name} is a text: --model takes a model file ({', '.join(BY_SUFFIX)}), the folder "
             "of a SavedModel, or a manifest (.yaml)"
         )
+
+
+def refuse_other(name: str, own: Format | None, formats: Collection[str]) -> None:
+    """A ConfigError where the format is known, and none of those that a backend reads. name: of the file."""
+    if FORMATS.issuperset(formats) and own is not None and own.name not in formats:
+        raise ConfigError(f"{Path(name).name} is {own.about}: pass --backend {own.backend}")
 
 
 def format_of(path: Path) -> Format | None:

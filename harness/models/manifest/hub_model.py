@@ -1,16 +1,16 @@
 """A model file of the HuggingFace Hub as the model of a run, without a manifest."""
 
 import posixpath
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from harness.core.formats.protobuf import mapped
 from harness.errors import ConfigError
-from harness.models.hub import repository
+from harness.models.hub import repository, saved_model
 from harness.models.hub.name import HubName, is_commit, parse_hub_model
-from harness.models.manifest.files import external_data
-from harness.models.manifest.formats import BY_SUFFIX, check
+from harness.models.manifest.files import external_data, files_of
+from harness.models.manifest.formats import BY_SUFFIX, SAVED_MODEL, Format, refuse_other
 from harness.models.manifest.model import Model
 
 _MOST_CANDIDATES = 12
@@ -35,23 +35,27 @@ class HubModel(Model):
         return {"hub": self.resolved_name, "found": str(found) if found else None}
 
     def may_have(self, file_format: str) -> bool:
-        return BY_SUFFIX[Path(self._file).suffix.lower()].name == file_format
+        return _format(self._file).name == file_format
 
     def path(self, formats: tuple[str, ...]) -> Path | None:
         if not formats:
             return None
-        check(Path(self._file), formats)
+        refuse_other(self._file, _format(self._file), formats)
         path = self._found or self._in_cache()
         if path is None:
             raise ConfigError(f"--model {self._hub_name} is not in the hub's cache: fetch it first")
-        for file in (path, *(path.parent / name for name in _read_by(path))):
+        if path.is_dir():
+            files: Iterable[Path] = files_of(path).values()
+        else:  # links into the cache, where nothing lies beside them
+            files = (path, *(path.parent / name for name in _read_by(path)))
+        for file in files:
             repository.check(file)
         return path
 
     def obtain(self, formats: tuple[str, ...], say: Callable[[str], None]) -> None:
         if not formats or self._in_cache() is not None:
             return
-        check(Path(self._file), formats)
+        refuse_other(self._file, _format(self._file), formats)
         say(f"fetching {self._hub_name}, once")
         path = repository.download(self._hub_name.repository, self._commit, self._file)
         for name in self._files_read(path):
@@ -62,16 +66,26 @@ class HubModel(Model):
         return self._in_cache() is None
 
     def _in_cache(self) -> Path | None:
-        """The file, where it and all that it reads are there."""
+        """The file, where it and all that it reads are there; of a SavedModel its folder."""
         of = self._hub_name.repository
         path = repository.in_cache(of, self._commit, self._file)
         if path is None:
             return None
-        whole = all(repository.in_cache(of, self._commit, f) for f in self._files_read(path))
-        return path if whole else None
+        names = {self._file, *self._files_read(path)}
+        there = {name: repository.in_cache(of, self._commit, name) for name in names}
+        found = {name: file for name, file in there.items() if file is not None}
+        if len(found) < len(names):
+            return None
+        if saved_model.is_saved_model(self._file):
+            return saved_model.folder(self._hub_name, found)
+        return path
 
     def _files_read(self, path: Path) -> Iterator[str]:
         """Paths in the repository; a ConfigError where one would lie outside of it."""
+        if saved_model.is_saved_model(self._file):
+            files = repository.listing(self._hub_name.repository, self._commit).digests
+            yield from saved_model.members(self._file, files)
+            return
         for name in _read_by(path):
             file = posixpath.normpath(posixpath.join(posixpath.dirname(self._file), name))
             if file.startswith(("/", "../")):
@@ -82,10 +96,10 @@ class HubModel(Model):
 def hub_model(text: str) -> HubModel:
     """text: 'hf:ORG/NAME@REV[:FILE]'. Asks the hub only where that names no file of a commit."""
     name = parse_hub_model(text)
-    if name.file is not None and Path(name.file).suffix.lower() not in BY_SUFFIX:
+    if name.file is not None and not _is_readable(name.file):
         raise ConfigError(
             f"--model {text}: no backend reads {Path(name.file).name}: name a file in one of the formats "
-            f"{', '.join(BY_SUFFIX)}"
+            f"{', '.join(BY_SUFFIX)}, or the {saved_model.FILE} of a SavedModel"
         )
     if name.is_pinned:
         return HubModel(name)
@@ -110,8 +124,8 @@ def _only_model(name: HubName, files: Mapping[str, str]) -> str:
         return candidates[0]
     if not candidates:
         raise ConfigError(
-            f"--model {name}: it has no file that a backend reads ({', '.join(BY_SUFFIX)}): export it to "
-            "one of them, and pass its path"
+            f"--model {name}: it has no file that a backend reads ({', '.join(BY_SUFFIX)}, "
+            f"{saved_model.FILE}): export it to one of them, and pass its path"
         )
     shown = ", ".join(candidates[:_MOST_CANDIDATES])
     more = len(candidates) - _MOST_CANDIDATES
@@ -126,7 +140,15 @@ def _is_model(file: str, files: Mapping[str, str]) -> bool:
     suffix = Path(file).suffix.lower()
     if suffix == ".xml":  # an OpenVINO IR; other XML has no weights beside it
         return Path(file).with_suffix(".bin").as_posix() in files
-    return suffix in BY_SUFFIX
+    return _is_readable(file)
+
+
+def _is_readable(file: str) -> bool:
+    return Path(file).suffix.lower() in BY_SUFFIX or saved_model.is_saved_model(file)
+
+
+def _format(file: str) -> Format:
+    return SAVED_MODEL if saved_model.is_saved_model(file) else BY_SUFFIX[Path(file).suffix.lower()]
 
 
 def _read_by(path: Path) -> set[str]:

@@ -16,7 +16,7 @@ from harness.errors import ConfigError
 from harness.models.manifest.fetch import fetch
 from harness.models.manifest.files import files_of, sha256_alone, sha256_of
 from harness.models.manifest.formats import check, may_have
-from harness.models.manifest.schema import Accuracy, Manifest, ModelFile, Output
+from harness.models.manifest.schema import Accuracy, Generation, Manifest, ModelFile, Output
 from harness.types import Step, TensorSpec
 
 MODELS_DIR = Path(__file__).parents[1] / "shipped"
@@ -58,6 +58,21 @@ class Model:
         return tuple(i.spec for i in self.manifest.inputs) if self.manifest else ()
 
     @property
+    def dataset(self) -> str:
+        """The name of its dataset; synthetic data where nothing names one."""
+        return self.manifest.dataset if self.manifest else "synthetic"
+
+    @property
+    def datasets(self) -> tuple[str, ...]:
+        """Those of the members of a set of models; () of a single model."""
+        return ()
+
+    @property
+    def workers(self) -> int | None:
+        """Threads that answer for a set of models; None of a single model."""
+        return None
+
+    @property
     def steps(self) -> dict[str, tuple[Step, ...]]:
         """The declared preprocessing steps, by input name."""
         return {i.name: i.preprocess for i in self.manifest.inputs} if self.manifest else {}
@@ -74,6 +89,21 @@ class Model:
     @property
     def accuracy(self) -> Accuracy | None:
         return self.manifest.accuracy if self.manifest else None
+
+    def symbols(self, answer_dtype: str) -> tuple[str, ...]:
+        """The piece of text for each integer of an answer; () where answers are no such integers.
+
+        Answers of a language model are token ids, or from a server texts: uint8.
+        """
+        if self.accuracy is not None and self.accuracy.symbols:
+            return self.accuracy.symbols
+        if self.generation is None or answer_dtype == "uint8":
+            return ()
+        return self.generation.pieces
+
+    @property
+    def generation(self) -> Generation | None:
+        return self.manifest.generation if self.manifest else None
 
     @property
     def slo(self) -> Slo | None:
@@ -153,7 +183,7 @@ class Model:
         content = json.dumps(self.manifest.model_dump(mode="json"), sort_keys=True)
         return hashlib.sha256(content.encode()).hexdigest()
 
-    def is_pinned(self, sha256: str | None) -> bool:
+    def is_pinned(self, sha256: str | None, /) -> bool:
         """False where the manifest does not pin its file."""
         if self.manifest is None or self.has_random_weights or sha256 is None:
             return True

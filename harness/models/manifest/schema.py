@@ -181,6 +181,39 @@ class Accuracy(_Strict):
     """
 
 
+TokenId = Annotated[int, Field(ge=0)]
+
+
+class Generation(_Strict):
+    """A language model whose file computes one step: new tokens and a cache of earlier ones, as Optimum exports it."""
+
+    context: Annotated[int, Field(ge=2)]
+    """The most tokens of a prompt together with its answer."""
+    vocabulary: Annotated[int, Field(ge=1)]
+    """The number of tokens: ids are below."""
+    end: Annotated[tuple[TokenId, ...], LISTED] = ()
+    """The tokens that end an answer (default: none; answers then have `max_tokens` tokens)."""
+    max_tokens: Annotated[int, Field(ge=1)] = 128
+    """The most tokens of an answer whose prompt does not say (default 128)."""
+    pieces: Annotated[tuple[str, ...], LISTED] = ()
+    """The text of each token, from 0 on, "" for one without: prompts may then be texts, and labels are texts
+    (default: prompts are token ids).
+    """
+    unknown: TokenId | None = None
+    """The token that stands for a character outside `pieces` (default: such a prompt is refused)."""
+
+    @model_validator(mode="after")
+    def _tokens_are_in_the_vocabulary(self) -> Self:
+        if self.pieces and len(self.pieces) != self.vocabulary:
+            raise ValueError(
+                f"pieces lists {len(self.pieces)} tokens, vocabulary is {self.vocabulary}: list each one"
+            )
+        named = self.end if self.unknown is None else (*self.end, self.unknown)
+        if any(token >= self.vocabulary for token in named):
+            raise ValueError(f"end and unknown must be tokens below vocabulary, {self.vocabulary}")
+        return self
+
+
 Framework = Literal["onnxruntime", "tensorflow", "openvino", "ai_edge_litert", "torch"]
 
 
@@ -212,7 +245,8 @@ class Requires(_Strict):
 
 
 def _check_slo(text: str) -> str:
-    parse_slo(text)
+    if parse_slo(text).of:
+        raise ValueError(f"{text!r} is no bound on the latency of queries: write it as --slo")
     return text
 
 
@@ -260,17 +294,19 @@ class Manifest(_Strict):
         "text-classification",
         "embedding",
         "speech-recognition",
+        "text-generation",
         "table",
         "none",
     ] = "none"
     """The kind of answers: `image-classification`, `object-detection`, `segmentation`, `image-to-image`,
-    `question-answering`, `text-classification`, `embedding`, `speech-recognition`, `table` or `none` (default).
+    `question-answering`, `text-classification`, `embedding`, `speech-recognition`, `text-generation`, `table` or `none`
+    (default).
     """
     weights: Literal["trained", "random"] = "trained"
     """`trained` (default), or `random`: then accuracy is "not measured" and the run cannot be submitted."""
     files: dict[str, ModelFile]
     """Format → file; the backend takes the first format it reads: `onnx`, `savedmodel`, `keras`, `tflite`,
-    `openvino`, `torchscript` …
+    `openvino`, `torchscript` … `{}`: the model has none here, a server has it.
     """
     requires: Requires = Requires()
     """Requirements that are checked before anything is loaded; all failures are reported at once, one line each,
@@ -280,6 +316,10 @@ class Manifest(_Strict):
     """All inputs of the model."""
     outputs: Annotated[tuple[Output, ...], LISTED, AfterValidator(_check_outputs)]
     """The model's outputs; the first is the answer unless a step picks others."""
+    generation: Generation | None = None
+    """How answers are generated, for a language model in a file of this machine. The model then takes prompts: its only
+    input has the dtype string and the shape [batch], and its answers are token ids.
+    """
     dataset: Registered
     """Default of `--dataset`."""
     performance_count: Annotated[int, Field(ge=1)] | None = None
@@ -290,10 +330,22 @@ class Manifest(_Strict):
     """Percentile and latency bound: `p99=15ms`."""
     max_batch: Annotated[int, Field(ge=1)] | None = None
     """Default of `--max-batch`, in samples."""
+    max_tokens: Annotated[int, Field(ge=1)] | None = None
+    """The most tokens of an answer, of a language model: the default of `--backend-option max_tokens`."""
     mlperf_model: str | None = None
     """LoadGen's name of the benchmark under `--mlperf`: `resnet50`; a name that LoadGen does not know gets the
     general rules.
     """
+
+    @model_validator(mode="after")
+    def _generation_takes_prompts(self) -> Self:
+        taken = [(spec.dtype, len(spec.shape)) for spec in self.inputs]
+        if self.generation is not None and taken != [("string", 1)]:
+            raise ValueError(
+                "field 'inputs': with `generation` there is one, of dtype string and shape [batch]: the prompt; the "
+                "file's own inputs are not listed"
+            )
+        return self
 
     @model_validator(mode="after")
     def _boxes_fit_the_image(self) -> Self:

@@ -25,6 +25,9 @@ def plan(config: RunConfig, scenario: Scenario, model: Model, cores: Cores) -> I
 
     A ConfigError where the configuration has more threads than can compute at once.
     """
+    if config.node_urls:
+        most = _max_batch(config, scenario, model)
+        return InstanceGroup(1, 1, most, cores.worth, connections=len(config.node_urls))
     if config.url:
         most = _max_batch(config, scenario, model)
         requests = -(-scenario.samples_per_query(config) // most)
@@ -32,7 +35,11 @@ def plan(config: RunConfig, scenario: Scenario, model: Model, cores: Cores) -> I
         return InstanceGroup(1, 1, most, cores.worth, connections=connections)
     reserved = int(scenario.scheduled and cores.planned >= LOADGEN_FROM_CORES)
     budget = cores.planned - reserved
-    count = config.instances or (1 if scenario.streams else max(1, budget // (config.threads or 1)))
+    count = (
+        config.instances
+        or model.workers
+        or (1 if scenario.streams else max(1, budget // (config.threads or 1)))
+    )
     threads = config.threads or max(1, budget // count)
     if count * threads > cores.threads and not config.oversubscribe:
         raise ConfigError(
@@ -47,6 +54,8 @@ def plan(config: RunConfig, scenario: Scenario, model: Model, cores: Cores) -> I
 def _max_batch(config: RunConfig, scenario: Scenario, model: Model) -> int:
     if config.url:  # the server forms batches, unless the user says otherwise
         return min(config.max_batch or 1, MAX_BATCH)
+    if model.workers is not None:  # queries that wait ask for different models
+        return 1
     hint = model.manifest.max_batch if model.manifest else None
     largest = config.max_batch or hint or DEFAULT_MAX_BATCH
     if scenario.streams:  # a query is answered in one batch where the user allows it

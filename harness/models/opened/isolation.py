@@ -38,7 +38,7 @@ def _beside_loadgen(run: ResolvedRun) -> Iterator[tuple[str, str]]:
     """Kind and name of what runs in the measured process or the supervisor."""
     config = run.config
     yield "scenario", config.scenario
-    yield "dataset", run.dataset
+    yield from (("dataset", name) for name in run.model.datasets or (run.dataset,))
     if not is_separate(config):
         yield "backend", config.backend
     if run.metric is not None and config.runs_accuracy:

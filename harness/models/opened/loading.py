@@ -4,6 +4,7 @@ import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,14 +12,17 @@ from typing import Any
 from harness.core import registry
 from harness.core.config.parse import HUB
 from harness.core.config.run_config import RunConfig
+from harness.core.console import program
 from harness.core.files import cache_dir
 from harness.core.registry import plugin
-from harness.errors import ConfigError, HarnessError, PluginUnavailable
+from harness.core.units import counted
+from harness.errors import ConfigError, HarnessError, PluginUnavailable, refuse
 from harness.loadgen.plan import InstanceGroup
 from harness.machine.threads import running_on
+from harness.models.generation.backend import GeneratingBackend
 from harness.models.manifest.files import files_of
 from harness.models.manifest.hook import check_hook
-from harness.models.manifest.lookup import load_model
+from harness.models.manifest.lookup import is_path, load_model, named_models
 from harness.models.manifest.model import Model
 from harness.models.opened import separate_instance
 from harness.models.opened.isolation import PROCESSES_OPTION, is_separate
@@ -28,6 +32,7 @@ from harness.models.tables.tables import FORMATS, tables_of
 from harness.types import (
     Backend,
     BackendSetup,
+    Batch,
     Dataset,
     DatasetSetup,
     HasOutputs,
@@ -57,7 +62,18 @@ def unknown_names(values: Mapping[str, Any]) -> Iterator[str]:
         try:
             check_hook(load_model(values["model"]), values.get("hook"))
         except ConfigError as e:
-            yield str(e)
+            yield f"{e}{_of_server(values)}"
+
+
+def _of_server(values: Mapping[str, Any]) -> str:
+    """The end of the problem with a name that --model does not know and the server of --url may know."""
+    model, urls = values["model"], values.get("url")
+    if not urls or model.startswith(HUB) or is_path(model) or model in named_models():
+        return ""
+    source = "docs/manifest.md says how to write one"
+    if values.get("backend") == "kserve":
+        source = f"`{program()} probe {urls[0]}` prints one"
+    return f"; a model of the server needs a manifest, --model FILE.yaml: {source}"
 
 
 def missing_data(path: Path | None) -> list[str]:
@@ -117,6 +133,10 @@ def _formats_missing(formats: Sequence[str], model: Model, path: Path | None) ->
         ) from e.__cause__
 
 
+_OF_TOKENS = "openai"
+"""The backend with an option for the most tokens of an answer."""
+
+
 def open_backends(
     config: RunConfig,
     model: Model,
@@ -132,6 +152,8 @@ def open_backends(
         options.pop(FORMAT_OPTION, None)
     in_processes = is_separate(config)
     options.pop(PROCESSES_OPTION, None)
+    if config.backend == _OF_TOKENS and model.manifest and model.manifest.max_tokens is not None:
+        options.setdefault("max_tokens", str(model.manifest.max_tokens))
     setup = BackendSetup(
         model=path,
         model_name=model.name,
@@ -146,6 +168,8 @@ def open_backends(
     )
     cls: Callable[[BackendSetup], Backend]
     count = spec.instances
+    if model.generation is not None and not config.url:
+        _refuse_batches(config, model, in_processes=in_processes)
     if in_processes:
         _refuse_sharing(config.backend, of_one_process, options)
         cls = partial(SeparateInstance, config.backend)
@@ -155,6 +179,8 @@ def open_backends(
         cls = remote or chosen
         if remote is not None:
             count = min(BLOCKING, spec.connections)
+        elif model.generation is not None and formats:
+            cls = partial(GeneratingBackend, chosen, model.generation)
     backends: list[Backend] = []
     for i in range(count):
         start = time.monotonic()
@@ -163,10 +189,25 @@ def open_backends(
         with _formats_missing(formats, model, path), plugin(what), running_on(cpus):
             first = backends[0] if backends else None
             twin = first.twin() if isinstance(first, RemoteBackend) else None
-            backends.append(stack.enter_context(twin or cls(setup)))
+            backends.append(
+                registry.entered(config.backend, stack.enter_context(twin or cls(setup)))
+            )
         if load_s is not None:
             load_s.append(time.monotonic() - start)
     return backends
+
+
+def _refuse_batches(config: RunConfig, model: Model, *, in_processes: bool) -> None:
+    """Refuses options that a language model, which forms no batches, cannot follow."""
+    options = {
+        f"--backend-option {PROCESSES_OPTION}=on": in_processes,
+        "--dispatch deadline": config.dispatch == "deadline",
+        "--batch-wait": bool(config.batch_wait_ns),
+    }
+    for option in (name for name, is_given in options.items() if is_given):
+        raise ConfigError(
+            f"model {model.name!r} generates its answers token by token, without batches: drop {option}"
+        )
 
 
 def _refuse_sharing(
@@ -181,10 +222,10 @@ def _refuse_sharing(
             )
 
 
-def inputs_of(model: Model, backend: Backend) -> tuple[TensorSpec, ...]:
+def inputs_of(model: Model, backend: Backend, *, qdl: bool = False) -> tuple[TensorSpec, ...]:
     """The manifest's inputs, else the file's; the first dimension of each is the batch.
 
-    A ConfigError where manifest and file differ.
+    qdl: the backend gives answers in place of the manifest's outputs. A ConfigError where manifest and file differ.
     """
     inputs = model.inputs
     if isinstance(backend, HasSignature):
@@ -201,13 +242,17 @@ def inputs_of(model: Model, backend: Backend) -> tuple[TensorSpec, ...]:
         _check_batches(in_file)
         inputs = inputs or in_file
     _check_batches(inputs)
-    if isinstance(backend, HasOutputs) and model.output is not None:
-        names = backend.outputs()
-        if names and model.output.name not in names:
-            raise ConfigError(
-                f"model {model.name!r}: the manifest's output {model.output.name!r} is not among the "
-                f"file's: {', '.join(names)}"
-            )
+    names = backend.outputs() if isinstance(backend, HasOutputs) else ()
+    if qdl and len(names) > 1:
+        raise ConfigError(
+            f"--qdl: the server's model has the outputs {', '.join(names)}: it must reply with the answer alone, "
+            "because a QDL may not postprocess: e.g. `serve --postprocess`"
+        )
+    if names and not qdl and model.output is not None and model.output.name not in names:
+        raise ConfigError(
+            f"model {model.name!r}: the manifest's output {model.output.name!r} is not among the "
+            f"file's: {', '.join(names)}"
+        )
     return inputs
 
 
@@ -260,6 +305,7 @@ def open_dataset(
     steps: steps by input that replace the manifest's; their results are not cached.
     """
     cls = registry.load("dataset", name)
+    refuse(_unknown_options(cls, name, dict(config.dataset_option)))
     setup = DatasetSetup(
         inputs=tuple(inputs),
         steps=model.steps if steps is None else steps,
@@ -269,6 +315,7 @@ def open_dataset(
         shapes=dict(config.input_shape),
         lengths=dict(config.lengths),
         ranges=dict(config.input_range),
+        options=dict(config.dataset_option),
         tables=partial(_tables, config, model),
         seed=config.seed or 0,
         progress=progress,
@@ -278,6 +325,14 @@ def open_dataset(
         if len(dataset) < 1:
             raise ConfigError(f"dataset {name!r} is empty: nothing can be measured")
         return dataset
+
+
+def _unknown_options(cls: Any, name: str, given: Mapping[str, str]) -> Iterator[str]:
+    known = tuple(getattr(cls, "options", ()))
+    for option in sorted(given.keys() - set(known)):
+        near = get_close_matches(option, known, n=1)
+        has = f"did you mean {near[0]!r}?" if near else f"it has {', '.join(known) or 'none'}"
+        yield f"--dataset-option {option}: dataset {name!r} has no such option: {has}"
 
 
 def _tables(config: RunConfig, model: Model) -> Mapping[str, Table]:
@@ -295,6 +350,19 @@ def _tables(config: RunConfig, model: Model) -> Mapping[str, Table]:
         if path is not None and (tables := tables_of(path)):
             return tables
     return {}
+
+
+def check_tables(config: RunConfig, model: Model, batch: Batch) -> None:
+    """A ConfigError where an integer of the batch selects a row that the model's table does not have."""
+    for name, table in _tables(config, model).items():
+        rows = batch.inputs.get(name)
+        if rows is None or rows.dtype.kind not in "iu" or not rows.size:
+            continue
+        if (most := int(rows.max())) >= table.rows:
+            raise ConfigError(
+                f"input {name!r} has the number {most}, and the model's {table.operator} table has "
+                f"{counted(table.rows, 'row')}: 0 to {table.rows - 1} fit, so data and model do not go together"
+            )
 
 
 def samples_held(dataset: Dataset, name: str, limit: int | None) -> int:

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from harness.core import registry
@@ -9,6 +10,7 @@ from harness.core.config.address import is_private, parse_address
 from harness.core.config.run_config import RunConfig
 from harness.core.units import NS_PER_S
 from harness.errors import ConfigError
+from harness.remote import HasName
 from harness.types import Backend, BackendSetup
 from harness.wire.connections import Server, check_limits, tls_context
 from harness.wire.remote_backend import remote_backend
@@ -32,12 +34,23 @@ def server_problems(config: RunConfig) -> Iterator[str]:
     if config.url and known and not remote:
         others = ", ".join(n for n in registry.REMOTE_BACKENDS if n in registry.BACKENDS)
         yield f"--url names a server, and backend {name!r} runs the model here: use {others}"
+    if len({url.startswith(("grpc:", "grpcs:")) for url in config.url}) > 1:
+        yield "--url: one names gRPC, another HTTP: replicas are asked in one way"
     if config.url and "processes" in dict(config.backend_option):
         yield "--backend-option processes is for models on this machine, and --url names a server: drop it"
+    if config.nodes is not None and not config.node_urls:
+        yield "--nodes is of single runs: drop it, or measure each run with `run`"
+    if config.qdl and remote and known and not issubclass(registry.load("backend", name), HasName):
+        yield nameless(name)
     for header, source in config.header:
         variable = source.removeprefix("env:")
         if not os.environ.get(variable):
             yield f"--header {header}={source}: the environment has no {variable}"
+
+
+def nameless(backend: str) -> str:
+    """The problem with a backend in a run for MLPerf's Network division."""
+    return f"--qdl: backend {backend!r} has no request for a server's own name: use kserve, or a plug-in with name()"
 
 
 def remote_problems(config: RunConfig, verb: str) -> Iterator[str]:
@@ -55,7 +68,8 @@ def servers_of(config: RunConfig) -> list[Server]:
         (name, os.environ[source.removeprefix("env:")]) for name, source in config.header
     )
     addresses = [parse_address(url) for url in config.url]
-    tls = tls_context(config.insecure) if any(a.tls for a in addresses) else None
+    grpc = any(a.grpc for a in addresses)
+    tls = tls_context(config.insecure, grpc=grpc) if any(a.tls for a in addresses) else None
     return [Server(address=a, headers=headers, tls=tls if a.tls else None) for a in addresses]
 
 
@@ -84,7 +98,13 @@ def remote_class(
         raise ConfigError(f"backend {config.backend!r} asks a server: name it with --url")
     check_limits(connections, len(config.url))
     server, timeout_s = servers_of(config)[0], request_timeout_s(config)
-    return lambda setup: remote_backend(cls(setup), server, timeout_s)
+    transport = server.address.transport
+    if transport not in getattr(cls, "transports", ("http",)):
+        raise ConfigError(
+            f"--url {server.address}: backend {config.backend!r} does not ask over gRPC: give an "
+            "address with http://"
+        )
+    return lambda setup: remote_backend(cls(replace(setup, transport=transport)), server, timeout_s)
 
 
 def check_hosts(config: RunConfig, peers: Sequence[str]) -> None:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from harness.core.config.parse import Slo
+from harness.core.config.parse import Slo, leading
 from harness.core.config.run_config import RunConfig
 from harness.loadgen.arrivals import Arrivals
 from harness.loadgen.plan import InstanceGroup
@@ -22,9 +22,19 @@ class ResolvedRun:
     """The name that the configuration or the manifest gives."""
     metric: str | None
     """The name that the configuration or the manifest gives; None where neither gives one."""
-    slo: Slo | None
-    """The SLO that the verdict is judged by; under --mlperf LoadGen's, once the plan is made."""
+    slos: tuple[Slo, ...]
+    """The SLOs that the verdict is judged by; under --mlperf LoadGen's, once the plan is made."""
     instances: InstanceGroup
     """The instance group; its batch is the model file's where that fixes one."""
     arrivals: Arrivals | None = None
     """The file of --arrivals; None without one, and for a finished run."""
+
+    @property
+    def slo(self) -> Slo | None:
+        """Of the latency of queries: the one that the run is quoted by."""
+        return leading(self.slos)
+
+    @property
+    def generates(self) -> bool:
+        """Whether a language model of this machine answers, token by token."""
+        return not self.config.servers and self.model.generation is not None

@@ -299,7 +299,7 @@ def _loaded(name: str, setup: Mapping[str, Any]) -> Backend:
     inputs = tuple(TensorSpec(n, dtype, tuple(shape)) for n, dtype, shape in setup["inputs"])
     cls = registry.load("backend", name)
     options = {**setup, "model": Path(model) if model else None, "inputs": inputs}
-    backend: Backend = cls(BackendSetup(**options)).__enter__()
+    backend: Backend = registry.entered(name, cls(BackendSetup(**options)).__enter__())
     return backend
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import yaml
 
 from harness.core import registry
+from harness.core.config.parse import example_shape
 from harness.core.console import frameworks_output
 from harness.core.registry import plugin
 from harness.errors import ConfigError, HarnessError
@@ -183,7 +184,7 @@ def _unrecorded(kind: Format) -> str:
 
 def _open_sizes(spec: TensorSpec) -> str:
     is_open = any(not isinstance(size, int) for size in spec.shape[1:])
-    return f" # put sizes here, or pass --input-shape {spec.name}=1x..." if is_open else ""
+    return f" # put sizes here, or pass e.g. {example_shape(spec)}" if is_open else ""
 
 
 def _image_steps(spec: TensorSpec) -> Iterator[str]:

@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from harness.core.config.parse import Slo, parse_slo
+from harness.core.config.parse import Slo, leading, parse_slos
 from harness.core.units import show_ns, show_percent, show_rate, write_duration
 from harness.loadgen.scenario import Scenario, scenario_named
 from harness.results.answer import doubts, limits
@@ -36,7 +36,7 @@ class Answer(NamedTuple):
 def answer_of(result: Mapping[str, Any]) -> Answer:
     """result: the content of result.json (harness/results/schema/result.py)."""
     scenario = scenario_named(result["scenario"])
-    slo = parse_slo(result["slo"]) if result.get("slo") else None
+    slo = leading(parse_slos(result.get("slo") or ""))
     accuracy = None if result["mode"] == "performance" else show_accuracy(result["accuracy"])
     if result["mode"] == "accuracy":
         question, headline = "How accurate are the answers?", accuracy or _NOTHING

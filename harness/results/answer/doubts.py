@@ -40,6 +40,9 @@ def advice(reasons: Entries, doubts: Entries) -> str | None:
 
     A load that was too high on a disturbed machine says nothing about the load: the machine comes first.
     """
+    unsaved = [reason for reason in reasons if reason["code"] == "not-saved"]
+    if unsaved:  # the others may follow from it
+        return _advice(unsaved[0])
     disturbed = disturbance(doubts)
     if reasons and not (disturbed and all(_about(reason) == About.LOAD for reason in reasons)):
         return _advice(reasons[0])

@@ -11,6 +11,8 @@ from harness.results.answer.load_generator import Judgement, judged, most_lost
 _PARTS = {
     "model": ("gather", "infer", "postprocess"),
     "server and the network": ("remote",),
+    "network": ("network", "reply"),
+    "nodes' queues": ("node_queue",),
     "client": ("send", "notice", "decode"),
     "load generator": ("issue_delay", "complete"),
     "queue": ("queue",),
@@ -28,6 +30,9 @@ _WHERE = {
     "postprocess": "after the model",
     "send": "to send the request",
     "remote": "on the server and the network",
+    "network": "on the network",
+    "node_queue": "in the queue of a node",
+    "reply": "until a node has sent its reply",
     "notice": "until the reply was read",
     "decode": "to decode the reply",
     "complete": "to report the answers",

@@ -31,7 +31,11 @@ _COUNTERS = ("cpu_user_s", "cpu_system_s", "measured_", "thermal_throttles", "cg
 def differences(folder: Path, derived: Findings) -> Iterator[str]:
     for role, run in derived.runs.items():
         if run.failure is None and run.ended is not None:
-            yield from _samples(folder / run_folder.FOLDERS[role], run, derived.spec.instances)
+            yield from _samples(
+                folder / run_folder.FOLDERS[role],
+                run,
+                derived.spec.instances * max(1, len(run.load_hosts)),
+            )
     yield from _order(folder, derived)
     if derived.host is not None:
         yield from _machine(folder / HOST_CSV, derived.host)

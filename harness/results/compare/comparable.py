@@ -124,6 +124,7 @@ _HINTS = {
     "samples per query": "run both with the same --samples-per-query",
     "samples held": "run both with the same --performance-count",
     "queries in flight": "run both with the same --concurrency",
+    "load hosts": "run both with the same --load-hosts",
 }
 """Advice by name of the setting."""
 
@@ -139,6 +140,7 @@ def _workload(run: FinishedRun) -> Mapping[str, Any]:
             "offered rate": config.get("target_qps"),
             "arrivals": config.get("arrivals_sha256"),
             "queries in flight": config.get("concurrency"),
+            "load hosts": len(result.get("load_hosts") or [None]),
             "samples held": config.get("performance_count"),
         }
     if result["accuracy"] and result["accuracy"]["value"] is not None:

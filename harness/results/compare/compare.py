@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from harness.core.codes import About, Kind, codes
+from harness.core.config.parse import leading, parse_slos
 from harness.loadgen.scenario import scenario_named
 from harness.results.agreement import Agreement, agreement, limits
 from harness.results.compare import comparable
@@ -144,9 +145,9 @@ def _headline(run: FinishedRun) -> str:
     """Name of the number that decides the verdict; Server's is the percentile of its SLO."""
     scenario = scenario_named(run.result["scenario"])
     if scenario.scheduled and run.result.get("slo"):
-        percentile = str(run.result["slo"]).partition("=")[0]
-        if percentile in run.numbers:
-            return percentile
+        slo = leading(parse_slos(str(run.result["slo"])))
+        if slo is not None and slo.name in run.numbers:
+            return slo.name
     if run.result["throughput_per_s"] is None:
         return "accuracy"
     return "throughput" if scenario.all_at_once else f"p{scenario.percentile * 100:.10g}"

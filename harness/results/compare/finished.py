@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from harness.core.config.parse import leading, parse_slos
 from harness.core.stats import percentile_ns
 from harness.errors import ConfigError
 from harness.loadgen.scenario import scenario_named
@@ -223,6 +224,7 @@ def _plain(result: Mapping[str, Any]) -> Iterator[tuple[str, Number]]:
     headline = result.get("headline")
     if headline and headline["unit"] == "ns":  # the early-stopping estimate; others are above
         yield "headline", Number(float(headline["value"]), "ns", "tail")
+    yield from _of_tokens(result)
     accuracy = result.get("accuracy")
     if accuracy and accuracy["value"] is not None:
         higher = not accuracy.get("lower_is_better", False)
@@ -232,6 +234,20 @@ def _plain(result: Mapping[str, Any]) -> Iterator[tuple[str, Number]]:
         for name in ("joules_per_query", "joules_per_sample"):
             # Sources cover different parts of the machine; the name keeps them apart.
             yield f"{name}.{reading['source']}", Number(float(reading[name]), "J", "body")
+
+
+def _of_tokens(result: Mapping[str, Any]) -> Iterator[tuple[str, Number]]:
+    """Goodput under the same SLOs, and the times of tokens."""
+    goodput, slos = result.get("goodput") or {}, parse_slos(result.get("slo") or "")
+    if list(slos) != [leading(slos)] and goodput.get("per_s"):
+        name = f"goodput.{','.join(map(str, slos))}"
+        yield name, Number(goodput["per_s"], "queries/s", "body", higher_is_better=True)
+    tokens = result.get("tokens") or {}
+    if tokens.get("output_per_s"):
+        yield "tokens", Number(tokens["output_per_s"], "tokens/s", "body", higher_is_better=True)
+    for time in ("ttft", "tpot", "itl"):
+        for name, value_ns in (tokens.get(f"{time}_ns") or {}).items():
+            yield f"{time}_{name}", Number(float(value_ns), "ns", _kind(name))
 
 
 def _efficiency(

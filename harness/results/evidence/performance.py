@@ -138,7 +138,9 @@ class Performance:
         if self.done is None:
             return 0.0
         columns = self.done.columns
-        begin, end = self.done.edges["remote" if self.done.is_remote else "infer"]
+        begin, end = self.done.answer_edge
+        if self.done.generates:
+            return stages.covered_ns(columns[begin], columns[end], columns["worker"]) / NS_PER_S
         spent_ns = columns[end] - columns[begin]
         return float((spent_ns / self.done.batch_size).sum()) / NS_PER_S
 
@@ -159,7 +161,8 @@ class Performance:
             "counted_by_loadgen": (
                 None if plan.harness_scheduled else log.get("result_query_count")
             ),
-            "late": log.get("result_overlatency_query_count"),
+            # Where the latency has no bound of ours, LoadGen counts by one of its own.
+            "late": log.get("result_overlatency_query_count") if plan.latency_bound_ns else None,
             "samples_issued": done.issued if done else 0,
             "samples_answered": len(done) if done else 0,
             "samples_failed": done.failed if done else 0,
@@ -187,6 +190,7 @@ class Performance:
         peak_bytes = used["rss_run_peak_bytes"]
         run_queue_s, infer_s = used.get("run_queue_s"), self.infer_s
         known = run_queue_s is not None and infer_s > 0 and not self.done.is_remote
+        known &= not self.done.generates  # samples share the time
         return {
             "cpu_s_per_query": used["cpu_s"] / queries,
             "cpu_over_wall": used["cpu_s"] / used["wall_s"] if used["wall_s"] else None,

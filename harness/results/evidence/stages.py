@@ -8,7 +8,19 @@ and where a server answers
     scheduled -issue_delay-> entry -queue-> taken -send-> sent -remote-> arrived -notice-> read
               -decode-> decoded -complete-> completed
 
-arrived is the kernel's stamp; where it gives none, the stage `notice` is absent and part of `remote`.
+and where a cache of models answers
+
+    ... -gather-> gathered -acquire-> acquired -infer-> inferred -postprocess-> ...
+
+and where nodes answered, the time of `remote` is
+
+    sent -network-> received -node_queue-> node_taken -gather-> gathered -infer-> inferred
+         -postprocess-> postprocessed -reply-> arrived
+
+Only differences of a node's own clock are used, so that no offset between clocks enters: `network` is what remains
+of the time between sending and arrival, on both ways.
+
+arrived is the kernel's stamp; where it gives none, and over gRPC, the stage `notice` is absent and part of `remote`.
 Per sample the stages sum to the end-to-end latency.
 """
 
@@ -42,9 +54,16 @@ REMOTE_STAMPS = (
     "completed_ns",
 )
 
+CACHED_STAMPS = (*LOCAL_STAMPS[:4], "acquired_ns", *LOCAL_STAMPS[4:])
+
 LOCAL_STAGES = ("issue_delay", "queue", "gather", "infer", "postprocess", "complete")
 REMOTE_STAGES = ("issue_delay", "queue", "send", "remote", "notice", "decode", "complete")
-STAGES = tuple(dict.fromkeys([*LOCAL_STAGES[:-1], *REMOTE_STAGES]))
+CACHED_STAGES = (*LOCAL_STAGES[:3], "acquire", *LOCAL_STAGES[3:])
+NODE_STAGES = ("network", "node_queue", "gather", "infer", "postprocess", "reply")
+NODE_STAMPS = ("received_ns", "node_taken_ns", "gathered_ns", "inferred_ns", "postprocessed_ns")
+"""Columns of runs on nodes, moved onto the driver's clock; the stage `reply` ends with the arrival."""
+
+STAGES = tuple(dict.fromkeys([*CACHED_STAGES[:-1], *REMOTE_STAGES, *NODE_STAGES]))
 """Every stage that a run may have."""
 
 Edges = Mapping[str, tuple[str, str]]
@@ -52,6 +71,7 @@ Edges = Mapping[str, tuple[str, str]]
 
 _LOCAL: Edges = dict(zip(LOCAL_STAGES, pairwise(LOCAL_STAMPS), strict=True))
 _REMOTE: Edges = dict(zip(REMOTE_STAGES, pairwise(REMOTE_STAMPS), strict=True))
+_CACHED: Edges = dict(zip(CACHED_STAGES, pairwise(CACHED_STAMPS), strict=True))
 _UNSTAMPED: Edges = {
     **{name: edge for name, edge in _REMOTE.items() if name != "notice"},
     "remote": ("sent_ns", "read_ns"),
@@ -61,8 +81,17 @@ _UNSTAMPED: Edges = {
 def edges_of(columns: Container[str]) -> Edges:
     """The stages of a run, in order, by the names of its columns."""
     if "sent_ns" not in columns:
-        return _LOCAL
-    return _REMOTE if "arrived_ns" in columns else _UNSTAMPED
+        return _CACHED if "acquired_ns" in columns else _LOCAL
+    edges = _REMOTE if "arrived_ns" in columns else _UNSTAMPED
+    return _with_nodes(edges) if NODE_STAMPS[0] in columns else edges
+
+
+def _with_nodes(edges: Edges) -> Edges:
+    """The stages with those of the nodes in place of `remote`."""
+    begin, end = edges["remote"]
+    own = dict(zip(NODE_STAGES, pairwise((begin, *NODE_STAMPS, end)), strict=True))
+    parts = [own if name == "remote" else {name: edge} for name, edge in edges.items()]
+    return {name: edge for part in parts for name, edge in part.items()}
 
 
 PERCENTILES = {"p50": 0.50, "p90": 0.90, "p95": 0.95, "p97": 0.97, "p99": 0.99, "p99.9": 0.999}
@@ -100,6 +129,18 @@ class Completions:
     def is_remote(self) -> bool:
         """Whether a server answered."""
         return "sent_ns" in self.columns
+
+    @property
+    def answer_edge(self) -> tuple[str, str]:
+        """Columns of the begin and end of what answers: the model, or a server with the way to it."""
+        if not self.is_remote:
+            return self.edges["infer"]
+        return "sent_ns", "arrived_ns" if "arrived_ns" in self.columns else "read_ns"
+
+    @property
+    def generates(self) -> bool:
+        """Whether a language model of this machine answered: a worker then has many samples in work at once."""
+        return "tokens" in self.columns and not self.is_remote
 
     @property
     def failed(self) -> int:
@@ -149,3 +190,15 @@ def percentiles(latency_ns: Array) -> Mapping[str, int]:
         "mean": int(ordered.mean()),
         **{name: percentile_ns(ordered, f) for name, f in PERCENTILES.items()},
     }
+
+
+def covered_ns(begin_ns: Array, end_ns: Array, worker: Array) -> int:
+    """Time in which each worker had a sample in work, over all workers. All: (n,)."""
+    covered_ns = 0
+    for each in np.unique(worker):
+        order = np.argsort(begin_ns[worker == each])
+        begins, ends = begin_ns[worker == each][order], end_ns[worker == each][order]
+        until = np.maximum.accumulate(ends)
+        covered_ns += int((ends[:1] - begins[:1]).sum())
+        covered_ns += int((until[1:] - np.maximum(begins[1:], until[:-1])).clip(0).sum())
+    return covered_ns

@@ -5,7 +5,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import NamedTuple
 
-from harness.core.console import output
+from harness.core.console import output, show
 from harness.core.files import atomic_file
 from harness.errors import ConfigError
 
@@ -23,26 +23,36 @@ FORMATS: Mapping[str, Format] = {
     "jsonl": Format("jsonl", "an object a sample"),
     "github": Format("github", "customSmallerIsBetter of github-action-benchmark"),
     "junit": Format("junit", "test results, with reasons as failures"),
-    "mlflow": Format("mlflow", "a run in a folder of MLflow's file store", is_text=False),
+    "mlflow": Format(
+        "mlflow", "a run in a folder of MLflow's file store, or on its server (--to)", is_text=False
+    ),
     "openmetrics": Format("openmetrics", "percentiles, verdict and score for Prometheus"),
 }
 
 
-def export(folder: Path, name: str, out: Path | None) -> str:
+def export(folder: Path, name: str, out: Path | None, server: str | None = None) -> str:
     """Writes a finished run to `out`, in text formats to stdout where it is None. Returns the verdict.
 
-    A ConfigError where `out` exists (the store of mlflow may), is missing, or cannot be written.
+    server: address of a tracking server of MLflow that gets the run. A ConfigError where `out` exists (the
+    store of mlflow may), is missing, or cannot be written, and where the server does not take the run.
     """
     from harness.results.run_files import read_files, reading_run  # numpy: not for `--help`
 
     chosen = FORMATS[name]
     write = import_module(f"harness.results.export.{chosen.module}").write
-    if out is None and not chosen.is_text:
-        raise ConfigError(f"--format {name} cannot be printed: pass --out")
+    if server is not None and (name != "mlflow" or out is not None):
+        raise ConfigError("--to names a server of MLflow: pass --format mlflow, and no --out")
+    if server is None and out is None and not chosen.is_text:
+        more = ", or --to URL" if name == "mlflow" else ""
+        raise ConfigError(f"--format {name} cannot be printed: pass --out{more}")
     run = read_files(folder)
     with reading_run(folder):
         try:
-            if out is None:
+            if server is not None:
+                from harness.results.export import mlflow_server
+
+                show(mlflow_server.send(run, server))
+            elif out is None:
                 with output() as stream:
                     write(run, stream)
             elif name == "mlflow":

@@ -40,16 +40,17 @@ def write(run: RunFiles, out: Path) -> None:
     """out: the store's folder, made where it is missing. A ConfigError where the run is there already."""
     started_ms, ended_ms = (ns // NS_PER_MS for ns in span_ns(run))
     result = (run.folder / run_folder.RESULT).read_bytes()
-    entries = list(_entries(run, ended_ms))  # before anything is written: they may be unusable
+    found = list(entries(run))  # before anything is written: they may be unusable
     experiment = _experiment(out, started_ms)
-    run_id = hashlib.sha256(result).hexdigest()[:32]
+    run_id = id_of(result)
     folder = experiment / run_id
     if folder.exists():
         raise ConfigError(f"{folder} exists: {run.folder} was exported there before")
     for name in ("metrics", "params", "tags", "artifacts"):
         (folder / name).mkdir(parents=True)
-    for name, content in entries:
-        (folder / name).write_text(content, encoding="utf-8")
+    for kind, name, value in found:
+        text = f"{ended_ms} {value!r} 0\n" if kind == "metrics" else value
+        (folder / kind / name).write_text(str(text), encoding="utf-8")
     (folder / "artifacts" / run_folder.RESULT).write_bytes(result)
     meta = {
         "artifact_uri": (folder / "artifacts").absolute().as_uri(),
@@ -64,11 +65,21 @@ def write(run: RunFiles, out: Path) -> None:
         "source_type": _LOCAL,
         "source_version": "",
         "start_time": started_ms,
-        "status": _FINISHED if run.result["verdict"] == "VALID" else _FAILED,
+        "status": _FINISHED if is_finished(run) else _FAILED,
         "tags": [],
         "user_id": USER,
     }
     files.write_yaml(folder / _META, meta)  # last: a folder without it is no run
+
+
+def id_of(result: bytes) -> str:
+    """The run's id, by which it is not exported twice. result: the content of result.json."""
+    return hashlib.sha256(result).hexdigest()[:32]
+
+
+def is_finished(run: RunFiles) -> bool:
+    """Whether MLflow shows the run as FINISHED; an INVALID one is FAILED there."""
+    return bool(run.result["verdict"] == "VALID")
 
 
 def _experiment(out: Path, started_ms: int) -> Path:
@@ -95,16 +106,16 @@ def _experiment(out: Path, started_ms: int) -> Path:
     return folder
 
 
-def _entries(run: RunFiles, at_ms: int) -> Iterator[tuple[str, str]]:
-    """(file in the run's folder, content)."""
+def entries(run: RunFiles) -> Iterator[tuple[str, str, str | float]]:
+    """(`metrics`, `params` or `tags`, name, value), within MLflow's limits."""
     result = run.result
     for one in metrics(result):
         unit = one.unit.replace("/", "_per_").replace("%", "percent")
-        yield f"metrics/{_name(f'{one.name}_{unit}')}", f"{at_ms} {float(one.value)!r} 0\n"
+        yield "metrics", _name(f"{one.name}_{unit}"), float(one.value)
     known = {option_key(field) for field in fields(RunConfig)}
     for key, value in shown_config(run.config).items():
         if key in known and value not in (None, "", []):
-            yield f"params/{key}", _value(value)
+            yield "params", key, _value(value)
     facts: Mapping[str, Any] = {
         "mlflow.runName": run.name,
         "mlflow.source.type": "LOCAL",
@@ -117,7 +128,7 @@ def _entries(run: RunFiles, at_ms: int) -> Iterator[tuple[str, str]]:
             for reason in result["reasons"]
         ),
     }
-    yield from ((f"tags/{name}", _value(value)) for name, value in facts.items() if value)
+    yield from (("tags", name, _value(value)) for name, value in facts.items() if value)
 
 
 def _name(text: str) -> str:

@@ -11,7 +11,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.openmetrics.exposition import generate_latest
 from prometheus_client.registry import Collector
 
-from harness.core.config.parse import parse_slo
+from harness.core.config.parse import Slo, parse_slos
 from harness.core.units import NS_PER_S
 from harness.results.evidence.stages import PERCENTILES
 from harness.results.run_files import RunFiles
@@ -49,9 +49,7 @@ def _facts(run: Iterable[str], result: Mapping[str, Any]) -> Iterator[Metric]:
         "dataset": result["dataset"],
     }
     yield family(run, "run_info", "The run and its options, always 1", info, [(info.values(), 1)])
-    slo = parse_slo(result["slo"]) if result.get("slo") else None
-    bounds = [([f"{slo.percentile:g}"], slo.bound_ns / NS_PER_S)] if slo else []
-    yield family(run, "slo_seconds", "Latency bound of the SLO", ["quantile"], bounds)
+    yield from slo_families(run, parse_slos(result.get("slo") or ""))
 
 
 def _numbers(run: Iterable[str], result: Mapping[str, Any]) -> Iterator[Metric]:
@@ -94,10 +92,43 @@ def _numbers(run: Iterable[str], result: Mapping[str, Any]) -> Iterator[Metric]:
     )
 
 
+def slo_families(run: Iterable[str], slos: Iterable[Slo]) -> Iterator[Metric]:
+    """The bounds of the SLOs: of the latency, and of the times of tokens where there are any."""
+    bounds = [(slo.of, f"{slo.percentile:g}", slo.bound_ns / NS_PER_S) for slo in slos]
+    yield family(
+        run,
+        "slo_seconds",
+        "Latency bound of the SLO",
+        ["quantile"],
+        [([quantile], bound_s) for of, quantile, bound_s in bounds if not of],
+    )
+    of_tokens = [((of, quantile), bound_s) for of, quantile, bound_s in bounds if of]
+    if of_tokens:
+        name, text = "token_slo_seconds", "Bound of an SLO of the tokens' times"
+        yield family(run, name, text, ["time", "quantile"], of_tokens)
+
+
+def _token_times(tokens: Mapping[str, Any]) -> list[tuple[tuple[str, str], float]]:
+    """tokens: the section of result.json."""
+    return [
+        ((time, f"{PERCENTILES[name]:g}"), value_ns / NS_PER_S)
+        for time in ("ttft", "tpot", "itl")
+        for name, value_ns in (tokens.get(f"{time}_ns") or {}).items()
+    ]
+
+
 def verdict_families(run: Iterable[str], result: Mapping[str, Any]) -> Iterator[Metric]:
     """Verdict, reasons, doubts and score. run: values of RUN_LABELS. result: the content of result.json."""
     valid = float(result["verdict"] == "VALID")
     yield family(run, "run_valid", "1 VALID, 0 INVALID", (), [([], valid)])
+    times = _token_times(result.get("tokens") or {})
+    if times:
+        name, text = "token_time_percentile_seconds", "Percentile of a time of tokens"
+        yield family(run, name, text, ["time", "quantile"], times)
+    goodput = (result.get("goodput") or {}).get("per_s")
+    if goodput is not None:
+        text = "Queries that met every SLO"
+        yield family(run, "goodput_queries_per_second", text, (), [([], goodput)])
     for kind in ("reason", "doubt"):
         codes = dict.fromkeys(entry["code"] for entry in result[f"{kind}s"])
         samples = [([code], 1.0) for code in codes]

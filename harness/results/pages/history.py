@@ -80,7 +80,16 @@ def numbers(row: Row) -> dict[str, Quantity]:
     }
 
 
-def history(rows: Sequence[Row], results: Path, page: Path) -> list[Article]:
+Linked = Callable[[str], str]
+"""The folder of a run, as the database has it -> its name with a link to the run's page, or without one."""
+
+
+def reports_in(results: Path, page: Path) -> Linked:
+    """Links from the page to the report.html of each run that has one."""
+    return lambda folder: link(folder, results / folder / "report.html", page)
+
+
+def history(rows: Sequence[Row], linked: Linked) -> list[Article]:
     """rows: newest first. One article for each workload and load, the one that ran last first."""
     groups: dict[tuple[str, ...], list[Row]] = {}
     for row in rows:
@@ -89,7 +98,7 @@ def history(rows: Sequence[Row], results: Path, page: Path) -> list[Article]:
         groups.setdefault(key, []).append(row)
 
     def article(key: Sequence[str], members: Sequence[Row]) -> Article:
-        rows = _table(members, results, page)
+        rows = _table(members, linked)
         return Article(list(_head(key, members)), list(_figures(members[::-1])), [rows])
 
     hint = "are left out: choose by --model, --backend, --scenario, --host or --since"
@@ -192,12 +201,12 @@ def shown(quantity: Quantity | None) -> str:
     return "-" if quantity is None else f"{quantity.value:,.5g} {quantity.unit}".rstrip()
 
 
-def _table(members: Sequence[Row], results: Path, page: Path) -> str:
+def _table(members: Sequence[Row], linked: Linked) -> str:
     measured = [(row, numbers(row)) for row in members[:_LISTED]]
     names = list(dict.fromkeys(name for _, values in measured for name in values))
     rows = [
         (
-            link(row["folder"], results / row["folder"] / "report.html", page),
+            linked(row["folder"]),
             f"{row['verdict']} {row['reasons']}",
             *(shown(values.get(name)) for name in names),
         )

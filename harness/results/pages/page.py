@@ -235,8 +235,12 @@ def link(text: str, target: Path, page: Path) -> str:
     """A link from the page to one of our files; plain text where there is no such file."""
     if not target.is_file():
         return text
-    seen = quote(os.path.relpath(target.resolve(), page.parent.resolve()))
-    return Html(f'<a href="{seen}">{escape(text)}</a>')
+    return anchor(text, quote(os.path.relpath(target.resolve(), page.parent.resolve())))
+
+
+def anchor(text: str, address: str) -> str:
+    """address: quoted."""
+    return Html(f'<a href="{escape(address)}">{escape(text)}</a>')
 
 
 def digits(values: Array) -> list[float]:

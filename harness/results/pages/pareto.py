@@ -3,11 +3,11 @@
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from itertools import combinations
-from pathlib import Path
 from typing import Any
 
 from harness.core.units import counted
 from harness.results.pages.history import (
+    Linked,
     Quantity,
     Row,
     first_articles,
@@ -17,7 +17,7 @@ from harness.results.pages.history import (
     numbers,
     shown,
 )
-from harness.results.pages.page import Article, Figure, link, table
+from harness.results.pages.page import Article, Figure, table
 
 NAMED_MODELS = 3
 """Most models that a title names."""
@@ -30,7 +30,7 @@ Numbers = Mapping[str, Quantity]
 Member = tuple[Row, Numbers]
 
 
-def pareto(rows: Sequence[Row], results: Path, page: Path) -> list[Article]:
+def pareto(rows: Sequence[Row], linked: Linked) -> list[Article]:
     """rows: newest first. One article for each task: scenario, load, data and machine; only VALID runs.
 
     On synthetic data each model has a task of its own.
@@ -44,7 +44,7 @@ def pareto(rows: Sequence[Row], results: Path, page: Path) -> list[Article]:
             key = (row["scenario"], load_text(row), row["dataset"], task, row["host"] or "-")
             groups.setdefault(key, []).append((row, values))
     hint = "tasks are left out: choose by --scenario or --host"
-    return first_articles(groups, lambda key, members: _article(key, members, results, page), hint)
+    return first_articles(groups, lambda key, members: _article(key, members, linked), hint)
 
 
 def beats(ours: Numbers, theirs: Numbers) -> bool:
@@ -58,7 +58,7 @@ def beats(ours: Numbers, theirs: Numbers) -> bool:
     return min(gains) >= 0 and max(gains) > 0
 
 
-def _article(key: Sequence[str], members: Sequence[Member], results: Path, page: Path) -> Article:
+def _article(key: Sequence[str], members: Sequence[Member], linked: Linked) -> Article:
     scenario, load, dataset, _task, host = key
     beaten_by = {
         row["folder"]: next((r["folder"] for r, other in members if beats(other, values)), "")
@@ -75,7 +75,7 @@ def _article(key: Sequence[str], members: Sequence[Member], results: Path, page:
     words = [f"{named} on {dataset}", scenario, *([load] if load else [])]
     head = [f"<h1>{escape(' · '.join(words))}</h1>", f'<p class="quiet">{escape(about)}</p>']
     names = list(dict.fromkeys(name for _, values in members for name in values))
-    rows = _table(members, names, beaten_by, results, page)
+    rows = _table(members, names, beaten_by, linked)
     return Article(head, list(_figures(members, names, beaten_by)), [rows])
 
 
@@ -145,12 +145,11 @@ def _table(
     members: Sequence[Member],
     names: Sequence[str],
     beaten_by: Mapping[str, str],
-    results: Path,
-    page: Path,
+    linked: Linked,
 ) -> str:
     rows = [
         (
-            link(row["folder"], results / row["folder"] / "report.html", page),
+            linked(row["folder"]),
             _label(row),
             beaten_by[row["folder"]] or "on the front",
             *(shown(values.get(name)) for name in names),

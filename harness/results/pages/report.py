@@ -17,7 +17,10 @@ from harness.machine.power.energy import PowerLog
 from harness.results import records, run_folder
 from harness.results.answer import answer_of
 from harness.results.findings import Findings
+from harness.results.models import shown as models
 from harness.results.pages.figures import figures
+from harness.results.pages.load_hosts import host_table
+from harness.results.pages.models_tables import curve_table, models_table
 from harness.results.pages.page import Article, link, section, table, typeset, write
 from harness.results.pages.page import facts as page_facts
 from harness.results.pages.run_table import NOT_ISOLATED, facts, latency_table, stage_table
@@ -25,6 +28,8 @@ from harness.results.pages.tables import Column, Table
 from harness.results.power import NO_METER
 from harness.results.run_files import RunFiles, read_files, reading_run, shown_config
 from harness.results.seal.digests import PAGE
+from harness.results.slos import shown as goodput
+from harness.results.tokens import shown as tokens
 
 
 def report(folder: Path, out: Path | None, *, standalone: bool) -> Path:
@@ -112,6 +117,9 @@ def _top(run: RunFiles) -> Iterator[str]:
         yield from _entries(result["reasons"], "reason")
     rows = {
         "Accuracy": answer.accuracy if answer.accuracy != answer.headline else None,
+        "Tokens": tokens.shown(result),
+        "Goodput": goodput.shown(result),
+        "Models": models.shown(result),
         "Limited by": answer.limited_by,
         "Doubts": answer.doubts,
         "Advice": answer.advice,
@@ -154,12 +162,19 @@ def _numbers(result: Mapping[str, Any]) -> Iterator[str]:
     yield '<h2 id="numbers">Numbers</h2>'
     yield page_facts({label[0].upper() + label[1:]: text for label, text in rows.items()})
     yield '<div class="beside">'
-    for shown in (latency_table(result, journal=False), stage_table(result)):
+    for shown in (
+        latency_table(result, journal=False),
+        stage_table(result),
+        host_table(result),
+    ):
         if shown is not None:
             yield "<div>"
             yield from section(shown)
             yield "</div>"
     yield "</div>"
+    for shown in (models_table(result), curve_table(result)):
+        if shown is not None:
+            yield from section(shown)
     power = result.get("power")
     if power:
         readings = [tuple(reading[key] for key in _POWER) for reading in power["readings"]]

@@ -12,8 +12,12 @@ from harness.loadgen.scenario import scenario_named
 from harness.results.answer import answer_of, load_generator
 from harness.results.answer.answer import show_span
 from harness.results.evidence.stages import PERCENTILES
+from harness.results.models import shown as models
+from harness.results.pages.load_hosts import host_table
+from harness.results.pages.models_tables import curve_table, models_table
 from harness.results.pages.tables import Cell, Column, Table, aligned
 from harness.results.power import NO_METER
+from harness.results.slos import shown as goodput
 from harness.results.tokens import shown as tokens
 
 RATES = {
@@ -40,7 +44,7 @@ _COLOURS = {
 
 
 _SENTENCE = re.compile(
-    r"  (?:reason|doubt|note) +|(?:answer|accuracy|tokens|limited by|doubts|advice|MLPerf|rate|power|overhead|client) +"
+    r"  (?:reason|doubt|note) +|(?:answer|accuracy|tokens|goodput|models|limited by|doubts|advice|MLPerf|rate|power|overhead|client) +"
 )
 """Label of a line that may be wrapped; tables and paths are not."""
 
@@ -92,6 +96,8 @@ def _lines(result: Mapping[str, Any], folder: Path, *, details: bool) -> Iterato
         "answer": answer.headline,
         "accuracy": accuracy,
         "tokens": tokens.shown(result),
+        "goodput": goodput.shown(result),
+        "models": models.shown(result),
         "limited by": answer.limited_by,
         "doubts": answer.doubts,
         "advice": answer.advice,
@@ -139,7 +145,14 @@ def _run_cells(row: Mapping[str, Any]) -> Sequence[Cell]:
 def _numbers(result: Mapping[str, Any]) -> Iterator[str]:
     yield from (f"{label:<{_LABEL}}{text}" for label, text in facts(result))
     yield from _power(result["power"], result["power_reason"])
-    for table in (latency_table(result, journal=True), stage_table(result)):
+    tables = (
+        latency_table(result, journal=True),
+        stage_table(result),
+        host_table(result),
+        models_table(result),
+        curve_table(result),
+    )
+    for table in tables:
         if table is not None:
             yield ""
             yield table.about
@@ -223,6 +236,9 @@ def stage_table(result: Mapping[str, Any]) -> Table | None:
     columns = (Column("stage"), Column("p50", "ns"), Column("p99", "ns"), Column("share", "share"))
     rows = [(n, stage["p50"], stage["p99"], stage["share"] / whole) for n, stage in worked.items()]
     about = "Where a sample spent its time, by the journal."
+    client = result.get("client") or {}
+    if why := client.get("no_notice"):
+        about += f" `notice` is part of `remote`: {why}."
     return Table("stages", "Stages", about, columns, rows)
 
 

@@ -60,6 +60,7 @@ _SHOWN: Mapping[str, Callable[[float], str]] = {
     "samples/s": show_rate,
     "samples": "{:,.1f}".format,
     "FLOP/byte": "{:.2f}".format,
+    "ratio": "{:.2f}".format,
 }
 
 

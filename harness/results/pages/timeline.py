@@ -10,6 +10,7 @@ from harness.core.units import NS_PER_MS, NS_PER_S
 from harness.machine.family import Row
 from harness.machine.host_log import HostLog
 from harness.machine.power.energy import GAP_NS, NoReading, PowerLog, counted, window_ns
+from harness.models.cache.cache import ORIGINS
 from harness.results.evidence.evidence import Evidence
 from harness.results.evidence.stages import query_latency_ns
 from harness.results.pages.page import POINTS, Figure, digits, thinned
@@ -41,7 +42,7 @@ def over_time(
     at_s = _completed_s(run, len(latency_ns))
     window = window_ns(run.log.values)
     edges_s = [(edge - begun_ns) / NS_PER_S for edge in window] if window else []
-    panels = [*_queries(run, at_s, latency_ns)]
+    panels = [*_queries(run, at_s, latency_ns), *_cache(run, at_s)]
     if power is not None:
         panels += _power(power, begun_ns)
     if host is not None:
@@ -111,6 +112,40 @@ def _queries(run: Evidence, at_s: Array, latency_ns: Array) -> Iterator[_Panel]:
         target = {"x": [0, x[-1]], "y": [run.plan.target_qps] * 2, "name": "requested"}
         rate.append({**target, "line": {"dash": "dash"}})
     yield _Panel(rate, {"title": "queries/s", "rangemode": "tozero"})
+
+
+def _cache(run: Evidence, at_s: Array) -> Iterator[_Panel]:
+    """Hits, loads and evictions a second of a run of several models."""
+    assert run.done is not None
+    columns = run.done.columns
+    if "origin" not in columns or len(at_s) != len(columns["origin"]):
+        return
+    edges = np.linspace(0, max(float(at_s.max()), 1e-6), _BINS + 1)
+    which = np.clip(np.searchsorted(edges, at_s, side="right") - 1, 0, _BINS - 1)
+    width_s = float(edges[1] - edges[0])
+    origin = columns["origin"]
+    counted_by = {
+        "hits": origin == ORIGINS.index("hit"),
+        "waits for another's load": origin == ORIGINS.index("joined"),
+        "loads from a file": np.isin(origin, _of_tier("local")),
+        "loads from the source": np.isin(origin, _of_tier("source")),
+        "failed loads": origin == ORIGINS.index("failed"),
+        "evictions": columns["evicted"],
+    }
+    lines = [
+        {
+            "x": digits((edges[:-1] + edges[1:]) / 2),
+            "y": digits(np.bincount(which, weights=each, minlength=_BINS) / width_s),
+            "name": name,
+        }
+        for name, each in counted_by.items()
+        if each.any()
+    ]
+    yield _Panel(lines, {"title": "models/s", "rangemode": "tozero"})
+
+
+def _of_tier(tier: str) -> list[int]:
+    return [ORIGINS.index(tier), ORIGINS.index(f"alone-{tier}")]
 
 
 def _each(rows: Sequence[Array], fraction: float | None) -> list[float | None]:

@@ -14,6 +14,10 @@ class Peer(TypedDict):
     """Its IP address; empty for a Unix socket."""
     local: bool
     """Whether it runs on this machine."""
+    name: str
+    """Its own name, asked for before the run; empty without --qdl."""
+    round_trip_ns: int | None
+    """Time in ns that this took; null without --qdl."""
 
 
 class ServerTimes(TypedDict):
@@ -37,8 +41,10 @@ class Client(TypedDict):
 
     peers: Sequence[Peer]
     """The servers of --url, in its order."""
+    sut_name: str
+    """LoadGen's name of the servers, which it asked for at the end of the run; empty without --qdl."""
     connections: int
-    """Connections to each server."""
+    """Connections to each server; over gRPC calls in flight, which share one connection."""
     dispatcher: str
     """`direct`: one thread sends and one receives; `inline`: LoadGen's thread does both."""
     request_timeout_s: float
@@ -56,6 +62,8 @@ class Client(TypedDict):
     """Share of the seconds in which it was busy for more than 95 % of the time; null where `busy_max` is."""
     notice_p99_ns: int | None
     """99 % of the replies were read within so many ns of their arrival in the kernel; null without its stamps."""
+    no_notice: str
+    """Why those stamps are missing, and with them the stage `notice`; empty where they are there."""
     waited: int
     """Requests for which no connection was free."""
     resent: int
@@ -64,8 +72,65 @@ class Client(TypedDict):
     """Connections replaced because they had been idle for too long."""
     failures: Mapping[str, int]
     """Kind -> samples that failed: refused, reset, timeout, bad-reply, bad-answer, server-gone, encode."""
+    json_ns: int | None
+    """Median ns in which the client encodes a request and decodes its reply; only where tensors are sent as JSON."""
     server_times: ServerTimes | None
     """The server's own account; null where it gives none."""
+
+
+class LoadHost(TypedDict):
+    """One of the hosts that shared the load."""
+
+    name: str
+    """`local-N`: a process of this machine."""
+    queries: int
+    """Queries that the schedule gives it."""
+    answered: int
+    """Of these, the ones that were answered, failed ones included."""
+    per_s: float | None
+    """Answers per s, from the first query of the run to its own last answer; null without one."""
+    p50_ns: int | None
+    """Median latency of its queries in ns; null without one."""
+    p99_ns: int | None
+    """99th percentile of it in ns."""
+    start_skew_ns: int | None
+    """Ns by which it issued its first query late; its clock's error comes on top."""
+    clock_offset_ns: int
+    """Ns that its clock showed more than the coordinator's; 0 for a process of this machine."""
+    clock_error_ns: int
+    """The offset is known within so many ns: half of the shortest round trip of its pings."""
+    busy_max: float | None
+    """As of `client`."""
+    ceiling_per_s: float | None
+    """As of `client`, measured while the other hosts measured theirs."""
+    lost: str
+    """Why the run was ended, where this host was lost; empty otherwise."""
+
+
+class JudgedSlo(TypedDict):
+    """What the journal tells of one SLO."""
+
+    slo: str
+    """As --slo."""
+    value_ns: int | None
+    """The percentile in ns, of what did not fail; null for `itl`, of which only the late ones are counted."""
+    late: int
+    """Of `of`, those that took longer than the bound, or failed."""
+    of: int
+    """Queries; for `ttft` answers, for `tpot` answers of two tokens and more, for `itl` tokens after the first."""
+    met: bool
+    """Whether the percentile is within the bound. The verdict may want more queries to be sure of it."""
+
+
+class Goodput(TypedDict):
+    """Queries that met every SLO and did not fail, from the journal of the performance run."""
+
+    per_s: float | None
+    """Such queries per s, from the first scheduled one to the last answer; null where that took no time."""
+    share: float
+    """Of all queries."""
+    slos: Sequence[JudgedSlo]
+    """In the order of --slo."""
 
 
 class TokenTimes(TypedDict):
@@ -79,8 +144,22 @@ class TokenTimes(TypedDict):
     """ns."""
 
 
+class LoadGenTokens(TypedDict):
+    """What LoadGen measured of tokens, whose first ones it was told of when they were read."""
+
+    ttft_ns: TokenTimes | None
+    """Schedule -> LoadGen told of the first token."""
+    tpot_ns: TokenTimes | None
+    """From there to the whole answer, divided by the tokens less one; null where an answer had a single token or
+    failed: LoadGen has no such number then."""
+    tokens_per_s: float | None
+    """Tokens of the answers per s, until the query that was issued last was answered; null where `tpot_ns` is."""
+
+
 class Tokens(TypedDict):
-    """Tokens of the answers of a language model on a server, as its replies tell them. From the performance run."""
+    """Tokens of the answers of a language model, as a server's replies tell them, or counted where it runs here. From the
+    performance run.
+    """
 
     answers: int
     """Answers that were read; failed samples have none."""
@@ -89,17 +168,25 @@ class Tokens(TypedDict):
     output: int | None
     """Tokens of all answers; null where the server does not tell them of each."""
     source: str
-    """What `output` is counted from: `usage` of each reply, or its `token ids`; empty where it is null."""
+    """What `output` is counted from: `usage` of each reply, or its `token ids`; `the engine` for a model that runs here;
+    empty where it is null."""
     output_per_s: float | None
     """Tokens of the answers per s, from the first scheduled query to the last answer; null where `output` is."""
     output_mean: float | None
     """Mean tokens of an answer; null where `output` is, and without answers."""
     cached: int | None
     """Tokens of the prompts that the server had computed before; null where it does not tell them of each."""
+    cached_answers: int
+    """Answers of which the server had computed a part of the prompt before, as far as it tells."""
+    compared_prompts: int
+    """Prompts of which the tokens that the server counted were compared with the ids that were sent: 100 at most."""
+    changed_prompts: int
+    """Of these, the ones where they differ."""
     is_exact: bool
     """Whether the server told the tokens of each chunk of a stream, by `usage` or token ids."""
     ttft_ns: TokenTimes | None
-    """Schedule -> the kernel's stamp of the first token; null without streams of known tokens."""
+    """Schedule -> the kernel's stamp of the first token, or the end of its step in a model that runs here; null without
+    streams of known tokens."""
     tpot_ns: TokenTimes | None
     """(answer complete - first token) / (tokens - 1), of answers of two tokens and more; null where `ttft_ns` is."""
     itl_ns: TokenTimes | None
@@ -107,6 +194,8 @@ class Tokens(TypedDict):
     these are unknown and `tokens_per_chunk` is above 1.25."""
     chunk_gap_ns: TokenTimes | None
     """Between arrivals: chunks that arrived at once are one. Null without streams."""
+    loadgen: LoadGenTokens | None
+    """The same times by LoadGen; null where no SLO is of the tokens' times, and in Offline."""
     tokens_per_chunk: float | None
     """Mean of the chunks that the server sent, without those that had none; null without streams, and where
     `output` is."""

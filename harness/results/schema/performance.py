@@ -263,7 +263,7 @@ class Queries(TypedDict):
     counted_by_loadgen: int | None
     """Queries in LoadGen's log; null where it has no count or the harness scheduler ran."""
     late: int | None
-    """Queries above the latency bound; null outside Server."""
+    """Queries above the latency bound; null outside Server, and without such a bound."""
     samples_issued: int
     """From the journal."""
     samples_answered: int

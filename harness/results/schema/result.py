@@ -10,7 +10,9 @@ from typing import Any, Literal, NotRequired
 from typing_extensions import TypedDict  # pydantic reads typing's from Python 3.12 on only
 
 from harness.results.schema import machine, performance
-from harness.results.schema.client import Client, Tokens
+from harness.results.schema.client import Client, Goodput, LoadHost, Tokens
+from harness.results.schema.models import Models
+from harness.results.schema.nodes import Node
 
 
 class ReasonEntry(TypedDict):
@@ -32,7 +34,15 @@ class ClientSection(TypedDict):
     """The keys of `Result` about the harness as a client."""
 
     client: NotRequired[Client]
+    load_hosts: NotRequired[Sequence[LoadHost]]
     tokens: NotRequired[Tokens]
+    nodes: NotRequired[Sequence[Node]]
+
+
+class ModelsSection(TypedDict):
+    """The key of `Result` about a set of models."""
+
+    models: NotRequired[Models]
 
 
 class Headline(TypedDict):
@@ -78,7 +88,7 @@ class Result(TypedDict):
     isolated: bool
     """Whether no plug-in's code ran in the processes of LoadGen and of the harness (docs/verdict.md)."""
     slo: str | None
-    """The SLO, e.g. `p99=50ms`; null where the run has none."""
+    """The SLOs, e.g. `p99=50ms` or `ttft:p99=2s tpot:p99=200ms`; null where the run has none."""
     headline: Headline | None
     """The number that the scenario is quoted by; null without a whole performance run."""
     latency_ns: performance.Latency | None
@@ -87,6 +97,8 @@ class Result(TypedDict):
     """Confidence intervals of the percentiles; null in Offline and where no query was completed."""
     throughput_per_s: performance.Throughput | None
     """Offered and completed rates; null without a performance run."""
+    goodput: Goodput | None
+    """Queries that met every SLO; null without an SLO or a performance run."""
     accuracy: performance.Scored | performance.NotScored
     """The score, or the reason why there is none."""
     power: machine.Power | None
@@ -97,8 +109,14 @@ class Result(TypedDict):
     """Stage -> time of samples, from the journal; null where nothing was completed."""
     client: NotRequired[Client]
     """The harness as the client of a server; missing where the model ran here, or the run did not end by itself."""
+    nodes: NotRequired[Sequence[Node]]
+    """The nodes of --nodes, in its order; missing without nodes, and where the run did not end by itself."""
+    load_hosts: NotRequired[Sequence[LoadHost]]
+    """The hosts that shared the load, whose client they are together; missing without --load-hosts."""
     tokens: NotRequired[Tokens]
-    """Tokens of a language model's answers; missing for other models, and where `client` is."""
+    """Tokens of a language model's answers; missing for other models, and where the run did not end by itself."""
+    models: NotRequired[Models]
+    """The models of --models and their cache; missing for a single model, and where nothing was completed."""
     reference: performance.Reference | performance.NoReference | None
     """Results that a dispatcher without cost would have reached; null where the run did not end by itself."""
     input_probe: performance.InputProbe | performance.NotProbed | None

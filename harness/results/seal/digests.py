@@ -60,6 +60,15 @@ def differences(folder: Path) -> Iterator[str]:
             yield f"{folder / name} was changed after the run: its SHA-256 is not that of {SEAL}"
 
 
+def missing(folder: Path, name: str, otherwise: str) -> str:
+    """The message for a run's folder without its file `name`. otherwise: why a run may not have written it."""
+    seal = folder / SEAL
+    text = seal.read_text(encoding="utf-8", errors="replace") if seal.is_file() else ""
+    if any(line.endswith(f"  {name}") for line in text.splitlines()):
+        return f"{folder} has no {name}, which {SEAL} lists: copy the run's whole folder again"
+    return f"{folder} has no {name}: {otherwise}"
+
+
 def _is_made_again(path: Path) -> bool:
     """Whether a verb that reads may write the file: a run's page, a grid's tables, plotly's script."""
     killed = _TEMPORARY.fullmatch(path.name)

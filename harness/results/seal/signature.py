@@ -24,6 +24,7 @@ LIMIT_S = 20.0
 """An agent that asks its user, e.g. for a touch of a security key, takes seconds."""
 
 _INSTALL = f"signatures need the program {PROGRAM}: install OpenSSH"
+_LINE = "ann@example.org ssh-ed25519 AAAA..."
 _WRONG_LINE = re.compile(r":(\d+): (\w+ key)")
 _SIGNED_WITH = re.compile(r"with (\S+) key (SHA256:\S+)")
 
@@ -60,6 +61,19 @@ def not_a_file(path: Path) -> str:
     if path.is_dir():
         return "this is a folder: name a file in it"
     return "" if path.is_file() else "there is no such file"
+
+
+def names_no_signers(path: Path) -> str:
+    """Why nobody can be found in a file of allowed signers, '' where its lines may name some."""
+    if why := not_a_file(path):
+        return why
+    try:
+        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError as e:
+        return f"it cannot be read: {e.strerror}"
+    if any(line.strip() and not line.lstrip().startswith("#") for line in lines):
+        return ""
+    return f"it names no key: write e.g. `{_LINE}` into it"
 
 
 def sign(folder: Path, key: Path) -> str:
@@ -118,7 +132,7 @@ def _signed(folder: Path, allowed: Path | None) -> Signed | str:
     if found.returncode and wrong is not None:
         raise ConfigError(
             f"--allowed-signers {allowed}: line {wrong[1]} has {wrong[2].replace('missing', 'no')}: write e.g. "
-            f"`ann@example.org ssh-ed25519 AAAA...` in each line"
+            f"`{_LINE}` in each line"
         )
     return f"{path} is by the key {key}, which {allowed} does not allow to sign {NAMESPACE}"
 

@@ -1,4 +1,4 @@
-"""Tells the tokens of a run with a language model on a server. Pure."""
+"""Tells the tokens of a run with a language model. Pure."""
 
 from typing import cast
 
@@ -8,13 +8,14 @@ from harness.core.stats import percentile_ns
 from harness.core.units import NS_PER_S
 from harness.results.evidence.evidence import Evidence
 from harness.results.schema.client import Tokens, TokenTimes
+from harness.results.tokens import loadgen
 from harness.types import Array
 
 
 def section(run: Evidence) -> Tokens | None:
     """The section of result.json; None where replies tell of no tokens, or the run did not end by itself."""
     client = run.ended.get("client") if run.ended is not None else None
-    told = client.get("tokens") if client is not None else None
+    told = (client or run.ended or {}).get("tokens")
     if told is None:
         return None
     output, answers, streams = told["output"], told["answers"], told["streams"]
@@ -29,11 +30,15 @@ def section(run: Evidence) -> Tokens | None:
         "output_per_s": output / seconds if output is not None and seconds else None,
         "output_mean": output / answers if output is not None and answers else None,
         "cached": told["cached"],
+        "cached_answers": told["cached_answers"],
+        "compared_prompts": told["compared_prompts"],
+        "changed_prompts": told["changed_prompts"],
         "is_exact": bool(streams and streams["exact"]),
         "ttft_ns": first,
         "tpot_ns": each,
         "itl_ns": cast("TokenTimes | None", streams["itl_ns"]) if streams else None,
         "chunk_gap_ns": cast("TokenTimes | None", streams["chunk_gap_ns"]) if streams else None,
+        "loadgen": loadgen.told(run.log, run.plan, told["one_token_answers"], _failed(run)),
         "tokens_per_chunk": streams["tokens_per_chunk"] if streams else None,
         "one_token_answers": told["one_token_answers"],
         "finish_reasons": dict(sorted(told["finish_reasons"].items())),
@@ -47,6 +52,10 @@ def _seconds(run: Evidence) -> float:
         return 0.0
     begin, end = done.columns["scheduled_ns"].min(), done.columns["completed_ns"].max()
     return float(end - begin) / NS_PER_S
+
+
+def _failed(run: Evidence) -> int:
+    return run.done.failed if run.done is not None else 0
 
 
 def _times(run: Evidence) -> tuple[TokenTimes | None, TokenTimes | None]:

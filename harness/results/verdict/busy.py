@@ -37,6 +37,8 @@ def busy_over_infer(
     """
     if process and process.get("busy_over_infer") is not None:
         return float(process["busy_over_infer"])
+    if stages_ns and "network" in stages_ns:  # the model ran on nodes
+        return None
     if not (process and stages_ns and "infer" in stages_ns and queries and queries["mean_batch"]):
         return None
     sample_s = process["cpu_s_per_query"] / queries["samples_per_query"]

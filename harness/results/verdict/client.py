@@ -1,6 +1,7 @@
 """Judges whether the client, not the server, limited a run, and what happened to its requests. Pure."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import numpy as np
 
@@ -9,6 +10,7 @@ from harness.core.stats import percentile_ns
 from harness.core.units import show_ns, show_percent, show_rate
 from harness.loadgen.scenario import scenario_named
 from harness.results.evidence.evidence import Evidence
+from harness.results.load_hosts.section import runs_of
 from harness.results.schema.client import Client
 
 NOTICE_DOUBT = 0.10
@@ -30,13 +32,14 @@ RESENT_REASON = 0.001
 
 def section(run: Evidence) -> Client | None:
     """The section of result.json; None where no server answered, or the run did not end by itself."""
-    told = run.ended.get("client") if run.ended is not None else None
-    if told is None:
+    told = client_told(run)
+    if not told:
         return None
     shares = told["busy_shares"]
     full = sum(share > BUSY_SECOND for share in shares)
     return {
         "peers": told["peers"],
+        "sut_name": told["sut_name"],
         "connections": told["connections"],
         "dispatcher": told["dispatcher"],
         "request_timeout_s": told["request_timeout_s"],
@@ -46,12 +49,28 @@ def section(run: Evidence) -> Client | None:
         "busy_max": max(shares) if shares else None,
         "busy_seconds": full / len(shares) if shares else None,
         "notice_p99_ns": _notice_p99_ns(run),
+        "no_notice": _no_notice(run, told["peers"][0]["url"]),
         "waited": told["waited"],
         "resent": told["resent"],
         "reopened": told["reopened"],
         "failures": told["failures"],
+        "json_ns": told["json_ns"],
         "server_times": told["server_times"],
     }
+
+
+def client_told(run: Evidence) -> Mapping[str, Any]:
+    """`client` of the last message; empty where there is none."""
+    return (run.ended or {}).get("client") or {}
+
+
+def _no_notice(run: Evidence, url: str) -> str:
+    """Why the stage `notice` is absent; empty where it is there, and without completed samples."""
+    if run.done is None or not len(run.done) or "notice" in run.done.edges:
+        return ""
+    if url.startswith(("grpc:", "grpcs:")):
+        return "gRPC's library receives, and does not tell the kernel's stamps"
+    return "the kernel stamped no reply"
 
 
 def _notice_p99_ns(run: Evidence) -> int | None:
@@ -67,13 +86,55 @@ def reasons(run: Evidence, completed_per_s: float | None) -> Iterator[Reason]:
     client = section(run)
     if client is None or run.done is None or not len(run.done):
         return
-    for text in _bound_by(run, client, completed_per_s):
-        yield Reason("client-bound", text)
+    told = client_told(run).get("tokens") or {}
+    if told.get("cached_answers") and run.plan.model_key is not None:
+        yield Reason("prompts-cached", f"{_cached(told)}: the rules allow no cache of queries")
+    for name, of_host in [*runs_of(run)] or [("", run)]:
+        own = section(of_host)
+        if own is not None and of_host.done:
+            for text in _bound_by(of_host, own, completed_per_s):
+                yield Reason("client-bound", f"{name}: {text}" if name else text)
     if client["resent"] > RESENT_REASON * len(run.done):
         yield Reason(
             "resent-often",
             f"{client['resent']:,} of {len(run.done):,} requests were sent twice, more than "
             f"{show_percent(RESENT_REASON, 1)}: the server closes connections that are in use",
+        )
+
+
+def _prompt_doubts(run: Evidence) -> Iterator[Reason]:
+    told = client_told(run).get("tokens") or {}
+    if told.get("cached_answers") and run.plan.model_key is None:
+        yield Reason("prefix-cache", _cached(told))
+    if told.get("changed_prompts"):
+        yield Reason(
+            "prompt-changed",
+            f"of {told['changed_prompts']:,} of {told['compared_prompts']:,} prompts the server counts other tokens "
+            "than were sent",
+        )
+
+
+def _cached(told: Mapping[str, Any]) -> str:
+    share = (
+        f", {show_percent(told['cached'] / told['input'], 1)} of all their tokens"
+        if (told["cached"] and told["input"])
+        else ""
+    )
+    return (
+        f"for {told['cached_answers']:,} of {told['answers']:,} answers the server had computed a part of the prompt "
+        f"before{share}"
+    )
+
+
+def one_token_answers(run: Evidence) -> Iterator[Reason]:
+    """Answers that LoadGen cannot take: it wants a time for each further token."""
+    told = (client_told(run) or run.ended or {}).get("tokens") or {}
+    alone = told.get("one_token_answers", 0)
+    if run.plan.token_latencies and alone and run.done is not None:
+        yield Reason(
+            "one-token-answers",
+            f"{alone:,} of {len(run.done):,} answers have one token, and LoadGen takes none without a second: drop "
+            "--slo of the tokens' times, or have longer ones, e.g. by --backend-option ignore_eos=on",
         )
 
 
@@ -106,15 +167,21 @@ def doubts(run: Evidence, bound_ns: int | None) -> Iterator[Reason]:
     done = run.done
     if client is None or done is None or not len(done):
         return
-    for text in _nearly(run, client, bound_ns):
-        yield Reason("client-busy", text)
+    for name, of_host in [*runs_of(run)] or [("", run)]:
+        own = section(of_host)
+        if own is not None and of_host.done:
+            for text in _nearly(of_host, own, bound_ns):
+                yield Reason("client-busy", f"{name}: {text}" if name else text)
     scenario = scenario_named(run.plan.scenario)
     waited = client["waited"] / len(done)
     if scenario.scheduled and run.plan.concurrency is None and waited > WAITED_DOUBT:
+        held = f"{show_percent(waited, 1)} of the requests waited"
         yield Reason(
             "few-connections",
-            f"{show_percent(waited, 1)} of the requests waited for a free connection of "
-            f"{client['connections']}: raise --connections, or the server is the limit",
+            f"{held} for the nodes, which held all they may ({client['connections']} requests each): they are the limit"
+            if client_told(run).get("nodes")
+            else f"{held} for a free connection of {client['connections']}: raise --connections, or the server is "
+            "the limit",
         )
     if client["resent"]:
         yield Reason(
@@ -122,6 +189,14 @@ def doubts(run: Evidence, bound_ns: int | None) -> Iterator[Reason]:
             f"{client['resent']:,} requests were sent twice, because the server had just closed their "
             "connection; their latency counts from the schedule",
         )
+    if (json_ns := client["json_ns"]) is not None:
+        p50_ns = percentile_ns(np.sort(done.latency_ns), 0.50)
+        yield Reason(
+            "json-tensors",
+            f"tensors go as JSON: the client encodes a request and decodes its reply in {show_ns(json_ns)}, "
+            f"{show_percent(json_ns / max(p50_ns, 1))} of the latency's p50",
+        )
+    yield from _prompt_doubts(run)
     local = [peer["url"] for peer in client["peers"] if peer["local"]]
     if local:
         yield Reason(

@@ -32,14 +32,22 @@ _STEADY = ("governor_performance", "governor_userspace")
 
 
 def host_doubts(
-    host: Mapping[str, Any], scenario: str, samples: int, others: float | None = None
+    host: Mapping[str, Any],
+    scenario: str,
+    samples: int,
+    others: float | None = None,
+    *,
+    remote: bool = False,
 ) -> Iterator[Reason]:
-    """host: summary of host.csv. samples: answered. others: share of all cores used by other processes."""
+    """host: summary of host.csv. samples: answered. others: share of all cores used by other processes.
+
+    remote: a server answers, so the measured process is the client.
+    """
     yield from _frequency_doubts(host)
     yield from _setting_doubts(host, scenario)
     yield from _memory_doubts(host, samples)
     yield from _leak_doubts(host, samples)
-    yield from _preemption_doubts(host, others)
+    yield from _preemption_doubts(host, others, remote=remote)
 
 
 def _frequency_doubts(host: Mapping[str, Any]) -> Iterator[Reason]:
@@ -114,10 +122,14 @@ def _leak_doubts(host: Mapping[str, Any], samples: int) -> Iterator[Reason]:
         )
 
 
-def _preemption_doubts(host: Mapping[str, Any], others: float | None) -> Iterator[Reason]:
+def _preemption_doubts(
+    host: Mapping[str, Any], others: float | None, *, remote: bool
+) -> Iterator[Reason]:
     switches, cpu_s = host["measured_involuntary_switches"], host["measured_cpu_s"]
     if cpu_s and switches and switches >= max(_FEWEST_SWITCHES, PREEMPTED_PER_CPU_S * cpu_s):
         advice = ": use fewer --instances and --threads, or stop other programs"
+        if remote:
+            advice = ": run the server on other cores than the client, or stop other programs"
         if others is not None and others > OTHERS_SHARE:
             advice = f"; other processes used {show_percent(others)} of the cores: stop them"
         yield Reason(

@@ -87,12 +87,15 @@ def padding(mean_batch: float, fixed_batch: int | None) -> Iterator[Reason]:
         )
 
 
-def unscored(target: Accuracy, metric: str | None, why: str) -> Iterator[Reason]:
+def unscored(target: Accuracy, metric: str | None, why: str, other_data: str) -> Iterator[Reason]:
+    """other_data: the dataset, where it is not the one that the target is of; else empty."""
     goal = f"the manifest's target is {target.metric} {target.target:g}"
     if why:
         yield Reason("target-not-checked", f"{goal}, but nothing was scored: {why}")
     elif metric != target.metric:
         yield Reason("target-not-checked", f"{goal}, but the score is of {metric!r}")
+    elif other_data:
+        yield Reason("target-not-checked", f"{goal}, but the dataset is {other_data!r}")
 
 
 def few_compared(answers: int, logged: int) -> Iterator[Reason]:

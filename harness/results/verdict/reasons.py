@@ -4,21 +4,21 @@ A run without reasons is VALID. docs/decisions/results.md explains the rules. Pu
 in, reasons out.
 """
 
-import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from harness.core.clock import JUMP_NS, MAX_SLEW_PPM
 from harness.core.codes import Reason
 from harness.core.config.parse import Slo
-from harness.core.stats import queries_needed, queries_to_settle
-from harness.core.units import counted, show_ns, show_rate
+from harness.core.units import counted, show_ns
 from harness.errors import one_line
 from harness.loadgen.logs import DetailLog
-from harness.loadgen.plan import MIN_DURATION_MS, LoadPlan
+from harness.loadgen.plan import MIN_DURATION_MS
 from harness.loadgen.scenario import Scenario, scenario_named
 from harness.models.manifest.schema import Accuracy
 from harness.results.evidence.evidence import Evidence
 from harness.results.schema.performance import InputProbe, NotProbed
+from harness.results.slos.judged import Judged
+from harness.results.slos.reasons import too_late
 from harness.results.verdict.answers_check import Compared
 from harness.types import Score
 
@@ -129,6 +129,8 @@ def _sample_reasons(run: Evidence, name: str) -> Iterator[Reason]:
     expected = run.log.get("result_query_count")
     if run.logged and expected is not None and not run.plan.accuracy:
         samples = run.log.get("effective_samples_per_query", 1)
+        if run.plan.equal_issue:  # Offline's only query has more samples than were set
+            samples = run.log.get("generated_samples_per_query", samples)
         if expected * samples != run.done.issued:
             yield Reason(
                 "samples-lost",
@@ -137,9 +139,10 @@ def _sample_reasons(run: Evidence, name: str) -> Iterator[Reason]:
             )
 
 
-def performance(run: Evidence) -> Iterator[Reason]:
-    """LoadGen's verdict, with advice."""
+def performance(run: Evidence, missed: Sequence[Reason] = ()) -> Iterator[Reason]:
+    """LoadGen's verdict, with advice. missed: reasons of the SLOs that explain an INVALID of LoadGen's."""
     yield from any_run(run)
+    yield from missed
     log, plan = run.log, run.plan
     scenario = scenario_named(plan.scenario)
     if not run.logged:
@@ -158,43 +161,18 @@ def performance(run: Evidence) -> Iterator[Reason]:
         )
     late = log.get("result_overlatency_query_count", 0)
     met = log.get("result_perf_constraints_met") and log.get("early_stopping_met")
-    if scenario.scheduled and not met:
-        yield _server_late(log, late, plan)
-    elif log.get("result_validity") != "VALID":
+    if scenario.scheduled and not met and not plan.token_latencies:
+        bound = Slo(
+            log.get("effective_target_latency_percentile"), log.get("effective_target_latency_ns")
+        )
+        queries = log.get("result_query_count")
+        yield too_late(Judged(bound, late, queries, None), plan, log.get("effective_target_qps"))
+    elif log.get("result_validity") != "VALID" and not missed:
         yield Reason("loadgen-invalid", f"{log.source} says INVALID: {_constraints(log)}")
     setting = log.get("effective_min_duration_ms", 0)
     if plan.model_key is not None and setting < MIN_DURATION_MS:
         text = f"min_duration was {setting} ms, the rules require {MIN_DURATION_MS}"
         yield Reason("too-short", text)
-
-
-def _server_late(log: DetailLog, late: int, plan: LoadPlan) -> Reason:
-    """Too many late queries for the percentile; names the queries and seconds that would decide it."""
-    percentile = log.get("effective_target_latency_percentile")
-    bound_ns = log.get("effective_target_latency_ns")
-    queries = log.get("result_query_count")
-    rate = log.get("effective_target_qps")
-    lateness = f"{late:,} of {queries:,} queries took longer than {show_ns(bound_ns)}"
-    if not late:
-        return Reason(
-            "early-stopping",
-            f"{queries:,} queries are too few to be sure of p{percentile * 100:.10g}, although none "
-            f"was late: {queries_needed(0, percentile):,} are needed, with ten late ones "
-            f"{queries_needed(10, percentile):,}",
-        )
-    needed = queries_to_settle(late, queries, percentile)
-    if needed is None:
-        most = math.ceil(round(queries * (1 - percentile), 6)) - 1
-        allowed = f"p{percentile * 100:.10g} allows at most {most:,}"
-        lighter = "lower --target-qps" if plan.concurrency is None else "lower --concurrency"
-        lighter = "thin out the schedule" if plan.schedule is not None else lighter
-        return Reason("slo-missed", f"{lateness}, {allowed}: {lighter} or raise --slo")
-    return Reason(
-        "early-stopping",
-        f"{lateness}: too many to be sure of p{percentile * 100:.10g} with this count; "
-        f"{needed:,} queries ({needed / rate:,.0f} s at {show_rate(rate)}/s) would decide at "
-        f"this share, {queries_needed(late, percentile):,} with {late} late ones",
-    )
 
 
 def _constraints(log: DetailLog) -> str:

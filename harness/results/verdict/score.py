@@ -11,7 +11,7 @@ import numpy as np
 from harness.core import registry
 from harness.core.codes import Reason
 from harness.core.shown.escapes import visible
-from harness.errors import one_line
+from harness.errors import PluginUnavailable, one_line, type_and_text
 from harness.loadgen.logs import ACCURACY, ANSWERS, AccuracyLogError, read_answers
 from harness.loadgen.plan import Loaded
 from harness.models.manifest import schema
@@ -55,17 +55,17 @@ def judge(
         data = open_dataset(run.config, model, dataset, loaded.inputs)
         if data.describe().get("digest") != loaded.dataset.get("digest"):
             raise ValueError("the dataset has changed since the run loaded it")
-        labels = {i: label_of(data, i, model) for i in range(len(data))}
+        answer_dtype = str(ended["answer_dtype"])
+        labels = {i: label_of(data, i, model, answer_dtype) for i in range(len(data))}
         if all(label is None for label in labels.values()):
             return Scoring(no_score=f"dataset {dataset!r} has no labels")
-        answer_dtype = str(ended["answer_dtype"])
         score = compute(outdir, metric, answer_dtype, labels, ended["answer_shape"])
         check = compare_answers(folder, run.model, answer_dtype, compared)
         return Scoring(score, compared=check)
     except AccuracyLogError as e:
         return Scoring(failure=Reason("accuracy-incomplete", str(e)))
     except (Exception, SystemExit, KeyboardInterrupt) as e:  # noqa: BLE001 - a plug-in's
-        text = f"scoring with {metric!r} raised {type(e).__name__}: {one_line(e)}"
+        text = f"scoring with {metric!r} raised {type_and_text(e)}"
         return Scoring(failure=Reason("accuracy-failed", text))
 
 
@@ -87,10 +87,10 @@ def compare_answers(
     )
 
 
-def label_of(dataset: Dataset, index: int, model: Model) -> object:
+def label_of(dataset: Dataset, index: int, model: Model, answer_dtype: str = "") -> object:
     """A sample's label; a text comes with the symbols of the answers' integers from the manifest."""
     label = dataset.label(index)
-    symbols = model.accuracy.symbols if model.accuracy else ()
+    symbols = model.symbols(answer_dtype)
     return {"text": label, "symbols": symbols} if symbols and isinstance(label, str) else label
 
 
@@ -101,6 +101,24 @@ def no_score(model: Model, loaded: Loaded, metric: str | None) -> str:
     if loaded.synthetic:
         return "synthetic data"
     return "" if metric else "no metric: neither the manifest nor --metric names one"
+
+
+def refusal(metric: str, ended: Mapping[str, Any]) -> str:
+    """Why the metric cannot score answers of this shape; empty where it can, or where that is not known.
+
+    ended: last message of the measured process. Metrics of others are not asked: their code may not run.
+    """
+    if registry.is_foreign("metric", metric):
+        return ""
+    try:
+        scorer = registry.load("metric", metric)(str(ended["answer_dtype"]))
+        if isinstance(scorer, HasAnswerShape):
+            scorer.check_shape(ended["answer_shape"])
+    except ValueError as e:
+        return one_line(e)
+    except PluginUnavailable:  # it needs a package that is not here
+        return ""
+    return ""
 
 
 def compute(
@@ -127,7 +145,7 @@ def compute(
         raise ValueError(f"the metric returned {score!r}, expected a Score with finite values")
     if score.samples != len(labels):
         raise ValueError(f"the metric scored {score.samples:,} of {len(labels):,} samples")
-    return _printable(score)
+    return _plain(score)
 
 
 def of_some(
@@ -137,12 +155,24 @@ def of_some(
     first = _first_answers(answers)
     scorer = registry.load("metric", metric)(answer_dtype)
     score: Score = scorer.score(list(first.values()), {i: labels[i] for i in first})
-    return _printable(score)
+    return _plain(score)
 
 
-def _printable(score: Score) -> Score:
-    """The score whose line, which goes into accuracy.txt, is one line of text."""
-    return replace(score, line=visible(score.line))
+def _plain(score: Score) -> Score:
+    """The score in Python's own floats, which metrics return as NumPy's, and with texts of one line each."""
+    details = {visible(name): float(value) for name, value in score.details.items()}
+    return replace(
+        score,
+        metric=_one_line(score.metric),
+        unit=_one_line(score.unit),
+        line=_one_line(score.line),
+        value=float(score.value),
+        details=details,
+    )
+
+
+def _one_line(text: str) -> str:
+    return visible(text.replace("\n", " "))
 
 
 def _first_answers(answers: Iterable[Answer]) -> dict[int, Answer]:

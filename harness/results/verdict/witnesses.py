@@ -22,6 +22,7 @@ from harness.results.evidence.stages import (
     percentiles,
     query_latency_ns,
 )
+from harness.results.tokens import loadgen
 from harness.results.verdict import arithmetic
 
 ABOVE_SHARE = 0.01
@@ -68,7 +69,7 @@ def _expected(run: Evidence) -> Mapping[str, object]:
     expected: dict[str, object] = {
         "qsl_reported_total_count": plan.total_count,
         "qsl_reported_performance_count": plan.performance_count,
-        "effective_sample_concatenate_permutation": False,
+        "effective_sample_concatenate_permutation": plan.equal_issue,
     }
     if plan.audit_config is None:
         expected |= {
@@ -92,11 +93,12 @@ def _expected(run: Evidence) -> Mapping[str, object]:
         key = "sample" if scenario.all_at_once else "query"
         expected[f"effective_min_{key}_count"] = plan.query_count
     if scenario.scheduled:
-        expected |= {
-            "effective_target_qps": plan.target_qps,
-            "effective_target_latency_ns": plan.latency_bound_ns,
-            "effective_target_latency_percentile": plan.percentile,
-        }
+        expected["effective_target_qps"] = plan.target_qps
+        expected["effective_target_latency_percentile"] = plan.percentile
+        if not plan.token_latencies:
+            expected["effective_target_latency_ns"] = plan.latency_bound_ns
+    if plan.model_key is None:  # LoadGen logs it where it is true
+        expected["requested_use_token_latencies"] = plan.token_latencies or None
     return expected
 
 
@@ -113,6 +115,8 @@ def log_reasons(run: Evidence) -> Iterator[Reason]:
     contradictions = [*arithmetic.contradictions(run.log)]
     if run.done is not None and len(run.done) and run.done.answered_once:
         contradictions += [*_rate(run, run.done), *_latencies(run, run.done)]
+        if run.plan.token_latencies and not run.done.failed:
+            contradictions += loadgen.contradictions(run.log, run.done)
     for contradiction in contradictions:
         yield Reason("numbers-disagree", f"LoadGen's log: {contradiction}")
 
@@ -232,8 +236,8 @@ def _impossible(run: Evidence, done: Completions, max_batch: int | None) -> Iter
     _, first, counts = np.unique(columns["batch"], return_index=True, return_counts=True)
     if done.answered_once and (counts != sizes[first]).any():
         yield "a batch's number of rows is not its size"
-    if done.is_remote:
-        return  # one writer has many requests in flight
+    if done.is_remote or done.generates:
+        return  # one writer has many samples in flight
     begin, end, worker = (columns[name][first] for name in ("taken_ns", "completed_ns", "worker"))
     order = np.lexsort((begin, worker))
     same = worker[order][1:] == worker[order][:-1]

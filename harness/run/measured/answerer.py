@@ -5,11 +5,20 @@ import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from harness.errors import ConfigError
+from harness.errors import ConfigError, PluginUnavailable, type_and_text
 from harness.loadgen.answers import Answers
 from harness.machine.threads import run_on
 from harness.models.steps.postprocess import NOT_FINITE, Postprocess, wrong_count
-from harness.types import Backend, Dataset, HasOutputs
+from harness.types import Backend, Batch, Dataset, HasOutputs
+
+
+def batch_of(dataset: Dataset, indices: Sequence[int]) -> Batch:
+    """The dataset's batch; a PluginUnavailable names the dataset where that raises."""
+    try:
+        return dataset.batch(indices)
+    except (Exception, SystemExit) as e:
+        name = type(dataset).__name__
+        raise PluginUnavailable(f"batch() of the dataset {name} raised {type_and_text(e)}") from e
 
 
 class Answerer(NamedTuple):
@@ -22,7 +31,7 @@ class Answerer(NamedTuple):
     """The instance's own logical processors, () for any."""
 
     def answer(self, indices: Sequence[int]) -> Answers:
-        batch = self.dataset.batch(indices)
+        batch = batch_of(self.dataset, indices)
         if batch.size != len(indices):
             raise ConfigError(
                 f"the dataset's batch of {len(indices)} samples has the size {batch.size!r}"

@@ -43,8 +43,11 @@ class SampleCallbacks:
         die: Die,
         cpus: Sequence[int] = (),
         separate: Sequence[SeparateInstance] = (),
+        prepare: Callable[[Sequence[int]], None] | None = None,
     ) -> None:
+        """prepare: is told which samples are loaded, before the first of them is asked for."""
         self._separate = separate
+        self._prepare = prepare
         self._cpus = cpus
         self._anywhere = tuple(os.sched_getaffinity(0)) if cpus else ()
         self._dataset = dataset
@@ -63,6 +66,8 @@ class SampleCallbacks:
         run_on(self._anywhere)
         try:
             self._dataset.load(indices)
+            if self._prepare is not None:
+                self._prepare(indices)
             for each in self._separate:
                 each.start_run()
         except BaseException as e:  # noqa: BLE001 - LoadGen takes no error: end it here

@@ -16,7 +16,7 @@ import numpy as np
 
 from harness.core.clock import wall_ns
 from harness.core.units import NS_PER_S
-from harness.errors import one_line
+from harness.errors import type_and_text
 from harness.loadgen.answers import AnswerRow, Answers, Ragged, is_close
 from harness.models.steps.postprocess import Postprocess
 from harness.run.measured.answerer import Answerer
@@ -69,7 +69,7 @@ def probe(
         try:
             results.append(_Probe(each, row, loaded, tolerance).run(sizes, most_s))
         except Exception as e:  # noqa: BLE001 - the run is over and must not be lost
-            results.append({"reason": f"{type(e).__name__}: {one_line(e)}"})
+            results.append({"reason": type_and_text(e)})
 
     on_loadgens_thread(work, each.cpus)
     return results[0]

@@ -10,15 +10,24 @@ from harness.machine.threads import run_on
 from harness.run.measured.own_scheduler import Scheduler
 
 
-def run_load(plan: LoadPlan, scheduler: Scheduler | None, calls: Callbacks, outdir: Path) -> None:
-    """Returns when every query is answered; the calling thread only waits. Raises what it raised."""
+def run_load(
+    plan: LoadPlan,
+    scheduler: Scheduler | None,
+    calls: Callbacks,
+    outdir: Path,
+    name: Callable[[], str] | None = None,
+) -> None:
+    """Returns when every query is answered; the calling thread only waits. Raises what it raised.
+
+    name: as of `start_test`.
+    """
     settings = settings_for(plan) if scheduler is None else None
 
     def run() -> None:
         if scheduler is not None:
             scheduler.run(calls, outdir)
         else:
-            start_test(plan, settings, outdir, calls)
+            start_test(plan, settings, outdir, calls, name)
 
     on_loadgens_thread(run)
 

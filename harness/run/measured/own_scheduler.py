@@ -78,9 +78,16 @@ class AnswerLog:
 class Scheduler:
     """One run. `complete` replaces LoadGen's QuerySamplesComplete; any thread may call it."""
 
-    def __init__(self, plan: LoadPlan, journal: Journal, samples: Array) -> None:
-        """samples: (queries,) the dataset index that each query asks for."""
+    def __init__(
+        self,
+        plan: LoadPlan,
+        journal: Journal,
+        samples: Array,
+        begin: Callable[[], int] = wall_ns,
+    ) -> None:
+        """samples: (queries,) the dataset index that each query asks for. begin: as of `scheduler_for`."""
         self._journal = journal
+        self._start_ns = begin
         self._held = list(range(plan.performance_count))
         self._samples = samples
         target = plan.logged_answers
@@ -94,7 +101,7 @@ class Scheduler:
     def run(self, calls: Callbacks, outdir: Path) -> None:
         """Blocks until every query is answered, as LoadGen's StartTest does."""
         calls.load(self._held)
-        self._journal.start_ns = wall_ns()
+        self._journal.start_ns = self._start_ns()
         self._issue_all(calls.issue)
         while self._journal.completed < len(self._samples):
             time.sleep(_LOOK_S)
@@ -117,8 +124,15 @@ class Replay(Scheduler):
     microseconds: a thread that spins in Python takes the GIL from the threads that answer.
     """
 
-    def __init__(self, plan: LoadPlan, journal: Journal, samples: Array, after_ns: Array) -> None:
-        super().__init__(plan, journal, samples)
+    def __init__(
+        self,
+        plan: LoadPlan,
+        journal: Journal,
+        samples: Array,
+        after_ns: Array,
+        begin: Callable[[], int] = wall_ns,
+    ) -> None:
+        super().__init__(plan, journal, samples, begin)
         self._after_ns = after_ns
 
     def _issue_all(self, issue: _Issue) -> None:
@@ -162,20 +176,69 @@ class FixedConcurrency(Scheduler):
             issue(*self._ids_and_indices(first, end))
 
 
-def scheduler_for(plan: LoadPlan, journal: Journal) -> Scheduler | None:
-    """The scheduler of a plan; None where LoadGen schedules."""
+class ConversationsInTurn(Scheduler):
+    """Keeps `concurrency` conversations going, each of which asks its next turn when the last one is answered.
+
+    After its last turn another conversation begins, drawn with replacement by the sample_index seed. The count
+    of queries may cut the last ones short.
+    """
+
+    def __init__(self, plan: LoadPlan, journal: Journal, turns: Array) -> None:
+        """turns: as HasTurns. Those that a performance run does not hold are never asked."""
+        super().__init__(plan, journal, np.zeros(plan.query_count, np.int64))
+        assert plan.concurrency is not None
+        self._concurrency = min(plan.concurrency, plan.query_count)
+        held = np.append(turns[: plan.performance_count], 0)
+        self._ends: list[bool] = (
+            held[1:] == 0
+        ).tolist()  # whether a sample is its conversation's last
+        self._begins = np.flatnonzero(held[:-1] == 0)
+        self._random = np.random.RandomState(plan.seeds.sample_index & 0xFFFFFFFF)
+        self._answered: SimpleQueue[list[int]] = SimpleQueue()
+
+    def complete(self, responses: Sequence[Response]) -> None:
+        """Issues nothing, as FixedConcurrency."""
+        super().complete(responses)
+        self._answered.put([response.id for response in responses])
+
+    def _issue_all(self, issue: _Issue) -> None:
+        end = self._concurrency
+        self._samples[:end] = [self._begin() for _ in range(end)]
+        issue(*self._ids_and_indices(0, end))
+        while end < len(self._samples):
+            answered = self._answered.get()
+            while not self._answered.empty():
+                answered += self._answered.get()
+            following = [self._after(int(self._samples[query])) for query in answered]
+            first, end = end, min(end + len(following), len(self._samples))
+            self._samples[first:end] = following[: end - first]
+            issue(*self._ids_and_indices(first, end))
+
+    def _begin(self) -> int:
+        return int(self._begins[self._random.randint(0, len(self._begins))])
+
+    def _after(self, sample: int) -> int:
+        return self._begin() if self._ends[sample] else sample + 1
+
+
+def scheduler_for(
+    plan: LoadPlan,
+    journal: Journal,
+    turns: Array | None = None,
+    begin: Callable[[], int] = wall_ns,
+) -> Scheduler | None:
+    """The scheduler of a plan; None where LoadGen schedules.
+
+    turns: of a dataset of conversations. begin: gives the wall clock at which a schedule starts, which may lie ahead;
+    called once the samples are loaded.
+    """
     if plan.schedule is not None:
         after_ns, samples = schedule.stored(plan.schedule)
-        return Replay(plan, journal, samples if samples is not None else _drawn(plan), after_ns)
+        if samples is None:
+            samples = schedule.drawn_samples(plan)
+        return Replay(plan, journal, samples, after_ns, begin)
+    if plan.concurrency is not None and turns is not None:
+        return ConversationsInTurn(plan, journal, turns)
     if plan.concurrency is not None:
-        return FixedConcurrency(plan, journal, _drawn(plan), plan.concurrency)
+        return FixedConcurrency(plan, journal, schedule.drawn_samples(plan), plan.concurrency)
     return None
-
-
-def _drawn(plan: LoadPlan) -> Array:
-    """(queries,) samples drawn with replacement by the sample_index seed, as LoadGen draws them.
-
-    RandomState, because numpy promises that its numbers are the same in every version.
-    """
-    random = np.random.RandomState(plan.seeds.sample_index & 0xFFFFFFFF)
-    return random.randint(0, plan.performance_count, plan.query_count, dtype=np.int64)

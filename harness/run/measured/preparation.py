@@ -10,7 +10,7 @@ from harness.core.config.run_config import RunConfig
 from harness.core.registry import plugin
 from harness.core.service_times import ServiceTimes
 from harness.core.units import NS_PER_S
-from harness.errors import one_line
+from harness.errors import type_and_text
 from harness.loadgen.answers import AnswerRow
 from harness.loadgen.plan import LoadPlan
 from harness.machine.threads import running_on
@@ -47,6 +47,9 @@ PROBE_LIMIT_S = 20.0
 CheckSteps = Callable[[Backend, Dataset, list[int]], None]
 """Tries the manifest's postprocessing on one sample's output; a ConfigError names the field."""
 
+CheckNumbers = Callable[[Dataset, list[int]], None]
+"""Holds the loaded samples against the tables of the model; a ConfigError names the input."""
+
 
 class Preparation:
     """Call `run`, then, once the plan is known, `finish`, and after LoadGen's run `after_run`.
@@ -72,13 +75,19 @@ class Preparation:
         query_samples: int,
         may_vary: bool = False,
         check_steps: CheckSteps = lambda _backend, _dataset, _first: None,
+        check_numbers: CheckNumbers = lambda _dataset, _loaded: None,
         report_alive: Callable[[], None] = lambda: None,
         remote: bool = False,
+        generates: bool = False,
+        cached: bool = False,
+        by_indices: bool = False,
     ) -> None:
         """name: of the dataset. held: samples that a run holds. query_samples: samples per query.
 
         may_vary: samples may differ in shape. report_alive: `finish` calls it after batches. remote: a
-        server answers.
+        server answers. generates: a language model of this machine does, which forms no batches. cached: a set
+        of models does, from a cache. by_indices: the server gets indices in place of inputs, which cannot be
+        changed from here.
         """
         self._config = config
         self._dispatch = dispatch
@@ -95,8 +104,20 @@ class Preparation:
         self._turn = 0  # the loaded sample at which the next batch begins
         self._may_vary = may_vary
         self._check_steps = check_steps
+        self._check_numbers = check_numbers
         self._report_alive = report_alive
-        self._remote = remote
+        self._by_indices = by_indices
+        self._no_schedule = (
+            "a server answers, and queues by its own rules"
+            if remote
+            else "a language model answers, and forms no batches"
+            if generates
+            else "a cache of models answers, whose times depend on what it holds"
+            if cached
+            else ""
+        )
+        """Why a schedule cannot be simulated."""
+        self._cached = cached
         self.curve: list[tuple[int, int]] = []
         """(samples, ns) of warm batches, for --dispatch deadline; set by `run`."""
         self.lengths: Lengths | None = None
@@ -153,10 +174,15 @@ class Preparation:
             self._dataset.load(self._loaded)
 
     def _warm_up(self) -> Warmth:
-        """Checks the manifest's steps even where answering fails: their error is more precise."""
+        """Checks the numbers where answering fails, and the manifest's steps even there: these errors are
+        more precise.
+        """
         alone = self._loaded if self._may_vary else ()
         try:
             return warm_up(self.answerers, self._sizes, self._batch, alone)
+        except Exception:
+            self._check_numbers(self._dataset, self._loaded)
+            raise
         finally:
             self._check_steps(self.answerers[0].backend, self._dataset, self._loaded[:1])
 
@@ -177,7 +203,7 @@ class Preparation:
                             self._report_alive()
             with plugin(f"dataset {self._name!r}: lengths"):
                 self.lengths = self._known_lengths()
-        if not plan.accuracy and plan.concurrency is None and not self._remote:
+        if not plan.accuracy and plan.concurrency is None and not self._no_schedule:
             # A closed loop has no schedule, and a server queues by its own rules.
             with self._warming():
                 self._before = self._service_times(plan)
@@ -200,11 +226,8 @@ class Preparation:
             failed = {"reason": "batches failed"}
             return {"bare": failed, "probed": failed}
         bare: Mapping[str, Any] = {
-            "reason": (
-                "a server answers, and queues by its own rules"
-                if self._remote
-                else "with a fixed number in flight there is no schedule to simulate"
-            )
+            "reason": self._no_schedule
+            or "with a fixed number in flight there is no schedule to simulate"
         }
         try:
             self._dataset.load(self._loaded)
@@ -214,12 +237,18 @@ class Preparation:
             probed = self._probe(plan, tolerance)
             self._dataset.unload(self._loaded)
         except Exception as e:  # noqa: BLE001 - the run is over and must not be lost
-            reason = {"reason": f"the batches after the run: {type(e).__name__}: {one_line(e)}"}
+            reason = {"reason": f"the batches after the run: {type_and_text(e)}"}
             return {"bare": reason, "probed": reason}
         return {"bare": bare, "probed": probed}
 
     def _probe(self, plan: LoadPlan, tolerance: float) -> Mapping[str, Any]:
+        if self._cached:
+            return {"reason": "each model of the set has inputs of its own"}
         sizes = dict.fromkeys([self._sizes[0], 1])
+        if self._by_indices:
+            return {
+                "reason": "the nodes have the samples, and their inputs cannot be changed from here"
+            }
         most_s = min(max(LIMIT_S, SHARE * self._expected_s(plan)), PROBE_LIMIT_S)
         return probe(self.answerers[0], self.row, self._loaded, [*sizes], most_s, tolerance)
 

@@ -10,7 +10,7 @@ from harness.loadgen.plan import LoadPlan
 from harness.loadgen.scenario import scenario_named
 from harness.loadgen.schedule import freed_ns, planned_ns
 from harness.results.evidence.stages import Completions
-from harness.run.journal import SETTLE_S, Journal
+from harness.run.journal import SETTLE_S, Journal, JournalReader
 from harness.types import Array
 
 LONGEST_SCHEDULE = 20_000_000
@@ -56,7 +56,9 @@ class NewRows:
     """Wall clock of the run's start, as early as the rows read so far show it; None before them.
     Under our own scheduler it is exact, and known before the first row."""
 
-    def __init__(self, journal: Journal, plan: LoadPlan, other: "NewRows | None" = None) -> None:
+    def __init__(
+        self, journal: JournalReader, plan: LoadPlan, other: "NewRows | None" = None
+    ) -> None:
         """other: a cursor over the same journal, whose schedule is taken."""
         self.journal = journal
         self.plan = plan
@@ -156,7 +158,9 @@ def read_completions(
     if "arrived_ns" in columns:
         _complete_arrivals(columns)
         if not columns["first_token_ns"].any():
-            del columns["first_token_ns"], columns["tokens"]
+            del columns["first_token_ns"], columns["tokens"], columns["late_tokens"]
+        if not columns["server"].any():
+            del columns["server"]
     if plan.harness_scheduled:
         columns["scheduled_ns"] = _own_schedule_ns(columns, journal.start_ns, plan)
     else:
@@ -167,11 +171,13 @@ def read_completions(
 
 def _complete_arrivals(columns: dict[str, Array]) -> None:
     """Drops the kernel's stamps where they are missing; a few that are are those of the reading."""
-    missing = columns["arrived_ns"] == 0
-    if missing.mean() > MOST_UNSTAMPED:
+    arrived_ns, read_ns = columns["arrived_ns"], columns["read_ns"]
+    missing = arrived_ns == 0
+    replied = (columns["failed"] == 0) | (arrived_ns != read_ns)  # others failed without a reply
+    if not replied.any() or missing[replied].mean() > MOST_UNSTAMPED:
         del columns["arrived_ns"]
     elif missing.any():
-        columns["arrived_ns"] = np.where(missing, columns["read_ns"], columns["arrived_ns"])
+        columns["arrived_ns"] = np.where(missing, read_ns, arrived_ns)
 
 
 def _loadgen_schedule_ns(

@@ -51,16 +51,24 @@ EXECUTORS: Mapping[str, Executor] = {ptdaemon.NAME: ptdaemon_session.execute}
 
 
 def execute(
-    config: RunConfig, *, as_json: bool = False, quiet: bool = False, details: bool = False
+    config: RunConfig,
+    *,
+    as_json: bool = False,
+    quiet: bool = False,
+    details: bool = False,
+    performance_run: type[LoadGenRun] = LoadGenRun,
 ) -> int:
     """One run as configured; prints the answer (or JSON) and returns the exit status.
 
-    details: every number is printed.
+    details: every number is printed. performance_run: as of `measure`.
     """
     for meter, _ in config.meter:
         if meter in EXECUTORS:
             return EXECUTORS[meter](config, as_json=as_json, quiet=quiet, details=details)
-    return measure(config, quiet=quiet, as_json=as_json, details=details).status
+    finished = measure(
+        config, quiet=quiet, as_json=as_json, details=details, performance_run=performance_run
+    )
+    return finished.status
 
 
 def measure(
@@ -72,6 +80,7 @@ def measure(
     most_late: Callable[[LoadPlan], int] | None = None,
     probe_s: float = NOISE_PROBE_S,
     progress: Progress | None = None,
+    performance_run: type[LoadGenRun] = LoadGenRun,
 ) -> Finished:
     """One run as configured.
 
@@ -80,6 +89,7 @@ def measure(
     most_late: how many queries may be late; with more, the performance run is ended early.
     probe_s: how long the machine's noise is measured first.
     progress: of the runs that this one belongs to, also with `quiet`; None: the run has its own.
+    performance_run: one that knows several load hosts, where the configuration names them.
     """
     with (
         stoppable() as stopping,
@@ -99,7 +109,8 @@ def measure(
             notice="" if quiet else endpoint.moved,
             most_late=most_late,
         )
-        job = _Job(supervisor, PowerSampler(run.config.meter) if config.meter else None, probe_s)
+        power = PowerSampler(run.config.meter) if config.meter else None
+        job = _Job(supervisor, power, probe_s, performance_run)
         if not quiet:
             say(endpoint.notice)
         status = _status(job, keeper, stopping)
@@ -175,7 +186,13 @@ def _status(job: "_Job", keeper: RunKeeper, stopping: Stopping) -> int:
 class _Job:
     """The steps of one run, from the noise floor to the score."""
 
-    def __init__(self, supervisor: Supervisor, power: PowerSampler | None, probe_s: float) -> None:
+    def __init__(
+        self,
+        supervisor: Supervisor,
+        power: PowerSampler | None,
+        probe_s: float,
+        performance_run: type[LoadGenRun] = LoadGenRun,
+    ) -> None:
         self._supervisor = supervisor
         self._keeper = supervisor.keeper
         self._findings = supervisor.keeper.findings
@@ -183,6 +200,11 @@ class _Job:
         self._progress = supervisor.progress
         self._power = power
         self._probe_s = probe_s
+        assert (
+            supervisor.keeper.findings.config.load_hosts is None
+            or performance_run is not LoadGenRun
+        )
+        self._performance_run = performance_run
         supervisor.exporter.sources.append(HostSeries(self._host.log))
         if power is not None:
             supervisor.exporter.sources.append(PowerSeries(power.log))
@@ -197,7 +219,7 @@ class _Job:
         with Repeated(self._host.look, HOST_PERIOD_S, "host"):
             if run.config.runs_performance:
                 with self._sampled():
-                    LoadGenRun(self._supervisor, "performance").execute()
+                    self._performance_run(self._supervisor, "performance").execute()
             if run.config.runs_accuracy:
                 self._score()
 

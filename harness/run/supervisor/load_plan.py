@@ -7,7 +7,7 @@ from pathlib import Path
 
 from harness.core.config.parse import Slo
 from harness.core.config.run_config import RunConfig
-from harness.core.units import NS_PER_S, show_bytes, show_percent
+from harness.core.units import NS_PER_MS, NS_PER_S, show_bytes, show_percent
 from harness.errors import ConfigError
 from harness.loadgen import user_conf
 from harness.loadgen.official import official_load
@@ -73,6 +73,7 @@ def performance_plan(
         answers_seed=secrets.randbits(63) if compared else 0,
         expected_s=load.expected_s,
         concurrency=config.concurrency,
+        load_hosts=config.load_hosts.count if config.load_hosts else 0,
     )
 
 
@@ -90,17 +91,57 @@ def plan_for(
         plan = official_plan(run, outdir, loaded, calibration, accuracy)
     elif accuracy:
         plan = accuracy_plan(run.scenario, config, run.slo, loaded)
+        plan = _with_tokens(plan, run, outdir)
     else:
         compared = config.runs_accuracy and not no_score(run.model, loaded, run.metric)
         load = replayed.load(config.queries) if replayed else None
+        sizing = max(run.slos, key=lambda slo: slo.percentile, default=None)
         plan = performance_plan(
-            run.scenario, config, run.slo, loaded, calibration, compared=compared, load=load
+            run.scenario, config, sizing, loaded, calibration, compared=compared, load=load
         )
         if replayed is not None:
             plan = replayed.put(plan, outdir)
+        plan = _with_tokens(plan, run, outdir)
     if config.audit is not None:
         plan = replace(plan, audit_config=user_conf.copy_audit(config.audit, outdir))
     return plan
+
+
+BOUNDS_FILE = "token_latencies.conf"
+NO_BOUND_MS = 10**9
+"""In place of a bound that is not set: LoadGen has one for each of the two times."""
+
+
+def _with_tokens(plan: LoadPlan, run: ResolvedRun, outdir: Path) -> LoadPlan:
+    """The plan with the bounds that LoadGen judges; those of tokens' times are written into a file for it.
+
+    LoadGen has one percentile for both times, so it judges those at the highest; the harness judges all.
+    """
+    slo, of_tokens = run.slo, [slo for slo in run.slos if slo.of]
+    percentile, bound_ns = (slo.percentile, slo.bound_ns) if slo else (None, None)
+    plan = replace(plan, percentile=percentile, latency_bound_ns=bound_ns)
+    if not of_tokens:
+        return plan
+    told = not (plan.accuracy or plan.harness_scheduled or run.scenario.all_at_once)
+    if not run.scenario.scheduled:
+        return replace(plan, token_latencies=told)
+    percentile = max(one.percentile for one in of_tokens)
+    if plan.harness_scheduled:
+        return replace(plan, percentile=slo.percentile if slo else percentile)
+    plan = replace(plan, percentile=percentile, latency_bound_ns=None, token_latencies=told)
+    if not told:
+        return plan
+    bounds_ms = {
+        one.of: ceil(one.bound_ns / NS_PER_MS) for one in of_tokens if one.percentile == percentile
+    }
+    path = outdir.absolute() / BOUNDS_FILE
+    path.write_text(
+        "".join(
+            f"*.Server.{of}_latency = {bounds_ms.get(of, NO_BOUND_MS)}\n" for of in ("ttft", "tpot")
+        ),
+        encoding="utf-8",
+    )
+    return replace(plan, user_conf=str(path))
 
 
 def _model_key(run: ResolvedRun) -> str:
@@ -129,6 +170,8 @@ def official_plan(
         config.scenario, model_key, str(path), loaded.total_count, loaded.performance_count
     )
     issued = ceil(load.queries * load.samples_per_query * ISSUE_MARGIN)
+    if load.equal_issue:  # LoadGen fills up to a whole set, of samples in Offline, else of queries
+        issued += load.performance_count * load.samples_per_query
     return LoadPlan(
         scenario=config.scenario,
         accuracy=accuracy,
@@ -141,7 +184,9 @@ def official_plan(
         target_qps=load.target_qps if scenario.scheduled else None,
         percentile=load.percentile,
         latency_bound_ns=load.latency_bound_ns,
+        token_latencies=load.token_latencies,
         model_key=model_key,
+        equal_issue=load.equal_issue,
         user_conf=str(path),
         expected_s=None if accuracy else load.expected_s,
     )
@@ -168,6 +213,7 @@ def answers_plan(
         query_count=count,
         journal_samples=count * official.samples_per_query,
         model_key=None,
+        equal_issue=False,
         user_conf=None,
         logged_answers=_logged(calibration),
         answers_seed=secrets.randbits(63),
@@ -302,7 +348,7 @@ def hang_timeout_s(config: RunConfig, slowest_batch_ns: int) -> float:
         return config.hang_timeout_ns / 1e9
     longest_s = max(MIN_HANG_S, HANG_BATCHES * slowest_batch_ns / 1e9) + config.batch_wait_ns / 1e9
     if (
-        config.url
+        config.servers
     ):  # requests end by their own time-out, and a server is given up, before the run is
         longest_s = 2 * request_timeout_s(config, slowest_batch_ns) + GIVE_UP_S
     return longest_s

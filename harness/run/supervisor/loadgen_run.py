@@ -2,8 +2,9 @@
 
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from harness.core.codes import HOPELESS, Reason
@@ -11,22 +12,23 @@ from harness.core.config.parse import Slo
 from harness.core.console import say
 from harness.core.signals import Stopped, Stopping
 from harness.core.units import counted
-from harness.errors import RunDied, RunHopeless, RunHung
+from harness.errors import LoadHostLost, RunDied, RunHopeless, RunHung
 from harness.loadgen.logs import TRACE
 from harness.loadgen.plan import Calibration, Loaded, LoadPlan
 from harness.machine import host
 from harness.machine.host_log import HostReader
 from harness.results import records
 from harness.results.evidence.evidence import Evidence
+from harness.results.nodes.joined import with_journals
 from harness.run import messages
-from harness.run.journal import Journal
 from harness.run.progress import Progress
-from harness.run.setup import Setup
+from harness.run.setup import NODE_ROWS, Setup
+from harness.run.shared_region import release
 from harness.run.supervisor import load_plan, preflight
-from harness.run.supervisor.completions import NewRows, read_completions
+from harness.run.supervisor.completions import NewRows
 from harness.run.supervisor.early_end import LateLimit, MemoryLimit
 from harness.run.supervisor.keeper import RunKeeper
-from harness.run.supervisor.measured_process import START_LIMIT_S, MeasuredProcess
+from harness.run.supervisor.measured_process import START_LIMIT_S, Measured, MeasuredProcess
 from harness.run.supervisor.metrics.endpoint import Exporter
 from harness.run.supervisor.metrics.live_counts import LiveCounts
 from harness.run.supervisor.progress import RunProgress, announcement
@@ -93,22 +95,34 @@ class LoadGenRun:
         return self._role == ("performance" if runs_performance else "accuracy")
 
     @contextmanager
-    def _process(self) -> Iterator[MeasuredProcess]:
+    def _process(self) -> Iterator[Measured]:
+        with ExitStack() as stack:
+            process = self._spawn(stack, self.outdir, self._role)
+            self._with.host.pids = process.pids
+            yield process
+
+    def _spawn(self, stack: ExitStack, outdir: Path, log: str) -> MeasuredProcess:
+        """A measured process that ends with `stack`. outdir: of LoadGen's logs. log: name of the file of its output."""
+        run = self._findings.resolved
+        process = MeasuredProcess(
+            self._setup(outdir).to_json(),
+            self._keeper.folder.path / f"{log}.log",
+            while_waiting=self._progress.show_step,
+        )
+        stack.callback(release, run.config, process.pid)
+        return stack.enter_context(process)
+
+    def _setup(self, outdir: Path) -> Setup:
         run = self._findings.resolved
         needed = not self._accuracy and run.scenario.needs_calibration(run.config)
-        setup = Setup.of(run, outdir=self.outdir, calibrate_s=CALIBRATE_S if needed else 0.0)
-        log = self._keeper.folder.path / f"{self._role}.log"
-        show = self._progress.show_step
-        with MeasuredProcess(setup.to_json(), log, while_waiting=show) as process:
-            self._with.host.pid = process.pid
-            yield process
+        return Setup.of(run, outdir=outdir, calibrate_s=CALIBRATE_S if needed else 0.0)
 
     @property
     def _start_limit_s(self) -> float:
         ns = self._findings.config.hang_timeout_ns
         return START_LIMIT_S if ns is None else ns / 1e9
 
-    def _load(self, process: MeasuredProcess) -> Loaded:
+    def _load(self, process: Measured) -> Loaded:
         findings = self._findings
         if not findings.environment:
             findings.environment = host.fingerprint()  # while the model loads
@@ -129,7 +143,7 @@ class LoadGenRun:
         preflight.check_digests(config, loaded)
         return loaded
 
-    def _calibrate(self, process: MeasuredProcess) -> Calibration:
+    def _calibrate(self, process: Measured) -> Calibration:
         limit_s = self._start_limit_s + CALIBRATE_S
         self._progress.begin_step("warm-up and calibration")
         message = process.expect(["calibrated"], limit_s, self._progress.show_loading)
@@ -145,8 +159,8 @@ class LoadGenRun:
         run = self._findings.resolved
         plan = load_plan.plan_for(run, loaded, calibration, self.outdir, self._role)
         if run.config.mlperf and plan.percentile is not None and plan.latency_bound_ns is not None:
-            slo = Slo(plan.percentile, plan.latency_bound_ns)
-            self._findings.resolved = replace(run, slo=slo)
+            slos = (Slo(plan.percentile, plan.latency_bound_ns),)
+            self._findings.resolved = replace(run, slos=slos)
         load_plan.check_memory(
             plan,
             run.instances.max_batch,
@@ -154,19 +168,23 @@ class LoadGenRun:
             host.available_memory_bytes(),
             counted=run.config.queries is not None or run.arrivals is not None,
             searched=self._with.most_late is not None,
-            remote=bool(run.config.url),
+            remote=bool(run.config.servers),
         )
         if self._accuracy:
             free_bytes = shutil.disk_usage(self.outdir).free
             load_plan.check_disk(plan.journal_samples, calibration.answer_bytes, free_bytes)
         return plan
 
-    def _watch(
-        self, process: MeasuredProcess, plan: LoadPlan, calibration: Calibration
-    ) -> Evidence:
+    def _watch(self, process: Measured, plan: LoadPlan, calibration: Calibration) -> Evidence:
         run = self._findings.resolved
-        journal = process.start(plan, run.instances.instances, remote=bool(run.config.url))
-        load = host.SystemLoad(process.pid)
+        journal = process.start(
+            plan,
+            run.instances.instances,
+            remote=bool(run.config.servers),
+            generating=run.generates,
+            cached=run.config.models is not None,
+        )
+        load = host.SystemLoad(*process.pids)
         watchdog = Watchdog(NewRows(journal, plan))
         memory = MemoryLimit(self._with.host.log, host.memory_bytes())
         ended, failure = None, None
@@ -175,25 +193,28 @@ class LoadGenRun:
         except RunHopeless as e:
             process.kill()
             failure = Reason(HOPELESS, str(e))
+        except LoadHostLost as e:
+            process.kill()
+            failure = Reason("load-host-lost", str(e))
         except RunDied as e:
             growth = memory.growth() if process.was_killed else ""
             process.kill()
             failure = Reason("hung" if isinstance(e, RunHung) else "died", f"{e}{growth}")
         except Stopped as e:
             process.kill()
-            evidence = self._evidence(process, journal, plan, None, e.reason, watchdog)
+            evidence = self._evidence(process, plan, None, e.reason, watchdog)
             self._keeper.keep(evidence, self.outdir)
             raise
         with self._with.stopping.allowed(False):
             if self._role == "performance":
                 self._findings.load = load.since()
-            evidence = self._evidence(process, journal, plan, ended, failure, watchdog)
+            evidence = self._evidence(process, plan, ended, failure, watchdog)
             self._keeper.keep(evidence, self.outdir)
         return evidence
 
     def _follow(
         self,
-        process: MeasuredProcess,
+        process: Measured,
         plan: LoadPlan,
         watchdog: Watchdog,
         calibration: Calibration,
@@ -201,7 +222,7 @@ class LoadGenRun:
     ) -> dict[str, Any]:
         """The `ended` message. Raises RunDied, RunHopeless and Stopped."""
         rows = watchdog.rows
-        self._with.exporter.begin(LiveCounts(rows.copy()), self._findings.slo)
+        self._with.exporter.begin(LiveCounts(rows.copy()), self._findings.resolved.slos)
         limit = LateLimit(rows.copy(), self._with.most_late)
         self._progress.begin_run(plan)
 
@@ -223,8 +244,7 @@ class LoadGenRun:
 
     def _evidence(
         self,
-        process: MeasuredProcess,
-        journal: Journal,
+        process: Measured,
         plan: LoadPlan,
         ended: dict[str, Any] | None,
         failure: Reason | None,
@@ -235,11 +255,12 @@ class LoadGenRun:
             trace.unlink()
         name = self._findings.scenario.loadgen_name
         if plan.harness_scheduled:
-            done = read_completions(journal, plan)
+            done = process.completions(plan)
             log = records.log_of(plan, done, failure, name, self.outdir)
         else:
             log = records.log_of(plan, None, failure, name, self.outdir)
-            done = read_completions(journal, plan, log.get("result_min_latency_ns"))
+            done = process.completions(plan, log.get("result_min_latency_ns"))
+        done = with_journals(done, self.outdir / NODE_ROWS)
         return Evidence(
             plan=plan,
             loadgen_scenario=name,

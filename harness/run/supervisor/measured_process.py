@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from harness.core.child import connect
 from harness.core.clock import ClockWatch
@@ -21,8 +21,10 @@ from harness.errors import (
     one_line,
 )
 from harness.loadgen.plan import LoadPlan
+from harness.results.evidence.stages import Completions
 from harness.run import messages
-from harness.run.journal import Journal
+from harness.run.journal import Journal, JournalReader
+from harness.run.supervisor.completions import read_completions
 from harness.run.supervisor.watchdog import Now, Watchdog
 
 LOOK_EVERY_S = 0.25
@@ -33,6 +35,39 @@ END_LIMIT_S = 120.0
 """Limit from the last completion until LoadGen has written its logs."""
 
 EXIT_LIMIT_S = 10.0
+
+
+class Measured(Protocol):
+    """What a LoadGen run asks of its measured process, or of several that share the load. As `MeasuredProcess`."""
+
+    clock: ClockWatch
+
+    @property
+    def pids(self) -> Sequence[int]: ...
+    @property
+    def was_killed(self) -> bool: ...
+    def expect(
+        self, events: Sequence[str], limit_s: float, show_loading: Callable[[int, int], None]
+    ) -> dict[str, Any]: ...
+    def start(
+        self,
+        plan: LoadPlan,
+        workers: int,
+        remote: bool,
+        *,
+        generating: bool = False,
+        cached: bool = False,
+    ) -> JournalReader: ...
+    def watch(
+        self,
+        watchdog: Watchdog,
+        hang_s: float,
+        load_limit_s: float,
+        show: Callable[[Now], None],
+        show_loading: Callable[[int, int], None],
+    ) -> dict[str, Any]: ...
+    def kill(self) -> None: ...
+    def completions(self, plan: LoadPlan, shortest_ns: int | None = None) -> Completions: ...
 
 
 class MeasuredProcess:
@@ -62,6 +97,11 @@ class MeasuredProcess:
     @property
     def pid(self) -> int:
         return self._process.pid
+
+    @property
+    def pids(self) -> Sequence[int]:
+        """The measured processes on this machine."""
+        return [self.pid]
 
     @property
     def was_killed(self) -> bool:
@@ -111,10 +151,30 @@ class MeasuredProcess:
             )
         return self._checked(message)
 
-    def start(self, plan: LoadPlan, workers: int, remote: bool) -> Journal:
-        Journal.resize(self.journal_fd, plan.journal_samples, workers, remote)
+    def start(
+        self,
+        plan: LoadPlan,
+        workers: int,
+        remote: bool,
+        *,
+        generating: bool = False,
+        cached: bool = False,
+    ) -> Journal:
+        Journal.resize(
+            self.journal_fd,
+            plan.journal_samples,
+            workers,
+            remote,
+            generating=generating,
+            cached=cached,
+        )
         self._channel.send("plan", plan=plan.to_json())
-        return Journal(self.journal_fd)
+        self._journal = Journal(self.journal_fd)
+        return self._journal
+
+    def completions(self, plan: LoadPlan, shortest_ns: int | None = None) -> Completions:
+        """As `read_completions`, of the journal of `start`."""
+        return read_completions(self._journal, plan, shortest_ns)
 
     def watch(
         self,
@@ -130,27 +190,48 @@ class MeasuredProcess:
         dataset loads samples.
         """
         while True:
-            self.clock.sample()
             now = watchdog.look()
             show(now)
-            _raise_if_stuck(now, hang_s, load_limit_s)
-            try:
-                message = self._receive(LOOK_EVERY_S, "loading", "alive", "ended")
-            except TimeoutError:
-                continue
-            except messages.BadMessage as e:
-                raise RunDied(str(e)) from None
-            self.clock.sample()
-            if _goes_on(message, watchdog, show_loading):
-                continue
-            if message is None:
-                raise RunDied(
-                    f"the measured process {self._death()} in the run: {self._see_output()}"
-                )
-            show(watchdog.look())
-            ended = self._checked(message)
-            self._wait_for_exit()
-            return ended
+            raise_if_stuck(now, hang_s, load_limit_s)
+            message = self.listen(watchdog, show_loading)
+            if message is not None:
+                show(watchdog.look())
+                return self.ended(message)
+
+    def listen(
+        self,
+        watchdog: Watchdog,
+        show_loading: Callable[[int, int], None],
+        wait_s: float = LOOK_EVERY_S,
+        event: str = "ended",
+    ) -> dict[str, Any] | None:
+        """The message `event` or `error`; None after wait_s, and where another one says that the run goes on.
+
+        Raises RunDied.
+        """
+        self.clock.sample()
+        try:
+            message = self._receive(wait_s, "loading", "alive", event)
+        except TimeoutError:
+            return None
+        except messages.BadMessage as e:
+            raise RunDied(str(e)) from None
+        self.clock.sample()
+        if _goes_on(message, watchdog, show_loading):
+            return None
+        if message is None:
+            raise RunDied(f"the measured process {self._death()} in the run: {self._see_output()}")
+        return message
+
+    def begin(self, start_ns: int) -> None:
+        """Answers `ready`. start_ns: wall clock at which the schedule starts."""
+        self._channel.send("begin", start_ns=start_ns)
+
+    def ended(self, message: dict[str, Any]) -> dict[str, Any]:
+        """The message `ended`, once the process has gone. Raises the error that it sends instead."""
+        ended = self._checked(message)
+        self._wait_for_exit()
+        return ended
 
     def _receive(
         self, limit_s: float, *events: str, while_waiting: Callable[[], None] = lambda: None
@@ -224,7 +305,7 @@ def _goes_on(
     return True
 
 
-def _raise_if_stuck(now: Now, hang_s: float, load_limit_s: float) -> None:
+def raise_if_stuck(now: Now, hang_s: float, load_limit_s: float) -> None:
     if now.finished_ns > max(END_LIMIT_S, hang_s) * 1e9:
         raise RunHung("the measured process hung after its last completion")
     if now.loading_ns > load_limit_s * 1e9:

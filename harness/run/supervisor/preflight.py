@@ -15,8 +15,9 @@ from harness.loadgen.scenario import Scenario
 from harness.loadgen.versions import PINNED_VERSION, ROUNDS, installed_version
 from harness.machine import cores
 from harness.machine.power import opening
+from harness.models.cache.model_set import ModelSet, load_model_set
 from harness.models.manifest import requirements
-from harness.models.manifest.defaults import default_dataset, default_metric, slo_of
+from harness.models.manifest.defaults import default_dataset, default_metric, slos_of
 from harness.models.manifest.lookup import load_model
 from harness.models.manifest.model import Model
 from harness.models.opened import instances
@@ -29,7 +30,7 @@ from harness.results.seal import signature
 
 def resolve(config: RunConfig) -> ResolvedRun:
     """The run with every name looked up, every path absolute and every default filled in. Starts nothing."""
-    model = load_model(config.model)
+    model = load_model(config.model) if config.models is None else load_model_set(config.models)
     scenario: Scenario = registry.load("scenario", config.scenario)
     defaults = (default_dataset(model), default_metric(model))
     names = (config.dataset or defaults[0], config.metric or defaults[1])
@@ -44,7 +45,7 @@ def resolve(config: RunConfig) -> ResolvedRun:
         dataset=config.dataset or defaults[0],
         metric=config.metric or defaults[1],
         arrivals=arrivals,
-        slo=None if config.mlperf else slo_of(scenario, config, model),
+        slos=() if config.mlperf else slos_of(scenario, config, model),
         instances=instances.plan(config, scenario, model, cores.available()),
     )
 
@@ -56,13 +57,14 @@ def check(config: RunConfig, model: Model, dataset: str, metric: str | None) -> 
     """
     entry = registry.BACKENDS.get(config.backend)
     names = {"backend": config.backend, "dataset": dataset, "metric": metric}
+    names = {**names, "dataset": None} if model.datasets else names
     problems = [*unknown_names(names), *opening.unknown(config.meter)]
+    for name in model.datasets:
+        problems += unknown_names({"dataset": name})
     problems += missing_data(config.data_dir)
     problems += server_problems(config)
     problems += _version_problems(config)
-    if model.manifest is not None:
-        have = requirements.read_environment(entry.needs if entry is not None else None)
-        problems += requirements.problems(model.name, model.manifest.requires, have)
+    problems += _unmet(model, entry)
     if config.mode == "accuracy" and model.has_random_weights:
         problems.append(
             f"--mode accuracy: model {model.name!r} has random weights, whose answers have no "
@@ -71,6 +73,7 @@ def check(config: RunConfig, model: Model, dataset: str, metric: str | None) -> 
     if config.audit is not None and not config.audit.is_file():
         problems.append(f"--audit {config.audit}: there is no such file")
     problems += _closed_loop_problems(config)
+    problems += _token_problems(config, model)
     if config.sign is not None and (problem := signature.problem(config.sign)):
         problems.append(problem)
     if config.user_conf is not None:
@@ -87,6 +90,14 @@ def check(config: RunConfig, model: Model, dataset: str, metric: str | None) -> 
         raise ConfigError("\n".join(problems))
     _check_extras(config, metric)
     return replayed
+
+
+def _unmet(model: Model, entry: registry.Entry | None) -> Iterator[str]:
+    """Packages that the manifests require, and that are missing or too old here."""
+    for each in [m.model for m in model.members] if isinstance(model, ModelSet) else [model]:
+        if each.manifest is not None:
+            have = requirements.read_environment(entry.needs if entry is not None else None)
+            yield from requirements.problems(each.name, each.manifest.requires, have)
 
 
 def _read_arrivals(config: RunConfig, model: Model) -> Arrivals | None:
@@ -106,6 +117,15 @@ def _closed_loop_problems(config: RunConfig) -> Iterator[str]:
         yield (
             f"--queries {queries:,} are fewer than --concurrency keeps in flight, {in_flight:,}: "
             "raise it, or lower --concurrency"
+        )
+
+
+def _token_problems(config: RunConfig, model: Model) -> Iterator[str]:
+    of_tokens = [slo for slo in config.slo if slo.of]
+    if of_tokens and not config.url and model.generation is None:
+        yield (
+            f"--slo {of_tokens[0].name} is of a language model: model {model.name!r} generates no tokens "
+            "here; add --url for one on a server, or drop it"
         )
 
 

@@ -100,6 +100,8 @@ def announcement(plan: LoadPlan, calibration: Calibration, group: InstanceGroup)
         parts.append(f"at {show_rate(plan.target_qps)}/s{chosen}")
     if plan.schedule is not None:
         parts.append("replayed from a file, not MLPerf")
+    if plan.load_hosts:
+        parts.append(f"from {counted(plan.load_hosts, 'load host')}, not MLPerf")
     if plan.concurrency is not None:
         parts.append(f"{plan.concurrency:,} in flight, not MLPerf")
     if calibration.rate_per_s is not None:

@@ -57,7 +57,7 @@ class Watchdog:
         issued, completed = self._journal.issued, self._journal.completed
         self.looks.append((wall_ns(), completed))
         now_ns = monotonic_ns()
-        loading = not issued or self._journal.loading
+        loading = not (issued or self._journal.start_ns) or self._journal.loading
         if not loading or completed != self._last_state[0]:  # a set may pass between two looks
             self._loading_since_ns = now_ns
         # Idle counts only while something is due: between sparse queries nothing hangs.
@@ -84,7 +84,11 @@ class Watchdog:
 
     def _is_due(self, issued: int, completed: int) -> bool:
         """LoadGen owes a query: a stopped process issues nothing, and must not look idle."""
-        if not issued or self._official or completed >= self._all_samples:
+        if (
+            not (issued or self._journal.start_ns)
+            or self._official
+            or completed >= self._all_samples
+        ):
             return False
         due_ns, start_ns = self.rows.due_ns, self.rows.start_ns
         if due_ns is None or start_ns is None:

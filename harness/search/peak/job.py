@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from harness.core.config.parse import searched
 from harness.core.config.run_config import SCHEMA_VERSION, RunConfig
 from harness.core.console import say
 from harness.core.registry import SCENARIOS
@@ -20,7 +21,7 @@ from harness.core.units import NS_PER_S, show_rate
 from harness.errors import ConfigError, RunInvalid, one_line
 from harness.loadgen import user_conf
 from harness.loadgen.scenario import TURNS, scenario_named
-from harness.models.manifest.defaults import slo_of
+from harness.models.manifest.defaults import slos_of
 from harness.results import database, run_folder
 from harness.results.outcome import Finished
 from harness.run.study import Study, other_reason, unfit_options, write_page
@@ -48,7 +49,7 @@ def problems(config: RunConfig, options: PeakOptions) -> Iterator[str]:
     if scenario.search_axis is None:
         names = " and ".join(name for name in SCENARIOS if scenario_named(name).search_axis)
         yield f"peak is for --scenario {names}: {config.scenario} has no rate to find"
-    elif scenario.default_slo is None and config.slo is None:
+    elif scenario.default_slo is None and not config.slo:
         yield f"the peak of {config.scenario} depends on an SLO: give one, e.g. --slo p99=50ms"
     yield from unfit_options(
         config, "peak", "peak makes quick runs: drop --mlperf; --write-user-conf FILE is for it"
@@ -64,6 +65,8 @@ def problems(config: RunConfig, options: PeakOptions) -> Iterator[str]:
 def _file_problems(config: RunConfig, file: Path) -> Iterator[str]:
     if config.concurrency is not None:
         yield "--write-user-conf: MLPerf has no load with a fixed concurrency: drop it"
+    elif len(config.slo) > 1 or any(slo.of for slo in config.slo):
+        yield "--write-user-conf: the file takes one bound on the latency of queries: drop it"
     elif scenario_named(config.scenario).by_query:
         yield (
             f"--write-user-conf: the official rules fix {config.scenario}'s samples per query at 8"
@@ -90,8 +93,9 @@ class PeakJob(Study[PeakOptions]):
         axis = axis_of(config)
         assert axis is not None  # `problems` refuses the others
         self._axis = axis
-        slo = slo_of(self._scenario, config, self._model)
-        assert slo is not None
+        self._slos = slos_of(self._scenario, config, self._model)
+        slo = searched(self._slos)
+        assert slo is not None  # `problems` refuses a run without one
         self._slo = slo
         self._judge = Judge(self._scenario, slo)
         self._results = self._new_folder(
@@ -190,6 +194,10 @@ class PeakJob(Study[PeakOptions]):
         """Makes and records a run. allowed: late queries with which it passes, None for a calibration."""
         number = len(self._probes) + 1
         planned_s = self._planned_s(kind) or [0.0]
+        if (
+            config.queries and config.target_qps
+        ):  # few of them a second: more time than was asked for
+            planned_s[0] = max(planned_s[0], config.queries / config.target_qps)
         load = getattr(config, self._axis.field)
         name = f"{number:02}-{kind if load is None or allowed is None else f'{load:g}'}"
         if kind != "full":
@@ -251,6 +259,7 @@ class PeakJob(Study[PeakOptions]):
             doubts=tuple(doubt["code"] for doubt in result["doubts"]),
             seconds=round(seconds, 3),
             folder=str(finished.folder.relative_to(self.folder)),
+            goodput_per_s=(result.get("goodput") or {}).get("per_s"),
         )
 
     def _publish(self) -> int:
@@ -306,7 +315,7 @@ class PeakJob(Study[PeakOptions]):
             "scenario": self._config.scenario,
             "backend": self._config.backend,
             "model": self._model.name,
-            "slo": str(self._slo),
+            "slo": " ".join(map(str, self._slos)),
             "unit": self._axis.unit,
             "finished": self._found is not None,
             "peak": self._best[0] if self._best else None,

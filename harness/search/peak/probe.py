@@ -65,6 +65,8 @@ class Probe(NamedTuple):
     """Wall time of the whole run."""
     folder: str
     """Relative to the search's folder."""
+    goodput_per_s: float | None = None
+    """queries/s that met every SLO."""
 
 
 class Judge:
@@ -113,15 +115,24 @@ class Judge:
     def late(self, finished: Finished, allowed: int | None) -> int | None:
         """Queries above the bound, counted by LoadGen or else from the journal.
 
+        More than `allowed` where a run missed another of its SLOs.
         A run that was ended early had more than `allowed`: the unanswered ones are in no row.
         """
         late = self._counted(finished)
+        others = (finished.result.get("goodput") or {}).get("slos", ())
+        if allowed is not None and any(
+            not one["met"] for one in others if one["slo"] != str(self._slo)
+        ):
+            late = max(late or 0, allowed + 1)
         failed = [reason["code"] for reason in finished.result["reasons"]]
         if allowed is not None and HOPELESS in failed:
             return max(late or 0, allowed + 1)
         return late
 
     def _counted(self, finished: Finished) -> int | None:
+        if self._slo.of:
+            slos = (finished.result.get("goodput") or {}).get("slos", ())
+            return next((one["late"] for one in slos if one["slo"] == str(self._slo)), None)
         counted = (finished.result["queries"] or {}).get("late")
         if counted is not None:
             return int(counted)
@@ -129,7 +140,9 @@ class Judge:
         return None if latency_ns is None else int((latency_ns > self._slo.bound_ns).sum())
 
     def fastest_ns(self, finished: Finished) -> int | None:
-        """The shortest latency of a query, by LoadGen or else the journal; None without an answer."""
+        """The shortest latency of a query, by LoadGen or else the journal; None without one, and for an SLO of tokens."""
+        if self._slo.of:
+            return None  # the fastest answer says nothing of its tokens' times
         least = (finished.result["latency_ns"] or {}).get("min")
         if least is not None:
             return int(least)

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.core.codes import INTERRUPTED
-from harness.core.config.parse import parse_slo
+from harness.core.config.parse import Slo, parse_slos, searched
 from harness.core.units import NS_PER_S, show_ns, show_percent, show_rate
 from harness.results.evidence.stages import PERCENTILES
 from harness.results.pages.tables import Cell, aligned, columns
@@ -48,6 +48,13 @@ def confirming_run(content: Mapping[str, Any]) -> Mapping[str, Any]:
     return next(run for run in runs if run["load"] == content["peak"])
 
 
+def _searched(slos: str) -> Slo:
+    """slos: as in peak.json, one at least."""
+    slo = searched(parse_slos(slos))
+    assert slo is not None
+    return slo
+
+
 def is_idle(busy_share: float | None, p50_ns: float | None, bound_ns: int) -> bool:
     """Whether single delays of the machine, not the model, make runs at this load and above miss the SLO:
     the instances had time left and queries hardly waited.
@@ -59,12 +66,12 @@ def is_idle(busy_share: float | None, p50_ns: float | None, bound_ns: int) -> bo
 
 def _is_idle(run: Mapping[str, Any], content: Mapping[str, Any]) -> bool:
     p50_ns = (run["latency_ns"] or {}).get("p50")
-    return is_idle(run.get("busy_share"), p50_ns, parse_slo(content["slo"]).bound_ns)
+    return is_idle(run.get("busy_share"), p50_ns, _searched(content["slo"]).bound_ns)
 
 
 def out_of_reach(slo: str, fastest_ns: float) -> str:
     """Why no load meets the SLO, and what to do. fastest_ns: the fastest answer, later than its bound."""
-    bound_ns = parse_slo(slo).bound_ns
+    bound_ns = _searched(slo).bound_ns
     return (
         f"no load meets {slo}: the fastest answer took {show_ns(fastest_ns)}, the bound is "
         f"{show_ns(bound_ns)}: raise --slo"
@@ -72,7 +79,7 @@ def out_of_reach(slo: str, fastest_ns: float) -> str:
 
 
 def _idle_text(run: Mapping[str, Any], content: Mapping[str, Any]) -> str:
-    p50, bound = show_ns(run["latency_ns"]["p50"]), show_ns(parse_slo(content["slo"]).bound_ns)
+    p50, bound = show_ns(run["latency_ns"]["p50"]), show_ns(_searched(content["slo"]).bound_ns)
     able = show_rate(_model_per_s(run, content))
     return (
         f"this is not the model's peak: its instances computed for {run['busy_share'] * 100:.0f} % of "
@@ -119,7 +126,7 @@ def _unsustained(run: Mapping[str, Any], content: Mapping[str, Any]) -> Iterator
     offered, completed = run["scheduled_per_s"], run["completed_per_s"]
     if not offered or completed is None or completed >= (1 - SHORTFALL) * offered:
         return
-    bound_ns = parse_slo(content["slo"]).bound_ns
+    bound_ns = _searched(content["slo"]).bound_ns
     short = run["queries"] / offered * NS_PER_S < bound_ns / SHORTFALL
     advice = f", best to {show_ns(bound_ns / SHORTFALL)}" if short else ""
     yield (
@@ -150,7 +157,7 @@ def lines(content: Mapping[str, Any], folder: Path) -> Iterator[str]:
     )
     yield f"{head}  {content['scenario']}  {content['backend']}  {content['model']}  {slo}"
     yield ""
-    percentile = reported_percentile(parse_slo(slo).percentile)
+    percentile = reported_percentile(_searched(slo).percentile)
     probes = content["probes"]
     has_rate = any(probe["scheduled_per_s"] for probe in probes)
     offered = " offered/s [samples/s] |" if has_rate else ""

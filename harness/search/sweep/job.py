@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.core import files
-from harness.core.config.parse import parse_rate
+from harness.core.config.parse import leading, parse_rate
 from harness.core.config.run_config import SCHEMA_VERSION, RunConfig, from_plain, to_plain
 from harness.core.config.schema import MAX_QUERIES
 from harness.core.console import say
@@ -19,7 +19,7 @@ from harness.core.stats import queries_needed
 from harness.core.units import NS_PER_S, show_rate
 from harness.errors import ConfigError, RunInvalid, some_of
 from harness.loadgen.scenario import scenario_named
-from harness.models.manifest.defaults import slo_of
+from harness.models.manifest.defaults import slos_of
 from harness.results import run_folder
 from harness.results.outcome import Finished
 from harness.run.study import Ended, Study, unfit_options, write_csv, write_page
@@ -65,8 +65,10 @@ class _SweepJob(Study[SweepOptions]):
         self._peak = self._options.peak
         self._peak_is_measured = False
         self._fastest_ns: int | None = None
-        self._slo = slo_of(self._scenario, config, self._model)
-        self._percentile = self._slo.percentile if self._slo else self._scenario.percentile
+        self._slos = slos_of(self._scenario, config, self._model)
+        self._slo = leading(self._slos)
+        percentiles = [slo.percentile for slo in self._slos]
+        self._percentile = max(percentiles, default=self._scenario.percentile)
         least = queries_needed(0, self._percentile)
         if config.queries is not None and config.queries < least:
             raise ConfigError(
@@ -203,7 +205,7 @@ class _SweepJob(Study[SweepOptions]):
             "schema_version": SCHEMA_VERSION,
             "config": self._plain,
             "model": self._model.name,
-            "slo": str(self._slo) if self._slo else None,
+            "slo": " ".join(map(str, self._slos)) or None,
             "peak": self._peak,
             "peak_is_measured": self._peak_is_measured,
             "highest_valid": max(valid, default=None),

@@ -5,7 +5,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from harness.core.config.parse import parse_slo
+from harness.core.config.parse import leading, parse_slos
 from harness.core.units import NS_PER_MS
 from harness.results.pages import page
 from harness.results.pages.figures import bound_line
@@ -49,7 +49,8 @@ def figures(content: Mapping[str, Any]) -> Iterator[Figure]:
     key = [] if all(valid) else [_KEY]
     shapes, names = _marks(content)
     rates = {"title": "offered, queries/s", "rangemode": "tozero"}
-    bound_ms = parse_slo(content["slo"]).bound_ns / NS_PER_MS if content["slo"] else None
+    slo = leading(parse_slos(content["slo"] or ""))
+    bound_ms = slo.bound_ns / NS_PER_MS if slo else None
 
     def curve(name: str, field: str, scale: float = 1.0, **more: Any) -> Mapping[str, Any]:
         values = [rounded(point[field], scale) for point in points]

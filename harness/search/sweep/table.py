@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from harness.core.config.parse import parse_slo
+from harness.core.config.parse import leading, parse_slos
 from harness.core.units import show_ns, show_percent, show_rate
 from harness.results.pages.tables import Cell, Table, aligned, columns
 from harness.run.study import machine_text, other_reason, shared_doubts, shared_lines
@@ -41,6 +41,8 @@ class Point(NamedTuple):
     doubts: tuple[str, ...]
     folder: str
     """Relative to the sweep's folder."""
+    goodput_per_s: float | None = None
+    """queries/s that met every SLO."""
 
 
 def point_of(
@@ -68,6 +70,7 @@ def point_of(
         reasons=tuple(r["code"] for r in result["reasons"]),
         doubts=tuple(d["code"] for d in result["doubts"]),
         folder=str(folder.relative_to(below)),
+        goodput_per_s=(result.get("goodput") or {}).get("per_s"),
     )
 
 
@@ -129,6 +132,8 @@ def points_table(content: Mapping[str, Any]) -> Table:
         "mean_batch",
         "late",
     )
+    if judged := len((content["slo"] or "").split()) > 1 or ":" in (content["slo"] or ""):
+        heads[-1:-1] = columns("goodput/s [samples/s]")
     rows: list[list[Cell]] = []
     shared = shared_doubts(content["points"])
     for point in content["points"]:
@@ -137,7 +142,9 @@ def points_table(content: Mapping[str, Any]) -> Table:
         verdict += "  <- knee" if point["rate_per_s"] == content["knee"] else ""
         doubts = " ".join(code for code in point["doubts"] if code not in shared)
         verdict += f"  doubts: {doubts}" if doubts else ""
-        rows.append([point["rate_per_s"], of_peak, *(point[name] for name in names), verdict])
+        numbers = [point[name] for name in names]
+        numbers += [point.get("goodput_per_s")] if judged else []
+        rows.append([point["rate_per_s"], of_peak, *numbers, verdict])
     return Table("points", "Points", "", heads, rows)
 
 
@@ -174,9 +181,10 @@ def _limits(content: Mapping[str, Any]) -> Iterator[str]:
         yield f"{'machine':<12}{text}: stop other programs and sweep again"
     missed = [p for p in points if "slo-missed" in p["reasons"]]
     first = min(missed, key=lambda p: p["rate_per_s"], default=None)
-    if first is None or slo is None:
+    bound = leading(parse_slos(slo or ""))
+    if first is None or bound is None:
         return
-    if is_idle(first["busy_share"], first["p50_ns"], parse_slo(slo).bound_ns):
+    if is_idle(first["busy_share"], first["p50_ns"], bound.bound_ns):
         alone = first["model_per_s"] or first["completed_per_s"] / first["busy_share"]
         yield (
             f"{'limit':<12}delays of the machine, not the model, made {show_rate(first['rate_per_s'])} "

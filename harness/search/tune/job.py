@@ -12,13 +12,13 @@ from functools import partial
 from typing import Any
 
 from harness.core import files
-from harness.core.config.parse import Slo
+from harness.core.config.parse import Slo, leading
 from harness.core.config.run_config import SCHEMA_VERSION, RunConfig, to_plain
 from harness.core.signals import Stopped
 from harness.errors import ConfigError, HarnessError, RunInvalid
 from harness.loadgen.scenario import Scenario
 from harness.machine import cores
-from harness.models.manifest.defaults import default_dataset, slo_of
+from harness.models.manifest.defaults import default_dataset, slos_of
 from harness.models.opened import instances
 from harness.models.opened.remote import remote_problems
 from harness.results import resolved
@@ -49,6 +49,8 @@ def problems(config: RunConfig, _options: TuneOptions) -> Iterator[str]:
         config, "tune", "tune makes quick runs: drop --mlperf; its tuned.yaml is for it"
     )
     yield from remote_problems(config, "tune")
+    if len(config.slo) > 1:
+        yield "tune judges by one SLO: drop the others"
     if config.queries is not None:
         yield "tune sizes its runs by --duration: drop --queries"
     if config.meter:
@@ -64,7 +66,7 @@ class TuneJob(Study[TuneOptions]):
         preflight.check(config, self._model, self._dataset, None)
         self._cores = cores.available()
         self._default = instances.plan(config, self._scenario, self._model, self._cores)
-        self._slo = slo_of(self._scenario, config, self._model)
+        self._slo = leading(slos_of(self._scenario, config, self._model))
         _check_percentile(self._scenario, self._slo)
         samples = self._scenario.samples_per_query(config)
         self._forecast = Forecast(self._scenario, samples, self._slo, config.target_qps)
@@ -143,7 +145,9 @@ class TuneJob(Study[TuneOptions]):
         if self._decision is None:
             return RunInvalid.exit_status
         plan = self._decision.taken.plan
-        config = replace(self._config, **resolved.absolute(self._config), slo=self._slo)
+        config = replace(
+            self._config, **resolved.absolute(self._config), slo=(self._slo,) if self._slo else ()
+        )
         plain = to_plain(plan.applied(config))
         for key in _OF_ONE_RUN:
             plain.pop(key, None)

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import psutil
 
+from harness import __version__
 from harness.core.formats.strict_yaml import load_yaml
 from harness.core.shown.private import host_id
 from harness.core.units import show_bytes
@@ -17,7 +18,7 @@ from harness.errors import ConfigError
 from harness.submit.pack import system_desc
 from harness.submit.plan.finished_run import FinishedRun
 from harness.submit.plan.request import Request
-from harness.submit.rules.tree.rounds import Round
+from harness.submit.rules.tree.rounds import Round, SystemKeys
 
 FILE = "describe.yaml"
 _FACTS = {
@@ -40,6 +41,25 @@ _FACTS = {
     "input_data_types": "e.g. fp32",
     "calibration": "how int8 ranges were determined; 'none' for float weights (closed division)",
 }
+NETWORK_FACTS = {
+    "network_type": "e.g. Ethernet, InfiniBand, IEEE 802.11, 3GPP",
+    "network_media": "e.g. copper, fiber, wireless",
+    "network_rate": "e.g. 100 Gbit/s",
+    "nic_loadgen": "model of LoadGen's network card",
+    "number_nic_loadgen": "network cards that LoadGen uses, a number",
+    "net_software_stack_loadgen": "driver, kernel and libraries on LoadGen's machine",
+    "network_protocol": "e.g. HTTP/1.1 over TCP",
+    "number_connections": "connections between LoadGen and the servers, a number",
+    "nic_sut": "model of the servers' network card",
+    "number_nic_sut": "network cards of a server, a number",
+    "net_software_stack_sut": "driver, kernel and libraries on the servers",
+    "network_topology": "e.g. point to point; one switch, its model",
+}
+"""Required of a system that is asked over a network, with is_network."""
+
+DIAGRAM = "network_diagram"
+"""Key of the file that shows how LoadGen and the servers are connected; its path is relative to the --describe file."""
+
 POWER = {
     "power_analyzer": "the analyser's firmware, last calibration and wiring",
     "power_settings": "settings of firmware and system that affect power: profile, governor, C-states, fans",
@@ -63,6 +83,8 @@ class Described(NamedTuple):
     """Text of calibration.md; '' in the open division."""
     power: dict[str, str]
     """Answers for the keys of POWER; {} without power."""
+    diagram: str = ""
+    """File that shows the network; '' without a network, and in a rehearsal without one."""
 
 
 def describe(request: Request, run: FinishedRun, answers: Mapping[str, Any]) -> Described:
@@ -77,6 +99,7 @@ def describe(request: Request, run: FinishedRun, answers: Mapping[str, Any]) -> 
         "submitter": submitter,
         "system_name": str(answers.get("system_name") or system_name),
         "system_type": request.category,
+        **({"is_network": "true"} if run.config.qdl else {}),
     }
     known = {**_machine(run), **_model(run), **answers, **fixed}
     keys = rules.system_keys
@@ -86,27 +109,40 @@ def describe(request: Request, run: FinishedRun, answers: Mapping[str, Any]) -> 
     if fixed["division"] != "open":
         required.append("calibration")
     required += POWER if power else ()
+    required += (*keys.network, DIAGRAM) if run.config.qdl else ()
     for key in required:
         may_be_empty = key in keys.present
         values[key] = known.get(key, "" if may_be_empty else None)
         if values[key] in (None, "") and not may_be_empty:
             unanswered.append(key)
-            values[key] = "rdi" if key == "status" else "not described (rehearsal)"
+            values[key] = _placeholder(key, keys)
     if unanswered and not rehearsal:
         raise ConfigError("\n".join(_unknown(key) for key in unanswered))
     if rehearsal:
         values["sw_notes"] = "REHEARSAL: not a submission and not a result"
     system = {key: values[key] for key in keys.required}
     more = ("is_network", *keys.network, *((_CAPACITY,) if power else ()))
-    system |= {key: answers[key] for key in more if key in answers}
+    system |= {key: known[key] for key in more if key in known}
+    system |= {key: values[key] for key in keys.network if key in values}
     measurements = {key: values[key] for key in rules.measurement_keys}
     power_texts = {key: str(values[key]) for key in POWER if power}
-    return Described(system, measurements, str(values.get("calibration", "")), power_texts)
+    diagram = str(known.get(DIAGRAM, ""))
+    return Described(system, measurements, str(values.get("calibration", "")), power_texts, diagram)
+
+
+def _placeholder(key: str, keys: SystemKeys) -> str:
+    """A value in a rehearsal that has the form which both checkers want."""
+    if key in (*keys.numbers, *keys.counted):
+        return "1"
+    return {"status": "rdi", DIAGRAM: ""}.get(key, "not described (rehearsal)")
 
 
 def _unknown(key: str) -> str:
-    about = {**_FACTS, **POWER}.get(key, "a text")
+    about = {**_FACTS, **NETWORK_FACTS, **POWER, DIAGRAM: _ABOUT_DIAGRAM}.get(key, "a text")
     return f"{key} cannot be read from the machine: add it to the --describe file ({about})"
+
+
+_ABOUT_DIAGRAM = "the file of a diagram of LoadGen's machine, the servers and all between them"
 
 
 def template() -> str:
@@ -115,6 +151,8 @@ def template() -> str:
         **_FACTS,
         **dict.fromkeys(_OPTIONAL, "may stay empty"),
         **{key: f"with power: {about}" for key, about in POWER.items()},
+        **{key: f"with a network: {about}" for key, about in NETWORK_FACTS.items()},
+        DIAGRAM: f"with a network: {_ABOUT_DIAGRAM}",
         _CAPACITY: "with power, may stay empty: capacity of the power supplies, watts",
     }
     lines = [
@@ -135,17 +173,43 @@ def read_answers_file(path: Path, rules: Round) -> dict[str, Any]:
         raise ConfigError(f"{path} must map keys to values: see docs/submit.md")
     keys = rules.system_keys
     known = {*keys.required, *keys.network, "is_network", *rules.measurement_keys}
-    known |= {"calibration", *POWER, _CAPACITY}
+    known |= {"calibration", *POWER, _CAPACITY, DIAGRAM}
     if system_desc.is_system_desc(content):
         content = system_desc.answers(content, path, known)
     unknown = [str(key) for key in content if key not in known]
     if unknown:
         raise ConfigError(f"{path}: unknown keys {', '.join(unknown)}: see docs/submit.md")
-    return {k: str(v) for k, v in content.items() if v not in (None, "")}
+    values = {k: str(v) for k, v in content.items() if v not in (None, "")}
+    if DIAGRAM in values:
+        diagram = path.absolute().parent / values[DIAGRAM]
+        if not diagram.is_file():
+            raise ConfigError(f"{path}: {DIAGRAM} {diagram}: there is no such file")
+        values[DIAGRAM] = str(diagram)
+    return values
+
+
+def _of_network(run: FinishedRun) -> dict[str, str]:
+    """Facts of the servers' network that the run records."""
+    client = run.result["client"]
+    count = len(client["peers"])
+    kernel = run.result["environment"]["system"]["kernel"]
+    return {
+        "number_of_nodes": str(count),
+        "number_connections": str(count * client["connections"]),
+        "network_protocol": f"{run.backend.get('protocol', 'HTTP/1.1')}, TCP/IP",
+        "net_software_stack_loadgen": f"Linux {kernel}, sockets of mlperf-harness {__version__}",
+        "framework": "",  # a server tells its own name in its place
+    }
 
 
 def _machine(run: FinishedRun) -> dict[str, str]:
-    """Facts of the run's machine; those not in the run's files are added only on that machine."""
+    """Facts of the run's machine; those not in the run's files are added only on that machine.
+
+    Where the servers are other machines, these are the system, of which only its network is known.
+    """
+    of_network = _of_network(run) if run.config.qdl else {}
+    if run.config.qdl and not all(peer["local"] for peer in run.result["client"]["peers"]):
+        return {key: value for key, value in of_network.items() if value}
     machine, system, packages = (
         run.result["environment"][key] for key in ("machine", "system", "packages")
     )
@@ -163,6 +227,7 @@ def _machine(run: FinishedRun) -> dict[str, str]:
         known |= _NO_ACCELERATOR
     if machine["host"] == host_id():
         known |= dict(_this_machine())
+    known |= of_network
     return {key: str(value).replace('"', "'") for key, value in known.items() if value}
 
 

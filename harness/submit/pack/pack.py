@@ -18,8 +18,9 @@ from harness.results.publish.replacements import Replacements
 from harness.results.run_folder import CONFIG
 from harness.submit.pack import texts
 from harness.submit.pack.audit import pack_audit
-from harness.submit.pack.describe import FILE, Described, describe, template
+from harness.submit.pack.describe import DIAGRAM, FILE, Described, describe, template
 from harness.submit.pack.power import missing_files, pack_power
+from harness.submit.pack.qdl import copy_qdl
 from harness.submit.plan.finished_run import FinishedRun
 from harness.submit.plan.matrix import ACCURACY, DONE, FAILED, PERFORMANCE, PlannedRun
 from harness.submit.plan.request import Request
@@ -140,6 +141,11 @@ class _Packer:
         if request.division != "open":
             _write(top / "calibration.md", f"# Calibration\n\n{described.calibration}\n")
         self._sources(top / "src" / request.called)
+        if described.diagram:
+            diagram = Path(described.diagram)
+            target = top / "documentation" / f"{DIAGRAM}{diagram.suffix.lower()}"
+            target.parent.mkdir()
+            shutil.copyfile(diagram, target)
         for scenario in request.chosen_scenarios:
             self._scenario(scenario, described)
 
@@ -186,6 +192,8 @@ class _Packer:
         for path in dict.fromkeys(_own_files(next(iter(self._runs.values())))):
             if path.is_file():
                 self._copy_text(path, folder / texts.packed_name(path))
+        if next(iter(self._runs.values())).config.qdl:
+            copy_qdl(next(iter(self._runs.values())).config.backend, folder / "qdl")
 
     def _copy_text(self, path: Path, target: Path) -> None:
         """Without home folders, paths, user and host names, and arguments of meters."""

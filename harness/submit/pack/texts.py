@@ -8,6 +8,7 @@ from harness.core.config.run_config import to_plain
 from harness.models.manifest.lookup import is_path
 from harness.submit.plan.finished_run import FinishedRun
 from harness.submit.plan.matrix import PERFORMANCE
+from harness.submit.plan.network import NETWORK
 from harness.submit.plan.request import Request
 
 REHEARSAL = """\
@@ -28,9 +29,15 @@ def reproduce(request: Request, run: FinishedRun, audits: list[str]) -> str:
     facts = [
         f"{key} {', '.join(map(str, value)) if isinstance(value, list) else value}"
         for key, value in run.backend.items()
+        if key != "url"  # of a private network
     ]
     software = f"LoadGen {config.loadgen_version}, Python {environment['system']['python']}"
-    plan = f"{config.instances} instances of {config.threads} threads"
+    plan = f"{config.instances} instances of {config.threads} threads, batches of at most {config.max_batch}"
+    if config.url:
+        client = run.result["client"]
+        plan = f"{len(client['peers'])}, {client['connections']} connections to each"
+        if config.qdl:
+            plan += f": {client['sut_name']}"
     lines = [
         f"# {request.called}, {run.scenario}",
         "",
@@ -42,7 +49,7 @@ def reproduce(request: Request, run: FinishedRun, audits: list[str]) -> str:
         f"| model | {model}, SHA-256 {config.model_sha256 or 'unknown'} |",
         f"| data | {_dataset(run)} |",
         f"| backend | {_named(config.backend)}: {', '.join(facts)} |",
-        f"| instances | {plan}, batches of at most {config.max_batch} |",
+        f"| {'servers' if config.url else 'instances'} | {plan} |",
         "",
         f"To repeat the runs with that harness installed, from `{'/'.join(('..',) * 4)}`:",
         "",
@@ -71,6 +78,7 @@ def command(request: Request, run: FinishedRun, kind: str) -> str:
     words = [f"python -m harness --config {sources}/{run.scenario}-{kind}.yaml"]
     if config.data_dir is not None:
         words.append("--data-dir DATA")
+    words += ["--url http://SERVER:PORT"] * len(config.url)
     if config.hook is not None:
         words.append(f"--hook {shlex.quote(f'{sources}/{packed_name(config.hook)}')}")
     if config.user_conf is not None:
@@ -110,9 +118,21 @@ def user_conf(run: FinishedRun) -> str:
     return "\n".join(lines) + "\n"
 
 
+_QDL = """
+`qdl/` is the source of the query dispatch library (QDL), above the sockets of the operating system:
+`client/` issues LoadGen's queries and completes them, `wire/` writes and reads HTTP/1.1 on connections
+that stay open, one request at a time on each, and the backend encodes a sample into one request and
+decodes its reply. Of KServe v2 (Open Inference Protocol), a request is `POST /v2/models/MODEL/infer`
+with the tensors of one sample, as JSON or as bytes behind the JSON, and its reply the answer in the
+same form; `GET /v2` tells a server's name. Nothing is batched, padded, compressed, cached, and neither
+pre- nor postprocessed there.
+"""
+
+
 def sources(request: Request) -> str:
     return (
         f"# Sources of {request.called}\n\n"
         f"The implementation is mlperf-harness {__version__}. This folder has the settings of every run, "
         "the audits' audit.config, the model's manifest, and the plug-ins that are files.\n"
+        + (_QDL if request.division == NETWORK else "")
     )

@@ -45,6 +45,7 @@ def execute(request: Request, work: Path, only: str | None = None, *, quiet: boo
     done = sum(row.state == DONE for row in rows)
     if not quiet:
         say(f"{done} of {len(rows)} runs are done, {len(rows) - done} remain")
+        say("\n".join(matrix.notes(request)))
     scenarios = request.chosen_scenarios if only is None else (only,)
     with _alone(work, scenarios) as locks, stoppable() as stopping:
         try:

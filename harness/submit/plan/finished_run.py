@@ -23,6 +23,7 @@ from harness.results.run_files import read_config
 from harness.results.run_folder import ACCURACY_TEXT, CONFIG, FOLDERS, RESULT, RUN
 from harness.results.verdict.busy import WAITED, waited
 from harness.results.verdict.score import of_some
+from harness.submit.plan import network
 from harness.submit.rules.tree.rounds import Benchmark
 from harness.types import Score
 
@@ -111,6 +112,7 @@ class FinishedRun:
         """Yields why this VALID run cannot be submitted. accelerated: CPU time proves nothing."""
         notes = self.result.get("not_for_submission") or ()
         yield from (note for note in notes if not note.startswith(WAITED))
+        yield from network.forbidden(self.config, self.result.get("client"))
         if self.backend.get("framework") == "none":
             yield "its backend reports no framework, so no model computes"
         if self.config.device == "cpu" and not accelerated:

@@ -13,10 +13,11 @@ from harness.loadgen import user_conf
 from harness.machine.power.meters.ptdaemon import PtdaemonMeter
 from harness.models.manifest.lookup import load_model
 from harness.models.opened.loading import missing_data, unknown_names
+from harness.models.opened.remote import server_problems
 from harness.results.pages.tables import Cell, Column, aligned
 from harness.results.power import OFFICIAL
 from harness.results.run_folder import RESULT
-from harness.submit.plan import rate
+from harness.submit.plan import network, rate
 from harness.submit.plan.attempts import asked_file, attempts
 from harness.submit.plan.checked import fault
 from harness.submit.plan.finished_run import FinishedRun
@@ -266,10 +267,16 @@ def problems(request: Request, rows: Sequence[PlannedRun]) -> Iterator[str]:
         named = ("backend", "dataset", "metric", "model", "hook")
         yield from unknown_names({name: getattr(config, name) for name in named})
         yield from missing_data(config.data_dir)
+        yield from server_problems(config)
         yield from () if request.rehearsal else _unstated(config.model)
     if any(r.config.meter and r.state != DONE for r in rows):
         for _, argument in request.meters:
             yield from PtdaemonMeter(argument).problems()
+
+
+def notes(request: Request) -> Iterator[str]:
+    """What a rehearsal may do and a submission may not, of options that stand in no row."""
+    yield from network.notes(request.division, request.options, rehearsal=request.rehearsal)
 
 
 def _unstated(model: str) -> Iterator[str]:

@@ -44,6 +44,8 @@ def of_peak(path: Path, options: Mapping[str, Any]) -> tuple[float, Slo]:
         slo = parse_slo(str(content.get("slo")))
     except ValueError as e:
         raise ConfigError(f"--peak {file}: {e}") from None
+    if slo.of:
+        raise ConfigError(f"--peak {file} was searched under {slo}: pass one under a latency bound")
     warnings = content.get("warnings")
     for text in warnings if isinstance(warnings, list) else ():
         say(f"--peak {file}: {text}")

@@ -12,7 +12,8 @@ from harness.core.config.run_config import RunConfig, from_plain
 from harness.core.registry import METERS
 from harness.errors import ConfigError, refuse
 from harness.machine.power.meters import ptdaemon
-from harness.submit.plan import rate
+from harness.submit.plan import network, rate
+from harness.submit.plan.network import NETWORK
 from harness.submit.plan.options import REFUSED
 from harness.submit.rules.layout import REHEARSAL_SUBMITTER, REHEARSAL_SUFFIX
 from harness.submit.rules.tree.round_names import DEFAULT
@@ -63,7 +64,7 @@ class Request:
     def _problems(self) -> Iterator[str]:
         rules = load_round(self.round)
         choices = (
-            ("--division", self.division, [d for d in rules.divisions if d != "network"]),
+            ("--division", self.division, rules.divisions),
             ("--category", self.category, rules.categories),
             ("--benchmark", self.benchmark, list(rules.benchmarks)),
         )
@@ -77,6 +78,12 @@ class Request:
         if "duration" in self.options and not self.rehearsal:
             yield "--duration is only for --rehearsal: the rules set the duration of real runs"
         yield from self._meter_problems()
+        yield from network.option_problems(self.division, self.options, rehearsal=self.rehearsal)
+        if self.division == NETWORK and self.category not in rules.network_categories:
+            yield (
+                f"--category {self.category}: the Network division has the datacenter suite alone: "
+                f"--category {' or '.join(rules.network_categories)}"
+            )
         if self.benchmark in rules.benchmarks and self.category in rules.categories:
             yield from self._scenario_problems(rules)
             yield from self._slo_problems(rules)
@@ -93,8 +100,8 @@ class Request:
             marked = name == REHEARSAL_SUBMITTER or name.endswith(REHEARSAL_SUFFIX)
             if marked and not self.rehearsal:
                 yield f"{flag} {name} marks a rehearsal: choose another name"
-        if self.division == "closed" and self.called != self.benchmark:
-            yield "--folder is only for the open division: closed folders have the benchmark's name"
+        if self.division != "open" and self.called != self.benchmark:
+            yield "--folder is only for the open division: others' folders have the benchmark's name"
         known = rules.benchmark_of(self.called, {self.called: self.benchmark})
         if self.benchmark in rules.benchmarks and known != self.benchmark:
             yield f"--folder {self.called} is the round's name for {known}: choose another"
@@ -108,8 +115,8 @@ class Request:
             if name not in OURS:
                 yield f"--scenarios {name}: choose from {', '.join(OURS)}"
         missing = [s for s in required if self.scenarios and s not in self.scenarios]
-        if self.division == "closed" and missing:
-            yield f"--scenarios: the closed division requires {', '.join(required)}"
+        if self.division != "open" and missing:
+            yield f"--scenarios: the {self.division} division requires {', '.join(required)}"
         unplanned = [a for a in benchmark.audits if not rules.audits[a].runs]
         if unplanned or benchmark.token_limits_ns is not None:
             yield f"--benchmark {self.benchmark}: this harness does not run language generation"
@@ -139,10 +146,18 @@ class Request:
     def _slo_problems(self, rules: Round) -> Iterator[str]:
         if "slo" not in self.options:
             return
+        given = self.options["slo"]
+        texts = given if isinstance(given, list | tuple) else [given]
+        if len(texts) != 1:
+            yield "--slo appears twice: keep one"
+            return
         try:
-            slo = parse_slo(str(self.options["slo"]))
+            slo = parse_slo(str(texts[0]))
         except ValueError as e:
             yield f"--slo: {e}"
+            return
+        if slo.of:
+            yield f"--slo {slo}: the search for Server's rate takes a bound on the latency"
             return
         if "Server" not in self.chosen_scenarios:
             yield "--slo applies to Server, which is not among the scenarios: remove it"
@@ -200,7 +215,7 @@ class Request:
 
     @property
     def audits(self) -> tuple[str, ...]:
-        return self.of_round.audits if self.division == "closed" else ()
+        return () if self.division == "open" else self.of_round.audits
 
     @property
     def is_short(self) -> bool:
@@ -213,11 +228,16 @@ class Request:
             return self.submitter, self.system
         return REHEARSAL_SUBMITTER, self.system.removesuffix(REHEARSAL_SUFFIX) + REHEARSAL_SUFFIX
 
+    @property
+    def _run_options(self) -> dict[str, Any]:
+        """Options of every run, of a search, too."""
+        return {**self.options, **({"qdl": True} if self.division == NETWORK else {})}
+
     def run_config(
         self, scenario: str, mode: str, audit: Path | None, searched_rate: float | None = None
     ) -> RunConfig:
         """Settings of one run of the matrix. searched_rate: Server's rate from a search, in queries/s."""
-        plain = {**self.options, "scenario": OURS[scenario], "mode": mode}
+        plain = {**self._run_options, "scenario": OURS[scenario], "mode": mode}
         if scenario != "Server":
             plain = {k: v for k, v in plain.items() if k not in OF_SERVER}
         elif searched_rate is not None:
@@ -239,7 +259,7 @@ class Request:
 
     def search_config(self) -> RunConfig:
         """Settings of the `peak` search under the `slo` of the options."""
-        plain = {**self.options, "scenario": "server", "mode": "performance"}
+        plain = {**self._run_options, "scenario": "server", "mode": "performance"}
         plain = {k: v for k, v in plain.items() if k not in ("user_conf", "meter")}
         if not self.is_short:
             plain["duration"] = CONFIRM

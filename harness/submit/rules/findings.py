@@ -93,7 +93,8 @@ RULES: Mapping[str, str] = {
     "latency-limit": f"set target_latency to the round's bound or below: {_AGAIN}",
     "audit-settings": f"this log is an audit's: remove audit.config, then {_AGAIN}",
     "result-missing": f"the log lacks the number to be published: {_AGAIN}",
-    "network-sut": "use this SUT name in the network division, and in no other",
+    "network-sut": f"let LoadGen ask every server for its name, as runs with --qdl do: {_AGAIN}",
+    "same-machine": f"serve on another machine than LoadGen's: {_AGAIN}",
     "token-latencies": f"set use_token_latencies and meet the latency limits: {_AGAIN}",
     # accuracy
     "dataset-size": f"use every sample of the round's data set: {_AGAIN}",
@@ -122,6 +123,9 @@ RULES: Mapping[str, str] = {
 
 SHORTENED = ("too-short", "too-few-queries", "latency-limit", "performance-samples", "audit-score")
 """Rules that a result cannot keep whose runs are shorter than the round's."""
+
+OF_A_REHEARSAL = ("rehearsal", "same-machine")
+"""Rules that every rehearsal may break: its mark, and servers beside LoadGen."""
 
 OF_OTHER_DATA = ("performance-samples", "dataset-size", "accuracy-text", "accuracy-target")
 """Rules that a result cannot keep whose data set is not the round's."""

@@ -45,6 +45,7 @@ def any_run(result: Result, run: RunLog, mode: str) -> Iterator[Finding]:
         yield Finding("loadgen-errors", file, f"{errors} errors{first}"[:300], "no error")
     for contradiction in settings_stated_twice(log):
         yield Finding("numbers-disagree", file, contradiction[:300], "one log of one run")
+    yield from settings.sut_name(result, run)
     yield from _summary(run)
 
 
@@ -107,11 +108,6 @@ def performance(result: Result, run: RunLog) -> Iterator[Finding]:
     yield from settings.samples(result, run, benchmark)
     yield from settings.of_round(result, run, benchmark)
     yield from _tokens(result, run, file, benchmark)
-    if result.submitter.division == "network" or result.description.get("is_network") == "true":
-        expected = result.round.network_sut
-        if expected not in str(run.detail.get("sut_name")):
-            expected = f"a name that contains {expected!r}"
-            yield Finding("network-sut", file, run.text("sut_name"), expected)
 
 
 def _why_invalid(run: RunLog) -> str:

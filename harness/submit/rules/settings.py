@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from math import isclose
 
 from harness.loadgen import user_conf as userconf
-from harness.loadgen.logs import RATE_DIGITS
+from harness.loadgen.logs import RATE_DIGITS, SAME_MACHINE
 from harness.submit.rules.findings import Finding
 from harness.submit.rules.tree.rounds import Benchmark
 from harness.submit.rules.tree.submission import Result, RunLog
@@ -32,6 +32,11 @@ _OF_SCENARIO = {
 }
 """Key of user.conf -> key of the log, and the factor between both."""
 
+LEAST_ROUND_TRIP_NS = 1_000
+"""No fabric is faster; a name that is known without asking takes a third of it."""
+
+_NAME_DURATION = "get_sut_name_duration_ns"
+
 
 def of_round(result: Result, run: RunLog, benchmark: Benchmark) -> Iterator[Finding]:
     """Checks how samples are put into queries, which mlperf.conf sets."""
@@ -47,6 +52,21 @@ def of_round(result: Result, run: RunLog, benchmark: Benchmark) -> Iterator[Find
     if run.detail.get(_PERMUTATION) is not equal:
         actual = f"{_PERMUTATION}: {run.text(_PERMUTATION)}"
         yield Finding("scenario-settings", file, actual, str(equal))
+
+
+def sut_name(result: Result, run: RunLog) -> Iterator[Finding]:
+    """Checks the name that LoadGen got of the servers. Open systems may be networks, too."""
+    if result.submitter.division != "network" and result.description.get("is_network") != "true":
+        return
+    name, expected = run.text("sut_name"), result.round.network_sut
+    if expected not in name:
+        yield Finding("network-sut", run.file, name, f"a name that contains {expected!r}")
+    took_ns = run.number(_NAME_DURATION)
+    if took_ns is not None and took_ns < LEAST_ROUND_TRIP_NS:
+        actual = f"{_NAME_DURATION}: {took_ns:.0f}"
+        yield Finding("network-sut", run.file, actual, "the time of a round trip to every server")
+    if SAME_MACHINE in name:
+        yield Finding("same-machine", run.file, name, "servers on other machines than LoadGen's")
 
 
 def samples(result: Result, run: RunLog, benchmark: Benchmark) -> Iterator[Finding]:

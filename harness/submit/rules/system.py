@@ -89,7 +89,7 @@ def _choices(content: Mapping[str, Any], file: str, who: Submitter) -> Iterator[
 
 
 def _network(content: Mapping[str, Any], file: str, who: Submitter) -> Iterator[Finding]:
-    """Checks is_network, which must be text: JSON's true makes the official checkers crash."""
+    """Checks is_network, which must be text: JSON's true makes the official checkers crash; and the keys with it."""
     value = content.get("is_network")
     if value is not None and value not in ("true", "false"):
         yield Finding("system-value", file, f"is_network: {value!r:.80}", 'text: "true" or "false"')
@@ -102,6 +102,12 @@ def _network(content: Mapping[str, Any], file: str, who: Submitter) -> Iterator[
         for key in who.round.system_keys.network:
             if key not in content:
                 yield Finding("system-key", file, f"no {key}", "the network keys, or no is_network")
+            elif value == "true" and content[key] in (None, ""):
+                yield Finding("system-value", file, f"{key}: {content[key]!r}", "what it asks for")
+    category, categories = content.get("system_type"), who.round.network_categories
+    if who.division == "network" and category not in categories:
+        actual = f"system_type: {category!r:.80}"
+        yield Finding("system-value", file, actual, f"{' or '.join(categories)}, in this division")
 
 
 def _is_count(value: object) -> bool:

@@ -10,7 +10,7 @@ from harness.submit.rules import accuracy, audit, layout, raw_logs, settings
 from harness.submit.rules import run as rules_run
 from harness.submit.rules import system as rules_system
 from harness.submit.rules.copies import copied_logs
-from harness.submit.rules.findings import OF_OTHER_DATA, SHORTENED, Finding
+from harness.submit.rules.findings import OF_A_REHEARSAL, OF_OTHER_DATA, SHORTENED, Finding
 from harness.submit.rules.power import rules
 from harness.submit.rules.tree.rounds import Round
 from harness.submit.rules.tree.submission import Result, Submitter, results, submitters
@@ -34,7 +34,7 @@ class Checked(NamedTuple):
         return [f for f in self.findings if not (shortened and self._is_forgiven(f))]
 
     def _is_forgiven(self, finding: Finding) -> bool:
-        return finding.rule == "rehearsal" or any(
+        return finding.rule in OF_A_REHEARSAL or any(
             finding.rule in rules and finding.file.startswith(f"{path}/")
             for path, rules in self.short.items()
         )

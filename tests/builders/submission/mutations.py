@@ -143,6 +143,10 @@ TREE = {
     "mapping is a list": ("bad-json", put(f"{FREE}/model_mapping.json", "[]")),
     "no mapping": ("unknown-benchmark", drop(f"{FREE}/model_mapping.json")),
     "network without its SUT": ("network-sut", rename("closed", "network")),
+    "server beside LoadGen": (
+        "same-machine",
+        all_of(server(sut_name="Network SUT: a (same machine)"), rename("closed", "network")),
+    ),
     "language model without tokens": (
         "token-latencies",
         put(f"{FREE}/model_mapping.json", '{"my-net": "llama2-70b-99.9"}'),

@@ -123,7 +123,47 @@ def test_a_wrong_value_of_the_verbs_own_option_is_one_line(
     called: Called, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main([CONFIG_FLAG, write("my.yaml", "scenario: server\nrepeats: 1\n")]) == 2
-    assert capsys.readouterr().err == "harness: --repeats: 1 must lie between 2 and 1,000\n"
+    assert capsys.readouterr().err == (
+        "harness: --repeats: 1 must lie between 2 and 1,000 (my.yaml sets --repeats)\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (
+            ("--config", "mlperf", *SERVER, "--duration", "3s"),
+            "--duration cannot be set with --mlperf: a run takes 600 s (the preset mlperf sets --mlperf)",
+        ),
+        (
+            ("--config=mlperf", *SERVER, "--time", "3", "--mlperf"),  # typed: no file's fault
+            "--duration cannot be set with --mlperf: a run takes 600 s",
+        ),
+        (
+            ("--config", "a.yaml", "--config", "b.yaml", *SERVER),
+            ("--pin gives each thread a core of its own, --oversubscribe shares cores: drop one "
+            "(b.yaml sets --pin and --oversubscribe)"),
+        ),
+        (
+            ("--config", "a.yaml", "--config", "c.yaml"),
+            ("--target-qps is the arrival rate of --scenario server: drop it for offline (c.yaml sets --target-qps "
+            "and --scenario)"),
+        ),
+        (
+            ("peak", "--config", "mlperf", *SERVER),
+            "peak makes quick runs: drop --mlperf; --write-user-conf FILE is for it (the preset mlperf sets --mlperf)",
+        ),
+    ],
+)  # fmt: skip
+def test_a_problem_names_the_file_that_set_the_option(
+    words: tuple[str, ...], line: str, called: Called, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Bug: of several files, nobody said which one to change."""
+    write("a.yaml", "pin: true\ntarget_qps: 5\n")
+    write("b.yaml", "oversubscribe: true\npin: true\n")
+    write("c.yaml", "scenario: offline\ntarget_qps: 7\npin: null\n")
+    assert main([*words]) == 2
+    assert capsys.readouterr().err == f"harness: {line}\n"
 
 
 def test_no_option_of_a_verb_has_the_key_of_an_option_of_a_run() -> None:

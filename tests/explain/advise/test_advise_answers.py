@@ -126,6 +126,18 @@ def test_the_best_of_each_choice_are_combined_but_threads_and_executor_are_one()
     assert both == Setting(graph="all", threads=2, precision=INT8)
 
 
+def test_the_machines_stored_peaks_say_what_int8_promises_and_how_much_is_used() -> None:
+    content = record(accuracy=accuracy(0.2))
+    plain = answers(content)
+    assert plain["work"]["of_peak"] is None
+    assert "times the fp32 rate" not in plain["questions"][5]["answer"]
+    peak = plain["work"]["gflops_per_s"] * 4e9
+    known = answers(content | {"peaks": {"flops_per_s": peak, "int8_per_s": 3.5 * peak}})
+    assert known["work"]["of_peak"] == pytest.approx(0.25)
+    assert "int8 run at 3.5 times the fp32 rate on this machine" in known["questions"][5]["answer"]
+    assert "25 % of this machine's fp32 peak" in "\n".join(lines(known | {"parts": {}}))
+
+
 def test_no_setting_worth_two_percent_is_no_advice() -> None:
     content = record(candidates=[str(NOW._replace(graph="off"))])
     assert answers(content)["top"] is None

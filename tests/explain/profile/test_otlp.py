@@ -4,6 +4,8 @@ import shutil
 import socket
 import ssl
 import subprocess
+import time
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -15,7 +17,11 @@ from harness.explain.profile.options import parse_otlp
 from harness.explain.profile.spans import otlp
 from harness.explain.profile.spans.collector import Collector, _refused, from_environment, post
 from harness.explain.profile.spans.spans import Span
+from tests.servers import real_servers
 from tests.stand_ins.servers.otlp_collector import collecting, spans_of
+from tests.stand_ins.servers.prometheus_server import free_port
+
+ROTEL_ENDED_S = 30
 
 STARTED = "2026-11-21T13:00:00.123+00:00"
 STARTED_NS = 1795266000_123_000_000
@@ -256,3 +262,39 @@ def test_https_needs_an_authority_that_signed_the_certificate(tmp_path: Path) ->
         variables["OTEL_EXPORTER_OTLP_CERTIFICATE"] = str(pem)
         post(otlp.messages(SPANS, STARTED, "m"), from_environment(variables))
         assert len(collector.received) == 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("compress", [False, True])
+def test_a_real_collector_reads_every_span(
+    compress: bool, pytestconfig: pytest.Config, tmp_path: Path
+) -> None:
+    made = real_servers.environment(Path(pytestconfig.cache.mkdir("servers")), "rotel")
+    (program,) = made.glob("lib/python3*/site-packages/rotel/rotel-agent")
+    port, log = free_port(), tmp_path / "log"
+    words = ["start", "--otlp-http-endpoint", f"127.0.0.1:{port}", "--exporter", "blackhole"]
+    words += ["--otlp-grpc-endpoint", f"127.0.0.1:{free_port()}", "--log-file", f"{tmp_path}/own"]
+    words += ["--debug-log", "traces", "--debug-log-verbosity", "detailed"]
+    spans = [replace(SPANS[0], id=number) for number in range(1, 2_501)] + [
+        replace(SPANS[1], id=9_999)
+    ]
+    with log.open("w") as out:
+        process = subprocess.Popen([program, *words], stdout=out, stderr=out)
+    try:
+        deadline_s = time.monotonic() + ROTEL_ENDED_S
+        while "Starting Rotel" not in log.read_text():
+            assert time.monotonic() < deadline_s, log.read_text()
+            time.sleep(0.1)
+        collector = Collector(url=f"http://127.0.0.1:{port}/v1/traces", compress=compress)
+        post(otlp.messages(spans, STARTED, "m"), collector)
+        while log.read_text().count("\nSpan #") < len(spans):
+            assert time.monotonic() < deadline_s, log.read_text()[-2000:]
+            time.sleep(0.1)
+    finally:
+        process.terminate()
+        process.wait()
+    told = log.read_text()
+    assert told.count("\nSpan #") == len(spans)
+    assert f"Start time: {STARTED_NS}\n" in told
+    for line in ("-> service.name: Str(mlperf-harness)", ": conv é\n", ": 000000000000270f\n"):
+        assert line in told

@@ -250,3 +250,18 @@ def test_the_table_names_sources_provenance_and_missing_sources() -> None:
     assert [line for line in shown if line in expected] == expected
     assert not [line for line in table_of() if line.startswith("power")]
     assert "power       not measured: it is gone" in table_of(power_reason="it is gone")
+
+
+@pytest.mark.parametrize("source", [COUNTER, POWER])
+def test_more_power_than_any_machine_draws_gives_no_reading(source: PowerSource) -> None:
+    """Bug: a meter that read 1e30 J was quoted, and no doubt spoke against it."""
+    at = stamps([100] * 20)
+
+    def energy(watts: float) -> object:
+        values = [watts * n / 10 if source.unit == "J" else watts for n in range(len(at))]
+        return cut(source, list(zip(at, values, strict=True)), *inside(at, 0.1, 0.9))
+
+    assert isinstance(energy(9e5), Energy)
+    assert isinstance(energy(2e6), NoReading)
+    told = "it read 1e+30 W over a second: one source draws at most 1e+06 W"
+    assert energy(1e30) == NoReading(told)

@@ -198,6 +198,81 @@ def test_a_model_may_not_read_files_outside_of_its_repository(
         model.obtain(ONNX, quiet)
 
 
+SAVED = MODELS_DIR / "digits_savedmodel"
+TENSORFLOW = ("savedmodel", "keras")
+
+
+def saved_model(prefix: str = "") -> dict[str, bytes]:
+    """Files of a repository with the digits as a SavedModel below `prefix`, and others."""
+    files = (p for p in SAVED.rglob("*") if p.is_file())
+    inside = {f"{prefix}{p.relative_to(SAVED).as_posix()}": p.read_bytes() for p in files}
+    return {**inside, "README.md": b"text", f"{prefix}pytorch_model.bin": b"1", "other/x.pb": b"2"}
+
+
+@pytest.mark.parametrize("prefix", ["", "tf/serving/"])
+def test_a_saved_model_comes_as_a_folder_of_its_own(
+    hub: Hub, monkeypatch: pytest.MonkeyPatch, prefix: str
+) -> None:
+    """Bug: the user had to download the folder and pass its path."""
+    commit = hub.push("org/net", saved_model(prefix))
+    model = load_model("hf:org/net@main")
+    name = f"hf:org/net@{commit}:{prefix}saved_model.pb"
+    assert model.resolved_name == name
+    assert model.may_have("savedmodel")
+    assert model.may_have_to_be_obtained
+    with pytest.raises(ConfigError, match=r"saved_model.pb is a SavedModel: pass --backend tensor"):
+        model.obtain(ONNX, quiet)
+    model.obtain(TENSORFLOW, quiet)
+    repository.download(
+        "org/net", commit, "README.md"
+    )  # lies in the hub's cache, and not in the model
+    path = model.path(TENSORFLOW)
+    assert path is not None
+    assert model.sha256(path) == load_model(str(SAVED)).sha256(SAVED)
+    there = model_from_json(json.loads(json.dumps(model.to_json())))
+    assert there.path(TENSORFLOW) == path
+    leave_network(monkeypatch)
+    again = load_model(name)
+    assert not again.may_have_to_be_obtained
+    assert again.path(TENSORFLOW) == path
+    (path / "variables/variables.index").resolve().unlink()
+    visit_again()
+    assert load_model(name).may_have_to_be_obtained
+
+
+def test_a_damaged_part_of_a_saved_model_is_refused(hub: Hub) -> None:
+    hub.push("org/net", saved_model())
+    model = load_model("hf:org/net@main")
+    model.obtain(TENSORFLOW, quiet)
+    path = model.path(TENSORFLOW)
+    assert path is not None
+    blob = (path / "variables/variables.index").resolve()
+    blob.chmod(0o644)
+    blob.write_bytes(blob.read_bytes() + b"x")
+    with pytest.raises(ConfigError, match="its digest is"):
+        model.path(TENSORFLOW)
+
+
+@pytest.mark.slow
+def test_a_run_of_a_saved_model(tmp_path: Path) -> None:
+    pytest.importorskip("huggingface_hub")
+    pytest.importorskip("tensorflow")
+    env = {"HF_HOME": f"{tmp_path}/hf", "XDG_CACHE_HOME": f"{tmp_path}/cache"}
+    with serving() as hub:
+        commit = hub.push("org/net", saved_model())
+        env["HF_ENDPOINT"] = hub.address
+        words = ("--scenario", "offline", "--mode", "performance", "--queries", "200")
+        model = ("--backend", "tensorflow", "--model", "hf:org/net@main")
+        done = run(*words, *model, "--out", f"{tmp_path}/r", env=env)
+    assert done.status == 0, done.said
+    found = result(tmp_path / "r")
+    assert found["model_source"] == f"hf:org/net@{commit}:saved_model.pb"
+    config = yaml.safe_load((tmp_path / "r/config.yaml").read_text())
+    assert config["model_sha256"] == load_model(str(SAVED)).sha256(SAVED)
+    again = run("--config", f"{tmp_path}/r", "--out", f"{tmp_path}/again", env=env)
+    assert again.status == 0, again.said
+
+
 @pytest.mark.slow
 def test_a_run_keeps_the_commit_and_is_repeated_without_network(tmp_path: Path) -> None:
     pytest.importorskip("huggingface_hub")

@@ -198,7 +198,7 @@ def resolved(**options: Any) -> ResolvedRun:
         scenario=registry.load("scenario", "offline"),
         dataset=config.dataset or "digits",
         metric=config.metric or "top1",
-        slo=None,
+        slos=(),
         instances=InstanceGroup(1, 1, 1),
     )
 

@@ -113,9 +113,15 @@ def test_a_profiled_session_leaves_its_events_and_its_graph(tmp_path: Path) -> N
 
 
 def test_nobody_else_in_the_harness_makes_a_session() -> None:
-    """Each other way to make one would have settings of its own."""
+    """Each other way to make one would have settings of its own, as a peak of the machine has.
+
+    The worker of `cold` that shares weights changes how the backend's own session is made.
+    """
+    others = {"machine/characterise/arithmetic/libraries/ort.py", "explain/cold/sharing/adapt.py"}
     makers = []
     for path in sorted((ROOT / "harness").rglob("*.py")):
+        if str(path.relative_to(ROOT / "harness")) in others:
+            continue
         nodes = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         used = {node.attr for node in nodes if isinstance(node, ast.Attribute)}
         makers += [path.name] if used & {"InferenceSession", "SessionOptions"} else []

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,10 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.accuracy.top1 import Top1
+from harness.core import registry
 from harness.datasets.digits import DigitsDataset
 from harness.loadgen.logs import ACCURACY, AccuracyLogError
 from harness.results.verdict.score import compute
-from harness.types import Answer, DatasetSetup
+from harness.types import Answer, DatasetSetup, Score
 from tests.builders.support import GOLDEN, SAMPLES, SCENARIOS
 
 
@@ -29,6 +31,32 @@ def test_a_golden_accuracy_log_gives_the_score_of_its_run(
     found = compute(GOLDEN / scenario / "accuracy", "top1", "int64", labels)
     assert (found.metric, found.value, found.unit, found.samples) == ("top1", 100.0, "%", SAMPLES)
     assert found.line == "accuracy=100.000%, good=20, total=20"
+
+
+def test_a_score_of_numpys_numbers_and_odd_texts_is_kept_as_plain_ones(
+    labels: dict[int, object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bug: a float32 became a text in result.json, and a line break a second row of the answer."""
+
+    class Odd:
+        def __init__(self, dtype: str) -> None:
+            pass
+
+        def score(self, _answers: object, labels: dict[int, object]) -> Score:
+            value: Any = np.float32(0.5)
+            return Score(
+                metric="a\nb",
+                value=value,
+                unit="%\n",
+                samples=len(labels),
+                line="x\ny",
+                details={"z": value},
+            )
+
+    monkeypatch.setattr(registry, "load", lambda *_: Odd)
+    found = compute(GOLDEN / "server" / "accuracy", "odd", "int64", labels)
+    assert json.dumps([found.value, found.details]) == '[0.5, {"z": 0.5}]'
+    assert (found.metric, found.unit, found.line) == ("a b", "% ", "x y")
 
 
 @pytest.mark.parametrize("total", [SAMPLES - 1, SAMPLES + 1])

@@ -38,6 +38,7 @@ PATTERNS = {
     "squad_f1": r"^{[\"\']exact_match[\"\']\:\s*[\d\.]+,\s*[\"\']f1[\"\']\:\s*([\d\.]+)}",
     "dice": r"Accuracy\:\s*mean\s*=\s*([\d\.]+).*",
     "wer": r"Word Error Rate\:.*, accuracy=([0-9\.]+)%",
+    "exact_match": r".*'exact_match':\s([\d.]+).*",
     "rouge": r".*'rouge1':\s+'?([\d.]+)'?.*",
 }
 """The submission checker's (constants.py of v6.1)."""
@@ -296,6 +297,17 @@ def test_rouge_is_the_packages() -> None:
         assert float(match[1]) == pytest.approx(wanted[kind], abs=1e-4)
 
 
+def test_exact_match_counts_characters_and_not_the_space_around_them() -> None:
+    texts = {0: b"0123", 1: b" 42\n", 2: b"1 2", 3: b"12", 4: b""}
+    labels: dict[int, object] = {0: "0123", 1: "42", 2: "12", 3: "1 2", 4: "5"}
+    found = scored(registry.load("metric", "exact_match")("uint8"), texts, labels)
+    assert (found.value, found.samples, found.unit) == (40, 5, "%")
+    assert found.details == {"right": 2, "empty": 1}
+    match = re.match(PATTERNS["exact_match"], found.line)
+    assert match is not None
+    assert float(match[1]) == 40
+
+
 def vector(*values: float) -> Any:
     return np.array(values, np.float32)
 
@@ -350,13 +362,13 @@ def test_what_has_the_same_label_belongs_together() -> None:
         scored(Retrieval("float32"), {0: answers[0], 1: answers[1]}, mixed)
 
 
-@pytest.mark.parametrize("name", ["wer", "rouge"])
+@pytest.mark.parametrize("name", ["wer", "rouge", "exact_match"])
 def test_integers_with_symbols_are_the_texts_they_stand_for(name: str) -> None:
     if name == "rouge":
         pytest.importorskip("rouge_score")
     symbols = ["", " ", *"abcdehlorstuw"]
-    texts = {0: "the cold sea", 1: "hello world"}
-    right: dict[int, object] = {0: "the old sea", 1: "hello word us"}
+    texts = {0: "the cold sea", 1: "hello world", 2: "slow boat"}
+    right: dict[int, object] = {0: "the old sea", 1: "hello word us", 2: "slow boat"}
     spelt = {i: [symbols.index(letter) for letter in text] + [0, 0] for i, text in texts.items()}
     with_symbols = {i: {"text": text, "symbols": symbols} for i, text in right.items()}
     metric = registry.load("metric", name)
@@ -378,6 +390,19 @@ def test_a_manifests_symbols_go_with_labels_that_are_texts(tmp_path: Path) -> No
     assert label_of(texts, 0, model) == {"text": "a a", "symbols": ("", " ", "a")}
     assert label_of(numbers, 0, model) == 3
     assert label_of(texts, 0, load_model("digits")) == "a a"
+
+
+def test_a_language_models_pieces_are_the_symbols_of_token_ids_and_not_of_texts() -> None:
+    model = load_model("tinylm")
+    assert model.generation is not None
+    right: Any = SimpleNamespace(label=lambda _: "21")
+    label = label_of(right, 0, model, "int32")
+    assert label == {"text": "21", "symbols": model.generation.pieces}
+    metric = registry.load("metric", "exact_match")
+    ids = np.array([7, 6, 0], np.int32)
+    assert scored(metric("int32"), {0: ids}, {0: label}).value == 100
+    text = label_of(right, 0, model, "uint8")
+    assert scored(metric("uint8"), {0: b"21"}, {0: text}).value == 100
 
 
 _OWN = """

@@ -446,7 +446,7 @@ def changed(**about: Any) -> Mapping[str, Any]:
         (changed(parameters={"binary_data_size": -1}), 80, "has the binary_data_size -1"),
         (changed(parameters={"binary_data_size": "80"}), 80, "has the binary_data_size '80'"),
         (changed(data=[0.0] * 20), 80, "has the binary_data_size 80"),
-        (changed(parameters={}), 80, "output 'logits' has the data None, and no list"),
+        (changed(parameters={}), 80, "output 'logits': data is no list, but None"),
         ({**BINARY, "model_name": "other"}, 80, "is of model 'other', and not 'digits'"),
         ({**BINARY, "model_name": None}, 80, "is of model None, and not 'digits'"),
         ({**BINARY, "model_version": "2"}, 80, "is of the model's version '2', and the first"),
@@ -469,17 +469,17 @@ def test_a_wrong_binary_reply_is_no_answer(content: Any, bytes_: int, message: s
 @pytest.mark.parametrize(
     ("about", "message"),
     [
-        ({"data": [0.0] * 9}, "has not the data of shape [1, 10]"),
-        ({"data": [0.0] * 11}, "has not the data of shape [1, 10]"),
-        ({"data": [[0.0] * 5] * 2}, "has not the data of shape [1, 10]"),
-        ({"data": [[0.0] * 10, 1]}, "has not the data of shape [1, 10]"),
-        ({"data": [[[0.0] * 10]]}, "has not the data of shape [1, 10]"),
-        ({"data": [0.0] * 9 + [[0.0]]}, "has data that are not all FP32"),
-        ({"data": [0.0] * 9 + ["1"]}, "has data that are not all FP32"),
-        ({"data": [0.0] * 9 + [True]}, "has data that are not all FP32"),
-        ({"data": [0.0] * 9 + [1e39]}, "has data that are not all FP32"),
-        ({"data": [0.0] * 9 + [10**400]}, "has data that are not all FP32"),
-        ({"data": 1.0}, "has the data 1.0, and no list"),
+        ({"data": [0.0] * 9}, "data has not the values of shape [1, 10]"),
+        ({"data": [0.0] * 11}, "data has not the values of shape [1, 10]"),
+        ({"data": [[0.0] * 5] * 2}, "data has not the values of shape [1, 10]"),
+        ({"data": [[0.0] * 10, 1]}, "data has not the values of shape [1, 10]"),
+        ({"data": [[[0.0] * 10]]}, "data has not the values of shape [1, 10]"),
+        ({"data": [0.0] * 9 + [[0.0]]}, "data holds values that are not FP32"),
+        ({"data": [0.0] * 9 + ["1"]}, "data holds values that are not FP32"),
+        ({"data": [0.0] * 9 + [True]}, "data holds values that are not FP32"),
+        ({"data": [0.0] * 9 + [1e39]}, "a value does not fit FP32"),
+        ({"data": [0.0] * 9 + [10**400]}, "a value does not fit FP32"),
+        ({"data": 1.0}, "data is no list, but 1.0"),
         ({"shape": [2, 10], "data": [0.0] * 20}, "the outputs have 2 rows for 1 samples"),
         ({"parameters": {"binary_data_size": 40}}, "has the binary_data_size 40"),
     ],
@@ -550,7 +550,7 @@ def test_binary_texts_must_fill_their_bytes(texts: bytes) -> None:
     remote = opened(triton(lambda _: {"y": Values("BYTES", [1], ["text"])}, model))
     about = {"name": "y", "datatype": "BYTES", "shape": [1]}
     sized = {**about, "parameters": {"binary_data_size": len(texts)}}
-    with pytest.raises(BadAnswer, match=r"that are not 1 texts behind their lengths$"):
+    with pytest.raises(BadAnswer, match=r"bytes are not 1 texts behind their lengths$"):
         remote.answer(binary_reply({**BINARY, "outputs": [sized]}, texts), 1)
 
 
@@ -697,19 +697,26 @@ def test_options_and_devices_that_it_has_not_are_refused() -> None:
     assert str(error.value).splitlines() == [
         (
             "backend 'kserve' has no option 'graph': it has served=NAME version=VERSION "
-            "encoding=binary|json"
+            "encoding=binary|json|shm"
         ),
         "backend 'kserve' has no --device cuda: the server chooses what computes",
         "backend 'kserve' has no providers: drop --provider X",
     ]
     with pytest.raises(
-        ConfigError, match=r"^--backend-option encoding: 'shm' is not one of binary, json$"
+        ConfigError, match=r"^--backend-option encoding: 'xml' is not one of binary, json, shm$"
     ):
-        KserveRemote(setup(options={"encoding": "shm"}))
+        KserveRemote(setup(options={"encoding": "xml"}))
     with pytest.raises(
         ConfigError, match=r"^--backend-option served: the value is empty: it takes NAME$"
     ):
         KserveRemote(setup(options={"served": ""}))
+
+
+def test_shared_memory_needs_a_server_that_has_it() -> None:
+    with pytest.raises(
+        ConfigError, match=r"encoding=shm: the server has no system shared memory: drop it$"
+    ):
+        opened(mlserver(digits, DIGITS), max_batch=1, options={"encoding": "shm"})
 
 
 def test_the_served_name_and_version_make_the_path() -> None:

@@ -1,5 +1,6 @@
 """Datasets: rows in the order loaded, views where they can be, the same bytes for the same seed."""
 
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from harness.core.config.parse import parse_input_shape
 from harness.datasets.digits import FILE, DigitsDataset
 from harness.datasets.parts.rows import LoadedRows
 from harness.datasets.synthetic import COUNT, MEMORY_LIMIT_BYTES, SyntheticDataset
@@ -237,14 +239,14 @@ NO_TEXTS = (
         (
             (SYMBOLIC,),
             {},
-            ["input 'ids' has the symbolic shape [batch, sequence]: set its sizes with --input-shape ids=1xsequence"],
+            ["input 'ids' has the symbolic shape [batch, sequence]: set its sizes, e.g. --input-shape ids=1x64"],
         ),
         (
             (SYMBOLIC, MIXED),
             {},
             [
-                "input 'ids' has the symbolic shape [batch, sequence]: set its sizes with --input-shape ids=1xsequence",
-                "input 'x' has the symbolic shape [?, 3, h, w]: set its sizes with --input-shape x=1x3xhxw",
+                "input 'ids' has the symbolic shape [batch, sequence]: set its sizes, e.g. --input-shape ids=1x64",
+                "input 'x' has the symbolic shape [?, 3, h, w]: set its sizes, e.g. --input-shape x=1x3x64x64",
             ],
         ),
         ((SYMBOLIC,), {"ids": (1, 2, 3)}, ["--input-shape ids=1x2x3 does not fit [batch, sequence]"]),
@@ -288,8 +290,21 @@ def test_one_input_shape_sets_its_dimensions_in_every_input() -> None:
         "mask": (1, 7),
     }
     setup = DatasetSetup(inputs=(SYMBOLIC, MASK))
-    line = "input 'ids' has the symbolic shape [batch, sequence]: set its sizes with --input-shape ids=1xsequence"
+    line = "input 'ids' has the symbolic shape [batch, sequence]: set its sizes, e.g. --input-shape ids=1x64"
     assert refusal(SyntheticDataset, setup) == [line]
+
+
+@pytest.mark.parametrize("name", ["ids", "my input", "it's"])
+def test_the_advice_for_a_shape_can_be_pasted(name: str) -> None:
+    """Bug: "set its sizes with --input-shape ids=1xsequence", which the parser refuses."""
+    spec = TensorSpec(name, "int64", ("batch", "sequence", None, 3))
+    (line,) = refusal(SyntheticDataset, DatasetSetup(inputs=(spec,)))
+    flag, word = shlex.split(line[line.index("--input-shape") :])
+    assert flag == "--input-shape"
+    shapes = dict([parse_input_shape(word)])
+    made = SyntheticDataset(DatasetSetup(inputs=(spec,), shapes=shapes))
+    made.load([0])
+    assert made.batch([0]).inputs[name].shape == (1, 64, 64, 3)
 
 
 def test_one_dimension_of_two_sizes_is_refused() -> None:
@@ -304,8 +319,8 @@ def test_one_dimension_of_two_sizes_is_refused() -> None:
 @pytest.mark.parametrize(
     ("shape", "advice"),
     [
-        (("N", "N", "N", 3), "[N, N, N, 3]: set its sizes with --input-shape x=1xNxNx3"),
-        ((8, "N"), "[8, N], whose first dimension, 8, must be the batch: set its sizes with --input-shape x=1xN"),
+        (("N", "N", "N", 3), "[N, N, N, 3]: set its sizes, e.g. --input-shape x=1x64x64x3"),
+        ((8, "N"), "[8, N], whose first dimension, 8, must be the batch: set its sizes, e.g. --input-shape x=1x64"),
     ],
 )  # fmt: skip
 def test_the_advice_for_a_shape_names_the_batch(shape: tuple[int | str, ...], advice: str) -> None:

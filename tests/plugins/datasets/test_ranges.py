@@ -15,7 +15,9 @@ from harness.core.config.parse import parse_input_range
 from harness.core.config.run_config import RunConfig, from_plain, to_plain
 from harness.datasets.synthetic import SyntheticDataset
 from harness.errors import ConfigError
-from harness.types import DatasetSetup, Interval, Lognormal, Table, TensorSpec
+from harness.models.manifest.lookup import load_model
+from harness.models.opened.loading import check_tables
+from harness.types import Batch, DatasetSetup, Interval, Lognormal, Table, TensorSpec
 from tests.faults.command import result, run
 
 INTEGERS = ("bool", "int8", "uint8", "int16", "int32", "uint32", "int64", "uint64")
@@ -116,7 +118,7 @@ def test_every_problem_is_said_at_once_with_the_nearest_name() -> None:
         "--input-shape tag: the model's inputs are ids, tags: did you mean 'tags'?",
         "--input-range idz: the model's inputs are ids, tags: did you mean 'ids'?",
         "--input-range words: the model's inputs are ids, tags",
-        "input 'ids' has the symbolic shape [batch, n]: set its sizes with --input-shape ids=1xn",
+        "input 'ids' has the symbolic shape [batch, n]: set its sizes, e.g. --input-shape ids=1x64",
         "--input-range tags=0:200: the input is int8, whose whole range is -128:128",
     ]
 
@@ -152,7 +154,25 @@ def test_the_file_is_not_read_where_no_integer_needs_it() -> None:
         raise AssertionError("the file was read")
 
     synthetic("float32", tables=fail)
-    synthetic("int64", tables=fail, ranges={"x": Interval(0, 3)})
+    synthetic("bool", tables=fail, ranges={"x": Interval(0, 2)})
+
+
+@pytest.mark.parametrize(
+    ("interval", "advice"),
+    [
+        (Interval(0, 8), "x=0:7"),
+        (Interval(-3, 1000), "x=-3:7"),
+        (Interval(7, 9), "x=6:7"),
+        (Interval(1000, 1001), "x=6:7"),
+    ],
+)
+def test_a_range_beyond_the_table_is_refused(interval: Interval, advice: str) -> None:
+    """Bug: only ONNX Runtime said so, in the warm-up and without the input's name."""
+    table = {"x": Table("Gather", 7)}
+    line = f"--input-range x={interval}: the model's Gather table has 7 rows: pass at most --input-range {advice}"
+    assert refusal("int64", tables=lambda: table, ranges={"x": interval}) == [line]
+    passed = dict([parse_input_range(advice)])
+    assert about(synthetic("int64", tables=lambda: table, ranges=passed))["x"]["high"] == 7
 
 
 def test_the_range_is_part_of_the_digest_and_its_source_is_not() -> None:
@@ -226,6 +246,33 @@ def embedding(folder: Path, rows: int) -> Path:
     return path
 
 
+@pytest.mark.parametrize(("most", "fits"), [(999, True), (1000, False), (2**40, False)])
+def test_a_number_beyond_the_table_names_the_input(tmp_path: Path, most: int, fits: bool) -> None:
+    """Bug: data that do not fit the model failed with ONNX Runtime's words, without the input's name."""
+    config = RunConfig(scenario="offline", model=str(embedding(tmp_path, 1000)))
+    batch = Batch(1, {"ids": np.array([[0, most]], np.int64), "other": np.zeros((1, 2))})
+    told = ""
+    try:
+        check_tables(config, load_model(config.model), batch)
+    except ConfigError as e:
+        told = str(e)
+    line = (
+        f"input 'ids' has the number {most}, and the model's Gather table has 1,000 rows: 0 to 999 fit, so "
+        "data and model do not go together"
+    )
+    assert told == ("" if fits else line)
+
+
+@pytest.mark.slow
+def test_a_run_of_numbers_beyond_the_table_ends_in_one_line(tmp_path: Path) -> None:
+    np.savez(tmp_path / "data.npz", ids=np.full((20, 16), 1000), labels=np.zeros(20, np.int64))
+    words = ("--scenario", "offline", "--model", str(embedding(tmp_path, 1000)))
+    data = ("--dataset", "npz", "--data-dir", f"{tmp_path}/data.npz")
+    done = run(*words, *data, "--mode", "performance", "--out", f"{tmp_path}/a")
+    assert done.status == 2
+    assert "input 'ids' has the number 1000, and the model's Gather table has 1,000" in done.said
+
+
 @pytest.mark.slow
 def test_a_run_draws_from_the_models_table(tmp_path: Path) -> None:
     path = embedding(tmp_path, 1000)
@@ -238,8 +285,8 @@ def test_a_run_draws_from_the_models_table(tmp_path: Path) -> None:
     }
     assert "synthetic data" in told["not_for_submission"]
     beyond = run(*words, "--input-range", "ids=1000:1001", "--out", f"{tmp_path}/b")
-    assert beyond.status == 3
-    assert "indices element out of data bounds" in beyond.said
+    assert beyond.status == 2
+    assert "pass at most --input-range ids=999:1000" in beyond.said
     fewer = run(*words, "--input-range", "ids=0:900", "--out", f"{tmp_path}/c")
     assert fewer.status == 0, fewer.said + fewer.printed
     compared = run("compare", f"{tmp_path}/a", f"{tmp_path}/c")

@@ -39,13 +39,28 @@ def held_back(**changed: Any) -> dict[str, Any]:
     return reference(**{**slow, "lost_ns": {"issue_delay": 190_000.0, "infer": 5_000.0}, **changed})
 
 
+def p90(value_ns: int, high_ns: int | None) -> dict[str, Any]:
+    """A 90th percentile with its interval."""
+    interval = {"block_interval": [value_ns - 20_000, high_ns]}
+    return {
+        "latency_ns": {"p90": value_ns},
+        "latency_intervals_ns": {"level": 0.95, "p90": interval},
+    }
+
+
+def with_target() -> dict[str, Any]:
+    """The score of the golden run, beside a target."""
+    return {**golden("server")["accuracy"], "target": 98.5}
+
+
 def test_a_server_run_is_answered_by_its_percentile_beside_the_bound() -> None:
-    answer = answer_of(golden("server", slo="p90=1ms"))
+    measured = {**p90(507_000, 620_000), "accuracy": with_target()}
+    answer = answer_of(golden("server", slo="p90=1ms", **measured))
     assert answer.question == "Are 90 % of the queries answered within 1 ms at 200 queries/s?"
     assert answer.headline.startswith("p90 507 us of 1 ms allowed (95 %: ")
     assert answer.headline.endswith(") at 200 queries/s")
     assert answer.accuracy == "top1 100.00 % (target 98.5 %), 20 samples"
-    missed = answer_of(golden("server", slo="p90=100us"))
+    missed = answer_of(golden("server", slo="p90=100us", **measured))
     assert missed.headline.startswith("p90 507 us, above the 100 us allowed (95 %: ")
 
 
@@ -61,15 +76,16 @@ def test_a_rate_that_the_harness_chose_is_named_a_demonstration() -> None:
 
 
 def test_the_other_scenarios_are_answered_by_their_own_number() -> None:
-    assert answer_of(golden("offline")).headline == "21,390 samples/s"
-    stream = answer_of(golden("single-stream"))
+    rate = {"throughput_per_s": {"asked": None, "completed": 21_390.4}}
+    assert answer_of(golden("offline", **rate)).headline == "21,390 samples/s"
+    stream = answer_of(golden("single-stream", **p90(136_400, None)))
     assert stream.question == "How long does a query take, one query at a time?"
     assert stream.headline.startswith("p90 136 us (95 %: ")
     assert stream.headline.endswith(" or more), one query at a time")
-    closed = answer_of(golden("closed-loop"))
-    assert closed.headline.endswith(" at 24,945 queries/s with 4 in flight")
+    closed = answer_of(golden("closed-loop", **rate))
+    assert closed.headline.endswith(" at 21,390 queries/s with 4 in flight")
     replayed = golden("server")
-    replayed["throughput_per_s"]["asked"] = None
+    replayed["throughput_per_s"] |= {"asked": None, "completed": 171.6}
     assert answer_of(replayed).headline.endswith(" at 172 queries/s, replayed from a file")
 
 
@@ -83,9 +99,10 @@ def test_a_percentile_that_loadgen_does_not_log_is_answered_by_the_late_queries(
     assert answer_of(closed).headline.startswith(
         "0 of 64 queries took more than 2 ms (0.5 % may) at "
     )
-    stream = answer_of(golden("single-stream", slo="p99.5=2ms"))
-    estimate = "p90 latency, early-stopping estimate 370 us"
-    assert stream.headline == f"{estimate}, one query at a time"
+    estimate = "p90 latency, early-stopping estimate"
+    headline = {"name": estimate, "value": 370_000, "unit": "ns"}
+    stream = answer_of(golden("single-stream", slo="p99.5=2ms", headline=headline))
+    assert stream.headline == f"{estimate} 370 us, one query at a time"
 
 
 def test_a_rate_that_was_not_kept_up_is_named() -> None:
@@ -101,7 +118,7 @@ def test_the_samples_of_a_query_are_named_where_it_has_several() -> None:
 
 
 def test_an_accuracy_run_is_answered_by_its_score() -> None:
-    answer = answer_of(golden("server", mode="accuracy"))
+    answer = answer_of(golden("server", mode="accuracy", accuracy=with_target()))
     assert answer.question == "How accurate are the answers?"
     assert answer.headline == answer.accuracy == "top1 100.00 % (target 98.5 %), 20 samples"
 
@@ -195,6 +212,12 @@ def test_a_reason_has_the_advice_unless_the_machine_was_disturbed() -> None:
     assert answer_of(failed).advice == ("Lower --target-qps or --concurrency, or raise --slo.")
     failed["doubts"] = [BUSY]
     assert answer_of(failed).advice == "Stop other programs on this machine and run again."
+
+
+def test_a_folder_that_could_not_be_written_explains_the_other_reasons() -> None:
+    reasons = [{"code": code, "text": ""} for code in ("accuracy-failed", "not-saved")]
+    advice = answer_of(golden("server", verdict="INVALID", reasons=reasons)).advice
+    assert advice == "Free disk space or pass another --out, then run again."
 
 
 def test_every_code_has_advice_without_markup_and_unknown_ones_are_no_error() -> None:

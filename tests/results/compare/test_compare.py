@@ -262,6 +262,18 @@ def test_a_run_against_itself_is_no_difference(
     assert printed.err == f"harness: {same} is compared with itself: it appears more than once\n"
 
 
+def test_a_copied_folder_is_the_same_run(
+    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Bug: copies passed for several runs of one side, whose noise was then zero."""
+    fast, copied = runs / "fast", tmp_path / "copied"
+    shutil.copytree(fast, copied)
+    assert main(["compare", f"{fast},{copied}", str(runs / "slow")]) == 0
+    assert capsys.readouterr().err == (
+        f"harness: {copied}: a copy of {fast.resolve()}: one run, which shows no noise; name each run once\n"
+    )
+
+
 def shown(before: float, after: float, low: float, high: float) -> list[str]:
     change = Change(
         name="issue_delay.p50",

@@ -10,7 +10,7 @@ import pytest
 
 from harness.cli.main import main
 from harness.results import database
-from harness.results.pages.history import Quantity, history, load_text, numbers
+from harness.results.pages.history import Quantity, history, load_text, numbers, reports_in
 from harness.results.pages.page import Article
 from harness.results.pages.pareto import beats, pareto
 from tests.builders.result import stored_result
@@ -79,7 +79,7 @@ def figure(article: Article, title: str) -> Any:
 
 
 def test_a_history_is_of_one_workload_on_one_machine(results: Path) -> None:
-    articles = history(rows(results), results, results / "page.html")
+    articles = history(rows(results), reports_in(results, results / "page.html"))
     titles = [re.sub("<.*?>", "", a.head[0]) for a in articles]
     assert titles[1:] == [
         "digits on digits · server · ort · 1,000 queries/s",
@@ -97,7 +97,7 @@ def test_a_history_is_of_one_workload_on_one_machine(results: Path) -> None:
 
 
 def test_a_line_of_the_history_leads_from_valid_run_to_valid_run(results: Path) -> None:
-    _, first, offline, *others = history(rows(results), results, results / "page.html")
+    _, first, offline, *others = history(rows(results), reports_in(results, results / "page.html"))
     line, crosses = figure(first, "P99 latency").data
     assert line["x"] == ["2026-01-01T10:00:00.000", "2026-01-07T10:00:00.000"]
     assert line["y"] == [5, 6]
@@ -137,7 +137,7 @@ def test_what_was_asked_for_is_no_result(results: Path) -> None:
     assert known["peak-9"] == ("peak at p99=10ms", both | {"peak"})
     assert known["closed"] == ("8 in flight", both | latency | {"throughput"})
     assert known["noisy"] == ("", both | {"throughput"})
-    found = pareto(rows(results, since="2026-01-08"), results, results / "page.html")
+    found = pareto(rows(results, since="2026-01-08"), reports_in(results, results / "page.html"))
     (peaks,) = [text(one) for one in found[1:] if "peak at" in text(one)]
     assert beaten_by(peaks) == {"peak-10": "on the front", "peak-9": "peak-10"}
     assert "<h1>digits on digits · server · peak at p99=10ms</h1>" in peaks
@@ -164,7 +164,7 @@ def test_a_database_of_the_first_version_is_read_and_completed(results: Path) ->
 def test_the_history_links_to_reports_that_are_there(results: Path) -> None:
     (results / "pages").mkdir()
     page = results / "pages/page.html"
-    article = history(rows(results, model="digits"), results, page)[1]
+    article = history(rows(results, model="digits"), reports_in(results, page))[1]
     assert '<a href="../best/report.html">best</a>' in text(article)
     assert ">again</td>" in text(article)
 
@@ -172,7 +172,7 @@ def test_the_history_links_to_reports_that_are_there(results: Path) -> None:
 def test_a_page_has_twelve_workloads_at_most_and_says_what_is_left_out(results: Path) -> None:
     for n in range(12):
         database.add(results, f"more{n}", measured(8, 1, 1, 1, 1, model=f"m{n}"))
-    articles = history(rows(results), results, results / "page.html")
+    articles = history(rows(results), reports_in(results, results / "page.html"))
     assert len(articles) == 14
     assert "5 more are left out" in text(articles[-1])
 
@@ -203,7 +203,7 @@ def test_who_beats_whom(ours: Any, theirs: Any, found: bool) -> None:
 
 
 def test_the_front_holds_valid_runs_of_one_task_and_machine(results: Path) -> None:
-    articles = pareto(rows(results), results, results / "page.html")
+    articles = pareto(rows(results), reports_in(results, results / "page.html"))
     alpha = articles[1]
     assert "4 VALID runs on alpha, 2 of them on the front" in text(alpha)
     assert alpha.head[0].endswith("small on digits · server · 1,000 queries/s</h1></div>")
@@ -228,7 +228,7 @@ def test_the_front_holds_valid_runs_of_one_task_and_machine(results: Path) -> No
 def test_models_on_noise_have_no_task_in_common(results: Path) -> None:
     for name in ("a", "b"):
         database.add(results, name, measured(9, 1, 1, 1, 1, model=name, dataset="synthetic"))
-    found = pareto(rows(results, since="2026-01-08"), results, results / "page.html")
+    found = pareto(rows(results, since="2026-01-08"), reports_in(results, results / "page.html"))
     assert len(found) == 3  # with their contents
 
 

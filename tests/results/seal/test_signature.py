@@ -104,6 +104,26 @@ def test_a_stranger_a_changed_seal_and_no_signature_differ(
         assert "is not a signature of SHA256SUMS: " in changed
 
 
+@pytest.mark.parametrize("content", ["", "# none\n\n"])
+def test_a_file_without_signers_is_one_line(
+    content: str, sealed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    signers = tmp_path / "signers"
+    signers.write_text(content)
+    assert main(["check", str(sealed), "--allowed-signers", str(signers)]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(
+        f"harness: --allowed-signers {signers}: it names no key: write e.g. `ann@"
+    )
+
+
+def test_an_empty_name_of_a_file_of_signers_is_not_ignored(
+    sealed: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["check", str(sealed), "--allowed-signers", ""]) == 2
+    assert "name a file" in capsys.readouterr().err
+
+
 def test_a_signature_for_another_purpose_does_not_fit(key: Path, sealed: Path) -> None:
     words = [
         "ssh-keygen",

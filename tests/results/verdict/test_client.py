@@ -17,6 +17,7 @@ BOUND_NS = 50 * NS_PER_MS
 CLIENT: Mapping[str, Any] = {
     "dispatcher": "direct",
     "peers": [{"url": "http://server:8000", "address": "10.1.2.3", "local": False}],
+    "sut_name": "",
     "connections": 64,
     "request_timeout_s": 10.0,
     "ceiling_per_s": 30_000.0,
@@ -28,7 +29,17 @@ CLIENT: Mapping[str, Any] = {
     "reopened": 0,
     "server_gone": "",
     "failures": {},
+    "json_ns": None,
     "server_times": None,
+}
+TOKENS: Mapping[str, Any] = {
+    "answers": 700,
+    "input": 7000,
+    "cached": 700,
+    "cached_answers": 0,
+    "one_token_answers": 0,
+    "compared_prompts": 100,
+    "changed_prompts": 0,
 }
 
 
@@ -157,3 +168,28 @@ def test_failed_requests_are_counted_by_kind() -> None:
         "server-gone",
         "performance run: the server was given up: Connection refused",
     )
+
+
+def test_prompts_from_a_cache_are_a_doubt_and_a_reason_under_the_rules() -> None:
+    assert doubted(remote(tokens=TOKENS)) == []
+    run = remote(tokens={**TOKENS, "cached_answers": 7})
+    (doubt,) = client.doubts(run, BOUND_NS)
+    assert doubt.code == "prefix-cache"
+    assert doubt.text == (
+        "for 7 of 700 answers the server had computed a part of the prompt before, 10.0 % of all their tokens"
+    )
+    official = replace(run, plan=replace(run.plan, model_key="llama2-70b"))
+    assert doubted(official) == []
+    assert bound(official) == ["prompts-cached"]
+
+
+def test_a_prompt_that_the_server_counts_otherwise_is_a_doubt() -> None:
+    (doubt,) = client.doubts(remote(tokens={**TOKENS, "changed_prompts": 3}), BOUND_NS)
+    assert doubt.code == "prompt-changed"
+    assert doubt.text.startswith("of 3 of 100 prompts")
+
+
+def test_tensors_as_json_are_a_doubt_with_their_cost() -> None:
+    (doubt,) = client.doubts(remote(json_ns=NS_PER_MS), BOUND_NS)
+    assert doubt.code == "json-tensors"
+    assert "in 1.00 ms, 20 % of the latency's p50" in doubt.text

@@ -11,6 +11,7 @@ from harness.core.codes import Reason
 from harness.results.evidence.evidence import Evidence
 from harness.results.evidence.stages import Completions
 from harness.results.verdict import witnesses
+from harness.results.verdict.reasons import any_run
 from tests.builders.support import SCENARIOS, evidence
 
 
@@ -75,6 +76,22 @@ def test_a_setting_that_is_not_the_plans_is_named(scenario: str, values: dict[st
     (key,) = values
     assert len(found) == 1
     assert f"{key} is " in found[0].text
+
+
+def test_a_benchmark_that_issues_each_sample_equally_often_is_as_planned() -> None:
+    """Bug: every official run of 3d-unet was INVALID, for a setting of its rules and a query filled up."""
+    key, run = "effective_sample_concatenate_permutation", evidence("offline")
+    planned = replace(run, plan=replace(run.plan, equal_issue=True))
+    (missing,) = witnesses.settings_reasons(planned)
+    assert f"{key} is False, the plan says True" in missing.text
+    assert run.done is not None
+    values = {key: True, "generated_samples_per_query": run.done.issued}
+    values["effective_samples_per_query"] = run.done.issued - 12
+    log = copy.deepcopy(run.log)
+    log.values.update(values)
+    assert reasons(replace(planned, log=log)) == []
+    assert list(any_run(replace(planned, log=log))) == []
+    assert [r.code for r in any_run(replace(run, log=log))] == ["samples-lost"]
 
 
 LOGS = [

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness.errors import ConfigError
+from harness.errors import ConfigError, PluginUnavailable
 from harness.models.steps.postprocess import postprocessor
 from harness.run.measured.answerer import Answerer
 from harness.types import Array, Batch
@@ -23,6 +23,21 @@ class Model:
 
     def outputs(self) -> tuple[str, ...]:
         return ("y", "z")
+
+
+class Lost(Model):
+    """A dataset whose files are gone."""
+
+    def batch(self, indices: list[int]) -> Batch:
+        raise OSError(f"no sample {indices[0]}")
+
+
+def test_a_dataset_that_raises_is_named() -> None:
+    """Bug: "warm-up of backend 'ort' raised OSError"."""
+    model: Any = Lost(np.zeros(2))
+    with pytest.raises(PluginUnavailable) as caught:
+        Answerer(model, model, postprocessor((), None)).answer([4, 5])
+    assert str(caught.value) == "batch() of the dataset Lost raised OSError: no sample 4"
 
 
 @pytest.mark.parametrize(

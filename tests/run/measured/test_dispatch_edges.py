@@ -2,6 +2,7 @@
 
 import os
 import threading
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -59,6 +60,14 @@ class Placed(Plugin):
         return super().infer(batch)
 
 
+class PlacedSlowly(Placed):
+    """Sleeps, so that the other instance has its turn on a busy machine."""
+
+    def infer(self, batch: Batch) -> Any:
+        time.sleep(1e-4)
+        return super().infer(batch)
+
+
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one processor is all there is")
 @pytest.mark.parametrize("make", [QueuedDispatcher, SlicedDispatcher])
 def test_a_worker_runs_on_the_processors_of_its_instance(make: Any) -> None:
@@ -72,7 +81,7 @@ def test_a_worker_runs_on_the_processors_of_its_instance(make: Any) -> None:
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one processor is all there is")
 def test_a_worker_beside_the_issuing_thread_runs_on_its_own_processors() -> None:
-    bench = Bench(4000, 2, Placed)
+    bench = Bench(4000, 2, PlacedSlowly)
     cpu = max(os.sched_getaffinity(0))
     bench.instances[1].cpus = (cpu,)
     run(SharedDispatcher, [40] * 100, 4, bench)

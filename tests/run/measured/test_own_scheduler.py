@@ -23,6 +23,7 @@ from harness.results.evidence.stages import Completions
 from harness.run.journal import Journal
 from harness.run.measured.own_scheduler import (
     AnswerLog,
+    ConversationsInTurn,
     FixedConcurrency,
     Replay,
     Scheduler,
@@ -97,9 +98,11 @@ def replayed(folder: Path, after_ns: Array, samples: Array | None = None) -> Loa
     )
 
 
-def ran(load: LoadPlan, folder: Path, *, inline: bool = False) -> tuple[Server, Completions]:
+def ran(
+    load: LoadPlan, folder: Path, *, inline: bool = False, turns: Array | None = None
+) -> tuple[Server, Completions]:
     view = journal(load.query_count, 1)
-    scheduler = scheduler_for(load, view)
+    scheduler = scheduler_for(load, view, turns)
     assert scheduler is not None
     server = Server(view, scheduler, inline=inline)
     server.run(folder)
@@ -154,6 +157,41 @@ def test_so_many_are_in_flight_and_no_more(concurrency: int, inline: bool, tmp_p
         answered = int(np.searchsorted(completed, entry_ns, "right"))
         assert query + 1 - answered <= concurrency
     assert len(server.calls[0][0]) == min(concurrency, QUERIES)
+
+
+TURNS = np.array([0, 1, 2, 0, 0, 1, 0, 1, 2, 3, 4, 5, 6, 7, 0, 0, 1, 0, 1, 2, 3, 4])
+"""Of the 20 samples that are held, the last conversation is cut: 0 1 2."""
+
+
+@pytest.mark.parametrize("inline", [False, True])
+@pytest.mark.parametrize("concurrency", [1, 4])
+def test_a_turn_is_asked_once_the_one_before_it_was_answered(
+    concurrency: int, inline: bool, tmp_path: Path
+) -> None:
+    load = plan("server", target_qps=None, concurrency=concurrency, query_count=QUERIES)
+    _, done = ran(load, tmp_path, inline=inline, turns=TURNS)
+    samples = done.columns["index"].tolist()
+    entered, completed = (done.columns[name].tolist() for name in ("entry_ns", "completed_ns"))
+    ends_at: list[list[int]] = [[] for _ in range(20)]  # the completions that nothing followed yet
+    for query, sample in enumerate(samples):
+        assert sample < 20
+        if TURNS[sample]:
+            before = ends_at[sample - 1]
+            assert before
+            assert completed[before.pop(0)] <= entered[query]
+        ends_at[sample].append(query)
+    begun = sum(TURNS[sample] == 0 for sample in samples)
+    ended = sum(TURNS[sample + 1] == 0 or sample == 19 for sample in samples)
+    assert 0 <= begun - ended <= concurrency
+    assert set(samples) == set(range(20))
+
+
+def test_the_seed_decides_which_conversations_come(tmp_path: Path) -> None:
+    load = plan("server", target_qps=None, concurrency=1, query_count=QUERIES)
+    runs = [ran(load, tmp_path, turns=TURNS)[1].columns["index"].tolist() for _ in range(2)]
+    assert runs[0] == runs[1]
+    other = replace(load, seeds=load.seeds._replace(sample_index=1))
+    assert ran(other, tmp_path, turns=TURNS)[1].columns["index"].tolist() != runs[0]
 
 
 def test_in_a_closed_loop_latencies_fill_the_run(tmp_path: Path) -> None:
@@ -285,3 +323,5 @@ def test_each_kind_has_its_scheduler(tmp_path: Path) -> None:
     ]
     for load, kind in kinds:
         assert type(scheduler_for(load, journal(2, 1))) is kind
+    closed = kinds[1][0]
+    assert type(scheduler_for(closed, journal(2, 1), TURNS)) is ConversationsInTurn

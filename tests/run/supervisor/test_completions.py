@@ -93,3 +93,22 @@ def test_the_start_is_the_earliest_that_the_rows_show_and_our_own_schedulers_is_
         10**18 - 7,
         10**18 - 7 + int(rows.due_ns[1]),
     ]
+
+
+@pytest.mark.parametrize(
+    ("arrived_ns", "failed", "kept"),
+    [
+        ([5, 6, 7, 8], [0, 0, 0, 1], [5, 6, 7, 8]),
+        ([0, 0, 0, 8], [0, 0, 0, 1], None),  # no stamps: a failed request has that of its end
+        ([8, 8, 8, 8], [1, 1, 1, 1], None),  # no reply at all: `notice` would be 0
+        ([8, 8, 8, 7], [1, 1, 1, 1], [8, 8, 8, 7]),
+    ],
+)
+def test_stamps_of_the_kernel_are_there_or_absent_and_never_zero(
+    arrived_ns: list[int], failed: list[int], kept: list[int] | None
+) -> None:
+    columns = {"arrived_ns": arrived_ns, "read_ns": [8] * 4, "failed": failed}
+    arrays = {name: np.array(values) for name, values in columns.items()}
+    completions._complete_arrivals(arrays)
+    assert ("arrived_ns" in arrays) == (kept is not None)
+    assert kept is None or arrays["arrived_ns"].tolist() == kept

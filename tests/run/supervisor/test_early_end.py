@@ -143,7 +143,7 @@ def test_a_hopeless_run_leaves_what_it_measured_and_says_why(tmp_path: Path) -> 
         scenario="server",
         backend=f"{tmp_path / 'slow.py'}:Slow",
         mode="performance",
-        slo=parse_slo("p99=25ms"),
+        slo=(parse_slo("p99=25ms"),),
         target_qps=400.0,
         queries=4000,
         instances=1,

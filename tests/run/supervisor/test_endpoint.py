@@ -2,6 +2,7 @@
 
 import io
 import itertools
+import os
 import re
 import signal
 import socket
@@ -24,9 +25,11 @@ from harness.core.config.run_config import RunConfig, to_plain
 from harness.errors import ConfigError
 from harness.machine.host_log import HostLog
 from harness.machine.power.energy import PowerLog
+from harness.models.cache.cache import ORIGINS
 from harness.results.export import openmetrics
 from harness.results.export.openmetrics import RUN_LABELS
 from harness.results.run_files import read_files
+from harness.run.journal import Journal
 from harness.run.supervisor.completions import NewRows
 from harness.run.supervisor.metrics.endpoint import PAGE_LASTS_S, Exporter, MetricsEndpoint
 from harness.run.supervisor.metrics.histogram import Histogram
@@ -42,6 +45,8 @@ RESULT = {
     "reasons": [{"code": "slo-missed"}, {"code": "slo-missed"}],
     "doubts": [{"code": "busy-machine"}],
     "accuracy": {"metric": "top1", "value": 99.2, "unit": "%", "target": 98.5},
+    "goodput": {"per_s": 12.5},
+    "tokens": {"ttft_ns": None, "itl_ns": {"p50": 5_000_000}},
 }
 FREE = Endpoint("127.0.0.1", 0)
 Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
@@ -69,7 +74,7 @@ def whole_exporter() -> Exporter:
     exporter = Exporter()
     exporter.describe_run(LABELS, {"version": "1", "dataset": "digits", "mode": "both"})
     exporter.sources += [HostSeries(HostLog()), PowerSeries(PowerLog())]
-    exporter.begin(golden_counts("server"), Slo(0.99, 50_000_000))
+    exporter.begin(golden_counts("server"), [Slo(0.99, 50_000_000), Slo(0.9, 10**9, "ttft")])
     exporter.end()
     exporter.conclude(RESULT)
     return exporter
@@ -213,10 +218,70 @@ def test_every_name_is_documented_and_every_documented_name_exists() -> None:
     page = whole_exporter().page().decode()
     exported = io.StringIO()
     openmetrics.write(read_files(RUNS / "server"), exported)
+    of_models = Exporter()
+    of_models.describe_run(LABELS, {})
+    of_models.begin(cached_counts(), [])
+    page += of_models.page().decode()
     served = set(re.findall(r"^# TYPE (\S+)", page + exported.getvalue(), re.MULTILINE))
     rows = re.findall(r"^\| `(harness_\w+)", (ROOT / "docs/metrics.md").read_text(), re.MULTILINE)
     assert served == set(rows)
     assert len(rows) == len(set(rows))
+
+
+def test_tokens_are_counted_while_answers_come() -> None:
+    fd = Journal.create()
+    try:
+        Journal.resize(fd, 3, 1, remote=True)
+        remote = Journal(fd)
+    finally:
+        os.close(fd)
+    ms, issuer, rows = 10**6, remote.issuer(), remote.remote_writer()
+    for order, (first_ms, end_ms, tokens) in enumerate(((40, 90, 6), (20, 20, 1), (0, 80, 0))):
+        issuer.issued(1, 1)
+        stamps = [end_ms * ms] * 6
+        first_ns = 1 + first_ms * ms if first_ms else 0
+        rows.reply(order, [0], not tokens, *stamps, first_ns, tokens, 0, 0)
+    counts = LiveCounts(NewRows(remote, plan("single-stream", query_count=3, journal_samples=3)))
+    counts.finish()
+    assert counts.tokens == 7
+    assert (counts.token_times["ttft"].total, counts.token_times["ttft"].sum) == (2, 60 * ms)
+    # The second answer has no further token; the first took 50 ms for five.
+    assert (counts.token_times["tpot"].total, counts.token_times["tpot"].sum) == (1, 10 * ms - 1)
+    exporter = Exporter()
+    exporter.describe_run(LABELS, {})
+    exporter.begin(counts, [])
+    samples = parsed(exporter.page().decode())
+    assert value(samples, "harness_tokens_total", phase="performance") == 7
+    assert value(samples, "harness_token_time_seconds_count", phase="performance", time="ttft") == 2
+    assert value(samples, "harness_token_time_seconds_count", phase="performance", time="tpot") == 1
+
+
+def cached_counts() -> LiveCounts:
+    """Three samples of a set of models: loaded, resident, and loaded in the place of two others."""
+    fd = Journal.create()
+    Journal.resize(fd, 3, 1, cached=True)
+    made = Journal(fd)
+    os.close(fd)
+    issuer, rows = made.issuer(), made.cached_writer(0)
+    for order, (origin, evicted) in enumerate((("local", 0), ("hit", 0), ("local", 2))):
+        issuer.issued(1, 1)
+        rows.sample(order, 0, 0, *[2] * 6, ORIGINS.index(origin), evicted)
+    counts = LiveCounts(NewRows(made, plan("single-stream", query_count=3, journal_samples=3)))
+    counts.finish()
+    return counts
+
+
+def test_requests_of_a_set_of_models_are_counted_by_where_the_model_came_from() -> None:
+    exporter = Exporter()
+    exporter.describe_run(LABELS, {})
+    exporter.begin(cached_counts(), [])
+    samples = parsed(exporter.page().decode())
+    of = {"phase": "performance"}
+    assert value(samples, "harness_model_requests_total", **of, origin="local") == 2
+    assert value(samples, "harness_model_requests_total", **of, origin="hit") == 1
+    assert value(samples, "harness_model_requests_total", **of, origin="failed") == 0
+    assert value(samples, "harness_model_evictions_total", **of) == 2
+    assert value(samples, "harness_stage_seconds_count", **of, stage="acquire") == 3
 
 
 def test_a_page_says_how_the_run_ended() -> None:
@@ -226,6 +291,11 @@ def test_a_page_says_how_the_run_ended() -> None:
     assert value(samples, "harness_run_doubt", code="busy-machine") == 1
     assert value(samples, "harness_accuracy", metric="top1", unit="%") == 99.2
     assert value(samples, "harness_slo_seconds", quantile="0.99") == 0.05
+    assert value(samples, "harness_token_slo_seconds", time="ttft", quantile="0.9") == 1
+    assert value(samples, "harness_goodput_queries_per_second") == 12.5
+    assert (
+        value(samples, "harness_token_time_percentile_seconds", time="itl", quantile="0.5") == 0.005
+    )
     assert value(samples, "harness_progress_ratio", phase="performance") == 1
 
 

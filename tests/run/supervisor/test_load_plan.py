@@ -16,7 +16,7 @@ from harness.core.units import NS_PER_MS, NS_PER_S
 from harness.errors import ConfigError
 from harness.loadgen.plan import Calibration, InstanceGroup, Loaded, LoadPlan, Seeds
 from harness.loadgen.versions import PINNED_VERSION, ROUNDS, seeds_of
-from harness.models.manifest.defaults import slo_of
+from harness.models.manifest.defaults import slos_of
 from harness.models.manifest.lookup import load_model
 from harness.models.opened.resolved_run import ResolvedRun
 from harness.run.supervisor.load_plan import (
@@ -227,9 +227,9 @@ def test_seeds_are_the_rounds_unless_they_are_given(values: dict[str, Any], seed
 def test_only_server_has_an_slo_that_nobody_gave(
     scenario: str, given_slo: str | None, slo: str | None
 ) -> None:
-    config = RunConfig(scenario=scenario, slo=parse_slo(given_slo) if given_slo else None)
-    chosen = slo_of(registry.load("scenario", scenario), config, load_model("digits"))
-    assert chosen == (parse_slo(slo) if slo else None)
+    config = RunConfig(scenario=scenario, slo=(parse_slo(given_slo),) if given_slo else ())
+    chosen = slos_of(registry.load("scenario", scenario), config, load_model("digits"))
+    assert chosen == ((parse_slo(slo),) if slo else ())
 
 
 def test_a_model_without_a_manifest_gets_loadgens_own_bound(tmp_path: Any) -> None:
@@ -237,7 +237,7 @@ def test_a_model_without_a_manifest_gets_loadgens_own_bound(tmp_path: Any) -> No
     path.touch()
     scenario = registry.load("scenario", "server")
     config = RunConfig(scenario="server")
-    assert slo_of(scenario, config, load_model(str(path))) == parse_slo("p99=100ms")
+    assert slos_of(scenario, config, load_model(str(path))) == (parse_slo("p99=100ms"),)
 
 
 def sized(queries: int, scenario: str = "server", **changed: Any) -> LoadPlan:
@@ -373,7 +373,7 @@ def test_the_answers_of_an_official_run_are_checked_for_five_seconds(
         scenario=registry.load("scenario", scenario),
         dataset="digits",
         metric="top1",
-        slo=None,
+        slos=(),
         instances=InstanceGroup(1, 1, 64),
     )
     calibration = Calibration(slowest_batch_ns=1, **found)
@@ -388,6 +388,32 @@ def test_the_answers_of_an_official_run_are_checked_for_five_seconds(
     assert (short.logged_answers, official.logged_answers) == (500, 0)
     kept = ("samples_per_query", "target_qps", "latency_bound_ns", "seeds", "performance_count")
     assert [getattr(short, key) for key in kept] == [getattr(official, key) for key in kept]
+
+
+@pytest.mark.parametrize(("model", "equal"), [("3d-unet", True), ("resnet50", False)])
+@pytest.mark.parametrize("scenario", ["offline", "server"])
+def test_a_set_of_samples_that_is_filled_up_has_room(
+    scenario: str, model: str, equal: bool, tmp_path: Path
+) -> None:
+    """LoadGen issues whole sets of the samples held where the benchmark's rules say so."""
+    run = ResolvedRun(
+        config=RunConfig(scenario=scenario, mlperf=True, mlperf_model=model),
+        model=load_model("digits"),
+        scenario=registry.load("scenario", scenario),
+        dataset="digits",
+        metric="top1",
+        slos=(),
+        instances=InstanceGroup(1, 1, 64),
+    )
+    calibration = Calibration(slowest_batch_ns=1, rate_per_s=1.0)
+    roles = ("performance", "accuracy", "answers")
+    official, accuracy, short = (
+        plan_for(run, loaded(5000, 5000), calibration, tmp_path, role) for role in roles
+    )
+    assert [p.equal_issue for p in (official, accuracy, short)] == [equal, equal, False]
+    held, queries = official.performance_count, official.query_count
+    filled = -(-queries // held) * held if equal else queries
+    assert official.journal_samples >= filled
 
 
 def test_a_multi_stream_query_is_counted_with_all_its_samples() -> None:

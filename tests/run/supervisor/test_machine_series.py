@@ -41,7 +41,7 @@ def of(page: Samples, name: str) -> dict[tuple[str, ...], float]:
 
 def test_what_the_machine_tells_is_served(tmp_path: Path) -> None:
     reader = HostReader(machine(tmp_path))
-    reader.pid = 7
+    reader.pids = [7]
     reader.look()
     page = samples(HostSeries(reader.log))
     assert of(page, "harness_host_cpu_frequency_hertz") == {("0",): 2.4e9, ("1",): 3.1e9}

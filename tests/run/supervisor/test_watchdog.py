@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from harness.errors import RunHung
 from harness.run.journal import Journal, Writer
 from harness.run.supervisor.completions import NewRows
-from harness.run.supervisor.measured_process import _goes_on, _raise_if_stuck
+from harness.run.supervisor.measured_process import _goes_on, raise_if_stuck
 from harness.run.supervisor.watchdog import Now, Watchdog
 from tests.builders.support import journal, plan
 
@@ -69,8 +69,8 @@ def test_time_after_the_end_begins_again_with_each_completion(clock: Clock) -> N
     assert watchdog.look().finished_ns == 0  # it waits for the model
     now = Now(4, 4, 0, None, 0, finished_ns=120 * 10**9 + 1)
     with pytest.raises(RunHung, match="hung after its last completion"):
-        _raise_if_stuck(now, 10, 600)
-    _raise_if_stuck(now, 121, 600)
+        raise_if_stuck(now, 10, 600)
+    raise_if_stuck(now, 121, 600)
 
 
 def test_an_accuracy_run_of_queries_of_many_samples_answers_each_sample_once() -> None:

@@ -242,17 +242,17 @@ def test_tables_that_are_made_again_keep_the_seal(swept: Swept) -> None:
         (
             "axes",
             {"precision": ["../../elsewhere"]},
-            "its axes cannot be read: ValueError: '../../elsewhere'",
+            "its axes cannot be read: '../../elsewhere'",
         ),
         (
             "axes",
             {"model": [3]},
-            "its axes cannot be read: ValueError: a model, backend or shape is not text",
+            "its axes cannot be read: a model, backend or shape is not text",
         ),
         (
             "axes",
             {"batch": [1.5]},
-            "its axes cannot be read: ValueError: a batch or number of threads is",
+            "its axes cannot be read: a batch or number of threads is",
         ),
         ("precisions", {"digits int8": None}, "grid: its files do not fit together: TypeError"),
     ],

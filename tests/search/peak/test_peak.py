@@ -638,7 +638,7 @@ def test_an_ideal_queues_peak_is_found_within_5_percent(servers: int, seed: int)
     asked = []
 
     def ask(load: float, full: bool) -> bool:
-        config = RunConfig(scenario="server", mode="performance", target_qps=load, slo=slo)
+        config = RunConfig(scenario="server", mode="performance", target_qps=load, slo=(slo,))
         asked.append(load)
         queries = judge.full_queries(config) if full else judge.probe_queries(config, 3 * NS_PER_S)
         spent_ns = latency_ns(server_schedule_ns(queries, load, seed), servers, 5e6)

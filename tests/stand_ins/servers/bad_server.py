@@ -11,6 +11,7 @@ as far as its first request. One thread a connection: clarity before speed.
 import json
 import os
 import socket
+import ssl
 import struct
 import threading
 import time
@@ -162,12 +163,14 @@ class BadServer:
         *,
         answer: Answerer = zeros,
         idle_s: float | None = None,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
         """answer: from inputs to outputs by name. idle_s: a connection without a request for so long is closed."""
         self.behaviour = behaviour or good
         """May be set anew at any time."""
         self.answer = answer
         self.idle_s = idle_s
+        self._tls = tls
         self.ended = threading.Event()
         self.requests: list[Request] = []
         """For inference, in the order of their arrival."""
@@ -182,7 +185,9 @@ class BadServer:
         self._threads: list[threading.Thread] = []
         self._listening = _bound(0)
         self.port: int = self._listening.getsockname()[1]
-        self.url = f"http://127.0.0.1:{self.port}"
+        self.url = (
+            f"http://127.0.0.1:{self.port}" if tls is None else f"https://localhost:{self.port}"
+        )
 
     def __enter__(self) -> Self:
         self._listen()
@@ -253,6 +258,8 @@ class BadServer:
 
     def _serve(self, connection: Connection) -> None:
         try:
+            if self._tls is not None:  # not where connections are accepted: a handshake takes time
+                connection.sock = self._tls.wrap_socket(connection.sock, server_side=True)
             while (request := read_request(connection.sock, self.idle_s)) is not None:
                 self._answer(connection, request)
         finally:

@@ -51,6 +51,10 @@ class Dialect:
     """A stream ends with [DONE]."""
     tokens: int | None = None
     """Tokens of each answer, as if the model ended it; None: max_tokens."""
+    begin: int = 0
+    """Tokens that the server puts before each prompt."""
+    cached: int = 0
+    """Tokens of each prompt that it has computed before."""
     first_s: float = 0.0
     gap_s: float = 0.0
     """Times to the first chunk, and between two."""
@@ -251,7 +255,7 @@ class _Answer:
         if body["model"] != MODEL:
             raise _Refused(f"the model {body['model']!r} does not exist")
         prompt = body["messages" if self._chat else "prompt"]
-        self._prompt_tokens = len(prompt)
+        self._prompt_tokens = len(prompt) + dialect.begin
         most = body.get("max_tokens", DEFAULT_TOKENS)
         own = dialect.tokens if not body.get("ignore_eos") else None
         self.ids = ids_of(prompt, min(most, own or most))
@@ -265,7 +269,10 @@ class _Answer:
             self._usage = "last"
 
     def _counts(self, tokens: int) -> dict[str, Any]:
-        return {"prompt_tokens": self._prompt_tokens, "completion_tokens": tokens}
+        counts = {"prompt_tokens": self._prompt_tokens, "completion_tokens": tokens}
+        if cached := self._dialect.cached:
+            return {**counts, "prompt_tokens_details": {"cached_tokens": cached}}
+        return counts
 
     def whole(self) -> dict[str, Any]:
         choice: dict[str, Any] = {"index": 0, "finish_reason": self._finish}

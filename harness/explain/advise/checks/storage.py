@@ -5,7 +5,6 @@ already optimised for this machine's settings. The page cache is warm, because e
 """
 
 from collections.abc import Callable, Mapping
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +12,10 @@ import numpy as np
 
 from harness.core.child import call
 from harness.errors import HarnessError, one_line
+from harness.explain import stored
 from harness.explain.advise.layers.settings import Setting
 from harness.explain.advise.subject import Job
 from harness.models.manifest.files import files_of
-from harness.models.opened.ort_session import open_session
-
-MOST_BYTES = 1 << 30
-"""Largest model that is written twice more for this comparison."""
 
 _PROBE = "harness.explain.advise.checks.storage_probe:probe"
 _ROUNDS = 3
@@ -28,8 +24,8 @@ _TIMEOUT_S = 300
 
 def check(job: Job, folder: Path) -> list[dict[str, Any]]:
     """One row for each format, with every round's numbers or the reason why there are none."""
-    if sum(path.stat().st_size for path in files_of(job.path).values()) > MOST_BYTES:
-        why = f"the model is larger than {MOST_BYTES >> 20} MiB"
+    if sum(path.stat().st_size for path in files_of(job.path).values()) > stored.MOST_BYTES:
+        why = f"the model is larger than {stored.MOST_BYTES >> 20} MiB"
         return [{"format": name, "failed": why} for name in _MAKERS]
     inputs = folder / "feeds.npz"
     np.savez(inputs, allow_pickle=False, **dict(job.feeds))
@@ -61,23 +57,12 @@ def check(job: Job, folder: Path) -> list[dict[str, Any]]:
     return rows
 
 
-def _inline(path: Path, folder: Path, _setting: Setting, **how: Any) -> Path:
-    import onnx
-
-    onnx.save(onnx.load(path), folder / "model.onnx", format="protobuf", **how)
-    return folder / "model.onnx"
-
-
 def _ort(path: Path, folder: Path, setting: Setting) -> Path:
-    file = folder / "model.ort"
-    open_session(path, setting.session, optimised=file, config={"session.save_model_format": "ORT"})
-    return file
+    return stored.ort_format(path, folder, setting.session)
 
 
 _MAKERS: Mapping[str, Callable[[Path, Path, Setting], Path]] = {
-    "inline": _inline,
-    "external": partial(
-        _inline, save_as_external_data=True, location="weights", size_threshold=1024
-    ),
+    "inline": lambda path, folder, _setting: stored.inline(path, folder),
+    "external": lambda path, folder, _setting: stored.external(path, folder),
     "ort": _ort,
 }

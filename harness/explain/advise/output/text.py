@@ -148,12 +148,18 @@ def _layers(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         yield f"... and {len(rows) - _LAYERS} more, in advise.json"
 
 
+def _of_peak(share: float | None) -> str:
+    """The share of the fp32 peak that `machine` has stored; '' without."""
+    return "" if share is None else f", {show_percent(share)} of this machine's fp32 peak"
+
+
 def _coverage(advice: Mapping[str, Any]) -> Iterator[str]:
     work, covered, counted = advice["work"], advice["coverage"], advice["counted"]
     yield (
         f"work        {_count(work['macs'])}MACs, {_count(work['flops'])}FLOPs, "
         f"{show_bytes(work['weight_bytes'])} of weights, {show_bytes(work['input_bytes'])} read, "
         f"{show_bytes(work['output_bytes'])} written; {work['gflops_per_s']:.1f} GFLOP/s"
+        f"{_of_peak(work.get('of_peak'))}"
     )
     time = covered["work_time"]
     yield (

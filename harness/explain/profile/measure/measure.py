@@ -13,9 +13,10 @@ import numpy as np
 from harness.core.config.run_config import RunConfig
 from harness.errors import ConfigError, HarnessError, one_line
 from harness.explain.kernels.ort import interleaved
-from harness.explain.profile.measure import machine_peaks, memory
+from harness.explain.profile.measure import memory
 from harness.explain.profile.measure.counters import Counters
 from harness.loadgen.plan import InstanceGroup
+from harness.machine.characterise import here
 from harness.models.graph.graph import Graph
 from harness.models.manifest.model import Model
 from harness.models.opened import loading
@@ -92,7 +93,7 @@ def model_level(subject: Subject, batch: int, batches: Sequence[int], runs: int)
 def peaks(threads: int) -> dict[str, Any]:
     """The rates, or `missing` with the reason: without them only the roofline is missing."""
     try:
-        return machine_peaks.measure(threads)._asdict()
+        return here.measure(threads)._asdict()
     except HarnessError:
         raise
     except ImportError as e:
@@ -101,11 +102,14 @@ def peaks(threads: int) -> dict[str, Any]:
         return {"missing": one_line(e)}
 
 
-def highest(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
-    """The higher of both rates, since noise only slows; a missing one is taken from the other."""
-    if "missing" in before or "missing" in after:
-        return dict(after if "missing" in before else before)
-    return {name: max(rate, after[name]) for name, rate in before.items()}
+def highest(*measured: Mapping[str, Any]) -> dict[str, Any]:
+    """The highest of each rate, since noise only slows; `missing` where the first ones have none."""
+    found = [one for one in measured if "flops_per_s" in one and "bytes_per_s" in one]
+    if not found:
+        return dict(next(one for one in reversed(measured) if "missing" in one))
+    names = dict.fromkeys(name for one in found for name in one)
+    rates = {name: [one[name] for one in found if one.get(name)] for name in names}
+    return {name: max(values) if values else None for name, values in rates.items()}
 
 
 def hardware(subject: Subject, batch: int, runs: int) -> dict[str, Any]:

@@ -182,13 +182,14 @@ def _kernels(level: LayerLevel, peaks: Peaks | None, content: Content) -> Table:
             layer.flops_per_s,
             ly.bound_of(layer, peaks) if peaks else None,
             _efficiency(layer, peaks) if peaks else None,
+            ly.utilisation(layer, peaks) if peaks else None,
         ]
         for layer in layers
     ]
     heads = columns(
         "index [count] | kernel | nodes of the file | latency [ns] | work [MAC] | flops [FLOP]"
         "| read [bytes] | write [bytes] | intensity [FLOP/byte] | rate [FLOP/s] | bound"
-        "| of roofline [share]"
+        "| of roofline [share] | of peak [share]"
     )
     notes = [
         "FLOPs and bytes are computed from shapes, not counted; bytes are the least a kernel can move"
@@ -201,7 +202,7 @@ def _kernels(level: LayerLevel, peaks: Peaks | None, content: Content) -> Table:
     elif no_peaks := (content.get("peaks") or {}).get("missing"):
         notes.append(f"no roofline: {no_peaks}")
     if integer := sum(layer.is_integer for layer in layers):
-        notes.append(f"integer kernels, to which the float32 roof does not apply: {integer:,}")
+        notes.append(f"integer kernels, {_integer_roof(peaks)}: {integer:,}")
     if shared := sum(layer.shared_macs > 0 for layer in layers):
         notes.append(f"kernels that share nodes, whose work is divided by their time: {shared:,}")
     notes += [f"doubt: {doubt}" for doubt in level.doubts(peaks)]
@@ -211,10 +212,16 @@ def _kernels(level: LayerLevel, peaks: Peaks | None, content: Content) -> Table:
 
 def _efficiency(layer: Layer, peaks: Peaks) -> float | None:
     """The kernel's rate over the highest rate that the roofline allows at its intensity."""
-    rate, intensity = layer.flops_per_s, layer.intensity
-    if not rate or not intensity or layer.is_integer:
+    rate, intensity, own = layer.flops_per_s, layer.intensity, peaks.of(layer)
+    if not rate or not intensity or own is None:
         return None
-    return rate / min(peaks.flops_per_s, intensity * peaks.bytes_per_s)
+    return rate / min(own.flops_per_s, intensity * own.bytes_per_s)
+
+
+def _integer_roof(peaks: Peaks | None) -> str:
+    if peaks is None or peaks.int8_per_s is None:
+        return "to which the float32 roof does not apply"
+    return f"whose peak is that of int8 products, {peaks.int8_per_s / 1e9:.1f} GFLOP/s"
 
 
 def _groups(key: str, title: str, about: str, kind: str, groups: Sequence[Group]) -> Table:

@@ -7,7 +7,14 @@ from collections.abc import Iterator, Sequence
 
 from harness.core.units import counted, show_percent
 from harness.explain.kernels.kernels import Kernel, LayerProfile
-from harness.explain.kernels.layers import Layer, NodeCost, Peaks, misplaced_work, overhead
+from harness.explain.kernels.layers import (
+    Layer,
+    NodeCost,
+    Peaks,
+    misplaced_work,
+    overhead,
+    utilisation,
+)
 
 MOST_OF_PEAK = 1.05
 """No kernel computes faster than the peak; 5 % allow for noise in both measurements."""
@@ -75,9 +82,9 @@ def _whole_against_peak(
 
 def _against_peak(layers: Sequence[Layer], peaks: Peaks) -> Iterator[str]:
     rates = [
-        (rate / peaks.flops_per_s, layer)
+        (share, layer)
         for layer in layers
-        if layer.latency_ns >= LEAST_NS and not layer.is_integer and (rate := layer.flops_per_s)
+        if layer.latency_ns >= LEAST_NS and (share := utilisation(layer, peaks))
     ]
     above = [one for one in rates if one[0] > MOST_OF_PEAK]
     if above:

@@ -4,7 +4,7 @@ Same requests, same sizes, same connections, in a process of its own on this mac
 a client that had the machine alone would be faster, never slower.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from time import monotonic
 from typing import Any, NamedTuple
 
@@ -14,7 +14,7 @@ from harness.core.config.address import parse_address
 from harness.loadgen.answers import AnswerRow
 from harness.loadgen.binding import responder_for
 from harness.models.steps.postprocess import Postprocess
-from harness.remote import Reply
+from harness.remote import Reply, Request
 from harness.run.measured.client.dispatch import (
     Delivery,
     DirectDispatcher,
@@ -25,9 +25,9 @@ from harness.run.measured.client.dispatch import (
 from harness.run.measured.dispatch.instance import Failures
 from harness.types import Dataset
 from harness.wire.connections import Server
-from harness.wire.flights import Flights
-from harness.wire.null_server import NullServer
+from harness.wire.null.server import NullServer
 from harness.wire.remote_backend import RemoteBackend
+from harness.wire.transport import Transport, transport
 
 FLOOR_S = 0.3
 CEILING_S = 1.0
@@ -48,6 +48,10 @@ class Ceiling(NamedTuple):
     """Median time of one request alone."""
 
 
+_TAKEN, _COMPLETED = 0, 5
+"""Places of the stamps among the values of a row."""
+
+
 class _Counts:
     """Stands in for the journal: it keeps the times of the rows, and no rows."""
 
@@ -58,16 +62,8 @@ class _Counts:
     def issued(self, _samples: int, _entry_ns: int) -> int:
         return 0
 
-    def reply(
-        self,
-        _first: int,
-        indices: Sequence[int],
-        _failed: int,
-        /,
-        *stamps: int,
-        **_tokens: int,
-    ) -> None:
-        self.took_ns.append(stamps[-1] - stamps[0])
+    def reply(self, _first: int, indices: Sequence[int], _failed: int, /, *values: int) -> None:
+        self.took_ns.append(values[_COMPLETED] - values[_TAKEN])
         self.answered += len(indices)
 
 
@@ -87,21 +83,26 @@ def measure(
     indices: Sequence[int],
     connections: int,
     max_batch: int,
+    encode: Callable[[Sequence[int]], Request],
 ) -> Ceiling:
-    """indices: of loaded samples, at least one. Raises what plug-ins and connections raise."""
+    """indices: of loaded samples, at least one. encode: as the run's. Raises what plug-ins and connections raise."""
     first = list(indices[:max_batch])
-    reply = whole_reply(backend.reply(dataset.batch(first)))
-    with NullServer(reply) as server:
+    reply = backend.reply(dataset.batch(first))
+    is_grpc = backend.server.address.grpc
+    null = NullServer(bytes(reply.body) if is_grpc else whole_reply(reply), grpc=is_grpc)
+    with null as server:
         servers = [Server(address=parse_address(server.url))]
 
-        def flights(count: int) -> Flights:
-            return Flights(
+        def flights(count: int) -> Transport:
+            made = transport(
                 servers,
                 count,
-                lambda i: backend.remote.request(dataset.batch(i)),
+                encode,
                 TIMEOUT_S,
                 reader=stream_reader(backend.remote),
             )
+            made.prepare(indices)
+            return made
 
         def delivery(counts: Any, failures: Failures) -> Delivery:
             most = merged_samples(max_batch, row)

@@ -6,12 +6,13 @@ once in one call. Inline (streams): LoadGen's thread does both, which saves a ho
 
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from time import monotonic
 from typing import Protocol, cast
 
 import numpy as np
 
 from harness.core.clock import wall_ns
-from harness.core.units import NS_PER_MS, NS_PER_S
+from harness.core.units import NS_PER_MS
 from harness.loadgen.answers import AnswerRow, Answers
 from harness.models.steps.postprocess import NOT_FINITE, Postprocess
 from harness.remote import BadAnswer, HasReader, Refused, Remote, StreamReader
@@ -20,7 +21,8 @@ from harness.run.measured.client.tokens import Tokens
 from harness.run.measured.dispatch.instance import Failures, Responder
 from harness.run.measured.dispatch.threads import WORKER
 from harness.types import Array, Outputs, show_shape
-from harness.wire.flights import Flight, Flights
+from harness.wire.flights import Flight
+from harness.wire.transport import Transport
 
 MERGED_SAMPLES = 64
 MERGED_BYTES = 4 * 2**20
@@ -54,16 +56,15 @@ class Issued(Protocol):
 class Rows(Protocol):
     """Takes the row of a reply; the journal's RemoteWriter."""
 
-    def reply(
-        self,
-        first: int,
-        indices: Sequence[int],
-        failed: int,
-        /,
-        *stamps: int,
-        first_token_ns: int = 0,
-        tokens: int = 0,
-    ) -> None: ...
+    def reply(self, first: int, indices: Sequence[int], failed: int, /, *values: int) -> None: ...
+
+
+class TokenResponder(Responder, Protocol):
+    """A Responder that can tell LoadGen of tokens, too."""
+
+    def first_tokens(self, ids: Sequence[int], /) -> None: ...
+
+    def tokens(self, counts: Sequence[int], /) -> None: ...
 
 
 class Delivery:
@@ -76,44 +77,61 @@ class Delivery:
         self,
         remote: Remote,
         postprocess: Postprocess,
-        responder: Responder,
+        responder: TokenResponder,
         rows: Rows,
         row: AnswerRow,
         failures: Failures,
         most: int,
         heads: Heads | None = None,
+        *,
+        token_latencies: bool = False,
+        first_tokens: bool = False,
+        itl_bound_ns: int | None = None,
     ) -> None:
-        """most: samples that `responder` completes in one call. heads: takes the heads of the replies."""
+        """most: samples that `responder` completes in one call. heads: takes the heads of the replies.
+
+        token_latencies: LoadGen wants the tokens of each answer. first_tokens: and is told of each first one.
+        itl_bound_ns: of the SLO of the time between tokens; None without one.
+        """
         self._decode = None if isinstance(remote, HasReader) else remote.answer
         self._reader = remote.reader if isinstance(remote, HasReader) else None
-        self.tokens = Tokens() if self._reader is not None else None
+        self.tokens = Tokens(itl_bound_ns) if self._reader is not None else None
         """Counts of tokens of the answers so far; None where replies tell of none."""
         self._postprocess, self._not_finite = postprocess.answers, postprocess.not_finite
         self._responder = responder
         self._write = rows.reply
         self._row = row
+        self._row_shape, self._row_dtype = row.shape, row.dtype
         self._ragged = None in row.shape
         self._failures = failures
         self._most = most
         self._keep = heads.append if heads is not None else None
+        self._counts_tokens = token_latencies
+        self.first_tokens = first_tokens
+
+    def begin(self, begun: list[Flight]) -> None:
+        """Tells LoadGen of all first tokens of a turn in one call, before the turn's answers. Empties the list."""
+        self._responder.first_tokens([flight.ids[0] for flight in begun])
+        begun.clear()
 
     def deliver(self, done: Sequence[Flight]) -> None:
-        decode, keep = self._decode, self._keep
+        """Completes these flights, and writes their rows."""
+        decode, keep, most = self._decode, self._keep, self._most
         decoded: list[tuple[Flight, Outputs]] = []
         count = 0
         for flight in done:
-            samples = len(flight.ids)
-            if flight.reply is None:
+            reply, samples = flight.reply, len(flight.ids)
+            if reply is None:
                 self._fail(flight, flight.error or RuntimeError(), flight.kind)
                 continue
             try:
-                outputs = decode(flight.reply, samples) if decode else self._read(flight)
+                outputs = decode(reply, samples) if decode else self._read(flight)
             except BaseException as e:  # noqa: BLE001 - a failed request is a result: counted, INVALID
                 self._fail(flight, e, _kind(e))
                 continue
             if keep is not None:
-                keep(flight.reply.head)
-            if count + samples > self._most:
+                keep(reply.head)
+            if count + samples > most:
                 self._answer(decoded)
                 decoded, count = [], 0
             decoded.append((flight, outputs))
@@ -128,10 +146,12 @@ class Delivery:
         assert flight.reply is not None
         reader = flight.reader or self._reader()
         outputs = reader.answer(flight.reply)
-        self.tokens.add(reader.usage)
+        self.tokens.add(reader.usage, flight.indices[0])
+        flight.tokens = reader.usage.output or 0
         if flight.reader is not None:
-            self.tokens.stream(flight.chunks, reader.usage.output, flight.reader)
-            flight.tokens = reader.usage.output or 0
+            flight.late_tokens = self.tokens.stream(
+                flight.chunks, reader.usage.output, flight.reader
+            )
         return outputs
 
     def _answer(self, decoded: Sequence[tuple[Flight, Outputs]]) -> None:
@@ -146,6 +166,8 @@ class Delivery:
                 answers = self._postprocess(outputs, indices)
                 if self._is_right(answers, len(indices)) and not self._not_finite(outputs, answers):
                     ids = [sample_id for flight, _ in decoded for sample_id in flight.ids]
+                    if self._counts_tokens:
+                        self._tell([flight for flight, _ in decoded])
                     decoded_ns = wall_ns()
                     completed_ns = self._responder.complete(ids, answers)
                     for flight, _ in decoded:
@@ -172,15 +194,27 @@ class Delivery:
             return
         if failed:
             self._failures.add(ValueError(NOT_FINITE), samples, "bad-answer")
+        if self._counts_tokens:
+            self._tell([flight])
         decoded_ns = wall_ns()
         completed_ns = self._responder.complete(flight.ids, answers)
         self._note(flight, failed, decoded_ns, completed_ns)
 
+    def _tell(self, flights: Sequence[Flight]) -> None:
+        """LoadGen takes no answer before its first token: those that showed none have it with the answer."""
+        if self.first_tokens:
+            late = [flight for flight in flights if not flight.chunks]
+            if late:
+                self.begin(late)
+        self._responder.tokens([flight.tokens for flight in flights])
+
     def _is_right(self, answers: Answers, samples: int) -> bool:
-        return answers.shape == (samples, *self._row.shape) and answers.dtype == self._row.dtype
+        return answers.shape == (samples, *self._row_shape) and answers.dtype == self._row_dtype
 
     def _fail(self, flight: Flight, error: BaseException, kind: str) -> None:
         self._failures.add(error, len(flight.ids), kind)
+        if self._counts_tokens:
+            self._tell([flight])
         decoded_ns = wall_ns()
         completed_ns = self._responder.complete_empty(flight.ids)
         flight.read_ns = flight.read_ns or decoded_ns
@@ -190,22 +224,24 @@ class Delivery:
         self._note(flight, 1, decoded_ns, completed_ns)
 
     def _note(self, flight: Flight, failed: int, decoded_ns: int, completed_ns: int) -> None:
-        arrived_ns = flight.arrived_ns
-        sent_ns = flight.sent_ns
-        if arrived_ns and arrived_ns < sent_ns:
-            sent_ns = arrived_ns  # the sending thread lost its core before its stamp
+        taken_ns, sent_ns, arrived_ns = flight.taken_ns, flight.sent_ns, flight.arrived_ns
+        seen_ns = arrived_ns or flight.read_ns
+        if seen_ns < sent_ns:  # noqa: PLR1730 - min() takes three times as long
+            sent_ns = seen_ns  # the sending thread lost its core before its stamp
         self._write(
             flight.first,
             flight.indices,
             failed,
-            flight.taken_ns,
-            max(sent_ns, flight.taken_ns),
+            taken_ns,
+            sent_ns if sent_ns > taken_ns else taken_ns,  # noqa: FURB136 - max() takes three times as long
             arrived_ns,
             flight.read_ns,
             decoded_ns,
             completed_ns,
-            first_token_ns=flight.chunks[0][0] if flight.chunks and flight.tokens else 0,
-            tokens=flight.tokens,
+            flight.chunks[0][0] if flight.chunks and flight.tokens else 0,
+            flight.tokens,
+            flight.late_tokens,
+            flight.server,
         )
 
 
@@ -226,8 +262,9 @@ def _merged(many: Sequence[Outputs]) -> Outputs | None:
 
 
 def _joined(many: Sequence[object]) -> Array | None:
+    """Raises ValueError where their shapes differ."""
     arrays = [one for one in many if isinstance(one, np.ndarray)]
-    if len(arrays) < len(many) or len({(a.shape[1:], a.dtype) for a in arrays}) > 1:
+    if len(arrays) < len(many) or len({a.dtype for a in arrays}) > 1:
         return None
     return np.concatenate(arrays)
 
@@ -238,23 +275,44 @@ def _kind(error: BaseException) -> str:
     return "bad-answer"
 
 
-def _requests(ids: list[int], indices: list[int], first: int, most: int) -> Iterable[Flight]:
-    """The requests of one callback, of at most `most` samples each. first: issue order of the first sample."""
-    if len(ids) <= most:
+def _requests(
+    ids: list[int], indices: list[int], first: int, most: int, sharers: int = 0
+) -> Iterable[Flight]:
+    """The requests of one callback, of at most `most` samples each. first: issue order of the first sample.
+
+    sharers: so many instances share the last samples evenly, so that they end together; 0: whole batches first.
+    """
+    count = len(ids)
+    if count <= most:
         return (Flight(ids, indices, first),)
-    starts = range(0, len(ids), most)
-    return (Flight(ids[s : s + most], indices[s : s + most], first + s) for s in starts)
+    whole, size = whole_batches(count, most, sharers) if sharers else (count, most)
+    spans = [range(s, s + most) for s in range(0, whole, most)]
+    spans += [range(s, s + size) for s in range(whole, count, size)]
+    return (
+        Flight(ids[s.start : s.stop], indices[s.start : s.stop], first + s.start) for s in spans
+    )
+
+
+def whole_batches(count: int, most: int, sharers: int) -> tuple[int, int]:
+    """(samples that go out in batches of `most`, size of the batches that share the rest among the sharers)."""
+    whole = max(0, count - sharers * most) // most * most
+    rest = count - whole
+    rounds = -(-rest // (sharers * most))
+    return whole, max(1, -(-rest // (sharers * rounds)))
 
 
 class DirectDispatcher:
     """LoadGen's thread sends each request as it comes; a receiving thread does all the rest."""
 
     def __init__(
-        self, flights: Flights, delivery: Delivery, max_batch: int, issuer: Issued
+        self, flights: Transport, delivery: Delivery, max_batch: int, issuer: Issued
     ) -> None:
         self._flights = flights
-        self._deliver = delivery.deliver
+        self._deliver, self._begin = delivery.deliver, delivery.begin
+        flights.begun = [] if delivery.first_tokens else None
         self._max_batch = max_batch
+        self.sharers = 0
+        """Instances that share the last samples of a query evenly; 0 where the server's are unknown."""
         self._issued = issuer.issued
         self._stopped = False
         self.busy_shares: list[float] = []
@@ -265,21 +323,23 @@ class DirectDispatcher:
     def issue(self, ids: list[int], indices: list[int]) -> None:
         first = self._issued(len(ids), wall_ns())
         submit = self._flights.submit
-        for flight in _requests(ids, indices, first, self._max_batch):
+        for flight in _requests(ids, indices, first, self._max_batch, self.sharers):
             submit(flight)
 
     def _receive(self) -> None:
-        turn, deliver = self._flights.turn, self._deliver
-        slice_ns, waited_ns = wall_ns(), 0
+        turn, deliver, begun = self._flights.turn, self._deliver, self._flights.begun
+        begin_s, waited_s = monotonic(), 0.0
         while not self._stopped:
             done = turn(_POLL_S)
+            if begun:
+                self._begin(begun)
             if done:
                 deliver(done)
-            now_ns = wall_ns()
-            waited_ns += self._flights.waited_ns
-            if now_ns - slice_ns >= NS_PER_S:
-                self.busy_shares.append(1 - min(1.0, waited_ns / (now_ns - slice_ns)))
-                slice_ns, waited_ns = now_ns, 0
+            waited_s += self._flights.waited_s
+            took_s = monotonic() - begin_s
+            if took_s >= 1:
+                self.busy_shares.append(1 - min(1.0, waited_s / took_s))
+                begin_s, waited_s = begin_s + took_s, 0.0
 
     def wait(self, timeout_s: float) -> None:
         """Lets the receiving thread run for so long."""
@@ -297,10 +357,11 @@ class InlineRemoteDispatcher:
     busy_shares: Sequence[float] = ()
 
     def __init__(
-        self, flights: Flights, delivery: Delivery, max_batch: int, issuer: Issued
+        self, flights: Transport, delivery: Delivery, max_batch: int, issuer: Issued
     ) -> None:
         self._flights = flights
-        self._deliver = delivery.deliver
+        self._deliver, self._begin = delivery.deliver, delivery.begin
+        flights.begun = [] if delivery.first_tokens else None
         self._max_batch = max_batch
         self._issued = issuer.issued
         self._looked_ns = 0
@@ -317,6 +378,8 @@ class InlineRemoteDispatcher:
         while pending:
             done = flights.turn(_POLL_S)
             pending -= len(done)
+            if flights.begun:
+                self._begin(flights.begun)
             self._deliver(done)
         self._looked_ns = wall_ns()
 

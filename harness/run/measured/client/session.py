@@ -1,14 +1,18 @@
 """One run's requests to the servers: opened and proven before LoadGen starts, told about when it has ended."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from statistics import median
+from time import perf_counter_ns
 from typing import Any
 
 from harness.core.config.run_config import RunConfig
-from harness.errors import one_line
+from harness.errors import ConfigError, type_and_text
 from harness.loadgen.answers import AnswerRow
 from harness.loadgen.binding import responder_for
+from harness.loadgen.plan import LoadPlan
+from harness.loadgen.scenario import scenario_named
 from harness.models.opened.remote import check_hosts, request_timeout_s, servers_of
-from harness.remote import ServerTotals
+from harness.remote import HasPromptTokens, HasReader, Reply, Request, ServerTotals
 from harness.run.journal import Journal
 from harness.run.measured.answerer import Answerer
 from harness.run.measured.client import ceiling, server_times
@@ -19,15 +23,28 @@ from harness.run.measured.client.dispatch import (
     merged_samples,
     stream_reader,
 )
+from harness.run.measured.client.nodes import Nodes
+from harness.run.measured.client.shared_samples import SharedSamples, check_here, shares_samples
 from harness.run.measured.dispatch.instance import Failures
-from harness.wire.flights import Flight, Flights
+from harness.wire.connections import Server
+from harness.wire.flights import Flight
 from harness.wire.remote_backend import RemoteBackend
+from harness.wire.transport import Transport, transport
 
 _REHEARSAL_S = 0.1
+
+_PROMPTS = 100
+"""Prompts of which the server's count is compared with the token ids that were sent, at most."""
+
+_CODINGS = 20
+"""Requests that are encoded and decoded to time it."""
 
 
 class Session:
     """Connections, dispatcher and counts of one run."""
+
+    _delivery_class: type[Delivery] = Delivery
+    _delivery: Delivery
 
     def __init__(
         self,
@@ -45,28 +62,55 @@ class Session:
         self._connections = connections
         self._max_batch = max_batch
         dataset = answerer.dataset
+        self._slos = [slo for slo in config.slo if slo.of]
+        reader = stream_reader(self._remote)
+        if self._slos and reader is None:
+            raise ConfigError(
+                f"--slo {self._slos[0]}: the answers are no streams, so their tokens have no times: drop it, or "
+                "ask a language model with --backend openai, without stream=off"
+            )
         self._urls = config.url
-        self._timeout_s = request_timeout_s(config, slowest_ns)
+        self._timeout_s = self._longest_s(config, slowest_ns)
         self._ceiling: ceiling.Ceiling | None = None
         self._no_ceiling = "not measured"
+        self._json_ns: int | None = None
         self._heads: server_times.Heads | None = None
         self._totals: ServerTotals | None = None
-        self._flights = Flights(
-            servers_of(config),
-            connections,
-            lambda indices: self._remote.request(dataset.batch(indices)),
+        servers, shares = servers_of(config), shares_samples(self._remote)
+        self._shared = SharedSamples(shares, dataset, servers, self._timeout_s) if shares else None
+        self._encode: Callable[[Sequence[int]], Request] = (
+            self._shared.request
+            if self._shared is not None
+            else lambda indices: self._remote.request(dataset.batch(indices))
+        )
+        self._flights = self._transport(config, servers)
+        check_hosts(config, [address for address, _ in self._flights.peers()])
+        self.nodes = Nodes(config, self._remote) if config.qdl else None
+        """Of a run for MLPerf's Network division."""
+        if self._shared is not None:
+            check_here(self._flights.peers())
+
+    def _longest_s(self, config: RunConfig, slowest_ns: int) -> float:
+        """For one request."""
+        return request_timeout_s(config, slowest_ns)
+
+    def _transport(self, config: RunConfig, servers: Sequence[Server]) -> Transport:
+        return transport(
+            servers,
+            self._connections,
+            self._encode,
             self._timeout_s,
             resend=not config.no_resend,
             reader=stream_reader(self._remote),
         )
-
-        check_hosts(config, [address for address, _ in self._flights.peers()])
 
     def rehearse(self, row: AnswerRow, loaded: Sequence[int]) -> None:
         """Answers one request on each connection, and measures what the client can do at most.
 
         loaded: dataset indices. The kernel's first stamps on a connection may be old: they are used up here.
         """
+        if self._shared is not None:
+            self._shared.place(loaded)
         for _ in range(2):
             pending = 0
             for _ in range(self._connections):
@@ -78,8 +122,8 @@ class Session:
                 for flight in done:
                     if flight.error is not None:
                         raise flight.error
-                    if flight.reply is not None and server_times.tells(flight.reply):
-                        self._heads = server_times.Heads()
+                    if flight.reply is not None:
+                        self._look_at(flight.reply, loaded)
         try:
             self._ceiling = ceiling.measure(
                 self._answerer.backend,  # type: ignore[arg-type] # checked above
@@ -89,20 +133,70 @@ class Session:
                 self._batch(loaded),
                 self._connections,
                 self._max_batch,
+                self._encode,
             )
         except Exception as e:  # noqa: BLE001 - told in the result, and no fault of the server's
-            self._no_ceiling = f"{type(e).__name__}: {one_line(e)}"
+            self._no_ceiling = type_and_text(e)
+
+    def _look_at(self, reply: Reply, loaded: Sequence[int]) -> None:
+        """What a reply tells of the server, and whether what was asked for can be measured."""
+        if server_times.tells(reply):
+            self._heads = server_times.Heads()
+        if self._slos:
+            self._check_counts(reply)
+        about = self._remote.describe()
+        is_json = "json" in (about.get("encoding"), about.get("reply_encoding"))
+        if is_json and self._json_ns is None:
+            self._json_ns = self._time_codings(reply, loaded)
+
+    def prepare(self, loaded: Sequence[int]) -> None:
+        """Encodes the requests of the samples that LoadGen has had loaded: as loading, it is no part of a query.
+
+        A QDL may keep no queries, so with --qdl each is encoded when it is due. Raises a ConfigError where the samples
+        are to be shared and cannot be.
+        """
+        if self._shared is not None:
+            self._shared.place(loaded)
+        if self.nodes is None:
+            self._flights.prepare(loaded)
+
+    def _time_codings(self, reply: Reply, loaded: Sequence[int]) -> int:
+        """Median ns to encode a request and to decode its reply."""
+        spent_ns = []
+        for _ in range(_CODINGS):
+            begun_ns = perf_counter_ns()
+            self._remote.request(self._answerer.dataset.batch(self._batch(loaded)))
+            self._remote.answer(reply, self._max_batch)
+            spent_ns.append(perf_counter_ns() - begun_ns)
+        return int(median(spent_ns))
+
+    def _check_counts(self, reply: Reply) -> None:
+        """A ConfigError where an SLO of tokens cannot be judged."""
+        assert isinstance(self._remote, HasReader)
+        reader = self._remote.reader()
+        reader.answer(reply)
+        if reader.usage.output is None:
+            raise ConfigError(
+                f"--slo {self._slos[0]}: the server does not count the tokens of its answers: drop it, or "
+                "have the server tell `usage` or token ids"
+            )
 
     def _batch(self, loaded: Sequence[int]) -> list[int]:
         return [loaded[i % len(loaded)] for i in range(self._max_batch)]
 
     def dispatcher(
-        self, inline: bool, journal: Journal, row: AnswerRow, failures: Failures, complete: Any
+        self,
+        plan: LoadPlan,
+        inline: bool,
+        journal: Journal,
+        row: AnswerRow,
+        failures: Failures,
+        complete: Any,
     ) -> DirectDispatcher | InlineRemoteDispatcher:
         """complete: takes the responses in place of LoadGen."""
         most = merged_samples(self._max_batch, row)
         self._totals = self._totals_now()
-        delivery = Delivery(
+        delivery = self._delivery_class(
             self._remote,
             self._answerer.postprocess,
             responder_for(most, row, complete),
@@ -111,7 +205,11 @@ class Session:
             failures,
             most,
             self._heads,
+            token_latencies=plan.token_latencies,
+            first_tokens=plan.token_latencies and not scenario_named(plan.scenario).all_at_once,
+            itl_bound_ns=next((slo.bound_ns for slo in self._slos if slo.of == "itl"), None),
         )
+        self._delivery = delivery
         self._tokens = delivery.tokens
         self._flights.forget()
         cls = InlineRemoteDispatcher if inline else DirectDispatcher
@@ -130,16 +228,32 @@ class Session:
 
     def close(self) -> None:
         self._flights.close()
+        if self._shared is not None:
+            self._shared.close()
+        if self.nodes is not None:
+            self.nodes.close()
+
+    def _peers(self) -> Iterator[Mapping[str, Any]]:
+        """The servers in the order of --url; with --qdl by their names, too."""
+        nodes = self.nodes.nodes if self.nodes is not None else [None] * len(self._urls)
+        for url, (address, local), node in zip(
+            self._urls, self._flights.peers(), nodes, strict=True
+        ):
+            yield {
+                "url": url,
+                "address": address,
+                "local": local,
+                "name": node.name if node is not None else "",
+                "round_trip_ns": node.round_trip_ns if node is not None else None,
+            }
 
     def told(self, failures: Failures) -> Mapping[str, Any]:
         """`client` of the last message."""
         found = self._ceiling
         return {
             "dispatcher": "direct" if isinstance(self._dispatcher, DirectDispatcher) else "inline",
-            "peers": [
-                {"url": url, "address": address, "local": local}
-                for url, (address, local) in zip(self._urls, self._flights.peers(), strict=True)
-            ],
+            "peers": list(self._peers()),
+            "sut_name": self.nodes.given if self.nodes is not None else "",
             "connections": self._connections,
             "request_timeout_s": self._timeout_s,
             "ceiling_per_s": found.per_s if found else None,
@@ -152,5 +266,27 @@ class Session:
             "server_gone": str(self._flights.gone or ""),
             "failures": dict(failures.kinds),
             "server_times": self._server_times(),
-            "tokens": self._tokens.told() if self._tokens is not None else None,
+            "json_ns": self._json_ns,
+            "tokens": self._tokens_told(),
         }
+
+    def _tokens_told(self) -> Mapping[str, Any] | None:
+        if self._tokens is None:
+            return None
+        compared, changed = self._changed_prompts(self._tokens.prompts)
+        return {**self._tokens.told(), "compared_prompts": compared, "changed_prompts": changed}
+
+    def _changed_prompts(self, told: Mapping[int, int]) -> tuple[int, int]:
+        """Prompts of token ids whose count was looked at, and of which the server counted another.
+
+        told: dataset index -> tokens. Samples are loaded for it, after the run.
+        """
+        remote, dataset = self._remote, self._answerer.dataset
+        if not isinstance(remote, HasPromptTokens):
+            return 0, 0
+        indices = [*told][:_PROMPTS]
+        dataset.load(indices)
+        sent = {index: remote.prompt_tokens(dataset.batch([index])) for index in indices}
+        dataset.unload(indices)
+        known = [index for index in indices if sent[index] is not None]
+        return len(known), sum(sent[index] != told[index] for index in known)

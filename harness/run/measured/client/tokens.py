@@ -24,7 +24,9 @@ _REASON_CHARACTERS = 40
 class Streams:
     """Gaps between the arrivals of streams, kept as 16 bytes each."""
 
-    def __init__(self) -> None:
+    def __init__(self, bound_ns: int | None = None) -> None:
+        """bound_ns: of the time between tokens; None without an SLO of it."""
+        self._bound_ns = bound_ns
         self._gaps_ns = array("q")
         self._sizes = array("q")  # tokens of the later chunk
         self._extra = self._chunks = self._tokens = 0
@@ -32,8 +34,12 @@ class Streams:
 
     def add(
         self, arrivals: Sequence[tuple[int, int]], tokens: int | None, chunks: int, *, exact: bool
-    ) -> None:
-        """arrivals: (stamp in ns, tokens so far), or chunks so far where not exact. chunks: that the server sent."""
+    ) -> int:
+        """Returns the tokens that were late by the bound, which is 0 without one.
+
+        arrivals: (stamp in ns, tokens so far), or chunks so far where not exact. chunks: that the server sent.
+        """
+        late, bound_ns = 0, self._bound_ns
         self._chunks += chunks
         self._tokens += tokens or 0
         self._all_exact &= exact
@@ -41,8 +47,12 @@ class Streams:
         if arrivals:
             self._extra += arrivals[0][1] - 1
         for (before_ns, before), (stamp_ns, count) in pairwise(arrivals):
-            self._gaps_ns.append(max(0, stamp_ns - before_ns))
-            self._sizes.append(count - before)
+            gap_ns, size = max(0, stamp_ns - before_ns), count - before
+            self._gaps_ns.append(gap_ns)
+            self._sizes.append(size)
+            if bound_ns is not None and gap_ns > bound_ns * size:
+                late += size
+        return late
 
     def told(self) -> dict[str, Any] | None:
         """`streams` of the last message; None without a chunk.
@@ -84,23 +94,35 @@ def percentiles(values: Array, weights: Array) -> Mapping[str, int] | None:
 class Tokens:
     """Sums over the answers of a run. Used by one thread."""
 
-    def __init__(self) -> None:
+    def __init__(self, itl_bound_ns: int | None = None) -> None:
+        """itl_bound_ns: of the SLO of the time between tokens; None without one."""
         self._answers = self._input = self._output = self._cached = self._alone = 0
+        self._from_cache = 0
+        self.prompts: dict[int, int] = {}
+        """Dataset index -> tokens of the prompt, as the server tells them."""
         self._known: Counter[str] = Counter()
         self._sources: Counter[str] = Counter()
         self._finished: Counter[str] = Counter()
-        self._streams = Streams()
+        self._streams = Streams(itl_bound_ns)
 
     def stream(
         self, arrivals: Sequence[tuple[int, int]], tokens: int | None, reader: StreamReader
-    ) -> None:
-        """arrivals: as Flight.chunks, of one answer. tokens: of it."""
-        self._streams.add(arrivals, tokens, reader.chunks, exact=reader.is_exact)
+    ) -> int:
+        """Returns the late tokens. arrivals: as Flight.chunks, of one answer. tokens: of it."""
+        return self._streams.add(arrivals, tokens, reader.chunks, exact=reader.is_exact)
 
-    def add(self, usage: Usage) -> None:
-        """usage: of one answer."""
+    def generated(self, stamps_ns: Sequence[int], usage: Usage, index: int) -> int:
+        """Adds an answer of this process; returns its late tokens. stamps_ns: of each token. index: as `add`."""
+        self.add(usage, index)
+        count = len(stamps_ns)
+        arrivals = [(ns, i) for i, ns in enumerate(stamps_ns, 1)]
+        return self._streams.add(arrivals, count, count, exact=True)
+
+    def add(self, usage: Usage, index: int) -> None:
+        """usage: of one answer. index: of its sample in the dataset."""
         self._answers += 1
         if usage.input is not None:
+            self.prompts[index] = usage.input
             self._known["input"] += 1
             self._input += usage.input
         if usage.output is not None:
@@ -109,6 +131,7 @@ class Tokens:
         if usage.cached is not None:
             self._known["cached"] += 1
             self._cached += usage.cached
+            self._from_cache += usage.cached > 0
         self._sources[usage.source] += 1
         reason = usage.finish_reason[:_REASON_CHARACTERS]
         if reason in self._finished or len(self._finished) < _MOST_REASONS:
@@ -122,6 +145,7 @@ class Tokens:
             "input": self._input if self._known["input"] == answers else None,
             "output": self._output if "" not in self._sources else None,
             "cached": self._cached if self._known["cached"] == answers else None,
+            "cached_answers": self._from_cache,
             "one_token_answers": self._alone,
             "sources": dict(self._sources),
             "finish_reasons": dict(self._finished),

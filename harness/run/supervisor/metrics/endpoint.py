@@ -12,7 +12,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -61,7 +61,7 @@ class Exporter(Collector):
         self._labels = dict.fromkeys(RUN_LABELS, "")
         self._info: Mapping[str, str] | None = None
         self._started_s = time.time()
-        self._slo: Slo | None = None
+        self._slos: Sequence[Slo] = ()
         self._phases: dict[str, LiveCounts] = {}
         self._result: Mapping[str, Any] | None = None
         self._registry = CollectorRegistry(auto_describe=False)
@@ -72,11 +72,11 @@ class Exporter(Collector):
         with self._lock:
             self._labels, self._info = dict(labels), dict(info)
 
-    def begin(self, counts: LiveCounts, slo: Slo | None) -> None:
+    def begin(self, counts: LiveCounts, slos: Sequence[Slo]) -> None:
         """Starts the next phase: a run in the role of its plan."""
         with self._lock:
             self._phases[counts.plan.role] = counts
-            self._slo = slo
+            self._slos = slos
 
     def end(self) -> None:
         """Ends the phase: no journal is read any more; the counts stay."""
@@ -102,7 +102,7 @@ class Exporter(Collector):
         if self._info is None:
             return
         series = RunSeries(self._labels)
-        yield from series.info(self._info, self._started_s, self._slo)
+        yield from series.info(self._info, self._started_s, self._slos)
         if self._phases:
             for counts in self._phases.values():
                 counts.read()

@@ -7,8 +7,9 @@ late in a run; a run that nobody scrapes pays once, at its end.
 import numpy as np
 
 from harness.core.clock import wall_ns
+from harness.models.cache.cache import ORIGINS
 from harness.results.evidence.stages import edges_of
-from harness.run.journal import Journal
+from harness.run.journal import JournalReader
 from harness.run.supervisor.completions import NewRows, Samples
 from harness.run.supervisor.metrics.histogram import Histogram
 from harness.types import Array
@@ -33,7 +34,16 @@ class LiveCounts:
         edges = edges_of(rows.journal.stamps)
         self.stages = {stage: Histogram(EDGES_NS) for stage in edges}
         self._edges = [*edges.items()][2:]
+        self.is_cached = "origin" in rows.journal.stamps
+        self.origins: Array = np.zeros(len(ORIGINS), np.int64)
+        """Samples of a set of models by where their model came from, as ORIGINS."""
+        self.evictions = 0
+        self._is_remote = "tokens" in rows.journal.stamps
         self.batches = Histogram(BATCH_EDGES)
+        self.token_times = {time: Histogram(EDGES_NS) for time in ("ttft", "tpot")}
+        """Of streams of a language model."""
+        self.tokens = 0
+        """Tokens of its answers."""
         self.issued = self.completed = self.failed = self.failed_queries = 0
         self.busy_ns = self.queued = self.last_completed_ns = 0
         self.scheduled_queries = 0
@@ -80,11 +90,27 @@ class LiveCounts:
         per_query = self.plan.samples_per_query
         self.latency.add(samples.query_latency_ns(per_query))
         self._count_failures(rows, size, per_query)
+        if self._is_remote and rows["tokens"].any():
+            self._count_tokens(rows, samples.scheduled_ns[np.cumsum(size) - size])
+        if self.is_cached:
+            known = np.clip(rows["origin"], 0, len(ORIGINS) - 1)
+            self.origins += np.bincount(known, minlength=len(ORIGINS))
+            self.evictions += int(rows["evicted"].sum())
         self.busy_ns += max(0, int((rows["completed_ns"] - rows["taken_ns"]).sum()))
         self.last_completed_ns = max(self.last_completed_ns, int(rows["completed_ns"].max()))
         newest = int(rows["first"].argmax())
         end = int(rows["first"][newest]) + int(size[newest])
         self._newest = max(self._newest, (end, int(rows["taken_ns"][newest])))
+
+    def _count_tokens(self, rows: Array, scheduled_ns: Array) -> None:
+        """scheduled_ns: (rows,) of each row's first sample; streams have one a row."""
+        tokens, first_ns = rows["tokens"].astype(np.int64), rows["first_token_ns"]
+        self.tokens += int(tokens.sum())
+        streamed = first_ns > 0
+        self.token_times["ttft"].add((first_ns - scheduled_ns)[streamed])
+        several = streamed & (tokens > 1)
+        spent_ns = (rows["completed_ns"] - first_ns)[several]
+        self.token_times["tpot"].add(spent_ns // (tokens[several] - 1))
 
     def _count_failures(self, rows: Array, size: Array, per_query: int) -> None:
         failed = rows["failed"] > 0
@@ -99,7 +125,7 @@ class LiveCounts:
         self.failed_queries += int((queries != self._last_failed_query).sum())
         self._last_failed_query = int(queries[-1])
 
-    def _look_at_queue(self, journal: Journal, due_ns: Array | None) -> None:
+    def _look_at_queue(self, journal: JournalReader, due_ns: Array | None) -> None:
         """Count what waited just after the newest batch was taken, and what is due by now."""
         issued = self.issued
         end, taken_ns = self._newest

@@ -11,7 +11,8 @@ from prometheus_client import core
 from prometheus_client.core import GaugeMetricFamily, HistogramMetricFamily, Metric
 
 from harness.core.config.parse import Slo
-from harness.results.export.openmetrics import RUN_LABELS, family, verdict_families
+from harness.models.cache.cache import ORIGINS
+from harness.results.export.openmetrics import RUN_LABELS, family, slo_families, verdict_families
 from harness.run.supervisor.metrics.histogram import Histogram
 from harness.run.supervisor.metrics.live_counts import LiveCounts
 
@@ -35,6 +36,7 @@ _COUNTERS: _Known = (
     ("samples_issued", "Samples handed over by the scheduler", lambda c: c.issued),
     ("samples_completed", "Samples answered, failed ones included", lambda c: c.completed),
     ("samples_failed", "Samples of batches that failed", lambda c: c.failed),
+    ("tokens", "Tokens of a language model's answers", lambda c: c.tokens),
     (
         "instance_busy_seconds",
         "Time instances spent on finished batches",
@@ -72,20 +74,22 @@ class RunSeries:
             yield _family(core.CounterMetricFamily, name, text, value, rows)
         for name, text, value in _GAUGES:
             yield _family(GaugeMetricFamily, name, text, value, rows)
+        yield from _cache(rows)
         yield from _rates(rows)
         yield _percentiles(rows)
         yield from _histograms(rows)
 
-    def info(self, info: Mapping[str, str], started_s: float, slo: Slo | None) -> Iterator[Metric]:
-        """The fixed facts: the run itself, its start and its SLO."""
+    def info(
+        self, info: Mapping[str, str], started_s: float, slos: Sequence[Slo]
+    ) -> Iterator[Metric]:
+        """The fixed facts: the run itself, its start and its SLOs."""
         values = list(info.values())
         yield family(
             self._run, "run_info", "The run and its options, always 1", info, [(values, 1)]
         )
         began = "When the command began"
         yield family(self._run, "run_start_time_seconds", began, (), [([], started_s)])
-        bounds = [([f"{slo.percentile:g}"], slo.bound_ns / _NS)] if slo is not None else []
-        yield family(self._run, "slo_seconds", "Latency bound of the SLO", ["quantile"], bounds)
+        yield from slo_families(self._run, slos)
 
     def verdict(self, result: Mapping[str, Any]) -> Iterator[Metric]:
         """result: the content of result.json at the end of the run."""
@@ -103,6 +107,24 @@ def _family(
     for labels, counts in rows:
         family.add_metric(labels, value(counts))
     return family
+
+
+def _cache(rows: _Rows) -> Iterator[Metric]:
+    """Nothing for a run of a single model."""
+    cached = [(labels, counts) for labels, counts in rows if counts.is_cached]
+    if not cached:
+        return
+    origins = core.CounterMetricFamily(
+        "harness_model_requests",
+        "Samples of a set of models by where their model came from",
+        labels=[*PHASE_LABELS, "origin"],
+    )
+    for labels, counts in cached:
+        for origin, count in zip(ORIGINS, counts.origins.tolist(), strict=True):
+            origins.add_metric([*labels, origin], count)
+    yield origins
+    name, text = "model_evictions", "Models evicted from the cache"
+    yield _family(core.CounterMetricFamily, name, text, lambda c: c.evictions, cached)
 
 
 def _rates(rows: _Rows) -> Iterator[Metric]:
@@ -145,12 +167,20 @@ def _histograms(rows: _Rows) -> Iterator[Metric]:
         "Stages of the samples' latency",
         labels=[*PHASE_LABELS, "stage"],
     )
+    token = HistogramMetricFamily(
+        "harness_token_time_seconds",
+        "Times of a language model's tokens: ttft and tpot",
+        labels=[*PHASE_LABELS, "time"],
+    )
     batch = HistogramMetricFamily("harness_batch_samples", "Size of batches", labels=PHASE_LABELS)
     for labels, counts in rows:
         _add(latency, labels, counts.latency, _NS)
         _add(batch, labels, counts.batches, 1)
         for name, histogram in counts.stages.items():
             _add(stage, [*labels, name], histogram, _NS)
+        for name, histogram in counts.token_times.items() if counts.tokens else ():
+            _add(token, [*labels, name], histogram, _NS)
+    yield token
     yield latency
     yield stage
     yield batch

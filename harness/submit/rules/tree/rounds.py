@@ -160,6 +160,7 @@ class Round(_Strict):
     shown_accuracy_log_bytes: Annotated[int, Field(ge=1)]
     system_keys: SystemKeys
     network_sut: str
+    network_categories: tuple[str, ...]
     measurement_keys: tuple[str, ...]
     performance_files: tuple[str, ...]
     accuracy_files: tuple[str, ...]

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 
 from harness.core.clock import wall_ns
-from harness.loadgen.answers import AnswerRow
+from harness.loadgen.answers import AnswerRow, Ragged
 from harness.models.steps.postprocess import Postprocess, not_finite
-from harness.remote import Refused, Reply
+from harness.remote import BadAnswer, Refused, Reply, Usage
 from harness.run.measured.client.dispatch import Delivery
 from harness.run.measured.dispatch.instance import Failures
-from harness.types import Outputs
+from harness.types import Array, Outputs
 from harness.wire.flights import Flight
 
 ROW = AnswerRow((2,), np.dtype("float32"))
@@ -38,20 +38,28 @@ class Recorder:
         self.calls: list[list[int]] = []
         self.answers: dict[int, list[float] | None] = {}
         self.rows: dict[int, tuple[int, ...]] = {}
+        self.told: list[tuple[str, list[int]]] = []
 
     def complete(self, ids: Sequence[int], answers: Any) -> int:
         self.calls.append([*ids])
-        self.answers |= {i: row.tolist() for i, row in zip(ids, answers, strict=True)}
+        self.answers |= {
+            i: row.tolist() for i, row in zip(ids, getattr(answers, "rows", answers), strict=True)
+        }
         return wall_ns()
 
     def complete_empty(self, ids: Sequence[int]) -> int:
         self.answers |= dict.fromkeys(ids)
         return wall_ns()
 
-    def reply(
-        self, first: int, indices: Sequence[int], failed: int, /, *stamps: int, **_tokens: int
-    ) -> None:
-        assert [*stamps] == sorted(stamps)
+    def first_tokens(self, ids: Sequence[int]) -> None:
+        self.told.append(("first", [*ids]))
+
+    def tokens(self, counts: Sequence[int]) -> None:
+        self.told.append(("tokens", [*counts]))
+
+    def reply(self, first: int, indices: Sequence[int], failed: int, /, *values: int) -> None:
+        *stamps, _first_token_ns, _tokens, _late_tokens, _server = values
+        assert stamps == sorted(stamps)
         self.rows[first] = (len(indices), failed)
 
 
@@ -87,6 +95,29 @@ def test_a_call_completes_no_more_than_its_responder_holds() -> None:
     assert taken.calls == [[0, 1], [2, 3], [4]]
 
 
+@pytest.mark.parametrize("arrived_ns", [3, 0], ids=["stamped", "without the kernel's stamp"])
+def test_a_reply_that_came_before_the_senders_stamp_was_sent_before(arrived_ns: int) -> None:
+    """Bug: without the kernel's stamp an honest run was INVALID (`journal-impossible`)."""
+    early = flight(0, [0, 1])
+    early.sent_ns, early.arrived_ns = 9, arrived_ns
+    notes = NotesStamps()
+    Delivery(
+        cast("Any", Remote(False)),
+        Postprocess(cast("Any", lambda outputs, _: outputs), not_finite),
+        cast("Any", notes),
+        notes,
+        ROW,
+        Failures(),
+        64,
+    ).deliver([early])
+    assert notes.sent_ns == (arrived_ns or early.read_ns)
+
+
+class NotesStamps(Recorder):
+    def reply(self, first: int, indices: Sequence[int], failed: int, /, *values: int) -> None:
+        self.sent_ns = values[1]
+
+
 def test_one_bad_reply_among_others_fails_alone() -> None:
     broken = flight(5, [])
     broken.reply, broken.error, broken.kind = None, TimeoutError("late"), "timeout"
@@ -113,3 +144,83 @@ def test_one_bad_reply_among_others_fails_alone() -> None:
     }
     assert failures.kinds == {"bad-answer": 2, "refused": 1, "timeout": 1}
     assert failures.samples == 4
+
+
+class TokenReader:
+    """The reader of a plug-in whose replies are one float a token."""
+
+    is_exact, chunks = True, 1
+
+    def __init__(self) -> None:
+        self.usage = Usage()
+
+    def feed(self, piece: bytes) -> int:
+        raise AssertionError
+
+    def answer(self, reply: Reply) -> Array:
+        tokens = np.frombuffer(bytes(reply.body), np.float32)
+        if not len(tokens):
+            raise BadAnswer("the answer has no token")
+        self.usage = Usage(output=len(tokens))
+        return tokens.reshape(1, -1)
+
+
+class TokenRemote:
+    streams = True
+    reader = TokenReader
+
+
+def stream(order: int, tokens: int, *, begun: bool = True) -> Flight:
+    made = flight(order, [1.0] * tokens)
+    made.chunks = [(3, 1)] if begun else []
+    made.reader = TokenReader()
+    return made
+
+
+def told(*flights: Flight, first_tokens: bool = True) -> Recorder:
+    taken, row = Recorder(), AnswerRow((None,), np.dtype(np.float32))
+    delivery = Delivery(
+        cast("Any", TokenRemote()),
+        Postprocess(lambda outputs, _: Ragged([cast("Array", outputs)[0]]), not_finite),
+        taken,
+        taken,
+        row,
+        Failures(),
+        64,
+        token_latencies=True,
+        first_tokens=first_tokens,
+    )
+    begun = [flight for flight in flights if flight.chunks]
+    if first_tokens and begun:
+        delivery.begin(begun)
+        assert begun == []
+    delivery.deliver(flights)
+    return taken
+
+
+def test_first_tokens_are_told_in_one_call_before_the_answers_with_their_tokens() -> None:
+    taken = told(stream(0, 3), stream(1, 4))
+    assert taken.told == [("first", [0, 1]), ("tokens", [3]), ("tokens", [4])]
+    assert taken.calls == [[0], [1]]
+
+
+def test_no_answer_comes_before_its_first_token() -> None:
+    """LoadGen reads memory that is not its own for an answer without a first token."""
+    failed = stream(1, 0, begun=False)
+    cut = stream(2, 5)
+    cut.reply, cut.error, cut.kind = None, ConnectionResetError(), "reset"
+    taken = told(stream(0, 2, begun=False), failed, cut)
+    assert [call for call in taken.told if call[0] == "first"] == [
+        ("first", [2]),
+        ("first", [1]),
+        ("first", [0]),
+    ]
+    assert taken.answers == {0: [1.0, 1.0], 1: None, 2: None}
+
+
+def test_an_answer_of_one_token_is_told_as_one() -> None:
+    assert told(stream(0, 1)).told == [("first", [0]), ("tokens", [1])]
+
+
+def test_offline_is_told_of_no_first_token() -> None:
+    assert told(stream(0, 2), first_tokens=False).told == [("tokens", [2])]

@@ -46,6 +46,14 @@ def test_the_tokens_of_a_chunk_share_its_gap(per_chunk: int) -> None:
     assert streams["itl_ns"] == dict.fromkeys(("p50", "p90", "p99"), GAP_NS // per_chunk)
 
 
+def test_late_tokens_are_those_of_gaps_above_the_bound() -> None:
+    counted = Tokens(itl_bound_ns=GAP_NS // 4)
+    # Gaps of a half, a quarter and a fifth of GAP_NS a token; the first chunk's further tokens are never late.
+    stamps = [(0, 3), (GAP_NS, 5), (2 * GAP_NS, 9), (3 * GAP_NS, 14)]
+    assert counted.stream(stamps, 14, Reader(4, exact=True)) == 2
+    assert Tokens().stream(stamps, 14, Reader(4, exact=True)) == 0
+
+
 def test_the_further_tokens_of_the_first_chunk_came_after_no_time() -> None:
     counted = Tokens()
     counted.stream([(0, 60), (GAP_NS, 100)], 100, Reader(2, exact=True))
@@ -100,11 +108,11 @@ def test_weighted_percentiles_are_those_of_repeated_values(pairs: list[tuple[int
 
 def test_sums_are_null_where_a_reply_tells_less() -> None:
     counted = Tokens()
-    counted.add(Usage(5, 3, "usage", "stop", 1))
-    counted.add(Usage(None, 1, "token ids", "length", None))
+    counted.add(Usage(5, 3, "usage", "stop", 1), 0)
+    counted.add(Usage(None, 1, "token ids", "length", None), 0)
     content = counted.told()
     assert (content["input"], content["output"], content["cached"]) == (None, 4, None)
     assert content["one_token_answers"] == 1
     assert content["finish_reasons"] == {"stop": 1, "length": 1}
-    counted.add(Usage())
+    counted.add(Usage(), 0)
     assert counted.told()["output"] is None

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.wire.null_server import NullServer
+from harness.wire.null.server import NullServer
 
 ROOT = Path(__file__).parents[2]
 REPLY = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nzeros"
@@ -129,7 +129,7 @@ def test_it_listens_at_a_unix_socket_where_asked(tmp_path: Path) -> None:
 
 def test_it_ends_with_a_parent_that_is_killed() -> None:
     code = (
-        "import time; from harness.wire.null_server import NullServer\n"
+        "import time; from harness.wire.null.server import NullServer\n"
         "with NullServer(b'x') as server:\n    print(server.pid, flush=True); time.sleep(60)"
     )
     with subprocess.Popen(

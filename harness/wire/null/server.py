@@ -1,4 +1,4 @@
-"""Answers every HTTP request with the same bytes, in a process of its own.
+"""Answers every HTTP request, or every call over gRPC, with the same bytes, in a process of its own.
 
 Against it the client's own floor and ceiling are measured: what remains is the client and the kernel.
 """
@@ -11,8 +11,9 @@ import select
 import socket
 import subprocess
 from contextlib import ExitStack, closing
+from functools import partial
 from pathlib import Path
-from typing import Self
+from typing import Protocol, Self
 
 from harness.core import child
 from harness.errors import RunDied
@@ -40,13 +41,16 @@ class NullServer:
     It reads requests with a Content-Length or without a body; a connection with another one is closed.
     """
 
-    def __init__(self, reply: bytes, *, unix: Path | None = None) -> None:
-        """reply: status line, headers and body. unix: listen at this path, which must not exist yet."""
+    def __init__(self, reply: bytes, *, unix: Path | None = None, grpc: bool = False) -> None:
+        """reply: status line, headers and body; of gRPC the message. unix: listen at this path, which must not
+        exist yet.
+        """
         self._reply = reply
         self._unix = unix
+        self._grpc = grpc
         self._stack = ExitStack()
         self.url = ""
-        """`http://127.0.0.1:PORT`, or `http+unix://PATH`; set on entering, as is `pid`."""
+        """`http://127.0.0.1:PORT`, `grpc://127.0.0.1:PORT` or `http+unix://PATH`; set on entering, as is `pid`."""
         self.pid = 0
 
     def __enter__(self) -> Self:
@@ -68,12 +72,14 @@ class NullServer:
         with self._listen(stack) as listening, os.fdopen(os.memfd_create("reply"), "wb") as file:
             file.write(self._reply)
             file.flush()
-            return child.connect(__name__, (listening.fileno(), file.fileno()), new_session=True)
+            module = "harness.wire.null.grpc" if self._grpc else __name__
+            return child.connect(module, (listening.fileno(), file.fileno()), new_session=True)
 
     def _listen(self, stack: ExitStack) -> socket.socket:
         if self._unix is None:
             listening = socket.create_server(("127.0.0.1", 0), backlog=1024)
-            self.url = f"http://127.0.0.1:{listening.getsockname()[1]}"
+            scheme = "grpc" if self._grpc else "http"
+            self.url = f"{scheme}://127.0.0.1:{listening.getsockname()[1]}"
             return listening
         listening = socket.socket(socket.AF_UNIX)
         listening.bind(str(self._unix))
@@ -86,14 +92,23 @@ class NullServer:
         self._stack.close()
 
 
+class Loop(Protocol):
+    """Accepts connections and answers on them until its process ends."""
+
+    def __init__(self, listening: socket.socket, reply: bytes) -> None: ...
+
+    def run(self) -> None: ...
+
+
 def main() -> None:
-    child.serve(_serve)
+    child.serve(partial(serve, _Loop))
 
 
-def _serve(channel: child.Channel, listening: int, reply: int) -> None:
+def serve(make: type[Loop], channel: child.Channel, listening: int, reply: int) -> None:
+    """The whole of the process. listening, reply: descriptors."""
     with open(reply, "rb") as file:
         file.seek(0)
-        loop = _Loop(socket.socket(fileno=listening), file.read())
+        loop = make(socket.socket(fileno=listening), file.read())
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     gc.collect()

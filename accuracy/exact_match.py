@@ -1,0 +1,35 @@
+"""Scores texts by the share that is exactly the right one, as MLPerf does for mathematics."""
+
+from collections.abc import Iterable, Mapping
+
+from harness.accuracy.parts.text import texts
+from harness.types import Answer, Metric, Score
+
+
+class ExactMatch:
+    """Answers that are the label, character by character, in percent of all.
+
+    White space before and after either text does not count. `texts` describes labels and answers.
+    """
+
+    def __init__(self, dtype: str) -> None:
+        self._dtype = dtype
+
+    def score(self, answers: Iterable[Answer], labels: Mapping[int, object]) -> Score:
+        total = right = empty = 0
+        for text, expected in texts(answers, labels, self._dtype):
+            total += 1
+            right += text.strip() == expected.strip()
+            empty += not text.strip()
+        value = 100.0 * right / total
+        return Score(
+            metric="exact_match",
+            value=value,
+            unit="%",
+            samples=total,
+            line=str({"exact_match": round(value, 4), "gen_num": total}),
+            details={"right": right, "empty": empty},
+        )
+
+
+_: type[Metric] = ExactMatch

@@ -1,0 +1,235 @@
+"""Encodes and decodes inference over gRPC: Protobuf messages, written and read field by field.
+
+Source: github.com/kserve/open-inference-protocol, specification/protocol/open_inference_grpc.proto.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from harness.backends.parts.kserve.datatypes import ON_THE_WIRE, Tensor
+from harness.backends.parts.kserve.decoding import Decoder, Output, wrong_rows, wrong_size
+from harness.backends.parts.kserve.encoding import MOST_HEADS, REQUEST_ID, Encoder
+from harness.backends.parts.kserve.values import from_bytes, from_list
+from harness.core.formats.protobuf import (
+    field,
+    fields,
+    number_field,
+    opening,
+    packed,
+    signed,
+    varint,
+)
+from harness.errors import one_line
+from harness.remote import BadAnswer, Buffer, Refused, Reply, Request
+from harness.types import Array, Batch
+
+SERVICE = "/inference.GRPCInferenceService"
+
+_MODEL, _VERSION, _ID, _INPUTS, _RAW_INPUTS = 1, 2, 3, 5, 7
+"""Fields of ModelInferRequest."""
+
+_OUTPUTS, _RAW_OUTPUTS = 5, 6
+"""Fields of ModelInferResponse; the model's name and version are as in the request."""
+
+_NAME, _DATATYPE, _SHAPE, _PARAMETERS, _CONTENTS = 1, 2, 3, 4, 5
+"""Fields of a tensor; each of its parameters has a key (1) and a value (2)."""
+
+_NUMBER, _TEXT = 2, 3
+"""Fields of a parameter's value: an integer, a text."""
+
+_TYPED: Mapping[str, int] = {
+    "BOOL": 1,
+    **dict.fromkeys(("INT8", "INT16", "INT32"), 2),
+    "INT64": 3,
+    **dict.fromkeys(("UINT8", "UINT16", "UINT32"), 4),
+    "UINT64": 5,
+    "FP32": 6,
+    "FP64": 7,
+    "BYTES": 8,
+}
+"""Datatype -> field of InferTensorContents. FP16 and BF16 travel as raw bytes only."""
+
+
+class MessageEncoder(Encoder):
+    """Turns batches into ModelInfer calls with raw tensor bytes."""
+
+    def __init__(
+        self, model: str, version: str | None, inputs: Sequence[Tensor], size: int | None
+    ) -> None:
+        super().__init__(f"{SERVICE}/ModelInfer", inputs, size)
+        named = field(_MODEL, model.encode())
+        if version is not None:
+            named += field(_VERSION, version.encode())
+        self._begin = named + field(_ID, REQUEST_ID.encode())
+        self._openings: dict[object, bytes] = {}
+
+    def as_message(self, batch: Batch) -> Request:
+        """The values follow the rest of the message."""
+        arrays = self.arrays(batch)
+        key = tuple([(name, rows.shape, rows.dtype) for name, rows in arrays.items()])
+        head = self._openings.get(key)
+        if head is None:
+            self.check(arrays)
+            tensors = (self._tensor(name, rows) for name, rows in arrays.items())
+            head = self._begin + b"".join(field(_INPUTS, tensor) for tensor in tensors)
+            if len(self._openings) >= MOST_HEADS:
+                self._openings.clear()
+            self._openings[key] = head
+        body: list[Buffer] = [head]
+        for name, rows in arrays.items():
+            values = self.values(name, rows)
+            body += [opening(_RAW_INPUTS, memoryview(values).nbytes), values]
+        return Request(self.path, body=body)
+
+    def encoder(self, _encoding: str) -> Callable[[Batch], Request]:
+        return self.as_message
+
+    def as_shared(self, region: str, batch: Batch, offset: int) -> Request:
+        arrays = self.arrays(batch)
+        self.check(arrays)
+        message = self._begin
+        for name, rows in arrays.items():
+            size = memoryview(self.values(name, rows)).nbytes
+            places = (
+                ("shared_memory_region", field(_TEXT, region.encode())),
+                ("shared_memory_offset", number_field(_NUMBER, offset)),
+                ("shared_memory_byte_size", number_field(_NUMBER, size)),
+            )
+            parameters = (
+                field(_PARAMETERS, field(1, key.encode()) + field(2, value))
+                for key, value in places
+            )
+            message += field(_INPUTS, self._tensor(name, rows) + b"".join(parameters))
+            offset += size
+        return Request(self.path, body=[message])
+
+    def _tensor(self, name: str, rows: Array) -> bytes:
+        shape = b"".join(map(varint, rows.shape))
+        return (
+            field(_NAME, name.encode())
+            + field(_DATATYPE, self.datatypes[name].encode())
+            + field(_SHAPE, shape)
+        )
+
+
+class MessageDecoder(Decoder):
+    """Turns replies to ModelInfer into outputs, by the rules of those over HTTP.
+
+    A server answers raw tensor bytes, or values in lists of their type, which is told as `typed`.
+    """
+
+    def __init__(self, model: str, outputs: Sequence[Tensor], size: int | None) -> None:
+        super().__init__(model, outputs, size)
+        self._known: dict[object, Sequence[Output]] = {}
+
+    def read(self, reply: Reply, rows: int) -> Mapping[str, Array]:
+        if reply.status:
+            raise Refused(reply.status, refusal_text(reply))
+        others, raws = _parted(reply.body)
+        outputs = self._known.get(others)
+        if outputs is None:
+            outputs = self.outputs_of(_content(others))
+            if raws and len(outputs) != len(raws):
+                raise BadAnswer(
+                    f"the reply has {len(outputs)} outputs and {len(raws)} raw contents"
+                )
+            if len(self._known) >= MOST_HEADS:
+                self._known.clear()
+            if raws:
+                self._known[others] = outputs
+        found_rows = outputs[0][1][0]
+        if found_rows != rows:
+            raise wrong_rows(found_rows, rows)
+        if not raws:
+            return {o.name: from_list(o, shape, about["data"]) for o, shape, about in outputs}
+        return {
+            output.name: _values(output, shape, raw)
+            for (output, shape, _), raw in zip(outputs, raws, strict=True)
+        }
+
+    def form(self, reply: Reply) -> str:
+        return "binary" if _parted(reply.body)[1] else "typed"
+
+
+def refusal_text(reply: Reply) -> str:
+    """What the server said with a status that is not OK."""
+    return one_line(bytes(reply.body).decode("utf-8", "replace")) or "no text"
+
+
+def _parted(message: memoryview) -> tuple[tuple[tuple[int, object], ...], list[memoryview]]:
+    """The fields of a reply, and its raw contents, which differ from reply to reply."""
+    others: list[tuple[int, object]] = []
+    raws: list[memoryview] = []
+    try:
+        for number, value in fields(message):
+            if isinstance(value, int):
+                others.append((number, value))
+            elif number == _RAW_OUTPUTS:
+                raws.append(value)
+            else:
+                others.append((number, bytes(value)))
+    except ValueError as e:
+        raise BadAnswer(f"the reply is no ModelInferResponse: {e}") from e
+    return tuple(others), raws
+
+
+def _content(others: Sequence[tuple[int, object]]) -> Mapping[str, Any]:
+    """The reply without raw contents, as JSON has it."""
+    texts = {number: value for number, value in others if isinstance(value, bytes)}
+    try:
+        return {
+            "model_name": texts.get(_MODEL, b"").decode(),
+            "model_version": texts.get(_VERSION, b"").decode(),
+            "outputs": [
+                tensor(memoryview(v)) for n, v in others if n == _OUTPUTS and isinstance(v, bytes)
+            ],
+        }
+    except (TypeError, ValueError) as e:
+        raise BadAnswer(f"the reply is no ModelInferResponse: {one_line(e)}") from e
+
+
+def tensor(message: memoryview) -> dict[str, Any]:
+    """Name, datatype and shape of a tensor, as JSON has them, and its typed values as `data`."""
+    name = datatype = ""
+    shape: list[int] = []
+    contents = memoryview(b"")
+    for number, value in fields(message):
+        if number == _SHAPE:  # one by one, or packed into one field
+            shape += [signed(n) for n in ([value] if isinstance(value, int) else packed(value))]
+        elif isinstance(value, int):
+            continue
+        elif number == _NAME:
+            name = str(value, "utf-8")
+        elif number == _DATATYPE:
+            datatype = str(value, "utf-8")
+        elif number == _CONTENTS:
+            contents = value
+    return {"name": name, "datatype": datatype, "shape": shape, "data": _typed(datatype, contents)}
+
+
+def _typed(datatype: str, contents: memoryview) -> list[Any]:
+    values: list[Any] = []
+    for number, value in fields(contents):
+        if number != _TYPED.get(datatype):
+            raise ValueError(f"a tensor of {datatype} has values of another type")
+        if isinstance(value, int):
+            values.append(signed(value) if datatype.startswith("INT") else value)
+        elif datatype == "BYTES":
+            values.append(str(value, "utf-8", "surrogateescape"))
+        elif datatype in ("FP32", "FP64"):
+            values += np.frombuffer(value, ON_THE_WIRE[datatype]).tolist()
+        elif datatype.startswith("INT"):
+            values += map(signed, packed(value))
+        else:
+            values += packed(value)
+    return values
+
+
+def _values(output: Tensor, shape: tuple[int, ...], raw: memoryview) -> Array:
+    dtype = ON_THE_WIRE.get(output.datatype)
+    if dtype is not None and raw.nbytes != prod(shape) * dtype.itemsize:
+        raise wrong_size(output, shape, raw.nbytes)
+    return from_bytes(output, shape, raw)

@@ -1,0 +1,204 @@
+"""Compares the client with other clients of OpenAI's API: completions of the same null server, in turns.
+
+    python benchmarks/clients.py --tokenizer FOLDER [--aiperf PROGRAM] [--guidellm PROGRAM] [--endpoints PROGRAM] [--rounds 3]
+
+Each client has 64 requests in flight, its own defaults otherwise, and the numbers of its own report. The server answers
+any request at once with the same 2 tokens. FOLDER: a tokenizer of the format of `transformers`, which the others load.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from statistics import median
+from typing import Any, NamedTuple
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+from harness.wire.null.server import NullServer
+
+IN_FLIGHT = 64
+REQUESTS = 5000
+OWN_REQUESTS = 50_000
+"""Of the harness: a run of 5,000 is over in a tenth of a second."""
+LIMIT_S = 300
+
+_ANSWER = json.dumps(
+    {
+        "id": "null",
+        "object": "text_completion",
+        "created": 0,
+        "model": "tiny",
+        "data": [{"id": "tiny", "object": "model"}],  # what the list of models has
+        "choices": [{"index": 0, "text": " ok", "logprobs": None, "finish_reason": "stop"}],
+        "usage": {"prompt_tokens": 8, "completion_tokens": 2, "total_tokens": 10},
+    }
+).encode()
+REPLY = (
+    b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+    % len(_ANSWER)
+    + _ANSWER
+)
+MANIFEST = """name: tiny
+files: {}
+inputs: [{name: request, dtype: string, shape: [batch]}]
+outputs: [{name: answer}]
+dataset: prompts
+"""
+
+
+class Told(NamedTuple):
+    """What a client says of its requests."""
+
+    per_s: float
+    p50_ms: float
+    p99_ms: float
+
+
+class Folder:
+    """Prompts and manifest, and where each client writes."""
+
+    def __init__(self, path: Path, tokenizer: Path) -> None:
+        self.path = path
+        self.tokenizer = tokenizer.resolve()
+        self.prompts = path / "prompts.jsonl"
+        lines = ({"prompt": f"the quick brown fox {n}", "max_tokens": 2} for n in range(REQUESTS))
+        self.prompts.write_text("".join(json.dumps(line) + "\n" for line in lines))
+        self.manifest = path / "null.yaml"
+        self.manifest.write_text(MANIFEST)
+
+
+def run(program: Path | str, *words: str) -> None:
+    """Raises CalledProcessError with what the program printed."""
+    alone = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
+    done = subprocess.run(
+        [str(program), *words],
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+        env=alone,
+        cwd=Path(__file__).parent.parent,
+        check=False,
+    )
+    if done.returncode not in (0, 4):  # 4: of the harness, an INVALID run with its numbers
+        raise RuntimeError(
+            f"{program} ended with {done.returncode}: {(done.stdout + done.stderr)[-2000:]}"
+        )
+
+
+def read(path: Path) -> Any:
+    return json.loads(path.read_text())
+
+
+def harness(_program: Path, url: str, folder: Folder) -> Told:
+    out = folder.path / "harness"
+    run(
+        sys.executable,
+        *("-m", "harness", "--scenario", "server", "--backend", "openai", "--url", url),
+        *("--model", str(folder.manifest), "--data-dir", str(folder.prompts)),
+        *("--backend-option", "stream=off", "--backend-option", "answer=text"),
+        *("--concurrency", str(IN_FLIGHT), "--queries", str(OWN_REQUESTS), "--slo", "p99=1s"),
+        *("--mode", "performance", "--no-metrics", "--no-report", "--out", str(out)),
+    )
+    result = read(out / "result.json")
+    latency = result["latency_ns"]
+    per_s = result["throughput_per_s"]["completed"]
+    return Told(per_s, latency["p50"] / 1e6, latency["p99"] / 1e6)
+
+
+def aiperf(program: Path, url: str, folder: Folder) -> Told:
+    out = folder.path / "aiperf"
+    run(
+        program,
+        *("profile", "--model", "tiny", "--url", url, "--endpoint-type", "completions"),
+        *("--concurrency", str(IN_FLIGHT), "--request-count", str(REQUESTS), "--isl", "8"),
+        *("--osl", "2", "--tokenizer", str(folder.tokenizer), "--use-server-token-count"),
+        *("--ui-type", "none", "--output-artifact-dir", str(out)),
+    )
+    told = read(out / "profile_export_aiperf.json")
+    latency = told["request_latency"]
+    return Told(told["request_throughput"]["avg"], latency["p50"], latency["p99"])
+
+
+def guidellm(program: Path, url: str, folder: Folder) -> Told:
+    out = folder.path / "guidellm.json"
+    run(
+        program,
+        *("run", "--profile", f"kind=concurrent,streams={IN_FLIGHT}", "--disable-console"),
+        *(
+            "--backend",
+            f"kind=openai_http,target={url},model=tiny,request_format=/v1/completions,stream=false",
+        ),
+        *("--constraint", f"kind=max_requests,count={REQUESTS}"),
+        *("--tokenizer", f"kind=hf_auto,model={folder.tokenizer}"),
+        *("--data", f"kind=json_file,path={folder.prompts}", "--output", f"kind=json,path={out}"),
+    )
+    metrics = read(out)["benchmarks"][0]["metrics"]
+    latency = metrics["request_latency"]["successful"]["percentiles"]
+    per_s = metrics["requests_per_second"]["successful"]["mean"]
+    return Told(per_s, latency["p50"] * 1e3, latency["p99"] * 1e3)
+
+
+def endpoints(program: Path, url: str, folder: Folder) -> Told:
+    out = folder.path / "endpoints"
+    run(
+        program,
+        *("benchmark", "offline", "--model", "tiny", "--endpoints", url),
+        *("--api-type", "openai-completions", "--streaming", "off", "--max-output-tokens", "2"),
+        *("--dataset", f"perf:{folder.prompts},parser.prompt=prompt", "--duration", "0"),
+        *("--num-samples", str(REQUESTS), "--tokenizer", str(folder.tokenizer)),
+        *("--max-connections", str(IN_FLIGHT), "--report-dir", str(out)),
+    )
+    told = read(out / "result_summary.json")
+    latency = told["latency"]["percentiles"]
+    return Told(told["qps"], latency["50"] / 1e6, latency["99"] / 1e6)
+
+
+CLIENTS: Mapping[str, Callable[[Path, str, Folder], Told]] = {
+    "harness": harness,
+    "aiperf": aiperf,
+    "guidellm": guidellm,
+    "endpoints": endpoints,
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--tokenizer", type=Path, required=True)
+    parser.add_argument("--rounds", type=int, default=3)
+    for name in CLIENTS:
+        if name != "harness":
+            parser.add_argument(f"--{name}", type=Path)
+    options = parser.parse_args()
+    programs = {name: getattr(options, name, None) for name in CLIENTS}
+    chosen = {name: p for name, p in programs.items() if p is not None or name == "harness"}
+    seen: dict[str, list[Told]] = {name: [] for name in chosen}
+    with NullServer(REPLY) as server:
+        for number in range(options.rounds):
+            order = [*chosen] if number % 2 == 0 else [*reversed(chosen)]
+            for name in order:
+                with tempfile.TemporaryDirectory() as path:
+                    folder = Folder(Path(path), options.tokenizer)
+                    told = CLIENTS[name](chosen[name] or Path(), server.url, folder)
+                seen[name].append(told)
+                print(
+                    f"round {number + 1}: {name:10} {told.per_s:9,.0f} requests/s, "
+                    f"p50 {told.p50_ms:.2f} ms, p99 {told.p99_ms:.2f} ms",
+                    flush=True,
+                )
+    own = [told.per_s for told in seen["harness"]]
+    for name, many in seen.items():
+        ratios = [mine / theirs.per_s for mine, theirs in zip(own, many, strict=True)]
+        p50, p99 = median(t.p50_ms for t in many), median(t.p99_ms for t in many)
+        print(
+            f"{name:10} {median(t.per_s for t in many):9,.0f} requests/s, p50 {p50:.2f} ms, p99 {p99:.2f} ms; "
+            f"harness is {median(ratios):.1f} times as fast ({min(ratios):.1f} to {max(ratios):.1f})"
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,159 @@
+"""Measures the CPU that the client needs for a request, stage by stage, beside the bare calls of the kernel.
+
+    python benchmarks/request_cost.py [--connections 64]
+
+One process is client and server, in turns on one thread, and only the client's part is timed, by the CPU clock of the thread:
+so the numbers hold on a machine that other programs use. Each is the 5th percentile of the rounds, for a request of 256 bytes.
+"""
+
+import argparse
+import gc
+import select
+import socket
+import sys
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from time import thread_time_ns
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+import numpy as np
+
+from benchmarks.remote import BODY, REPLY, REQUEST
+from harness.backends.http_raw import HttpRawRemote
+from harness.core.config.address import parse_address
+from harness.loadgen.answers import AnswerRow
+from harness.loadgen.binding import responder_for
+from harness.models.steps.postprocess import postprocessor
+from harness.remote import Request
+from harness.run.journal import Journal
+from harness.run.measured.client.dispatch import Delivery, merged_samples
+from harness.run.measured.dispatch.instance import Failures
+from harness.types import BackendSetup, Step, TensorSpec
+from harness.wire.connections import Server
+from harness.wire.flights import Flight, Flights
+
+REQUESTS = 30_000
+LOW = 0.05
+
+
+def flights_to(port: int, connections: int) -> Flights:
+    server = Server(address=parse_address(f"http://127.0.0.1:{port}"))
+    made = Flights([server], connections, lambda _: Request("/", body=[BODY]), 10.0)
+    made.prepare([0])
+    return made
+
+
+def delivery(capacity: int) -> Delivery:
+    """As a run's, with LoadGen's own call left out."""
+    image = TensorSpec("image", "float32", ("batch", 1, 8, 8))
+    options = {"shape": "10"}
+    setup = BackendSetup(model=None, model_name="null", inputs=(image,), options=options)
+    journal = Journal.create()
+    Journal.resize(journal, capacity, 1, remote=True)
+    row = AnswerRow((), np.dtype(np.int64))
+    most = merged_samples(1, row)
+    steps = postprocessor((Step("argmax", {}),), None)
+    responder = responder_for(most, row, lambda _responses: None)
+    rows = Journal(journal).remote_writer()
+    return Delivery(HttpRawRemote(setup), steps, responder, rows, row, Failures(), most)
+
+
+class Peers:
+    """The other ends of connections: they answer where no time is taken."""
+
+    def __init__(self, count: int) -> None:
+        self._listener = socket.create_server(("127.0.0.1", 0), backlog=1024)
+        self.port = int(self._listener.getsockname()[1])
+        self._ends: list[socket.socket] = []
+        self._thread = threading.Thread(target=self._accept, args=(count,))
+        self._thread.start()
+
+    def _accept(self, count: int) -> None:
+        self._ends += [self._listener.accept()[0] for _ in range(count)]
+
+    def answer(self) -> None:
+        self._thread.join()
+        for end in self._ends:
+            end.recv(65_536)
+            end.send(REPLY)
+
+
+def client_us(count: int, rounds: int) -> dict[str, float]:
+    """Microseconds a request, by stage."""
+    peers = Peers(count)
+    flights = flights_to(peers.port, count)
+    deliver = delivery(rounds * count).deliver
+    spent: dict[str, list[int]] = {"submit": [], "turn": [], "deliver": []}
+    for first in range(0, rounds * count, count):
+        begin_ns = thread_time_ns()
+        for order in range(first, first + count):
+            flights.submit(Flight([order], [0], order))
+        spent["submit"].append(thread_time_ns() - begin_ns)
+        peers.answer()
+        turn_ns = deliver_ns = found = 0
+        while found < count:
+            begin_ns = thread_time_ns()
+            done = flights.turn(0.1)
+            turned_ns = thread_time_ns()
+            deliver(done)
+            deliver_ns += thread_time_ns() - turned_ns
+            turn_ns += turned_ns - begin_ns
+            found += len(done)
+        spent["turn"].append(turn_ns)
+        spent["deliver"].append(deliver_ns)
+    flights.close()
+    return {name: low_us(values, count) for name, values in spent.items()}
+
+
+def bare_us(count: int, rounds: int) -> float:
+    """The same of a loop that sends, waits by epoll and receives."""
+    peers = Peers(count)
+    epoll, servers = select.epoll(), {}
+    for _ in range(count):
+        server = socket.create_connection(("127.0.0.1", peers.port))
+        server.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        servers[server.fileno()] = server
+        epoll.register(server.fileno(), select.EPOLLIN)
+    spent = []
+    for _ in range(rounds):
+        begin_ns = thread_time_ns()
+        for server in servers.values():
+            server.send(REQUEST)
+        spent_ns = thread_time_ns() - begin_ns
+        peers.answer()
+        begin_ns, found = thread_time_ns(), 0
+        while found < count:
+            for fd, _ in epoll.poll():
+                servers[fd].recv(65_536).find(b"\r\n\r\n")
+                found += 1
+        spent.append(spent_ns + thread_time_ns() - begin_ns)
+    for server in servers.values():
+        server.close()
+    epoll.close()
+    return low_us(spent, count)
+
+
+def low_us(spent_ns: Sequence[int], requests: int) -> float:
+    return float(np.quantile(spent_ns, LOW)) / requests / 1e3
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--connections", type=int, default=64)
+    count = parser.parse_args().connections
+    rounds = max(400, REQUESTS // count)
+    gc.disable()
+    stages, bare = client_us(count, rounds), bare_us(count, rounds)
+    told = ", ".join(f"{name} {us:.1f}" for name, us in stages.items())
+    whole = sum(stages.values())
+    print(
+        f"{count} in flight: {whole:.1f} us CPU a request without LoadGen ({told}); a bare loop {bare:.1f} us, so "
+        f"{whole - bare:+.1f} us",
+        flush=True,
+    )
+
+
+if __name__ == "__main__":
+    main()

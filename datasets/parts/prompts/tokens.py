@@ -1,0 +1,91 @@
+"""Makes prompts of token ids by a seed, one sample at a time, when they are loaded."""
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from harness.datasets.parts import sources
+from harness.datasets.parts.rows import LoadedRows
+from harness.errors import ConfigError
+from harness.types import Array, DatasetSetup
+
+MEMORY_LIMIT_BYTES = 1 << 30
+"""The most memory that the prompts held by a run may take."""
+
+BYTES_PER_TOKEN = 7
+"""Size of a token id below 100,000 as JSON, with its comma, and a reserve."""
+
+
+def input_of(setup: DatasetSetup, dataset: str) -> str:
+    """The name of the model's one input, a text. Raises a ConfigError for any other model."""
+    sources.check_steps(setup, dataset, ())
+    shapes = [(spec.dtype, len(spec.shape)) for spec in setup.inputs]
+    if shapes != [("string", 1)]:
+        raise ConfigError(
+            f"dataset {dataset!r} needs a model with one input of dtype string and shape [batch]: see "
+            "docs/datasets.md for its manifest"
+        )
+    return setup.inputs[0].name
+
+
+class TokenPrompts(LoadedRows):
+    """Prompts of token ids, each with the number of tokens that its answer may have. No labels.
+
+    Sample i is the same for the same seed, lengths and range of token ids.
+    """
+
+    synthetic = True
+
+    def __init__(
+        self,
+        setup: DatasetSetup,
+        dataset: str,
+        input_tokens: Array,
+        output_tokens: Array,
+        make: Callable[[int], Sequence[Array]],
+    ) -> None:
+        """make: the token ids of sample i, in parts."""
+        self._name, self._input = dataset, input_of(setup, dataset)
+        self._inputs, self._outputs, self._make = input_tokens, output_tokens, make
+        held = np.cumsum(input_tokens * BYTES_PER_TOKEN) <= MEMORY_LIMIT_BYTES
+        self.performance_count = max(1, int(held.sum()))
+        super().__init__(len(input_tokens))
+
+    def __len__(self) -> int:
+        return len(self._inputs)
+
+    def load(self, indices: Sequence[int]) -> None:
+        held = np.empty(len(indices), object)
+        for row, index in enumerate(indices):
+            held[row] = self._request(index)
+        self.hold(indices, {self._input: held})
+
+    def _request(self, index: int) -> bytes:
+        ids = ",".join(str(i) for part in self._make(index) for i in part.tolist())
+        return b'{"max_tokens":%d,"prompt":[%s]}' % (self._outputs[index], ids.encode())
+
+    def lengths(self, indices: Sequence[int]) -> Array:
+        return np.take(self._inputs, indices)
+
+    def label(self, index: int) -> None:
+        return None
+
+    def about(self) -> Mapping[str, object]:
+        """For describe()."""
+        return {
+            "name": self._name,
+            "count": len(self),
+            "prompts": "input_ids",
+            "unit": "tokens",
+            "lengths": summary(self._inputs),
+            "max_tokens": summary(self._outputs),
+        }
+
+
+def summary(numbers: Array) -> Mapping[str, object]:
+    return {
+        "min": int(numbers.min()),
+        "mean": round(float(numbers.mean()), 1),
+        "median": float(np.median(numbers)),
+        "max": int(numbers.max()),
+    }

@@ -1,0 +1,207 @@
+"""Reads conversations and makes each turn a sample, whose prompt is all that was said before: ShareGPT, messages."""
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from harness.core.files import parse_json
+from harness.datasets.parts import sources
+from harness.datasets.parts.prompts.options import Options
+from harness.datasets.parts.prompts.tokens import MEMORY_LIMIT_BYTES, input_of, summary
+from harness.datasets.parts.rows import LoadedRows
+from harness.errors import ConfigError
+from harness.types import Array, Dataset, DatasetSetup
+
+MOST_FILE_BYTES = 4 * 2**30
+"""A larger file is refused before it is read: all conversations are held in memory."""
+
+MOST_TOKENS = 2**31 - 1
+_SUFFIXES = (".json", ".jsonl")
+_ROLES = {
+    **dict.fromkeys(("user", "human"), "user"),
+    **dict.fromkeys(("assistant", "gpt", "chatgpt"), "assistant"),
+    "system": "system",
+}
+
+
+class _Message(NamedTuple):
+    role: str
+    text: str
+    encoded: bytes
+    """As a request has it."""
+
+
+class _Turn(NamedTuple):
+    """One sample."""
+
+    conversation: tuple[_Message, ...]
+    messages: int
+    """Number of messages that the model gets; the message after them is the recorded answer, if there is one."""
+    number: int
+    """From 0."""
+
+
+class ConversationsDataset(LoadedRows):
+    """--data-dir is a .json file with a list of conversations, a .jsonl file with one a line, or a folder with one.
+
+    A conversation is an object with `conversations` (ShareGPT: `from`, `value`) or `messages` (`role`, `content`).
+    A turn's prompt has the answers that were recorded, not those of this model: so every run asks the same.
+    A conversation ends before the first message that is not of the one whose turn it is.
+
+    --dataset-option:
+    max_tokens  the most tokens of each answer
+    """
+
+    options = ("max_tokens",)
+
+    def __init__(self, setup: DatasetSetup) -> None:
+        self._input = input_of(setup, "conversations")
+        self._path, self._setup = _find(setup), setup
+        most = Options(setup.options).text("max_tokens", "")
+        self._head = b'{"messages":['
+        if most:
+            bound = Options(setup.options).whole("max_tokens", 1, MOST_TOKENS)
+            self._head = b'{"max_tokens":%d,"messages":[' % bound
+        found = [_messages(content) for content in _contents(self._path)]
+        self._conversations = [messages for messages in found if messages]
+        self._left_out = len(found) - len(self._conversations)
+        self._turns = [t for c in self._conversations for t in _turns(c)]
+        if not self._turns:
+            raise ConfigError(
+                f"{self._path} has no conversation that begins with a user's message: nothing can be measured"
+            )
+        self._sizes = np.array([_size(turn) for turn in self._turns], np.int64)
+        self.performance_count = max(1, int((np.cumsum(self._sizes) <= MEMORY_LIMIT_BYTES).sum()))
+        super().__init__(len(self._turns))
+
+    def __len__(self) -> int:
+        return len(self._turns)
+
+    def load(self, indices: Sequence[int]) -> None:
+        held = np.empty(len(indices), object)
+        for row, index in enumerate(indices):
+            conversation, messages, _ = self._turns[index]
+            said = b",".join(message.encoded for message in conversation[:messages])
+            held[row] = b"".join((self._head, said, b"]}"))
+        self.hold(indices, {self._input: held})
+
+    def turns(self) -> Array:
+        return np.array([turn.number for turn in self._turns])
+
+    def lengths(self, indices: Sequence[int]) -> Array:
+        return np.take(self._sizes, indices)
+
+    def label(self, index: int) -> str | None:
+        conversation, messages, _ = self._turns[index]
+        return conversation[messages].text if messages < len(conversation) else None
+
+    def describe(self) -> Mapping[str, object]:
+        turns = np.array([sum(m.role == "user" for m in c) for c in self._conversations])
+        return {
+            "name": "conversations",
+            "count": len(self),
+            "source": str(self._path),
+            "prompts": "messages",
+            "unit": "bytes",
+            "lengths": summary(self._sizes),
+            "conversations": len(self._conversations),
+            "turns": summary(turns),
+            **({"left_out": self._left_out} if self._left_out else {}),
+            "digest": self._digest(),
+        }
+
+    def _digest(self) -> str:
+        files = sources.digest({self._path.name: self._path}, self._setup)
+        return hashlib.sha256(files.encode() + self._head).hexdigest()
+
+
+def _find(setup: DatasetSetup) -> Path:
+    expected = f"a {' or '.join(_SUFFIXES)} file of conversations"
+    path = sources.given_path(setup, "conversations", expected)
+    if path.is_dir():
+        files = sorted(p for p in path.iterdir() if p.suffix in _SUFFIXES and p.is_file())
+        if len(files) != 1:
+            names = ", ".join(p.name for p in files[:5]) or "none"
+            raise ConfigError(f"{path} must hold exactly {expected}, it has {names}: name one")
+        path = files[0]
+    if path.stat().st_size > MOST_FILE_BYTES:
+        raise ConfigError(f"{path} is larger than {MOST_FILE_BYTES // 2**30} GiB: split it")
+    return path
+
+
+def _contents(path: Path) -> Iterator[object]:
+    """The entries of the file, unchecked: each should be a conversation."""
+    try:
+        with path.open(encoding="utf-8-sig") as file:
+            if path.suffix == ".json":
+                content = _json(file.read(), str(path))
+                if not isinstance(content, list):
+                    raise ConfigError(f"{path} is no list of conversations")
+                yield from content
+                return
+            for number, line in enumerate(file, 1):
+                if line.strip():
+                    yield _json(line, f"{path}:{number}")
+    except (OSError, UnicodeDecodeError) as e:
+        raise sources.unreadable(path, e) from e
+
+
+def _json(text: str, place: str) -> object:
+    try:
+        return parse_json(text)
+    except json.JSONDecodeError as e:
+        raise ConfigError(f"{place}: it is not JSON, at character {e.pos + 1}") from e
+    except (ValueError, RecursionError) as e:
+        raise ConfigError(f"{place}: it is not JSON: {e}") from e
+
+
+def _messages(content: object) -> tuple[_Message, ...]:
+    """Of one conversation, in turns; () where none can be asked."""
+    rows = (
+        content.get("conversations", content.get("messages")) if isinstance(content, dict) else None
+    )
+    taken: list[_Message] = []
+    for message in map(_message, rows if isinstance(rows, list) else ()):
+        if message is None or not _may_follow(message.role, taken):
+            break
+        taken.append(message)
+    return tuple(taken) if any(message.role == "user" for message in taken) else ()
+
+
+def _may_follow(role: str, before: Sequence[_Message]) -> bool:
+    """A system's message comes first; then the user and the model take turns."""
+    last = before[-1].role if before else ""
+    return role in {"": ("system", "user"), "system": ("user",), "user": ("assistant",)}.get(
+        last, ("user",)
+    )
+
+
+def _message(row: object) -> _Message | None:
+    if not isinstance(row, dict):
+        return None
+    role = _ROLES.get(str(row.get("from", row.get("role"))))
+    text = row.get("value", row.get("content"))
+    if role is None or not isinstance(text, str) or not text:
+        return None
+    encoded = json.dumps({"role": role, "content": text}, ensure_ascii=False, separators=(",", ":"))
+    try:
+        return _Message(role, text, encoded.encode())
+    except UnicodeEncodeError:  # half a character (a surrogate)
+        return None
+
+
+def _turns(conversation: tuple[_Message, ...]) -> Iterable[_Turn]:
+    asked = (place for place, message in enumerate(conversation) if message.role == "user")
+    return (_Turn(conversation, place + 1, number) for number, place in enumerate(asked))
+
+
+def _size(turn: _Turn) -> int:
+    """Bytes of the messages."""
+    return sum(len(m.encoded) + 1 for m in turn.conversation[: turn.messages])
+
+
+_: type[Dataset] = ConversationsDataset

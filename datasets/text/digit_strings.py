@@ -1,0 +1,28 @@
+"""Reads the embedded prompts of the model `tinylm`: 500 strings of digits, to be sorted or reversed.
+
+harness/models/train_tinylm.py writes the file, by a seed; the model was trained on none of them.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from harness.datasets.parts.sources import refuse_data_dir
+from harness.datasets.text.prompts import PromptsDataset
+from harness.types import Dataset, DatasetSetup
+
+FILE = Path(__file__).parents[1] / "parts" / "digit_strings.jsonl"
+
+
+class DigitStringsDataset(PromptsDataset):
+    """Prompts of token ids, with the right answers as labels."""
+
+    def __init__(self, setup: DatasetSetup) -> None:
+        refuse_data_dir(setup, "digit-strings")
+        super().__init__(replace(setup, data_dir=FILE))
+
+    def describe(self) -> Mapping[str, object]:
+        return {**super().describe(), "name": "digit-strings", "source": "train_tinylm.py"}
+
+
+_: type[Dataset] = DigitStringsDataset

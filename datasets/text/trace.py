@@ -1,0 +1,93 @@
+"""Makes prompts of the lengths that a trace recorded, and with its shared blocks: Mooncake, BurstGPT, Azure."""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from harness.core.formats.traces import read_trace
+from harness.datasets.parts import sources
+from harness.datasets.parts.prompts.options import Options
+from harness.datasets.parts.prompts.tokens import TokenPrompts
+from harness.types import Array, Dataset, DatasetSetup
+
+BLOCK_TOKENS = 512
+"""Tokens of one of Mooncake's blocks."""
+
+_MOST_BLOCK_TOKENS = 1 << 20
+_BLOCKS, _OWN = 1, 2
+"""Streams of random numbers."""
+
+
+class TraceDataset(TokenPrompts):
+    """--data-dir is a trace. Sample i is its request i in the order of time, as `--arrivals` takes it.
+
+    A trace holds no texts: the token ids are random, and equal where the trace says that blocks of prompts
+    were equal.
+
+    --dataset-option:
+    tokens  range of the token ids, without its end
+    block   tokens of a block of hash_ids (512, as in Mooncake's own traces)
+    """
+
+    options = ("tokens", "block")
+
+    def __init__(self, setup: DatasetSetup) -> None:
+        self._path = sources.given_path(setup, "trace", "a trace of requests (docs/datasets.md)")
+        options = Options(setup.options)
+        self._tokens, self._seed = options.token_range(), setup.seed
+        self._block = options.whole("block", BLOCK_TOKENS, _MOST_BLOCK_TOKENS)
+        self._trace = read_trace(self._path)
+        self._setup = setup
+        super().__init__(
+            setup, "trace", self._trace.input_tokens, self._trace.output_tokens, self._parts
+        )
+
+    def _parts(self, index: int) -> Sequence[Array]:
+        """Blocks by their ids, and what is left behind them by the sample's own number."""
+        left = int(self._trace.input_tokens[index])
+        parts = []
+        for block in self._trace.blocks[index] if self._trace.blocks else ():
+            if left > 0:
+                parts.append(self._drawn(_BLOCKS, block, self._block)[:left])
+                left -= self._block
+        if left > 0:
+            parts.append(self._drawn(_OWN, index, left))
+        return parts
+
+    def _drawn(self, stream: int, number: int, count: int) -> Array:
+        random = np.random.default_rng([self._seed, stream, number])
+        return random.integers(int(self._tokens.low), int(self._tokens.high), count)
+
+    def describe(self) -> Mapping[str, object]:
+        trace = self._trace
+        hours = (int(trace.times_ns[-1]) - int(trace.times_ns[0])) / 3.6e12
+        return {
+            **self.about(),
+            "source": str(self._path),
+            "format": trace.format,
+            "hours": round(hours, 4),
+            "tokens": str(self._tokens),
+            **({"left_out": trace.left_out} if trace.left_out else {}),
+            **({"block": self._block, "prefix_share": self._shared()} if trace.blocks else {}),
+            "digest": self._digest(),
+        }
+
+    def _digest(self) -> str:
+        files = sources.digest({self._path.name: self._path}, self._setup)
+        drawn = repr((self._seed, *self._tokens, self._block))
+        return hashlib.sha256(f"{files} {drawn}".encode()).hexdigest()
+
+    def _shared(self) -> float:
+        """The share of all tokens that lie in blocks which an earlier prompt had, too."""
+        seen: set[int] = set()
+        shared = 0
+        for blocks, size in zip(self._trace.blocks, self._trace.input_tokens.tolist(), strict=True):
+            for place, block in enumerate(blocks):
+                if block in seen:
+                    shared += max(0, min(self._block, size - place * self._block))
+            seen.update(blocks)
+        return round(shared / int(self._trace.input_tokens.sum()), 4)
+
+
+_: type[Dataset] = TraceDataset

@@ -1,0 +1,1 @@
+"""Runs on more than this process: hosts that answer, started here or found on other machines."""

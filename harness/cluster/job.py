@@ -1,0 +1,29 @@
+"""Executes one run: on this machine, on the nodes of --nodes, or with the load of --load-hosts.
+
+All that measures a run by its configuration calls this: `run` knows one measured process, and may not know this room.
+"""
+
+from typing import Any
+
+from harness.cluster.load_hosts.hosts_run import HostsRun
+from harness.cluster.nodes import ready_nodes
+from harness.core.config.run_config import RunConfig
+from harness.results.outcome import Finished
+from harness.run.supervisor import job
+
+
+def execute(config: RunConfig, **shown: Any) -> int:
+    """As harness.run.supervisor.job.execute, with the nodes started before and ended after the run."""
+    if config.nodes is None:
+        return job.execute(config, **_performance_run(config), **shown)
+    with ready_nodes(config) as ready:
+        return job.execute(ready, **shown)
+
+
+def measure(config: RunConfig, **how: Any) -> Finished:
+    """As harness.run.supervisor.job.measure, which has the same options; without nodes."""
+    return job.measure(config, **_performance_run(config), **how)
+
+
+def _performance_run(config: RunConfig) -> dict[str, Any]:
+    return {} if config.load_hosts is None else {"performance_run": HostsRun}

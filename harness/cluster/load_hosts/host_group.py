@@ -1,0 +1,214 @@
+"""Supervises several measured processes as one: starts their schedules at one moment, and ends the run if one is lost."""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from harness.cluster.load_hosts import merged_messages
+from harness.cluster.load_hosts.merged_journal import MergedJournal, Share, merged_completions
+from harness.cluster.load_hosts.thinning import parts_of, plan_of
+from harness.core.clock import ClockWatch, wall_ns
+from harness.core.units import NS_PER_S
+from harness.errors import HarnessError, LoadHostLost, RunDied
+from harness.loadgen.logs import ANSWERS, digests
+from harness.loadgen.plan import LoadPlan
+from harness.results.evidence.stages import Completions
+from harness.run import messages
+from harness.run.supervisor.completions import NewRows
+from harness.run.supervisor.measured_process import LOOK_EVERY_S, MeasuredProcess, raise_if_stuck
+from harness.run.supervisor.watchdog import Now, Watchdog
+
+START_NS = 2 * NS_PER_S
+START_ROUND_TRIPS = 100
+"""The schedule starts this long after all hosts are ready: time for the slowest of them to hear of it."""
+
+_CHECKS: Mapping[str, Callable[[Mapping[str, Any]], object]] = {
+    "loaded": messages.loaded,
+    "calibrated": messages.calibration,
+}
+
+_Show = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class HostClock:
+    """A host's clock against the coordinator's, by pings on their connection."""
+
+    offset_ns: int = 0
+    """What the host's clock shows more than the coordinator's."""
+    error_ns: int = 0
+    """Half of the shortest round trip: the offset is known this well."""
+    round_trip_ns: int = 0
+    """The longest round trip."""
+
+
+@dataclass(slots=True)
+class Host:
+    """One of the hosts, and how far it is."""
+
+    name: str
+    process: MeasuredProcess
+    outdir: Path
+    """Files of its part of the run; they do not outlive it."""
+    clock: HostClock = HostClock()
+    share: Share | None = None
+    watchdog: Watchdog | None = None
+    is_ready: bool = False
+    ended: Mapping[str, Any] | None = None
+    lost: str = ""
+    """Why the run was ended, where this host is why."""
+
+
+class HostGroup:
+    """As `Measured`: all hosts of one run."""
+
+    def __init__(self, hosts: Sequence[Host], outdir: Path) -> None:
+        """outdir: of the run, where the hosts' answers are brought together."""
+        self._hosts = hosts
+        self._outdir = outdir
+        self.clock = ClockWatch()
+
+    @property
+    def pids(self) -> Sequence[int]:
+        return [pid for host in self._hosts for pid in host.process.pids]
+
+    @property
+    def was_killed(self) -> bool:
+        return any(host.process.was_killed for host in self._hosts)
+
+    @property
+    def names(self) -> Sequence[str]:
+        return [host.name for host in self._hosts]
+
+    def kill(self) -> None:
+        for host in self._hosts:
+            host.process.kill()
+
+    def expect(self, events: Sequence[str], limit_s: float, show_loading: _Show) -> dict[str, Any]:
+        """The next message of every host, merged. Raises what one of them raises, with its name."""
+        found = {}
+        for host in self._hosts:
+            try:
+                message = host.process.expect(events, limit_s, show_loading)
+                _CHECKS[message["event"]](message)
+            except HarnessError as e:
+                raise type(e)(f"load host {host.name}: {e}") from e.__cause__
+            found[host.name] = message
+        if "loaded" in events:
+            return merged_messages.loaded(found)
+        return merged_messages.calibrated([*found.values()])
+
+    def start(
+        self,
+        plan: LoadPlan,
+        workers: int,
+        remote: bool,
+        *,
+        generating: bool = False,
+        cached: bool = False,
+    ) -> MergedJournal:
+        shares = []
+        for host, part in zip(self._hosts, parts_of(plan, self.names), strict=True):
+            own = plan_of(plan, part, host.outdir)
+            journal = host.process.start(own, workers, remote, generating=generating, cached=cached)
+            host.share = Share(own, part, journal)
+            host.watchdog = Watchdog(NewRows(journal, own))
+            shares.append(host.share)
+        self._shares = shares
+        self._journal = MergedJournal(shares)
+        return self._journal
+
+    def watch(
+        self,
+        watchdog: Watchdog,
+        hang_s: float,
+        load_limit_s: float,
+        show: Callable[[Now], None],
+        show_loading: _Show,
+    ) -> dict[str, Any]:
+        """As `MeasuredProcess.watch`. Raises LoadHostLost as soon as one host is lost."""
+        while True:
+            self.clock.sample()
+            show(watchdog.look())
+            running = [host for host in self._hosts if host.ended is None]
+            if not running:
+                return self._ended()
+            for host in running:
+                self._look_at(host, hang_s, load_limit_s, show_loading, LOOK_EVERY_S / len(running))
+            if not self._journal.start_ns and all(host.is_ready for host in self._hosts):
+                self._begin()
+
+    def _look_at(
+        self, host: Host, hang_s: float, load_limit_s: float, show_loading: _Show, wait_s: float
+    ) -> None:
+        assert host.watchdog is not None
+        event = "ended" if host.is_ready else "ready"
+        try:
+            raise_if_stuck(host.watchdog.look(), hang_s, load_limit_s)
+            message = host.process.listen(host.watchdog, show_loading, wait_s, event)
+            if message is None:
+                return
+            if message["event"] == "ready":
+                host.is_ready = True
+            else:
+                host.ended = host.process.ended(message)
+        except RunDied as e:
+            host.lost = str(e)
+            raise LoadHostLost(
+                f"load host {host.name} is lost: {e}: the run was ended, and what was measured until then is kept"
+            ) from None
+        except HarnessError as e:
+            raise type(e)(f"load host {host.name}: {e}") from e.__cause__
+
+    def _begin(self) -> None:
+        slowest_ns = max(host.clock.round_trip_ns for host in self._hosts)
+        start_ns = wall_ns() + max(START_NS, START_ROUND_TRIPS * slowest_ns)
+        self._journal.start_ns = start_ns
+        for host in self._hosts:
+            host.process.begin(start_ns + host.clock.offset_ns)
+
+    def completions(self, _plan: LoadPlan, _shortest_ns: int | None = None) -> Completions:
+        return merged_completions(self._shares)
+
+    def _ended(self) -> dict[str, Any]:
+        found = {host.name: host.ended for host in self._hosts if host.ended is not None}
+        return merged_messages.ended(found, self._bring_answers_together())
+
+    def _bring_answers_together(self) -> Mapping[str, str]:
+        """One file of the answers that the hosts kept, by the run's order. Returns its digest, as of `ended`.
+
+        The digest of a file that is not as its host wrote it is that host's, which then differs.
+        """
+        rows = []
+        for host in self._hosts:
+            assert host.share is not None
+            assert host.ended is not None
+            path = host.outdir / ANSWERS
+            if digests(host.outdir) != host.ended["files"]:
+                return host.ended["files"] or {ANSWERS: ""}
+            if path.is_file():
+                part = host.share.part
+                logged = json.loads(path.read_text(encoding="utf-8"))
+                rows += [{**row, "seq_id": int(part[row["seq_id"]])} for row in logged]
+        if rows:
+            rows.sort(key=lambda row: row["seq_id"])
+            (self._outdir / ANSWERS).write_text(json.dumps(rows), encoding="utf-8")
+        return digests(self._outdir)
+
+    def told(self) -> list[dict[str, Any]]:
+        """What the run's files say of each host, in the order of the column `host`."""
+        return [_told(host) for host in self._hosts]
+
+
+def _told(host: Host) -> dict[str, Any]:
+    clock, ended = host.clock, host.ended
+    return {
+        "name": host.name,
+        "queries": host.share.plan.query_count if host.share is not None else 0,
+        "clock_offset_ns": clock.offset_ns,
+        "clock_error_ns": clock.error_ns,
+        "lost": host.lost,
+        "client": ended["client"] if ended is not None else None,
+    }

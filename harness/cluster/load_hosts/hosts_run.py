@@ -1,0 +1,56 @@
+"""Runs the performance run with the load of --load-hosts, where it names some."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from harness.cluster.load_hosts.host_group import Host, HostGroup
+from harness.cluster.load_hosts.thinning import parts_of
+from harness.core.codes import Reason
+from harness.loadgen.plan import Calibration, Loaded, LoadPlan
+from harness.results.evidence.evidence import Evidence
+from harness.run.supervisor.loadgen_run import LoadGenRun
+from harness.run.supervisor.measured_process import Measured
+from harness.run.supervisor.watchdog import Watchdog
+
+
+class HostsRun(LoadGenRun):
+    """A performance run from several load hosts."""
+
+    _group: HostGroup
+
+    @contextmanager
+    def _process(self) -> Iterator[Measured]:
+        wanted = self._findings.config.load_hosts
+        assert wanted is not None
+        with ExitStack() as stack:
+            folder = Path(stack.enter_context(TemporaryDirectory(prefix="mlperf-load-hosts-")))
+            hosts = [self._local(stack, folder, f"local-{n}") for n in range(1, wanted.count + 1)]
+            self._group = HostGroup(hosts, self.outdir)
+            self._with.host.pids = self._group.pids
+            yield self._group
+
+    def _local(self, stack: ExitStack, folder: Path, name: str) -> Host:
+        outdir = folder / name
+        outdir.mkdir()
+        process = self._spawn(stack, outdir, f"{self._role}-{name}")
+        return Host(name, process, outdir)
+
+    def _plan(self, loaded: Loaded, calibration: Calibration) -> LoadPlan:
+        plan = super()._plan(loaded, calibration)
+        parts_of(plan, self._group.names)  # refuses before anything is started
+        return plan
+
+    def _evidence(
+        self,
+        process: Measured,
+        plan: LoadPlan,
+        ended: dict[str, Any] | None,
+        failure: Reason | None,
+        watchdog: Watchdog,
+    ) -> Evidence:
+        evidence = super()._evidence(process, plan, ended, failure, watchdog)
+        return replace(evidence, load_hosts=self._group.told())

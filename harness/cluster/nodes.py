@@ -1,0 +1,81 @@
+"""Makes the nodes of a run ready: starts those of this machine, and holds all against each other."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+from harness.cluster.processes import HostProcesses
+from harness.core import registry
+from harness.core.config.parse import LOCAL_NODES
+from harness.core.config.run_config import RunConfig, to_plain
+from harness.core.console import say
+from harness.core.units import counted
+from harness.machine.cores import Cores, available
+from harness.models.opened.node import check_streams
+
+LOOPBACK = "127.0.0.1"
+HOST_MODULE = "harness.serve.node.child"
+
+_NOT_OF_A_HOST = (
+    "nodes",
+    "node_urls",
+    "inputs_on_wire",
+    "request_timeout_ns",
+    "out",
+    "mlperf",
+    "user_conf",
+    "audit",
+)
+"""Fields of a run that its hosts are not told."""
+
+
+@contextmanager
+def ready_nodes(config: RunConfig) -> Iterator[RunConfig]:
+    """The configuration with the addresses of its nodes, which are ready; those that were started end with the block.
+
+    Raises the error of a node that cannot be started.
+    """
+    assert config.nodes is not None
+    if not config.nodes.startswith(LOCAL_NODES):
+        addresses = config.nodes.split(",")
+        _check_count(config, len(addresses))
+        yield _with(config, addresses)
+        return
+    count = int(config.nodes.removeprefix(LOCAL_NODES))
+    _check_count(config, count)
+    with HostProcesses(HOST_MODULE) as hosts:
+        say(f"starting {counted(count, 'node')} on this machine")
+        for number, cpus in enumerate(shares(available(), count)):
+            setup = {"config": to_plain(of_host(config)), "cpus": list(cpus), "host": LOOPBACK}
+            hosts.start(f"node-{number + 1}", setup)
+        yield _with(config, hosts.addresses())
+
+
+def _with(config: RunConfig, addresses: Sequence[str]) -> RunConfig:
+    return replace(config, node_urls=tuple(f"http://{address}" for address in addresses))
+
+
+def _check_count(config: RunConfig, count: int) -> None:
+    if registry.load("scenario", config.scenario).streams:
+        check_streams(config.scenario, count)
+
+
+def of_host(config: RunConfig) -> RunConfig:
+    """What a host is told of a run."""
+    values: dict[str, Any] = {
+        name: RunConfig.__dataclass_fields__[name].default for name in _NOT_OF_A_HOST
+    }
+    return replace(config, **values)
+
+
+def shares(cores: Cores, count: int) -> Sequence[Sequence[int]]:
+    """The logical processors of each of `count` nodes: whole cores; with more nodes than cores several share one."""
+    groups = cores.groups
+    if count >= len(groups):
+        return [groups[number % len(groups)] for number in range(count)]
+    bounds = [number * len(groups) // count for number in range(count + 1)]
+    return [
+        [cpu for group in groups[begin:end] for cpu in group] for begin, end in pairwise(bounds)
+    ]

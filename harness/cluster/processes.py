@@ -1,0 +1,102 @@
+"""Starts hosts as processes of this machine, waits until all are ready, and ends them however that goes."""
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from harness.core.child import Channel, connect
+from harness.core.signals import signal_name
+from harness.errors import BY_EXIT_STATUS, HarnessError, PluginUnavailable
+
+READY_LIMIT_S = 600.0
+_LAST_LINES = 5
+
+
+@dataclass(slots=True)
+class _Process:
+    name: str
+    popen: "subprocess.Popen[bytes]"
+    channel: Channel
+    log: Path
+
+
+class HostProcesses:
+    """Processes that run `main` of a module and send `listening` once they answer. Use as a context manager.
+
+    They end with this process, whatever ends it; at the end of the block they are killed with all that they
+    have started.
+    """
+
+    def __init__(self, module: str) -> None:
+        self._module = module
+        self._processes: list[_Process] = []
+        self._logs = TemporaryDirectory(prefix="harness-hosts-")
+
+    def __enter__(self) -> "HostProcesses":
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        for process in self._processes:
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(process.popen.pid, signal.SIGKILL)
+        for process in self._processes:
+            process.popen.wait()
+            process.channel.close()
+        self._logs.cleanup()
+
+    @property
+    def pids(self) -> Sequence[int]:
+        return [process.popen.pid for process in self._processes]
+
+    def start(self, name: str, setup: Mapping[str, Any]) -> None:
+        """setup: the first message."""
+        log = Path(self._logs.name) / f"{name}.log"
+        with log.open("wb") as output:
+            popen, channel = connect(self._module, log=output, new_session=True)
+        self._processes.append(_Process(name, popen, channel, log))
+        channel.send("setup", name=name, **setup)
+
+    def addresses(self, limit_s: float = READY_LIMIT_S) -> Sequence[str]:
+        """HOST:PORT of each process, in the order in which they were started, once all are ready.
+
+        Raises the error that one of them sends, and a PluginUnavailable where one dies or takes too long.
+        """
+        deadline_s = time.monotonic() + limit_s
+        return [self._address(process, deadline_s) for process in self._processes]
+
+    def _address(self, process: _Process, deadline_s: float) -> str:
+        try:
+            message = process.channel.receive(max(0.001, deadline_s - time.monotonic()))
+        except TimeoutError:
+            raise PluginUnavailable(
+                f"{process.name} was not ready in time: {_end(process.log)}"
+            ) from None
+        if message is None:
+            status = process.popen.wait()
+            how = (
+                f"was killed by {signal_name(-status)}"
+                if status < 0
+                else f"ended with status {status}"
+            )
+            raise PluginUnavailable(
+                f"{process.name} {how} before it was ready: {_end(process.log)}"
+            )
+        if message["event"] == "error":
+            error: type[HarnessError] | None = BY_EXIT_STATUS.get(message["status"])
+            if error is None:
+                raise RuntimeError(f"{process.name} failed:\n{message['trace']}")
+            raise error(f"{process.name}: {message['text']}")
+        return f"{message['host']}:{message['port']}"
+
+
+def _end(log: Path) -> str:
+    """The last lines that a process printed."""
+    lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
+    return " / ".join(lines[-_LAST_LINES:]) or "it printed nothing"

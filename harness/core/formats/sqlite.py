@@ -1,0 +1,32 @@
+"""Opens a SQLite file of ours, makes its table, and refuses the file of a newer harness."""
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+from harness.errors import ConfigError
+
+_LOCKED_S = 10
+
+
+@contextmanager
+def opened(path: Path, schema: int, create: str) -> Iterator[sqlite3.Connection]:
+    """A connection whose changes are committed at the end; several processes may use the file at once.
+
+    schema: number of the table's layout, stored in the file's user_version. create: the statement that
+    makes the table. Raises ConfigError where the file cannot be used or has a newer schema.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with closing(sqlite3.connect(path, timeout=_LOCKED_S)) as db, db:
+            (version,) = db.execute("PRAGMA user_version").fetchone()
+            if version > schema:
+                known = f"it has schema {version}, this harness knows {schema}"
+                raise sqlite3.DatabaseError(known)
+            if version < schema:
+                db.execute(create)
+                db.execute(f"PRAGMA user_version = {schema}")
+            yield db
+    except (OSError, sqlite3.Error, ValueError) as e:
+        raise ConfigError(f"{path} cannot be used: {e}: pass another --database") from None

@@ -1,0 +1,1 @@
+"""Whether sharing a model's weights pays, estimated beforehand and checked."""

@@ -1,0 +1,152 @@
+"""Measures the constants of the benefit estimate on this machine, and what sharing a model really saves."""
+
+import mmap
+import os
+import socket
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+from statistics import median
+from typing import Any, NamedTuple
+
+from harness.core.child import connect
+from harness.core.formats.onnx_tensors import initializers
+from harness.errors import PluginUnavailable
+from harness.explain.cold.benefit.estimate import Constants, benefit_ns
+from harness.explain.cold.benefit.owner import ASK, RETURNED
+from harness.explain.cold.sharing.memory import pss_bytes
+from harness.explain.cold.trials import page_cache
+from harness.explain.stored import EXTERNAL_FROM_BYTES
+
+_OWNER = "harness.explain.cold.benefit.owner"
+_OBJECT_BYTES, _OBJECTS = 1 << 20, 64
+_ROUNDS = 9
+"""The least of these is taken: other processes add time, and none takes any away."""
+
+
+class Pass(NamedTuple):
+    """Times of one pass over all objects, in ns: (n,) each."""
+
+    given_ns: list[int]
+    """Asked for, received, mapped, and in the end given back."""
+    touched_ns: list[int]
+    """Its first byte."""
+
+
+def benefit(path: Path, folder: Path) -> dict[str, Any]:
+    """The estimate for the model file `path` and what was measured. folder: for a file of 64 MiB.
+
+    saved_ns: reading all objects less sharing them, each the least of its rounds; predicted_ns: rho.
+    owner_bytes: memory of a process that owns the weights, beside them.
+    """
+    constants = measure_constants(folder)
+    sizes_bytes, granularity = objects(path)
+    page_cache.read(page_cache.files(path))
+    with _owner(sizes_bytes) as (owner, owner_bytes):
+        passes = [_share(owner, sizes_bytes) for _ in range(_ROUNDS)]
+    shared_ns = sum(_least(one.given_ns for one in passes)) + sum(
+        _least(one.touched_ns for one in passes)
+    )
+    files = page_cache.files(path)
+    read_ns = sum(_least(_read_ns(files, sizes_bytes) for _ in range(_ROUNDS)))
+    return {
+        **constants._asdict(),
+        "even_bytes": constants.even_bytes,
+        "objects": len(sizes_bytes),
+        "bytes": sum(sizes_bytes),
+        "granularity": granularity,
+        "owner_bytes": owner_bytes,
+        "predicted_ns": benefit_ns(sizes_bytes, constants),
+        "saved_ns": read_ns - shared_ns,
+        "read_ns": read_ns,
+        "shared_ns": shared_ns,
+    }
+
+
+def objects(path: Path) -> tuple[list[int], str]:
+    """Sizes in bytes of what is shared: the weight tensors of an ONNX file, else the files as blocks."""
+    try:
+        sizes = [len(tensor.raw) for tensor in initializers(path)]
+    except (OSError, ValueError):
+        sizes = []
+    if large := [size for size in sizes if size >= EXTERNAL_FROM_BYTES]:
+        return large, "tensor"
+    return [file.stat().st_size for file in page_cache.files(path)], "file"
+
+
+def measure_constants(folder: Path) -> Constants:
+    """folder: for a file of 64 MiB, which is read from the page cache."""
+    file = folder / "block"
+    sizes = [_OBJECT_BYTES] * _OBJECTS
+    file.write_bytes(bytes(sum(sizes)))
+    reads = [_read_ns([file], sizes) for _ in range(_ROUNDS)]
+    file.unlink()
+    with _owner(sizes) as (owner, _):
+        passes = [_share(owner, sizes) for _ in range(_ROUNDS)]
+    return Constants(
+        read_bytes_per_s=_OBJECT_BYTES / median(_least(reads)) * 1e9,
+        given_ns=median(_least(one.given_ns for one in passes)),
+        touched_ns=median(_least(one.touched_ns for one in passes)),
+    )
+
+
+def _least(rounds: Iterable[Sequence[int]]) -> list[int]:
+    """The least time of each object over the rounds."""
+    return [min(times) for times in zip(*rounds, strict=True)]
+
+
+@contextmanager
+def _owner(sizes_bytes: Sequence[int]) -> Iterator[tuple[socket.socket, int]]:
+    """A process that owns objects of these sizes; yields the socket on which it gives them away, and the memory
+    (PSS) that the process takes beside them.
+    """
+    ours, theirs = socket.socketpair()
+    with ours:
+        with theirs:
+            process, channel = connect(_OWNER, (theirs.fileno(),))
+        with process, closing(channel):
+            try:
+                channel.send("own", sizes_bytes=list(sizes_bytes))
+                message = channel.receive(60.0)
+                if message is None or message["event"] == "error":
+                    raise PluginUnavailable("the process that owns shared memory did not start")
+                yield ours, pss_bytes([process.pid])
+            finally:
+                process.kill()
+
+
+def _share(owner: socket.socket, sizes_bytes: Sequence[int]) -> Pass:
+    found = Pass([], [])
+    maps = []
+    for number, size in enumerate(sizes_bytes):
+        begun_ns = time.monotonic_ns()
+        owner.sendall(number.to_bytes(ASK))
+        _, (descriptor,), _, _ = socket.recv_fds(owner, 1, 1)
+        mapped = mmap.mmap(descriptor, max(size, 1), prot=mmap.PROT_READ)
+        os.close(descriptor)
+        given_ns = time.monotonic_ns()
+        mapped[0]
+        found.touched_ns.append(time.monotonic_ns() - given_ns)
+        found.given_ns.append(given_ns - begun_ns)
+        maps.append(mapped)
+    for number, mapped in enumerate(maps):
+        begun_ns = time.monotonic_ns()
+        mapped.close()
+        owner.sendall((number | RETURNED).to_bytes(ASK))
+        owner.recv(1)
+        found.given_ns[number] += time.monotonic_ns() - begun_ns
+    return found
+
+
+def _read_ns(files: Sequence[Path], sizes_bytes: Sequence[int]) -> list[int]:
+    """Times to read pieces of these sizes into new pages, as in a fresh process, and to free each."""
+    longest = max(files, key=lambda file: file.stat().st_size)
+    times_ns = []
+    with longest.open("rb", buffering=0) as file:
+        for size in sizes_bytes:
+            begun_ns = time.monotonic_ns()
+            with mmap.mmap(-1, size) as piece:
+                file.readinto(piece)
+            times_ns.append(time.monotonic_ns() - begun_ns)
+    return times_ns

@@ -1,0 +1,47 @@
+"""The process that owns shared memory, and gives others a descriptor of each object that they ask for.
+
+It counts the users of each object, as TrIMS' model resource manager does when a model is opened and closed.
+"""
+
+import mmap
+import os
+import socket
+
+from harness.core.child import Channel, serve
+
+ASK = 4
+"""Bytes of a question: the number of the object, and RETURNED where its user is done with it."""
+
+RETURNED = 1 << 31
+
+
+def main() -> None:
+    serve(_work)
+
+
+def _work(channel: Channel, number: int) -> None:
+    """number: the descriptor of the socket on which objects are asked for."""
+    message = channel.receive()
+    if message is None:
+        return
+    owned = [_object(size) for size in message["sizes_bytes"]]
+    channel.send("result")
+    users = [0] * len(owned)
+    with socket.socket(fileno=number) as asked:
+        while len(question := asked.recv(ASK)) == ASK:
+            index = int.from_bytes(question)
+            if index & RETURNED:
+                users[index ^ RETURNED] -= 1
+                asked.sendall(b".")
+            else:
+                users[index] += 1
+                socket.send_fds(asked, [b"."], [owned[index]])
+
+
+def _object(size_bytes: int) -> int:
+    """A descriptor of shared memory whose first page is there."""
+    descriptor = os.memfd_create("weights")
+    os.ftruncate(descriptor, max(size_bytes, 1))
+    with mmap.mmap(descriptor, max(size_bytes, 1)) as mapped:
+        mapped[0] = 1
+    return descriptor

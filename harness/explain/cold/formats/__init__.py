@@ -1,0 +1,1 @@
+"""Storage formats of a model, each with its cold and warm start."""

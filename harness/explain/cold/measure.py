@@ -1,0 +1,125 @@
+"""Measures the parts of `cold` one after the other into the content of cold.json."""
+
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from statistics import median
+from typing import Any, NamedTuple
+
+from harness.core.console import say
+from harness.core.units import counted
+from harness.errors import HarnessError, one_line
+from harness.explain.cold.benefit import measure as benefit
+from harness.explain.cold.formats import starts as formats
+from harness.explain.cold.options import ColdOptions
+from harness.explain.cold.sharing import measure as sharing
+from harness.explain.cold.sharing import ways
+from harness.explain.cold.subject import Subject
+from harness.explain.cold.trials import turns
+from harness.explain.cold.trials.turns import Start, Trials
+from harness.run.progress import Pace, Progress
+
+AS_IT_IS = "as it is"
+"""Name of the start of the model's own file on the backend that was asked for."""
+
+_SHARING_ROUNDS = 3
+"""Memory hardly differs between rounds, and each takes two starts."""
+
+
+class Job(NamedTuple):
+    """made: a folder for files in other formats, on the file system of the results. save: keeps the content."""
+
+    options: ColdOptions
+    subject: Subject
+    content: dict[str, Any]
+    made: Path
+    log: Path
+    save: Callable[[], None]
+
+
+class Counter:
+    """Shows how many steps of a part have ended, and the time left for the others."""
+
+    def __init__(self, name: str, count: int, *, quiet: bool) -> None:
+        self.progress = Progress(quiet=quiet)
+        self._name, self._pace, self._count, self._done = name, Pace(), count, 0
+        self._begun_s = time.monotonic()
+        if not quiet:
+            say(f"cold: {counted(count, 'step')} of {name}, in turns")
+
+    def ended(self) -> None:
+        now_s = time.monotonic()
+        self._pace.ended(now_s - self._begun_s)
+        self._begun_s, self._done = now_s, self._done + 1
+        left_s = self._pace.left_s([0.0] * (self._count - self._done))
+        self.progress.show(self._name, share=self._done / self._count, left_s=left_s)
+
+
+def measure(job: Job) -> None:
+    """Fills in `starts`, `absent`, `sharing` and `benefit`."""
+    subject, options = job.subject, job.options
+    starts = [Start(AS_IT_IS, subject.config, subject.path, is_required=True)]
+    if "formats" not in options.skip:
+        starts += _converted(job)
+    trials = Trials(subject.model, subject.dataset, subject.threads, options.runs, job.log)
+    _measure_starts(job, starts, trials)
+    if "sharing" not in options.skip:
+        _measure_sharing(job, starts, trials)
+    if "benefit" not in options.skip:
+        _measure_benefit(job)
+
+
+def _converted(job: Job) -> list[Start]:
+    if not job.options.quiet:
+        say("cold: converting the model to other formats")
+    found = formats.find(job.subject.config, job.subject.model, job.made, job.log)
+    absent = [one for one in found if not isinstance(one, Start)]
+    job.content["absent"] = [turns.absent_row(*one) for one in absent]
+    return list(formats.starts(found))
+
+
+def _measure_starts(job: Job, starts: Sequence[Start], trials: Trials) -> None:
+    rows = job.content["starts"] = [turns.new_row(start) for start in starts]
+    counter = Counter("starts", 2 * len(starts) * job.options.trials, quiet=job.options.quiet)
+    with counter.progress:
+        for _ in range(job.options.trials):
+            turns.one_round(starts, rows, trials, counter.ended)
+            job.save()
+
+
+def _measure_benefit(job: Job) -> None:
+    """Adds what sharing would save beside a read from the disk, at the rate of the cold trials."""
+    content = job.content
+    try:
+        found = benefit.benefit(job.subject.path, job.made)
+    except (HarnessError, OSError) as e:
+        content["benefit"] = {"failed": one_line(e)}
+        return
+    row = content["starts"][0]
+    reads_ns = [trial["read_ns"] for trial in row[turns.COLD]]
+    if reads_ns:
+        found["disk_bytes_per_s"] = row["size_bytes"] / median(reads_ns) * 1e9
+    content["benefit"] = found
+    job.save()
+
+
+def _measure_sharing(job: Job, starts: Sequence[Start], trials: Trials) -> None:
+    """Every way on every backend that has a file of the model."""
+    by_backend: dict[str, Start] = {}
+    for start, row in zip(starts, job.content["starts"], strict=True):
+        if row["failed"] is None:
+            by_backend.setdefault(start.config.backend, start)
+    ir = next((start.path for start in starts if start.name == formats.IR), None)
+    wanted = list(ways.pairs(by_backend))
+    pairs, rows, absent = sharing.planned(wanted, by_backend, ir, trials, job.made)
+    rounds = min(job.options.trials, _SHARING_ROUNDS)
+    counter = Counter("sharing", rounds * len(pairs), quiet=job.options.quiet)
+    job.content["sharing"] = [*rows, *absent]
+    with counter.progress:
+        for _ in range(rounds):
+            for pair, row in zip(pairs, rows, strict=True):
+                sharing.one_round(pair, row, trials)
+                counter.ended()
+            job.save()
+    sharing.compare_all(pairs, rows, ways.INSTANCES)
+    job.save()

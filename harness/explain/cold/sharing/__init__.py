@@ -1,0 +1,1 @@
+"""Ways for two workers to hold the weights of one model once."""

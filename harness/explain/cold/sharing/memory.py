@@ -1,0 +1,21 @@
+"""Reads how much memory processes hold, with shared pages counted once: the proportional set size (PSS).
+
+Source: proc(5), /proc/PID/smaps_rollup: a page that n processes map counts 1/n in each of them.
+"""
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+
+def pss_bytes(pids: Iterable[int]) -> int:
+    """The sum over the processes. Raises OSError where the kernel does not tell, or a process has ended."""
+    return sum(_pss_bytes(pid) for pid in pids)
+
+
+def _pss_bytes(pid: int) -> int:
+    text = Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="ascii")
+    found = re.search(r"^Pss:\s+(\d+) kB$", text, re.MULTILINE)
+    if found is None:
+        raise OSError(f"/proc/{pid}/smaps_rollup has no Pss")
+    return int(found[1]) * 1024

@@ -1,0 +1,62 @@
+"""The ways to share a model's weights, and which framework cannot take which, with the reason."""
+
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+SHARED = 0.5
+"""A second worker that adds at most this share of the weights' size shares them (TrIMS)."""
+
+INSTANCES, PROCESSES = "instances", "processes"
+MAPPED, INITIALISERS, FORK = "mapped", "initialisers", "fork"
+
+
+class Way(NamedTuple):
+    """second: where the second worker is: `process` of its own, `instance` in the first one, or `fork` of it."""
+
+    name: str
+    second: str
+    about: str
+
+
+WAYS: Mapping[str, Way] = {
+    way.name: way
+    for way in (
+        Way(INSTANCES, "instance", "two instances in one process; each loads the file"),
+        Way(PROCESSES, "process", "two processes; each loads the file"),
+        Way(
+            MAPPED, "process", "two processes; the weights are mapped from a file and not repacked"
+        ),
+        Way(
+            INITIALISERS,
+            "instance",
+            "two instances in one process; the second one uses the first's weights",
+        ),
+        Way(FORK, "fork", "the first process forks after its first answer; one thread each"),
+    )
+}
+
+HOW: Mapping[tuple[str, str], str] = {
+    (MAPPED, "ort"): "file optimised before, external weights, prepacking off",
+    (MAPPED, "openvino"): "IR, whose weights OpenVINO maps",
+    (MAPPED, "litert"): "XNNPACK off, whose kernels repack the weights",
+    (MAPPED, "torch"): "parameters of a file that torch.load maps",
+    (INITIALISERS, "ort"): "--backend-option share_weights=on",
+    (INITIALISERS, "openvino"): "another request of the same compiled model",
+    (INITIALISERS, "torch"): "parameters of the first instance",
+}
+"""What a way means on a framework."""
+
+_OWN_MEMORY = "TensorFlow restores variables into memory of its own, and takes none from outside"
+
+CANNOT: Mapping[tuple[str, str], str] = {
+    (MAPPED, "tensorflow"): _OWN_MEMORY,
+    (INITIALISERS, "tensorflow"): _OWN_MEMORY,
+    (INITIALISERS, "litert"): "an interpreter takes no weights but those of its file",
+}
+
+
+def pairs(backends: Mapping[str, object]) -> Iterator[tuple[Way, str, str | None]]:
+    """(way, backend, the reason why not or None) of every way on every backend."""
+    for backend in backends:
+        for way in WAYS.values():
+            yield way, backend, CANNOT.get((way.name, backend))

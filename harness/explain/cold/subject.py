@@ -1,0 +1,103 @@
+"""Opens the model that `cold` starts: its file, and what fetching that file took."""
+
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple
+
+from harness.core import registry
+from harness.core.config.run_config import RunConfig, make_config
+from harness.core.console import say
+from harness.errors import ConfigError, refuse
+from harness.explain.cold.options import ColdOptions
+from harness.explain.cold.trials import page_cache
+from harness.machine.cores import available
+from harness.models.manifest.defaults import default_dataset
+from harness.models.manifest.fetch import fetch
+from harness.models.manifest.lookup import load_model
+from harness.models.manifest.model import Model
+from harness.models.opened.loading import (
+    FORMAT_OPTION,
+    declared,
+    missing_data,
+    model_file,
+    unknown_names,
+)
+
+
+class Subject(NamedTuple):
+    """fetched: `ns` and `bytes`, or `absent` with the reason."""
+
+    config: RunConfig
+    model: Model
+    path: Path
+    dataset: str
+    threads: int
+    fetched: Mapping[str, Any]
+
+
+def open_subject(options: ColdOptions, values: Mapping[str, Any]) -> Subject:
+    """values: the options that a run has, too, as fields of RunConfig. Raises one ConfigError with all problems."""
+    problems = [*unknown_names(values), *missing_data(values.get("data_dir"))]
+    config = make_config({"scenario": "offline", **values}, problems)
+    model = load_model(config.model)
+    refuse(list(_problems(config, model)))
+    fetched = _obtain(config, model, again=options.fetch)
+    path = model_file(config, model)
+    if path is None:
+        raise ConfigError(
+            f"backend {config.backend!r} reads no model file: there is no cold start to measure"
+        )
+    dataset = config.dataset or default_dataset(model)
+    threads = options.threads or available().planned
+    return Subject(config, model, path, dataset, threads, fetched)
+
+
+def _problems(config: RunConfig, model: Model) -> Iterator[str]:
+    if config.backend in registry.REMOTE_BACKENDS:
+        yield f"--backend {config.backend}: its server loads the model, and cold measures this machine: name another"
+    elif config.backend == "null":
+        yield "--backend null loads no model: name a framework, e.g. ort"
+    if model.generation is not None:
+        yield f"model {model.name!r} generates its answers token by token: cold measures models of one answer a sample"
+
+
+def _obtain(config: RunConfig, model: Model, *, again: bool) -> Mapping[str, Any]:
+    """Fetches or makes the file where it is missing. again: fetches it once more, and throws that away."""
+    formats = declared(config).formats
+    chosen = dict(config.backend_option).get(FORMAT_OPTION)
+    formats = (chosen,) if chosen in formats else formats
+    was_missing = model.may_have_to_be_obtained
+    begun_ns = time.monotonic_ns()
+    model.obtain(formats, say)
+    spent_ns = time.monotonic_ns() - begun_ns
+    addresses = list(_addresses(model, formats))
+    if not addresses:
+        return {"absent": "the model names no address: its file lies on this machine"}
+    if was_missing and (path := model.path(formats)) is not None:
+        size = sum(file.stat().st_size for file in page_cache.files(path))
+        return {"ns": spent_ns, "bytes": size}
+    if not again:
+        return {"absent": "the file is here already; --fetch fetches it once more"}
+    with TemporaryDirectory(prefix="harness-cold-") as folder:
+        begun_ns = time.monotonic_ns()
+        for number, (address, sha256) in enumerate(addresses):
+            fetch(address, sha256, Path(folder) / str(number), say)
+        spent_ns = time.monotonic_ns() - begun_ns
+        size = sum(file.stat().st_size for file in Path(folder).iterdir())
+    return {"ns": spent_ns, "bytes": size}
+
+
+def _addresses(model: Model, formats: tuple[str, ...]) -> Iterator[tuple[str, str]]:
+    """(address, SHA-256) of each part of the file that a run reads."""
+    files = model.manifest.files if model.manifest else {}
+    name = next((name for name in formats if name in files), None)
+    if name is None:
+        return
+    file = files[name]
+    if file.source is not None and file.sha256 is not None:
+        yield file.source, file.sha256
+    for part in file.external:
+        if part.source is not None:
+            yield part.source, part.sha256

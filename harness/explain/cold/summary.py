@@ -1,0 +1,87 @@
+"""Derives means, intervals and shares of a cold start from its trials."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from statistics import mean, stdev
+from typing import Any, NamedTuple
+
+from harness.core.stats import student_t
+
+
+class Phase(NamedTuple):
+    key: str
+    """In a trial, with the ending _ns."""
+    share: str
+    """Which of SHARES it belongs to; "" where it is no part of the first answer."""
+    title: str
+
+
+SHARES = ("input", "loading", "compute")
+"""The three parts of a first answer (TrIMS, section VI-B): they add up to all of it."""
+
+PHASES = (
+    Phase("read", "loading", "read from the disk"),
+    Phase("deserialise", "loading", "deserialise"),
+    Phase("prepare", "loading", "optimise graph, prepack weights"),
+    Phase("rest", "loading", "rest of the load"),
+    Phase("input", "input", "prepare the input"),
+    Phase("first", "compute", "first run"),
+)
+"""The parts of a first answer in a process that has imported its framework, in order."""
+
+OUTSIDE = (
+    Phase("process", "", "start of the process"),
+    Phase("framework", "", "import of the framework"),
+)
+"""Before the first answer, and the same for every model of the framework."""
+
+
+class Estimate(NamedTuple):
+    """A mean over trials, and half of its 95 % interval, by Student's t; None with one trial."""
+
+    mean: float
+    half: float | None
+
+
+def estimate(values: Sequence[float]) -> Estimate:
+    """values: at least one."""
+    if len(values) < 2:
+        return Estimate(values[0], None)
+    return Estimate(
+        mean(values), student_t(len(values) - 1) * stdev(values) / math.sqrt(len(values))
+    )
+
+
+def phase_times(trials: Sequence[Mapping[str, Any]]) -> Iterator[tuple[Phase, Estimate]]:
+    """The phases of the first answer that were told apart."""
+    for phase in PHASES:
+        values = [trial[f"{phase.key}_ns"] for trial in trials]
+        if any(value is not None for value in values):
+            yield phase, estimate([value or 0 for value in values])
+
+
+def total(trials: Sequence[Mapping[str, Any]]) -> Estimate:
+    """The time of the first answer, in ns."""
+    return estimate([sum(trial[f"{p.key}_ns"] or 0 for p in PHASES) for trial in trials])
+
+
+def loading(trials: Sequence[Mapping[str, Any]]) -> Estimate:
+    """The loading part of the first answer, in ns."""
+    return estimate(
+        [sum(t[f"{p.key}_ns"] or 0 for p in PHASES if p.share == "loading") for t in trials]
+    )
+
+
+def one(trials: Sequence[Mapping[str, Any]], key: str) -> Estimate:
+    """key: of a phase, or `steady`; in ns."""
+    return estimate([trial[f"{key}_ns"] for trial in trials])
+
+
+def shares(trials: Sequence[Mapping[str, Any]]) -> Mapping[str, float]:
+    """Parts of the first answer that SHARES names, by the trials' sums; they add up to 1."""
+    spent = dict.fromkeys(SHARES, 0)
+    for trial in trials:
+        for phase in PHASES:
+            spent[phase.share] += trial[f"{phase.key}_ns"] or 0
+    everything = sum(spent.values())
+    return {name: ns / everything for name, ns in spent.items()}

@@ -1,0 +1,77 @@
+"""Empties the kernel's page cache of chosen files, and tells how much of them is in it.
+
+Source: posix_fadvise(2), POSIX_FADV_DONTNEED: pages that are written to and pages that a process maps stay.
+"""
+
+import ctypes
+import mmap
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+
+from harness.models.manifest.files import files_of
+
+_PIECE_BYTES = 1 << 20
+
+MOST_RESIDENT = 0.05
+"""Share of a file that may stay in the page cache where the file is called cold."""
+
+
+def files(path: Path) -> list[Path]:
+    """Every file that a framework reads for the model file or folder `path`."""
+    if path.is_dir():
+        return sorted(p for p in path.rglob("*") if p.is_file())
+    return sorted(files_of(path).values())
+
+
+def drop(paths: Iterable[Path]) -> None:
+    """Writes out what is not on the disk yet, and asks the kernel to forget the files' pages."""
+    for path in paths:
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+        finally:
+            os.close(descriptor)
+
+
+def resident_share(paths: Iterable[Path]) -> float:
+    """Share of the files' pages in the page cache, in [0, 1]. Raises OSError where the kernel does not tell."""
+    pages = resident = 0
+    for path in paths:
+        with path.open("rb") as file:
+            if not os.fstat(file.fileno()).st_size:
+                continue
+            with mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as mapped:
+                here = _resident(mapped)
+        pages += len(here)
+        resident += int(np.count_nonzero(here & 1))
+    return resident / pages if pages else 0.0
+
+
+def _resident(mapped: mmap.mmap) -> "np.ndarray[tuple[int], np.dtype[np.uint8]]":
+    """One byte for each page; its lowest bit says whether the page is in memory (mincore(2))."""
+    view = np.frombuffer(mapped, np.uint8)
+    here = np.zeros(-(-len(view) // mmap.PAGESIZE), np.uint8)
+    library = ctypes.CDLL(None, use_errno=True)
+    status = library.mincore(
+        ctypes.c_void_p(view.ctypes.data),
+        ctypes.c_size_t(len(view)),
+        ctypes.c_void_p(here.ctypes.data),
+    )
+    del view  # a map with a view on it cannot be closed
+    if status:
+        raise OSError(ctypes.get_errno(), "mincore failed")
+    return here
+
+
+def read(paths: Iterable[Path]) -> int:
+    """Reads the files from beginning to end, as `cat` does; returns their bytes."""
+    total, piece = 0, bytearray(_PIECE_BYTES)
+    for path in paths:
+        with path.open("rb", buffering=0) as file:
+            while count := file.readinto(piece):
+                total += count
+    return total

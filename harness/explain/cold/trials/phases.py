@@ -1,0 +1,102 @@
+"""Tells the phases of a backend's load apart, by timing the framework's own calls inside it.
+
+The backend is opened as a run opens it. Each framework does a phase in one public call, which is wrapped
+by a clock before the backend is opened; what no call covers is the rest of the load.
+"""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
+from typing import Any, NamedTuple
+
+DESERIALISE, PREPARE = "deserialise", "prepare"
+
+
+class Call(NamedTuple):
+    """The function `owner.name` of a module; owner: dotted, "" for the module itself."""
+
+    phase: str
+    module: str
+    owner: str
+    name: str
+
+
+_ORT = "onnxruntime.capi._pybind_state"
+_LITERT = "ai_edge_litert.interpreter"
+
+CALLS: Mapping[str, Sequence[Call]] = {
+    "ort": (
+        Call(DESERIALISE, _ORT, "", "InferenceSession"),
+        Call(PREPARE, _ORT, "InferenceSession", "initialize_session"),
+    ),
+    "openvino": (
+        Call(DESERIALISE, "openvino", "Core", "read_model"),
+        Call(PREPARE, "openvino", "Core", "compile_model"),
+    ),
+    "litert": (
+        Call(DESERIALISE, _LITERT, "Interpreter", "__init__"),
+        Call(PREPARE, _LITERT, "Interpreter", "allocate_tensors"),
+    ),
+    "tensorflow": (
+        Call(DESERIALISE, "tensorflow", "saved_model", "load"),
+        Call(DESERIALISE, "tensorflow", "keras.models", "load_model"),
+    ),
+    "torch": (
+        Call(DESERIALISE, "torch", "jit", "load"),
+        Call(DESERIALISE, "torch", "export", "load"),
+    ),
+}
+"""Backend -> its framework's calls."""
+
+NOTES: Mapping[str, str] = {
+    "ort": "ONNX Runtime optimises the graph and prepacks the weights in one call: they are one phase",
+    "openvino": "OpenVINO optimises the graph and repacks the weights in one call, compile_model: they are one phase",
+    "litert": "LiteRT maps the file and chooses XNNPACK's kernels in one call; their weights are packed when tensors "
+    "are allocated, or in the first run",
+    "tensorflow": "TensorFlow reads the graph and restores the variables in one call, and optimises the graph in the "
+    "first run: there is no phase of optimisation",
+    "torch": "PyTorch optimises a module while it runs: there is no phase of optimisation",
+}
+"""Backend -> which phases its framework cannot tell apart."""
+
+FOREIGN = "the backend is a plug-in, whose calls are not known: its load is one phase"
+
+
+def note(backend: str) -> str:
+    return NOTES.get(backend, FOREIGN)
+
+
+class Clock:
+    """spent_ns: phase -> time in its calls; a phase whose calls were not made is left out."""
+
+    def __init__(self) -> None:
+        self.spent_ns: dict[str, int] = {}
+
+    def wrap(self, phase: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        def timed(*arguments: Any, **keywords: Any) -> Any:
+            begun_ns = time.monotonic_ns()
+            try:
+                return function(*arguments, **keywords)
+            finally:
+                spent_ns = time.monotonic_ns() - begun_ns
+                self.spent_ns[phase] = self.spent_ns.get(phase, 0) + spent_ns
+
+        return timed
+
+
+def watch(backend: str) -> Clock:
+    """Wraps the framework's calls for the rest of this process. The framework must be imported.
+
+    A call that this version of the framework lacks is left alone: its time is in the rest of the load.
+    """
+    clock = Clock()
+    # Methods first: the name of a class may stand for a wrapped function afterwards.
+    for call in sorted(CALLS.get(backend, ()), key=lambda one: not one.owner):
+        try:
+            owner: Any = import_module(call.module)
+            for part in filter(None, call.owner.split(".")):
+                owner = getattr(owner, part)
+            setattr(owner, call.name, clock.wrap(call.phase, getattr(owner, call.name)))
+        except (ImportError, AttributeError, TypeError):
+            continue
+    return clock

@@ -1,0 +1,138 @@
+"""Makes the trials of several starts in turns, so that a slow minute of the machine slows all of them."""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from harness.core.child import call
+from harness.core.config.run_config import RunConfig, to_plain
+from harness.core.units import show_percent
+from harness.errors import HarnessError, one_line
+from harness.explain.cold.trials import page_cache, phases
+from harness.models.manifest.model import Model
+
+COLD, WARM = "cold", "warm"
+
+_TRIAL = "harness.explain.cold.trials.process:trial"
+_LIMIT_S = 900.0
+"""A trial that takes longer is given up."""
+
+
+class Start(NamedTuple):
+    """One way to start: a file or folder of the model on a backend. about: what is special about it.
+
+    is_required: its first failure ends the verb.
+    """
+
+    name: str
+    config: RunConfig
+    path: Path
+    about: str = ""
+    is_required: bool = False
+
+
+class Trials(NamedTuple):
+    """What all trials have in common. threads: of the framework. runs: steady runs in each trial."""
+
+    model: Model
+    dataset: str
+    threads: int
+    runs: int
+    log: Path
+
+
+def new_row(start: Start) -> dict[str, Any]:
+    """The row of a start in cold.json before its first trial."""
+    files = page_cache.files(start.path)
+    return {
+        "name": start.name,
+        "backend": start.config.backend,
+        "about": start.about,
+        "files": len(files),
+        "size_bytes": sum(file.stat().st_size for file in files),
+        "note": phases.note(start.config.backend),
+        COLD: [],
+        WARM: [],
+        "no_cold": None,
+        "failed": None,
+    }
+
+
+def absent_row(name: str, backend: str, reason: str) -> dict[str, Any]:
+    """The row of a start that is impossible here."""
+    return {
+        "name": name,
+        "backend": backend,
+        "about": "",
+        "files": 0,
+        "size_bytes": None,
+        "note": "",
+        COLD: [],
+        WARM: [],
+        "no_cold": None,
+        "failed": reason,
+    }
+
+
+def one_round(
+    starts: Sequence[Start],
+    rows: Sequence[dict[str, Any]],
+    trials: Trials,
+    ended: Callable[[], None],
+) -> None:
+    """One cold and one warm trial of each start, into its row. ended: called after each trial.
+
+    A start that fails keeps its reason, and is not tried again. Raises the HarnessError of one that is required.
+    """
+    for start, row in zip(starts, rows, strict=True):
+        for temperature in (COLD, WARM):
+            if row["failed"] is None and not (temperature == COLD and row["no_cold"]):
+                _one(start, row, trials, temperature)
+            ended()
+
+
+def _one(start: Start, row: dict[str, Any], trials: Trials, temperature: str) -> None:
+    files = page_cache.files(start.path)
+    try:
+        if temperature == COLD:
+            row["no_cold"] = _cooled(files)
+            if row["no_cold"]:
+                return
+        else:
+            page_cache.read(files)
+        row[temperature].append(
+            call(_TRIAL, _request(start, trials, temperature), trials.log, limit_s=_LIMIT_S)
+        )
+    except HarnessError as e:
+        if start.is_required and not row[COLD] and not row[WARM]:
+            raise
+        row["failed"] = one_line(e)
+
+
+def _cooled(files: Sequence[Path]) -> str | None:
+    """Drops the files from the page cache; the reason where they stay in it."""
+    try:
+        page_cache.drop(files)
+        share = page_cache.resident_share(files)
+    except OSError as e:
+        return f"the page cache cannot be emptied of the file: {e.strerror}"
+    if share > page_cache.MOST_RESIDENT:
+        return (
+            f"{show_percent(share)} of the file stays in the page cache: another process maps it, or the "
+            "file system lies in memory"
+        )
+    return None
+
+
+def _request(start: Start, trials: Trials, temperature: str) -> Mapping[str, Any]:
+    return {
+        "config": to_plain(start.config),
+        "model": trials.model.to_json(),
+        "path": str(start.path),
+        "dataset": trials.dataset,
+        "threads": trials.threads,
+        "runs": trials.runs,
+        "read": temperature == COLD,
+        "asked_ns": time.monotonic_ns(),
+    }

@@ -1,0 +1,1 @@
+"""The verb `machine`: measures, stores, tabulates, draws and compares machines."""

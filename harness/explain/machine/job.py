@@ -1,0 +1,171 @@
+"""Runs the verb `machine`: measures points, saves each group, prints tables, draws the page."""
+
+import json
+import re
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from harness.core import files, registry
+from harness.core.console import say, show
+from harness.core.shown.private import hidden
+from harness.core.units import counted, show_wait
+from harness.errors import ConfigError, RunInvalid
+from harness.explain.machine import compare, page, record, tables
+from harness.explain.machine.options import MachineOptions
+from harness.machine import cores
+from harness.machine.characterise import hygiene, session
+from harness.machine.characterise.database import Database, Key
+from harness.machine.characterise.hygiene import Fact
+from harness.machine.characterise.session import Planned
+from harness.machine.characterise.timing import Plan
+from harness.machine.characterise.versions import versions_of
+from harness.results import run_folder
+from harness.results.pages import tables as text_tables
+from harness.run.progress import Pace, Progress
+from harness.run.study import write_page
+
+LOG = "libraries.log"
+"""What the libraries printed."""
+
+_START_S = 4.0
+"""Guess, before any was measured, of the time to start a process and load a library."""
+
+SHOWN_ROWS = 40
+
+
+def execute(options: MachineOptions) -> int:
+    """Returns the exit status."""
+    points = _chosen(options)
+    if options.list:
+        show("\n".join(_listed(points)))
+        return 0
+    plan = Plan(options.repeats, options.point_ns)
+    content = record.new(plan)
+    database = Database(options.database)
+    keys = {one.name: _key(one, content, plan) for one in points}
+    if options.missing:
+        content["points"] |= database.read(keys)
+    left = [one for one in points if one.name not in content["points"]]
+    folder = run_folder.new_folder(
+        options.out, "machine", content["machine"]["cpu"], content["fingerprint"][:8]
+    )
+    try:
+        _measure(left, plan, folder.path, content, database, keys, quiet=options.quiet)
+    except KeyboardInterrupt:
+        if content["points"]:
+            say(f"stopped: machine --from {folder.path} shows the points so far")
+        else:
+            _remove(folder.path)
+        raise
+    final = folder.finish(newest=False)
+    report(content, final, as_json=options.json)
+    (say if options.json else show)(f"{'results':<12}{final}")
+    is_empty = all("missing" in point for point in content["points"].values())
+    return RunInvalid.exit_status if is_empty else 0
+
+
+def _remove(folder: Path) -> None:
+    with suppress(OSError):
+        for file in folder.iterdir():
+            file.unlink()
+        folder.rmdir()
+
+
+def _chosen(options: MachineOptions) -> list[Planned]:
+    """The points that --filter leaves. Raises ConfigError where that is none."""
+    names = [*(name for name, _ in registry.rows("benchmark")), *options.benchmark]
+    points = list(session.planned(names, cores.available().threads))
+    if options.filter is None:
+        return points
+    chosen = [one for one in points if re.search(options.filter, one.name)]
+    if not chosen:
+        raise ConfigError(
+            f"--filter {options.filter!r} matches none of {len(points)} points: --list shows their names"
+        )
+    return chosen
+
+
+def _listed(points: Sequence[Planned]) -> Iterator[str]:
+    for benchmark in dict.fromkeys(one.benchmark for one in points):
+        names = [one.name for one in points if one.benchmark == benchmark]
+        yield f"{registry.short_name(benchmark)}: {counted(len(names), 'point')}"
+        yield from (f"  {name}" for name in names)
+
+
+def _key(one: Planned, content: Mapping[str, Any], plan: Plan) -> Key:
+    settings = f"repeats={plan.repeats} point_ns={plan.point_ns}"
+    return Key(content["fingerprint"], versions_of(one.library), settings)
+
+
+def _measure(
+    points: Sequence[Planned],
+    plan: Plan,
+    folder: Path,
+    content: dict[str, Any],
+    database: Database,
+    keys: Mapping[str, Key],
+    *,
+    quiet: bool,
+) -> None:
+    """Adds the results to the content, machine.json and the database, one by one."""
+    if not quiet:
+        for warning in hygiene.warnings([Fact(**fact) for fact in content["hygiene"]]):
+            say(f"doubt: {warning}")
+        groups = len({(one.library, one.point.threads) for one in points})
+        about_s = len(points) * plan.point_ns * 1.5e-9 + groups * _START_S
+        say(f"{counted(len(points), 'point')} to measure, about {show_wait(about_s)}")
+    pace, begun_s = Pace(), time.monotonic()
+    with Progress(quiet=quiet) as progress:
+        done = 0
+        for event in session.measure(points, plan, folder / LOG):
+            name = event.planned.name
+            if event.result is not None:
+                content["points"][name] = hidden(event.result)
+                if "missing" not in event.result:
+                    database.add([(keys[name], name, event.result)])
+                files.write_json(folder / record.FILE, content)
+                pace.ended(time.monotonic() - begun_s)
+                done, begun_s = done + 1, time.monotonic()
+            left_s = pace.left_s([0.0] * (len(points) - done))
+            progress.show(name, share=done / len(points), left_s=left_s)
+    files.write_json(folder / record.FILE, content)
+
+
+def show_again(folder: Path, *, as_json: bool) -> int:
+    """Prints the tables and draws the page from the file of a folder alone."""
+    report(record.read(folder), folder, as_json=as_json)
+    return 0
+
+
+def compare_machines(sides: Sequence[Path], *, as_json: bool) -> int:
+    """Prints two or more machines side by side, from their files alone."""
+    shown = compare.tables([record.read(side) for side in sides])
+    if as_json:
+        show(json.dumps({table.key: table.to_json() for table in shown}, indent=2, allow_nan=False))
+    else:
+        show("\n\n".join("\n".join(text_tables.lines(table)) for table in shown))
+    return 0
+
+
+def report(content: Mapping[str, Any], folder: Path, *, as_json: bool) -> None:
+    """Prints the tables or the JSON, and draws the page into the folder."""
+    write_page(page.write, content, folder)
+    if as_json:
+        show(json.dumps(record.to_json(content), indent=2, allow_nan=False))
+        return
+    show("\n".join(_lines(content)))
+    if (folder / page.PAGE).is_file():
+        show(f"{'page':<12}{folder / page.PAGE}")
+
+
+def _lines(content: Mapping[str, Any]) -> Iterator[str]:
+    machine = content["machine"]
+    yield f"{'machine':<12}{machine['cpu']}, {counted(machine['cores_usable'], 'core')}"
+    yield f"{'fingerprint':<12}{content['fingerprint']}"
+    for table in tables.tables(content):
+        yield ""
+        yield from text_tables.lines(table, SHOWN_ROWS)
+    yield ""

@@ -1,0 +1,75 @@
+"""Declares the options of `machine`."""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness.core.config.options import option
+from harness.core.config.parse import parse_name, parse_positive_duration_ns
+from harness.core.units import NS_PER_MS
+from harness.explain.option_kinds import number, path
+from harness.machine.characterise.database import DEFAULT
+
+_WHAT, _HOW, _RESULTS = "what is measured", "how long", "results"
+POINT_NS, REPEATS = 250 * NS_PER_MS, 5
+
+
+def parse_regex(text: str) -> str:
+    """A regular expression that compiles, as written."""
+    try:
+        re.compile(text)
+    except re.error as e:
+        raise ValueError(f"{text!r} is not a regular expression: {e}") from None
+    return text
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MachineOptions:
+    filter: str | None = option(
+        "only the points whose name matches, e.g. 'gemm/.*/int8' or '^memory-copy'",
+        parse=parse_regex,
+        metavar="REGEX",
+        group=_WHAT,
+    )
+    benchmark: tuple[str, ...] = option(
+        "a benchmark of your own, besides those of `list`: module:Class or file.py:Class (repeatable)",
+        parse=parse_name,
+        many=True,
+        group=_WHAT,
+    )
+    list: bool = option("print the names of the points and measure nothing", flag=True, group=_WHAT)
+    missing: bool = option(
+        "take points that the database has, under the same versions and settings, from there",
+        flag=True,
+        group=_WHAT,
+    )
+    point_ns: int = option(
+        "least time of a point, all its repetitions together (default 250ms)",
+        name="point_time",
+        parse=parse_positive_duration_ns,
+        default=POINT_NS,
+        metavar="TIME",
+        group=_HOW,
+    )
+    repeats: int = number(
+        "repetitions of a point, which its spread comes from", _HOW, REPEATS, 1000
+    )
+    database: Path = path(
+        f"database of the points of every machine (default {DEFAULT})",
+        "FILE",
+        _RESULTS,
+        default=DEFAULT,
+    )
+    out: Path | None = path(
+        "result folder, which must not exist yet (default results/TIME-machine-CPU-KEY)",
+        "DIR",
+        _RESULTS,
+    )
+    source: Path | None = path(
+        "measure nothing; print the tables and draw the page of this folder again",
+        "DIR",
+        _RESULTS,
+        name="from",
+    )
+    json: bool = option("print machine.json, with rates and spreads", flag=True, group=_RESULTS)
+    quiet: bool = option("print no progress", flag=True, group=_RESULTS)

@@ -1,0 +1,144 @@
+"""Writes machine.html: peaks, copies by size, transports, and every table, from machine.json alone."""
+
+from collections.abc import Iterator, Sequence
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from harness.core.units import NS_PER_US, counted
+from harness.explain.machine import record
+from harness.explain.machine.arithmetic import best_points
+from harness.explain.machine.record import Content
+from harness.explain.machine.tables import tables
+from harness.machine.characterise import peaks
+from harness.machine.characterise.arithmetic.libraries.operations import PRECISIONS
+from harness.machine.characterise.arithmetic.segments import WAYS
+from harness.machine.characterise.measured import Measured, of
+from harness.machine.characterise.movement.memory_copy import EVICTED, WARM
+from harness.results.pages import page
+from harness.results.pages.page import Article, Figure
+from harness.results.pages.plots import line, rounded
+
+PAGE = "machine.html"
+_G = 1e-9
+_COLOURS = {"fp32": "#2a78b5", "bf16": "#d1791f", "int8": "#1f7a5c"}
+
+
+def write(content: Content, folder: Path) -> Path:
+    """Returns the page's path. Raises PluginUnavailable without plotly."""
+    article = Article(list(_head(content)), list(figures(content)), list(_tail(content)))
+    return page.write([article], "machine", folder / PAGE, script_in=folder)
+
+
+def _head(content: Content) -> Iterator[str]:
+    machine = content["machine"]
+    yield f"<h1>Machine · {escape(machine['cpu'])}</h1>"
+    cores = counted(machine["cores_usable"], "core")
+    yield f"<p><b>{cores}, fingerprint {escape(content['fingerprint'])}</b></p>"
+    repeats, point_ns = content["plan"]["repeats"], content["plan"]["point_ns"]
+    yield (
+        f'<p class="quiet">{escape(content["started"])}; {counted(repeats, "repetition")} of a point, '
+        f"{point_ns / 1e6:g} ms together; {escape(content['units'])}</p>"
+    )
+
+
+def _tail(content: Content) -> Iterator[str]:
+    for table in tables(content):
+        yield from page.section(table)
+
+
+def figures(content: Content) -> Iterator[Figure]:
+    """One for each kind of benchmark that has points."""
+    points = [point for point in record.points(content) if not point.missing]
+    for benchmark in peaks.ARITHMETIC:
+        if best := best_points(points, benchmark):
+            yield _rates(benchmark, best)
+    if copies := list(of(points, peaks.COPY)):
+        yield _copies(copies)
+    if touches := list(of(points, "first-touch")):
+        yield _by_size("First touch", "First write to new pages, and later ones.", touches, "pages")
+    if trips := list(of(points, "transport")):
+        yield _by_size("Round trips", "A payload to another process and back.", trips, "way")
+    for benchmark in ("reduction", "scan"):
+        if sums := list(of(points, benchmark)):
+            yield _segments(benchmark, sums)
+
+
+def _rates(benchmark: str, best: Any) -> Figure:
+    """Bars by library and threads, a colour for each precision."""
+    data = []
+    for precision in PRECISIONS:
+        shown = {key: point for key, point in best.items() if key[1] == precision}
+        if shown:
+            names = [f"{library}, {counted(n, 'thread')}" for library, _, n in shown]
+            rates = [rounded(point.peak_per_s, _G) for point in shown.values()]
+            colour = {"color": _COLOURS[precision]}
+            data.append(
+                {"type": "bar", "x": names, "y": rates, "name": precision, "marker": colour}
+            )
+    titles = {"gemm": "Matrix products", "convolution": "Convolutions"}
+    return Figure(
+        titles[benchmark],
+        "The fastest call of each library, by precision; int8 operations are counted like FLOP.",
+        data,
+        {
+            "barmode": "group",
+            "xaxis": {"type": "category"},
+            "yaxis": {"title": "GFLOP/s", "rangemode": "tozero"},
+        },
+    )
+
+
+def _copies(points: Sequence[Measured]) -> Figure:
+    data = []
+    for state in (WARM, EVICTED):
+        shown = [p for p in points if p.settings["state"] == state and p.threads == 1]
+        data.append(_with_spread(state, shown, [rounded(p.per_s, _G) for p in shown], _G))
+    return Figure(
+        "Copies",
+        "Bandwidth by size, of bytes copied, on one thread; bars: standard deviation of the repetitions.",
+        data,
+        {"xaxis": _BYTES, "yaxis": {"title": "GB/s", "type": "log"}},
+    )
+
+
+_BYTES = {"title": "bytes", "type": "log", "tickformat": "~s"}
+
+
+def _with_spread(
+    name: str, points: Sequence[Measured], values: Sequence[float | None], scale: float
+) -> dict[str, Any]:
+    """Error bars from the spread of the rates."""
+    spread = [rounded(point.std_per_s, scale) for point in points]
+    bars = {"type": "data", "array": spread, "visible": True}
+    sizes = [point.settings["bytes"] for point in points]
+    return line(name, sizes, values, error_y=bars)
+
+
+def _by_size(title: str, about: str, points: Sequence[Measured], setting: str) -> Figure:
+    """Times over sizes, a line for each value of the setting."""
+    data = []
+    for value in dict.fromkeys(point.settings[setting] for point in points):
+        shown = [point for point in points if point.settings[setting] == value]
+        times = [rounded(point.median_ns, 1 / NS_PER_US) for point in shown]
+        data.append(line(str(value), [point.settings["bytes"] for point in shown], times))
+    return Figure(
+        title, about, data, {"xaxis": _BYTES, "yaxis": {"title": "time, us", "type": "log"}}
+    )
+
+
+def _segments(benchmark: str, points: Sequence[Measured]) -> Figure:
+    data = []
+    for way in WAYS:
+        shown = [point for point in points if point.settings["way"] == way]
+        rates = [rounded(point.per_s, _G) for point in shown]
+        data.append(line(way, [point.settings["segment"] for point in shown], rates))
+    return Figure(
+        benchmark.capitalize(),
+        "Elements added up a second, by the size of a segment, on one thread.",
+        data,
+        {
+            "xaxis": {"title": "elements in a segment", "type": "log"},
+            "yaxis": {"title": "elements/s, 10^9", "rangemode": "tozero"},
+        },
+    )

@@ -1,0 +1,77 @@
+"""The content of machine.json: what was measured, where, with which versions and settings."""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from harness.core.files import read_json, reading
+from harness.errors import ConfigError
+from harness.machine import host
+from harness.machine.characterise import energy, hygiene, measured
+from harness.machine.characterise.measured import Measured
+from harness.machine.characterise.timing import Plan
+from harness.machine.characterise.versions import RECIPE
+from harness.machine.identity import machine_key
+
+FILE = "machine.json"
+SCHEMA = 1
+
+_MATRIX_FLAGS = (
+    *("amx_tile", "amx_int8", "amx_bf16", "amx_fp16", "avx512_vnni", "avx_vnni", "avx512_bf16"),
+    *("avx512_fp16", "avx512f", "avx2", "fma", "bf16", "i8mm", "sve", "sve2", "asimddp"),
+)
+"""Instruction sets, as the kernel names them, that decide over the rate of a product."""
+
+Content = Mapping[str, Any]
+
+
+def new(plan: Plan) -> dict[str, Any]:
+    """The content before anything was measured."""
+    about = host.fingerprint()
+    flags = host.cpu_flags()
+    return {
+        "schema": SCHEMA,
+        "started": datetime.now(UTC).isoformat(timespec="seconds"),
+        "fingerprint": machine_key(about["machine"]),
+        **about,
+        "instruction_sets": [flag for flag in _MATRIX_FLAGS if flag in flags] if flags else None,
+        "hygiene": [fact._asdict() for fact in hygiene.facts()],
+        "energy": {"meter": energy.METER, "missing": energy.missing()},
+        "units": "GB = 10^9 B, GFLOP = 10^9 FLOP",
+        "plan": {**plan._asdict(), "recipe": RECIPE},
+        "points": {},
+    }
+
+
+def read(path: Path) -> Content:
+    """path: a folder with machine.json, or the file. Raises ConfigError where it is not one of ours."""
+    file = path if path.is_file() else path / FILE
+    content = read_json(file, "machine")
+    if content.get("schema") != SCHEMA:
+        raise ConfigError(f"{file} was written by another version of `machine`: its schema differs")
+    with reading(f"{file} is not what `machine` writes"):
+        points(content)
+        _ = content["fingerprint"], content["machine"]["cpu"], content["hygiene"], content["plan"]
+    return content
+
+
+def points(content: Content) -> list[Measured]:
+    return measured.from_json(content["points"])
+
+
+def to_json(content: Content) -> dict[str, Any]:
+    """The content, and for each point the numbers that follow from its times."""
+    derived = {
+        point.name: {
+            "median_ns": point.median_ns,
+            "std_ns": point.std_ns,
+            "variation": point.variation,
+            "per_s": point.per_s,
+            "std_per_s": point.std_per_s,
+            "peak_per_s": point.peak_per_s,
+        }
+        for point in points(content)
+    }
+    shown = {name: {**point, **derived[name]} for name, point in content["points"].items()}
+    return {**content, "points": shown}

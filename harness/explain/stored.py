@@ -1,0 +1,54 @@
+"""Writes an ONNX model again in other ways to store it, for whoever times how they load."""
+
+from pathlib import Path
+from typing import Any
+
+from harness.models.opened.ort_session import SessionSetup, open_session
+
+MOST_BYTES = 1 << 30
+"""Largest model that is written again, several times, for a comparison."""
+
+EXTERNAL_FROM_BYTES = 1024
+"""Smaller tensors stay in the ONNX file: they are shapes and scalars."""
+
+_WEIGHTS = "weights"
+
+
+def inline(path: Path, folder: Path, **how: Any) -> Path:
+    """One file with graph and weights. how: as onnx.save takes it."""
+    import onnx
+
+    onnx.save(onnx.load(path), folder / "model.onnx", format="protobuf", **how)
+    return folder / "model.onnx"
+
+
+def external(path: Path, folder: Path) -> Path:
+    """The weights in a second file beside the graph."""
+    return inline(
+        path,
+        folder,
+        save_as_external_data=True,
+        location=_WEIGHTS,
+        size_threshold=EXTERNAL_FROM_BYTES,
+    )
+
+
+def ort_format(path: Path, folder: Path, setup: SessionSetup) -> Path:
+    """ONNX Runtime's own format, optimised for this machine's settings."""
+    file = folder / "model.ort"
+    open_session(path, setup, optimised=file, config={"session.save_model_format": "ORT"})
+    return file
+
+
+def mapped(path: Path, folder: Path, setup: SessionSetup) -> Path:
+    """The optimised graph, with the weights in a second file in the layout that it reads: a session that
+    neither optimises nor prepacks uses that file's pages as they are, and shares them with every process.
+    """
+    file = folder / "model.onnx"
+    config = {
+        "session.optimized_model_external_initializers_file_name": _WEIGHTS,
+        "session.optimized_model_external_initializers_min_size_in_bytes": str(EXTERNAL_FROM_BYTES),
+        "session.disable_prepacking": "1",
+    }
+    open_session(path, setup, optimised=file, config=config)
+    return file

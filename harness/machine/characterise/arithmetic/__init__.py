@@ -1,0 +1,1 @@
+"""Benchmarks of arithmetic: matrix products, convolutions, sums."""

@@ -1,0 +1,46 @@
+"""The benchmark `gemm`: the rate of products of square matrices, by library, precision and threads."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+
+from harness.machine.characterise.arithmetic.libraries.operations import (
+    LIBRARIES,
+    PRECISIONS,
+    library,
+)
+from harness.types import Benchmark, Point, Ready
+
+SIDES = (256, 512, 1024)
+"""The smallest lie in one core's cache, the largest occupy many threads."""
+
+
+class Gemm:
+    """Work: 2 side^3, a multiplication and an addition each."""
+
+    about = "products of square matrices, by library and precision"
+
+    def points(self, threads: int) -> Iterator[Point]:
+        for name in LIBRARIES:
+            for count in sorted({1, threads}):
+                for precision in PRECISIONS:
+                    for side in SIDES:
+                        yield product_point(name, precision, side, count)
+
+
+def product_point(name: str, precision: str, side: int, threads: int) -> Point:
+    return Point(
+        settings={"library": name, "precision": precision, "side": side, "threads": threads},
+        open=partial(_ready, name, precision, side, threads),
+        work=2 * side**3,
+        unit="FLOP",
+        threads=threads,
+    )
+
+
+@contextmanager
+def _ready(name: str, precision: str, side: int, threads: int) -> Iterator[Ready]:
+    yield library(name).product(side, precision, threads)
+
+
+_: type[Benchmark] = Gemm

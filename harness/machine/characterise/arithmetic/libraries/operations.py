@@ -1,0 +1,92 @@
+"""The operations that every library computes: their shapes, work, operands and right answers."""
+
+from importlib import import_module
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from harness.errors import PluginUnavailable
+from harness.types import Array, Ready
+
+FP32, BF16, INT8 = PRECISIONS = ("fp32", "bf16", "int8")
+
+LIBRARIES = ("numpy", "ort", "openvino", "tensorflow", "torch", "litert")
+"""Modules of this folder."""
+
+
+class Filter(NamedTuple):
+    """A 3x3 convolution with as many channels out as in, stride 1, whose output is as large as its input."""
+
+    batch: int
+    channels: int
+    side: int
+
+    @property
+    def flop(self) -> int:
+        return 2 * self.batch * self.channels**2 * 9 * self.side**2
+
+    @property
+    def input_shape(self) -> tuple[int, int, int, int]:
+        """NCHW."""
+        return self.batch, self.channels, self.side, self.side
+
+    @property
+    def weight_shape(self) -> tuple[int, int, int, int]:
+        """Channels out, channels in, height, width."""
+        return self.channels, self.channels, 3, 3
+
+    def __str__(self) -> str:
+        return "x".join(map(str, self.input_shape))
+
+
+class Library(Protocol):
+    """A module of this folder. Both functions raise whatever the library raises.
+
+    threads: how many the library computes with. The second operand is a constant, as a model's weights
+    are, where the library knows constants.
+    """
+
+    def product(self, side: int, precision: str, threads: int) -> Ready: ...
+
+    def convolution(self, shape: Filter, precision: str, threads: int) -> Ready: ...
+
+
+def library(name: str) -> Library:
+    module: Any = import_module(f"harness.machine.characterise.arithmetic.libraries.{name}")
+    result: Library = module
+    return result
+
+
+def lacks(library_name: str, what: str) -> PluginUnavailable:
+    """The reason of a point that a library cannot have."""
+    return PluginUnavailable(f"{library_name} has no {what}")
+
+
+def operands(*shapes: tuple[int, ...]) -> list[Array]:
+    """Seeded float32 in [0, 1), one array for each shape."""
+    random = np.random.default_rng(0)
+    return [random.random(shape, dtype=np.float32) for shape in shapes]
+
+
+def small_integers(shape: tuple[int, ...], dtype: str) -> Array:
+    """Seeded integers of an 8-bit type that are far from its ends."""
+    low = 0 if dtype == "uint8" else -8
+    return np.random.default_rng(1).integers(low, 8, shape).astype(dtype)
+
+
+CHECKED_ROWS = 16
+"""Rows of a product that are computed again, in a type that is exact or nearly so, but has no fast kernel."""
+
+
+def right_rows(a: Array, b: Array) -> Array:
+    """The first rows of the product, in int64 for integers, else in float64."""
+    wide = np.int64 if a.dtype.kind in "iu" else np.float64
+    rows: Array = a[:CHECKED_ROWS].astype(wide) @ b.astype(wide)
+    return rows
+
+
+def relative_error(answer: Array, right: Array) -> float:
+    """Largest difference over the largest right value: 0 where they are equal. right: as many first rows."""
+    rows = answer[: len(right)].astype(np.float64)
+    difference = np.abs(rows - right.astype(np.float64)).max()
+    return float(difference / np.abs(right).max())

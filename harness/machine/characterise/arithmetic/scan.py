@@ -1,0 +1,58 @@
+"""The benchmark `scan`: prefix sums of segments as matrix products, and NumPy's own, by segment size.
+
+Source: Dakkak et al., Accelerating Reduction and Scan Using Tensor Core Units, ICS 2019 (TOPS): with U
+upper triangular, A U has the prefix sums of each block; what came before a block is added to it.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+
+import numpy as np
+
+from harness.machine.characterise.arithmetic import segments as sg
+from harness.types import Array, Benchmark, Point, Ready
+
+MOST_BLOCK = 64
+"""Elements of a block: a product of blocks does as many times the additions of the native scan."""
+
+
+class Scan:
+    about = "prefix sums of segments: as matrix products, and native"
+
+    def points(self, threads: int) -> Iterator[Point]:
+        del threads
+        return sg.points(_ready)
+
+
+@contextmanager
+def _ready(way: str, segment: int) -> Iterator[Ready]:
+    rows = sg.data(segment)
+    out = np.empty_like(rows)
+    native = partial(np.cumsum, rows, axis=1, out=out)
+    call = products(rows, out) if way == sg.PRODUCT else native
+    call()
+    error = sg.largest_error(out, rows.cumsum(axis=1, dtype=np.float64))
+    yield Ready(call, facts={"relative_error": error})
+
+
+def products(rows: Array, out: Array) -> Callable[[], object]:
+    """rows, out: (segments, elements of a segment) float32, contiguous."""
+    count, segment = rows.shape
+    block = min(segment, MOST_BLOCK)
+    blocks = segment // block
+    upper = np.triu(np.ones((block, block), np.float32))
+    before = np.triu(np.ones((blocks, blocks), np.float32), 1)
+    flat, sums = rows.reshape(-1, block), out.reshape(-1, block)
+    by_segment = out.reshape(count, blocks, block)
+
+    def scan() -> None:
+        np.matmul(flat, upper, out=sums)
+        if blocks > 1:
+            offsets = by_segment[:, :, -1] @ before
+            np.add(by_segment, offsets[:, :, None], out=by_segment)
+
+    return scan
+
+
+_: type[Benchmark] = Scan

@@ -1,0 +1,69 @@
+"""Stores measured points in SQLite, keyed by machine, versions and settings."""
+
+import json
+from collections.abc import Collection, Iterable, Mapping
+from contextlib import AbstractContextManager
+from datetime import UTC, datetime
+from pathlib import Path
+from sqlite3 import Connection
+from typing import Any, NamedTuple
+
+from harness.core.formats.sqlite import opened
+
+DEFAULT = Path("results/machine.sqlite")
+SCHEMA = 1
+_CREATE = """
+CREATE TABLE IF NOT EXISTS points (
+    machine TEXT NOT NULL, versions TEXT NOT NULL, settings TEXT NOT NULL, point TEXT NOT NULL,
+    measured_at TEXT NOT NULL, result TEXT NOT NULL,
+    PRIMARY KEY (machine, versions, settings, point)
+)
+"""
+
+
+class Key(NamedTuple):
+    """What a stored time holds for."""
+
+    machine: str
+    """harness.machine.identity.machine_key."""
+    versions: str
+    """The library that computes, and the recipe of the benchmark."""
+    settings: str
+    """How long was measured."""
+
+
+class Database:
+    """Every method raises ConfigError where the file cannot be used or is of a newer harness."""
+
+    def __init__(self, path: Path) -> None:
+        """Creates the file."""
+        self._path = path
+        with self._open():
+            pass
+
+    def _open(self) -> AbstractContextManager[Connection]:
+        return opened(self._path, SCHEMA, _CREATE)
+
+    def read(self, keys: Mapping[str, Key]) -> dict[str, Any]:
+        """Point -> stored result, of those that have one. keys: by point."""
+        query = (
+            "SELECT result FROM points WHERE machine = ? AND versions = ? AND settings = ? "
+            "AND point = ?"
+        )
+        with self._open() as db:
+            rows = {name: db.execute(query, (*key, name)).fetchone() for name, key in keys.items()}
+        return {name: json.loads(row[0]) for name, row in rows.items() if row is not None}
+
+    def newest(self, machine: str, versions: Collection[str]) -> list[Any]:
+        """The newest result of each point of a machine under one of the versions, whatever the settings."""
+        query = "SELECT point, versions, result FROM points WHERE machine = ? ORDER BY measured_at"
+        with self._open() as db:
+            rows = db.execute(query, (machine,)).fetchall()
+        return [*{point: json.loads(text) for point, of, text in rows if of in versions}.values()]
+
+    def add(self, results: Iterable[tuple[Key, str, Mapping[str, Any]]]) -> None:
+        """results: (key, point, result); earlier ones are replaced."""
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        rows = [(*key, point, now, json.dumps(result)) for key, point, result in results]
+        with self._open() as db:
+            db.executemany("INSERT OR REPLACE INTO points VALUES (?, ?, ?, ?, ?, ?)", rows)

@@ -1,0 +1,67 @@
+"""Reads the energy of a point's calls from the processor's counters, where there are any."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+
+from harness.errors import HarnessError, one_line
+from harness.machine.power.opening import Opened, open_meters
+from harness.types import PowerSource
+
+METER = "rapl"
+"""The meter whose counters can be read before and after a point."""
+
+
+def missing() -> str:
+    """Why no energy can be read here; '' where it can."""
+    with ExitStack() as stack:
+        try:
+            open_meters([(METER, "")], stack)
+        except HarnessError as e:
+            return one_line(e)
+    return ""
+
+
+class Counter:
+    """Joules of all processor packages since construction."""
+
+    def __init__(self, opened: Opened) -> None:
+        self._opened = opened
+        self._packages = packages(opened.sources)
+        self._before = opened.meter.read()
+
+    def joules(self) -> float:
+        """Raises the exception of a source that could not be read, or an OSError without one."""
+        after, total = self._opened.meter.read(), 0.0
+        for place in self._packages:
+            now, then = after[place], self._before[place]
+            for reading in (then, now):
+                if isinstance(reading, Exception):
+                    raise reading
+            if not isinstance(then, float) or not isinstance(now, float):
+                raise OSError(f"{self._opened.sources[place].name} has no reading")
+            total += used(then, now, self._opened.sources[place])
+        return total
+
+
+def packages(sources: Sequence[PowerSource]) -> list[int]:
+    """Places of the packages; their parts, such as the cores, are in them already."""
+    whole = [i for i, source in enumerate(sources) if "package" in source.name]
+    return [i for i in whole if "/" not in sources[i].name]
+
+
+def used(before: float, after: float, source: PowerSource) -> float:
+    """Joules between two readings of a counter that may have begun again at 0 once."""
+    wrapped = source.wraps_at_joules or 0.0
+    return after - before + (wrapped if after < before else 0.0)
+
+
+@contextmanager
+def counting() -> Iterator[Callable[[], Counter] | None]:
+    """Yields what starts a counter; None where no meter reads."""
+    with ExitStack() as stack:
+        try:
+            (opened,) = open_meters([(METER, "")], stack)
+        except HarnessError:
+            yield None
+            return
+        yield lambda: Counter(opened)

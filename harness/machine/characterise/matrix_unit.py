@@ -1,0 +1,83 @@
+"""Decides whether a product ran on the processor's matrix unit, and says by what evidence. Pure.
+
+The units: AMX and AVX-512 BF16 for bf16, AMX and VNNI for int8, and Arm's bf16 and i8mm. A library that
+names its kernels proves it; of the others the rate is compared with the fp32 peak of all libraries.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+USED, NOT_USED, UNKNOWN = "used", "not used", "unknown"
+
+UNITS: Mapping[str, tuple[str, ...]] = {
+    "int8": ("amx_int8", "avx512_vnni", "avx_vnni", "i8mm", "asimddp"),
+    "bf16": ("amx_bf16", "avx512_bf16", "bf16"),
+}
+"""Precision -> the instruction sets that multiply and add it in one step, the widest first."""
+
+_KERNELS = {
+    "int8": re.compile(r"amx|vnni|avx512_I8|i8mm", re.IGNORECASE),
+    "bf16": re.compile(r"amx|avx512_(core_)?bf16|avx512_core_amx", re.IGNORECASE),
+}
+_PLAIN_KERNELS = re.compile(r"ref|jit:uni|gemm_mlas_f32|\bavx2\b")
+
+RATIOS: Mapping[str, tuple[float, float]] = {"int8": (1.5, 2.2), "bf16": (1.05, 1.3)}
+"""Precision -> rates over fp32's: below the first the unit was not used, above the second it was.
+
+Without VNNI an int8 product takes three instructions for four times the numbers: at most 4/3 of fp32's
+rate. With it, 4 times. Without a bf16 unit the numbers are widened to fp32 first: at most fp32's rate.
+"""
+
+
+class Verdict(NamedTuple):
+    use: str
+    """USED, NOT_USED or UNKNOWN."""
+    evidence: str
+
+
+def verdict(
+    precision: str,
+    flags: Sequence[str] | None,
+    kernels: str,
+    times_fp32: float | None,
+    *,
+    is_disturbed: bool = False,
+) -> Verdict:
+    """flags: instruction sets of the processor; None where the kernel lists none. kernels: as the library
+    names them, or ''. times_fp32: rate over the fp32 peak of all libraries; None where that is missing.
+    is_disturbed: something else ran, so that a low rate proves nothing.
+    """
+    if precision not in UNITS:
+        return Verdict(
+            NOT_USED, f"no unit of this processor family multiplies {precision} matrices"
+        )
+    if flags is None:
+        return Verdict(UNKNOWN, "the system lists no instruction sets")
+    present = [flag for flag in UNITS[precision] if flag in flags]
+    if not present:
+        return Verdict(NOT_USED, f"the processor has none of {', '.join(UNITS[precision])}")
+    return _by_kernel(precision, kernels) or _by_rate(
+        precision, present[0], times_fp32, is_disturbed=is_disturbed
+    )
+
+
+def _by_kernel(precision: str, kernels: str) -> Verdict | None:
+    """None where the names say nothing."""
+    if _KERNELS[precision].search(kernels):
+        return Verdict(USED, f"kernel {kernels}")
+    return Verdict(NOT_USED, f"kernel {kernels}") if _PLAIN_KERNELS.search(kernels) else None
+
+
+def _by_rate(precision: str, flag: str, times_fp32: float | None, *, is_disturbed: bool) -> Verdict:
+    if times_fp32 is None:
+        return Verdict(UNKNOWN, f"{flag} is there; no fp32 rate to compare with")
+    low, high = RATIOS[precision]
+    shown = f"{times_fp32:.2f} times the fp32 peak, with {flag}"
+    if times_fp32 >= high:
+        return Verdict(USED, f"{shown}: impossible without it")
+    if is_disturbed:
+        return Verdict(UNKNOWN, f"{shown}: something else ran meanwhile")
+    if times_fp32 < low:
+        return Verdict(NOT_USED, f"{shown}: no more than without it")
+    return Verdict(UNKNOWN, f"{shown}: possible either way")

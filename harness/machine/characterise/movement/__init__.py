@@ -1,0 +1,1 @@
+"""Benchmarks of data movement: copies, pages, transports, inputs."""

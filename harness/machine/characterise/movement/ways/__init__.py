@@ -1,0 +1,1 @@
+"""Ways to send a payload to another process and back."""

@@ -1,0 +1,102 @@
+"""Times one operation: warm-up, several repetitions of a least length, their spread."""
+
+import math
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from itertools import repeat
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from harness.machine.characterise.energy import Counter
+from harness.machine.threads import TASKS
+from harness.types import Ready
+
+ALONE_NS = 20_000
+"""A call of at least this time is timed alone: reading the clock twice takes below 1 % of it. Shorter
+calls are timed in groups that last as long, unless something has to happen between them.
+"""
+
+LEAST_CALLS = 5
+"""Calls of a repetition, where each is slow or needs much between."""
+
+
+class Plan(NamedTuple):
+    """How long each point is measured."""
+
+    repeats: int = 5
+    point_ns: int = 250_000_000
+    """All repetitions of a point together, at least."""
+
+    @property
+    def repetition_ns(self) -> float:
+        return self.point_ns / self.repeats
+
+
+def timed(ready: Ready, plan: Plan, counter: Callable[[], Counter] | None = None) -> dict[str, Any]:
+    """The times of a point, as JSON.
+
+    repetitions_ns: of each repetition, the median time of a call. fastest_ns: of all calls. calls: how
+    many. cpu_share: processor time of this process over wall time, several where threads compute at once.
+    waited_share: time in which a thread of this process could run and had no processor, over wall time;
+    None where the kernel does not report it. joules: of a call, where `counter` starts a meter and nothing
+    happens between the calls.
+    """
+    group = 1 if ready.between is not None else _group(ready.call)
+    _repetition(ready, group, plan.repetition_ns / 4)  # warm-up
+    energy = counter() if counter is not None and ready.between is None else None
+    waited, cpu, wall = _waited_ns(), time.process_time_ns(), time.perf_counter_ns()
+    repetitions = [_repetition(ready, group, plan.repetition_ns) for _ in range(plan.repeats)]
+    wall, cpu = time.perf_counter_ns() - wall, time.process_time_ns() - cpu
+    waited_after = _waited_ns()
+    calls = group * sum(map(len, repetitions))
+    return {
+        "repetitions_ns": [sorted(calls)[len(calls) // 2] for calls in repetitions],
+        "fastest_ns": min(map(min, repetitions)),
+        "calls": calls,
+        "joules": None if energy is None else energy.joules() / calls,
+        "cpu_share": cpu / wall,
+        "waited_share": None
+        if waited is None or waited_after is None
+        else max(0, waited_after - waited) / wall,
+    }
+
+
+def _group(call: Callable[[], object]) -> int:
+    """Calls to time together, by the second and third call."""
+    call()
+    call_ns = min(_call_ns(call, 1) for _ in range(2))
+    return max(1, math.ceil(ALONE_NS / max(call_ns, 20)))
+
+
+def _repetition(ready: Ready, group: int, least_ns: float) -> list[float]:
+    """Time of a call in ns, of each group of calls, until `least_ns` have passed."""
+    call, between = ready.call, ready.between
+    end = time.perf_counter_ns() + least_ns
+    times: list[float] = []
+    while time.perf_counter_ns() < end or len(times) < LEAST_CALLS:
+        if between is not None:
+            between()
+        times.append(_call_ns(call, group))
+    return times
+
+
+def _call_ns(call: Callable[[], object], group: int) -> float:
+    begin = time.perf_counter_ns()
+    for _ in repeat(None, group):
+        call()
+    return (time.perf_counter_ns() - begin) / group
+
+
+def _waited_ns(tasks: Path = TASKS) -> int | None:
+    """Time that the threads of this process have waited for a processor (proc(5), schedstat)."""
+    total = None
+    for task in tasks.iterdir():
+        with suppress(OSError, ValueError, IndexError):
+            total = (total or 0) + int((task / "schedstat").read_text().split()[1])
+    return total
+
+
+def show_plan(plan: Plan) -> Mapping[str, Any]:
+    """As it is stored."""
+    return plan._asdict()

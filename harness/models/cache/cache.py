@@ -1,0 +1,193 @@
+"""Keeps loaded items between requests of several threads: one load for each miss, whoever asks meanwhile.
+
+A hit takes one lock for a few dictionary steps. Items are loaded and closed without the lock, so that a load
+blocks only those who ask for the same item, or for room that is in use.
+"""
+
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Generic, NamedTuple, TypeVar
+
+from harness.models.cache.residents import Residents
+
+Loaded = TypeVar("Loaded")
+
+HIT, JOINED, LOADED, ALONE = "hit", "joined", "loaded", "alone"
+"""How a request was served: from the cache, by the load of another request, by a load that is kept, or by one
+for this request alone.
+"""
+
+ORIGINS = ("hit", "joined", "local", "source", "alone-local", "alone-source", "failed")
+"""Where the model of a sample came from: it was resident; it was being loaded for another sample; it was loaded from
+a local file, or from its source by way of a local file; the same for this sample alone; or its load failed.
+"""
+
+
+@dataclass(slots=True)
+class Counts:
+    """Events of one item in one cache."""
+
+    hits: int = 0
+    joined: int = 0
+    """Requests that waited for the load of another one."""
+    loads: int = 0
+    """Loads that were kept."""
+    alone: int = 0
+    """Loads for one request alone."""
+    evictions: int = 0
+    failures: int = 0
+    """Loads that failed; they count as loads, too."""
+
+    @property
+    def requests(self) -> int:
+        return self.hits + self.joined + self.loads + self.alone
+
+
+class LoadFailed(Exception):
+    """Loading an item failed, for all who waited for it; the cause is the error of the load."""
+
+
+class Lease(NamedTuple, Generic[Loaded]):
+    """A loaded item in use, until it is given to `release`."""
+
+    key: int
+    loaded: Loaded
+    how: str
+    """HIT, JOINED, LOADED or ALONE."""
+    evicted: tuple[int, ...]
+    """The items that made room for it."""
+
+
+class _Slot(Generic[Loaded]):
+    """An item, from the moment when its load begins."""
+
+    __slots__ = ("done", "error", "lease")
+
+    def __init__(self) -> None:
+        self.done = threading.Event()
+        self.error: BaseException | None = None
+        self.lease: Lease[Loaded] | None = None
+        """What a hit gets; None until it is loaded."""
+
+
+class Cache(Generic[Loaded]):
+    """The items of several threads, each loaded when it is first asked for.
+
+    residents: of this cache alone. sizes_bytes: of every item. load: gets a number; its errors reach the callers
+    as LoadFailed. close: frees what `load` returned; its errors are ignored, the item is gone either way.
+    """
+
+    def __init__(
+        self,
+        residents: Residents,
+        sizes_bytes: Mapping[int, int],
+        load: Callable[[int], Loaded],
+        close: Callable[[Loaded], object],
+    ) -> None:
+        self._residents = residents
+        self._request, self._release = residents.request, residents.release
+        self._sizes_bytes = sizes_bytes
+        self._load, self._close = load, close
+        self.counts = {key: Counts() for key in sizes_bytes}
+        self._slots: dict[int, _Slot[Loaded]] = {}
+        self._lock = threading.Lock()
+        self._released = threading.Condition(self._lock)
+        self._waiting = 0
+
+    def acquire(self, key: int) -> Lease[Loaded]:
+        """The item, loaded where it is not there; waits while all room is in use. Raises LoadFailed."""
+        with self._lock:
+            while (grant := self._request(key, self._sizes_bytes[key])) is None:
+                self._waiting += 1
+                self._released.wait()
+                self._waiting -= 1
+            slot, counts = self._slots.get(key), self.counts[key]
+            if slot is not None:
+                lease = slot.lease
+                if lease is not None:
+                    counts.hits += 1
+                    return lease
+                counts.joined += 1
+                joined = True
+            else:
+                joined, slot = False, _Slot[Loaded]()
+                if grant.kept:
+                    self._slots[key] = slot
+                counts.loads += grant.kept
+                counts.alone += not grant.kept
+            victims = self._removed(grant.evicted)
+        if joined:
+            return self._join(key, slot)
+        self._close_all(victims)
+        loaded = self._fill(key, slot, kept=grant.kept)
+        return Lease(key, loaded, LOADED if grant.kept else ALONE, grant.evicted)
+
+    def release(self, lease: Lease[Loaded]) -> tuple[int, ...]:
+        """Ends the use of an item; returns what is evicted by that."""
+        if lease.how == ALONE:
+            self._close_all([lease.loaded])
+            return ()
+        with self._lock:
+            evicted = self._release(lease.key)
+            victims = self._removed(evicted) if evicted else ()
+            if self._waiting:
+                self._released.notify_all()
+        if victims:
+            self._close_all(victims)
+        return evicted
+
+    def load_always(self) -> None:
+        """Loads the items that are always resident. Raises LoadFailed."""
+        for key in tuple(self._residents):
+            self.release(self.acquire(key))
+
+    def forget_counts(self) -> None:
+        """Counts from zero on. No thread may use the cache meanwhile."""
+        self.counts = {key: Counts() for key in self.counts}
+
+    def close(self) -> None:
+        """Closes all items. No lease may be in use, and none may be acquired afterwards."""
+        with self._lock:
+            leases = [slot.lease for slot in self._slots.values()]
+            self._slots.clear()
+        self._close_all(lease.loaded for lease in leases if lease is not None)
+
+    def _removed(self, keys: Iterable[int]) -> list[Loaded]:
+        """The loaded items of evicted keys, which are out of use and therefore loaded; counted."""
+        removed = []
+        for key in keys:
+            self.counts[key].evictions += 1
+            lease = self._slots.pop(key).lease
+            assert lease is not None
+            removed.append(lease.loaded)
+        return removed
+
+    def _fill(self, key: int, slot: _Slot[Loaded], *, kept: bool) -> Loaded:
+        try:
+            loaded = self._load(key)
+        except BaseException as e:
+            with self._lock:
+                self.counts[key].failures += 1
+                slot.error = e
+                if kept:
+                    self._residents.forget(key)
+                    del self._slots[key]
+                    self._released.notify_all()
+            slot.done.set()
+            raise LoadFailed(str(key)) from e
+        slot.lease = Lease(key, loaded, HIT, ())
+        slot.done.set()
+        return loaded
+
+    def _join(self, key: int, slot: _Slot[Loaded]) -> Lease[Loaded]:
+        slot.done.wait()
+        if slot.lease is None:
+            raise LoadFailed(str(key)) from slot.error
+        return slot.lease._replace(how=JOINED)
+
+    def _close_all(self, loaded: Iterable[Loaded]) -> None:
+        for each in loaded:
+            with suppress(Exception):
+                self._close(each)

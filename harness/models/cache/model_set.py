@@ -1,0 +1,239 @@
+"""Reads the file of --models: a set of models, how popular each is, and the cache that they are served from."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal, NamedTuple
+
+import numpy as np
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+
+from harness.core.formats.strict_yaml import load_yaml
+from harness.core.units import parse_bytes, show_percent
+from harness.errors import ConfigError, one_line, some_of
+from harness.models.cache.popularity import allotted, measured, pareto, zipf
+from harness.models.cache.residents import POLICIES
+from harness.models.manifest.lookup import is_path, load_model, model_from_json
+from harness.models.manifest.model import Model
+from harness.types import Array
+
+NAME = "models"
+"""The name of the dataset of such a run: each model has one of its own."""
+
+SLOTS = 10_000
+"""Samples of the run, each of one model: LoadGen draws among them at random, so that a model's share of the
+queries is its share of the slots.
+"""
+SLOTS_PER_MODEL = 10
+
+_DRAWN_BY_SLOTS = 0x51_075
+
+
+def _is_size(text: str) -> str:
+    parse_bytes(text)
+    return text
+
+
+Size = Annotated[str, AfterValidator(_is_size)]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+class Entry(_Strict):
+    """One line of `models`."""
+
+    model: str
+    """As --model."""
+    name: str | None = None
+    """Default: the model's."""
+    dataset: str | None = None
+    """As --dataset. Default: the manifest's, else synthetic."""
+    requests: Annotated[int, Field(ge=0)] | None = None
+    """Requests that were counted for it, with the popularity `measured`."""
+    bytes: Size | None = None
+    """Memory that it takes. Default: the size of its files."""
+    always: bool = False
+    """It is loaded before the first query and never evicted."""
+    copies: Annotated[int, Field(ge=1, le=1000)] = 1
+    """So many models of this file, NAME-1 to NAME-N, each loaded apart."""
+
+
+class Popularity(_Strict):
+    """How the queries are spread over the models."""
+
+    law: Literal["zipf", "pareto", "measured"]
+    exponent: Annotated[float, Field(ge=0, le=10)] = 1.0
+    """Of zipf: the share of the model in line r is proportional to r to the power of -exponent."""
+    alpha: Annotated[float, Field(gt=0, le=100)] = 1.16
+    """Of pareto: the shares are proportional to draws by --seed, the largest for the first line."""
+
+
+class SetFile(_Strict):
+    """The content of the file."""
+
+    models: Annotated[list[Entry], Field(min_length=1)]
+    capacity: Size
+    """Bytes of the models that are kept in memory."""
+    policy: Literal["lru", "lcu", "fifo", "never", "eager"] = "lru"
+    popularity: Popularity = Popularity(law="zipf")
+    local_capacity: Size | None = None
+    """Bytes of local copies of the models' files; without it the files themselves are local."""
+    workers: Annotated[int, Field(ge=1, le=1024)] = 1
+    """Threads that answer; --instances replaces it."""
+
+
+assert set(POLICIES) == set(SetFile.model_fields["policy"].annotation.__args__)  # type: ignore[union-attr]
+
+
+class Member(NamedTuple):
+    """One model of the set."""
+
+    name: str
+    model: Model
+    dataset: str
+    requests: int | None
+    bytes: int | None
+    always: bool
+
+
+class ModelSet(Model):
+    """The models of a run, in the place of its one model."""
+
+    def __init__(self, name: str, content: SetFile, members: Sequence[Member]) -> None:
+        super().__init__(name, None, Path(), None)
+        self.content = content
+        self.members = tuple(members)
+
+    def to_json(self) -> dict[str, Any]:
+        members = [{**member._asdict(), "model": member.model.to_json()} for member in self.members]
+        return {"set": self.name, "file": self.content.model_dump(), "members": members}
+
+    @property
+    def dataset(self) -> str:
+        return NAME
+
+    @property
+    def capacity_bytes(self) -> int:
+        return parse_bytes(self.content.capacity)
+
+    @property
+    def local_capacity_bytes(self) -> int | None:
+        text = self.content.local_capacity
+        return None if text is None else parse_bytes(text)
+
+    @property
+    def has_random_weights(self) -> bool:
+        return any(member.model.has_random_weights for member in self.members)
+
+    @property
+    def may_have_to_be_obtained(self) -> bool:
+        return any(member.model.may_have_to_be_obtained for member in self.members)
+
+    def obtain(self, formats: tuple[str, ...], say: Callable[[str], None]) -> None:
+        for model in {id(member.model): member.model for member in self.members}.values():
+            if model.may_have_to_be_obtained:
+                model.obtain(formats, say)
+
+    def is_pinned(self, _sha256: str | None, /) -> bool:
+        """Each member's own manifest pins its file, and refuses another."""
+        return True
+
+    @property
+    def datasets(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(member.dataset for member in self.members))
+
+    @property
+    def workers(self) -> int:
+        return self.content.workers
+
+    def shares(self, seed: int) -> Array:
+        """(models,) float64 that add up to 1. seed: of the run."""
+        law = self.content.popularity
+        if law.law == "measured":
+            return measured([member.requests or 0 for member in self.members])
+        if law.law == "pareto":
+            return pareto(len(self.members), law.alpha, seed)
+        return zipf(len(self.members), law.exponent)
+
+
+def slots_of(shares: Array) -> Array:
+    """(models,) int64: how many samples of the run are of each model."""
+    return allotted(shares, max(SLOTS, SLOTS_PER_MODEL * len(shares)))
+
+
+def models_of(slots: Sequence[int], seed: int) -> Array:
+    """(samples,) int64: the model of each sample of the run. slots: of each model. seed: of the run."""
+    each = np.repeat(np.arange(len(slots)), slots)
+    return np.random.default_rng([_DRAWN_BY_SLOTS, seed]).permutation(each)
+
+
+def load_model_set(path: Path) -> ModelSet:
+    """The set of a file of --models; a ConfigError names everything that is wrong in it."""
+    content: Any = load_yaml(path)
+    try:
+        parsed = SetFile.model_validate(content)
+    except ValidationError as e:
+        lines = [
+            f"{path}: {'.'.join(map(str, p['loc'])) or 'the file'}: {one_line(p['msg'])}"
+            for p in e.errors()
+        ]
+        raise ConfigError(some_of(lines)) from None
+    problems: list[str] = []
+    members: list[Member] = []
+    for entry in parsed.models:
+        try:
+            members += _members(entry, path.parent)
+        except ConfigError as e:
+            problems.append(f"{path}: {e}")
+    problems += [f"{path}: {line}" for line in _problems(parsed, members)]
+    if problems:
+        raise ConfigError("\n".join(problems))
+    return ModelSet(path.stem, parsed, members)
+
+
+def _members(entry: Entry, folder: Path) -> Iterator[Member]:
+    text = entry.model
+    beside = folder / text
+    model = load_model(str(beside) if is_path(str(beside)) and beside.exists() else text)
+    name = entry.name or model.name
+    for i in range(entry.copies):
+        yield Member(
+            name=name if entry.copies == 1 else f"{name}-{i + 1}",
+            model=model,
+            dataset=entry.dataset or model.dataset,
+            requests=entry.requests,
+            bytes=None if entry.bytes is None else parse_bytes(entry.bytes),
+            always=entry.always,
+        )
+
+
+def _problems(parsed: SetFile, members: Sequence[Member]) -> Iterator[str]:
+    names = Counter(member.name for member in members)
+    for name in sorted(name for name, count in names.items() if count > 1):
+        yield f"the name {name!r} comes twice: give each model a `name`"
+    for member in members:
+        if member.model.generation is not None:
+            yield f"{member.name!r} generates its answers token by token, and is not served from a cache"
+    is_measured = parsed.popularity.law == "measured"
+    counted = [member.requests for member in members]
+    if is_measured and (None in counted or not any(c for c in counted if c)):
+        yield "popularity measured: each model needs `requests`, and one of them above 0"
+    if not is_measured and any(count is not None for count in counted):
+        yield f"`requests` are for the popularity `law: measured`, and it is {parsed.popularity.law}"
+    always = sum(member.bytes or 0 for member in members if member.always)
+    if always > parse_bytes(parsed.capacity):
+        share = show_percent(always / parse_bytes(parsed.capacity))
+        yield f"the models with `always: true` take {share} of the capacity"
+
+
+def any_model_from_json(values: Mapping[str, Any]) -> Model:
+    """The inverse of `to_json` of a model or a set of models."""
+    if "set" not in values:
+        return model_from_json(values)
+    members = [
+        Member(**{**member, "model": model_from_json(member["model"])})
+        for member in values["members"]
+    ]
+    return ModelSet(values["set"], SetFile.model_validate(values["file"]), members)

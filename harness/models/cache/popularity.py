@@ -1,0 +1,58 @@
+"""Shares of requests that go to each of several models: Zipf, Pareto or measured counts."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from harness.types import Array
+
+TOP = 0.2
+"""Share of the models whose requests `top_share` adds up."""
+
+DRAWN_BY_PARETO = 0x7_1245
+"""Seeds of Pareto's draws are apart from those of other draws with the seed of the run."""
+
+
+def zipf(models: int, exponent: float) -> Array:
+    """(models,) float64 that add up to 1: the share of rank r is proportional to r ** -exponent."""
+    return _shares(np.arange(1, models + 1, dtype=np.float64) ** -exponent)
+
+
+def pareto(models: int, alpha: float, seed: int) -> Array:
+    """(models,) float64, descending, that add up to 1: proportional to draws from Pareto's distribution.
+
+    alpha: its exponent, above 0; at 1.16 the top 20 % of many draws have about 80 % of the sum.
+    """
+    draws = np.random.default_rng([DRAWN_BY_PARETO, seed]).pareto(alpha, models) + 1
+    return _shares(np.sort(draws)[::-1])
+
+
+def measured(counts: Sequence[int]) -> Array:
+    """(models,) float64 that add up to 1. counts: requests of each model, not all 0."""
+    return _shares(np.asarray(counts, np.float64))
+
+
+def top_share(shares: Array) -> float:
+    """The share of requests that the most popular 20 % of the models get, of at least one model."""
+    top = max(1, round(TOP * len(shares)))
+    return float(np.sort(shares)[::-1][:top].sum())
+
+
+def allotted(shares: Array, slots: int) -> Array:
+    """(models,) int64 that add up to `slots`: as proportional to the shares as whole numbers can be.
+
+    By largest remainders, of equals the earlier model.
+    """
+    exact = shares * slots
+    whole: Array = np.floor(exact).astype(np.int64)
+    most = np.argsort(-(exact - whole), kind="stable")
+    whole[most[: slots - int(whole.sum())]] += 1
+    return whole
+
+
+def _shares(weights: Array) -> Array:
+    total = float(weights.sum())
+    if not total > 0 or (weights < 0).any():
+        raise ValueError("popularity: the weights must not be negative, and one must be above 0")
+    shares: Array = weights / total
+    return shares

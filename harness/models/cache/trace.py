@@ -1,0 +1,125 @@
+"""Plays a sequence of requests against a cache without loading anything: counts, and hit rate by capacity."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from harness.models.cache.cache import ALONE, HIT, LOADED
+from harness.models.cache.residents import LRU, Residents
+from harness.types import Array
+
+
+class Served(NamedTuple):
+    """How one request of a sequence is served."""
+
+    how: str
+    """HIT, LOADED or ALONE (cache.py)."""
+    evicted: tuple[int, ...]
+    """In order: those that made room, then those that left when the request ended."""
+
+
+class Point(NamedTuple):
+    """Share of a sequence's requests that a cache of that capacity serves without a load."""
+
+    capacity_bytes: int
+    hit_rate: float
+
+
+def play(
+    requests: Iterable[int], sizes_bytes: Mapping[int, int], residents: Residents
+) -> Iterator[Served]:
+    """Serves the requests one after the other, each released before the next one is made."""
+    for key in requests:
+        grant = residents.request(key, sizes_bytes[key])
+        assert grant is not None  # nothing is in use, so it needs not wait
+        left = residents.release(key) if grant.kept else ()
+        how = HIT if grant.hit else LOADED if grant.kept else ALONE
+        yield Served(how, (*grant.evicted, *left))
+
+
+def curve(
+    requests: Sequence[int],
+    sizes_bytes: Mapping[int, int],
+    capacities_bytes: Sequence[int],
+    policy: str = LRU,
+    always: Sequence[int] = (),
+) -> list[Point]:
+    """The hit rate at each capacity. LRU takes one pass over the requests, others one a capacity.
+
+    A capacity below the bytes of `always` is left out: no cache could be made with it.
+    """
+    kept = {key: sizes_bytes[key] for key in always}
+    possible = [c for c in capacities_bytes if c >= sum(kept.values())]
+    if policy != LRU:
+        return [
+            Point(c, _hit_rate(requests, sizes_bytes, Residents(c, policy, kept))) for c in possible
+        ]
+    largest = sum(kept.values()) + max(
+        (sizes_bytes[key] for key in set(requests) - kept.keys()), default=0
+    )
+    distances = np.sort(stack_distances_bytes(requests, sizes_bytes, always))
+    return [
+        Point(c, float(np.searchsorted(distances, c, "right")) / max(1, len(requests)))
+        if c >= largest
+        else Point(c, _hit_rate(requests, sizes_bytes, Residents(c, LRU, kept)))
+        for c in possible
+    ]
+
+
+def _hit_rate(
+    requests: Sequence[int], sizes_bytes: Mapping[int, int], residents: Residents
+) -> float:
+    hits = sum(served.how == HIT for served in play(requests, sizes_bytes, residents))
+    return hits / max(1, len(requests))
+
+
+def stack_distances_bytes(
+    requests: Sequence[int], sizes_bytes: Mapping[int, int], always: Sequence[int] = ()
+) -> Array:
+    """(n,) float64: the smallest capacity at which LRU still has each request's item; infinity at its first request.
+
+    It is the bytes of the different items that were asked for since the item's last request, itself included,
+    and those of `always`. LRU keeps a prefix of the items in the order of their last request, of any
+    sizes, as long as each single item fits: so one pass tells every capacity from the largest item on.
+
+    Source: R. L. Mattson et al., Evaluation techniques for storage hierarchies, IBM Systems Journal 9(2), 1970.
+    """
+    kept = set(always)
+    kept_bytes = sum(sizes_bytes[key] for key in kept)
+    tree = _Sums(len(requests))
+    last: dict[int, int] = {}
+    distances = np.full(len(requests), np.inf)
+    for now, key in enumerate(requests):
+        if key in kept:
+            distances[now] = kept_bytes
+            continue
+        size_bytes = sizes_bytes[key]
+        if key in last:
+            since = tree.sum_below(now) - tree.sum_below(last[key] + 1)
+            distances[now] = kept_bytes + size_bytes + since
+            tree.add(last[key], -size_bytes)
+        tree.add(now, size_bytes)
+        last[key] = now
+    return distances
+
+
+class _Sums:
+    """Numbers by position, of which prefix sums are wanted: a Fenwick tree."""
+
+    def __init__(self, count: int) -> None:
+        self._tree = [0] * (count + 1)
+
+    def add(self, position: int, number: int) -> None:
+        tree, node = self._tree, position + 1
+        while node < len(tree):
+            tree[node] += number
+            node += node & -node
+
+    def sum_below(self, position: int) -> int:
+        """The sum of all numbers at positions below."""
+        tree, node, total = self._tree, position, 0
+        while node:
+            total += tree[node]
+            node &= node - 1
+        return total

@@ -1,0 +1,101 @@
+"""Answers prompts with a backend that computes one step of a language model."""
+
+import json
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import replace
+from types import TracebackType
+from typing import Self
+
+import numpy as np
+
+from harness.errors import ConfigError
+from harness.models.generation.engine import LOGITS, Answering, Generator
+from harness.models.generation.prompts import Prompts
+from harness.models.manifest.schema import Generation
+from harness.types import Array, Backend, BackendSetup, Batch, HasOutputs, HasSignature, Outputs
+
+
+class GeneratingBackend:
+    """A batch is prompts as the dataset `prompts` has them; an answer is int32 token ids, the last one an end.
+
+    All prompts of a batch are in work at once.
+    """
+
+    def __init__(
+        self, cls: Callable[[BackendSetup], Backend], about: Generation, setup: BackendSetup
+    ) -> None:
+        """cls: of the backend that computes a step."""
+        self._about = about
+        self.max_batch = setup.max_batch
+        """Prompts in work at once."""
+        self._step = cls(replace(setup, inputs=()))
+        self._prompts = Prompts(about)
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Self:
+        with ExitStack() as stack:
+            step = stack.enter_context(self._step)
+            self.generator = generator(step, self._about, self.max_batch)
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        del self.generator  # it holds a method of the backend
+        self._stack.__exit__(kind, error, trace)
+
+    def infer(self, batch: Batch) -> Outputs:
+        try:
+            answering = self.begin(batch)
+            while not self.generator.is_idle:
+                self.generator.step()
+        except BaseException:
+            self.generator.drop_all()
+            raise
+        return [self.answer(one) for one in answering]
+
+    def begin(self, batch: Batch) -> list[Answering]:
+        """Hands the prompts to the generator. Raises a ValueError where one cannot be answered."""
+        (prompts,) = batch.inputs.values()
+        answering = [self._read(json.loads(prompt)) for prompt in prompts.reshape(-1)]
+        for one in answering:
+            self.generator.add(one)
+        return answering
+
+    @staticmethod
+    def answer(one: Answering) -> Array:
+        """(tokens,) int32."""
+        return np.array(one.tokens, np.int32)
+
+    def _read(self, request: Mapping[str, object]) -> Answering:
+        most = self._prompts.most(request.get("max_tokens"))
+        return Answering(self._prompts.tokens(request), most)
+
+    def rehearse(self, prompts: int) -> None:
+        """Answers so many prompts of one token each, to the end of what there is room for."""
+        for _ in range(prompts):
+            self.generator.add(Answering([0], self._about.context, ignores_end=True))
+        while not self.generator.is_idle:
+            self.generator.step()
+
+    def describe(self) -> Mapping[str, object]:
+        return {**self._step.describe(), "generation": "greedy", "sequences": self.max_batch}
+
+
+def generator(step: Backend, about: Generation, sequences: int) -> Generator:
+    """step: entered. sequences: in work at once."""
+    if not isinstance(step, HasSignature):
+        raise ConfigError(
+            "the manifest has `generation`, and the backend does not tell the inputs of its file: use another"
+        )
+    names = step.outputs() if isinstance(step, HasOutputs) else ()
+    if names and LOGITS not in names:
+        raise ConfigError(
+            f"`generation` needs a model with the output {LOGITS}; the file's are {', '.join(names)}"
+        )
+    return Generator(step.infer, step.signature(), about, sequences)

@@ -1,0 +1,214 @@
+"""Generates the answers to several prompts at once: new ones join at each step, finished ones leave.
+
+The model is one as Optimum exports it to ONNX: a step gets the new tokens of each sequence and the keys and
+values of its earlier ones, and returns logits and the keys and values of all. Generation is greedy.
+"""
+
+import re
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from harness.errors import ConfigError
+from harness.models.manifest.schema import Generation
+from harness.types import Array, Batch, Outputs, TensorSpec
+
+TOKENS, MASK, POSITIONS, LOGITS = "input_ids", "attention_mask", "position_ids", "logits"
+_PAST = re.compile(r"past_key_values(\..+)")
+_FLOATS = ("float32", "float16")
+
+
+class Answering:
+    """One prompt and its answer so far."""
+
+    __slots__ = ("finish_reason", "ignores_end", "is_wanted", "most", "prompt", "tokens")
+
+    def __init__(self, prompt: Sequence[int], most: int, *, ignores_end: bool = False) -> None:
+        """most: tokens of the answer."""
+        self.prompt = prompt
+        self.most = most
+        self.ignores_end = ignores_end
+        self.tokens: list[int] = []
+        """The answer; the token that ended it is the last one."""
+        self.finish_reason = ""
+        """`stop` or `length` once the answer is complete."""
+        self.is_wanted = True
+        """False: nobody waits for it any more, and it leaves at the next step."""
+
+
+class _Cache(NamedTuple):
+    """Keys or values of one layer."""
+
+    past: str
+    """The model's input."""
+    present: str
+    """The model's output: the input, and behind it what the new tokens add."""
+    rows: Array
+    """(sequences, heads, context, size); each row holds as many tokens as its sequence has."""
+
+
+class Generator:
+    """Continuous batching of one model. Used by one thread.
+
+    The first rows of each cache belong to the sequences in work, in their order; the last one's moves where
+    one becomes free, so that a step reads neighbours.
+    """
+
+    def __init__(
+        self,
+        infer: Callable[[Batch], Outputs],
+        inputs: Sequence[TensorSpec],
+        about: Generation,
+        most_sequences: int,
+    ) -> None:
+        """infer: of the backend. inputs: of the model's file. most_sequences: in work at once."""
+        self._infer = infer
+        self._about = about
+        self._end = frozenset(about.end)
+        self._most = most_sequences
+        names = [spec.name for spec in inputs]
+        self._has_mask, self._has_positions = MASK in names, POSITIONS in names
+        self._caches = [*_caches(inputs, about.context, most_sequences)]
+        self._working: list[Answering] = []
+        self._lengths = np.zeros(most_sequences, np.int64)  # tokens in each row of the caches
+        self._waiting: deque[Answering] = deque()
+
+    @property
+    def is_idle(self) -> bool:
+        return not (self._working or self._waiting)
+
+    def room(self, prompt: Sequence[int]) -> int:
+        """The most tokens of an answer to the prompt. Raises a ValueError where there is no room for one."""
+        room = self._about.context - len(prompt)
+        if not prompt or room < 1:
+            raise ValueError(
+                f"the prompt has {len(prompt):,} tokens: the model takes 1 to {self._about.context - 1:,}"
+            )
+        if max(prompt) >= self._about.vocabulary or min(prompt) < 0:
+            raise ValueError(
+                f"the prompt has a token that is not one of {self._about.vocabulary:,}"
+            )
+        return room
+
+    def add(self, one: Answering) -> None:
+        """It joins at the next step with room for it. Raises a ValueError as `room`."""
+        one.most = min(one.most, self.room(one.prompt))
+        self._waiting.append(one)
+
+    def drop_all(self) -> None:
+        """Forgets every sequence, as after a step that raised."""
+        self._working.clear()
+        self._waiting.clear()
+
+    def step(self) -> Sequence[Answering]:
+        """One more token for each sequence in work, and the first one for those that join now. Returns them."""
+        self._remove(lambda one: not one.is_wanted)
+        if self._working:
+            self._decode()
+        joined = self._join()
+        if joined:
+            self._begin(joined)
+        answered = [*self._working]
+        self._remove(lambda one: bool(one.finish_reason))
+        return answered
+
+    def _join(self) -> list[Answering]:
+        joined: list[Answering] = []
+        while self._waiting and len(self._working) + len(joined) < self._most:
+            one = self._waiting.popleft()
+            if one.is_wanted:
+                joined.append(one)
+        return joined
+
+    def _begin(self, joined: Sequence[Answering]) -> None:
+        """Reads the prompts, padded behind to the longest, and gives each its first token."""
+        lengths = np.array([len(one.prompt) for one in joined])
+        count, width = len(joined), int(lengths.max())
+        tokens, places = np.zeros((count, width), np.int64), np.arange(width)
+        for row, one in zip(tokens, joined, strict=True):
+            row[: len(one.prompt)] = one.prompt
+        is_token = places < lengths[:, np.newaxis]
+        past = {cache.past: cache.rows[:count, :, :0] for cache in self._caches}
+        outputs = self._run(tokens, is_token, np.where(is_token, places, 0), past)
+        rows = slice(len(self._working), len(self._working) + count)
+        for cache in self._caches:
+            cache.rows[rows, :, :width] = outputs[cache.present]
+        self._lengths[rows] = lengths
+        self._working += joined
+        self._take(joined, outputs[LOGITS][np.arange(count), lengths - 1])
+
+    def _decode(self) -> None:
+        """One token for each sequence in work."""
+        count = len(self._working)
+        lengths = self._lengths[:count]
+        longest = int(lengths.max())
+        tokens = np.array([[one.tokens[-1]] for one in self._working])
+        is_token = np.ones((count, longest + 1), np.bool_)
+        is_token[:, :-1] = np.arange(longest) < lengths[:, np.newaxis]
+        past = {cache.past: cache.rows[:count, :, :longest] for cache in self._caches}
+        outputs = self._run(tokens, is_token, lengths[:, np.newaxis], past)
+        rows = np.arange(count)
+        for cache in self._caches:
+            cache.rows[rows, :, lengths] = outputs[cache.present][:, :, -1]
+        self._lengths[:count] += 1
+        self._take(self._working, outputs[LOGITS][:, -1])
+
+    def _run(
+        self, tokens: Array, is_token: Array, positions: Array, past: Mapping[str, Array]
+    ) -> Mapping[str, Array]:
+        given = {
+            TOKENS: tokens,
+            **{name: np.ascontiguousarray(rows) for name, rows in past.items()},
+        }
+        if self._has_mask:
+            given[MASK] = is_token.astype(np.int64)
+        if self._has_positions:
+            given[POSITIONS] = np.ascontiguousarray(positions)
+        outputs = self._infer(Batch(len(tokens), given))
+        assert isinstance(outputs, Mapping)  # a model with a cache has several outputs
+        return outputs
+
+    def _take(self, sequences: Sequence[Answering], logits: Array) -> None:
+        """logits: (n, vocabulary)."""
+        for one, token in zip(sequences, logits.argmax(-1).tolist(), strict=True):
+            one.tokens.append(token)
+            if token in self._end and not one.ignores_end:
+                one.finish_reason = "stop"
+            elif len(one.tokens) >= one.most:
+                one.finish_reason = "length"
+
+    def _remove(self, leaves: Callable[[Answering], bool]) -> None:
+        working, lengths = self._working, self._lengths
+        for row in reversed(range(len(working))):
+            if not leaves(working[row]):
+                continue
+            last, one = len(working) - 1, working.pop()
+            if row < last:
+                working[row], lengths[row] = one, lengths[last]
+                for cache in self._caches:
+                    cache.rows[row] = cache.rows[last]
+
+
+def _caches(inputs: Sequence[TensorSpec], context: int, sequences: int) -> Iterator[_Cache]:
+    """Raises a ConfigError where the file's inputs are not those of an export with a cache."""
+    past = {spec.name: spec for spec in inputs if _PAST.fullmatch(spec.name)}
+    names = {spec.name for spec in inputs}
+    if TOKENS not in names or not past or names - past.keys() - {TOKENS, MASK, POSITIONS}:
+        raise ConfigError(
+            f"`generation` needs a model with the inputs {TOKENS} and past_key_values.*, and perhaps {MASK} and "
+            f"{POSITIONS}; the file's are {', '.join(sorted(names))}"
+        )
+    for name, spec in past.items():
+        heads, size = spec.shape[1], spec.shape[-1]
+        if len(spec.shape) != 4 or not isinstance(heads, int) or not isinstance(size, int):
+            raise ConfigError(
+                f"input {name!r} must have the shape [batch, HEADS, past, SIZE], with numbers for the two"
+            )
+        if spec.dtype not in _FLOATS:
+            raise ConfigError(
+                f"input {name!r} is {spec.dtype}: a cache is one of {', '.join(_FLOATS)}"
+            )
+        rows = np.zeros((sequences, heads, context, size), spec.dtype)
+        yield _Cache(name, _PAST.sub(r"present\1", name), rows)

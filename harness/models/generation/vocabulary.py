@@ -1,0 +1,27 @@
+"""Turns texts into tokens and back, by the pieces that a manifest lists."""
+
+import re
+from collections.abc import Iterable, Sequence
+
+
+class Vocabulary:
+    """pieces: the text of each token; "" for one without text. unknown: the token of any other character."""
+
+    def __init__(self, pieces: Sequence[str], unknown: int | None) -> None:
+        self._pieces = pieces
+        self._unknown = unknown
+        self._ids = {piece: token for token, piece in enumerate(pieces) if piece}
+        longest_first = sorted(self._ids, key=len, reverse=True)
+        self._piece = re.compile("|".join([*map(re.escape, longest_first), "(?s:.)"]))
+
+    def encode(self, text: str) -> list[int]:
+        """From the left, the longest piece at each place. Raises a ValueError for a text without tokens."""
+        tokens = [self._ids.get(piece, self._unknown) for piece in self._piece.findall(text)]
+        known = [token for token in tokens if token is not None]
+        if len(known) < len(tokens):
+            strange = next(piece for piece in self._piece.findall(text) if piece not in self._ids)
+            raise ValueError(f"the model has no token for {strange!r}")
+        return known
+
+    def decode(self, tokens: Iterable[int]) -> str:
+        return "".join(self._pieces[token] for token in tokens)

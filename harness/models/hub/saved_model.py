@@ -1,0 +1,48 @@
+"""Finds the files of a SavedModel in a repository of the HuggingFace Hub, and gives them a folder of their own."""
+
+import posixpath
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from urllib.parse import quote
+
+from harness.core.files import cache_dir, cached_file
+from harness.models.hub.name import HubName
+
+FILE = "saved_model.pb"
+"""The file that makes a folder a SavedModel."""
+
+_MEMBER = re.compile(
+    r"saved_model\.pb|fingerprint\.pb|keras_metadata\.pb|(variables|assets|assets\.extra)/.+"
+)
+
+
+def is_saved_model(file: str) -> bool:
+    """file: a path in the repository."""
+    return posixpath.basename(file) == FILE
+
+
+def members(file: str, files: Iterable[str]) -> list[str]:
+    """The paths of the SavedModel's own files. file: that of FILE; files: all of the repository."""
+    prefix = file.removesuffix(FILE)
+    return sorted(
+        path for path in files if path.startswith(prefix) and _MEMBER.fullmatch(path, len(prefix))
+    )
+
+
+def folder(name: HubName, paths: Mapping[str, Path]) -> Path:
+    """The folder that holds these files alone, as links into the hub's cache.
+
+    There they lie beside whatever else was fetched of the repository, which is no part of the model's digest.
+    paths: path in the repository -> file in the hub's cache.
+    """
+    inside = (name.file or "").removesuffix(FILE)
+    repository = name.repository.replace("/", "--")
+    of_commit = cache_dir() / "hub" / repository / (name.revision or "")
+    made = of_commit / (quote(inside.strip("/"), safe="") or "root")
+    for path, file in paths.items():
+        link = made / path.removeprefix(inside)
+        if not link.is_symlink() or link.readlink() != file:
+            with cached_file(link) as temporary:
+                temporary.symlink_to(file)
+    return made

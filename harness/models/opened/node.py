@@ -1,0 +1,137 @@
+"""Describes a host of --nodes: what runs there, how fast it is, and in what it differs from the others."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import cache
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import harness
+from harness.errors import ConfigError, refuse
+from harness.types import TensorSpec
+
+INDICES = "indices"
+"""The input of a host's model `NAME@indices`: dataset indices, INT32, in place of the samples themselves."""
+
+ANSWER = "answer"
+"""Its output: the answers of the manifest's postprocessing."""
+
+
+def by_indices(model: str) -> str:
+    """The host's name of the model that takes dataset indices."""
+    return f"{model}@{INDICES}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeFacts:
+    """What a host tells of itself, once it is ready."""
+
+    machine: str
+    """Name of the machine in its network."""
+    version: str
+    """Of the harness."""
+    code: str
+    """SHA-256 of the harness's own modules."""
+    backend: str
+    backend_description: Mapping[str, Any]
+    model: str
+    model_sha256: str | None
+    """None of a backend that reads no file."""
+    model_bytes: int
+    dataset: str
+    dataset_description: Mapping[str, Any]
+    total_count: int
+    """Samples in the dataset."""
+    inputs: Sequence[Sequence[Any]]
+    """Name, type and shape of each input of the model."""
+    instances: int
+    threads: int
+    """Of each instance."""
+    max_batch: int
+    """Samples in the largest batch."""
+    rate_per_s: float
+    """Samples/s of all instances, measured there before the host was ready."""
+    slowest_batch_ns: int
+    cpus: Sequence[int]
+    """Logical processors that the host may use."""
+    pid: int
+
+    @property
+    def specs(self) -> tuple[TensorSpec, ...]:
+        return tuple(TensorSpec(n, d, tuple(shape)) for n, d, shape in self.inputs)
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any]) -> "NodeFacts":
+        """Raises a TypeError for another version's."""
+        return cls(**content)
+
+
+@cache
+def code_sha256() -> str:
+    """Digest of the modules of the harness that is running."""
+    root = Path(harness.__file__).parent
+    digest = sha256()
+    for path in sorted(root.rglob("*.py")):
+        digest.update(path.relative_to(root).as_posix().encode())
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+def _compared(facts: NodeFacts) -> Mapping[str, object]:
+    """What must be equal, by the word for it."""
+    about = facts.backend_description
+    return {
+        "the harness's version": facts.version,
+        "the harness's code": facts.code,
+        "the backend": facts.backend,
+        "the framework": about.get("framework"),
+        "the precision": about.get("precision"),
+        "the model": facts.model,
+        "the model's file": facts.model_sha256,
+        "the dataset": facts.dataset,
+        "the data": facts.dataset_description.get("digest"),
+        "the number of samples": facts.total_count,
+    }
+
+
+def differences(nodes: Mapping[str, NodeFacts], wanted: Mapping[str, object]) -> Iterator[str]:
+    """One line for each fact in which a node is not as wanted, or not as the first one.
+
+    nodes: by address. wanted: values by the words of `_compared`, of this machine and the command line.
+    """
+    first, *others = nodes
+    told = {name: _compared(facts) for name, facts in nodes.items()}
+    for name in (first, *others):
+        for what, value in told[name].items():
+            expected = wanted.get(what, told[first][what])
+            if value != expected:
+                of = "this run's" if what in wanted else f"{first}'s"
+                yield f"{name}: {what} is {_short(value)}, {of} is {_short(expected)}"
+
+
+def refuse_differences(nodes: Mapping[str, NodeFacts], wanted: Mapping[str, object]) -> None:
+    """One ConfigError with every difference."""
+    found = list(differences(nodes, wanted))
+    refuse([f"node-differs: {line}" for line in found])
+
+
+def own_code() -> Mapping[str, object]:
+    """What this machine's harness wants of a node's."""
+    return {"the harness's version": harness.__version__, "the harness's code": code_sha256()}
+
+
+def _short(value: object) -> str:
+    text = str(value)
+    return f"{text[:12]}…" if len(text) == 64 and text.isalnum() else text
+
+
+def check_streams(scenario: str, count: int) -> None:
+    """A ConfigError: a stream asks one query at a time, so that all nodes but one would wait."""
+    if count > 1:
+        raise ConfigError(
+            f"--nodes: {scenario} asks one query at a time, and {count} nodes are named: name one of them"
+        )

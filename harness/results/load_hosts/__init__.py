@@ -1,0 +1,1 @@
+"""What a result says of the hosts that shared the load of a run."""

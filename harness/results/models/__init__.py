@@ -1,0 +1,1 @@
+"""What a run of several models says about them and their cache."""

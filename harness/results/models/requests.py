@@ -1,0 +1,44 @@
+"""Which model each sample of a run was of, and where that came from, by the journal. Pure."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from harness.loadgen.plan import Loaded
+from harness.models.cache.cache import ORIGINS
+from harness.models.cache.model_set import models_of
+from harness.results.evidence.stages import Completions
+from harness.types import Array
+
+
+class Requests(NamedTuple):
+    """The samples of a run in issue order."""
+
+    model: Array
+    """(n,) number in the set."""
+    origin: Array
+    """(n,) place in ORIGINS."""
+    evicted: Array
+    """(n,) models evicted for it."""
+
+    def by_origin(self, models: int) -> Array:
+        """(models, origins) int64: samples of each model by origin."""
+        flat = np.bincount(self.model * len(ORIGINS) + self.origin, minlength=models * len(ORIGINS))
+        return flat.reshape(models, len(ORIGINS))
+
+
+def requests_of(done: Completions, loaded: Loaded | None) -> Requests | None:
+    """None where the run is not of a set of models, or its rows do not fit to it."""
+    about: Mapping[str, Any] = loaded.dataset if loaded is not None else {}
+    columns = done.columns
+    if "origin" not in columns or "models" not in about:
+        return None
+    slots = [int(each["slots"]) for each in about["models"]]
+    index, origin = columns["index"], columns["origin"]
+    if not len(index) or int(index.min()) < 0 or int(index.max()) >= sum(slots):
+        return None
+    if int(origin.min()) < 0 or int(origin.max()) >= len(ORIGINS):
+        return None
+    model: Array = models_of(slots, int(about["seed"]))[index]
+    return Requests(model, origin.astype(np.int64), columns["evicted"].astype(np.int64))

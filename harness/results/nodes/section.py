@@ -1,0 +1,131 @@
+"""Tells what each node did in a run, and what speaks against it. Pure."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from harness.core.codes import Reason
+from harness.core.stats import percentile_ns
+from harness.core.units import NS_PER_S, show_ns
+from harness.results.evidence.evidence import Evidence
+from harness.results.evidence.stages import NODE_STAMPS
+from harness.results.schema.nodes import Node
+from harness.types import Array
+
+SLOWER = 1.2
+"""Times the median of the nodes, in the model."""
+
+DRIFT_PPM = 100.0
+"""As for the driver's own clock."""
+
+
+def told(run: Evidence) -> Sequence[Mapping[str, Any]]:
+    """`nodes` of the last message; empty where no node answered."""
+    client = (run.ended or {}).get("client") or {}
+    nodes: Sequence[Mapping[str, Any]] = client.get("nodes") or ()
+    return nodes
+
+
+def section(run: Evidence) -> Sequence[Node]:
+    """The section of result.json, in the order of --nodes; empty where no node answered."""
+    return [_node(run, number, about) for number, about in enumerate(told(run))]
+
+
+def _node(run: Evidence, number: int, about: Mapping[str, Any]) -> Node:
+    facts, clock = about["facts"], about["clock"]
+    columns = _of_node(run, number)
+    count = len(columns["failed"]) if columns else 0
+    failed = int((columns["failed"] > 0).sum()) if columns else 0
+    infer = _spent_ns(columns, "gathered_ns", "inferred_ns")
+    network = _spent_ns(columns, "sent_ns", NODE_STAMPS[0])
+    return {
+        "node": about["node"],
+        "machine": facts["machine"],
+        "instances": facts["instances"],
+        "threads": facts["threads"],
+        "max_batch": facts["max_batch"],
+        "cpus": facts["cpus"],
+        "rate_per_s": facts["rate_per_s"],
+        "samples": count,
+        "failed": failed,
+        "completed_per_s": _completed_per_s(run, columns, count - failed),
+        "infer_p50_ns": percentile_ns(infer, 0.5) if len(infer) else None,
+        "infer_p99_ns": percentile_ns(infer, 0.99) if len(infer) else None,
+        "network_p50_ns": percentile_ns(network, 0.5) if len(network) else None,
+        "clock_offset_ns": clock["offset_ns"] if clock else None,
+        "clock_error_ns": clock["error_ns"] if clock else None,
+        "drift_ppm": about["drift_ppm"],
+        "lost": about["lost"],
+        "lost_samples": about["lost_samples"],
+        "no_journal": about["no_journal"],
+    }
+
+
+def _of_node(run: Evidence, number: int) -> Mapping[str, Array]:
+    """The columns of the samples that a node got; empty where there are none."""
+    if run.done is None or not len(run.done):
+        return {}
+    columns = run.done.columns
+    server = columns.get("server")
+    if server is None:  # all were the first one's
+        return columns if number == 0 else {}
+    mine = server == number
+    return {name: values[mine] for name, values in columns.items()} if mine.any() else {}
+
+
+def _spent_ns(columns: Mapping[str, Array], begin: str, end: str) -> Array:
+    """(batches,) ascending; of batches that did not fail."""
+    if NODE_STAMPS[0] not in columns:
+        return np.zeros(0, np.int64)
+    _, first = np.unique(columns["batch"], return_index=True)
+    whole = first[columns["failed"][first] == 0]
+    return np.sort((columns[end] - columns[begin])[whole])
+
+
+def _completed_per_s(run: Evidence, columns: Mapping[str, Array], answered: int) -> float | None:
+    if not answered or run.done is None:
+        return None
+    whole = columns["failed"] == 0
+    took_ns = int(columns["completed_ns"][whole].max()) - int(
+        run.done.columns["scheduled_ns"].min()
+    )
+    return answered * NS_PER_S / took_ns if took_ns > 0 else None
+
+
+def reasons(run: Evidence) -> Iterator[Reason]:
+    """The nodes that were lost."""
+    samples = len(run.done) if run.done is not None else 0
+    for about in told(run):
+        if about["lost"]:
+            yield Reason(
+                "node-lost",
+                f"{about['lost_samples']:,} of {samples:,} samples, {about['node']}, {about['lost']}; nothing was sent to "
+                "another node again",
+            )
+
+
+def doubts(run: Evidence) -> Iterator[Reason]:
+    nodes = section(run)
+    known = [node["infer_p50_ns"] for node in nodes if node["infer_p50_ns"] is not None]
+    if len(known) > 1:
+        middle_ns = median(known)
+        for node in nodes:
+            spent_ns = node["infer_p50_ns"]
+            if spent_ns is not None and spent_ns > SLOWER * middle_ns:
+                yield Reason(
+                    "node-slower",
+                    f"{node['node']} ({node['machine']}) takes {show_ns(spent_ns)} for a batch at p50, the median of the "
+                    f"nodes is {show_ns(int(middle_ns))}",
+                )
+    for node, about in zip(nodes, told(run), strict=True):
+        drift, error = about["drift_ppm"], about["drift_error_ppm"]
+        if drift is not None and abs(drift) - error > DRIFT_PPM:
+            yield Reason(
+                "node-clock",
+                f"the clock of {node['node']} ran {drift:+.0f} ppm (error {error:.0f}) against this machine's, or was set: "
+                "its stages are wrong by as much",
+            )
+        if node["no_journal"] and not node["lost"]:
+            yield Reason("node-journal", f"{node['node']}: {node['no_journal']}")

@@ -1,0 +1,66 @@
+"""Tables of a run of several models: each model, and the hit rate by capacity."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from harness.core.units import show_percent
+from harness.results.pages.tables import Table, columns
+
+_HEADS = columns(
+    "model | size [bytes] | share [share] | requests [count] | hits [count] | loads [count] | evictions [count] | "
+    "p50 [ns] | p99 [ns] | load [ns] | keep"
+)
+
+
+def models_table(result: Mapping[str, Any]) -> Table | None:
+    """None where the result is of one model."""
+    found = result.get("models")
+    if not found:
+        return None
+    rows = [
+        (
+            each["name"],
+            each["bytes"],
+            each["share"],
+            each["requests"],
+            each["hits"],
+            sum(each["loads"].values()) + sum(each["alone"].values()),
+            each["evictions"],
+            each["latency_ns"]["p50"] if each["latency_ns"] else None,
+            each["latency_ns"]["p99"] if each["latency_ns"] else None,
+            each["load_ns"],
+            "keep" if each["keep"] else "",
+        )
+        for each in found["models"]
+    ]
+    top = show_percent(found["top_share"])
+    return Table(
+        "models",
+        "Models",
+        "Latencies count from the schedule: a load makes those who wait for it late.",
+        _HEADS,
+        rows,
+        (
+            f"Popularity {found['law']}: the top 20 % of the models get {top} of the queries.",
+            "keep: worth its place by share x load time / bytes, judged before the run.",
+        ),
+    )
+
+
+def curve_table(result: Mapping[str, Any]) -> Table | None:
+    """The hit rate by capacity."""
+    found = result.get("models")
+    if not found:
+        return None
+    policies = [one["policy"] for one in found["curve"]]
+    by_capacity: dict[int, dict[str, float]] = {}
+    for one in found["curve"]:
+        for point in one["points"]:
+            by_capacity.setdefault(point["capacity_bytes"], {})[one["policy"]] = point["hit_rate"]
+    heads = " | ".join(["capacity [bytes]", *(f"{policy} [share]" for policy in policies)])
+    rows = [
+        (capacity, *(rates.get(policy) for policy in policies))
+        for capacity, rates in sorted(by_capacity.items())
+    ]
+    about = f"Simulated on the first {found['curve'][0]['requests']:,} requests of the run."
+    return Table("hit-rates", "Hit rate by capacity", about, columns(heads), rows)

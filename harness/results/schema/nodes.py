@@ -1,0 +1,48 @@
+"""Documents the section of result.json about the nodes of a run."""
+
+from collections.abc import Sequence
+
+from typing_extensions import TypedDict  # pydantic reads typing's from Python 3.12 on only
+
+
+class Node(TypedDict):
+    """A node of --nodes. Its numbers are of the performance run."""
+
+    node: str
+    """Its address."""
+    machine: str
+    """Name of its machine."""
+    instances: int
+    """Copies of the model there."""
+    threads: int
+    """Of each instance."""
+    max_batch: int
+    """Samples in its largest batch."""
+    cpus: Sequence[int]
+    """Logical processors that it may use."""
+    rate_per_s: float
+    """Samples/s of all its instances, measured there before the run; the shares of the work follow it."""
+    samples: int
+    """Samples that it answered, or held when it was lost."""
+    failed: int
+    """Of these, the ones that failed."""
+    completed_per_s: float | None
+    """Samples that it answered per s, from the first scheduled one of the run to its own last answer; null without any."""
+    infer_p50_ns: int | None
+    """Median ns of its batches in the model; null without its journal."""
+    infer_p99_ns: int | None
+    """The same at the 99th percentile."""
+    network_p50_ns: int | None
+    """Median ns of its batches on the way, both ways together; null without its journal."""
+    clock_offset_ns: int | None
+    """By how much its clock is ahead, by pings after the run, else before; null where it did not answer them."""
+    clock_error_ns: int | None
+    """The offset is right within plus or minus so many ns: half of the shortest round trip."""
+    drift_ppm: float | None
+    """By how much its clock runs faster, in parts per million, by the pings before and after the run."""
+    lost: str
+    """How it was lost; empty where it was not."""
+    lost_samples: int
+    """Samples that it held then; they failed."""
+    no_journal: str
+    """Why its journal is missing, and with it the stages of the nodes; empty where it is there."""

@@ -1,0 +1,93 @@
+"""Counts the answers that met an SLO, from the journal. Pure."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from harness.core.config.parse import Slo
+from harness.core.stats import percentile_ns
+from harness.results.evidence.stages import Completions, query_latency_ns
+from harness.types import Array
+
+
+class Judged(NamedTuple):
+    """What the journal tells of one SLO. What failed has met none."""
+
+    slo: Slo
+    late: int
+    """Of `of`, those that took longer than the bound or failed."""
+    of: int
+    """Queries; for ttft answers, for tpot answers of two tokens and more, for itl tokens after the first."""
+    value_ns: int | None
+    """The percentile, of those that did not fail; None for itl, of which only the late ones are counted."""
+
+    @property
+    def is_met(self) -> bool:
+        """By the percentile as it was measured; a verdict may want to be surer."""
+        return self.of > 0 and self.late <= self.most_late
+
+    @property
+    def most_late(self) -> int:
+        return self.of - int(self.of * self.slo.percentile) - 1
+
+
+def judged(done: Completions, samples_per_query: int, slo: Slo) -> Judged:
+    """Of a run that has completed something."""
+    values_ns, failed = _values(done, samples_per_query, slo)
+    if slo.of == "itl":
+        tokens = _column(done, "tokens")
+        late, of = int(_column(done, "late_tokens").sum()), int(np.maximum(tokens - 1, 0).sum())
+        return Judged(slo, late, of, None)
+    late = int(((values_ns > slo.bound_ns) | failed).sum())
+    right = np.sort(values_ns[~failed])
+    value_ns = percentile_ns(right, slo.percentile) if len(right) else None
+    return Judged(slo, late, len(values_ns), value_ns)
+
+
+def good_queries(done: Completions, samples_per_query: int, slos: tuple[Slo, ...]) -> int:
+    """Queries that did not fail and met every SLO, all their answers included."""
+    good = done.columns["failed"] == 0
+    for slo in slos:
+        good = good & _met(done, slo)
+    whole = len(good) // samples_per_query * samples_per_query
+    return int(good[:whole].reshape(-1, samples_per_query).all(axis=1).sum())
+
+
+def _met(done: Completions, slo: Slo) -> Array:
+    """(samples,) whether each met the SLO. An answer of one token has no time per token to miss."""
+    tokens, first_ns = _column(done, "tokens"), _column(done, "first_token_ns")
+    met: Array
+    if not slo.of:
+        met = done.latency_ns <= slo.bound_ns
+        return met
+    if slo.of == "ttft":
+        met = first_ns - done.columns["scheduled_ns"] <= slo.bound_ns
+    elif slo.of == "tpot":
+        spent_ns = done.columns["completed_ns"] - first_ns
+        met = spent_ns <= slo.bound_ns * np.maximum(tokens - 1, 1)
+    else:
+        late, gaps = _column(done, "late_tokens"), np.maximum(tokens - 1, 0)
+        met = late <= np.floor(gaps * (1 - slo.percentile) + 1e-9)
+    return met & (first_ns > 0)
+
+
+def _values(done: Completions, samples_per_query: int, slo: Slo) -> tuple[Array, Array]:
+    """(n,) times in ns, and whether each is of what failed."""
+    failed: Array = done.columns["failed"] > 0
+    if not slo.of:
+        values_ns = query_latency_ns(done, samples_per_query)
+        whole = len(values_ns) * samples_per_query
+        of_queries: Array = failed[:whole].reshape(-1, samples_per_query)
+        return values_ns, np.logical_or.reduce(of_queries, axis=1)
+    first_ns, tokens = _column(done, "first_token_ns"), _column(done, "tokens")
+    failed = failed | (first_ns == 0)
+    if slo.of == "ttft":
+        return first_ns - done.columns["scheduled_ns"], failed
+    several = failed | (tokens > 1)
+    spent_ns = (done.columns["completed_ns"] - first_ns)[several]
+    return spent_ns // np.maximum(tokens[several] - 1, 1), failed[several]
+
+
+def _column(done: Completions, name: str) -> Array:
+    """Of streams; 0 where no reply was one."""
+    return done.columns.get(name, np.zeros(len(done), np.int64)).astype(np.int64)

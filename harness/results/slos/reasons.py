@@ -1,0 +1,96 @@
+"""Derives the reasons of SLOs that LoadGen does not judge, and the advice of those that it does. Pure."""
+
+import math
+from collections.abc import Iterator
+
+from harness.core.codes import Reason
+from harness.core.config.parse import Slo
+from harness.core.stats import late_allowed, queries_needed, queries_to_settle
+from harness.core.units import show_ns, show_rate
+from harness.loadgen.plan import LoadPlan
+from harness.loadgen.scenario import Scenario
+from harness.results.evidence.evidence import Evidence
+from harness.results.slos.judged import Judged, judged
+
+_LATE = {
+    "": ("queries", "took longer than {}"),
+    "ttft": ("first tokens", "did not come within {}"),
+    "tpot": ("answers", "did not keep to {} for each further token"),
+    "itl": ("tokens", "did not come within {} of the one before them"),
+}
+
+
+def reasons(scenario: Scenario, run: Evidence, slos: tuple[Slo, ...]) -> Iterator[Reason]:
+    """The SLOs beside the one that is judged by LoadGen's log, of a run that has one."""
+    if not run.logged or run.done is None or not len(run.done):
+        return
+    log, plan = run.log, run.plan
+    for slo in slos:
+        one = judged(run.done, plan.samples_per_query, slo)
+        if _by_log(scenario, run, slo, slos):
+            continue
+        if slo.of == "itl" and not _has_gaps(run):
+            text = "the server does not tell the tokens of each chunk, or answers have one"
+            yield Reason("slo-not-measured", f"{slo}: {text}")
+        elif not one.of:
+            yield Reason("slo-not-measured", f"{slo}: no answer has more than one token")
+        elif scenario.all_at_once or slo.of == "itl":
+            if not one.is_met:
+                yield missed(one, plan)
+        elif one.late > late_allowed(one.of, slo.percentile):
+            yield too_late(one, plan, log.get("effective_target_qps"))
+
+
+def _by_log(scenario: Scenario, run: Evidence, slo: Slo, slos: tuple[Slo, ...]) -> bool:
+    """Whether LoadGen, or its numbers, decide on the SLO."""
+    if slo.of or slo.percentile < max(s.percentile for s in slos if not s.of):
+        return False
+    if not run.plan.token_latencies:
+        return True
+    return scenario.slo_value_ns(run.log.values, slo.percentile) is not None
+
+
+def _has_gaps(run: Evidence) -> bool:
+    ended = run.ended or {}
+    told = (ended.get("client") or ended).get("tokens") or {}
+    return bool((told.get("streams") or {}).get("itl_ns"))
+
+
+def lateness(one: Judged) -> str:
+    what, took = _LATE[one.slo.of]
+    return f"{one.late:,} of {one.of:,} {what} {took.format(show_ns(one.slo.bound_ns))}"
+
+
+def missed(one: Judged, plan: LoadPlan) -> Reason:
+    """The percentile is above the bound."""
+    lighter = "lower --target-qps" if plan.concurrency is None else "lower --concurrency"
+    lighter = "thin out the schedule" if plan.schedule is not None else lighter
+    lighter = lighter if plan.target_qps or plan.concurrency or plan.schedule else "speed it up"
+    most = math.ceil(round(one.of * (1 - one.slo.percentile), 6)) - 1
+    return Reason(
+        "slo-missed",
+        f"{lateness(one)}, {one.slo.name} allows at most {most:,}: {lighter} or raise --slo",
+    )
+
+
+def too_late(one: Judged, plan: LoadPlan, rate_per_s: float | None) -> Reason:
+    """Too many for the percentile, or to be sure of it; names the queries and seconds that would decide it."""
+    late, count, percentile = one.late, one.of, one.slo.percentile
+    what, name = _LATE[one.slo.of][0], one.slo.name
+    if not late:
+        return Reason(
+            "early-stopping",
+            f"{count:,} {what} are too few to be sure of {name}, although none "
+            f"was late: {queries_needed(0, percentile):,} are needed, with ten late ones "
+            f"{queries_needed(10, percentile):,}",
+        )
+    needed = queries_to_settle(late, count, percentile)
+    if needed is None:
+        return missed(one, plan)
+    pace = f" ({needed / rate_per_s:,.0f} s at {show_rate(rate_per_s)}/s)" if rate_per_s else ""
+    return Reason(
+        "early-stopping",
+        f"{lateness(one)}: too many to be sure of {name} with this count; "
+        f"{needed:,} {what}{pace} would decide at "
+        f"this share, {queries_needed(late, percentile):,} with {late} late ones",
+    )

@@ -1,0 +1,32 @@
+"""Shows the goodput of a run, and the SLOs beside the one that its answer is about, as one line."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from harness.core.config.parse import leading, parse_slo, parse_slos
+from harness.core.units import show_ns, show_percent, show_rate, write_duration
+from harness.loadgen.scenario import scenario_named
+
+
+def shown(result: Mapping[str, Any]) -> str | None:
+    """None without an SLO, and where the run has one only, of the latency."""
+    goodput = result.get("goodput")
+    slos = parse_slos(result.get("slo") or "")
+    if not goodput or list(slos) == [leading(slos)]:
+        return None
+    what = "samples" if scenario_named(result["scenario"]).all_at_once else "queries"
+    rate = f"{show_rate(goodput['per_s'])} {what}/s, " if goodput["per_s"] is not None else ""
+    return (
+        f"{rate}{show_percent(goodput['share'], 1)} met every SLO: "
+        f"{', '.join(_one(one) for one in goodput['slos'])}"
+    )
+
+
+def _one(one: Mapping[str, Any]) -> str:
+    slo = parse_slo(one["slo"])
+    bound = write_duration(slo.bound_ns)
+    if not one["of"]:
+        return f"{slo.name} not measured"
+    if one["value_ns"] is None:
+        return f"{slo.name} {'within' if one['met'] else 'above'} {bound}"
+    return f"{slo.name} {show_ns(one['value_ns'])} of {bound}{'' if one['met'] else ', missed'}"

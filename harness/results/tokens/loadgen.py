@@ -1,0 +1,116 @@
+"""Reads what LoadGen measured of tokens in its detail log, and holds it against the journal. Pure."""
+
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import cast
+
+import numpy as np
+
+from harness.core.stats import percentile_ns
+from harness.core.units import NS_PER_MS, NS_PER_S, NS_PER_US, show_ns, show_percent, show_rate
+from harness.loadgen.logs import DetailLog
+from harness.loadgen.plan import LoadPlan
+from harness.results.evidence.stages import Completions
+from harness.results.schema.client import LoadGenTokens, TokenTimes
+from harness.types import Array
+
+APART_SHARE = 0.01
+APART_NS = 20 * NS_PER_US
+"""The journal's stamps of first tokens lie before LoadGen's, and may lie above by the larger of these: so TTFT by
+LoadGen is no smaller, and TPOT no larger.
+"""
+RATE_SHARE = 0.01
+RATE_NS = 20 * NS_PER_MS
+"""Tokens/s of both must agree within this share, plus this share of the run's length."""
+
+_PERCENTILES = {"p50": ("50.00", 0.50), "p90": ("90.00", 0.90), "p99": ("99.00", 0.99)}
+_TTFT = {
+    name: f"result_first_token_{text}_percentile_latency_ns"
+    for name, (text, _) in _PERCENTILES.items()
+}
+_TPOT = {
+    name: f"result_time_per_output_token_{text}_percentile_ns"
+    for name, (text, _) in _PERCENTILES.items()
+}
+_RATE = "result_completed_tokens_per_second"
+
+
+def told(
+    log: DetailLog, plan: LoadPlan, one_token_answers: int, failed: int
+) -> LoadGenTokens | None:
+    """The part of the section `tokens`; None where LoadGen was told of no tokens."""
+    if not plan.token_latencies or _TTFT["p50"] not in log.values:
+        return None
+    # LoadGen divides by the tokens less one, also where none is left, and counts one token as none.
+    wrong = one_token_answers or failed
+    return {
+        "ttft_ns": _times(log, _TTFT),
+        "tpot_ns": None if wrong else _times(log, _TPOT),
+        "tokens_per_s": None if wrong else log.get(_RATE),
+    }
+
+
+def _times(log: DetailLog, keys: dict[str, str]) -> TokenTimes | None:
+    times = {name: log.get(key) for name, key in keys.items()}
+    return cast("TokenTimes", times) if None not in times.values() else None
+
+
+def contradictions(log: DetailLog, done: Completions) -> Iterator[str]:
+    """Sentences, each with the two numbers that disagree. log: of a whole run in which nothing failed."""
+    columns = done.columns
+    if "first_token_ns" not in columns:
+        return
+    first_ns, tokens = columns["first_token_ns"], columns["tokens"].astype(np.int64)
+    if not (first_ns > 0).all() or not (tokens > 1).all():
+        return
+    # As in witnesses.py: LoadGen's start may lie earlier by as much.
+    early_ns = int((columns["entry_ns"] - columns["scheduled_ns"]).min())
+    ttft_ns = np.sort(first_ns - columns["scheduled_ns"] - early_ns)
+    tpot_ns = np.sort((columns["completed_ns"] - first_ns) // (tokens - 1))
+    yield from _order(log, _TTFT)
+    yield from _order(log, _TPOT)
+    for name, key in _TTFT.items():
+        ours, theirs = _at(ttft_ns, name), log.get(key)
+        if theirs is not None and ours > theirs + _slack_ns(theirs):
+            yield (
+                f"{key} is {show_ns(theirs)}, the journal's {show_ns(ours)}: LoadGen cannot know a first token "
+                "before it arrives"
+            )
+    for name, key in _TPOT.items():
+        ours, theirs = _at(tpot_ns, name), log.get(key)
+        if theirs is not None and theirs > ours + _slack_ns(ours):
+            yield (
+                f"{key} is {show_ns(theirs)}, the journal's {show_ns(ours)}: the further tokens took no longer than "
+                "since the first one arrived"
+            )
+    yield from _rate(log, done, int(tokens.sum()))
+
+
+def _at(ordered_ns: Array, name: str) -> int:
+    return percentile_ns(ordered_ns, _PERCENTILES[name][1])
+
+
+def _slack_ns(ns: float) -> float:
+    return max(APART_SHARE * ns, APART_NS)
+
+
+def _order(log: DetailLog, keys: dict[str, str]) -> Iterator[str]:
+    known = [(key, log.get(key)) for key in keys.values() if log.get(key) is not None]
+    for (lower, below), (upper, above) in pairwise(known):
+        if below > above:
+            yield f"{lower} {below:,} is above {upper} {above:,}"
+
+
+def _rate(log: DetailLog, done: Completions, tokens: int) -> Iterator[str]:
+    """LoadGen divides by the time until the query that was issued last is answered."""
+    theirs = log.get(_RATE)
+    took_ns = int(done.columns["completed_ns"][-1] - done.columns["scheduled_ns"].min())
+    if theirs is None or took_ns <= 0:
+        return
+    ours = tokens * NS_PER_S / took_ns
+    allowed = RATE_SHARE + RATE_NS / took_ns
+    if abs(theirs / ours - 1) > allowed:
+        yield (
+            f"{_RATE} is {show_rate(theirs)}/s, the journal's rate {show_rate(ours)}/s: more than "
+            f"{show_percent(allowed, 1)} apart"
+        )

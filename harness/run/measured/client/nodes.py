@@ -1,0 +1,102 @@
+"""Asks every server for its name, as MLPerf's Network division wants of a query dispatch library (QDL).
+
+Source: mlcommons/inference_policies ac93e89, inference_rules.adoc, "QDL Constraints": the name contains
+"Network SUT", takes a round trip to each node, and each node has a name of its own.
+"""
+
+import re
+from collections.abc import Sequence
+from time import perf_counter_ns
+from typing import NamedTuple
+
+from harness.core.config.run_config import RunConfig
+from harness.errors import ConfigError, one_line
+from harness.loadgen.logs import NETWORK_SUT, SAME_MACHINE
+from harness.models.opened.remote import nameless, request_timeout_s, servers_of
+from harness.remote import HasName, Remote
+from harness.wire.grpc_calls import CallLink
+from harness.wire.remote_backend import Link, link_to
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._:@/+-]{0,99}")
+"""LoadGen writes the name into JSON as it is; a comma separates nodes, a bracket marks one."""
+
+
+class Node(NamedTuple):
+    """One server, by its own answer."""
+
+    name: str
+    round_trip_ns: int
+
+
+class Nodes:
+    """A connection to each server beside those of the run. Not thread-safe: LoadGen's thread asks in the run."""
+
+    def __init__(self, config: RunConfig, remote: Remote) -> None:
+        """remote: open. Raises a ConfigError where a server tells no usable name, or another server's."""
+        if not isinstance(remote, HasName):
+            raise ConfigError(nameless(config.backend))
+        self._remote: HasName = remote
+        servers = servers_of(config)
+        timeout_s = request_timeout_s(config)
+        self._links = [link_to(server, timeout_s) for server in servers]
+        self.nodes: Sequence[Node] = ()
+        """As they answered before the run."""
+        self.given = ""
+        """What LoadGen got last."""
+        try:
+            self.nodes = [self._asked_at_start(link) for link in self._links]
+            _refuse_shared([node.name for node in self.nodes], config.url)
+        except BaseException:
+            self.close()
+            raise
+
+    def _asked_at_start(self, link: Link | CallLink) -> Node:
+        link.open_at_start()  # so that the time is of one round trip
+        begun_ns = perf_counter_ns()
+        name = self._remote.name(link.exchange_at_start)
+        took_ns = perf_counter_ns() - begun_ns
+        if not _NAME.fullmatch(name):
+            has = f"the name {name!r:.120}" if name else "no name"
+            raise ConfigError(
+                f"--qdl: the server at {link.server.address} tells {has}: give it one of letters, digits and "
+                "spaces, e.g. `serve --name node-1` or `tritonserver --id node-1`"
+            )
+        return Node(name, took_ns)
+
+    def sut_name(self) -> str:
+        """LoadGen's name of the SUT, after a round trip to every server. Never raises: LoadGen would crash.
+
+        Without the words that the rules want where a server does not answer, or has another name than before.
+        """
+        self.given = self._sut_name()
+        return self.given
+
+    def _sut_name(self) -> str:
+        found = []
+        for link, node in zip(self._links, self.nodes, strict=True):
+            try:
+                name = self._remote.name(link.exchange)
+            except Exception as e:  # noqa: BLE001 - of the network or a plug-in
+                return f"no name from {link.server.address}: {_plain(one_line(e))}"
+            if name != node.name:
+                return f"another name from {link.server.address}: {_plain(name)}"
+            found.append(f"{name} {SAME_MACHINE}" if link.is_local() else name)
+        return f"{NETWORK_SUT}: {', '.join(found)}"
+
+    def close(self) -> None:
+        for link in self._links:
+            link.close()
+
+
+def _refuse_shared(names: Sequence[str], urls: Sequence[str]) -> None:
+    for i, name in enumerate(names):
+        if name in names[:i]:
+            raise ConfigError(
+                f"--qdl: {urls[names.index(name)]} and {urls[i]} are both called {name!r}: give each server a "
+                "name of its own, e.g. `serve --name node-2` or `tritonserver --id node-2`"
+            )
+
+
+def _plain(text: str) -> str:
+    """Without characters that would break LoadGen's JSON."""
+    return re.sub(r"[^ !#-\[\]-~]", "?", text)[:200]

@@ -1,0 +1,138 @@
+"""Puts the loaded samples into memory that the server reads: requests then name them, and carry no tensor."""
+
+import mmap
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from harness.errors import ConfigError, one_line
+from harness.remote import Remote, Request, SharesSamples
+from harness.run.shared_region import REGIONS, region_of
+from harness.types import Dataset
+from harness.wire.connections import Server, size_bytes
+from harness.wire.grpc_calls import CallLink
+from harness.wire.remote_backend import Link, link_to
+
+_ALIGNED_BYTES = 64
+_DONE = (200, 0)
+"""Statuses over HTTP and over gRPC."""
+_MODE = 0o600
+"""Of the file: who may not read it here does not learn the samples."""
+
+
+def shares_samples(remote: Remote) -> SharesSamples | None:
+    """The plug-in, where its options ask for shared memory."""
+    return remote if isinstance(remote, SharesSamples) and remote.shares else None
+
+
+def check_here(peers: Sequence[tuple[str, bool]]) -> None:
+    """A ConfigError where a server is on another machine. peers: address, and whether it is on this one."""
+    for address, is_local in peers:
+        if not is_local:
+            raise ConfigError(
+                f"--backend-option encoding=shm: the server at {address} is on another machine, which cannot "
+                "read this one's memory: drop the option"
+            )
+
+
+class SharedSamples:
+    """The samples of a dataset that are loaded now, in one region of shared memory.
+
+    The region's file is removed as soon as the servers have mapped it. What they have mapped is given back by
+    `close`, or by the supervisor where this process ends before.
+    """
+
+    def __init__(
+        self, remote: SharesSamples, dataset: Dataset, servers: Sequence[Server], timeout_s: float
+    ) -> None:
+        self._remote = remote
+        self._dataset = dataset
+        self._links = [link_to(server, timeout_s) for server in servers]
+        self._region = region_of(os.getpid())
+        self._attached: list[Link | CallLink] = []
+        self._requests: dict[int, Request] = {}
+
+    def place(self, indices: Sequence[int]) -> None:
+        """Shares loaded samples, in place of those of before. A ConfigError where there is no room, or a server refuses."""
+        self._detach()
+        remote, batch = self._remote, self._dataset.batch
+        offsets, end = {}, 0
+        for index in dict.fromkeys(indices):
+            offsets[index] = end
+            end += sum(map(size_bytes, remote.parts(batch([index]))))
+            end += -end % _ALIGNED_BYTES
+        path = REGIONS / self._region
+        try:
+            with _mapped(path, max(end, 1)) as region:
+                for index, offset in offsets.items():
+                    at = offset
+                    for part in remote.parts(batch([index])):
+                        size = size_bytes(part)
+                        region[at : at + size] = memoryview(part).cast("B")
+                        at += size
+            for link in self._links:
+                self._attach(link, max(end, 1))
+        finally:
+            path.unlink(missing_ok=True)
+        self._requests = {
+            index: remote.request_at(self._region, batch([index]), offset)
+            for index, offset in offsets.items()
+        }
+
+    def _attach(self, link: Link | CallLink, size: int) -> None:
+        reply = link.exchange_at_start(
+            self._remote.attach(self._region, size, link.server.address.transport)
+        )
+        if reply.status not in _DONE:
+            said = one_line(bytes(reply.body[:300]).decode("utf-8", "replace"))
+            raise ConfigError(
+                f"--backend-option encoding=shm: {link.server.address} cannot read this machine's shared "
+                f"memory: it answered {reply.status}: {said}: drop the option"
+            )
+        self._attached.append(link)
+
+    def request(self, indices: Sequence[int]) -> Request:
+        """The request for one sample that is loaded."""
+        (index,) = indices
+        return self._requests[index]
+
+    def _detach(self) -> None:
+        self._requests = {}
+        while self._attached:
+            link = self._attached.pop()
+            transport = link.server.address.transport
+            link.exchange_at_start(self._remote.detach(self._region, transport))
+
+    def close(self) -> None:
+        """Raises nothing: the supervisor does it again."""
+        with suppress(ConfigError):
+            self._detach()
+        for link in self._links:
+            link.close()
+
+
+@contextmanager
+def _mapped(path: Path, size: int) -> Iterator[mmap.mmap]:
+    """A new file of so many bytes, in memory until the block ends. A ConfigError where there is no room."""
+    try:
+        path.unlink(
+            missing_ok=True
+        )  # of a run long ago that was killed together with its supervisor
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, _MODE)
+    except OSError as e:
+        raise ConfigError(
+            f"--backend-option encoding=shm: {path} cannot be made ({e.strerror}): drop the option"
+        ) from e
+    try:
+        try:
+            os.posix_fallocate(descriptor, 0, size)
+        except OSError as e:
+            raise ConfigError(
+                f"--backend-option encoding=shm: {path.parent} has no room for the loaded samples, "
+                f"{size:,} bytes ({e.strerror}): lower --performance-count, or drop the option"
+            ) from e
+        with mmap.mmap(descriptor, size) as region:
+            yield region
+    finally:
+        os.close(descriptor)

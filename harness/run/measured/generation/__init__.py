@@ -1,0 +1,1 @@
+"""Answers with a language model of this machine, a token at a time."""

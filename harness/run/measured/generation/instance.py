@@ -1,0 +1,196 @@
+"""Generates the answers of a language model: samples join at each step, and leave when they are answered.
+
+A batch of such samples is never formed: each has a row of its own in the journal, with the stamp of its first
+token. `infer` is then from the step that computes the prompt to the last token, which samples share.
+"""
+
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from harness.core.clock import wall_ns
+from harness.loadgen.answers import AnswerRow
+from harness.models.generation.backend import GeneratingBackend
+from harness.models.generation.engine import Answering
+from harness.models.steps.postprocess import Postprocess
+from harness.remote import Usage
+from harness.run.journal import TokensWriter
+from harness.run.measured.client.dispatch import TokenResponder
+from harness.run.measured.client.tokens import Tokens
+from harness.run.measured.dispatch.instance import Failures
+from harness.types import Dataset, show_shape
+
+SOURCE = "the engine"
+"""Of the counts of tokens."""
+
+
+class Sample(NamedTuple):
+    """One sample that LoadGen has issued."""
+
+    sample_id: int
+    """LoadGen's."""
+    dataset_index: int
+    order: int
+    """In the order of issue."""
+
+
+class Generated:
+    """The tokens of a run, over all instances. Any thread may add."""
+
+    def __init__(self, itl_bound_ns: int | None = None) -> None:
+        """itl_bound_ns: of the SLO of the time between tokens; None without one."""
+        self._tokens = Tokens(itl_bound_ns)
+        self._lock = threading.Lock()
+
+    def add(self, stamps_ns: Sequence[int], usage: Usage, index: int) -> int:
+        """Returns the late tokens. stamps_ns: of each token of one answer. index: of its sample in the dataset."""
+        with self._lock:
+            return self._tokens.generated(stamps_ns, usage, index)
+
+    def told(self) -> Mapping[str, Any]:
+        """`tokens` of the last message. No server counts the prompts otherwise, so none is compared."""
+        return {**self._tokens.told(), "compared_prompts": 0, "changed_prompts": 0}
+
+
+class _InWork:
+    """A sample and its stamps, wall clock in ns."""
+
+    __slots__ = ("begun_ns", "sample", "taken_ns", "tokens_ns")
+
+    def __init__(self, sample: Sample, taken_ns: int) -> None:
+        self.sample = sample
+        self.taken_ns = self.begun_ns = taken_ns
+        self.tokens_ns: list[int] = []
+
+
+class GeneratingInstance:
+    """One copy of a language model with all it needs to answer. Used by one thread at a time.
+
+    Every sample is answered, whatever happens: LoadGen waits for ever for a lost one.
+    """
+
+    def __init__(
+        self,
+        backend: GeneratingBackend,
+        dataset: Dataset,
+        postprocess: Postprocess,
+        responder: TokenResponder,
+        writer: TokensWriter,
+        row: AnswerRow,
+        failures: Failures,
+        generated: Generated,
+        cpus: Sequence[int] = (),
+        *,
+        token_latencies: bool = False,
+        first_tokens: bool = False,
+    ) -> None:
+        """token_latencies: LoadGen wants the tokens of each answer. first_tokens: and is told of each first one."""
+        self._counts_tokens, self._tells_first = token_latencies, first_tokens
+        self.cpus = cpus
+        self._note = generated.add
+        self._backend, self._generator = backend, backend.generator
+        self._to_batch = dataset.batch
+        self._postprocess = postprocess.answers
+        self._responder = responder
+        self._write = writer.answer
+        self._row = row
+        self._failures = failures
+        self._in_work: dict[Answering, _InWork] = {}
+
+    @property
+    def room(self) -> int:
+        """Samples that can be added and join at the next step."""
+        return self._backend.max_batch - len(self._in_work)
+
+    @property
+    def is_idle(self) -> bool:
+        return not self._in_work
+
+    def add(self, samples: Sequence[Sample]) -> None:
+        """They join at the next step; those that cannot are answered as failed."""
+        taken_ns = wall_ns()
+        for sample in samples:
+            work = _InWork(sample, taken_ns)
+            try:
+                (one,) = self._backend.begin(self._to_batch([sample.dataset_index]))
+            except BaseException as e:  # noqa: BLE001 - a failed sample is a result: counted, INVALID
+                self._fail([work], e)
+            else:
+                self._in_work[one] = work
+
+    def step(self) -> None:
+        """One token for each sample in work; those that are complete are answered."""
+        if self.is_idle:
+            return
+        begun_ns = wall_ns()
+        try:
+            answered = self._generator.step()
+        except BaseException as e:  # noqa: BLE001 - as in `add`
+            self._generator.drop_all()
+            failed, self._in_work = [*self._in_work.values()], {}
+            self._fail(failed, e)
+            return
+        stamp_ns = wall_ns()
+        begun: list[int] = []
+        done: list[tuple[Answering, _InWork]] = []
+        for one in answered:
+            work = self._in_work[one]
+            if not work.tokens_ns:
+                work.begun_ns = begun_ns
+                begun.append(work.sample.sample_id)
+            work.tokens_ns.append(stamp_ns)
+            if one.finish_reason:
+                done.append((one, self._in_work.pop(one)))
+        if begun and self._tells_first:
+            self._responder.first_tokens(begun)
+        if done:
+            self._answer(done)
+
+    def _answer(self, done: Sequence[tuple[Answering, _InWork]]) -> None:
+        works = [work for _, work in done]
+        try:
+            outputs = [GeneratingBackend.answer(one) for one, _ in done]
+            answers = self._postprocess(outputs, [work.sample.dataset_index for work in works])
+            if answers.shape != (len(done), *self._row.shape) or answers.dtype != self._row.dtype:
+                raise ValueError(self._mismatch(answers, len(done)))
+            if self._counts_tokens:
+                self._responder.tokens([len(one.tokens) for one, _ in done])
+            postprocessed_ns = wall_ns()
+            completed_ns = self._responder.complete([w.sample.sample_id for w in works], answers)
+        except BaseException as e:  # noqa: BLE001 - as in `add`
+            self._fail(works, e)
+            return
+        for one, work in done:
+            usage = Usage(len(one.prompt), len(one.tokens), SOURCE, one.finish_reason)
+            late = self._note(work.tokens_ns, usage, work.sample.dataset_index)
+            self._write(
+                work.sample.order,
+                work.sample.dataset_index,
+                0,
+                work.taken_ns,
+                work.begun_ns,
+                work.tokens_ns[-1],
+                postprocessed_ns,
+                completed_ns,
+                work.tokens_ns[0],
+                len(one.tokens),
+                late,
+            )
+
+    def _fail(self, works: Sequence[_InWork], error: BaseException) -> None:
+        self._failures.add(error, len(works))
+        if self._tells_first:  # LoadGen takes no answer before its first token
+            silent = [work.sample.sample_id for work in works if not work.tokens_ns]
+            if silent:
+                self._responder.first_tokens(silent)
+        now_ns = wall_ns()
+        completed_ns = self._responder.complete_empty([work.sample.sample_id for work in works])
+        for work in works:
+            sample, stamps = work.sample, (work.taken_ns, work.begun_ns, now_ns, now_ns)
+            self._write(sample.order, sample.dataset_index, 1, *stamps, completed_ns, 0, 0, 0)
+
+    def _mismatch(self, answers: Any, count: int) -> str:
+        return (
+            f"the model's answers are {answers.dtype} of shape {show_shape(answers.shape)}, "
+            f"expected {self._row.dtype} of shape {show_shape((count, *self._row.shape))}"
+        )

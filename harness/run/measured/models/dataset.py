@@ -1,0 +1,79 @@
+"""The samples of a set of models as one dataset: each is a sample of one model's own dataset."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from harness.types import Array, Batch, Dataset
+
+HELD = 32
+"""Samples of one model's dataset that a run holds: so many different inputs it gets in turns."""
+
+
+class Request(NamedTuple):
+    """A batch of one sample for one of the models; it has what a Batch has."""
+
+    size: int
+    inputs: Mapping[str, Array]
+    model: int
+    """Its number in the set."""
+    indices: Sequence[int]
+    """Of the sample in the model's own dataset."""
+
+
+class SetDataset:
+    """Sample i is of the model `models[i]`, whose samples are taken in turns."""
+
+    def __init__(
+        self,
+        datasets: Sequence[Dataset],
+        held: Sequence[int],
+        models: Array,
+        about: Mapping[str, Any],
+    ) -> None:
+        """datasets: of each model, entries may be the same. held: samples of each that may be loaded at once.
+
+        models: (samples,) numbers of the models. about: `describe`.
+        """
+        self._datasets = datasets
+        self.synthetic = all(getattr(each, "synthetic", False) for each in datasets)
+        self._models: list[int] = models.tolist()
+        self._about = about
+        each = [min(HELD, count) for count in held]
+        seen = np.zeros(len(datasets), np.int64)
+        self._own: list[int] = []
+        for model in self._models:
+            self._own.append(int(seen[model]) % each[model])
+            seen[model] += 1
+
+    def __len__(self) -> int:
+        return len(self._models)
+
+    def load(self, indices: Sequence[int]) -> None:
+        for dataset, own in self._by_dataset(indices):
+            dataset.load(own)
+
+    def unload(self, indices: Sequence[int]) -> None:
+        for dataset, own in self._by_dataset(indices):
+            dataset.unload(own)
+
+    def batch(self, indices: Sequence[int]) -> Request:
+        (index,) = indices
+        model, own = self._models[index], [self._own[index]]
+        batch: Batch = self._datasets[model].batch(own)
+        return Request(batch.size, batch.inputs, model, own)
+
+    def label(self, _index: int, /) -> object:
+        return None
+
+    def describe(self) -> Mapping[str, object]:
+        return self._about
+
+    def _by_dataset(self, indices: Sequence[int]) -> list[tuple[Dataset, list[int]]]:
+        """Each dataset that the samples are of, with its own indices, each once."""
+        wanted: dict[int, tuple[Dataset, set[int]]] = {}
+        for index in indices:
+            dataset = self._datasets[self._models[index]]
+            wanted.setdefault(id(dataset), (dataset, set()))[1].add(self._own[index])
+        return [(dataset, sorted(own)) for dataset, own in wanted.values()]

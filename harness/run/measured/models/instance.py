@@ -1,0 +1,149 @@
+"""Answers one sample with its model, from the cache: stamps, journal row, and no sample without an answer."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+
+from harness.core.clock import wall_ns
+from harness.loadgen.answers import Answers, Ragged
+from harness.models.cache.cache import ALONE, HIT, JOINED, ORIGINS, Lease
+from harness.models.cache.members import OpenModel, ResidentModels
+from harness.models.steps.postprocess import NOT_FINITE, Postprocess, wrong_count
+from harness.run.journal import CachedWriter
+from harness.run.measured.dispatch.instance import Failures, Instance, Responder
+from harness.run.measured.models.dataset import Request, SetDataset
+from harness.types import Outputs
+
+_FAILED = ORIGINS.index("failed")
+
+
+def origin_of(lease: Lease[OpenModel]) -> int:
+    """The place in ORIGINS."""
+    if lease.how in (HIT, JOINED):
+        return ORIGINS.index(lease.how)
+    tier = "source" if lease.loaded.from_source else "local"
+    return ORIGINS.index(f"alone-{tier}" if lease.how == ALONE else tier)
+
+
+def told(models: ResidentModels) -> Mapping[str, Any]:
+    """`models` of the last message: what the cache counted of each model, in the order of the set."""
+    files = models.members.file_counts
+    return {
+        "resident": [asdict(counts) for counts in models.counts.values()],
+        "files": None if files is None else [asdict(counts) for counts in files.values()],
+    }
+
+
+def as_bytes(answers: Answers) -> Ragged:
+    """One answer as a row of bytes: models differ in shape and type, LoadGen takes bytes."""
+    row = answers.rows[0] if isinstance(answers, Ragged) else answers[0]
+    return Ragged([np.frombuffer(np.ascontiguousarray(row).tobytes(), np.uint8)])
+
+
+class SetBackend:
+    """The models of a set as one backend, for the batches before and after LoadGen's run."""
+
+    def __init__(self, models: ResidentModels, about: Mapping[str, Any]) -> None:
+        """about: `describe`."""
+        self._models = models
+        self._about = about
+
+    def infer(self, request: Request) -> Ragged:
+        lease = self._models.acquire(request.model)
+        try:
+            outputs = lease.loaded.backend.infer(request)  # type: ignore[arg-type] # as a Batch
+            post = self._models.members.postprocess[request.model]
+            answers = post.answers(outputs, request.indices)
+            if len(answers) != 1:
+                raise ValueError(wrong_count(len(answers), 1))
+            if post.not_finite(outputs, answers):
+                raise ValueError(NOT_FINITE)
+            return as_bytes(answers)
+        finally:
+            self._models.release(lease)
+
+    def describe(self) -> Mapping[str, object]:
+        return self._about
+
+
+def _as_they_are(outputs: Any, _indices: Sequence[int]) -> Any:
+    return outputs
+
+
+def _unchecked(_outputs: Outputs, _answers: Answers) -> bool:
+    return False
+
+
+OF_THE_MODELS = Postprocess(_as_they_are, _unchecked)
+"""Each model has postprocessing of its own, which SetBackend runs."""
+
+
+class SetInstance(Instance):
+    """One worker. Used by one thread at a time."""
+
+    __slots__ = ("_complete", "_fail", "_fails", "_models", "_row", "_steps", "_to_request")
+
+    def __init__(
+        self,
+        models: ResidentModels,
+        dataset: SetDataset,
+        responder: Responder,
+        writer: CachedWriter,
+        failures: Failures,
+    ) -> None:
+        self.cpus = ()
+        self._models = models
+        self._steps = models.members.postprocess
+        self._to_request = dataset.batch
+        self._complete, self._fail = responder.complete, responder.complete_empty
+        self._row = writer.sample
+        self._fails = failures.add
+
+    def answer(self, ids: Sequence[int], indices: Sequence[int], first: int, taken_ns: int) -> None:
+        """Answers one sample. first: its issue order. taken_ns: wall clock."""
+        gathered = acquired = inferred = taken_ns
+        lease: Lease[OpenModel] | None = None
+        origin, evicted, failed = _FAILED, 0, 0
+        try:
+            request = self._to_request(indices)
+            gathered = acquired = inferred = wall_ns()
+            lease = self._models.acquire(request.model)
+            origin, evicted = origin_of(lease), len(lease.evicted)
+            acquired = inferred = wall_ns()
+            outputs = lease.loaded.backend.infer(request)  # type: ignore[arg-type] # as a Batch
+            inferred = wall_ns()
+            steps = self._steps[request.model]
+            answers = steps.answers(outputs, request.indices)
+            if len(answers) != 1:
+                raise ValueError(wrong_count(len(answers), 1))
+            answer = as_bytes(answers)
+            postprocessed = wall_ns()
+            completed = self._complete(ids, answer)
+        except BaseException as e:  # noqa: BLE001 - a failed sample is a result: counted, INVALID
+            failed = 1
+            self._fails(e, 1)
+            if lease is None and gathered > taken_ns:
+                acquired = inferred = wall_ns()  # the load took this long to fail
+            postprocessed = wall_ns()
+            completed = self._fail(ids)
+        else:  # after the answer: the check is no part of the latency
+            if steps.not_finite(outputs, answers):
+                failed = 1
+                self._fails(ValueError(NOT_FINITE), 1)
+        if lease is not None:
+            evicted += self._models.release(lease)
+        self._row(
+            first,
+            indices[0],
+            failed,
+            taken_ns,
+            gathered,
+            acquired,
+            inferred,
+            postprocessed,
+            completed,
+            origin,
+            evicted,
+        )

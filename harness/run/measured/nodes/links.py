@@ -1,0 +1,149 @@
+"""Talks to the nodes beside the run: their facts, the samples they load, their clocks and their journals."""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+import numpy as np
+
+from harness.core.clock import wall_ns
+from harness.core.config.address import parse_address
+from harness.errors import ConfigError, HarnessError, one_line
+from harness.models.opened.node import NodeFacts
+from harness.remote import Reply, Request
+from harness.run.measured.nodes.clock_offset import ClockOffset, Ping, clock_offset
+from harness.types import Array
+from harness.wire.connections import Server
+from harness.wire.http1 import BadReply
+from harness.wire.remote_backend import Link
+
+LOAD_LIMIT_S = 600.0
+"""Time in which a node loads the samples of a run."""
+
+ASK_LIMIT_S = 10.0
+
+_STAMPS = 6
+_OK = 200
+_T = TypeVar("_T")
+
+
+class NodeLink:
+    """A connection to one node beside those of the run. Raises ConfigErrors with the node's address."""
+
+    def __init__(self, url: str) -> None:
+        self.server = Server(address=parse_address(url))
+        self.name = self.server.address.authority
+        self._links = {limit: Link(self.server, limit) for limit in (ASK_LIMIT_S, LOAD_LIMIT_S)}
+
+    def facts(self) -> NodeFacts:
+        about = self._json(Request("/harness/node", method="GET"))
+        try:
+            return NodeFacts.from_json(about)
+        except TypeError:
+            raise ConfigError(
+                f"node-differs: {self.name} runs {about.get('version', 'another version')} of the harness, which tells "
+                "other things of itself: install the same version there"
+            ) from None
+
+    def load(self, indices: Sequence[int]) -> None:
+        """Has the node load these samples in place of those that it has, and forget its journal."""
+        body = np.asarray(indices, "<i4").tobytes()
+        self._asked(Request("/harness/load", body=(body,)), LOAD_LIMIT_S)
+
+    def clock(self) -> ClockOffset:
+        """How far the node's clock is ahead of this one."""
+        return clock_offset(self._ping)
+
+    def _ping(self) -> Ping:
+        sent_ns = wall_ns()
+        told = self._json(Request("/harness/clock", method="GET"))
+        return Ping(sent_ns, told["arrived_ns"], told["now_ns"], wall_ns())
+
+    def journal(self) -> Array:
+        """(rows, 6) int64: received, taken, gathered, inferred, postprocessed, sent, in ns of the node's clock."""
+        reply = self._asked(Request("/harness/journal", method="GET"), ASK_LIMIT_S)
+        rows: Array = np.frombuffer(bytes(reply.body), "<i8")
+        if rows.size % _STAMPS:
+            raise ConfigError(f"{self.name}: its journal is cut off")
+        return rows.reshape(-1, _STAMPS)
+
+    def _json(self, request: Request) -> dict[str, Any]:
+        reply = self._asked(request, ASK_LIMIT_S)
+        try:
+            content = json.loads(bytes(reply.body))
+        except ValueError:
+            content = None
+        if not isinstance(content, dict):
+            raise ConfigError(
+                f"--nodes: {self.name} answers, and is no node: start it with `serve --node`"
+            )
+        return content
+
+    def _asked(self, request: Request, limit_s: float) -> Reply:
+        try:
+            reply = self._links[limit_s].exchange(request)
+        except (OSError, BadReply) as e:
+            raise ConfigError(
+                f"--nodes: {self.name} does not answer: {one_line(e)}: is `serve --node` running there?"
+            ) from e
+        if reply.status != _OK:
+            said = one_line(bytes(reply.body[:300]).decode("utf-8", "replace"))
+            raise ConfigError(
+                f"--nodes: {self.name} answered {reply.status} to {request.path}: {said}: it must be a `serve --node` of "
+                "this version"
+            )
+        return reply
+
+    def close(self) -> None:
+        for link in self._links.values():
+            link.close()
+
+
+class NodeLinks:
+    """All nodes of a run, in the order of --nodes. They are asked at the same time."""
+
+    def __init__(self, urls: Sequence[str]) -> None:
+        self.links = [NodeLink(url) for url in urls]
+        self.lost: set[int] = set()
+        """Numbers of nodes that are asked nothing more."""
+
+    @property
+    def names(self) -> Sequence[str]:
+        return [link.name for link in self.links]
+
+    def facts(self) -> Mapping[str, NodeFacts]:
+        """By address. One ConfigError with every node that does not answer."""
+        found = self._each(NodeLink.facts)
+        return {self.links[number].name: facts for number, facts in found.items()}
+
+    def load(self, indices: Sequence[int]) -> None:
+        self._each(lambda link: link.load(indices))
+
+    def clocks(self) -> dict[int, ClockOffset]:
+        """By number; one node after the other, so that they do not disturb each other."""
+        return {
+            number: link.clock()
+            for number, link in enumerate(self.links)
+            if number not in self.lost
+        }
+
+    def _each(self, ask: Callable[[NodeLink], _T]) -> dict[int, _T]:
+        """By number; without the lost ones."""
+        here = [number for number in range(len(self.links)) if number not in self.lost]
+        problems: list[str] = []
+        found: dict[int, _T] = {}
+        with ThreadPoolExecutor(max(1, min(64, len(here)))) as threads:
+            asked = {number: threads.submit(ask, self.links[number]) for number in here}
+            for number, one in asked.items():
+                try:
+                    found[number] = one.result()
+                except HarnessError as e:
+                    problems.append(str(e))
+        if problems:
+            raise ConfigError("\n".join(problems))
+        return found
+
+    def close(self) -> None:
+        for link in self.links:
+            link.close()

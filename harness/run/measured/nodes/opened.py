@@ -1,0 +1,144 @@
+"""Opens the nodes of a run in the measured process, which then asks them as it asks servers."""
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+
+from harness.core import registry
+from harness.core.config.run_config import RunConfig
+from harness.models.manifest.model import Model
+from harness.models.opened.node import (
+    NodeFacts,
+    by_indices,
+    own_code,
+    refuse_differences,
+)
+from harness.models.opened.remote import REQUEST_TIMEOUT_S
+from harness.run.measured.nodes.data import NodeData
+from harness.run.measured.nodes.links import NodeLinks
+from harness.types import Backend, BackendSetup, Dataset, TensorSpec
+from harness.wire.remote_backend import remote_backend
+
+_CLIENT = "kserve"
+
+BATCHES_AN_INSTANCE = 2
+"""One that it computes, one that waits for it."""
+
+MOST_CONNECTIONS = 4096
+"""To all nodes together: each is a descriptor."""
+
+MOST_BLOCKING = 64
+"""Connections that warm up and calibrate at the same time, one thread each."""
+
+
+def as_client(config: RunConfig) -> RunConfig:
+    """The configuration of the measured process, for which nodes are servers that it asks."""
+    return replace(
+        config,
+        backend=_CLIENT,
+        backend_option=(),
+        url=config.node_urls,
+        no_resend=True,
+        yes_load_this_host=True,  # the user started a node there
+        nodes=None,
+        node_urls=(),
+        inputs_on_wire=False,
+        instances=None,
+        threads=None,
+        pin=False,
+        oversubscribe=False,
+        provider=None,
+        device="cpu",
+        hook=config.hook if config.inputs_on_wire else None,
+        plugin_sha256=(),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenNodes:
+    """The nodes of a run."""
+
+    links: NodeLinks
+    facts: Sequence[NodeFacts]
+    """In the order of --nodes."""
+    config: RunConfig
+    """As the user asked for it."""
+
+    @property
+    def first(self) -> NodeFacts:
+        return self.facts[0]
+
+    @property
+    def requests(self) -> Sequence[int]:
+        """Requests that each node may hold at once: for each instance a batch that it computes and one that waits.
+
+        In Server a request is of the samples that came at once, mostly one, and the node forms the batches.
+        """
+        scenario = registry.load("scenario", self.config.scenario)
+        if scenario.streams:  # the next query comes when this one is answered
+            return [facts.instances for facts in self.facts]
+        of_a_batch = 1 if scenario.all_at_once else self.max_batch
+        most = max(BATCHES_AN_INSTANCE, MOST_CONNECTIONS // len(self.facts))
+        return [
+            min(most, BATCHES_AN_INSTANCE * facts.instances * of_a_batch) for facts in self.facts
+        ]
+
+    @property
+    def speeds(self) -> Sequence[float]:
+        return [facts.rate_per_s for facts in self.facts]
+
+    @property
+    def max_batch(self) -> int:
+        return min(facts.max_batch for facts in self.facts)
+
+    def backends(self, model: Model, stack: ExitStack) -> list[Backend]:
+        """A blocking connection for each batch that a node may hold, as many as fit."""
+        on_wire = self.config.inputs_on_wire
+        options = {} if on_wire else {"served": by_indices(model.name)}
+        self.links.load([0])  # the plug-in asks for it, to see what an answer looks like
+        setup = BackendSetup(
+            model=None,
+            model_name=model.name,
+            inputs=model.inputs if on_wire else (),
+            threads=1,
+            instances=1,
+            max_batch=self.max_batch,
+            owns_cores=False,
+            options=options,
+        )
+        remote = registry.load("backend", _CLIENT)(setup)
+        timeout_s = self.timeout_s(0)
+        made: list[Backend] = []
+        for turn in range(max(self.requests)):
+            for link, requests in zip(self.links.links, self.requests, strict=True):
+                if turn < requests and len(made) < max(MOST_BLOCKING, len(self.facts)):
+                    each = remote_backend(remote, link.server, timeout_s, is_open=bool(made))
+                    made.append(stack.enter_context(each))
+        return made
+
+    def data(self, dataset: Dataset) -> Dataset:
+        """What the driver has in place of the samples. A ConfigError where its data are not the nodes'."""
+        digest = dataset.describe().get("digest")
+        nodes = dict(zip(self.links.names, self.facts, strict=True))
+        refuse_differences(nodes, {"the data": digest, "the number of samples": len(dataset)})
+        return dataset if self.config.inputs_on_wire else NodeData(dataset, self.links.load)
+
+    def timeout_s(self, slowest_ns: int) -> float:
+        """A node that leaves a batch unanswered for so long is lost."""
+        asked_ns = self.config.request_timeout_ns
+        asked_s = REQUEST_TIMEOUT_S if asked_ns is None else asked_ns / 1e9
+        slowest_ns = max(slowest_ns, *(facts.slowest_batch_ns for facts in self.facts))
+        return max(asked_s, 20 * slowest_ns / 1e9)
+
+    @property
+    def inputs(self) -> tuple[TensorSpec, ...]:
+        return self.first.specs
+
+
+def open_nodes(config: RunConfig, stack: ExitStack) -> OpenNodes:
+    """Asks all nodes; `stack` closes the connections. A ConfigError lists every difference."""
+    links = NodeLinks(config.node_urls)
+    stack.callback(links.close)
+    facts = links.facts()
+    refuse_differences(facts, own_code())
+    return OpenNodes(links=links, facts=list(facts.values()), config=config)

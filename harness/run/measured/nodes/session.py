@@ -1,0 +1,170 @@
+"""One run's queries to the nodes: the least loaded node first, batches that shrink at the end, rows of each node."""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from harness.core.config.run_config import RunConfig
+from harness.errors import HarnessError
+from harness.loadgen.answers import AnswerRow
+from harness.run.measured.answerer import Answerer
+from harness.run.measured.client.dispatch import (
+    Delivery,
+    DirectDispatcher,
+    InlineRemoteDispatcher,
+)
+from harness.run.measured.client.session import Session
+from harness.run.measured.dispatch.instance import Failures
+from harness.run.measured.nodes.clock_offset import ClockOffset, drift_ppm
+from harness.run.measured.nodes.links import NodeLink
+from harness.run.measured.nodes.opened import OpenNodes
+from harness.types import Array
+from harness.wire.connections import Server
+from harness.wire.flights import Flight
+from harness.wire.node_flights import LOST, NodeFlights
+
+_ROW = re.compile(rb"\r\nharness-row: (\d{1,18})\r", re.IGNORECASE)
+
+
+class NodeDelivery(Delivery):
+    """Keeps, for each answered batch, where its row in the node's journal is."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.answered: list[tuple[int, int, bytes]] = []
+        """(issue order of the first sample, number of the node, head of the reply)."""
+        self.lost: dict[int, int] = {}
+        """Number of a lost node -> samples that it held."""
+
+    def deliver(self, done: Sequence[Flight]) -> None:
+        keep = self.answered.append
+        for flight in done:
+            if flight.reply is not None:
+                keep((flight.first, flight.server, flight.reply.head))
+            elif flight.kind == LOST:
+                self.lost[flight.server] = self.lost.get(flight.server, 0) + len(flight.ids)
+        super().deliver(done)
+
+
+class NodeSession(Session):
+    """A Session whose servers are nodes."""
+
+    _delivery_class = NodeDelivery
+    _flights: NodeFlights
+    _delivery: NodeDelivery
+
+    def __init__(
+        self,
+        config: RunConfig,
+        opened: OpenNodes,
+        answerer: Answerer,
+        max_batch: int,
+        slowest_ns: int,
+    ) -> None:
+        """config: of `as_client`."""
+        self._opened = opened
+        super().__init__(config, answerer, sum(opened.requests), max_batch, slowest_ns)
+        self._before: Mapping[int, ClockOffset] = {}
+
+    def _longest_s(self, _config: RunConfig, slowest_ns: int) -> float:
+        return self._opened.timeout_s(slowest_ns)
+
+    def _transport(self, _config: RunConfig, servers: Sequence[Server]) -> NodeFlights:
+        opened = self._opened
+        return NodeFlights(servers, opened.requests, opened.speeds, self._encode, self._timeout_s)
+
+    def rehearse(self, row: AnswerRow, loaded: Sequence[int]) -> None:
+        super().rehearse(row, loaded)
+        self._before = self._opened.links.clocks()
+
+    def dispatcher(self, *args: Any) -> DirectDispatcher | InlineRemoteDispatcher:
+        made = super().dispatcher(*args)
+        if isinstance(made, DirectDispatcher):
+            made.sharers = sum(facts.instances for facts in self._opened.facts)
+        return made
+
+    def rows(self) -> Mapping[str, Array]:
+        """Columns of the batches whose rows the nodes gave back, in no order; call after the run.
+
+        first: issue order of the batch's first sample. node: its number. received_ns, taken_ns, gathered_ns,
+        inferred_ns, postprocessed_ns, sent_ns: of the node's clock.
+        """
+        links = self._opened.links
+        links.lost |= {loss.number for loss in self._flights.losses}
+        self._journals, self._no_journal = _journals(links.links, links.lost)
+        self._after = self._clocks_after()
+        return joined(self._delivery.answered, self._journals)
+
+    def _clocks_after(self) -> Mapping[int, ClockOffset]:
+        try:
+            return self._opened.links.clocks()
+        except HarnessError:
+            return {}
+
+    def told(self, failures: Failures) -> Mapping[str, Any]:
+        return {
+            **super().told(failures),
+            "connections": max(self._opened.requests),
+            "nodes": [*map(self._node, range(len(self._urls)))],
+        }
+
+    def _node(self, number: int) -> Mapping[str, Any]:
+        """`nodes` of the last message."""
+        facts = self._opened.facts[number]
+        before, after = self._before.get(number), self._after.get(number)
+        loss = next((loss for loss in self._flights.losses if loss.number == number), None)
+        drift = drift_ppm(before, after) if before and after else None
+        return {
+            "node": self._opened.links.names[number],
+            "facts": facts.to_json(),
+            "clock": after._asdict() if after else before._asdict() if before else None,
+            "drift_ppm": drift[0] if drift else None,
+            "drift_error_ppm": drift[1] if drift else None,
+            "lost": loss.how if loss else "",
+            "lost_samples": self._delivery.lost.get(number, 0),
+            "no_journal": self._no_journal.get(number, ""),
+        }
+
+
+def _journals(
+    links: Sequence[NodeLink], lost: set[int]
+) -> tuple[Mapping[int, Array], Mapping[int, str]]:
+    """Journals by number, and why others have none."""
+    found, reasons = {}, {}
+    for number, link in enumerate(links):
+        if number in lost:
+            reasons[number] = "the node was lost"
+            continue
+        try:
+            found[number] = link.journal()
+        except HarnessError as e:
+            reasons[number] = str(e)
+    return found, reasons
+
+
+NAMES = ("received_ns", "taken_ns", "gathered_ns", "inferred_ns", "postprocessed_ns", "sent_ns")
+
+
+def joined(
+    answered: Sequence[tuple[int, int, bytes]], journals: Mapping[int, Array]
+) -> Mapping[str, Array]:
+    """Columns of the batches with a row. A row that a reply names and the journal lacks is left out."""
+    first, node, rows = [], [], []
+    for order, number, head in answered:
+        match, journal = _ROW.search(head), journals.get(number)
+        if match is None or journal is None or int(match[1]) >= len(journal):
+            continue
+        first.append(order)
+        node.append(number)
+        rows.append(int(match[1]))
+    columns: dict[str, Array] = {
+        "first": np.array(first, np.int64),
+        "node": np.array(node, np.int64),
+    }
+    stamps = np.zeros((len(first), len(NAMES)), np.int64)
+    for number, journal in journals.items():
+        mine = columns["node"] == number
+        stamps[mine] = journal[np.array(rows, np.int64)[mine]]
+    return {**columns, **{name: stamps[:, i].copy() for i, name in enumerate(NAMES)}}

@@ -1,0 +1,34 @@
+"""Names the shared memory of a measured process, and gives it back once that process has ended, however it ended."""
+
+from contextlib import suppress
+from pathlib import Path
+
+from harness.core import registry
+from harness.core.config.run_config import RunConfig
+from harness.models.opened.remote import servers_of
+from harness.remote import SharesSamples
+from harness.wire.remote_backend import link_to
+
+REGIONS = Path("/dev/shm")  # noqa: S108 - where POSIX shared memory lies on Linux
+
+_DETACH_S = 2.0
+
+
+def region_of(pid: int) -> str:
+    """The name of the region of a measured process."""
+    return f"mlperf-harness-{pid}"
+
+
+def release(config: RunConfig, pid: int) -> None:
+    """Removes the region of a process that has ended, and has the servers let go of it. Raises nothing."""
+    if dict(config.backend_option).get("encoding") != "shm":
+        return
+    region = region_of(pid)
+    with suppress(OSError):
+        (REGIONS / region).unlink()
+    for server in servers_of(config):
+        link = link_to(server, _DETACH_S)
+        with suppress(Exception):  # a server that is gone, or has let go of it before
+            remote: type[SharesSamples] = registry.load("backend", config.backend)
+            link.exchange(remote.detach(region, server.address.transport))
+        link.close()

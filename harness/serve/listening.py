@@ -1,0 +1,37 @@
+"""Takes the port of a server, before its model is loaded, or says why it cannot be taken."""
+
+import errno
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from harness.core.config.parse import Endpoint
+from harness.errors import ConfigError
+
+BACKLOG = 1024
+"""Connections that wait to be accepted; the kernel may allow fewer."""
+
+
+def bound(listen: Endpoint) -> socket.socket:
+    """The port; it answers once the caller listens."""
+    with in_use(listen):
+        found = socket.getaddrinfo(listen.host, listen.port, type=socket.SOCK_STREAM)
+        family, _, _, _, address = found[0]
+        listening = socket.socket(family)
+        try:
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listening.bind(address)
+        except OSError:
+            listening.close()
+            raise
+        return listening
+
+
+@contextmanager
+def in_use(listen: Endpoint) -> Iterator[None]:
+    """Makes a ConfigError of an address that cannot be used."""
+    try:
+        yield
+    except OSError as e:
+        why = "in use" if e.errno == errno.EADDRINUSE else e.strerror
+        raise ConfigError(f"{listen} cannot be used: {why}: choose another --listen") from None

@@ -1,0 +1,214 @@
+"""Answers the requests of a driver: batches by indices or tensors, samples to load, clock, facts and journal."""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from time import time_ns
+from typing import Any
+
+import numpy as np
+
+from harness.core.registry import plugin
+from harness.errors import HarnessError
+from harness.models.opened.node import INDICES, NodeFacts, by_indices
+from harness.serve.answers import (
+    Refusal,
+    answer_head,
+    connection_header,
+    json_answer,
+)
+from harness.serve.calls import Call
+from harness.serve.kserve import OpenInference
+from harness.serve.loop import Later, Part
+from harness.serve.node.instances import (
+    Done,
+    Instances,
+    Rows,
+    Waiting,
+    Work,
+    of_indices,
+    of_tensors,
+)
+from harness.serve.requests import Head, Request
+from harness.serve.served import ANY, TensorInfo
+from harness.types import Array, Batch, Dataset, Outputs
+
+ROW_HEADER = "Harness-Row"
+"""Of a reply: the number of its row in the node's journal."""
+
+_BINARY = "application/octet-stream"
+
+
+class NodeModel:
+    """One of the models that a node tells of: by indices, or by tensors."""
+
+    def __init__(
+        self,
+        facts: NodeFacts,
+        name: str,
+        work: Work,
+        inputs: Sequence[TensorInfo],
+        outputs: Sequence[TensorInfo],
+    ) -> None:
+        self.name = name
+        self.backend_name = facts.backend
+        self.max_batch = facts.max_batch
+        self.inputs, self.outputs = inputs, outputs
+        self.properties: Mapping[str, str] = {
+            key: str(value) for key, value in facts.backend_description.items()
+        }
+        self.work = work
+
+    def infer(self, _batch: Batch) -> Mapping[str, Array]:
+        raise NotImplementedError("the instances of a node answer, on their own threads")
+
+
+class _Inference(OpenInference):
+    """Requests for one model, which the instances answer."""
+
+    def __init__(self, served: NodeModel, name: str, put: Callable[[Waiting], None]) -> None:
+        super().__init__(served, name)
+        self._model_work = served.work
+        self._put = put
+        self._rows: Rows
+
+    def with_rows(self, rows: Rows) -> "_Inference":
+        """rows: the journal, which both models of a node share."""
+        self._rows = rows
+        return self
+
+    def _infer(self, request: Request, arrived_ns: int, _taken_ns: int) -> Later:
+        call, batch = self._asked(request)
+        later = Later()
+        reply = partial(self._reply, request.head, call, arrived_ns)
+        self._put(Waiting(later, self._model_work, batch, reply))
+        return later
+
+    def _reply(
+        self, head: Head, call: Call, arrived_ns: int, done: Done | BaseException, taken_ns: int
+    ) -> bytes:
+        if isinstance(done, BaseException):
+            return b"".join(self._refusal(head, self._failed(done)))
+        row = self._rows.add(arrived_ns, taken_ns, *done[1:], time_ns())
+        stamps_ns = (arrived_ns, taken_ns, taken_ns, done.postprocessed_ns)
+        header = f"{ROW_HEADER}: {row}\r\n".encode()
+        try:
+            return b"".join(self._replied(head, call, done.outputs, stamps_ns, header))
+        except Refusal as e:
+            return b"".join(self._refusal(head, e))
+
+
+class NodeHandler:
+    """The handler of a node, for `Loop`, whose `work` it has, too."""
+
+    def __init__(
+        self,
+        facts: NodeFacts,
+        name: str,
+        inputs: Sequence[TensorInfo],
+        answers: TensorInfo,
+        named: Callable[[Outputs], Mapping[str, Array]],
+        dataset: Dataset,
+        loaded: Sequence[int],
+    ) -> None:
+        """answers: the output of the model by indices. named: the model's outputs by their names.
+
+        loaded: dataset indices of the samples that are loaded.
+        """
+        self._facts = facts
+        self._dataset = dataset
+        self._loaded = list(loaded)
+        self._rows = Rows()
+        self._instances: Instances
+        of_samples = NodeModel(
+            facts,
+            by_indices(facts.model),
+            of_indices,
+            [TensorInfo(INDICES, "INT32", (ANY,))],
+            [answers],
+        )
+        whole = NodeModel(facts, facts.model, of_tensors(named), inputs, ())
+
+        def put(waiting: Waiting) -> None:
+            self._instances.put(waiting)
+
+        self._inferences = [
+            _Inference(model, name, put).with_rows(self._rows) for model in (of_samples, whole)
+        ]
+        self._own: Mapping[tuple[str, str], Callable[[Request, int], bytes]] = {
+            ("GET", "/harness/node"): self._tell,
+            ("GET", "/harness/clock"): self._clock,
+            ("GET", "/harness/journal"): self._journal,
+            ("POST", "/harness/load"): self._load,
+        }
+
+    def start(self, instances: Instances) -> None:
+        self._instances = instances
+
+    @property
+    def answered(self) -> int:
+        return sum(each.answered for each in self._inferences)
+
+    @property
+    def refused(self) -> int:
+        return sum(each.refused for each in self._inferences)
+
+    @property
+    def first_failure(self) -> str:
+        return next((e.first_failure for e in self._inferences if e.first_failure), "")
+
+    def handle(self, request: Request, arrived_ns: int) -> Sequence[bytes | memoryview] | Later:
+        """The parts of the answer, or who has them later."""
+        head = request.head
+        own = self._own.get((head.method, head.path))
+        if own is not None:
+            try:
+                return [own(request, arrived_ns)]
+            except Refusal as e:
+                error = {"error": str(e)}
+                return [json_answer(error, connection_header(head), e.status)]
+        of_samples, whole = self._inferences
+        if f"@{INDICES}" in head.path:
+            return of_samples.handle(request, arrived_ns)
+        return whole.handle(request, arrived_ns)
+
+    def work(self) -> Sequence[Part] | None:
+        """The replies of the batches that were answered since the last call."""
+        found = self._instances.done()
+        if not found:
+            return None
+        return [
+            Part(waiting.later, waiting.reply(done, taken_ns), is_last=True)
+            for waiting, done, taken_ns in found
+        ]
+
+    def _tell(self, request: Request, _arrived_ns: int) -> bytes:
+        return json_answer(self._facts.to_json(), connection_header(request.head))
+
+    def _clock(self, request: Request, arrived_ns: int) -> bytes:
+        stamps = {"arrived_ns": arrived_ns, "now_ns": time_ns()}
+        return json_answer(stamps, connection_header(request.head))
+
+    def _journal(self, request: Request, _arrived_ns: int) -> bytes:
+        rows = self._rows.to_bytes()
+        headers = {"Content-Type": _BINARY, "Content-Length": len(rows)}
+        return answer_head(200, headers) + connection_header(request.head) + b"\r\n" + rows
+
+    def _load(self, request: Request, _arrived_ns: int) -> bytes:
+        """Loads the samples of these indices (INT32) in place of those that are loaded; empties the journal."""
+        if len(request.body) % 4:
+            raise Refusal(400, "the body is no list of INT32")
+        indices = np.frombuffer(request.body, "<i4").tolist()
+        count = self._facts.total_count
+        if any(not 0 <= index < count for index in indices):
+            raise Refusal(400, f"the dataset has {count:,} samples: an index is beyond")
+        try:
+            with plugin(f"dataset {self._facts.dataset!r}"):
+                self._dataset.unload(self._loaded)
+                self._loaded = []
+                self._dataset.load(indices)
+        except HarnessError as e:
+            raise Refusal(500, str(e)) from None
+        self._loaded = indices
+        self._rows.clear()
+        loaded: Mapping[str, Any] = {"loaded": len(indices)}
+        return json_answer(loaded, connection_header(request.head))

@@ -1,0 +1,185 @@
+"""Answers requests with the instances of a node, a thread each, and keeps the time stamps of every batch."""
+
+import threading
+from array import array
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from queue import SimpleQueue
+from time import time_ns
+from typing import NamedTuple
+
+import numpy as np
+
+from harness.machine.threads import run_on
+from harness.models.opened.node import ANSWER, INDICES
+from harness.models.steps.postprocess import NOT_FINITE
+from harness.run.measured.answerer import Answerer
+from harness.serve.loop import Later
+from harness.types import Array, Batch, Outputs
+
+STAMPS = 6
+"""Of each row: received, taken, gathered, inferred, postprocessed, sent, in ns of the wall clock."""
+
+Work = Callable[[Answerer, Batch], "Done"]
+
+
+class Done(NamedTuple):
+    """A batch that was answered."""
+
+    outputs: Mapping[str, Array]
+    gathered_ns: int
+    inferred_ns: int
+    postprocessed_ns: int
+
+
+def of_indices(each: Answerer, batch: Batch) -> Done:
+    """The answers to the samples that the batch names. Raises whatever the plug-ins raise."""
+    indices = batch.inputs[INDICES].tolist()
+    inputs = each.dataset.batch(indices)
+    gathered_ns = time_ns()
+    outputs = each.backend.infer(inputs)
+    inferred_ns = time_ns()
+    answers = each.postprocess.answers(outputs, indices)
+    if each.postprocess.not_finite(outputs, answers):
+        raise ValueError(NOT_FINITE)
+    # A copy: the backend may write its next outputs into the same memory before the loop has sent these.
+    return Done({ANSWER: np.array(answers)}, gathered_ns, inferred_ns, time_ns())
+
+
+def of_tensors(named: Callable[[Outputs], Mapping[str, Array]]) -> Work:
+    """Work that passes the request's tensors to the model, and replies with its outputs by their names."""
+
+    def work(each: Answerer, batch: Batch) -> Done:
+        gathered_ns = time_ns()
+        rows = named(each.backend.infer(batch))
+        outputs = {name: np.array(values) for name, values in rows.items()}  # as above
+        inferred_ns = time_ns()
+        return Done(outputs, gathered_ns, inferred_ns, inferred_ns)
+
+    return work
+
+
+class Rows:
+    """The journal of a node: STAMPS times of each batch, in the order of the answers. Of the loop's thread."""
+
+    def __init__(self) -> None:
+        self._stamps = array("q")
+
+    def add(self, *stamps_ns: int) -> int:
+        """Returns the number of the row."""
+        number = len(self._stamps) // STAMPS
+        self._stamps.extend(stamps_ns)
+        return number
+
+    def clear(self) -> None:
+        self._stamps = array("q")
+
+    def to_bytes(self) -> bytes:
+        """Little-endian int64."""
+        return self._stamps.tobytes()
+
+
+class Waiting(NamedTuple):
+    """A request that an instance is to answer."""
+
+    later: Later
+    work: Work
+    batch: Batch
+    reply: Callable[[Done | BaseException, int], bytes]
+    """The bytes of the reply, from what was done and when it was taken up. Called on the loop's thread."""
+
+
+Answered = tuple[Waiting, Done | BaseException, int]
+"""(request, what was done or raised, when it was taken up)."""
+
+
+class Instances:
+    """The instances, each on a thread of its own.
+
+    A free instance takes all that waits, up to the largest batch: requests for the same work become one batch, as
+    samples do that wait in a run without nodes. One instance takes at a time.
+    """
+
+    def __init__(
+        self, answerers: Sequence[Answerer], max_batch: int, wake: Callable[[], None]
+    ) -> None:
+        """wake: tells the loop's thread that `done` has something for it."""
+        self._queue: SimpleQueue[Waiting | None] = SimpleQueue()
+        self._turn = threading.Lock()
+        self._rest: Waiting | None = None  # taken from the queue, and too large for the last batch
+        self._max_batch = max_batch
+        self._done: deque[Answered] = deque()
+        self._wake = wake
+        self._threads = [
+            threading.Thread(target=self._answer, args=(each,), name=f"instance-{n}", daemon=True)
+            for n, each in enumerate(answerers)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def put(self, waiting: Waiting) -> None:
+        self._queue.put(waiting)
+
+    def done(self) -> list[Answered]:
+        """What was answered since the last call."""
+        found = []
+        while self._done:
+            found.append(self._done.popleft())
+        return found
+
+    def _answer(self, each: Answerer) -> None:
+        run_on(each.cpus)
+        while taken := self._take():
+            taken_ns = time_ns()
+            self._done.extend(
+                (waiting, result, taken_ns)
+                for waiting, result in zip(taken, _results(each, taken), strict=True)
+            )
+            self._wake()
+
+    def _take(self) -> list[Waiting]:
+        """Requests that make one batch; blocks for the first one. Empty at the end."""
+        with self._turn:
+            first, self._rest = self._rest or self._queue.get(), None
+            if first is None:
+                return []
+            taken, samples = [first], first.batch.size
+            while samples < self._max_batch and not self._queue.empty():
+                more = self._queue.get()
+                if more is None:
+                    self._queue.put(None)  # for the next instance: this batch goes first
+                    break
+                samples += more.batch.size
+                if samples > self._max_batch or not _together(first, more):
+                    self._rest = more
+                    break
+                taken.append(more)
+            return taken
+
+    def stop(self) -> None:
+        for _ in self._threads:
+            self._queue.put(None)
+        for thread in self._threads:
+            thread.join()
+
+
+def _together(one: Waiting, other: Waiting) -> bool:
+    """Whether two requests may be one batch: tensors may differ in shape, indices do not."""
+    return one.work is of_indices and other.work is of_indices
+
+
+def _results(each: Answerer, taken: Sequence[Waiting]) -> Sequence[Done | BaseException]:
+    """What each request gets; all of a batch that raises get the error."""
+    try:
+        if len(taken) == 1:
+            return [taken[0].work(each, taken[0].batch)]
+        parts = [waiting.batch.inputs[INDICES] for waiting in taken]
+        whole = of_indices(each, Batch(sum(map(len, parts)), {INDICES: np.concatenate(parts)}))
+        ends = np.cumsum([len(part) for part in parts]).tolist()
+        answers = whole.outputs[ANSWER]
+        return [
+            whole._replace(outputs={ANSWER: answers[end - len(part) : end]})
+            for part, end in zip(parts, ends, strict=True)
+        ]
+    except BaseException as e:  # noqa: BLE001 - the client is told; the instance goes on
+        return [e] * len(taken)

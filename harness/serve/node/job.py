@@ -1,0 +1,186 @@
+"""Opens a node: its instances on its own cores, its own data, warmed up and timed; and serves until it is ended."""
+
+import os
+import platform
+import socket
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from itertools import cycle
+from typing import NamedTuple
+
+import numpy as np
+
+from harness import __version__
+from harness.core.config.run_config import RunConfig
+from harness.core.console import frameworks_output, say
+from harness.core.formats.kserve_tensors import datatype_of
+from harness.core.registry import load
+from harness.errors import ConfigError
+from harness.machine.cores import available
+from harness.models.manifest.defaults import default_dataset
+from harness.models.manifest.files import size_bytes
+from harness.models.manifest.hook import load_hook
+from harness.models.manifest.lookup import load_model
+from harness.models.manifest.model import Model
+from harness.models.opened import instances
+from harness.models.opened.loading import (
+    batch_in_file,
+    declared,
+    described,
+    inputs_of,
+    model_file,
+    open_backends,
+    open_dataset,
+    samples_held,
+)
+from harness.models.opened.node import ANSWER, NodeFacts, code_sha256
+from harness.models.steps.postprocess import postprocessor
+from harness.run.measured.answerer import Answerer
+from harness.run.measured.calibration import calibrate_rate
+from harness.run.measured.preparation import Preparation
+from harness.serve.loop import Loop
+from harness.serve.node.handler import NodeHandler
+from harness.serve.node.instances import Instances
+from harness.serve.served import ANY, TensorInfo, tensors_of
+from harness.types import Array, Backend, HasOutputs, Outputs
+
+CALIBRATE_S = 0.5
+"""Time in which all instances are busy, to tell how fast the node is."""
+
+
+class OpenNode(NamedTuple):
+    """A node that is ready, apart from its port."""
+
+    facts: NodeFacts
+    answerers: Sequence[Answerer]
+    handler: NodeHandler
+
+
+def open_node(config: RunConfig, name: str, stack: ExitStack) -> OpenNode:
+    """The node of a configuration; `stack` closes it. name: its own.
+
+    Raises the errors of the plug-ins, and a ConfigError for a model that cannot be a node's.
+    """
+    model = load_model(config.model)
+    _refuse(model)
+    if model.may_have_to_be_obtained:
+        model.obtain(declared(config).formats, say)
+    scenario = load("scenario", config.scenario)
+    if not scenario.streams:  # LoadGen, for which Server leaves a core, is on the driver
+        scenario = load("scenario", "offline")
+    group = instances.plan(config, scenario, model, available())
+    path = model_file(config, model)
+    backends = open_backends(config, model, path, group, stack)
+    inputs = inputs_of(model, backends[0])
+    fixed = batch_in_file(backends[0], inputs)
+    max_batch = group.max_batch if fixed is None else min(fixed, group.max_batch)
+    data = config.dataset or default_dataset(model)
+    dataset = open_dataset(config, model, data, inputs)
+    output = model.output
+    postprocess = postprocessor(
+        output.postprocess if output else (),
+        output.name if output else None,
+        load_hook(model, config.hook),
+    )
+    cpus = group.pinned or [()] * len(backends)
+    preparation = Preparation(
+        config,
+        "queued",
+        [Answerer(each, dataset, postprocess, cpus[i]) for i, each in enumerate(backends)],
+        dataset,
+        data,
+        held=samples_held(dataset, data, config.performance_count or model.performance_count),
+        max_batch=max_batch,
+        query_samples=1,
+    )
+    with frameworks_output():
+        calibrated = preparation.run(0)
+        rate = calibrate_rate(
+            preparation.answerers, max_batch, _batches(preparation.loaded), CALIBRATE_S
+        )
+    about = described(backends[0], config.backend, dataset, data)
+    facts = NodeFacts(
+        machine=platform.node(),
+        version=__version__,
+        code=code_sha256(),
+        backend=config.backend,
+        backend_description=about["backend"],
+        model=model.name,
+        model_sha256=model.sha256(path) if path is not None else None,
+        model_bytes=size_bytes(path) if path is not None else 0,
+        dataset=data,
+        dataset_description=about["dataset"],
+        total_count=len(dataset),
+        inputs=[[spec.name, spec.dtype, list(spec.shape)] for spec in inputs],
+        instances=group.instances,
+        threads=group.threads,
+        max_batch=max_batch,
+        rate_per_s=rate["rate_per_s"],
+        slowest_batch_ns=calibrated["slowest_batch_ns"],
+        cpus=sorted(os.sched_getaffinity(0)),
+        pid=os.getpid(),
+    )
+    row = preparation.row
+    datatype = datatype_of(str(row.dtype))
+    if datatype is None:
+        raise ConfigError(f"answers of {row.dtype} have no type in the protocol between nodes")
+    answers = TensorInfo(ANSWER, datatype, (ANY, *(ANY if n is None else n for n in row.shape)))
+    handler = NodeHandler(
+        facts,
+        name,
+        tensors_of(inputs),
+        answers,
+        _namer(backends[0], model),
+        dataset,
+        preparation.loaded,
+    )
+    return OpenNode(facts, preparation.answerers, handler)
+
+
+def _batches(loaded: Sequence[int]) -> Callable[[int], list[int]]:
+    """size -> indices of so many loaded samples, other ones in each call."""
+    turn = cycle(range(len(loaded)))
+
+    def batch(size: int) -> list[int]:
+        begin = next(turn)
+        return [loaded[(begin + i) % len(loaded)] for i in range(size)]
+
+    return batch
+
+
+def _refuse(model: Model) -> None:
+    if model.generation is not None:
+        raise ConfigError(
+            f"model {model.name!r} generates its answers token by token, which a node does not: `serve` it, and "
+            "measure it with --backend openai --url"
+        )
+    for step in model.output.postprocess if model.output else ():
+        if step.name == "boxes":
+            raise ConfigError(
+                f"the step 'boxes' of model {model.name!r} gives answers of different lengths, which nodes cannot "
+                "send: measure it without --nodes"
+            )
+
+
+def _namer(backend: Backend, model: Model) -> Callable[[Outputs], Mapping[str, Array]]:
+    names = backend.outputs() if isinstance(backend, HasOutputs) else ()
+    name = names[0] if names else model.output.name if model.output else "output"
+
+    def named(outputs: Outputs) -> Mapping[str, Array]:
+        if isinstance(outputs, Mapping):
+            return {key: np.asarray(rows) for key, rows in outputs.items()}
+        return {name: outputs if isinstance(outputs, np.ndarray) else np.stack(list(outputs))}
+
+    return named
+
+
+@contextmanager
+def answering(opened: OpenNode, listening: socket.socket) -> Iterator[Loop]:
+    """The loop of a node on a port, with its instances behind it."""
+    loop = Loop(listening, opened.handler.handle, opened.handler.work)
+    running = Instances(opened.answerers, opened.facts.max_batch, loop.wake)
+    opened.handler.start(running)
+    try:
+        yield loop
+    finally:
+        running.stop()

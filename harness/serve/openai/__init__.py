@@ -1,0 +1,1 @@
+"""Serves a language model by the API of OpenAI, as vLLM answers it."""

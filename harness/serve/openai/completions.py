@@ -1,0 +1,88 @@
+"""Answers requests of OpenAI's API with a language model that is served."""
+
+from collections.abc import Callable, Mapping, Sequence
+from itertools import count
+from typing import Any
+
+from harness import __version__
+from harness.serve.answers import Refusal, connection_header, json_answer
+from harness.serve.loop import Later
+from harness.serve.openai.asked import read
+from harness.serve.openai.batching import Batching
+from harness.serve.openai.replies import Answer, refused
+from harness.serve.requests import Request
+from harness.serve.served import ServedGeneration
+
+_CHAT = "/v1/chat/completions"
+_ASKED = {"/v1/completions": False, _CHAT: True}
+"""Path -> whether it is a chat."""
+
+
+class Completions:
+    """The handler of one model, for `Loop`, which calls `batching.step` between its looks at the sockets."""
+
+    def __init__(self, served: ServedGeneration) -> None:
+        self._served = served
+        self._numbers = count(1)
+        self.batching = Batching(served.generator)
+        self._routes: dict[str, Callable[[], Mapping[str, Any]]] = {
+            "/v1/models": self._models,
+            "/version": lambda: {"version": __version__},
+            "/health": dict,
+        }
+        self.answered = 0
+        """Requests that were not refused."""
+        self.refused = 0
+
+    @property
+    def first_failure(self) -> str:
+        """What the backend raised first."""
+        return self.batching.first_failure
+
+    def handle(self, request: Request, arrived_ns: int) -> Sequence[bytes] | Later:
+        """The reply; for a prompt what its parts will be of."""
+        head = request.head
+        try:
+            if head.path in _ASKED:
+                answer: Sequence[bytes] | Later = self._begin(request, arrived_ns)
+            else:
+                answer = [json_answer(self._get(request), connection_header(head))]
+        except Refusal as e:
+            self.refused += 1
+            return [refused(head, e.status, str(e), e.headers)]
+        self.answered += 1
+        return answer
+
+    def _get(self, request: Request) -> Mapping[str, Any]:
+        path, method = request.head.path, request.head.method
+        route = self._routes.get(path)
+        if route is None:
+            raise Refusal(404, f"there is nothing at {path}: ask for {', '.join(_ASKED)}")
+        if method != "GET":
+            raise Refusal(405, f"{path} is read with GET", {"Allow": "GET"})
+        return route()
+
+    def _begin(self, request: Request, arrived_ns: int) -> Answer:
+        head, served = request.head, self._served
+        if head.method != "POST":
+            raise Refusal(405, f"{head.path} is asked with POST", {"Allow": "POST"})
+        asked = read(
+            bytes(request.body),
+            is_chat=_ASKED[head.path],
+            model=served.name,
+            prompts=served.prompts,
+        )
+        if asked.streams and head.is_old:
+            raise Refusal(400, "a stream needs HTTP/1.1")
+        answer = Answer(asked, head, served.name, next(self._numbers), served.prompts, arrived_ns)
+        try:
+            self.batching.add(answer)
+        except ValueError as e:
+            raise Refusal(400, str(e)) from None
+        return answer
+
+    def _models(self) -> Mapping[str, Any]:
+        served = self._served
+        about = {"object": "model", "created": 0, "owned_by": "mlperf-harness"}
+        model = {"id": served.name, **about, "max_model_len": served.context}
+        return {"object": "list", "data": [{**model, "properties": served.properties}]}

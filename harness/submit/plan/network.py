@@ -1,0 +1,93 @@
+"""Knows which remote runs the Network division takes: servers on other machines, each with a name of its own.
+
+Source: mlcommons/inference_policies ac93e89, inference_rules.adoc, "Network Division". What a run may do as its
+query dispatch library (QDL) is checked with the options of every run: harness/core/config/problems.py.
+"""
+
+import ipaddress
+import socket
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import psutil
+
+from harness.core.config.address import Address, parse_address
+from harness.core.config.run_config import RunConfig
+from harness.loadgen.logs import NETWORK_SUT
+
+NETWORK = "network"
+
+
+def urls_of(options: Mapping[str, Any]) -> Sequence[str]:
+    """The servers that the options of a request name."""
+    urls = options.get("url") or ()
+    return [str(url) for url in urls] if isinstance(urls, list | tuple) else [str(urls)]
+
+
+def urls_here(options: Mapping[str, Any]) -> list[str]:
+    """Those of them that are this machine, as far as their text says. Text that is no URL is left out."""
+    here = []
+    for url in urls_of(options):
+        try:
+            address = parse_address(url)
+        except ValueError:  # the options of the run report it
+            continue
+        if _is_here(address):
+            here.append(url)
+    return here
+
+
+def _is_here(address: Address) -> bool:
+    host = address.host.lower()
+    if address.unix or host in ("localhost", socket.gethostname().lower()):
+        return True
+    try:
+        ip = ipaddress.ip_address(host)
+    except ValueError:  # a name, which the run resolves and judges by the peer's address
+        return host.endswith(".localhost")
+    cards = psutil.net_if_addrs().values()
+    own = {card.address.partition("%")[0] for addresses in cards for card in addresses}
+    return ip.is_loopback or str(ip) in own
+
+
+def option_problems(division: str, options: Mapping[str, Any], *, rehearsal: bool) -> Iterator[str]:
+    """What speaks against a request of `division`, without a connection to a server."""
+    if division != NETWORK:
+        if options.get("qdl") and division == "closed":
+            yield "--qdl is not for the closed division, whose LoadGen runs on the system: drop it, or use --division network"
+        return
+    if not urls_of(options):
+        yield (
+            "--division network measures servers on other machines: name them with --url, e.g. --backend kserve "
+            "--url http://10.0.0.2:8000"
+        )
+    for url in urls_here(options) if not rehearsal else ():
+        yield (
+            f"--url {url} is this machine, and in the Network division LoadGen and the servers run on separate "
+            "ones: name another, or add --rehearsal"
+        )
+
+
+def notes(division: str, options: Mapping[str, Any], *, rehearsal: bool) -> Iterator[str]:
+    """What a rehearsal may do and a submission may not."""
+    if division == NETWORK and rehearsal:
+        for url in urls_here(options):
+            yield f"--url {url} is this machine: a rehearsal may use it, a submission may not"
+
+
+def forbidden(config: RunConfig, client: Mapping[str, Any] | None) -> Iterator[str]:
+    """Why a run on servers cannot be submitted. client: of result.json."""
+    if not config.url or client is None:
+        return
+    for peer in client["peers"]:
+        if config.qdl and peer["local"]:
+            yield (
+                f"its server {peer['url']} is on LoadGen's machine, and the Network division wants separate ones"
+            )
+        elif not config.qdl and not peer["local"]:
+            yield (
+                f"its server {peer['url']} is on another machine, which only the Network division allows, and the "
+                "open one with --qdl"
+            )
+    if config.qdl and not client["sut_name"].startswith(NETWORK_SUT):
+        yield f"LoadGen did not get the servers' names at the end of the run: {client['sut_name']}"

@@ -1,0 +1,44 @@
+"""Makes grpcio trust the certificate that a first handshake of ours has seen, and no other one.
+
+grpcio cannot skip the check of a name, and does not read the system's certificates as Python's ssl does. So a first
+connection checks the server by the rules of https:// (or by none, with --insecure), and its certificate is pinned.
+"""
+
+import ssl
+from typing import Any
+
+from harness.wire.connections import Connection, Server, connect
+
+Options = tuple[tuple[str, Any], ...]
+
+
+def pinned(grpc: Any, server: Server, first: Connection, timeout_s: float) -> tuple[Any, Options]:
+    """Credentials and options of a channel. first: an open connection to the server. Raises as `connect`.
+
+    grpc: the module.
+    """
+    assert server.tls is not None
+    address = server.address
+    pem = ssl.DER_cert_to_PEM_cert(first.certificate())
+    if server.tls.verify_mode == ssl.CERT_NONE:
+        name = _name(server, pem, timeout_s)
+        address = address._replace(host=name)
+        options: Options = (("grpc.ssl_target_name_override", name),)
+    else:
+        options = ()
+    authority = ("grpc.default_authority", address.authority)
+    return grpc.ssl_channel_credentials(pem.encode()), (*options, authority)
+
+
+def _name(server: Server, pem: str, timeout_s: float) -> str:
+    """A name that the certificate is for: Python tells it of a certificate that is trusted only."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    context.load_verify_locations(cadata=pem)
+    context.set_alpn_protocols(["h2"])
+    again = connect(Server(address=server.address, tls=context), timeout_s)
+    try:
+        return again.certificate_name()
+    finally:
+        again.close()

@@ -1,0 +1,145 @@
+"""Drives requests to nodes: the least loaded one first, and a node that fails is lost for the rest of the run.
+
+Nothing that a lost node held is sent to another one: a second answer would be a second chance.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
+from time import monotonic
+from typing import NamedTuple
+
+from harness.core.clock import wall_ns
+from harness.core.units import show_ns
+from harness.errors import one_line
+from harness.remote import Request
+from harness.wire.connections import Connection, Server
+from harness.wire.flights import Flight, Flights
+
+LOST = "node-lost"
+"""Kind of the error of flights that a lost node held."""
+
+_TICK_S = 0.1
+
+
+class Balance:
+    """Free connections to nodes. `pop` takes one to the node with the least to do for its speed."""
+
+    def __init__(self, requests: Sequence[int], speeds: Sequence[float]) -> None:
+        """requests: connections to each node, which is what it may hold at once. speeds: samples/s of each."""
+        self._free: list[list[Connection]] = [[] for _ in requests]
+        self._most = list(requests)
+        self._slowness = [1 / speed for speed in speeds]
+        self._given = [0.0] * len(requests)
+
+    def append(self, connection: Connection) -> None:
+        self._free[connection.number].append(connection)
+
+    def pop(self) -> Connection:
+        """IndexError without any."""
+        free, most, slowness, given = self._free, self._most, self._slowness, self._given
+        while True:
+            best, least = -1, (0.0, 0.0)
+            for number, own in enumerate(free):
+                if own:
+                    load = (most[number] - len(own) + 1) * slowness[number], given[number]
+                    if best < 0 or load < least:
+                        best, least = number, load
+            if best < 0:
+                raise IndexError
+            try:
+                connection = free[best].pop()
+            except IndexError:
+                continue  # the other thread has just taken it
+            given[best] += slowness[best]
+            return connection
+
+    def remove(self, connection: Connection) -> None:
+        """ValueError where it is not free."""
+        self._free[connection.number].remove(connection)
+
+    def clear(self) -> None:
+        for own in self._free:
+            own.clear()
+
+    def __len__(self) -> int:
+        return sum(map(len, self._free))
+
+    def __iter__(self) -> Iterator[Connection]:
+        return chain.from_iterable(self._free)
+
+
+class Loss(NamedTuple):
+    """A node that was lost."""
+
+    number: int
+    how: str
+
+
+class NodeFlights(Flights):
+    """Flights to nodes. A reset, a closed connection or a late reply loses the node."""
+
+    def __init__(
+        self,
+        servers: Sequence[Server],
+        requests: Sequence[int],
+        speeds: Sequence[float],
+        encode: Callable[[Sequence[int]], Request],
+        timeout_s: float,
+    ) -> None:
+        """requests: which each node may hold at once. speeds: samples/s of each node. The rest: as Flights."""
+        self.losses: list[Loss] = []
+        self._lost_nodes: set[int] = set()
+        super().__init__(
+            servers,
+            requests,
+            encode,
+            timeout_s,
+            resend=False,
+            free=Balance(requests, speeds),
+        )
+
+    def _broke(self, connection: Connection, error: Exception, done: list[Flight]) -> None:
+        self._lose(connection.number, one_line(error), done, connection)
+
+    def _discard(self, connection: Connection) -> None:
+        """After a reply that closes its connection, which no host sends: a new one is opened."""
+        if self._drop(connection):
+            self._replace(connection)
+
+    def _lose(
+        self, number: int, how: str, done: list[Flight], broken: Connection | None = None
+    ) -> None:
+        """Closes all connections to the node, and fails what it holds. broken: may be closed by now."""
+        if number not in self._lost_nodes:
+            self._lost_nodes.add(number)
+            self.losses.append(Loss(number, how))
+        now_ns = wall_ns()
+        own = [c for c in list(self._open.values()) if c.number == number]
+        if broken is not None and broken not in own:
+            own.append(broken)
+        for connection in own:
+            self._drop(
+                connection
+            )  # first: the sending thread looks at that after it has set its flight
+            flight, connection.flight = connection.flight, None
+            if flight is not None:
+                flight.kind, flight.error = LOST, ConnectionError(how)
+                flight.read_ns = now_ns
+                done.append(flight)
+        if not self._open:
+            self.gone = ConnectionError(how)
+
+    def _look(self, done: list[Flight]) -> None:
+        """Time-outs. An idle connection stays: hosts close none."""
+        self._next_look_s = monotonic() + _TICK_S
+        late_ns = wall_ns() - self._timeout_ns
+        late = {
+            connection.number
+            for connection in list(self._open.values())
+            if (flight := connection.flight) is not None and flight.taken_ns < late_ns
+        }
+        for number in late:
+            self._lose(number, f"no answer for {show_ns(self._timeout_ns)}", done)
+        if self.gone is not None:
+            for waiting in (self._again, self._waiting):
+                self._give_up(waiting, self.gone, wall_ns(), done)

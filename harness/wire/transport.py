@@ -1,0 +1,47 @@
+"""Chooses what carries requests, by the scheme of --url: HTTP/1.1 or gRPC."""
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from harness.remote import Request, StreamReader
+from harness.wire.connections import Server
+from harness.wire.flights import Flight, Flights
+from harness.wire.grpc_calls import Calls
+
+
+class Transport(Protocol):
+    """Many requests in flight: what Flights does over HTTP/1.1, and Calls over gRPC.
+
+    One thread calls `submit`, one calls `turn`, which may be the same. Each flight comes back from one `turn`, with
+    a reply or an error.
+    """
+
+    waited: int
+    waited_s: float
+    resent: int
+    reopened: int
+    gone: Exception | None
+    begun: list[Flight] | None
+
+    def prepare(self, indices: Sequence[int], /) -> None: ...
+    def submit(self, flight: Flight, /) -> None: ...
+    def turn(self, timeout_s: float, /) -> list[Flight]: ...
+    def wake(self) -> None: ...
+    def forget(self) -> None: ...
+    def peers(self) -> list[tuple[str, bool]]: ...
+    def close(self) -> None: ...
+
+
+def transport(
+    servers: Sequence[Server],
+    connections: int,
+    encode: Callable[[Sequence[int]], Request],
+    timeout_s: float,
+    *,
+    resend: bool = True,
+    reader: Callable[[], StreamReader] | None = None,
+) -> Transport:
+    """The transport to servers that are all of one scheme, opened. Parameters as Flights'."""
+    if servers[0].address.grpc:
+        return Calls(servers, connections, encode, timeout_s)
+    return Flights(servers, connections, encode, timeout_s, resend=resend, reader=reader)

@@ -1,0 +1,147 @@
+"""What a result says of the hosts that shared the load: each is judged alone."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from harness.core.config.parse import LoadHosts, parse_load_hosts
+from harness.core.config.run_config import RunConfig, to_plain
+from harness.core.stats import percentile_ns
+from harness.core.units import NS_PER_MS
+from harness.errors import ConfigError
+from harness.results.evidence.evidence import Evidence
+from harness.results.load_hosts.section import HOST, section
+from harness.results.pages.load_hosts import host_table
+from harness.results.verdict import client
+from tests.results.verdict.test_client import BOUND_NS, CLIENT, remote
+
+
+def shared(*clients: dict[str, Any], lost: str = "") -> Evidence:
+    """The golden run, whose queries the hosts issued in turn. clients: what each host told beside CLIENT."""
+    run = remote()
+    assert run.done is not None
+    turns = np.arange(len(run.done)) % len(clients)
+    columns = {**run.done.columns, HOST: turns.astype(np.int16)}
+    hosts = [
+        {
+            "name": f"local-{place}",
+            "queries": int((turns == place - 1).sum()),
+            "clock_offset_ns": 0,
+            "clock_error_ns": 0,
+            "lost": lost if place == 1 else "",
+            "client": {**CLIENT, **told},
+        }
+        for place, told in enumerate(clients, 1)
+    ]
+    return replace(run, done=replace(run.done, columns=columns), load_hosts=hosts)
+
+
+def test_a_host_is_told_by_its_own_samples() -> None:
+    run = shared({}, {"busy_shares": [0.5], "ceiling_per_s": 9_000.0}, {})
+    told = section(run)
+    assert told is not None
+    assert run.done is not None
+    assert [host["name"] for host in told] == ["local-1", "local-2", "local-3"]
+    assert sum(host["answered"] for host in told) == len(run.done)
+    assert [host["busy_max"] for host in told] == [0.3, 0.5, 0.3]
+    assert told[1]["ceiling_per_s"] == 9_000.0
+    second = np.sort(run.done.latency_ns[run.done.columns[HOST] == 1])
+    assert told[1]["p99_ns"] == percentile_ns(second, 0.99)
+    assert told[1]["start_skew_ns"] == 1_000
+    rates = [host["per_s"] or 0.0 for host in told]
+    took_s = np.ptp(run.done.columns["completed_ns"]) / 1e9 + 5e-3
+    assert sum(rates) == pytest.approx(len(run.done) / took_s, rel=0.01)
+
+
+def test_a_run_of_one_process_names_no_hosts() -> None:
+    assert section(remote()) is None
+    assert host_table({}) is None
+
+
+def test_one_host_that_is_the_bottleneck_makes_the_run_client_bound() -> None:
+    """Together the hosts were busy for less than the limit."""
+    idle: dict[str, Any] = {"busy_shares": [0.1] * 20}
+    busy = {"busy_shares": [0.99] * 5}
+    bound = [*client.reasons(shared(idle, busy, idle, idle), 2_000.0)]
+    assert [reason.code for reason in bound] == ["client-bound"]
+    assert bound[0].text.startswith("local-2: the client's receiving thread was busy")
+    assert [*client.reasons(shared(idle, idle), 2_000.0)] == []
+
+
+def test_a_hosts_ceiling_is_compared_with_its_own_share_of_the_rate() -> None:
+    """2,000 queries/s are asked for: 1,000 of each of two hosts."""
+    doubts = [
+        *client.doubts(shared({"ceiling_per_s": 2_500.0}, {"ceiling_per_s": 1_500.0}), BOUND_NS)
+    ]
+    assert [doubt.code for doubt in doubts] == ["client-busy"]
+    assert doubts[0].text.startswith("local-2: 1,000 queries/s were asked for")
+
+
+def test_the_table_names_a_lost_host_and_the_clocks_error() -> None:
+    run = shared({}, {}, lost="it was killed")
+    hosts = section(run)
+    assert hosts is not None
+    hosts[1]["clock_error_ns"] = NS_PER_MS
+    table = host_table({"load_hosts": hosts})
+    assert table is not None
+    assert [row[0] for row in table.rows] == ["local-1", "local-2"]
+    assert "known within 1.00 ms" in table.notes[0]
+    assert table.notes[1] == "local-1 was lost: it was killed."
+
+
+def test_hosts_are_a_number() -> None:
+    assert parse_load_hosts("4") == LoadHosts(4)
+    assert str(LoadHosts(4)) == "4"
+
+
+@pytest.mark.parametrize("text", ["0", "2000", "a", "a:1,a:1", "a:1,", ""])
+def test_other_texts_are_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        parse_load_hosts(text)
+
+
+SERVED = {
+    "scenario": "server",
+    "backend": "kserve",
+    "url": ["http://127.0.0.1:8000"],
+    "load_hosts": "2",
+}
+
+
+def test_the_option_is_written_into_config_yaml() -> None:
+    config = RunConfig.of(**SERVED)
+    assert config.harness_scheduled
+    assert to_plain(config)["load_hosts"] == "2"
+
+
+@pytest.mark.parametrize(
+    ("changed", "problem"),
+    [
+        ({"url": []}, "--load-hosts apply to a server: add --url, or drop them"),
+        ({"scenario": "offline"}, "--load-hosts belongs to --scenario server: drop it for offline"),
+        (
+            {"mlperf": True},
+            "--load-hosts cannot be set with --mlperf: the rules know one LoadGen: drop one",
+        ),
+        (
+            {"concurrency": 4},
+            "--load-hosts cannot be set with --concurrency: a closed loop has no schedule",
+        ),
+        (
+            {"mode": "accuracy"},
+            "--load-hosts cannot be set with --mode accuracy: only the performance run",
+        ),
+        (
+            {"qdl": True},
+            "--load-hosts cannot be set with --qdl: a QDL belongs to one LoadGen: drop one",
+        ),
+    ],
+)
+def test_what_contradicts_it_is_one_line(changed: dict[str, Any], problem: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        RunConfig.of(**{**SERVED, **changed})
+    lines = [line for line in str(raised.value).splitlines() if "--load-hosts" in line]
+    assert len(lines) == 1
+    assert problem in lines[0]

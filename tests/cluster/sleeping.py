@@ -1,0 +1,30 @@
+"""A backend of the tests that waits for its answers and needs no processor meanwhile."""
+
+import time
+from collections.abc import Mapping
+from typing import Self
+
+import numpy as np
+
+from harness.types import Array, BackendSetup, Batch
+
+
+class Sleeping:
+    """ms: time of a batch of any size."""
+
+    def __init__(self, setup: BackendSetup) -> None:
+        self._s = float(setup.options.get("ms", "20")) / 1e3
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        pass
+
+    def infer(self, batch: Batch) -> Array:
+        time.sleep(self._s)
+        rows = batch.inputs["image"].reshape(batch.size, -1)[:, :10]
+        return np.ascontiguousarray(rows, np.float32)
+
+    def describe(self) -> Mapping[str, object]:
+        return {"framework": "sleep", "device": "none", "precision": "none", "threads": 0}

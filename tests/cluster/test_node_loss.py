@@ -1,0 +1,143 @@
+"""Nodes that end, stop, are slow or are others than they should be: what the run says, and what is left."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.cli.main import main
+from tests.cluster.hosts import SLEEPING, hosts, is_running, names, node_processes
+from tests.cluster.test_node_runs import codes, ran
+from tests.serve.test_serve import ROOT
+
+pytestmark = pytest.mark.slow
+
+SLOW_BATCH = (
+    "--backend",
+    SLEEPING,
+    "--backend-option",
+    "ms=50",
+    "--instances",
+    "1",
+    "--threads",
+    "1",
+)
+OFFLINE = (
+    "--scenario",
+    "offline",
+    "--backend",
+    SLEEPING,
+    "--mode",
+    "performance",
+    "--max-batch",
+    "4",
+)
+
+
+def when_running(out: Path, act: Any) -> threading.Thread:
+    """Calls `act` soon after LoadGen has started."""
+
+    def wait() -> None:
+        end_s = time.monotonic() + 60
+        log = out.with_name(out.name + ".partial") / "performance/run_1/mlperf_log_detail.txt"
+        logs = (log, out / "performance/run_1/mlperf_log_detail.txt")
+        while time.monotonic() < end_s and not any(path.exists() for path in logs):
+            time.sleep(0.05)
+        time.sleep(1)
+        act()
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    return thread
+
+
+@pytest.mark.parametrize(
+    ("number", "how"),
+    [
+        (signal.SIGKILL, "closed the connection|reset by peer"),
+        (signal.SIGSTOP, "no answer for 2.00 s"),
+    ],
+)
+def test_a_node_that_ends_or_stops_is_lost_and_the_rest_goes_on(
+    tmp_path: Path, number: signal.Signals, how: str
+) -> None:
+    out = tmp_path / "run"
+    with hosts((*SLOW_BATCH, "--max-batch", "4"), (*SLOW_BATCH, "--max-batch", "4")) as served:
+        killer = when_running(out, lambda: served[1].process.send_signal(number))
+        status, result = ran(
+            out, *OFFLINE, "--nodes", names(served), "--queries", "600", "--request-timeout", "2s"
+        )
+        killer.join()
+        if number == signal.SIGSTOP:
+            served[1].process.send_signal(signal.SIGCONT)
+        assert status == 4
+        assert "node-lost" in codes(result)
+        (text,) = [r["text"] for r in result["reasons"] if r["code"] == "node-lost"]
+        lost = result["nodes"][1]
+        assert f"{lost['lost_samples']} of 600 samples, {lost['node']}, " in text
+        assert any(word in text for word in how.split("|"))
+        assert 1 <= lost["lost_samples"] <= 8  # one batch computed, one waiting
+        assert result["queries"]["samples_failed"] == lost["lost_samples"]  # the rest was answered
+        assert result["nodes"][0]["samples"] + lost["samples"] == 600
+        assert result["nodes"][0]["failed"] == 0
+        assert main(["check", str(out)]) == 0
+
+
+def test_a_slow_node_gets_less_and_is_named(tmp_path: Path) -> None:
+    slow = tuple("ms=150" if word == "ms=50" else word for word in SLOW_BATCH)
+    ends = ("--max-batch", "4")
+    with hosts((*SLOW_BATCH, *ends), (*SLOW_BATCH, *ends), (*slow, *ends)) as served:
+        _, result = ran(tmp_path / "run", *OFFLINE, "--nodes", names(served), "--queries", "560")
+    fast, other, slower = (node["samples"] for node in result["nodes"])
+    assert slower < 0.5 * min(fast, other)
+    (text,) = [d["text"] for d in result["doubts"] if d["code"] == "node-slower"]
+    assert result["nodes"][2]["node"] in text
+
+
+def test_a_node_with_other_data_is_refused_with_every_difference(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("onnxruntime")
+    one = ("--dataset", "synthetic", "--instances", "1", "--threads", "1")
+    with hosts(
+        (*one, "--seed", "1", "--backend", "ort"), (*one, "--seed", "2", "--backend", "null")
+    ) as served:
+        words = ("--scenario", "offline", "--dataset", "synthetic", "--seed", "1")
+        out = ("--no-metrics", "--out", str(tmp_path / "run"))
+        assert main([*words, "--nodes", names(served), *out]) == 2
+    lines = capsys.readouterr().err
+    for what in ("the backend", "the precision", "the data"):
+        assert f"{names(served).split(',')[1]}: {what} is" in lines
+    assert "node-differs" in lines
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize("wait_s", [0.5, 12])
+def test_no_node_outlives_the_command(
+    tmp_path: Path, number: signal.Signals, wait_s: float
+) -> None:
+    words = [*OFFLINE, "--nodes", "local:2", "--instances", "1", "--threads", "1", "--no-metrics"]
+    command = [sys.executable, "-m", "harness", *words, "--duration", "60s"]
+    with subprocess.Popen(
+        [*command, "--out", str(tmp_path / "run")], cwd=ROOT, stderr=subprocess.DEVNULL
+    ) as process:
+        pids: list[int] = []
+        end_s = time.monotonic() + 30
+        while len(pids) < 2 and time.monotonic() < end_s:
+            pids = node_processes(process.pid)
+            time.sleep(0.05)
+        assert len(pids) == 2
+        time.sleep(wait_s)  # while they start, and while they answer
+        os.kill(process.pid, number)
+        process.wait(timeout=60)
+    end_s = time.monotonic() + 10
+    while any(map(is_running, pids)) and time.monotonic() < end_s:
+        time.sleep(0.05)
+    assert not any(map(is_running, pids))

@@ -1,0 +1,116 @@
+"""Whole runs on nodes of this machine: answers, stages, numbers of each node, and what a repetition needs."""
+
+import json
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from harness.cli.main import main
+from tests.cluster.hosts import SLEEPING, hosts, names
+
+OF_THE_MACHINE = {"client-bound", "slo-missed", "early-stopping", "loadgen-invalid"}
+
+
+def ran(out: Path, *words: str) -> tuple[int, dict[str, Any]]:
+    status = main([*words, "--no-metrics", "--no-report", "--out", str(out)])
+    return status, json.loads((out / "result.json").read_text())
+
+
+def codes(result: dict[str, Any]) -> set[str]:
+    return {reason["code"] for reason in result["reasons"]}
+
+
+STAMPS = (
+    *(
+        "scheduled_ns",
+        "entry_ns",
+        "taken_ns",
+        "sent_ns",
+        "received_ns",
+        "node_taken_ns",
+        "gathered_ns",
+    ),
+    *("inferred_ns", "postprocessed_ns", "arrived_ns", "read_ns", "decoded_ns", "completed_ns"),
+)
+
+
+def is_whole(out: Path, result: dict[str, Any]) -> None:
+    assert codes(result) <= OF_THE_MACHINE, result["reasons"]
+    assert result["queries"]["samples_failed"] == 0
+    with np.load(out / "performance/run_1/completions.npz") as file:
+        columns = dict(file)
+    stamps = [columns[name] for name in STAMPS]
+    for earlier, later in pairwise(stamps):
+        assert (earlier <= later).all()
+    assert sum(stage["share"] for stage in result["stages_ns"].values()) == pytest.approx(1)
+    assert {"network", "node_queue", "infer", "reply"} < {*result["stages_ns"]}
+    assert "remote" not in result["stages_ns"]
+    assert sum(node["samples"] for node in result["nodes"]) == len(columns["order"])
+    assert all(node["clock_error_ns"] > 0 and not node["no_journal"] for node in result["nodes"])
+
+
+def test_two_nodes_answer_offline(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    words = ("--scenario", "offline", "--nodes", "local:2", "--backend", SLEEPING)
+    options = (
+        "--backend-option",
+        "ms=10",
+        "--instances",
+        "1",
+        "--threads",
+        "1",
+        "--max-batch",
+        "8",
+    )
+    _, result = ran(out, *words, *options, "--queries", "800", "--mode", "performance")
+    is_whole(out, result)
+    samples = [node["samples"] for node in result["nodes"]]
+    assert min(samples) > 300
+    assert result["backend_description"]["nodes"] == 2
+    assert result["nodes"][0]["infer_p50_ns"] >= 10**7
+    assert main(["check", str(out)]) == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--scenario", "server", "--nodes", "local:2", "--target-qps", "200", "--queries", "400"),
+        ("--scenario", "offline", "--nodes", "local:2", "--queries", "3000"),
+        ("--scenario", "offline", "--nodes", "local:2", "--queries", "3000", "--inputs-on-wire"),
+        ("--scenario", "single-stream", "--nodes", "local:1", "--queries", "300"),
+        ("--scenario", "multi-stream", "--nodes", "local:1", "--queries", "100"),
+        ("--scenario", "server", "--nodes", "local:2", "--concurrency", "4", "--queries", "400"),
+    ],
+    ids=" ".join,
+)
+def test_every_scenario_runs_on_nodes_and_its_answers_are_scored(
+    tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    pytest.importorskip("onnxruntime")
+    out = tmp_path / "run"
+    _, result = ran(out, *words)
+    is_whole(out, result)
+    assert result["accuracy"]["value"] == pytest.approx(99.2)
+    assert main(["check", str(out)]) == 0
+    config = (out / "config.yaml").read_text()
+    assert f"nodes: {words[3]}\n" in config
+    _, repeated = ran(tmp_path / "again", "--config", str(out / "config.yaml"))
+    is_whole(tmp_path / "again", repeated)
+
+
+@pytest.mark.slow
+def test_nodes_that_were_started_by_hand_serve_run_after_run(tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime")
+    one = ("--backend", "ort", "--instances", "1", "--threads", "1")
+    with hosts(one, one) as served:
+        for scenario in ("offline", "server"):
+            out = tmp_path / scenario
+            load = ("--target-qps", "100") if scenario == "server" else ()
+            words = ("--scenario", scenario, "--nodes", names(served), "--queries", "300")
+            _, result = ran(out, *words, *load)
+            is_whole(out, result)
+            assert [node["node"] for node in result["nodes"]] == names(served).split(",")

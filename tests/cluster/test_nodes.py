@@ -1,0 +1,105 @@
+"""What is said of --nodes before any node is asked."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness.cli.main import main
+from harness.cluster.nodes import of_host, shares
+from harness.core.config.parse import parse_nodes
+from harness.core.config.run_config import RunConfig
+from harness.errors import ConfigError
+from harness.machine.cores import Cores
+
+
+@given(st.integers(1, 12), st.integers(1, 12), st.integers(1, 2))
+def test_nodes_of_one_machine_share_its_cores_evenly(cores: int, count: int, siblings: int) -> None:
+    groups = tuple(tuple(range(n * siblings, (n + 1) * siblings)) for n in range(cores))
+    own = shares(Cores(groups), count)
+    assert len(own) == count
+    assert {cpu for each in own for cpu in each} >= (
+        {cpu for group in groups for cpu in group} if count >= cores else set()
+    )
+    sizes = [len(each) for each in own]
+    assert min(sizes) >= siblings
+    assert max(sizes) - min(sizes) <= siblings
+    if count <= cores:
+        assert sum(sizes) == cores * siblings  # each core is one node's
+        assert len({cpu for each in own for cpu in each}) == cores * siblings
+
+
+@pytest.mark.parametrize("text", ["local:1", "local:12", "a:1", "10.0.0.1:7000,10.0.0.2:7000"])
+def test_names_of_nodes(text: str) -> None:
+    assert parse_nodes(f" {text}") == text
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("local:0", "not local:N"),
+        ("local:", "not local:N"),
+        ("local:9999", "not local:N"),
+        ("a:1,a:1", "twice"),
+        ("a", "not an address"),
+        ("a:0", "no port"),
+        ("", "not an address"),
+    ],
+)
+def test_names_that_are_none(text: str, why: str) -> None:
+    with pytest.raises(ValueError, match=why):
+        parse_nodes(text)
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"url": ["http://127.0.0.1:1"]}, "--nodes and --url both name what answers"),
+        ({"nodes": "a:1", "instances": 2, "threads": 1}, "--instances and --threads are set where"),
+        ({"connections": 3}, "--connections apply to --url"),
+        ({"dispatch": "deadline", "slo": "p99=1s"}, "--dispatch and --batch-wait"),
+        ({"qdl": True}, "--qdl"),
+    ],
+)
+def test_options_that_contradict_nodes(options: dict[str, object], why: str) -> None:
+    with pytest.raises(ConfigError, match=why):
+        RunConfig.of(**{"scenario": "server", "nodes": "local:2", **options})
+
+
+def test_inputs_on_wire_wants_nodes() -> None:
+    with pytest.raises(ConfigError, match="--inputs-on-wire applies to --nodes"):
+        RunConfig.of(scenario="server", inputs_on_wire=True)
+
+
+def test_a_host_is_told_what_the_run_asks_of_it() -> None:
+    config = RunConfig.of(
+        scenario="server", nodes="local:2", threads=1, instances=2, request_timeout="3s", seed=4
+    )
+    host = of_host(config)
+    assert (host.nodes, host.request_timeout_ns) == (None, None)
+    assert (host.instances, host.threads, host.seed) == (2, 1, 4)
+
+
+def test_a_stream_on_several_nodes_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--scenario", "single-stream", "--nodes", "local:2"]) == 2
+    assert (
+        "single-stream asks one query at a time, and 2 nodes are named" in capsys.readouterr().err
+    )
+
+
+def test_a_search_says_that_nodes_are_of_single_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["peak", "--scenario", "server", "--slo", "p99=1s", "--nodes", "local:2"]) == 2
+    assert "--nodes is of single runs" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_all_nodes_that_are_not_there_are_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--scenario", "offline", "--nodes", "127.0.0.1:1,127.0.0.1:2", "--no-metrics"]
+    assert main([*words, "--out", str(tmp_path / "run")]) == 2
+    errors = capsys.readouterr().err
+    for name in ("127.0.0.1:1", "127.0.0.1:2"):
+        assert f"--nodes: {name} does not answer: " in errors
+    assert not (tmp_path / "run").exists()

@@ -1,0 +1,125 @@
+"""`cold` on real models: every backend of ours, its tables again from its folder, what it refuses."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.cli.main import main
+from harness.core.config.run_config import RunConfig
+from harness.explain.cold import summary
+from harness.explain.cold.formats.starts import FORMATS, Absent, find
+from harness.explain.cold.trials.turns import Start
+from harness.models.manifest.lookup import load_model
+from harness.models.manifest.model import MODELS_DIR
+
+
+def _measured(out: Path, *arguments: str) -> dict[str, Any]:
+    assert main(["cold", *arguments, "--runs", "3", "--out", str(out), "--quiet"]) == 0
+    content: dict[str, Any] = json.loads((out / "cold.json").read_text())
+    return content
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", ["ort", "openvino", "litert", "torch", "tensorflow"])
+def test_every_backend_of_ours_tells_its_phases(
+    backend: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    content = _measured(
+        *(tmp_path / "cold", "digits", "--backend", backend),
+        *("--trials", "2", "--skip", "formats", "--skip", "sharing", "--skip", "benefit"),
+    )
+    row = content["starts"][0]
+    assert row["failed"] is None
+    assert len(row["warm"]) == 2
+    for trial in (*row["cold"], *row["warm"]):
+        assert trial["deserialise_ns"] > 0
+        assert trial["rest_ns"] >= 0
+        assert (trial["prepare_ns"] is None) == (backend in ("torch", "tensorflow"))
+    assert all(trial["read_ns"] > 0 for trial in row["cold"])
+    assert all(trial["read_ns"] is None for trial in row["warm"])
+    assert sum(summary.shares(row["warm"]).values()) == pytest.approx(1)
+    shown = capsys.readouterr().out
+    assert "first answer after" in shown
+    assert (tmp_path / "cold/cold.html").is_file()
+    assert main(["cold", "--from", str(tmp_path / "cold")]) == 0
+    again = capsys.readouterr().out
+    assert shown.partition("\npage")[0] == again.partition("\npage")[0]
+
+
+@pytest.mark.slow
+def test_every_storage_format_starts_or_says_why_not(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The digits have a file for each framework; from ONNX two more and ORT's own format are made."""
+    pytest.importorskip("onnx")
+    content = _measured(
+        *(tmp_path / "cold", "digits", "--trials", "1"),
+        *("--skip", "sharing", "--skip", "benefit"),
+    )
+    names = [one.name for one in FORMATS if one.name != "torch.export"]
+    assert [row["name"] for row in content["starts"][1:]] == names
+    assert [row["name"] for row in content["absent"]] == ["torch.export"]
+    for row in content["starts"]:
+        assert row["failed"] is None, row["name"]
+        assert row["warm"][0]["first_ns"] > 0
+        assert row["size_bytes"] > 0
+    assert not list((tmp_path / "cold").glob("made-*"))
+    assert "ORT format" in capsys.readouterr().out
+
+
+def test_a_model_of_one_file_says_which_formats_it_cannot_have(tmp_path: Path) -> None:
+    pytest.importorskip("ai_edge_litert")
+    path = tmp_path / "net.tflite"
+    path.write_bytes((MODELS_DIR / "digits.tflite").read_bytes())
+    config = RunConfig.of(scenario="offline", backend="litert", model=str(path))
+    found = find(config, load_model(str(path)), tmp_path, tmp_path / "log")
+    assert [(one.name, one.path) for one in found if isinstance(one, Start)] == [("tflite", path)]
+    absent = {one.name: one.reason for one in found if isinstance(one, Absent)}
+    assert set(absent) == {one.name for one in FORMATS} - {"tflite"}
+    assert "made from onnx" in absent["IR"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["digits", "--backend", "null"], "--backend null loads no model"),
+        (["digits", "--backend", "kserve"], "its server loads the model"),
+        (["tinylm"], "token by token"),
+        (["digits", "--backend", "orte"], "no backend named 'orte'"),
+        (["digits", "--trials", "0"], "--trials"),
+        ([], "cold needs a MODEL"),
+        (["digits", "--from", "x"], "--from prints the tables of a folder"),
+        (["--from", "x", "--trials", "3"], "drop --trials"),
+    ],
+)
+def test_what_cannot_be_measured_is_refused_before_anything_starts(
+    arguments: list[str],
+    told: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["cold", *arguments]) == 2
+    assert told in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_file_that_the_framework_refuses_leaves_no_folder(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "net.onnx").write_bytes(b"\x08\x07nonsense")
+    words = ["cold", str(tmp_path / "net.onnx"), "--skip", "formats", "--out", str(tmp_path / "o")]
+    assert main([*words, "--quiet"]) == 2
+    assert "ONNX Runtime cannot load it" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["net.onnx"]
+
+
+def test_a_folder_of_another_verb_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "cold.json").write_text('{"schema": 1, "starts": []}')
+    assert main(["cold", "--from", str(tmp_path)]) == 2
+    assert "is not what `cold` writes" in capsys.readouterr().err

@@ -1,0 +1,210 @@
+"""The verb `machine`: plug-ins of a few lines, a filter, stored files, processes that die."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from harness.cli.explain import machine
+from harness.errors import ConfigError
+from harness.explain.machine import record, tables
+from harness.results.pages.tables import show_cell
+
+FILL = """
+from contextlib import contextmanager
+from functools import partial
+
+import numpy as np
+
+from harness.types import Point, Ready
+
+
+class Fill:
+    about = "one value written into an array"
+
+    def points(self, threads):
+        for size in (2**12, 2**20):
+            yield Point(settings={"bytes": size}, open=partial(self._ready, size), work=size, unit="B")
+
+    @contextmanager
+    def _ready(self, size):
+        array = np.ones(size, np.uint8)
+        yield Ready(partial(array.fill, 7), facts={"first_value": int(array[0])})
+"""
+DYING = """
+import os
+from contextlib import contextmanager
+
+from harness.types import Point, Ready
+
+
+class Dying:
+    about = "the second point ends its process, the third one cannot be made ready"
+
+    def points(self, threads):
+        for number in range(4):
+            yield Point(settings={"number": number}, open=lambda n=number: self._ready(n))
+
+    @contextmanager
+    def _ready(self, number):
+        if number == 1:
+            os.abort()
+        if number == 2:
+            raise RuntimeError("no such operation")
+        yield Ready(lambda: None)
+"""
+QUICK = ("--point-time", "3ms", "--repeats", "3", "--quiet")
+
+
+@pytest.fixture(autouse=True)
+def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "fill.py").write_text(FILL)
+    (tmp_path / "dying.py").write_text(DYING)
+    monkeypatch.chdir(tmp_path)
+
+
+def test_a_benchmark_of_twenty_lines_is_listed_filtered_and_measured(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """CS7, CS6."""
+    assert len(FILL.strip().splitlines()) <= 20
+    assert machine(["--benchmark", "fill.py:Fill", "--list", "--filter", "Fill.*1048"]) == 0
+    assert capsys.readouterr().out.split() == [
+        "fill.py:Fill:",
+        "1",
+        "point",
+        "fill.py:Fill/1048576",
+    ]
+    assert machine(["--benchmark", "fill.py:Fill", "--filter", "^fill", "--out", "r", *QUICK]) == 0
+    shown = capsys.readouterr().out
+    assert "CV" in shown
+    assert "first value" in shown
+    content = record.read(Path("r"))
+    assert [*content["points"]] == ["fill.py:Fill/4096", "fill.py:Fill/1048576"]
+    assert len(content["fingerprint"]) == 16
+    assert "GB = 10^9 B" in content["units"]
+
+
+def test_stored_files_and_the_database_give_the_same_numbers_again(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    words = ["--benchmark", "fill.py:Fill", "--filter", "^fill", *QUICK]
+    assert machine([*words, "--out", "r", "--json"]) == 0
+    first = json.loads(capsys.readouterr().out)
+    assert machine(["--from", "r", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == first
+    assert machine([*words, "--missing", "--out", "s", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["points"] == first["points"]
+    point = first["points"]["fill.py:Fill/4096"]
+    assert point["per_s"] == pytest.approx(4096 / point["median_ns"] * 1e9)
+    assert len(point["repetitions_ns"]) == 3
+
+
+def test_a_point_that_ends_its_process_is_absent_and_the_others_are_measured(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert (
+        machine(["--benchmark", "dying.py:Dying", "--filter", "Dying", "--out", "r", *QUICK]) == 0
+    )
+    first, second, third, last = record.points(record.read(Path("r")))
+    assert first.median_ns
+    assert last.median_ns
+    assert second.missing.startswith("the process died, status -6: see ")
+    assert third.missing == "RuntimeError: no such operation"
+    assert "Not measured" in capsys.readouterr().out
+
+
+def test_a_filter_that_matches_nothing_names_the_way_out() -> None:
+    with pytest.raises(ConfigError, match=r"^--filter 'gemmm' matches none of \d+ points: --list"):
+        machine(["--filter", "gemmm"])
+    with pytest.raises(ConfigError, match=r"^--filter: '\(' is not a regular expression: "):
+        machine(["--filter", "("])
+
+
+def test_copies_have_both_states_side_by_side_with_their_spread(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """CS1: a copy of 256 KiB is at least twice as fast where it is in the caches."""
+    words = ["--filter", "memory-copy/262144/", "--point-time", "60ms", "--quiet"]
+    assert machine([*words, "--out", "r"]) == 0
+    assert "evicted std" in capsys.readouterr().out
+    content = record.read(Path("r"))
+    (copies,) = [t for t in tables.tables(content) if t.key == "memory-copy"]
+    (row,) = copies.to_json()["rows"]
+    assert row["warm_/_evicted_ratio"] > 0
+    warm, evicted = (point.peak_per_s or 0 for point in record.points(content))
+    assert warm >= 2 * evicted  # of the fastest calls, which other programs do not slow
+    assert row["std_B_per_s"] > 0
+    assert row["evicted_std_B_per_s"] > 0
+    assert show_cell(2.5e9, "B/s") == "2.5 GB/s"  # 10^9, not 2^30
+
+
+def test_the_page_is_made_again_from_the_stored_file(capsys: pytest.CaptureFixture[str]) -> None:
+    """CS7: JSON in, plots out."""
+    pytest.importorskip("plotly")
+    words = ["--filter", "^(memory-copy/4096|first-touch/65536|transport/.*/1024|reduction/.*/16$)"]
+    assert machine([*words, "--out", "r", *QUICK]) == 0
+    page = Path("r/machine.html")
+    first = page.read_text()
+    page.unlink()
+    assert machine(["--from", "r"]) == 0
+    assert page.read_text() == first
+    for title in ("Copies", "First touch", "Round trips", "Reduction", "GB = 10^9"):
+        assert title in first
+    assert str(page) in capsys.readouterr().out
+
+
+def test_machines_stand_side_by_side(capsys: pytest.CaptureFixture[str]) -> None:
+    assert machine(["--filter", "memory-copy/67108864/warm", "--out", "a", *QUICK]) == 0
+    content = json.loads(Path("a/machine.json").read_text())
+    content["fingerprint"] = "0123456789abcdef"
+    for point in content["points"].values():
+        point["repetitions_ns"] = [ns / 2 for ns in point["repetitions_ns"]]
+        point["fastest_ns"] /= 2
+    Path("b").mkdir()
+    Path("b/machine.json").write_text(json.dumps(content))
+    capsys.readouterr()
+    assert machine(["a", "b", "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert [row["side"] for row in shown["sides"]["rows"]] == ["A", "B"]
+    assert all(row["B_/_A_ratio"] == pytest.approx(2) for row in shown["peaks"]["rows"])
+    assert all(row["speed_B_/_A_ratio"] == pytest.approx(2) for row in shown["points"]["rows"])
+    assert machine(["a", "a"]) == 0
+    assert "the same machine: the differences are its noise" in capsys.readouterr().out
+
+
+def test_one_folder_is_no_comparison_and_options_of_a_measurement_are_refused() -> None:
+    with pytest.raises(ConfigError) as raised:
+        machine(["a", "--filter", "gemm"])
+    assert str(raised.value).splitlines() == [
+        "machine compares two folders or more: --from a shows one",
+        "folders are compared and nothing is measured: drop --filter",
+    ]
+    with pytest.raises(ConfigError, match=r"^nowhere: there is no such folder$"):
+        machine(["nowhere", "nowhere"])
+
+
+_ERRORS = {"fp32": 1e-5, "bf16": 1e-2, "int8": 0.0}
+
+
+@pytest.mark.slow
+def test_every_installed_library_has_peaks_and_says_which_unit_computed_them() -> None:
+    """TP1, TP4: right products, a spread, and a verdict with its evidence."""
+    pytest.importorskip("onnxruntime")
+    words = ["--filter", "gemm/.*/256/1$", "--point-time", "30ms", "--repeats", "3", "--quiet"]
+    assert machine([*words, "--out", "r"]) == 0
+    content = record.read(Path("r"))
+    measured = [p for p in record.points(content) if not p.missing]
+    assert {"numpy", "ort"} <= {p.settings["library"] for p in measured}
+    for point in measured:
+        error = point.facts.get("relative_error")
+        assert error is None or error <= _ERRORS[str(point.settings["precision"])], point.name
+    by_key = {t.key: t for t in tables.tables(content)}
+    assert [row[0] for row in by_key["peaks"].rows if row[0] == "fp32"]
+    for row in by_key["gemm"].to_json()["rows"]:
+        assert row["matrix_unit"] in ("used", "not used", "unknown")
+        assert row["evidence"]
+        assert row["peak_FLOP_per_s"] > 1e8
+        assert row["CV_share"] >= 0
+    reasons = {p.name: p.missing for p in record.points(content) if p.missing}
+    assert reasons["gemm/numpy/bf16/256/1"] == "NumPy has no bf16 product in its BLAS library"

@@ -1,0 +1,97 @@
+"""Each kernel is held against the peak of its own precision."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from harness.cli.main import main
+from harness.explain.kernels import layers as ly
+from harness.explain.kernels.layers import Layer, Peaks
+from harness.explain.profile.measure.measure import highest
+from harness.explain.profile.tables.work_checks import MOST_OF_PEAK
+from harness.machine.characterise import here
+from harness.machine.characterise.database import Database, Key
+from harness.machine.characterise.measured import from_json
+from harness.machine.characterise.versions import versions_of
+from harness.machine.host import fingerprint
+from harness.machine.identity import machine_key
+
+PEAKS = Peaks(flops_per_s=100e9, bytes_per_s=10e9, int8_per_s=400e9)
+
+
+def layer(*, is_integer: bool) -> Layer:
+    """200 GFLOP/s at 10,000 FLOP/byte."""
+    made = Layer.__new__(Layer)
+    fields = dict.fromkeys(Layer.__dataclass_fields__) | {
+        "latency_ns": 1e6,
+        "flops": 200_000_000,
+        "read_bytes": 10_000,
+        "write_bytes": 10_000,
+        "is_integer": is_integer,
+    }
+    for name, value in fields.items():
+        object.__setattr__(made, name, value)
+    return made
+
+
+def test_an_integer_kernel_is_held_against_the_peak_of_integers() -> None:
+    assert ly.utilisation(layer(is_integer=False), PEAKS) == pytest.approx(2.0)
+    assert ly.utilisation(layer(is_integer=True), PEAKS) == pytest.approx(0.5)
+    assert ly.bound_of(layer(is_integer=True), PEAKS) == "compute"
+
+
+def test_without_a_peak_of_integers_they_have_no_utilisation() -> None:
+    unknown = PEAKS._replace(int8_per_s=None)
+    assert ly.utilisation(layer(is_integer=True), unknown) is None
+    assert ly.bound_of(layer(is_integer=True), unknown) is None
+
+
+def test_the_highest_of_what_was_measured_now_and_stored_is_the_peak() -> None:
+    now = {"flops_per_s": 2.0, "bytes_per_s": 5.0, "int8_per_s": 8.0}
+    stored = {"flops_per_s": 3.0, "bytes_per_s": 4.0}
+    assert highest(now, now, stored) == {"flops_per_s": 3.0, "bytes_per_s": 5.0, "int8_per_s": 8.0}
+    assert highest({"missing": "no module"}, stored) == stored
+    assert highest({"missing": "no module"}, {}) == {"missing": "no module"}
+
+
+def test_peaks_of_this_machine_and_these_versions_are_read_from_the_database(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "machine.sqlite"
+    assert here.stored(1, path) == {}
+    point = {
+        "benchmark": "gemm",
+        "settings": {"library": "ort", "precision": "fp32", "side": 256, "threads": 1},
+        "work": 1000.0,
+        "unit": "FLOP",
+        "repetitions_ns": [2.0, 2.0],
+        "fastest_ns": 1.0,
+        "facts": {},
+    }
+    name = from_json({"p": point})[0].name
+    key = Key(machine_key(fingerprint()["machine"]), versions_of("ort"), "any")
+    other = key._replace(versions="another")
+    Database(path).add([(key, name, point), (other, name, {**point, "fastest_ns": 0.1})])
+    assert here.stored(1, path) == {"flops_per_s": pytest.approx(1e12)}
+    assert here.stored(2, path) == {}
+
+
+@pytest.mark.slow
+def test_layers_of_a_real_model_use_between_nothing_and_all_of_the_peak(tmp_path: Path) -> None:
+    """TP2: a convolution uses more of it than an elementwise kernel."""
+    pytest.importorskip("onnxruntime")
+    words = ["profile", "--model", "light/squeezenet", "--levels", "layer", "--threads", "1"]
+    assert main([*words, "--quiet", "--out", str(tmp_path / "p")]) == 0
+    rows = json.loads((tmp_path / "p/tables.json").read_text())["kernels"]["rows"]
+    shares = [row["of_peak_share"] for row in rows if row["of_peak_share"] is not None]
+    assert all(0 <= share <= MOST_OF_PEAK for share in shares)
+    of = {
+        kind: [
+            row["of_peak_share"]
+            for row in rows
+            if row["of_peak_share"] is not None and (("Conv" in row["nodes_of_the_file"]) == kind)
+        ]
+        for kind in (True, False)
+    }
+    assert max(of[True]) > max(of[False], default=0.0)

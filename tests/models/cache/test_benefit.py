@@ -1,0 +1,31 @@
+"""Which models are worth keeping, judged before the run: by popularity x load time / bytes."""
+
+from harness.models.cache.benefit import Benefit, Candidate, benefits, expected_load_ns
+
+
+def test_models_that_save_most_for_their_bytes_are_kept_as_far_as_the_capacity_goes() -> None:
+    found = benefits(
+        [
+            Candidate(0.5, 100, 50, False),  # saves 1 per byte
+            Candidate(0.3, 1000, 100, False),  # saves 3 per byte
+            Candidate(0.1, 10, 1, False),  # saves 1 per byte, and fits beside
+            Candidate(0.1, 10, 10, True),  # saves little, and is always resident
+        ],
+        111,
+    )
+    assert found == [Benefit(50, False), Benefit(300, True), Benefit(1, True), Benefit(1, True)]
+    assert expected_load_ns(found) == 50
+
+
+def test_a_model_that_nobody_asks_for_is_not_worth_a_place() -> None:
+    (found,) = benefits([Candidate(0.0, 1000, 1, False)], 10)
+    assert found == Benefit(0.0, False)
+
+
+def test_of_a_tiny_model_and_a_large_one_that_is_popular_the_large_one_may_win() -> None:
+    """0.5 MB that load in 1 ms, asked for rarely, beside 528 MB that load in 1.4 s."""
+    tiny, vgg = (
+        Candidate(0.001, 1_000_000, 500_000, False),
+        Candidate(0.9, 1_400_000_000, 528_000_000, False),
+    )
+    assert [each.keep for each in benefits([tiny, vgg], 528_000_000)] == [False, True]

@@ -1,0 +1,212 @@
+"""Runs sent to a tracking server of MLflow: a real one, and one that answers as a faulty one would."""
+
+import base64
+import json
+import subprocess
+import threading
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.cli.main import main
+from tests.builders.finished import REASON, RUNS, invalid
+from tests.servers import real_servers
+from tests.stand_ins.servers.prometheus_server import free_port
+
+
+@pytest.fixture(scope="module")
+def mlflow(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a real tracking server; its environment takes 0.6 GB and stays in pytest's cache."""
+    programs = real_servers.environment(Path(pytestconfig.cache.mkdir("servers")), "mlflow") / "bin"
+    folder = tmp_path_factory.mktemp("mlflow")
+    url = f"http://127.0.0.1:{(port := free_port())}"
+    words = [programs / "mlflow", "server", "--host", "127.0.0.1", "--port", str(port)]
+    words += ["--backend-store-uri", "sqlite:///runs.db", "--workers", "1"]
+    words += ["--artifacts-destination", folder / "artifacts"]
+    with (folder / "log").open("w") as log:
+        process = subprocess.Popen(
+            list(map(str, words)), cwd=folder, stdout=log, stderr=log, env=real_servers.outside()
+        )
+    try:
+        deadline = time.monotonic() + real_servers.READY_S
+        while not real_servers.is_ready(f"{url}/health"):
+            assert process.poll() is None, (folder / "log").read_text()
+            assert time.monotonic() < deadline, (folder / "log").read_text()
+            time.sleep(0.2)
+        yield url
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def asked(url: str, **content: object) -> Any:
+    request = urllib.request.Request(url, json.dumps(content).encode() if content else None)
+    request.add_header("Content-Type", "application/json")
+    with urllib.request.urlopen(request, timeout=10) as reply:
+        return json.loads(reply.read())
+
+
+def send(run: Path, url: str) -> int:
+    return main(["export", str(run), "--format", "mlflow", "--to", url])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("verdict", "status"), [("VALID", "FINISHED"), ("INVALID", "FAILED")])
+def test_a_real_server_shows_the_run(
+    verdict: str,
+    status: str,
+    mlflow: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    run = RUNS / "server" if verdict == "VALID" else invalid("server", tmp_path)
+    assert send(run, mlflow) == 0
+    page = capsys.readouterr().out.strip()
+    run_id = page.removeprefix(f"{mlflow}/#/experiments/").partition("/runs/")[2]
+    found = asked(f"{mlflow}/api/2.0/mlflow/runs/get?run_id={run_id}")["run"]
+    result = json.loads((run / "result.json").read_text())
+    info = found["info"]
+    assert (info["status"], info["run_name"]) == (status, run.name)
+    assert 0 < info["end_time"] - info["start_time"] < 60_000
+    metrics = {one["key"]: one["value"] for one in found["data"]["metrics"]}
+    assert metrics["p99_ns"] == result["latency_ns"]["p99"]
+    assert metrics["throughput_samples_per_s"] == result["throughput_per_s"]["completed"]
+    params = {one["key"]: one["value"] for one in found["data"]["params"]}
+    assert (params["target_qps"], params["slo"]) == ("200.0", "p90=5s")
+    tags = {one["key"]: one["value"] for one in found["data"]["tags"]}
+    assert tags["harness.verdict"] == verdict
+    assert tags.get("harness.reasons", "") == ("" if verdict == "VALID" else REASON["code"])
+    artifact = f"{mlflow}/get-artifact?run_id={run_id}&path=result.json"
+    with urllib.request.urlopen(artifact, timeout=10) as reply:
+        assert reply.read() == (run / "result.json").read_bytes()
+    assert send(run, mlflow) == 2
+    assert f"was sent there before, as run {run_id}" in capsys.readouterr().err
+
+
+class _Faulty(BaseHTTPRequestHandler):
+    """Answers as `answers` of the server says, by the last part of the path: (status, content)."""
+
+    def _answer(self) -> None:
+        self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        name = self.path.partition("?")[0].rpartition("/")[2]
+        server: Any = self.server
+        server.asked.append((name, self.headers.get("Authorization")))
+        status, content = server.answers.get(name, (200, {}))
+        body = content if isinstance(content, bytes) else json.dumps(content).encode()
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    do_GET = do_POST = do_PUT = _answer  # noqa: N815 - http.server's names
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+GOOD = {
+    "get-by-name": (200, {"experiment": {"experiment_id": "7"}}),
+    "create": (200, {"run": {"info": {"run_id": "r1", "artifact_uri": "s3://bucket/7/r1"}}}),
+}
+
+
+@contextmanager
+def faulty(**answers: tuple[int, object]) -> Iterator[tuple[str, list[tuple[str, str | None]]]]:
+    """(address, names of what was asked with their header Authorization)."""
+    server: Any = HTTPServer(("127.0.0.1", 0), _Faulty)
+    server.asked = []
+    server.answers = {**GOOD, **{name.replace("_", "-"): value for name, value in answers.items()}}
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}", server.asked
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def test_artifacts_of_another_store_are_left_out(capsys: pytest.CaptureFixture[str]) -> None:
+    with faulty() as (url, asked_for):
+        assert send(RUNS / "offline", url) == 0
+    assert capsys.readouterr().out == f"{url}/#/experiments/7/runs/r1\n"
+    names = [name for name, _ in asked_for]
+    assert names == ["get-by-name", "search", "create", "log-batch", "update"]
+
+
+@pytest.mark.parametrize(
+    ("answers", "line"),
+    [
+        ({"get_by_name": (200, b"<html>")}, "it answered 200, and not as a tracking server of MLflow does"),
+        ({"get_by_name": (404, b"")}, "it answered 404, and not as a tracking server of MLflow does"),
+        ({"get_by_name": (200, {})}, "is no tracking server of MLflow: no entry 'experiment'"),
+        ({"get_by_name": (401, b"no")}, "set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or"),
+        ({"create": (400, {"message": "not 'active'\n"})}, "it answered 400: not 'active'"),
+        ({"search": (200, {"runs": [{"info": {"run_id": "r0"}}]})}, "was sent there before, as run r0"),
+    ],
+)  # fmt: skip
+def test_a_server_that_does_not_take_the_run_is_one_line(
+    answers: dict[str, tuple[int, object]], line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with faulty(**answers) as (url, asked_for):
+        assert send(RUNS / "offline", url) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.count("\n") == 1
+    assert said.err.startswith(f"harness: --to {url}")
+    assert line in said.err
+    assert "log-batch" not in [name for name, _ in asked_for]
+
+
+def test_a_run_that_is_taken_in_part_is_deleted(capsys: pytest.CaptureFixture[str]) -> None:
+    with faulty(log_batch=(500, {"message": "the disk is full"})) as (url, asked_for):
+        assert send(RUNS / "offline", url) == 2
+    assert asked_for[-1][0] == "delete"
+    assert capsys.readouterr().err == f"harness: --to {url}: it answered 500: the disk is full\n"
+
+
+@pytest.mark.parametrize(
+    ("variables", "header"),
+    [
+        ({}, None),
+        ({"MLFLOW_TRACKING_TOKEN": "abc"}, "Bearer abc"),
+        (
+            {"MLFLOW_TRACKING_USERNAME": "me", "MLFLOW_TRACKING_PASSWORD": "pä"},
+            f"Basic {base64.b64encode('me:pä'.encode()).decode()}",
+        ),
+    ],
+)
+def test_the_user_is_that_of_mlflows_own_variables(
+    variables: dict[str, str], header: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("TOKEN", "USERNAME", "PASSWORD"):
+        monkeypatch.delenv(f"MLFLOW_TRACKING_{name}", raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    with faulty() as (url, asked_for):
+        assert send(RUNS / "offline", url) == 0
+    assert {sent for _, sent in asked_for} == {header}
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (["mlflow", "--to", "nonsense"], "--to: 'nonsense' is not a server: write http://HOST:PORT"),
+        (["mlflow", "--to", "http://me:pw@host"], "--to: 'http://me:pw@host' is not a server"),
+        (["mlflow", "--to", "http://127.0.0.1:1"], "is a server there?"),
+        (["csv", "--to", "http://127.0.0.1:1"], "--to names a server of MLflow: pass --format mlflow"),
+        (["mlflow", "--to", "http://127.0.0.1:1", "--out", "x"], "and no --out"),
+        (["mlflow"], "pass --out, or --to URL"),
+    ],
+)  # fmt: skip
+def test_a_wrong_address_is_one_line(
+    words: list[str], line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["export", str(RUNS / "offline"), "--format", *words]) == 2
+    assert line in capsys.readouterr().err

@@ -1,0 +1,201 @@
+"""SLOs and goodput are counted query by query, whatever LoadGen judges."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from harness.core.config.parse import Slo, leading, parse_slos, searched
+from harness.core.units import NS_PER_MS
+from harness.loadgen.scenario import scenario_named
+from harness.results.evidence.evidence import Evidence
+from harness.results.evidence.stages import Completions
+from harness.results.schema.client import Goodput
+from harness.results.slos.judged import good_queries, judged
+from harness.results.slos.reasons import reasons
+from harness.results.slos.section import section
+from harness.results.slos.shown import shown
+from harness.results.verdict import client
+from harness.types import Array
+from tests.builders.support import ENDED, evidence
+
+SLOS = parse_slos("p90=80ms ttft:p90=50ms tpot:p90=5ms itl:p50=1ms")
+COUNT = 200
+
+
+def streams(seed: int = 0) -> dict[str, Array]:
+    """Answers of 1 to 9 tokens; one in twenty failed before its first token."""
+    draw = np.random.default_rng(seed)
+    scheduled_ns = np.arange(COUNT) * 3 * NS_PER_MS
+    first_ns = scheduled_ns + draw.integers(1, 70 * NS_PER_MS, COUNT)
+    tokens = draw.integers(1, 10, COUNT)
+    failed = draw.random(COUNT) < 0.05
+    completed_ns = first_ns + draw.integers(0, 8 * NS_PER_MS, COUNT) * (tokens - 1)
+    return {
+        "order": np.arange(COUNT),
+        "failed": failed.astype(np.uint16),
+        "scheduled_ns": scheduled_ns,
+        "completed_ns": completed_ns,
+        "first_token_ns": np.where(failed, 0, first_ns),
+        "tokens": np.where(failed, 0, tokens).astype(np.int32),
+        "late_tokens": np.where(failed, 0, draw.integers(0, tokens)).astype(np.int32),
+    }
+
+
+def done(columns: Mapping[str, Array]) -> Completions:
+    return Completions(columns, COUNT, True)
+
+
+def row(columns: Mapping[str, Array], i: int) -> dict[str, int]:
+    return {name: int(values[i]) for name, values in columns.items()}
+
+
+def is_late(one: Mapping[str, int], slo: Slo) -> bool | None:
+    """Of one answer, in plain words; None where the SLO says nothing of it."""
+    if not slo.of:
+        return bool(one["failed"]) or one["completed_ns"] - one["scheduled_ns"] > slo.bound_ns
+    if one["failed"]:
+        return True
+    if slo.of == "ttft":
+        return one["first_token_ns"] - one["scheduled_ns"] > slo.bound_ns
+    if one["tokens"] < 2:
+        return None
+    each_ns = (one["completed_ns"] - one["first_token_ns"]) // (one["tokens"] - 1)
+    return each_ns > slo.bound_ns
+
+
+@pytest.mark.parametrize("slo", SLOS[:3], ids=str)
+def test_late_answers_are_counted_one_by_one(slo: Slo) -> None:
+    columns = streams()
+    late = [is_late(row(columns, i), slo) for i in range(COUNT)]
+    found = judged(done(columns), 1, slo)
+    assert (found.late, found.of) == (late.count(True), COUNT - late.count(None))
+    assert found.is_met == (found.late < found.of - int(found.of * 0.9))
+
+
+def test_late_tokens_are_counted_of_those_after_the_first() -> None:
+    columns = streams()
+    found = judged(done(columns), 1, SLOS[3])
+    assert found.late == columns["late_tokens"].sum()
+    assert found.of == np.maximum(columns["tokens"] - 1, 0).sum()
+    assert found.value_ns is None
+
+
+def test_a_good_query_met_every_slo_with_all_its_answers() -> None:
+    columns = streams(1)
+
+    def is_good(i: int) -> bool:
+        one = row(columns, i)
+        gaps = max(0, one["tokens"] - 1)
+        return not any(is_late(one, slo) for slo in SLOS[:3]) and (
+            one["late_tokens"] <= gaps // 2 and not one["failed"]
+        )
+
+    good = [is_good(i) for i in range(COUNT)]
+    assert 5 < sum(good) < COUNT
+    assert good_queries(done(columns), 1, SLOS) == sum(good)
+    pairs = sum(a and b for a, b in zip(good[::2], good[1::2], strict=True))
+    assert good_queries(done(columns), 2, SLOS) == pairs
+
+
+def run(
+    scenario: str = "server", columns: Mapping[str, Array] | None = None, **plan: Any
+) -> Evidence:
+    """The golden run, with answers of a language model in place of its own."""
+    made = evidence(scenario)
+    return replace(
+        made,
+        plan=replace(made.plan, **plan),
+        done=done(columns if columns is not None else streams()),
+        ended={**ENDED, "client": {"tokens": {"streams": {"itl_ns": {"p50": 1}}}}},
+    )
+
+
+def codes(evidence: Evidence, slos: tuple[Slo, ...]) -> list[str]:
+    scenario = scenario_named(evidence.plan.scenario)
+    return [reason.code for reason in reasons(scenario, evidence, slos)]
+
+
+def test_loadgen_s_own_slo_is_left_to_it() -> None:
+    tight = parse_slos("p99=1ns p50=1ns")
+    assert codes(run(), tight[:1]) == []
+    assert codes(run(), tight) == ["slo-missed"]
+    # With the tokens' times, LoadGen judges those alone.
+    assert codes(run(token_latencies=True), tight[:1]) == ["slo-missed"]
+
+
+def test_a_missed_slo_of_tokens_says_by_how_many() -> None:
+    found = [*reasons(scenario_named("server"), run(), parse_slos("ttft:p90=1ns itl:p90=1ms"))]
+    assert [reason.code for reason in found] == ["slo-missed", "slo-missed"]
+    assert found[0].text == (
+        "200 of 200 first tokens did not come within 1 ns, ttft:p90 allows at most 19: lower --target-qps or "
+        "raise --slo"
+    )
+    assert "tokens did not come within 1.00 ms of the one before them" in found[1].text
+
+
+def test_too_few_answers_are_not_enough_to_be_sure() -> None:
+    fine = {**streams(), "failed": np.zeros(COUNT, np.uint16)}
+    fine["first_token_ns"] = fine["scheduled_ns"] + 1
+    (reason,) = reasons(scenario_named("server"), run(columns=fine), parse_slos("ttft:p99=1s"))
+    assert reason.code == "early-stopping"
+    assert reason.text.startswith(
+        "200 first tokens are too few to be sure of ttft:p99, although none was"
+    )
+    assert codes(run(columns=fine), parse_slos("ttft:p90=1s")) == []
+
+
+def test_times_that_answers_do_not_have_are_a_reason() -> None:
+    one_token = {**streams(), "tokens": np.ones(COUNT, np.int32)}
+    one_token["failed"] = np.zeros(COUNT, np.uint16)
+    one_token["first_token_ns"] = one_token["scheduled_ns"] + 1
+    made = run(columns=one_token)
+    assert codes(made, parse_slos("tpot:p90=1s")) == ["slo-not-measured"]
+    unknown = replace(made, ended={**ENDED, "client": {"tokens": {"streams": None}}})
+    assert codes(unknown, parse_slos("itl:p90=1s")) == ["slo-not-measured"]
+
+
+def test_answers_of_one_token_are_a_reason_where_loadgen_counts_tokens() -> None:
+    ended = {**ENDED, "client": {"tokens": {"one_token_answers": 3}}}
+    made = replace(run(), ended=ended)
+    assert [*client.one_token_answers(made)] == []
+    counted = replace(made, plan=replace(made.plan, token_latencies=True))
+    (reason,) = client.one_token_answers(counted)
+    assert reason.text.startswith("3 of 200 answers have one token")
+
+
+def test_the_section_has_the_rate_of_good_queries() -> None:
+    columns = streams(2)
+    made = section(run(columns=columns), SLOS)
+    assert made is not None
+    good = good_queries(done(columns), 1, SLOS)
+    took_ns = int(columns["completed_ns"].max() - columns["scheduled_ns"].min())
+    assert made["share"] == good / COUNT
+    assert made["per_s"] == pytest.approx(good * 1e9 / took_ns)
+    assert [one["slo"] for one in made["slos"]] == [*map(str, SLOS)]
+    assert section(run(), ()) is None
+
+
+def test_the_line_is_for_more_than_one_slo_of_the_latency() -> None:
+    goodput: Goodput = {
+        "per_s": 12.0,
+        "share": 0.75,
+        "slos": [
+            {"slo": "p99=50ms", "value_ns": 40 * NS_PER_MS, "late": 1, "of": 4, "met": True},
+            {"slo": "itl:p90=5ms", "value_ns": None, "late": 9, "of": 9, "met": False},
+        ],
+    }
+    result = {"scenario": "server", "slo": "p99=50ms itl:p90=5ms", "goodput": goodput}
+    assert shown(result) == (
+        "12.0 queries/s, 75.0 % met every SLO: p99 40.0 ms of 50ms, itl:p90 above 5ms"
+    )
+    assert shown({**result, "slo": "p99=50ms"}) is None
+    assert shown({"slo": None}) is None
+
+
+def test_a_search_goes_by_the_latency_where_an_slo_has_one() -> None:
+    assert leading(parse_slos("p50=1ms p99=2ms ttft:p99.9=1s")) == Slo(0.99, 2 * NS_PER_MS)
+    assert leading(parse_slos("ttft:p99=1s")) is None
+    assert searched(parse_slos("ttft:p90=1s tpot:p99=1ms")) == Slo(0.99, NS_PER_MS, "tpot")

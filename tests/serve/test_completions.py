@@ -1,0 +1,231 @@
+"""OpenAI's API over a model that generates: streams and whole replies, many at once, and what is refused."""
+
+import http.client
+import json
+import socket
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+
+from harness import __version__
+from harness.core.config.run_config import RunConfig
+from harness.core.formats.sse import DONE, EventParser
+from harness.serve.loop import Loop
+from harness.serve.openai.completions import Completions
+from harness.serve.served import ServedGeneration, open_served
+
+pytest.importorskip("onnxruntime")
+
+TIMEOUT_S = 20
+PROMPTS = [f"{task} {digits}=" for task in ("sort", "reverse") for digits in (40271, 98, 31415926)]
+EXACT = {"include_usage": True, "continuous_usage_stats": True}
+
+
+class Server:
+    """A loop in a thread of this process."""
+
+    def __init__(self, served: ServedGeneration) -> None:
+        self.served = served
+        self.completions = Completions(served)
+        listening = socket.create_server(("127.0.0.1", 0))
+        self.loop = Loop(listening, self.completions.handle, self.completions.batching.step)
+        self._thread = threading.Thread(target=self.loop.run)
+        self._thread.start()
+
+    def stop(self) -> None:
+        self.loop.stop()
+        self._thread.join(TIMEOUT_S)
+        assert not self._thread.is_alive()
+
+    def ask(
+        self, path: str, body: object = None, *, method: str | None = None
+    ) -> tuple[int, bytes]:
+        connection = http.client.HTTPConnection(*self.loop.address, timeout=TIMEOUT_S)
+        try:
+            text = None if body is None else json.dumps(body)
+            connection.request(method or ("GET" if body is None else "POST"), path, text)
+            response = connection.getresponse()
+            return response.status, response.read()
+        finally:
+            connection.close()
+
+    def complete(self, prompt: object, path: str = "/v1/completions", **fields: Any) -> Any:
+        status, text = self.ask(path, {"model": "tinylm", "prompt": prompt, **fields})
+        assert status == 200, text
+        return json.loads(text)
+
+    def stream(self, body: object, path: str = "/v1/completions") -> list[Any]:
+        """The events before the last one, decoded."""
+        status, text = self.ask(path, body)
+        assert status == 200, text
+        parser = EventParser()
+        *events, last = parser.feed(text)
+        assert last == DONE
+        assert parser.is_whole
+        return [json.loads(event) for event in events]
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    config = RunConfig.of(
+        scenario="offline", backend="ort", model="tinylm", instances=1, threads=1, max_batch=4
+    )
+    with ExitStack() as stack:
+        served = open_served(config, stack)
+        assert isinstance(served, ServedGeneration)
+        server = Server(served)
+        stack.callback(server.stop)
+        yield server
+
+
+def test_the_served_model_is_listed(server: Server) -> None:
+    status, text = server.ask("/v1/models")
+    (model,) = json.loads(text)["data"]
+    assert (status, model["id"], model["owned_by"]) == (200, "tinylm", "mlperf-harness")
+    assert model["max_model_len"] == 48
+    assert json.loads(server.ask("/version")[1]) == {"version": __version__}
+
+
+def test_streams_and_whole_replies_of_many_clients_have_the_same_tokens(server: Server) -> None:
+    """More prompts than rows, so that some join when others leave."""
+    wanted = {prompt: server.complete(prompt, return_token_ids=True) for prompt in PROMPTS}
+
+    def streamed(prompt: str) -> list[Any]:
+        options = {"stream": True, "stream_options": EXACT, "return_token_ids": True}
+        return server.stream({"model": "tinylm", "prompt": prompt, **options})
+
+    with ThreadPoolExecutor(12) as pool:
+        many = list(pool.map(streamed, PROMPTS * 4))
+    for prompt, events in zip(PROMPTS * 4, many, strict=True):
+        (right,) = wanted[prompt]["choices"]
+        *chunks, last = events
+        choices = [chunk["choices"][0] for chunk in chunks]
+        assert [token for choice in choices for token in choice["token_ids"]] == right["token_ids"]
+        assert "".join(choice["text"] for choice in choices) == right["text"]
+        counts = [chunk["usage"]["completion_tokens"] for chunk in chunks]
+        assert counts == list(range(1, len(right["token_ids"]) + 1))
+        assert last["choices"] == []
+        assert last["usage"] == wanted[prompt]["usage"]
+        reasons = [choice["finish_reason"] for choice in choices]
+        assert reasons == [None] * (len(choices) - 1) + [right["finish_reason"]]
+
+
+def test_token_ids_a_text_and_a_chat_are_the_same_prompt(server: Server) -> None:
+    prompts = server.served.prompts
+    text = "reverse 98="
+    right = server.complete(text)["choices"][0]["text"]
+    assert server.complete(prompts.tokens({"prompt": text}))["choices"][0]["text"] == right
+    chat = {"model": "tinylm", "messages": [{"role": "user", "content": text}]}
+    status, reply = server.ask("/v1/chat/completions", chat)
+    assert status == 200
+    assert json.loads(reply)["choices"][0]["message"] == {"role": "assistant", "content": right}
+    opening, *chunks = server.stream({**chat, "stream": True}, "/v1/chat/completions")
+    assert opening["choices"][0]["delta"] == {"role": "assistant", "content": ""}
+    assert "".join(chunk["choices"][0]["delta"]["content"] for chunk in chunks) == right
+
+
+def test_a_client_that_leaves_frees_its_place(server: Server) -> None:
+    """Each asks for all that the context holds, and leaves after the first chunk."""
+    body = json.dumps(
+        {
+            "model": "tinylm",
+            "prompt": [2, 5, 4],
+            "max_tokens": 44,
+            "ignore_eos": True,
+            "stream": True,
+        }
+    ).encode()
+    for _ in range(8):
+        with socket.create_connection(server.loop.address, TIMEOUT_S) as sock:
+            head = b"POST /v1/completions HTTP/1.1\r\nContent-Length: %d\r\n\r\n"
+            sock.sendall(head % len(body) + body)
+            assert sock.recv(1)
+    assert server.complete("sort 21=", max_tokens=3)["usage"]["completion_tokens"] == 3
+    whole = server.complete([2, 5, 4], max_tokens=44, ignore_eos=True)
+    assert whole["usage"]["completion_tokens"] == 44
+    assert whole["choices"][0]["finish_reason"] == "length"
+
+
+def test_whole_replies_tell_where_the_time_went(server: Server) -> None:
+    connection = http.client.HTTPConnection(*server.loop.address, timeout=TIMEOUT_S)
+    connection.request(
+        "POST", "/v1/completions", json.dumps({"model": "tinylm", "prompt": "sort 21="})
+    )
+    with connection.getresponse() as response:
+        parts = dict(part.split(";dur=") for part in response.headers["Server-Timing"].split(", "))
+    connection.close()
+    queue, compute, total = (float(parts[name]) for name in ("queue", "compute", "total"))
+    assert compute > 0
+    assert total == pytest.approx(queue + compute, abs=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("fields", "status", "problem"),
+    [
+        (
+            {"temperature": 0.7},
+            400,
+            "temperature is 0.7: this server takes the likeliest token each time; leave temperature out, or send 0",
+        ),
+        ({"n": 2}, 400, "n is 2: this server"),
+        ({"stop": ["1"]}, 400, "stop is ['1']: this server"),
+        ({"guided_regex": "a"}, 400, "this server does not know the field 'guided_regex'"),
+        ({"model": "gpt"}, 404, "there is no model 'gpt': this server has 'tinylm'"),
+        ({"prompt": ["a", "b"]}, 400, "prompt must be one text or one list of token ids"),
+        ({"prompt": ""}, 400, "the prompt is empty"),
+        ({"prompt": [99]}, 400, "the prompt has a token that is not one of 15"),
+        ({"prompt": "1" * 48}, 400, "the prompt has 48 tokens"),
+        ({"max_tokens": 0}, 400, "max_tokens is 0, and must be"),
+        ({"stream": "yes"}, 400, "stream is 'yes', and must be true or false"),
+        ({"stream_options": EXACT}, 400, "stream_options must be an object, beside stream"),
+        ({"messages": []}, 400, "the request needs prompt, and no messages"),
+    ],
+)
+def test_what_is_not_done_is_refused_in_one_line(
+    fields: dict[str, Any], status: int, problem: str, server: Server
+) -> None:
+    found, text = server.ask("/v1/completions", {"model": "tinylm", "prompt": "sort 1=", **fields})
+    error = json.loads(text)["error"]
+    assert (found, error["code"]) == (status, status)
+    assert error["message"].startswith(problem)
+    assert "\n" not in error["message"]
+
+
+def test_other_paths_and_methods_are_refused(server: Server) -> None:
+    assert server.ask("/v2/models/tinylm")[0] == 404
+    assert server.ask("/v1/completions")[0] == 405
+    assert server.ask("/v1/models", {})[0] == 405
+    assert server.ask("/v1/completions", [])[0] == 400
+
+
+def test_a_backend_that_fails_ends_the_replies_in_work_and_no_others(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    generator = server.served.generator
+    real = generator.step
+    streaming = threading.Event()
+
+    def failing() -> Any:
+        if streaming.is_set():
+            raise RuntimeError("out of luck")
+        streaming.set()
+        return real()
+
+    monkeypatch.setattr(generator, "step", failing)
+    status, text = server.ask(
+        "/v1/completions",
+        {"model": "tinylm", "prompt": [2, 5, 4], "stream": True, "ignore_eos": True},
+    )
+    assert status == 200
+    last = json.loads(EventParser().feed(text)[-1])
+    assert last["error"]["message"] == "the model cannot answer: RuntimeError: out of luck"
+    status, text = server.ask("/v1/completions", {"model": "tinylm", "prompt": "sort 1="})
+    assert (status, json.loads(text)["error"]["type"]) == (500, "server_error")
+    monkeypatch.undo()
+    assert server.complete("sort 21=", max_tokens=1)["usage"]["completion_tokens"] == 1
+    assert server.completions.first_failure == "RuntimeError: out of luck"
+    assert generator.is_idle

@@ -1,0 +1,126 @@
+"""Requests to nodes: who gets the next one, and what becomes of those that a lost node held."""
+
+import socket
+import threading
+import time
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness.remote import Request
+from harness.wire.flights import Flight
+from harness.wire.node_flights import LOST, Balance, NodeFlights
+from tests.wire.test_flights import answer_all, read_request, served
+
+
+def connections(requests: Sequence[int]) -> list[Any]:
+    return [SimpleNamespace(number=n) for n, count in enumerate(requests) for _ in range(count)]
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(1, 6), st.sampled_from([10.0, 20.0, 40.0])), min_size=1, max_size=5
+    )
+)
+def test_each_request_goes_to_the_node_that_would_be_done_first(
+    nodes: list[tuple[int, float]],
+) -> None:
+    most, speeds = [n for n, _ in nodes], [speed for _, speed in nodes]
+    balance = Balance(most, speeds)
+    for connection in connections(most):
+        balance.append(connection)
+    held = [0] * len(nodes)
+    for _ in range(sum(most)):
+        able = [n for n in range(len(nodes)) if held[n] < most[n]]
+        best = min((held[n] + 1) / speeds[n] for n in able)
+        number = balance.pop().number
+        assert (held[number] + 1) / speeds[number] == pytest.approx(best)
+        held[number] += 1
+    assert held == most
+    assert len(balance) == 0
+    with pytest.raises(IndexError):
+        balance.pop()
+
+
+def test_idle_nodes_of_equal_speed_take_turns() -> None:
+    balance = Balance([2, 2], [10.0, 10.0])
+    for connection in connections([2, 2]):
+        balance.append(connection)
+    numbers = []
+    for _ in range(4):  # one at a time, as at a low rate
+        connection = balance.pop()
+        numbers.append(connection.number)
+        balance.append(connection)
+    assert numbers == [0, 1, 0, 1]
+
+
+def ended(flights: NodeFlights, count: int, limit_s: float = 10) -> list[Flight]:
+    done: list[Flight] = []
+    end_s = time.monotonic() + limit_s
+    while len(done) < count and time.monotonic() < end_s:
+        done += flights.turn(0.05)
+    return done
+
+
+def closes_after_one(peer: socket.socket, _number: int) -> None:
+    read_request(peer)
+    peer.close()
+
+
+def never_answers(peer: socket.socket, _number: int) -> None:
+    while read_request(peer):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("handler", "how"),
+    [
+        (closes_after_one, "the server closed the connection"),
+        (never_answers, "no answer for 300 ms"),
+    ],
+)
+def test_what_a_lost_node_held_fails_and_the_rest_is_answered_by_the_others(
+    handler: Any, how: str
+) -> None:
+    asked: list[int] = []
+    lock = threading.Lock()
+
+    def counted(peer: socket.socket, number: int) -> None:
+        with lock:
+            asked.append(number)
+        answer_all(peer, number)
+
+    with served(counted) as good, served(handler) as bad:
+        flights = NodeFlights(
+            [good, bad], [2, 2], [10.0, 10.0], lambda _: Request("/", body=(b"12",)), 0.3
+        )
+        try:
+            sent = [Flight([n], [n], n) for n in range(40)]
+            for flight in sent:
+                flights.submit(flight)
+            done = ended(flights, len(sent))
+            assert sorted(flight.first for flight in done) == list(range(40))  # each once
+            failed = [flight for flight in done if flight.error is not None]
+            assert 1 <= len(failed) <= 2  # what it held, no more
+            assert {flight.kind for flight in failed} == {LOST}
+            assert {flight.server for flight in failed} == {1}
+            assert [tuple(loss) for loss in flights.losses] == [(1, how)]
+            assert len(asked) == 2  # nothing was opened again
+        finally:
+            flights.close()
+
+
+def test_without_any_node_what_waits_fails_too() -> None:
+    with served(closes_after_one) as bad:
+        flights = NodeFlights([bad], [1], [1.0], lambda _: Request("/", body=(b"12",)), 5)
+        try:
+            for n in range(5):
+                flights.submit(Flight([n], [n], n))
+            done = ended(flights, 5)
+            assert {flight.kind for flight in done} == {LOST, "server-gone"}
+        finally:
+            flights.close()
