@@ -29,7 +29,9 @@ def test_a_payload_comes_back_by_every_way_and_none_is_faster_than_in_process() 
     times = {way: result(point) for way, point in points.items()}
     assert all(one["came_back_the_same"] for one in times.values())
     # The order among pipes, sockets and HTTP is the machine's to say: other tests share it.
-    assert times["in process"]["ns"] < min(one["ns"] for way, one in times.items() if way != "in process")
+    assert times["in process"]["ns"] < min(
+        one["ns"] for way, one in times.items() if way != "in process"
+    )
 
 
 def test_a_copied_and_a_bound_input_give_identical_outputs() -> None:
