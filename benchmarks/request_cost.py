@@ -27,7 +27,7 @@ from harness.loadgen.answers import AnswerRow
 from harness.loadgen.binding import responder_for
 from harness.models.steps.postprocess import postprocessor
 from harness.remote import Request
-from harness.run.journal import Journal
+from harness.run.journal import Journal, RowKind
 from harness.run.measured.client.dispatch import Delivery, merged_samples
 from harness.run.measured.dispatch.instance import Failures
 from harness.types import BackendSetup, Step, TensorSpec
@@ -51,7 +51,7 @@ def delivery(capacity: int) -> Delivery:
     options = {"shape": "10"}
     setup = BackendSetup(model=None, model_name="null", inputs=(image,), options=options)
     journal = Journal.create()
-    Journal.resize(journal, capacity, 1, remote=True)
+    Journal.resize(journal, capacity, 1, RowKind.REPLY)
     row = AnswerRow((), np.dtype(np.int64))
     most = merged_samples(1, row)
     steps = postprocessor((Step("argmax", {}),), None)

@@ -21,6 +21,7 @@ All tables are as long as the run could need: pages that are never written cost 
 import mmap
 import os
 from collections.abc import Sequence
+from enum import Enum
 from struct import Struct
 from typing import Protocol
 
@@ -104,14 +105,26 @@ CACHED_ROW_DTYPE = np.dtype(
 harness/models/cache/cache.py, ORIGINS. evicted: models that were evicted for it, and when it was answered.
 """
 
-_KINDS = (ROW_DTYPE, REMOTE_ROW_DTYPE, TOKENS_ROW_DTYPE, CACHED_ROW_DTYPE)
+
+class RowKind(Enum):
+    """What the rows of a journal are of."""
+
+    BATCH = ROW_DTYPE
+    """Batches of a model of this machine."""
+    REPLY = REMOTE_ROW_DTYPE
+    """Batches that a server answered."""
+    TOKENS = TOKENS_ROW_DTYPE
+    """Samples of a language model of this machine."""
+    CACHED = CACHED_ROW_DTYPE
+    """Samples of a set of models."""
+
+
+_KINDS = tuple(RowKind)
 
 SETTLE_S = 0.0005
 """Wait of a live reader between counter and rows: a thousand times as long as a store stays in its core."""
 
 BYTES_PER_SAMPLE = 12
-BYTES_PER_BATCH = ROW_DTYPE.itemsize
-BYTES_PER_REPLY = REMOTE_ROW_DTYPE.itemsize
 
 
 class JournalReader(Protocol):
@@ -146,7 +159,7 @@ class Journal:
         self._view = memoryview(self._map)
         head = self._view[: _LINE_CELLS * 8].cast("q")
         self.capacity, self.workers = head[_CAPACITY], head[_WORKERS]
-        self._row = _KINDS[head[_KIND]]
+        self._row = _KINDS[head[_KIND]].value
         self._row_bytes = self._row.itemsize
         cells_end, entries_end, indices_end, _ = _layout(
             self.capacity, self.workers, self._row_bytes
@@ -166,18 +179,11 @@ class Journal:
         fd: int,
         capacity: int,
         workers: int,
-        remote: bool = False,
-        *,
-        generating: bool = False,
-        cached: bool = False,
+        kind: RowKind = RowKind.BATCH,
     ) -> None:
-        """remote: a server answers. generating: a language model of this machine does. cached: a set of models."""
-        row = REMOTE_ROW_DTYPE if remote else TOKENS_ROW_DTYPE if generating else ROW_DTYPE
-        row = CACHED_ROW_DTYPE if cached else row
-        *_, size = _layout(capacity, workers, row.itemsize)
+        *_, size = _layout(capacity, workers, kind.value.itemsize)
         os.ftruncate(fd, size)
-        kind = _KINDS.index(row)
-        os.pwrite(fd, Struct("<6q").pack(capacity, workers, 0, 0, 0, kind), 0)
+        os.pwrite(fd, Struct("<6q").pack(capacity, workers, 0, 0, 0, _KINDS.index(kind)), 0)
 
     @property
     def stamps(self) -> Sequence[str]:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.core.config.schema import MAX_BATCH
-from harness.run.journal import BYTES_PER_BATCH, ROW_DTYPE, Journal
+from harness.run.journal import ROW_DTYPE, Journal, RowKind
 from tests.builders.support import journal
 
 STAMPS = ("taken_ns", "gathered_ns", "inferred_ns", "postprocessed_ns", "completed_ns")
@@ -98,7 +98,7 @@ def test_pages_never_touched_cost_no_memory() -> None:
         status = os.fstat(fd)
     finally:
         os.close(fd)
-    assert status.st_size > 8 * 100_000_000 * BYTES_PER_BATCH
+    assert status.st_size > 8 * 100_000_000 * ROW_DTYPE.itemsize
     assert status.st_blocks * 512 < 1_000_000
 
 
@@ -130,7 +130,7 @@ def test_a_journal_leaves_no_name_behind() -> None:
 def test_rows_of_replies_have_their_own_stamps() -> None:
     fd = Journal.create()
     try:
-        Journal.resize(fd, 4, 1, remote=True)
+        Journal.resize(fd, 4, 1, RowKind.REPLY)
         journal = Journal(fd)
     finally:
         os.close(fd)

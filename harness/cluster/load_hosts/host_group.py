@@ -16,6 +16,7 @@ from harness.loadgen.logs import ANSWERS, digests
 from harness.loadgen.plan import LoadPlan
 from harness.results.evidence.stages import Completions
 from harness.run import messages
+from harness.run.journal import RowKind
 from harness.run.supervisor.completions import NewRows
 from harness.run.supervisor.measured_process import LOOK_EVERY_S, MeasuredProcess, raise_if_stuck
 from harness.run.supervisor.watchdog import Now, Watchdog
@@ -104,15 +105,12 @@ class HostGroup:
         self,
         plan: LoadPlan,
         workers: int,
-        remote: bool,
-        *,
-        generating: bool = False,
-        cached: bool = False,
+        rows: RowKind,
     ) -> MergedJournal:
         shares = []
         for host, part in zip(self._hosts, parts_of(plan, self.names), strict=True):
             own = plan_of(plan, part, host.outdir)
-            journal = host.process.start(own, workers, remote, generating=generating, cached=cached)
+            journal = host.process.start(own, workers, rows)
             host.share = Share(own, part, journal)
             host.watchdog = Watchdog(NewRows(journal, own))
             shares.append(host.share)

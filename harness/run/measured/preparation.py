@@ -77,17 +77,13 @@ class Preparation:
         check_steps: CheckSteps = lambda _backend, _dataset, _first: None,
         check_numbers: CheckNumbers = lambda _dataset, _loaded: None,
         report_alive: Callable[[], None] = lambda: None,
-        remote: bool = False,
-        generates: bool = False,
-        cached: bool = False,
-        by_indices: bool = False,
+        no_schedule: str = "",
+        no_probe: str = "",
     ) -> None:
         """name: of the dataset. held: samples that a run holds. query_samples: samples per query.
 
-        may_vary: samples may differ in shape. report_alive: `finish` calls it after batches. remote: a
-        server answers. generates: a language model of this machine does, which forms no batches. cached: a set
-        of models does, from a cache. by_indices: the server gets indices in place of inputs, which cannot be
-        changed from here.
+        may_vary: samples may differ in shape. report_alive: `finish` calls it after batches. no_schedule,
+        no_probe: as of a `System`.
         """
         self._config = config
         self._dispatch = dispatch
@@ -106,18 +102,8 @@ class Preparation:
         self._check_steps = check_steps
         self._check_numbers = check_numbers
         self._report_alive = report_alive
-        self._by_indices = by_indices
-        self._no_schedule = (
-            "a server answers, and queues by its own rules"
-            if remote
-            else "a language model answers, and forms no batches"
-            if generates
-            else "a cache of models answers, whose times depend on what it holds"
-            if cached
-            else ""
-        )
-        """Why a schedule cannot be simulated."""
-        self._cached = cached
+        self._no_schedule = no_schedule
+        self._no_probe = no_probe
         self.curve: list[tuple[int, int]] = []
         """(samples, ns) of warm batches, for --dispatch deadline; set by `run`."""
         self.lengths: Lengths | None = None
@@ -242,13 +228,9 @@ class Preparation:
         return {"bare": bare, "probed": probed}
 
     def _probe(self, plan: LoadPlan, tolerance: float) -> Mapping[str, Any]:
-        if self._cached:
-            return {"reason": "each model of the set has inputs of its own"}
+        if self._no_probe:
+            return {"reason": self._no_probe}
         sizes = dict.fromkeys([self._sizes[0], 1])
-        if self._by_indices:
-            return {
-                "reason": "the nodes have the samples, and their inputs cannot be changed from here"
-            }
         most_s = min(max(LIMIT_S, SHARE * self._expected_s(plan)), PROBE_LIMIT_S)
         return probe(self.answerers[0], self.row, self._loaded, [*sizes], most_s, tolerance)
 

@@ -18,7 +18,7 @@ from harness.models.opened.remote import request_timeout_s
 from harness.models.opened.resolved_run import ResolvedRun
 from harness.results.verdict import answers_check
 from harness.results.verdict.score import no_score
-from harness.run.journal import BYTES_PER_BATCH, BYTES_PER_REPLY, BYTES_PER_SAMPLE
+from harness.run.journal import BYTES_PER_SAMPLE, RowKind
 from harness.wire.opener import GIVE_UP_S
 
 BYTES_PER_QUERY = 317
@@ -251,10 +251,12 @@ def accuracy_plan(
     )
 
 
-def memory_bytes(plan: LoadPlan, max_batch: int, model_bytes: int, *, remote: bool = False) -> int:
+def memory_bytes(
+    plan: LoadPlan, max_batch: int, model_bytes: int, rows: RowKind = RowKind.BATCH
+) -> int:
     """The most memory that a run of this plan needs: LoadGen, journal and model, or its evaluation.
 
-    remote: a server answers.
+    rows: of the journal.
     """
     samples = plan.query_count * plan.samples_per_query
     if scenario_named(plan.scenario).all_at_once:
@@ -262,10 +264,12 @@ def memory_bytes(plan: LoadPlan, max_batch: int, model_bytes: int, *, remote: bo
     else:
         each = BYTES_PER_SCHEDULED_QUERY if plan.harness_scheduled else BYTES_PER_QUERY
         loadgen, batches = plan.query_count * each, plan.query_count
-    rows = batches * BYTES_PER_BATCH
-    if remote:
-        rows = ceil(samples / max_batch) * BYTES_PER_REPLY
-    running = loadgen + samples * BYTES_PER_SAMPLE + rows
+    if rows is RowKind.REPLY:
+        batches = ceil(samples / max_batch)
+    elif rows is not RowKind.BATCH:
+        batches = samples
+    journal = samples * BYTES_PER_SAMPLE + batches * rows.value.itemsize
+    running = loadgen + journal
     return max(running, samples * BYTES_PER_EVALUATED_SAMPLE) + model_bytes
 
 
@@ -277,14 +281,14 @@ def check_memory(
     *,
     counted: bool,
     searched: bool = False,
-    remote: bool = False,
+    rows: RowKind = RowKind.BATCH,
 ) -> None:
     """A ConfigError with the longest run that fits, where the plan does not.
 
     counted: --queries set the count, so the advice names that option. searched: a search for the
     load set the count by --duration.
     """
-    needed = memory_bytes(plan, max_batch, model_bytes, remote=remote)
+    needed = memory_bytes(plan, max_batch, model_bytes, rows)
     limit = MEMORY_SHARE * available_bytes
     if needed <= limit:
         return

@@ -17,10 +17,12 @@ from harness.loadgen.logs import TRACE
 from harness.loadgen.plan import Calibration, Loaded, LoadPlan
 from harness.machine import host
 from harness.machine.host_log import HostReader
+from harness.models.opened.resolved_run import ResolvedRun
 from harness.results import records
 from harness.results.evidence.evidence import Evidence
 from harness.results.nodes.joined import with_journals
 from harness.run import messages
+from harness.run.journal import RowKind
 from harness.run.progress import Progress
 from harness.run.setup import NODE_ROWS, Setup
 from harness.run.shared_region import release
@@ -168,7 +170,7 @@ class LoadGenRun:
             host.available_memory_bytes(),
             counted=run.config.queries is not None or run.arrivals is not None,
             searched=self._with.most_late is not None,
-            remote=bool(run.config.servers),
+            rows=_row_kind(run),
         )
         if self._accuracy:
             free_bytes = shutil.disk_usage(self.outdir).free
@@ -180,9 +182,7 @@ class LoadGenRun:
         journal = process.start(
             plan,
             run.instances.instances,
-            remote=bool(run.config.servers),
-            generating=run.generates,
-            cached=run.config.models is not None,
+            _row_kind(run),
         )
         load = host.SystemLoad(*process.pids)
         watchdog = Watchdog(NewRows(journal, plan))
@@ -272,3 +272,12 @@ class LoadGenRun:
             looks=watchdog.looks[:: 1 + len(watchdog.looks) // LOOKS],
             changed_files=records.changed_files(ended, self.outdir),
         )
+
+
+def _row_kind(run: ResolvedRun) -> RowKind:
+    """Of the journal that the run writes."""
+    if run.config.servers:
+        return RowKind.REPLY
+    if run.config.models is not None:
+        return RowKind.CACHED
+    return RowKind.TOKENS if run.generates else RowKind.BATCH

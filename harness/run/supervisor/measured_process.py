@@ -23,7 +23,7 @@ from harness.errors import (
 from harness.loadgen.plan import LoadPlan
 from harness.results.evidence.stages import Completions
 from harness.run import messages
-from harness.run.journal import Journal, JournalReader
+from harness.run.journal import Journal, JournalReader, RowKind
 from harness.run.supervisor.completions import read_completions
 from harness.run.supervisor.watchdog import Now, Watchdog
 
@@ -53,10 +53,7 @@ class Measured(Protocol):
         self,
         plan: LoadPlan,
         workers: int,
-        remote: bool,
-        *,
-        generating: bool = False,
-        cached: bool = False,
+        rows: RowKind,
     ) -> JournalReader: ...
     def watch(
         self,
@@ -155,19 +152,9 @@ class MeasuredProcess:
         self,
         plan: LoadPlan,
         workers: int,
-        remote: bool,
-        *,
-        generating: bool = False,
-        cached: bool = False,
+        rows: RowKind,
     ) -> Journal:
-        Journal.resize(
-            self.journal_fd,
-            plan.journal_samples,
-            workers,
-            remote,
-            generating=generating,
-            cached=cached,
-        )
+        Journal.resize(self.journal_fd, plan.journal_samples, workers, rows)
         self._channel.send("plan", plan=plan.to_json())
         self._journal = Journal(self.journal_fd)
         return self._journal

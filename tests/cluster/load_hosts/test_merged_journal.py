@@ -15,7 +15,7 @@ from harness.loadgen import schedule
 from harness.loadgen.plan import LoadPlan
 from harness.results.evidence.stages import percentiles
 from harness.results.load_hosts.section import HOST
-from harness.run.journal import Journal
+from harness.run.journal import Journal, RowKind
 from harness.run.supervisor.completions import NewRows, read_completions
 from harness.run.supervisor.metrics.live_counts import LiveCounts
 from harness.run.supervisor.watchdog import Watchdog
@@ -28,7 +28,7 @@ QUERIES = 300
 def remote_journal(capacity: int) -> Journal:
     fd = Journal.create()
     try:
-        Journal.resize(fd, capacity, 1, remote=True)
+        Journal.resize(fd, capacity, 1, RowKind.REPLY)
         return Journal(fd)
     finally:
         os.close(fd)

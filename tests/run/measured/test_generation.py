@@ -15,7 +15,7 @@ from harness.models.generation.backend import GeneratingBackend
 from harness.models.manifest.lookup import load_model
 from harness.models.steps.postprocess import postprocessor
 from harness.results.evidence.stages import covered_ns
-from harness.run.journal import Journal
+from harness.run.journal import Journal, RowKind
 from harness.run.measured.dispatch.instance import Failures
 from harness.run.measured.generation.dispatch import generating_dispatcher
 from harness.run.measured.generation.instance import Generated, GeneratingInstance
@@ -105,7 +105,7 @@ class Run:
         self.completed, self.failures = Completed(), Failures()
         self.generated = Generated(itl_bound_ns)
         self._fd = Journal.create()
-        Journal.resize(self._fd, samples, len(backends), generating=True)
+        Journal.resize(self._fd, samples, len(backends), RowKind.TOKENS)
         self.journal = Journal(self._fd)
         instances = [
             GeneratingInstance(

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.run.journal import BYTES_PER_BATCH, SETTLE_S
+from harness.run.journal import ROW_DTYPE, SETTLE_S
 from harness.run.supervisor import completions
 from harness.run.supervisor.completions import NewRows, read_completions
 from tests.builders.support import SCENARIOS, golden_journal, journal, plan
@@ -51,7 +51,7 @@ def test_a_counter_that_is_seen_before_its_row_is_no_empty_row(
     """Bug: on Arm another process may see the counter first, and read a row of zeros."""
     view = journal(5, 1)
     issuer, writer = view.issuer(), view.writer(0)
-    row = view._view[view._rows_start : view._rows_start + BYTES_PER_BATCH]
+    row = view._view[view._rows_start : view._rows_start + ROW_DTYPE.itemsize]
     writer.batch(issuer.issued(5, 100), [0] * 5, 0, 1, 2, 3, 4, 5)
     written = bytes(row)
     row[:] = bytes(len(row))  # still in the writer's core

@@ -29,7 +29,7 @@ from harness.models.cache.cache import ORIGINS
 from harness.results.export import openmetrics
 from harness.results.export.openmetrics import RUN_LABELS
 from harness.results.run_files import read_files
-from harness.run.journal import Journal
+from harness.run.journal import Journal, RowKind
 from harness.run.supervisor.completions import NewRows
 from harness.run.supervisor.metrics.endpoint import PAGE_LASTS_S, Exporter, MetricsEndpoint
 from harness.run.supervisor.metrics.histogram import Histogram
@@ -231,7 +231,7 @@ def test_every_name_is_documented_and_every_documented_name_exists() -> None:
 def test_tokens_are_counted_while_answers_come() -> None:
     fd = Journal.create()
     try:
-        Journal.resize(fd, 3, 1, remote=True)
+        Journal.resize(fd, 3, 1, RowKind.REPLY)
         remote = Journal(fd)
     finally:
         os.close(fd)
@@ -259,7 +259,7 @@ def test_tokens_are_counted_while_answers_come() -> None:
 def cached_counts() -> LiveCounts:
     """Three samples of a set of models: loaded, resident, and loaded in the place of two others."""
     fd = Journal.create()
-    Journal.resize(fd, 3, 1, cached=True)
+    Journal.resize(fd, 3, 1, RowKind.CACHED)
     made = Journal(fd)
     os.close(fd)
     issuer, rows = made.issuer(), made.cached_writer(0)

@@ -21,7 +21,7 @@ from harness.models.cache.model_set import load_model_set
 from harness.models.cache.residents import POLICIES, Residents
 from harness.models.cache.trace import play
 from harness.models.manifest.model import MODELS_DIR
-from harness.run.journal import Journal
+from harness.run.journal import Journal, RowKind
 from harness.run.measured.dispatch.instance import Failures
 from harness.run.measured.models.instance import SetInstance, told
 from harness.run.measured.models.opening import Opened, open_set
@@ -70,7 +70,7 @@ def answered(
 ) -> tuple[Any, dict[int, bytes | None], Failures]:
     """The journal's rows, the answers, and the failures of those samples, asked for one after the other."""
     fd = Journal.create()
-    Journal.resize(fd, len(indices), 1, cached=True)
+    Journal.resize(fd, len(indices), 1, RowKind.CACHED)
     journal = Journal(fd)
     os.close(fd)
     completed, failures = Completed(), Failures()

@@ -1,0 +1,61 @@
+"""A language model that runs in this process, and answers token by token."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from harness.loadgen.binding import Complete, responder_for
+from harness.loadgen.plan import LoadPlan
+from harness.loadgen.scenario import scenario_named
+from harness.models.generation.backend import GeneratingBackend
+from harness.run.journal import Journal
+from harness.run.measured.dispatch.instance import Failures
+from harness.run.measured.generation.dispatch import generating_dispatcher
+from harness.run.measured.generation.instance import Generated, GeneratingInstance
+from harness.run.measured.preparation import Preparation
+from harness.run.measured.systems.one_model import OneModel
+from harness.run.measured.systems.system import Dispatch
+from harness.run.setup import Setup
+
+
+class GeneratingModel(OneModel):
+    """Instances of a language model, each with sequences that come and go."""
+
+    no_schedule = "a language model answers, and forms no batches"
+
+    def __init__(self, setup: Setup) -> None:
+        super().__init__(setup)
+        itl = (slo.bound_ns for slo in self.config.slo if slo.of == "itl")
+        self._generated = Generated(next(itl, None))
+
+    def dispatch(
+        self,
+        plan: LoadPlan,
+        preparation: Preparation,
+        journal: Journal,
+        failures: Failures,
+        complete: Complete | None,
+    ) -> Dispatch:
+        row, told = preparation.row, plan.token_latencies
+        instances = []
+        for i, each in enumerate(preparation.answerers):
+            assert isinstance(each.backend, GeneratingBackend)
+            instances.append(
+                GeneratingInstance(
+                    each.backend,
+                    each.dataset,
+                    each.postprocess,
+                    responder_for(self.max_batch, row, complete),
+                    journal.tokens_writer(i),
+                    row,
+                    failures,
+                    self._generated,
+                    each.cpus,
+                    token_latencies=told,
+                    first_tokens=told and not scenario_named(plan.scenario).all_at_once,
+                )
+            )
+        dispatcher, name = generating_dispatcher(self._setup.dispatch, instances, journal.issuer())
+        return Dispatch(dispatcher, name, self._group.issuer)
+
+    def told(self, _failures: Failures) -> Mapping[str, Any]:
+        return {"tokens": self._generated.told()}

@@ -1,0 +1,53 @@
+"""A model that runs in this process, in batches."""
+
+from harness.loadgen.binding import Complete, responder_for
+from harness.loadgen.plan import LoadPlan
+from harness.run.journal import Journal
+from harness.run.measured.dispatch.choose import NAMES, dispatcher_class, make_dispatcher
+from harness.run.measured.dispatch.instance import Failures, Instance
+from harness.run.measured.dispatch.shared import SharedDispatcher
+from harness.run.measured.preparation import Preparation
+from harness.run.measured.systems.one_model import OneModel
+from harness.run.measured.systems.system import Dispatch
+
+
+class LocalModel(OneModel):
+    """Instances of a model, each answering a batch at a time."""
+
+    def dispatch(
+        self,
+        plan: LoadPlan,
+        preparation: Preparation,
+        journal: Journal,
+        failures: Failures,
+        complete: Complete | None,
+    ) -> Dispatch:
+        row = preparation.row
+        instances = [
+            Instance(
+                each.backend,
+                each.dataset,
+                each.postprocess,
+                responder_for(self.max_batch, row, complete),
+                journal.writer(i),
+                row,
+                failures,
+                each.cpus,
+            )
+            for i, each in enumerate(preparation.answerers)
+        ]
+        how, slowest_ns = self._setup.dispatch, preparation.slowest_ns
+        cls = dispatcher_class(how, self.config, len(instances), slowest_ns)
+        dispatcher = make_dispatcher(
+            cls,
+            self.config,
+            plan,
+            instances,
+            self.max_batch,
+            journal,
+            curve=preparation.curve,
+            lengths=preparation.lengths,
+        )
+        # Under a shared dispatcher LoadGen's thread is the first instance's.
+        issuer = instances[0].cpus if cls is SharedDispatcher else self._group.issuer
+        return Dispatch(dispatcher, NAMES[cls], issuer)

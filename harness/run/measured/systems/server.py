@@ -1,0 +1,75 @@
+"""A model behind one or more servers, asked over connections."""
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from typing import Any
+
+from harness.core.registry import plugin
+from harness.loadgen.binding import Complete
+from harness.loadgen.plan import LoadPlan
+from harness.models.opened.remote import check_hosts
+from harness.run.journal import Journal
+from harness.run.measured.client.session import Session
+from harness.run.measured.dispatch.instance import Failures
+from harness.run.measured.preparation import Preparation
+from harness.run.measured.systems.one_model import OneModel
+from harness.run.measured.systems.system import Dispatch
+from harness.types import Backend
+from harness.wire.remote_backend import RemoteBackend
+
+
+class RemoteModel(OneModel):
+    """Servers of --url."""
+
+    no_schedule = "a server answers, and queues by its own rules"
+    _session: Session
+
+    @property
+    def _takes_steps(self) -> bool:
+        return (
+            not self.config.qdl
+        )  # a QDL takes the reply as the answer, whatever the server calls it
+
+    def _backends(self, stack: ExitStack) -> Sequence[Backend]:
+        backends = super()._backends(stack)
+        if isinstance(backends[0], RemoteBackend):
+            check_hosts(
+                self.config, [backends[0].peer()]
+            )  # before the warm-up; the session checks all
+        return backends
+
+    def connect(self, preparation: Preparation) -> None:
+        self._session = self._new_session(preparation)
+        with plugin(f"requests to {', '.join(self.config.url)}"):
+            self._session.rehearse(preparation.row, preparation.loaded)
+
+    def _new_session(self, preparation: Preparation) -> Session:
+        first, connections = preparation.answerers[0], self._group.connections
+        return Session(self.config, first, connections, self.max_batch, preparation.slowest_ns)
+
+    def dispatch(
+        self,
+        plan: LoadPlan,
+        preparation: Preparation,
+        journal: Journal,
+        failures: Failures,
+        complete: Complete | None,
+    ) -> Dispatch:
+        inline = self._setup.dispatch == "inline"
+        dispatcher = self._session.dispatcher(
+            plan, inline, journal, preparation.row, failures, complete
+        )
+        name = "remote, inline" if inline else "remote, direct"
+        return Dispatch(dispatcher, name, self._group.issuer)
+
+    def before_load(self) -> Callable[[Sequence[int]], None]:
+        return self._session.prepare
+
+    def sut_name(self) -> Callable[[], str] | None:
+        nodes = self._session.nodes
+        return nodes.sut_name if nodes is not None else None
+
+    def told(self, failures: Failures) -> Mapping[str, Any]:
+        client = self._session.told(failures)
+        self._session.close()
+        return {"client": client}
