@@ -1,4 +1,4 @@
-"""Declares the kinds of options that `advise` and `bricks` share: whole numbers and paths."""
+"""Declares the options that the verbs of this room share: numbers, paths, a model's data, results."""
 
 from pathlib import Path
 from typing import Any
@@ -21,3 +21,60 @@ def path(
     return option(
         help_text, name=name, parse=parse_path, default=default, metavar=metavar, group=group
     )
+
+
+def dataset(group: str) -> Any:
+    return option(
+        "a name of `list` (default: the manifest's, else synthetic)", metavar="NAME", group=group
+    )
+
+
+def data_dir(group: str) -> Any:
+    return option("file or folder of the dataset", metavar="PATH", group=group)
+
+
+def input_shape(group: str) -> Any:
+    return option(
+        "shape of an input with symbolic dimensions, e.g. ids=1x128 (repeatable)",
+        metavar="NAME=1xDIM",
+        many=True,
+        group=group,
+    )
+
+
+def input_range(group: str) -> Any:
+    return option(
+        "synthetic data: range of an input's numbers, as for a run (repeatable)",
+        metavar="NAME=LOW:HIGH",
+        many=True,
+        group=group,
+    )
+
+
+def skip(parts: tuple[str, ...], group: str) -> Any:
+    return option(
+        f"part to leave out: {', '.join(parts)} (repeatable)",
+        choices=parts,
+        metavar="PART",
+        many=True,
+        group=group,
+    )
+
+
+def out(named: str, group: str) -> Any:
+    """named: the default folder below `results/`, after its time."""
+    return path(
+        f"result folder, which must not exist yet (default results/TIME-{named})", "DIR", group
+    )
+
+
+def source(group: str) -> Any:
+    return path("run nothing; print the tables of this folder again", "DIR", group, name="from")
+
+
+def as_json(group: str, text: str = "the numbers of the tables as JSON") -> Any:
+    return option(f"print {text}", flag=True, default=False, group=group)
+
+
+def quiet(group: str) -> Any:
+    return option("print no progress", flag=True, default=False, group=group)

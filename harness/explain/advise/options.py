@@ -5,6 +5,7 @@ from pathlib import Path
 
 from harness.core.config.options import option
 from harness.core.config.parse import words_of
+from harness.explain import option_kinds as kinds
 from harness.explain.advise.layers.settings import AXES, PARALLEL, SEQUENTIAL
 from harness.explain.option_kinds import MOST_THREADS, number, path
 from harness.models.opened.ort_session import GRAPH_LEVELS
@@ -23,22 +24,10 @@ class AdviseOptions:
     model: str | None = option(
         "a name of `list`, a manifest (.yaml) or an .onnx file", metavar="MODEL", group=_MODEL
     )
-    dataset: str | None = option(
-        "a name of `list` (default: the manifest's, else synthetic)", metavar="NAME", group=_MODEL
-    )
-    data_dir: str | None = option("file or folder of the dataset", metavar="PATH", group=_MODEL)
-    input_shape: tuple[str, ...] = option(
-        "shape of an input with symbolic dimensions, e.g. ids=1x128 (repeatable)",
-        metavar="NAME=1xDIM",
-        many=True,
-        group=_MODEL,
-    )
-    input_range: tuple[str, ...] = option(
-        "synthetic data: range of an input's numbers, as for a run (repeatable)",
-        metavar="NAME=LOW:HIGH",
-        many=True,
-        group=_MODEL,
-    )
+    dataset: str | None = kinds.dataset(_MODEL)
+    data_dir: str | None = kinds.data_dir(_MODEL)
+    input_shape: tuple[str, ...] = kinds.input_shape(_MODEL)
+    input_range: tuple[str, ...] = kinds.input_range(_MODEL)
     batch: int = number("samples per call", _MODEL, 1)
     graph: str = option(
         f"graph optimisation: {', '.join(GRAPH_LEVELS)} (default all)",
@@ -75,22 +64,8 @@ class AdviseOptions:
         "FILE",
         _MEASURED,
     )
-    skip: tuple[str, ...] = option(
-        f"part to leave out: {', '.join(PARTS)} (repeatable)",
-        choices=PARTS,
-        metavar="PART",
-        many=True,
-        group=_MEASURED,
-    )
-    out: Path | None = path(
-        "result folder, which must not exist yet (default results/TIME-advise-ort-MODEL)",
-        "DIR",
-        _RESULTS,
-    )
-    source: Path | None = path(
-        "run nothing; print the tables of this folder again", "DIR", _RESULTS, name="from"
-    )
-    json: bool = option(
-        "print advise.json instead of the tables", flag=True, default=False, group=_RESULTS
-    )
-    quiet: bool = option("print no progress", flag=True, default=False, group=_RESULTS)
+    skip: tuple[str, ...] = kinds.skip(PARTS, _MEASURED)
+    out: Path | None = kinds.out("advise-ort-MODEL", _RESULTS)
+    source: Path | None = kinds.source(_RESULTS)
+    json: bool = kinds.as_json(_RESULTS, "advise.json instead of the tables")
+    quiet: bool = kinds.quiet(_RESULTS)

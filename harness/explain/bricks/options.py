@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.core.config.options import option
+from harness.explain import option_kinds as kinds
 from harness.explain.option_kinds import MOST_THREADS, number, path
 
 CUTTING, _RUNNING, _RESULTS, _FILES = "cutting", "running", "results", "files of the bricks"
@@ -42,17 +43,9 @@ class BrickOptions:
         _RUNNING,
         default=DATABASE,
     )
-    out: Path | None = path(
-        "result folder, which must not exist yet (default results/TIME-bricks-ort-MODELS)",
-        "DIR",
-        _RESULTS,
-    )
-    source: Path | None = path(
-        "run nothing; print the tables of this result folder again", "DIR", _RESULTS, name="from"
-    )
-    json: bool = option(
-        "print the numbers of the tables as JSON", flag=True, default=False, group=_RESULTS
-    )
+    out: Path | None = kinds.out("bricks-ort-MODELS", _RESULTS)
+    source: Path | None = kinds.source(_RESULTS)
+    json: bool = kinds.as_json(_RESULTS)
     publish: Path | None = path(
         "write the bricks as ONNX files without any weight of the models", "DIR", _FILES
     )

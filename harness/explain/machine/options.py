@@ -7,6 +7,7 @@ from pathlib import Path
 from harness.core.config.options import option
 from harness.core.config.parse import parse_name, parse_positive_duration_ns
 from harness.core.units import NS_PER_MS
+from harness.explain import option_kinds as kinds
 from harness.explain.option_kinds import number, path
 from harness.machine.characterise.database import DEFAULT
 
@@ -60,11 +61,7 @@ class MachineOptions:
         _RESULTS,
         default=DEFAULT,
     )
-    out: Path | None = path(
-        "result folder, which must not exist yet (default results/TIME-machine-CPU-KEY)",
-        "DIR",
-        _RESULTS,
-    )
+    out: Path | None = kinds.out("machine-CPU-KEY", _RESULTS)
     source: Path | None = path(
         "measure nothing; print the tables and draw the page of this folder again",
         "DIR",
@@ -72,4 +69,4 @@ class MachineOptions:
         name="from",
     )
     json: bool = option("print machine.json, with rates and spreads", flag=True, group=_RESULTS)
-    quiet: bool = option("print no progress", flag=True, group=_RESULTS)
+    quiet: bool = kinds.quiet(_RESULTS)
