@@ -28,9 +28,7 @@ from harness.loadgen.binding import Callbacks
 from harness.loadgen.logs import digests
 from harness.loadgen.plan import LoadPlan
 from harness.models.manifest.schema import TOLERANCE
-from harness.models.opened.loading import (
-    declared,
-)
+from harness.models.opened.loading import declared
 from harness.run.journal import Journal
 from harness.run.measured.callbacks import SampleCallbacks, issuing, no_worker_dies_alone
 from harness.run.measured.dispatch.instance import Failures
