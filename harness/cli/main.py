@@ -5,6 +5,7 @@ No module is imported before it is needed: `--help` takes 0.3 s at most.
 """
 
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from io import TextIOWrapper
@@ -12,6 +13,7 @@ from pathlib import Path
 
 from harness.cli import verbs
 from harness.core.console import program, say, show
+from harness.core.signals import INTERRUPT_EXIT, Terminated, signal_name, terminable
 from harness.errors import ConfigError, HarnessError
 
 ABOUT = """\
@@ -43,18 +45,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return 0
         name, words = verbs.find(typed)
         if name in verbs.VERBS:
-            return verbs.VERBS[name](words)
+            with terminable():
+                return verbs.VERBS[name](words)
         show(_front_page() if name == verbs.FRONT else verbs.group_page(name))
         return 0 if words else ConfigError.exit_status
     except HarnessError as e:
         say(_with_sources(str(e), typed) if isinstance(e, ConfigError) else str(e))
         return e.exit_status
-    except KeyboardInterrupt:  # before the run took the signals over
-        return _stopped()
+    except KeyboardInterrupt as e:  # before the run took the signals over
+        return _stopped(e)
     except RuntimeError as e:
         # Until Python 3.12 a descriptor's __set_name__ wraps what it raises, also while modules are imported.
         if isinstance(e.__cause__, KeyboardInterrupt):
-            return _stopped()
+            return _stopped(e.__cause__)
         raise
 
 
@@ -67,9 +70,10 @@ def _with_sources(problems: str, typed: Sequence[str]) -> str:
     return with_sources(problems, typed)
 
 
-def _stopped() -> int:
-    say("stopped by Ctrl-C")
-    return 130
+def _stopped(e: KeyboardInterrupt) -> int:
+    number = e.signum if isinstance(e, Terminated) else signal.SIGINT
+    say(f"stopped by {'Ctrl-C' if number == signal.SIGINT else signal_name(number)}")
+    return INTERRUPT_EXIT + number
 
 
 def _front_page() -> str:

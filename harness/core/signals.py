@@ -31,6 +31,39 @@ def signal_name(number: int) -> str:
         return f"signal {number}"
 
 
+class Terminated(KeyboardInterrupt):
+    """SIGTERM or SIGHUP where only Ctrl-C is looked for: who tidies up after the one does so after the other."""
+
+    def __init__(self, signum: int) -> None:
+        super().__init__(signum)
+        self.signum = signum
+
+
+@contextmanager
+def terminable() -> Iterator[None]:
+    """SIGTERM and SIGHUP raise Terminated, unless the caller of this program has them ignored or handled."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    taken = [
+        number
+        for number in (signal.SIGTERM, signal.SIGHUP)
+        if signal.getsignal(number) is signal.SIG_DFL
+    ]
+    for number in taken:
+        signal.signal(number, _terminate)
+    try:
+        yield
+    finally:
+        for number in taken:
+            signal.signal(number, signal.SIG_DFL)
+
+
+def _terminate(signum: int, _frame: object) -> None:
+    signal.signal(signum, signal.SIG_DFL)  # a second one ends the process at once
+    raise Terminated(signum)
+
+
 class Stopped(BaseException):
     """A signal stopped the run. A BaseException: no handler of errors must catch it."""
 

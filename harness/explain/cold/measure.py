@@ -81,10 +81,14 @@ def _converted(job: Job) -> list[Start]:
 def _measure_starts(job: Job, starts: Sequence[Start], trials: Trials) -> None:
     rows = job.content["starts"] = [turns.new_row(start) for start in starts]
     counter = Counter("starts", 2 * len(starts) * job.options.trials, quiet=job.options.quiet)
+
+    def ended() -> None:
+        job.save()
+        counter.ended()
+
     with counter.progress:
         for _ in range(job.options.trials):
-            turns.one_round(starts, rows, trials, counter.ended)
-            job.save()
+            turns.one_round(starts, rows, trials, ended)
 
 
 def _measure_benefit(job: Job) -> None:
@@ -119,7 +123,7 @@ def _measure_sharing(job: Job, starts: Sequence[Start], trials: Trials) -> None:
         for _ in range(rounds):
             for pair, row in zip(pairs, rows, strict=True):
                 sharing.one_round(pair, row, trials)
+                job.save()
                 counter.ended()
-            job.save()
     sharing.compare_all(pairs, rows, ways.INSTANCES)
     job.save()

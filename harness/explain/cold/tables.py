@@ -224,8 +224,9 @@ def phases(content: Content) -> Table:
     heads = columns(
         "phase | cold [ns] | ± cold [ns] | share cold [share] | warm [ns] | ± warm [ns] | share warm [share]"
     )
+    made = max(len(row[COLD]), len(row[WARM]))  # fewer than asked for after Ctrl-C
     about = (
-        f"mean of {counted(content['trials'], 'trial')} in turns, each in a fresh process, ± half of the 95 % "
+        f"mean of {counted(made, 'trial')} in turns, each in a fresh process, ± half of the 95 % "
         "interval; cold: the file was not in the page cache"
     )
     return Table("phases", "Phases", about, heads, rows, list(_notes(row)))

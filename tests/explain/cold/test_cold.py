@@ -1,6 +1,8 @@
 """`cold` on real models: every backend of ours, its tables again from its folder, what it refuses."""
 
 import json
+import os
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,7 @@ from harness.cli.main import main
 from harness.core.config.run_config import RunConfig
 from harness.explain.cold import summary
 from harness.explain.cold.formats.starts import FORMATS, Absent, find
+from harness.explain.cold.trials import turns
 from harness.explain.cold.trials.turns import Start
 from harness.models.manifest.lookup import load_model
 from harness.models.manifest.model import MODELS_DIR
@@ -67,6 +70,55 @@ def test_every_storage_format_starts_or_says_why_not(
         assert row["size_bytes"] > 0
     assert not list((tmp_path / "cold").glob("made-*"))
     assert "ORT format" in capsys.readouterr().out
+
+
+TRIAL = {
+    "process_ns": 6e8,
+    "framework_ns": 6e7,
+    "read_ns": 4e6,
+    "deserialise_ns": 6e5,
+    "prepare_ns": 4e6,
+    "rest_ns": 4e5,
+    "input_ns": 8e4,
+    "first_ns": 4e5,
+    "steady_ns": 1e4,
+    "peak_bytes": 86e6,
+    "framework": "onnxruntime 1.0",
+}
+
+
+@pytest.mark.parametrize("finished", [0, 1, 2])
+def test_a_stopped_cold_keeps_every_finished_trial_and_nothing_else(
+    finished: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Bugs: trials were saved once a round; SIGTERM left the converted models in the folder."""
+    left = iter([TRIAL] * finished)
+
+    def trial_or_signal(*_: object, **__: object) -> dict[str, Any]:
+        trial = next(left, None)
+        if trial is None:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return trial or {}
+
+    monkeypatch.setattr(turns, "call", trial_or_signal)
+    monkeypatch.setattr(turns, "_cooled", lambda _: None)
+    out, skip = tmp_path / "cold", ("--skip", "formats", "--skip", "sharing", "--skip", "benefit")
+    assert main(["cold", "digits", "--out", str(out), "--quiet", *skip]) == 128 + signal.SIGTERM
+    said = capsys.readouterr().err
+    assert said.endswith("harness: stopped by SIGTERM\n")
+    kept = tmp_path / "cold.partial"
+    if not finished:
+        assert not kept.exists()
+        return
+    assert f"cold --from {kept} shows the results so far" in said
+    assert [path.name for path in kept.iterdir()] == ["cold.json"]
+    row = json.loads((kept / "cold.json").read_text())["starts"][0]
+    assert len(row["cold"]) + len(row["warm"]) == finished
+    assert main(["cold", "--from", str(kept)]) == 0
+    assert "mean of 1 trial in turns" in capsys.readouterr().out
 
 
 def test_a_model_of_one_file_says_which_formats_it_cannot_have(tmp_path: Path) -> None:
