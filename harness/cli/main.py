@@ -4,6 +4,7 @@
 No module is imported before it is needed: `--help` takes 0.3 s at most.
 """
 
+import errno
 import os
 import signal
 import sys
@@ -14,7 +15,7 @@ from pathlib import Path
 from harness.cli import verbs
 from harness.core.console import program, say, show
 from harness.core.signals import INTERRUPT_EXIT, Terminated, signal_name, terminable
-from harness.errors import ConfigError, HarnessError
+from harness.errors import ConfigError, HarnessError, RunInvalid
 
 ABOUT = """\
 mlperf-harness measures how fast and how accurately a model answers under load. MLPerf LoadGen
@@ -31,8 +32,12 @@ examples:
 """
 
 
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
+"""What a file system that takes no more says; it can come from any write of any verb."""
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Returns the exit status. Only a HarnessError is caught; every other error is a bug of ours."""
+    """Returns the exit status. A HarnessError and a full disk are caught; every other error is a bug of ours."""
     if "_ARGCOMPLETE" in os.environ:
         from harness.cli.start.completion import complete
 
@@ -40,18 +45,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     _fill_standard_streams()
     typed = sys.argv[1:] if arguments is None else arguments
     try:
-        if page := verbs.options_page(typed):
-            show(page.strip("\n"))
-            return 0
-        name, words = verbs.find(typed)
-        if name in verbs.VERBS:
-            with terminable():
-                return verbs.VERBS[name](words)
-        show(_front_page() if name == verbs.FRONT else verbs.group_page(name))
-        return 0 if words else ConfigError.exit_status
+        return _call(typed)
     except HarnessError as e:
         say(_with_sources(str(e), typed) if isinstance(e, ConfigError) else str(e))
         return e.exit_status
+    except OSError as e:
+        if e.errno not in _FULL:
+            raise
+        say(
+            f"{e.filename or 'a file'} cannot be written: {e.strerror}: make room there, or write elsewhere"
+        )
+        return RunInvalid.exit_status
     except KeyboardInterrupt as e:  # before the run took the signals over
         return _stopped(e)
     except RuntimeError as e:
@@ -59,6 +63,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if isinstance(e.__cause__, KeyboardInterrupt):
             return _stopped(e.__cause__)
         raise
+
+
+def _call(typed: Sequence[str]) -> int:
+    """Calls the verb, or shows a page of help."""
+    if page := verbs.options_page(typed):
+        show(page.strip("\n"))
+        return 0
+    name, words = verbs.find(typed)
+    if name in verbs.VERBS:
+        with terminable():
+            return verbs.VERBS[name](words)
+    show(_front_page() if name == verbs.FRONT else verbs.group_page(name))
+    return 0 if words else ConfigError.exit_status
 
 
 def _with_sources(problems: str, typed: Sequence[str]) -> str:

@@ -181,6 +181,23 @@ def test_a_key_pressed_before_the_run_began_is_one_line(
     assert capsys.readouterr().err == "harness: stopped by Ctrl-C\n"
 
 
+def test_a_disk_that_is_full_is_one_line_in_every_verb(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Bug: `machine` ended with a traceback."""
+
+    def full(_words: object) -> int:
+        with Path("/dev/full").open("w") as file:
+            file.write("all that was measured")
+        return 0
+
+    monkeypatch.setattr(Verb, "__call__", lambda _verb, words: full(words))
+    assert main(["bricks"]) == 4
+    assert capsys.readouterr().err == (
+        "harness: a file cannot be written: No space left on device: make room there, or write elsewhere\n"
+    )
+
+
 def test_ctrl_c_within_an_import_is_ctrl_c_too(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

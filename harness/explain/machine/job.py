@@ -60,6 +60,8 @@ def execute(options: MachineOptions) -> int:
         else:
             _remove(folder.path)
         raise
+    except OSError as e:
+        raise RunInvalid(f"{folder.path} cannot be written: {e.strerror}: make room there") from e
     final = folder.finish(newest=False)
     report(content, final, as_json=options.json)
     (say if options.json else show)(f"{'results':<12}{final}")
@@ -124,9 +126,9 @@ def _measure(
             name = event.planned.name
             if event.result is not None:
                 content["points"][name] = hidden(event.result)
+                files.write_json(folder / record.FILE, content)  # first: a database may fail
                 if "missing" not in event.result:
                     database.add([(keys[name], name, event.result)])
-                files.write_json(folder / record.FILE, content)
                 pace.ended(time.monotonic() - begun_s)
                 done, begun_s = done + 1, time.monotonic()
             left_s = pace.left_s([0.0] * (len(points) - done))

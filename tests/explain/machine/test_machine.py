@@ -1,13 +1,16 @@
 """The verb `machine`: plug-ins of a few lines, a filter, stored files, processes that die."""
 
+import errno
 import json
 from pathlib import Path
 
 import pytest
 
 from harness.cli.explain import machine
-from harness.errors import ConfigError
+from harness.core import files
+from harness.errors import ConfigError, RunInvalid
 from harness.explain.machine import record, tables
+from harness.machine.characterise.database import Database
 from harness.results.pages.tables import show_cell
 
 FILL = """
@@ -98,6 +101,33 @@ def test_stored_files_and_the_database_give_the_same_numbers_again(
     point = first["points"]["fill.py:Fill/4096"]
     assert point["per_s"] == pytest.approx(4096 / point["median_ns"] * 1e9)
     assert len(point["repetitions_ns"]) == 3
+
+
+def test_a_point_is_in_its_file_before_the_database_may_fail(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Bug: with a full disk under the database the point that had just been measured was lost."""
+
+    def full(*_: object) -> None:
+        raise ConfigError("machine.sqlite cannot be used: database or disk is full")
+
+    monkeypatch.setattr(Database, "add", full)
+    with pytest.raises(ConfigError, match="is full"):
+        machine(["--benchmark", "fill.py:Fill", "--filter", "^fill", "--out", "r", *QUICK])
+    assert [*record.read(Path("r.partial"))["points"]] == ["fill.py:Fill/4096"]
+
+
+def test_a_full_disk_is_told_with_the_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bug: a traceback."""
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(files, "write_json", full)
+    with pytest.raises(
+        RunInvalid, match=r"^r\.partial cannot be written: No space left on device: "
+    ):
+        machine(["--benchmark", "fill.py:Fill", "--filter", "^fill", "--out", "r", *QUICK])
 
 
 def test_a_point_that_ends_its_process_is_absent_and_the_others_are_measured(
