@@ -6,14 +6,14 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from harness.core.formats.strict_yaml import load_yaml
 from harness.core.units import parse_bytes, show_percent
-from harness.errors import ConfigError, one_line, some_of
+from harness.errors import ConfigError, some_of
 from harness.models.cache.popularity import allotted, measured, pareto, zipf
 from harness.models.cache.residents import POLICIES
-from harness.models.manifest.lookup import is_path, load_model, model_from_json
+from harness.models.manifest.lookup import field_problem, is_path, load_model, model_from_json
 from harness.models.manifest.model import Model
 from harness.types import Array
 
@@ -29,12 +29,13 @@ SLOTS_PER_MODEL = 10
 _DRAWN_BY_SLOTS = 0x51_075
 
 
-def _is_size(text: str) -> str:
-    parse_bytes(text)
-    return text
+def _size(value: object) -> object:
+    """The value, if it is a size with its unit."""
+    parse_bytes(str(value))
+    return value
 
 
-Size = Annotated[str, AfterValidator(_is_size)]
+Size = Annotated[str, BeforeValidator(_size)]
 
 
 class _Strict(BaseModel):
@@ -172,14 +173,14 @@ def models_of(slots: Sequence[int], seed: int) -> Array:
 def load_model_set(path: Path) -> ModelSet:
     """The set of a file of --models; a ConfigError names everything that is wrong in it."""
     content: Any = load_yaml(path)
+    if not isinstance(content, dict):
+        raise ConfigError(
+            f"{path}: a set of models is a mapping with `models` and `capacity`: docs/models-sharing.md has one"
+        )
     try:
         parsed = SetFile.model_validate(content)
     except ValidationError as e:
-        lines = [
-            f"{path}: {'.'.join(map(str, p['loc'])) or 'the file'}: {one_line(p['msg'])}"
-            for p in e.errors()
-        ]
-        raise ConfigError(some_of(lines)) from None
+        raise ConfigError(some_of([f"{path}: {field_problem(p)}" for p in e.errors()])) from None
     problems: list[str] = []
     members: list[Member] = []
     for entry in parsed.models:

@@ -66,7 +66,7 @@ class Residents:
         self.used_bytes = self.always_bytes = sum((always or {}).values())
         if capacity_bytes is not None and self.always_bytes > capacity_bytes:
             raise ValueError(
-                f"always resident: {self.always_bytes} bytes do not fit into {capacity_bytes}"
+                f"always resident: {self.always_bytes:,} B do not fit into {capacity_bytes:,} B"
             )
         self._always = frozenset(always or ())
         self._now = 0

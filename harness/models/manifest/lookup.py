@@ -68,11 +68,12 @@ def parse_manifest(content: object, source: str) -> Manifest:
     try:
         return Manifest.model_validate(content)
     except ValidationError as e:
-        problems = some_of([f"{source}: {_problem(p)}" for p in e.errors()])
+        problems = some_of([f"{source}: {field_problem(p)}" for p in e.errors()])
         raise ConfigError(problems) from None
 
 
-def _problem(error: Any) -> str:
+def field_problem(error: Any) -> str:
+    """What is wrong with a field of a file, and what is there instead. error: one of a ValidationError's."""
     field = ".".join(map(str, error["loc"]))
     if error["type"] == "extra_forbidden":
         return f"unknown field {field!r:.100}"

@@ -79,7 +79,14 @@ def test_the_json_of_a_single_model_stays_one() -> None:
         ),
         (
             {"capacity": "1", "policy": "mru"},
-            [r"capacity: Value error, '1' is not a size.*", r"policy: Input should be .*"],
+            [
+                r"field 'capacity': '1' is not a size.*",
+                r"field 'policy': Input should be .*, not 'mru'",
+            ],
+        ),
+        (
+            {"models": [{"model": "digits", "bytes": 500, "copy": 2}]},
+            [r"field 'models.0.bytes': '500' is not a size.*", r"unknown field 'models.0.copy'"],
         ),
     ],
 )
@@ -93,6 +100,14 @@ def test_every_problem_of_a_file_is_told_in_a_line(
     assert len(lines) == len(problems)
     for line, problem in zip(lines, problems, strict=True):
         assert re.fullmatch(f"{re.escape(str(path))}: {problem}", line)
+
+
+@pytest.mark.parametrize("text", ["", "[]", "models"])
+def test_a_file_that_is_no_mapping_is_told_what_it_must_be(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "set.yaml"
+    path.write_text(text)
+    with pytest.raises(ConfigError, match=r"a set of models is a mapping with `models` and `cap"):
+        load_model_set(path)
 
 
 def test_the_popularity_is_the_laws(tmp_path: Path) -> None:
