@@ -54,8 +54,8 @@ class Regression(HarnessError):
 
 
 def refuse(problems: Iterable[str]) -> None:
-    """Raise one ConfigError with every problem; return where there is none."""
-    if text := "\n".join(problems):
+    """Raise one ConfigError with every problem, each once; return where there is none."""
+    if text := "\n".join(dict.fromkeys(problems)):
         raise ConfigError(text)
 
 

@@ -72,6 +72,14 @@ def test_every_storage_format_starts_or_says_why_not(
     assert "ORT format" in capsys.readouterr().out
 
 
+def test_an_option_that_a_run_has_too_is_refused_once(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Bug: both parsers of `cold` printed the same line."""
+    assert main(["cold", "digits", "--threads", "0"]) == 2
+    assert capsys.readouterr().err == "harness: --threads: 0 must lie between 1 and 1,024\n"
+
+
 TRIAL = {
     "process_ns": 6e8,
     "framework_ns": 6e7,
