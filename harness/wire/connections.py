@@ -247,7 +247,7 @@ def resolve(address: Address) -> tuple[socket.AddressFamily, tuple[object, ...] 
         found = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
     except OSError as e:
         raise ConfigError(
-            f"--url {address}: the name {address.host!r} cannot be resolved: {e.strerror}"
+            f"{address}: the name {address.host!r} cannot be resolved: {e.strerror}: check it, or give an IP address"
         ) from e
     family, _, _, _, where = found[0]
     return family, where

@@ -254,9 +254,7 @@ def test_no_server_and_no_such_name_are_one_line(
         )
     url = "http://no-such-host.invalid:8000"
     line = refusal(capsys, tmp_path / "run", url)
-    assert line.startswith(
-        f"harness: --url {url}: the name 'no-such-host.invalid' cannot be resolved: "
-    )
+    assert line.startswith(f"harness: {url}: the name 'no-such-host.invalid' cannot be resolved: ")
 
 
 @pytest.mark.slow
