@@ -11,7 +11,7 @@ class Candidate(NamedTuple):
     """What is known of a model beforehand."""
 
     share: float
-    """Of the queries, in [0, 1]."""
+    """The model's share of the queries, in [0, 1]."""
     load_ns: int
     """Time of a load, measured."""
     bytes: int
@@ -19,7 +19,7 @@ class Candidate(NamedTuple):
 
 
 class Benefit(NamedTuple):
-    """Of keeping one model."""
+    """What keeping one model saves."""
 
     saved_ns: float
     """Load time that a query of the run is spared on average: share x load time."""

@@ -58,7 +58,7 @@ class Entry(_Strict):
     always: bool = False
     """It is loaded before the first query and never evicted."""
     copies: Annotated[int, Field(ge=1, le=1000)] = 1
-    """So many models of this file, NAME-1 to NAME-N, each loaded apart."""
+    """Number of models made from this file, NAME-1 to NAME-N, each loaded apart."""
 
 
 class Popularity(_Strict):
@@ -66,9 +66,9 @@ class Popularity(_Strict):
 
     law: Literal["zipf", "pareto", "measured"]
     exponent: Annotated[float, Field(ge=0, le=10)] = 1.0
-    """Of zipf: the share of the model in line r is proportional to r to the power of -exponent."""
+    """With zipf the share of the model in line r is proportional to r to the power of -exponent."""
     alpha: Annotated[float, Field(gt=0, le=100)] = 1.16
-    """Of pareto: the shares are proportional to draws by --seed, the largest for the first line."""
+    """With pareto the shares are proportional to draws by --seed, the largest for the first line."""
 
 
 class SetFile(_Strict):

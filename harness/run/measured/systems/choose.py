@@ -11,7 +11,7 @@ from harness.run.setup import Setup
 
 
 def system_for(setup: Setup) -> System:
-    """Not yet opened."""
+    """The system under test of a run, not yet opened."""
     if setup.config.node_urls:
         return ModelOnNodes(setup)
     if isinstance(setup.model, ModelSet):

@@ -56,7 +56,7 @@ class System(ABC):
     """Instances in processes of their own."""
 
     answerers: Sequence[Answerer]
-    """One for each instance or connection; set by `open`."""
+    """What answers: one for each instance or connection; set by `open`."""
     dataset: Dataset
     held: int
     """Samples of the dataset that a run holds at once."""
@@ -101,7 +101,7 @@ class System(ABC):
         return None
 
     def told(self, _failures: Failures) -> Mapping[str, Any]:
-        """Those of OF_KINDS that this kind of system has. The dispatcher has stopped."""
+        """The keys of OF_KINDS that this kind of system has, with their values. The dispatcher has stopped."""
         return {}
 
     def _loaded_message(
