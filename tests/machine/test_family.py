@@ -41,8 +41,11 @@ def test_computing_or_waiting_for_a_core_is_told_from_sleeping() -> None:
     )
     assert max(cpu_s[:2]) < 0.75 * took_s
     for computed_s, waited_s in zip(cpu_s[:2], queue_s[:2], strict=True):
-        assert computed_s + waited_s == pytest.approx(took_s, rel=0.15)
-    assert cpu_s[2] + queue_s[2] < 0.1
+        assert (
+            computed_s + waited_s > 0.7 * took_s
+        )  # the readings are moments apart on a busy machine
+        assert waited_s > 0.1 * took_s
+    assert cpu_s[2] + queue_s[2] < 0.3 * took_s
 
 
 def test_anonymous_memory_leaves_files_and_shared_pages_out() -> None:

@@ -2,7 +2,9 @@
 
 import json
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import pytest
@@ -37,7 +39,10 @@ def prompts(folder: Path, *, max_tokens: int = TOKENS) -> Path:
     return path
 
 
-def ran(folder: Path, dialect: Dialect, *words: str) -> tuple[int, dict[str, Any]]:
+def ran(
+    folder: Path, dialect: Dialect, *words: str, sent_ns: list[list[int]] | None = None
+) -> tuple[int, dict[str, Any]]:
+    """sent_ns: extended by the times at which the server sent the chunks of each stream."""
     data = prompts(folder)
     with TokenServer(dialect) as server:
         status = main(
@@ -47,6 +52,8 @@ def ran(folder: Path, dialect: Dialect, *words: str) -> tuple[int, dict[str, Any
                 *("--out", str(folder / "run"), *words),
             ]
         )
+    if sent_ns is not None:
+        sent_ns += server.sent
     return status, json.loads((folder / "run" / "result.json").read_text())
 
 
@@ -98,25 +105,24 @@ def test_answers_are_scored_as_texts(tmp_path: Path) -> None:
 
 
 def test_the_times_of_tokens_are_those_of_the_server(tmp_path: Path) -> None:
-    dialect = replace(VLLM, first_s=0.04, gap_s=0.01, per_chunk=2)
-    words = (*SERVER, "--mode", "performance", "--target-qps", "20", *OF_TOKENS)
-    result = right(*ran(tmp_path, dialect, *words))
+    dialect = replace(VLLM, first_s=0.02, gap_s=0.01, per_chunk=2)
+    words = (*SERVER, "--mode", "performance", "--target-qps", "50", *OF_TOKENS)
+    sent_ns: list[list[int]] = []
+    result = right(*ran(tmp_path, dialect, *words, sent_ns=sent_ns))
     tokens = result["tokens"]
     assert tokens["is_exact"]
     assert QUERIES * TOKENS <= tokens["output"] <= QUERIES * (TOKENS + 1)
-    # 6 tokens in 3 chunks, or 7 in 4: the first 40 ms after the request, the others 10 ms apart
-    # at the least; a busy machine is late with all of them.
-    assert 40 * NS_PER_MS <= tokens["ttft_ns"]["p50"] < 200 * NS_PER_MS
-    assert 3 * NS_PER_MS < tokens["tpot_ns"]["p50"] < 60 * NS_PER_MS
-    assert 8 * NS_PER_MS < tokens["chunk_gap_ns"]["p50"] < 60 * NS_PER_MS
-    assert 4 * NS_PER_MS < tokens["itl_ns"]["p50"] < 30 * NS_PER_MS
+    # 6 tokens in 3 chunks, or 7 in 4. A busy server is late with all of them, and knows when it sent them.
+    streams = sent_ns[-QUERIES:]
+    gaps_ns = [later - earlier for sent in streams for earlier, later in pairwise(sent)]
+    assert tokens["chunk_gap_ns"]["p50"] == pytest.approx(median(gaps_ns), rel=0.25)
+    assert tokens["itl_ns"]["p50"] == pytest.approx(median(gaps_ns) / 2, rel=0.25)
+    assert tokens["ttft_ns"]["p50"] >= 20 * NS_PER_MS
+    assert 0 < tokens["tpot_ns"]["p50"] < tokens["chunk_gap_ns"]["p50"]
     assert 1.7 < tokens["tokens_per_chunk"] <= 3
-    # LoadGen is told a moment later.
     loadgen = tokens["loadgen"]
-    assert loadgen["ttft_ns"]["p50"] > tokens["ttft_ns"]["p50"]
-    assert loadgen["tpot_ns"]["p50"] < tokens["tpot_ns"]["p50"]
-    assert loadgen["ttft_ns"]["p50"] < tokens["ttft_ns"]["p50"] + 100 * NS_PER_MS
-    assert loadgen["tokens_per_s"] == pytest.approx(tokens["output_per_s"], rel=0.05)
+    assert loadgen["ttft_ns"]["p50"] > tokens["ttft_ns"]["p50"], "LoadGen is told a moment later"
+    assert loadgen["tokens_per_s"] == pytest.approx(tokens["output_per_s"], rel=0.2)
     assert result["headline"]["source"] == "LoadGen result_completed_tokens_per_second"
     assert result["slo"] == "p90=5s ttft:p90=4s tpot:p90=3s itl:p90=2s"
     assert result["goodput"]["share"] == 1

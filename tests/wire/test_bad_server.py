@@ -188,7 +188,7 @@ def test_the_connection_ends_after_the_reply(behaviour: Behaviour) -> None:
 
 
 def test_a_restarted_server_is_refused_and_then_answers() -> None:
-    with BadServer(bad.at(0, bad.restart(0.3))) as server:
+    with BadServer(bad.at(0, bad.restart(1.0))) as server:
         with connected(server) as sock:
             sock.sendall(REQUEST)
             assert ends(sock)

@@ -126,7 +126,7 @@ def test_stamps_are_those_of_the_arrival_and_a_role_is_no_token() -> None:
         (stamp - begin) / NS_PER_MS for (stamp, _), begin in zip(flight.chunks, sent, strict=True)
     ]
     assert min(late_ms) > 0
-    assert statistics.median(late_ms) < 5
+    assert statistics.median(late_ms) < 25  # less than a gap: no stamp is that of the next chunk
     assert flight.chunks[0][0] - flight.sent_ns > 90 * NS_PER_MS
 
 
