@@ -1,6 +1,7 @@
 """Fake folders of the kernel's, in its format: the files are the interface."""
 
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -59,11 +60,11 @@ def counting(counter: Path, watts: float) -> Iterator[None]:
     stop = threading.Event()
 
     def run() -> None:
-        value, period_s = MAX_UJ - 500_000, 0.02
+        begin_s = time.monotonic()
         fresh = counter.with_name("fresh")
-        while not stop.wait(period_s):
-            value = (value + int(watts * period_s * 1e6)) % MAX_UJ
-            fresh.write_text(f"{value}\n")
+        while not stop.wait(0.02):
+            counted_uj = MAX_UJ - 500_000 + int(watts * (time.monotonic() - begin_s) * 1e6)
+            fresh.write_text(f"{counted_uj % MAX_UJ}\n")
             if counter.exists():
                 fresh.replace(counter)
 

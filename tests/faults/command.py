@@ -30,8 +30,8 @@ SOON = ("--hang-timeout", "6s")
 
 
 _PROGRESS = re.compile(
-    r"harness: ((performance|accuracy|answers)(:| \d+ %)|measuring the machine|scoring the|computing the|"
-    r"drawing the).*\n"
+    r"harness: ((performance|accuracy|answers)(:| \d+ %)|loading the|warm-up and|measuring the machine|scoring the|"
+    r"computing the|drawing the).*\n"
 )
 """Lines that appear where a step takes more than 5 s, as on a busy machine."""
 
@@ -53,9 +53,17 @@ class Ended(NamedTuple):
 
 
 def start(
-    *arguments: str, env: Mapping[str, str] | None = None, prefix: Sequence[str] = ()
+    *arguments: str,
+    env: Mapping[str, str] | None = None,
+    prefix: Sequence[str] = (),
+    default_port: bool = False,
 ) -> "subprocess.Popen[str]":
-    if arguments and arguments[0].startswith("-") and "--metrics" not in arguments:
+    if (
+        not default_port
+        and arguments
+        and arguments[0].startswith("-")
+        and "--metrics" not in arguments
+    ):
         arguments = (*arguments, "--no-metrics")  # another run on this machine may have the port
     return subprocess.Popen(
         [*prefix, sys.executable, "-m", "harness", *arguments],
@@ -74,8 +82,13 @@ def ended(process: "subprocess.Popen[str]") -> Ended:
     return Ended(process.returncode, printed, _PROGRESS.sub("", said))
 
 
-def run(*arguments: str, env: Mapping[str, str] | None = None, prefix: Sequence[str] = ()) -> Ended:
-    return ended(start(*arguments, env=env, prefix=prefix))
+def run(
+    *arguments: str,
+    env: Mapping[str, str] | None = None,
+    prefix: Sequence[str] = (),
+    default_port: bool = False,
+) -> Ended:
+    return ended(start(*arguments, env=env, prefix=prefix, default_port=default_port))
 
 
 def run_faulty(name: str, out: Path, *more: str) -> Ended:

@@ -4,8 +4,6 @@ import json
 import re
 import socket
 import sqlite3
-import subprocess
-import sys
 import threading
 import time
 import urllib.parse
@@ -19,7 +17,6 @@ import pytest
 from harness.results.recheck import check
 from tests.faults.command import (
     LIMIT_S,
-    ROOT,
     SERVER,
     SHORT,
     Ended,
@@ -61,16 +58,9 @@ def _default_port_taken() -> Iterator[None]:
 
 def test_the_default_port_taken_by_another_is_one_line_and_the_run_goes_on(tmp_path: Path) -> None:
     with _default_port_taken():
-        done = subprocess.run(
-            [sys.executable, "-m", "harness", *QUICK, "--out", str(tmp_path / "r")],
-            cwd=ROOT,
-            capture_output=True,
-            text=True,
-            timeout=LIMIT_S,
-            check=False,
-        )
-    assert done.returncode == 0, done.stdout + done.stderr
-    (told,) = [line for line in done.stderr.splitlines() if "metrics" in line]
+        done = run(*QUICK, "--out", str(tmp_path / "r"), default_port=True)
+    assert done.status == 0, done.printed + done.said
+    (told,) = [line for line in done.said.splitlines() if "metrics" in line]
     at = r"http://127\.0\.0\.1:\d+/metrics"
     assert re.fullmatch(rf"harness: metrics at {at}, because port 9464 is taken", told)
     assert "\nharness_run_valid{" in (tmp_path / "r/metrics.prom").read_text()
@@ -80,29 +70,11 @@ def test_an_error_of_the_start_is_the_only_line_where_the_default_port_is_taken(
     tmp_path: Path,
 ) -> None:
     """Bug: a line about the port stood above every error."""
+    words = ("--metric", "squad_f1", "--mode", "both", "--out", str(tmp_path / "r"))
     with _default_port_taken():
-        done = subprocess.run(
-            [
-                *(
-                    sys.executable,
-                    "-m",
-                    "harness",
-                    *QUICK,
-                    "--metric",
-                    "squad_f1",
-                    "--mode",
-                    "both",
-                ),
-                "--out", str(tmp_path / "r"),
-            ],
-            cwd=ROOT,
-            capture_output=True,
-            text=True,
-            timeout=LIMIT_S,
-            check=False,
-        )  # fmt: skip
-    assert done.returncode == 2
-    (line,) = done.stderr.splitlines()
+        done = run(*QUICK, *words, default_port=True)
+    assert done.status == 2
+    (line,) = done.said.splitlines()
     assert line.startswith("harness: metric 'squad_f1' cannot score what the model answers: ")
 
 
