@@ -9,11 +9,14 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import redirect_stderr, redirect_stdout
+from io import StringIO
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
+from harness.cli.main import main
 from harness.results.recheck import check
 
 ROOT = Path(__file__).parent.parent.parent
@@ -52,19 +55,21 @@ class Ended(NamedTuple):
         return next((x for x in self.said.splitlines() if "SLO" not in x), "")
 
 
+def _without_port(arguments: tuple[str, ...]) -> tuple[str, ...]:
+    """Another run on this machine may have the port of metrics."""
+    if arguments and arguments[0].startswith("-") and "--metrics" not in arguments:
+        return (*arguments, "--no-metrics")
+    return arguments
+
+
 def start(
     *arguments: str,
     env: Mapping[str, str] | None = None,
     prefix: Sequence[str] = (),
     default_port: bool = False,
 ) -> "subprocess.Popen[str]":
-    if (
-        not default_port
-        and arguments
-        and arguments[0].startswith("-")
-        and "--metrics" not in arguments
-    ):
-        arguments = (*arguments, "--no-metrics")  # another run on this machine may have the port
+    if not default_port:
+        arguments = _without_port(arguments)
     return subprocess.Popen(
         [*prefix, sys.executable, "-m", "harness", *arguments],
         cwd=ROOT,
@@ -89,6 +94,14 @@ def run(
     default_port: bool = False,
 ) -> Ended:
     return ended(start(*arguments, env=env, prefix=prefix, default_port=default_port))
+
+
+def run_here(*arguments: str) -> Ended:
+    """The same in this process, for what is refused before a run begins: a command takes a second to start."""
+    with redirect_stdout(StringIO()) as printed, redirect_stderr(StringIO()) as said:
+        status = main([*_without_port(arguments)])
+    assert "Traceback" not in said.getvalue(), said.getvalue()
+    return Ended(status, printed.getvalue(), _PROGRESS.sub("", said.getvalue()))
 
 
 def run_faulty(name: str, out: Path, *more: str) -> Ended:

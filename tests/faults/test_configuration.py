@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from harness.machine.cores import available
-from tests.faults.command import ROOT, SERVER, Ended, run
+from tests.faults.command import ROOT, SERVER, run, run_here
 
 HERE = available()
 DIGITS = yaml.safe_load((ROOT / "harness/models/shipped/digits.yaml").read_text(encoding="utf-8"))
@@ -15,7 +15,7 @@ DIGITS = yaml.safe_load((ROOT / "harness/models/shipped/digits.yaml").read_text(
 def refused(folder: Path, *arguments: str) -> list[str]:
     """The lines that say why, of a command that must leave nothing."""
     before = set(folder.iterdir())
-    done: Ended = run(*arguments, "--out", str(folder / "r"))
+    done = run_here(*arguments, "--out", str(folder / "r"))
     assert done.status == 2, done.said + done.printed
     assert done.printed == ""
     assert set(folder.iterdir()) == before

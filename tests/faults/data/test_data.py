@@ -21,6 +21,7 @@ from tests.faults.command import (
     only_all,
     result,
     run,
+    run_here,
     start,
 )
 from tests.plugins.datasets.test_images import jpeg_bomb
@@ -57,7 +58,7 @@ def test_lengths_that_are_none_are_found_before_the_run(tmp_path: Path) -> None:
 
 
 def test_a_missing_folder_is_one_line(tmp_path: Path) -> None:
-    done = run(*NULL, "--data-dir", f"{tmp_path}/none", "--out", f"{tmp_path}/r")
+    done = run_here(*NULL, "--data-dir", f"{tmp_path}/none", "--out", f"{tmp_path}/r")
     assert done.status == 2
     assert done.said == f"harness: --data-dir {tmp_path}/none: there is no such file or folder\n"
 
@@ -182,7 +183,7 @@ def test_a_manifest_whose_file_was_changed_is_refused(tmp_path: Path) -> None:
         shutil.copy(ROOT / "harness/models/shipped" / name, tmp_path)
     with (tmp_path / "digits.onnx").open("ab") as model:
         model.write(b"x")
-    done = run(*SERVER, *SHORT, "--model", f"{tmp_path}/digits.yaml", "--out", f"{tmp_path}/r")
+    done = run_here(*SERVER, *SHORT, "--model", f"{tmp_path}/digits.yaml", "--out", f"{tmp_path}/r")
     assert done.status == 2
     assert done.said.startswith(f"harness: {tmp_path}/digits.onnx: SHA-256 is ")
     assert done.said.count("\n") == 1

@@ -17,6 +17,7 @@ from tests.faults.command import (
     SHORT,
     only_all,
     run,
+    run_here,
     unprivileged,
 )
 from tests.models.manifest.test_files import split
@@ -59,7 +60,7 @@ def test_a_broken_file_is_one_line(
 ) -> None:
     path = tmp_path / file
     path.write_bytes(content())
-    done = run(*NULL, "--dataset", dataset, "--data-dir", str(path), "--out", f"{tmp_path}/r")
+    done = run_here(*NULL, "--dataset", dataset, "--data-dir", str(path), "--out", f"{tmp_path}/r")
     assert (done.status, done.printed) == (2, "")
     assert done.said == f"harness: {path}{told}\n"
     assert not (tmp_path / "r").exists()
@@ -91,7 +92,7 @@ def test_annotations_that_cannot_be_are_named(
     annotations: list[dict[str, object]], told: str, tmp_path: Path
 ) -> None:
     folder = coco(tmp_path / "coco", *annotations)
-    done = run(*NULL, "--dataset", "coco", "--data-dir", str(folder), "--out", f"{tmp_path}/r")
+    done = run_here(*NULL, "--dataset", "coco", "--data-dir", str(folder), "--out", f"{tmp_path}/r")
     assert (done.status, done.printed) == (2, "")
     assert done.said == f"harness: {folder}/annotations.json{told}\n"
 
@@ -144,7 +145,7 @@ def test_a_postprocess_step_that_cannot_be_is_named_before_the_run(
     steps: object, told: str, tmp_path: Path
 ) -> None:
     path = manifest(tmp_path, outputs=[{"name": "logits", "postprocess": steps}])
-    done = run(*NULL, "--model", str(path), "--out", f"{tmp_path}/r")
+    done = run_here(*NULL, "--model", str(path), "--out", f"{tmp_path}/r")
     assert (done.status, done.printed) == (2, "")
     wanted = f"harness: the manifest's field 'outputs.0.postprocess{told}"
     assert done.said.splitlines()[-1] == wanted
@@ -155,7 +156,7 @@ def test_weights_outside_of_the_models_folder_are_not_read(tmp_path: Path) -> No
     (tmp_path / "in").mkdir()
     path = split(tmp_path / "in", "../secret.bin")
     (tmp_path / "secret.bin").write_bytes(bytes(48))
-    done = run(*SERVER, *SHORT, "--model", str(path), "--out", f"{tmp_path}/r")
+    done = run_here(*SERVER, *SHORT, "--model", str(path), "--out", f"{tmp_path}/r")
     assert done.status == 2
     assert done.said == (
         f"harness: {path}: it reads '../secret.bin', which is not in its folder: refused\n"
@@ -165,7 +166,9 @@ def test_weights_outside_of_the_models_folder_are_not_read(tmp_path: Path) -> No
 def test_a_model_of_another_task_is_refused(tmp_path: Path) -> None:
     pytest.importorskip("tokenizers")
     (tmp_path / "dev-v1.1.json").write_text(json.dumps({"data": []}))
-    done = run(*NULL, "--dataset", "squad", "--data-dir", f"{tmp_path}", "--out", f"{tmp_path}/r")
+    done = run_here(
+        *NULL, "--dataset", "squad", "--data-dir", f"{tmp_path}", "--out", f"{tmp_path}/r"
+    )
     assert done.status == 2
     assert done.said == (
         "harness: dataset 'squad' needs a `tokenise` step for input 'image': declare it in the "
@@ -175,7 +178,7 @@ def test_a_model_of_another_task_is_refused(tmp_path: Path) -> None:
 
 def test_options_of_synthetic_data_are_not_ignored_by_others(tmp_path: Path) -> None:
     (tmp_path / "data.npz").write_bytes(archive())
-    done = run(
+    done = run_here(
         *NULL, "--dataset", "npz", "--data-dir", f"{tmp_path}", "--out", f"{tmp_path}/r",
         "--input-shape", "image=1x1x8x8",
     )  # fmt: skip
@@ -186,7 +189,7 @@ def test_options_of_synthetic_data_are_not_ignored_by_others(tmp_path: Path) -> 
 @pytest.mark.slow
 def test_a_name_of_the_hub_without_its_split_is_refused(tmp_path: Path) -> None:
     pytest.importorskip("datasets.load")
-    done = run(
+    done = run_here(
         *NULL, "--dataset", "huggingface", "--data-dir", "hf:imdb", "--out", f"{tmp_path}/r",
         "--hang-timeout", "60s",  # the package takes 8 s to import
     )  # fmt: skip
