@@ -4,7 +4,7 @@ set -euo pipefail
 # shellcheck source=scripts/env.sh
 source "$(dirname -- "$(readlink -f -- "${BASH_SOURCE[0]}")")/scripts/env.sh"
 
-workers=(-n 2 --dist loadfile) # two at once: most of a test is waiting for a run; a file's fixtures are made once
+workers=(-n 3 --dist loadfile) # more than cores: half of a test is waiting for a run; a file's fixtures are made once
 all=false
 extras=(dev ort tensorflow text audio)
 pytest_args=()

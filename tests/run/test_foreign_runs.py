@@ -55,6 +55,7 @@ def test_texts_are_refused_with_what_to_do(
     )
 
 
+@pytest.mark.slow
 def test_what_the_refusal_of_texts_advises_works(tmp_path: Path) -> None:
     path = nets.with_strings(tmp_path / "net.onnx")
     (tmp_path / "words.py").write_text(WORDS)

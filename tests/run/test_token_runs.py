@@ -191,6 +191,7 @@ def test_an_error_within_a_stream_is_a_failed_sample(tmp_path: Path) -> None:
     assert "the server answered 200: out of memory" in text
 
 
+@pytest.mark.slow
 def test_an_error_in_a_reply_is_a_failed_sample(tmp_path: Path) -> None:
     dialect = replace(VLLM, fault="error-200", every=10, in_run=True)
     status, result = ran(tmp_path, dialect, *SERVER, "--mode", "performance")
