@@ -225,20 +225,23 @@ class _ProfileJob(Study[ProfileOptions]):
         return finished.status
 
     def _below_the_harness(self) -> None:
-        config, options = self._config, self._options
-        spec = instances.plan(config, self._scenario, self._model, cores.available())
-        batches = options.batches or _BATCHES
-        most = max(options.batch, *batches)
-        spec = spec._replace(instances=1, max_batch=most)
-        dataset = config.dataset or default_dataset(self._model)
+        options = self._options
+        batches: Sequence[int] = options.batches or _BATCHES
         with ExitStack() as stack:
-            subject = pm.opened(config, self._model, dataset, spec, most, stack)
+            try:
+                subject = self._opened(max(options.batch, *batches), stack)
+            except ConfigError as e:
+                if options.batches:
+                    raise
+                batches = (options.batch,)  # a server may take no larger one
+                subject = self._opened(options.batch, stack)
+                self._say(f"batch {options.batch} alone: {e}")
             if subject.fixed is not None and subject.fixed != options.batch:
                 self._say(f"the model file fixes the batch: {subject.fixed}")
                 self._content["batch"] = subject.fixed
                 batches = (subject.fixed,)
             batch = self._content["batch"]
-            self._content["threads"] = spec.threads
+            self._content["threads"] = subject.spec.threads
             if "model" in self._levels:
                 self._begin_step("model: bare calls, by batch; samples against noise")
                 self._content["model"] = pm.model_level(subject, batch, batches, options.runs)
@@ -248,6 +251,14 @@ class _ProfileJob(Study[ProfileOptions]):
                 self._layer_level(subject, batch, batches if options.batches else ())
             if "library" in self._levels:
                 self._library_level(subject, batch)
+
+    def _opened(self, most: int, stack: ExitStack) -> pm.Subject:
+        """most: samples a batch. `stack` closes it."""
+        spec = instances.plan(self._config, self._scenario, self._model, cores.available())
+        alone = min(1, spec.connections)  # 0 without a server
+        spec = spec._replace(instances=1, connections=alone, max_batch=most)
+        dataset = self._config.dataset or default_dataset(self._model)
+        return pm.opened(self._config, self._model, dataset, spec, most, stack)
 
     def _library_level(self, subject: Any, batch: int) -> None:
         if "perf" in self._options.counters:
