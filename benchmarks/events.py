@@ -29,7 +29,8 @@ from harness.core.config.address import parse_address
 from harness.remote import Request
 from harness.types import Array
 from harness.wire.connections import Connection, Server, connect
-from harness.wire.flights import Flight, Flights
+from harness.wire.flight import Flight
+from harness.wire.flights import Flights
 
 CORES = sorted(os.sched_getaffinity(0))
 BAR_US = 50.0

@@ -32,7 +32,8 @@ from harness.run.measured.client.dispatch import Delivery, merged_samples
 from harness.run.measured.dispatch.instance import Failures
 from harness.types import BackendSetup, Step, TensorSpec
 from harness.wire.connections import Server
-from harness.wire.flights import Flight, Flights
+from harness.wire.flight import Flight
+from harness.wire.flights import Flights
 
 REQUESTS = 30_000
 LOW = 0.05

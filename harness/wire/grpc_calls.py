@@ -25,7 +25,7 @@ from harness.wire.connections import (
     resolve,
     unreachable,
 )
-from harness.wire.flights import Flight
+from harness.wire.flight import Flight
 from harness.wire.grpc_tls import pinned
 from harness.wire.http1 import BadReply
 from harness.wire.opener import CONNECT_TIMEOUT_S, GIVE_UP_S

@@ -13,7 +13,8 @@ from harness.core.units import show_ns
 from harness.errors import one_line
 from harness.remote import Request
 from harness.wire.connections import Connection, Server
-from harness.wire.flights import Flight, Flights
+from harness.wire.flight import Flight
+from harness.wire.flights import Flights
 
 LOST = "node-lost"
 """Kind of the error of flights that a lost node held."""

@@ -5,7 +5,8 @@ from typing import Protocol
 
 from harness.remote import Request, StreamReader
 from harness.wire.connections import Server
-from harness.wire.flights import Flight, Flights
+from harness.wire.flight import Flight
+from harness.wire.flights import Flights
 from harness.wire.grpc_calls import Calls
 
 

@@ -18,7 +18,8 @@ from harness.wire import flights as flights_module
 from harness.wire import idle
 from harness.wire import opener as opener_module
 from harness.wire.connections import Server, connect
-from harness.wire.flights import Flight, Flights
+from harness.wire.flight import Flight
+from harness.wire.flights import Flights
 from harness.wire.remote_backend import Link
 
 _OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"

@@ -13,7 +13,7 @@ from harness.errors import ConfigError, PluginUnavailable
 from harness.remote import Request
 from harness.wire import grpc_calls
 from harness.wire.connections import Server
-from harness.wire.flights import Flight
+from harness.wire.flight import Flight
 from harness.wire.grpc_calls import CallLink, Calls
 from harness.wire.null.server import NullServer
 from tests.stand_ins.servers.grpc_server import (

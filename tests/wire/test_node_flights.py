@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.remote import Request
-from harness.wire.flights import Flight
+from harness.wire.flight import Flight
 from harness.wire.node_flights import LOST, Balance, NodeFlights
 from tests.wire.test_flights import answer_all, read_request, served
 

@@ -6,7 +6,8 @@ from harness.core.config.address import Address
 from harness.remote import Buffer, Request
 from harness.wire import requests as module
 from harness.wire.connections import Server
-from harness.wire.flights import Flight, Flights
+from harness.wire.flight import Flight
+from harness.wire.flights import Flights
 from harness.wire.requests import SHORT_BYTES, Requests
 from tests.wire.test_flights import answer_all, served
 

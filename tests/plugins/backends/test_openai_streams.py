@@ -20,7 +20,8 @@ from harness.core.units import NS_PER_MS
 from harness.remote import BadAnswer, Refused, Reply
 from harness.types import BackendSetup, Batch
 from harness.wire.connections import Server
-from harness.wire.flights import Flight, Flights
+from harness.wire.flight import Flight
+from harness.wire.flights import Flights
 from harness.wire.remote_backend import Link
 from tests.stand_ins.servers.token_server import (
     TRANSFORMERS,

@@ -21,7 +21,7 @@ from harness.run.measured.client.tokens import Tokens
 from harness.run.measured.dispatch.instance import Failures, Responder
 from harness.run.measured.dispatch.threads import WORKER
 from harness.types import Array, Outputs, show_shape
-from harness.wire.flights import Flight
+from harness.wire.flight import Flight
 from harness.wire.transport import Transport
 
 MERGED_SAMPLES = 64

@@ -27,7 +27,7 @@ from harness.run.measured.client.nodes import Nodes
 from harness.run.measured.client.shared_samples import SharedSamples, check_here, shares_samples
 from harness.run.measured.dispatch.instance import Failures
 from harness.wire.connections import Server
-from harness.wire.flights import Flight
+from harness.wire.flight import Flight
 from harness.wire.remote_backend import RemoteBackend
 from harness.wire.transport import Transport, transport
 

@@ -22,7 +22,7 @@ from harness.run.measured.nodes.links import NodeLink
 from harness.run.measured.nodes.opened import OpenNodes
 from harness.types import Array
 from harness.wire.connections import Server
-from harness.wire.flights import Flight
+from harness.wire.flight import Flight
 from harness.wire.node_flights import LOST, NodeFlights
 
 _ROW = re.compile(rb"\r\nharness-row: (\d{1,18})\r", re.IGNORECASE)

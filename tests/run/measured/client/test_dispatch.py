@@ -13,7 +13,7 @@ from harness.remote import BadAnswer, Refused, Reply, Usage
 from harness.run.measured.client.dispatch import Delivery
 from harness.run.measured.dispatch.instance import Failures
 from harness.types import Array, Outputs
-from harness.wire.flights import Flight
+from harness.wire.flight import Flight
 
 ROW = AnswerRow((2,), np.dtype("float32"))
 

@@ -1,0 +1,47 @@
+"""One request on its way: what is sent for it, its stamps, and its reply or error."""
+
+from collections.abc import Sequence
+
+from harness.remote import Reply, StreamReader
+
+
+class Flight:
+    """One request from submission to reply. Stamps are of the wall clock in ns; 0: not reached."""
+
+    __slots__ = (
+        "arrived_ns",
+        "chunks",
+        "error",
+        "first",
+        "ids",
+        "indices",
+        "kind",
+        "late_tokens",
+        "read_ns",
+        "reader",
+        "reply",
+        "resent",
+        "sent_ns",
+        "server",
+        "taken_ns",
+        "tokens",
+    )
+
+    def __init__(self, ids: Sequence[int], indices: Sequence[int], first: int) -> None:
+        self.ids = ids
+        self.indices = indices
+        self.first = first
+        self.taken_ns = self.sent_ns = self.arrived_ns = self.read_ns = 0
+        self.reply: Reply | None = None
+        self.error: Exception | None = None
+        self.kind = ""
+        """Kind of the error: reset, timeout, server-gone, bad-reply, encode."""
+        self.resent = False
+        self.server = 0
+        """Number of the server that got it."""
+        self.reader: StreamReader | None = None
+        """Has read the reply, where replies are streams and it began."""
+        self.chunks: list[tuple[int, int]] = []
+        """(stamp, what the reader counts so far) of each arrival that brought tokens."""
+        self.tokens = self.late_tokens = 0
+        """Tokens of the answer, once it is read; 0 where the server does not tell. And those that came late."""
