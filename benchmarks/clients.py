@@ -1,14 +1,17 @@
 """Compares the client with other clients of OpenAI's API: completions of the same null server, in turns.
 
-    python benchmarks/clients.py --tokenizer FOLDER [--aiperf PROGRAM] [--guidellm PROGRAM] [--endpoints PROGRAM] [--rounds 3]
+    python benchmarks/clients.py --venv FOLDER [--endpoints PROGRAM] [--rounds 3]
 
 Each client has 64 requests in flight, its own defaults otherwise, and the numbers of its own report. The server answers
-any request at once with the same 2 tokens. FOLDER: a tokenizer of the format of `transformers`, which the others load.
+any request at once with the same 2 tokens. FOLDER: an environment of its own for AIPerf and guidellm, which is made with
+uv or pip where it is not there yet, with a tokenizer for them that is trained on the spot. MLCommons' endpoints is in no
+registry: --endpoints names its program.
 """
 
 import argparse
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -51,6 +54,27 @@ dataset: prompts
 """
 
 
+PEERS = {"aiperf": "0.13.0", "guidellm": "0.8.1"}
+INSTALL_LIMIT_S = 1800
+TRAIN = """
+import sys
+from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+from transformers import PreTrainedTokenizerFast
+made = Tokenizer(models.BPE(unk_token="<unk>"))
+made.pre_tokenizer = pre_tokenizers.ByteLevel()
+special = ["<unk>", "<s>", "</s>"]
+alphabet = pre_tokenizers.ByteLevel.alphabet()
+made.train_from_iterator(
+    ["the quick brown fox 0123456789"],
+    trainers.BpeTrainer(vocab_size=400, special_tokens=special, initial_alphabet=alphabet),
+)
+unk, bos, eos = special
+PreTrainedTokenizerFast(
+    tokenizer_object=made, unk_token=unk, bos_token=bos, eos_token=eos, pad_token=eos
+).save_pretrained(sys.argv[1])
+"""
+
+
 class Told(NamedTuple):
     """What a client says of its requests."""
 
@@ -64,7 +88,7 @@ class Folder:
 
     def __init__(self, path: Path, tokenizer: Path) -> None:
         self.path = path
-        self.tokenizer = tokenizer.resolve()
+        self.tokenizer = tokenizer
         self.prompts = path / "prompts.jsonl"
         lines = ({"prompt": f"the quick brown fox {n}", "max_tokens": 2} for n in range(REQUESTS))
         self.prompts.write_text("".join(json.dumps(line) + "\n" for line in lines))
@@ -90,14 +114,30 @@ def run(program: Path | str, *words: str) -> None:
         )
 
 
+def installed(venv: Path) -> Path:
+    """The tokenizer of the environment, both of which are made where they are missing."""
+    tokenizer, python = venv / "tokenizer", venv / "bin/python"
+    if tokenizer.is_dir():
+        return tokenizer
+    uv, packages = shutil.which("uv"), [f"{name}=={version}" for name, version in PEERS.items()]
+    make = [uv, "venv", "--quiet"] if uv else [sys.executable, "-m", "venv"]
+    pip = [uv, "pip", "install", "--quiet", "--python"] if uv else []
+    install = [*pip, str(python)] if uv else [str(python), "-m", "pip", "install", "--quiet"]
+    if not python.exists():
+        subprocess.run([*make, str(venv)], check=True)
+    subprocess.run([*install, *packages], check=True, timeout=INSTALL_LIMIT_S)
+    subprocess.run([str(python), "-c", TRAIN, str(tokenizer)], check=True, timeout=LIMIT_S)
+    return tokenizer
+
+
 def read(path: Path) -> Any:
     return json.loads(path.read_text())
 
 
-def harness(_program: Path, url: str, folder: Folder) -> Told:
+def harness(program: Path, url: str, folder: Folder) -> Told:
     out = folder.path / "harness"
     run(
-        sys.executable,
+        program,
         *("-m", "harness", "--scenario", "server", "--backend", "openai", "--url", url),
         *("--model", str(folder.manifest), "--data-dir", str(folder.prompts)),
         *("--backend-option", "stream=off", "--backend-option", "answer=text"),
@@ -168,22 +208,23 @@ CLIENTS: Mapping[str, Callable[[Path, str, Folder], Told]] = {
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("--tokenizer", type=Path, required=True)
+    parser.add_argument("--venv", type=Path, required=True)
     parser.add_argument("--rounds", type=int, default=3)
-    for name in CLIENTS:
-        if name != "harness":
-            parser.add_argument(f"--{name}", type=Path)
+    parser.add_argument("--endpoints", type=Path)
     options = parser.parse_args()
-    programs = {name: getattr(options, name, None) for name in CLIENTS}
-    chosen = {name: p for name, p in programs.items() if p is not None or name == "harness"}
+    venv = options.venv.resolve()
+    tokenizer = installed(venv)
+    chosen = {"harness": Path(sys.executable), **{name: venv / "bin" / name for name in PEERS}}
+    if options.endpoints is not None:
+        chosen["endpoints"] = options.endpoints
     seen: dict[str, list[Told]] = {name: [] for name in chosen}
     with NullServer(REPLY) as server:
         for number in range(options.rounds):
             order = [*chosen] if number % 2 == 0 else [*reversed(chosen)]
             for name in order:
                 with tempfile.TemporaryDirectory() as path:
-                    folder = Folder(Path(path), options.tokenizer)
-                    told = CLIENTS[name](chosen[name] or Path(), server.url, folder)
+                    folder = Folder(Path(path), tokenizer)
+                    told = CLIENTS[name](chosen[name], server.url, folder)
                 seen[name].append(told)
                 print(
                     f"round {number + 1}: {name:10} {told.per_s:9,.0f} requests/s, "
@@ -198,6 +239,7 @@ def main() -> None:
             f"{name:10} {median(t.per_s for t in many):9,.0f} requests/s, p50 {p50:.2f} ms, p99 {p99:.2f} ms; "
             f"harness is {median(ratios):.1f} times as fast ({min(ratios):.1f} to {max(ratios):.1f})"
         )
+    print(f"load average {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
 
 
 if __name__ == "__main__":
