@@ -78,8 +78,10 @@ class Top1:
         names = [int(value) for value in values.tolist()]
         if len(set(names)) < len(names):
             raise ValueError(
-                f"an answer has the same label twice, {names[:8]}: these are not labels with the best "
-                "first: postprocess with argmax or topk"
+                f"an answer has the same label twice, {names[:8]}: {self._name} takes one label per sample, or "
+                "several with the best first: postprocess outputs of [n, classes] with argmax or topk; of "
+                "others argmax leaves a label for each position: make one of them with the step `hook`, "
+                "or score with another metric"
             )
         return names
 

@@ -113,7 +113,7 @@ _REASONS: _Rows = {
     },
     About.MODEL: {
         "batch-failed": (
-            "The backend raised an exception, or returned a wrong shape, a wrong type, NaN or +Inf.",
+            "The dataset or the backend raised an exception, or the backend returned a wrong shape, a wrong type, NaN or +Inf.",
             "Correct the model or the plug-in: `run.json` has the first traceback.",
         ),
         "answers-by-index": (

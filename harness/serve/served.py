@@ -93,12 +93,13 @@ class ServedModel:
         self._sizes_vary = any(ANY in tensor.shape[1:] for tensor in self.inputs)
 
     def infer(self, batch: Batch) -> Mapping[str, Array]:
-        """Answers by output, each with one row a sample. Raises a ValueError where the rows are not so many."""
+        """Answers by output, each with one row a sample. Raises a ConfigError where the rows are not so many."""
         answers = self._by_name(self._answered(batch))
         for name, rows in answers.items():
             if rows.shape[:1] != (batch.size,):
-                raise ValueError(
-                    f"output {name!r} has the shape {[*rows.shape]} for a batch of {batch.size}"
+                raise ConfigError(
+                    f"the model's output {name!r} has the shape {[*rows.shape]} for a batch of {batch.size}, and "
+                    "replies need a row for each sample: export the model without it, or with the batch first"
                 )
         if not self.outputs:
             self.outputs = tuple(self._output(name, rows) for name, rows in answers.items())

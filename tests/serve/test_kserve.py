@@ -418,7 +418,7 @@ def failing(batch: Batch) -> Outputs:
         (failing, "the model cannot answer: RuntimeError: out of memory"),
         (
             lambda batch: np.zeros((batch.size + 1, 2)),
-            "'logits' has the shape [3, 2] for a batch of 2",
+            "'logits' has the shape [3, 2] for a batch of 2, and replies need a row for each sample: export",
         ),
         (lambda batch: np.zeros((batch.size, 2), np.complex64), "the protocol has no such type"),
         (lambda batch: np.zeros((batch.size, 2), ">f4"), "the protocol has no such type"),

@@ -29,10 +29,11 @@ _SMALL = 8192
 """Elements. On larger arrays BLAS may use threads for a dot product, which would disturb the run."""
 
 
-def wrong_count(answers: int, samples: int) -> str:
-    """The error for a batch with another number of answers than samples."""
+def wrong_count(answers: int, samples: int, output: str | None = None) -> str:
+    """The error for a batch with another number of answers than samples. output: where they come from."""
+    source = f" in the output {output!r}" if output is not None else ""
     return (
-        f"the model returned {counted(answers, 'row')} for {counted(samples, 'sample')}: the first dimension "
+        f"the model returned {counted(answers, 'row')}{source} for {counted(samples, 'sample')}: the first dimension "
         "of each input and output must be the batch. Where a model returns several rows per sample "
         "(detection heads, non-maximum suppression inside the model), a manifest "
         "with the postprocessing step `hook` makes one answer of them: --model FILE.yaml, "
@@ -185,8 +186,10 @@ def _fault(step: Step, rows: Any, inputs: Mapping[str, Array]) -> str:
         differ = f"stack takes outputs of one shape, these are {_describe(rows)}"
         return differ if len(shapes) > 1 else ""
     least, most, expected = _RANKS.get(step.name, (1, 9, ""))
-    if any(not least <= rank <= most for rank in _ranks(rows)):
-        return f"{step.name} takes {expected}, not {_describe(rows)}"
+    is_empty = step.name in _ON_ROWS and expected and any(not np.size(row) for row in rows)
+    if is_empty or any(not least <= rank <= most for rank in _ranks(rows)):
+        least_one = ", at least one number of each sample" if is_empty else ""
+        return f"{step.name} takes {expected}{least_one}, not {_describe(rows)}"
     if step.name == "softmax" and any(np.asarray(row).dtype.kind != "f" for row in rows):
         return f"softmax takes floats, not {_describe(rows)}"
     if step.name == "boxes":

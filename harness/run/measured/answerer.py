@@ -5,11 +5,12 @@ import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from harness.errors import ConfigError, PluginUnavailable, type_and_text
-from harness.loadgen.answers import Answers
+from harness.errors import ConfigError, PluginUnavailable
+from harness.loadgen.answers import AnswerRow, Answers
 from harness.machine.threads import run_on
 from harness.models.steps.postprocess import NOT_FINITE, Postprocess, wrong_count
-from harness.types import Backend, Batch, Dataset, HasOutputs
+from harness.run.measured.dispatch.instance import raised_in_batch
+from harness.types import Backend, Batch, Dataset, HasOutputs, show_shape
 
 
 def batch_of(dataset: Dataset, indices: Sequence[int]) -> Batch:
@@ -17,8 +18,7 @@ def batch_of(dataset: Dataset, indices: Sequence[int]) -> Batch:
     try:
         return dataset.batch(indices)
     except (Exception, SystemExit) as e:
-        name = type(dataset).__name__
-        raise PluginUnavailable(f"batch() of the dataset {name} raised {type_and_text(e)}") from e
+        raise PluginUnavailable(raised_in_batch(dataset, e)) from e
 
 
 class Answerer(NamedTuple):
@@ -42,7 +42,7 @@ class Answerer(NamedTuple):
         if self.postprocess.not_finite(outputs, answers):
             raise ValueError(NOT_FINITE)
         if len(answers) != len(indices):
-            raise ConfigError(wrong_count(len(answers), len(indices)))
+            raise ConfigError(wrong_count(len(answers), len(indices), self._name()))
         return answers
 
     def _check(self, answers: Answers) -> None:
@@ -59,10 +59,22 @@ class Answerer(NamedTuple):
                 "--model FILE.yaml, docs/manifest.md"
             )
 
-    def _output(self) -> str:
+    def no_numbers(self, row: AnswerRow) -> str:
+        """The error where each answer is a row without numbers."""
+        shape = show_shape(("n", *row.shape))
+        return (
+            f"{self._output()} of the model holds no numbers for any sample of the warm-up: {row.dtype} of shape "
+            f"{shape}: correct the model or the manifest's postprocessing, or pass a --dataset in which the "
+            "model finds something"
+        )
+
+    def _name(self) -> str | None:
         """The output that the answers come from: the manifest's, else the first."""
         names = self.backend.outputs() if isinstance(self.backend, HasOutputs) else ()
-        name = self.postprocess.output or next(iter(names), None)
+        return self.postprocess.output or next(iter(names), None)
+
+    def _output(self) -> str:
+        name = self._name()
         return f"output {name!r}" if name is not None else "the output"
 
     def time_ns(self, indices: Sequence[int]) -> int:

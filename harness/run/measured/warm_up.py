@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from harness.errors import ConfigError
 from harness.loadgen.answers import AnswerRow, common_row, largest_bytes, row_of
 from harness.machine.threads import ComputingThreads, Placed, running_on
 from harness.run.measured.answerer import Answerer, run_in_threads
@@ -97,8 +98,11 @@ def warm_up(
     rounds = [
         _until_flat(each, timed, batch_of, FLAT_LIMIT_S / len(answerers)) for each in answerers
     ]
+    row = common_row(rows)
+    if row is not None and not answer_bytes:
+        raise ConfigError(answerers[0].no_numbers(row))
     return Warmth(
-        row=common_row(rows),
+        row=row,
         first=rows[0],
         answer_bytes=answer_bytes,
         slowest_ns=max(slowest_ns for slowest_ns, _ in rounds),

@@ -95,7 +95,11 @@ def test_a_dataset_that_cannot_load_is_one_line(
 def test_a_dataset_that_raises_in_batch_fails_every_sample(tmp_path: Path) -> None:
     done = run(*dataset("RaisesInBatch", tmp_path / "r", "--mode", "performance"))
     assert done.status == 4
-    assert codes(tmp_path / "r") == ["batch-failed"]
+    (reason,) = result(tmp_path / "r")["reasons"]
+    assert reason["code"] == "batch-failed"
+    assert reason["text"].endswith(
+        "batch() of the dataset RaisesInBatch raised IndexError: no such row"
+    )
     assert result(tmp_path / "r")["queries"]["samples_failed"] == 700
 
 

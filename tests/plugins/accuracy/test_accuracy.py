@@ -130,5 +130,5 @@ def test_labels_that_are_texts_are_no_zero_percent() -> None:
 
 def test_numbers_of_which_two_are_the_same_are_no_labels() -> None:
     """The scores of a model in uint8 were taken for labels, the best first."""
-    with pytest.raises(ValueError, match="has the same label twice"):
+    with pytest.raises(ValueError, match=r"has the same label twice, \[3, 0, 0, 7\]: .* `hook`"):
         Top1("uint8").score([Answer(0, bytes([3, 0, 0, 7]))], {0: 3})

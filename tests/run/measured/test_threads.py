@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from harness.core.clock import wall_ns
 from harness.loadgen.answers import AnswerRow, Ragged
 from harness.models.steps.postprocess import Postprocess, not_finite
 from harness.run.journal import Journal
@@ -433,6 +434,21 @@ def test_the_first_failure_is_the_one_that_is_told() -> None:
     failures.add(ValueError("second"), 3)
     assert failures.first == "ValueError: first\n"
     assert failures.samples == 5
+
+
+@pytest.mark.parametrize(
+    ("where", "last"),
+    [
+        ("batch", "batch() of the dataset Faulty raised ValueError: no row"),
+        ("infer", "ValueError: no row"),
+        ("postprocess", "ValueError: no row"),
+    ],
+)
+def test_a_dataset_that_raises_is_not_taken_for_the_backend(where: str, last: str) -> None:
+    bench = Bench(1, 1, lambda: Faulty(raising(ValueError("no row")), where))
+    bench.instances[0].answer([1], [2], 0, wall_ns())
+    assert bench.failures.first.splitlines()[0].startswith("Traceback")
+    assert bench.failures.first.splitlines()[-1] == last
 
 
 @pytest.mark.parametrize("where", ["batch", "infer", "postprocess"])

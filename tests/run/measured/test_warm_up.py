@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from harness.errors import ConfigError
 from harness.run.measured import answerer, calibration
 from harness.run.measured import warm_up as warmup
 from harness.run.measured.answerer import Answerer
@@ -204,3 +205,13 @@ def test_batches_of_many_sizes_are_made_one_after_another(clock: FakeTime) -> No
     warmth = warm_up([model.answerer()], range(1, 2001), batch_of)
     assert len(sizes) < 60
     assert warmth.skipped == 1998 - 11
+
+
+def test_answers_without_any_number_are_refused(clock: FakeTime) -> None:
+    model = Model(clock, lambda *_: 1)
+    model.infer = lambda batch: np.zeros((batch.size, 0), np.float32)  # type: ignore[method-assign]
+    with pytest.raises(ConfigError) as caught:
+        warm_up([model.answerer()], [1, 2], lambda size: list(range(size)))
+    assert str(caught.value).startswith(
+        "the output of the model holds no numbers for any sample of the warm-up: float32 of shape [n, 0]: "
+    )

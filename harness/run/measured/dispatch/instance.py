@@ -10,10 +10,15 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from harness.core.clock import wall_ns
+from harness.errors import type_and_text
 from harness.loadgen.answers import AnswerRow, Answers
 from harness.models.steps.postprocess import NOT_FINITE, Postprocess
 from harness.run.journal import Writer
 from harness.types import Backend, Dataset, show_shape
+
+
+def raised_in_batch(dataset: Dataset, error: BaseException) -> str:
+    return f"batch() of the dataset {type(dataset).__name__} raised {type_and_text(error)}"
 
 
 class Failures:
@@ -22,13 +27,21 @@ class Failures:
     def __init__(self) -> None:
         self.samples = 0
         self.first = ""
+        """The traceback; its last line is the error, with the plug-in's name where the backend did not raise it."""
         self.kinds: dict[str, int] = {}
         """Kind of failure -> samples; empty where no server answers."""
         self._lock = threading.Lock()
 
-    def add(self, error: BaseException, samples: int, kind: str = "") -> None:
+    def add(
+        self, error: BaseException, samples: int, kind: str = "", dataset: Dataset | None = None
+    ) -> None:
+        """dataset: whose batch() raised the error."""
         with self._lock:
-            self.first = self.first or "".join(traceback.format_exception(error))
+            if not self.first:
+                lines = traceback.format_exception(error)
+                if dataset is not None:
+                    lines.append(raised_in_batch(dataset, error))
+                self.first = "".join(lines)
             self.samples += samples
             if kind:
                 self.kinds[kind] = self.kinds.get(kind, 0) + samples
@@ -49,6 +62,7 @@ class Instance:
     """
 
     __slots__ = (
+        "_dataset",
         "_failures",
         "_infer",
         "_not_finite",
@@ -74,7 +88,7 @@ class Instance:
     ) -> None:
         self.cpus = cpus
         self._infer = backend.infer
-        self._to_batch = dataset.batch
+        self._dataset, self._to_batch = dataset, dataset.batch
         self._postprocess, self._not_finite = postprocess.answers, postprocess.not_finite
         self._responder = responder
         self._write = writer.batch
@@ -97,7 +111,8 @@ class Instance:
             completed = self._responder.complete(ids, answers)
         except BaseException as e:  # noqa: BLE001 - a failed batch is a result: counted, INVALID
             failed = 1
-            self._failures.add(e, len(ids))
+            in_batch = gathered is taken_ns  # no other stamp was taken
+            self._failures.add(e, len(ids), dataset=self._dataset if in_batch else None)
             postprocessed = wall_ns()
             completed = self._responder.complete_empty(ids)
         else:  # after the answer: the check is no part of the latency

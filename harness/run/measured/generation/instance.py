@@ -18,7 +18,7 @@ from harness.run.journal import TokensWriter
 from harness.run.measured.client.dispatch import TokenResponder
 from harness.run.measured.client.tokens import Tokens
 from harness.run.measured.dispatch.instance import Failures
-from harness.types import Dataset, show_shape
+from harness.types import Batch, Dataset, show_shape
 
 SOURCE = "the engine"
 """Of the counts of tokens."""
@@ -89,7 +89,7 @@ class GeneratingInstance:
         self.cpus = cpus
         self._note = generated.add
         self._backend, self._generator = backend, backend.generator
-        self._to_batch = dataset.batch
+        self._dataset, self._to_batch = dataset, dataset.batch
         self._postprocess = postprocess.answers
         self._responder = responder
         self._write = writer.answer
@@ -111,10 +111,12 @@ class GeneratingInstance:
         taken_ns = wall_ns()
         for sample in samples:
             work = _InWork(sample, taken_ns)
+            batch: Batch | None = None
             try:
-                (one,) = self._backend.begin(self._to_batch([sample.dataset_index]))
+                batch = self._to_batch([sample.dataset_index])
+                (one,) = self._backend.begin(batch)
             except BaseException as e:  # noqa: BLE001 - a failed sample is a result: counted, INVALID
-                self._fail([work], e)
+                self._fail([work], e, self._dataset if batch is None else None)
             else:
                 self._in_work[one] = work
 
@@ -177,8 +179,11 @@ class GeneratingInstance:
                 late,
             )
 
-    def _fail(self, works: Sequence[_InWork], error: BaseException) -> None:
-        self._failures.add(error, len(works))
+    def _fail(
+        self, works: Sequence[_InWork], error: BaseException, dataset: Dataset | None = None
+    ) -> None:
+        """dataset: whose batch() raised the error."""
+        self._failures.add(error, len(works), dataset=dataset)
         if self._tells_first:  # LoadGen takes no answer before its first token
             silent = [work.sample.sample_id for work in works if not work.tokens_ns]
             if silent:

@@ -64,6 +64,10 @@ class SetDataset:
         batch: Batch = self._datasets[model].batch(own)
         return Request(batch.size, batch.inputs, model, own)
 
+    def of(self, index: int) -> Dataset:
+        """The model's own dataset that the sample is of."""
+        return self._datasets[self._models[index]]
+
     def label(self, _index: int, /) -> object:
         return None
 
@@ -74,6 +78,6 @@ class SetDataset:
         """Each dataset that the samples are of, with its own indices, each once."""
         wanted: dict[int, tuple[Dataset, set[int]]] = {}
         for index in indices:
-            dataset = self._datasets[self._models[index]]
+            dataset = self.of(index)
             wanted.setdefault(id(dataset), (dataset, set()))[1].add(self._own[index])
         return [(dataset, sorted(own)) for dataset, own in wanted.values()]

@@ -83,7 +83,16 @@ OF_THE_MODELS = Postprocess(_as_they_are, _unchecked)
 class SetInstance(Instance):
     """One worker. Used by one thread at a time."""
 
-    __slots__ = ("_complete", "_fail", "_fails", "_models", "_row", "_steps", "_to_request")
+    __slots__ = (
+        "_complete",
+        "_dataset_of",
+        "_fail",
+        "_fails",
+        "_models",
+        "_row",
+        "_steps",
+        "_to_request",
+    )
 
     def __init__(
         self,
@@ -96,7 +105,7 @@ class SetInstance(Instance):
         self.cpus = ()
         self._models = models
         self._steps = models.members.postprocess
-        self._to_request = dataset.batch
+        self._dataset_of, self._to_request = dataset.of, dataset.batch
         self._complete, self._fail = responder.complete, responder.complete_empty
         self._row = writer.sample
         self._fails = failures.add
@@ -123,7 +132,8 @@ class SetInstance(Instance):
             completed = self._complete(ids, answer)
         except BaseException as e:  # noqa: BLE001 - a failed sample is a result: counted, INVALID
             failed = 1
-            self._fails(e, 1)
+            in_batch = gathered is taken_ns
+            self._fails(e, 1, dataset=self._dataset_of(indices[0]) if in_batch else None)
             if lease is None and gathered > taken_ns:
                 acquired = inferred = wall_ns()  # the load took this long to fail
             postprocessed = wall_ns()
