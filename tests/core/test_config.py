@@ -113,6 +113,14 @@ SHAPE = "is not an input shape: write NAME=1xDIM[xDIM...]"
         (bounded(1, 65536), "1.0", "'1.0' is not a whole number"),
         (parse_input_shape, "128", f"'128' {SHAPE}"),
         (parse_input_shape, "ids=1x", f"'ids=1x' {SHAPE}"),
+        (
+            parse_input_shape,
+            "ids=1xseq",
+            (
+                f"'ids=1xseq' {SHAPE} with numbers, e.g. ids=1x64; the size of a named dimension counts in "
+                "every input that has it"
+            ),
+        ),
         (parse_input_shape, "=1x2", f"'=1x2' {SHAPE}"),
         (parse_input_shape, "ids=1x0", "'ids=1x0' has a dimension of 0"),
         (

@@ -229,11 +229,22 @@ def bounded(smallest: int, largest: int) -> Callable[[str], int]:
     return parse
 
 
+EXAMPLE_SIZE = 64
+"""Size of an open dimension in advice: most texts, images and volumes may be so long or wide."""
+
+
 def parse_input_shape(text: str) -> tuple[str, tuple[int, ...]]:
     """'ids=1x128' -> ('ids', (1, 128)): the shape of one sample, with its batch dimension of 1."""
     match = re.fullmatch(r"([^=]+)=(\d+(?:x\d+)*)", text.strip())
     if match is None:
-        raise ValueError(f"{text!r} is not an input shape: write NAME=1xDIM[xDIM...]")
+        name, _, sizes = text.strip().partition("=")
+        hint = ""
+        if name and re.search(r"[^\W\dx]", sizes):
+            hint = (
+                f" with numbers, e.g. {name}=1x{EXAMPLE_SIZE}; the size of a named dimension counts in "
+                "every input that has it"
+            )
+        raise ValueError(f"{text!r} is not an input shape: write NAME=1xDIM[xDIM...]{hint}")
     shape = tuple(int(d) for d in match[2].split("x"))
     if min(shape) < 1:
         raise ValueError(f"{text!r} has a dimension of 0")
@@ -242,10 +253,6 @@ def parse_input_shape(text: str) -> tuple[str, tuple[int, ...]]:
             f"{text!r} must begin with 1, the batch of one sample: --max-batch sets batches"
         )
     return match[1], shape
-
-
-EXAMPLE_SIZE = 64
-"""Size of an open dimension in advice: most texts, images and volumes may be so long or wide."""
 
 
 def example_shape(spec: TensorSpec) -> str:
