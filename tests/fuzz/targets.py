@@ -294,6 +294,11 @@ TARGETS: Mapping[str, Target] = {
     "tables-tflite": Target(
         _file(SHIPPED / "digits.tflite"), mutate.text, _as_file("m.tflite", tables_of)
     ),
+    "tables-savedmodel": Target(
+        _file(SHIPPED / "digits_savedmodel/saved_model.pb"),
+        mutate.text,
+        _as_file("saved_model.pb", lambda path: tables_of(path.parent)),
+    ),
     "tables-openvino": Target(
         _file(SHIPPED / "digits_openvino/digits.xml"), mutate.text, _as_file("m.xml", tables_of)
     ),

@@ -7,7 +7,14 @@ from pathlib import Path
 from harness.errors import PluginUnavailable
 from harness.models.manifest.formats import format_of
 from harness.models.network.tflite import BROKEN
-from harness.models.tables import litert_file, onnx_file, openvino_file, torch_export_file
+from harness.models.tables import (
+    keras_file,
+    litert_file,
+    onnx_file,
+    openvino_file,
+    saved_model_file,
+    torch_export_file,
+)
 from harness.models.tables.flow import Flow, smallest_tables
 from harness.types import Table
 
@@ -16,6 +23,8 @@ _READERS: Mapping[str, Callable[[Path], Flow]] = {
     "openvino": openvino_file.read,
     "torch-export": torch_export_file.read,
     "tflite": litert_file.read,
+    "savedmodel": saved_model_file.read,
+    "keras": keras_file.read,
 }
 
 _BROKEN: tuple[type[Exception], ...] = (*BROKEN, xml.parsers.expat.ExpatError, PluginUnavailable)

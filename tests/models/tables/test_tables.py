@@ -3,10 +3,13 @@
 The reference is ONNX Runtime, which refuses a row that a table does not have.
 """
 
+import json
 import re
+import zipfile
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,6 +18,7 @@ from harness.core import registry
 from harness.datasets.synthetic import SyntheticDataset
 from harness.models.manifest.lookup import load_model
 from harness.models.opened.loading import inputs_of
+from harness.models.tables import saved_model_file
 from harness.models.tables.flow import Copy, Flow, Lookup, smallest_tables
 from harness.models.tables.tables import tables_of
 from harness.types import BackendSetup, DatasetSetup, Table
@@ -162,3 +166,113 @@ def test_a_litert_file_shows_its_tables(tmp_path: Path) -> None:
     content = tf.lite.TFLiteConverter.from_concrete_functions([function], net).convert()
     (tmp_path / "net.tflite").write_bytes(content)
     assert {n: t.rows for n, t in tables_of(tmp_path / "net.tflite").items()} == {"ids": ROWS}
+
+
+def _call(layer: str) -> dict[str, Any]:
+    """A call of a layer on the first output of another one, as Keras writes it."""
+    tensor = {"class_name": "__keras_tensor__", "config": {"keras_history": [layer, 0, 0]}}
+    return {"args": [[tensor]], "kwargs": {"mask": None}}
+
+
+def _layer(kind: str, name: str, *sources: str, **config: Any) -> dict[str, Any]:
+    calls = [_call(source) for source in sources]
+    return {"class_name": kind, "config": {"name": name, **config}, "inbound_nodes": calls}
+
+
+def _keras(path: Path, layers: list[dict[str, Any]], kind: str = "Functional") -> Path:
+    with zipfile.ZipFile(path, "w") as archive:
+        config = {"class_name": kind, "config": {"layers": layers}}
+        archive.writestr("config.json", json.dumps(config))
+    return path
+
+
+def test_a_keras_file_shows_its_tables(tmp_path: Path) -> None:
+    layers = [
+        _layer("InputLayer", "ids"),
+        _layer("InputLayer", "sums"),
+        _layer("InputLayer", "own"),
+        _layer("Reshape", "flat", "ids"),
+        _layer("Embedding", "words", "flat", "ids", input_dim=ROWS),
+        _layer("Embedding", "kinds", "flat", input_dim=7),
+        _layer("Add", "added", "sums"),
+        _layer("Embedding", "places", "added", input_dim=50),
+        _layer("Lambda", "code", "own"),
+        _layer("Embedding", "more", "own", input_dim=9),
+    ]
+    assert tables_of(_keras(tmp_path / "net.keras", layers)) == {"ids": Table("Embedding", 7)}
+    chain = [_layer("InputLayer", "ids"), _layer("Embedding", "words", input_dim=ROWS)]
+    path = _keras(tmp_path / "chain.keras", [*chain, _layer("Dense", "d")], "Sequential")
+    assert tables_of(path) == {"ids": Table("Embedding", ROWS)}
+    (tmp_path / "net.keras").write_bytes(b"PK")
+    assert tables_of(tmp_path / "net.keras") == {}
+
+
+def test_a_saved_model_without_tables_shows_none(tmp_path: Path) -> None:
+    shipped = load_model("digits").path(("savedmodel",))
+    assert shipped is not None
+    flow = saved_model_file.read(shipped)
+    assert [*flow.inputs] == ["image"]
+    assert any(copy.target.count("/") for copy in flow.copies)  # functions are followed
+    assert tables_of(shipped) == {}
+    (tmp_path / "saved_model.pb").write_bytes((shipped / "saved_model.pb").read_bytes()[:-99])
+    assert tables_of(tmp_path) == {}
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")  # Keras's own
+def test_tensorflow_accepts_the_last_row_that_a_file_shows_and_no_further_one(
+    tmp_path: Path,
+) -> None:
+    tf = pytest.importorskip("tensorflow")
+
+    class Net(tf.Module):  # type: ignore[misc,name-defined] # tensorflow is not typed here
+        def __init__(self) -> None:
+            super().__init__()
+            self.rows, self.columns = tf.Variable(tf.ones([ROWS, 2])), tf.Variable(tf.ones([2, 9]))
+
+        @tf.function(  # type: ignore[untyped-decorator]
+            input_signature=[
+                tf.TensorSpec([None, 4], tf.int32, name=n)
+                for n in ("ids", "axis", "shifted", "mask")
+            ]
+        )
+        def answer(self, ids: Any, axis: Any, shifted: Any, mask: Any) -> Any:
+            found = tf.gather(self.rows, tf.where(ids < 0, ids + ROWS, ids))[:, :, 0]
+            columns = (
+                tf.gather(self.columns, axis, axis=1)[0]
+                + tf.gather(self.rows, shifted + 1)[:, :, 0]
+            )
+            return found + columns * tf.cast(mask, tf.float32)
+
+    net = Net()
+    tf.saved_model.save(net, str(tmp_path / "net"), signatures=net.answer)
+    ids = tf.keras.Input((4,), dtype="int32", name="ids")
+    words = tf.keras.layers.Embedding(ROWS, 2)(ids)
+    keras = tf.keras.Model([ids], tf.keras.layers.Flatten()(words))
+    keras.save(tmp_path / "net.keras")
+    keras.export(tmp_path / "exported", verbose=False)
+    for name, expected in (
+        ("net", {"ids": ROWS, "axis": 9}),
+        ("net.keras", {"ids": ROWS}),
+        ("exported", {"ids": ROWS}),
+    ):
+        path = tmp_path / name
+        rows = {key: table.rows for key, table in tables_of(path).items()}
+        assert rows == expected
+        names, answer = _loaded(tf, path)
+        assert set(rows) <= names
+        zeros = {key: np.zeros((1, 4), np.int32) for key in names}
+        for key, count in rows.items():
+            answer(**{**zeros, key: zeros[key] + count - 1})
+            with pytest.raises(tf.errors.InvalidArgumentError, match="is not in"):
+                answer(**{**zeros, key: zeros[key] + count})
+
+
+def _loaded(tf: Any, path: Path) -> tuple[set[str], Any]:
+    """The names of the inputs, and a function of them."""
+    if path.is_dir():
+        function = tf.saved_model.load(str(path)).signatures["serving_default"]
+        names = set(function.structured_input_signature[1])
+        return names, lambda **numbers: function(**{n: tf.constant(numbers[n]) for n in names})
+    model = tf.keras.models.load_model(path)
+    return {tensor.name for tensor in model.inputs}, lambda **numbers: model([numbers["ids"]])

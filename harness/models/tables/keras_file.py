@@ -1,0 +1,91 @@
+"""Reads the tables that a Keras file indexes, from the layers in its JSON, without Keras."""
+
+import json
+import zipfile
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from harness.models.tables.flow import Flow, Lookup, Operation, Operators
+
+_OPERATORS = Operators(
+    first=frozenset((
+        "Cropping1D", "Dropout", "Flatten", "GlobalMaxPooling1D", "Identity", "MaxPooling1D", "Permute",
+        "RepeatVector", "Reshape", "SpatialDropout1D", "ZeroPadding1D",
+    )),
+    several={"Concatenate": (), "Maximum": (), "Minimum": ()},
+    arithmetic=frozenset(("Add", "Average", "Dot", "Multiply", "Rescaling", "Subtract")),
+    choice=(),
+    less="",
+    add="",
+)  # fmt: skip
+
+_HARMLESS = frozenset((
+    *_OPERATORS.first, *_OPERATORS.several, *_OPERATORS.arithmetic, "Activation", "BatchNormalization",
+    "Dense", "GlobalAveragePooling1D", "InputLayer", "LayerNormalization", "Masking", "Normalization",
+    "Softmax",
+))  # fmt: skip
+"""Layers that select no rows. Of others nothing is known here: code of the user's, or models inside the model."""
+
+
+def read(path: Path) -> Flow:
+    """Raises OSError, and what `WRONG_CONTENT` lists where the file is no such archive."""
+    with zipfile.ZipFile(path) as archive:
+        model = json.loads(archive.read("config.json"))
+    layers = model["config"]["layers"]
+    calls = [*(_chained(layers) if model["class_name"] == "Sequential" else _calls(layers))]
+    inputs = {
+        layer["config"]["name"]: _tensor(layer["config"]["name"], 0)
+        for layer in layers
+        if layer["class_name"] == "InputLayer"
+    }
+    operations = [Operation(_kind(layer), sources, [target]) for layer, sources, target in calls]
+    lookups = [
+        Lookup(source, _kind(layer), layer["config"].get("input_dim"))
+        for layer, sources, _ in calls
+        if _kind(layer) not in _HARMLESS
+        for source in sources
+    ]
+    return Flow(inputs, _OPERATORS.copies(operations), lookups)
+
+
+def _kind(layer: Mapping[str, Any]) -> str:
+    """The layer's class, "" for one that is none of Keras's own."""
+    return "" if layer.get("registered_name") else str(layer["class_name"])
+
+
+def _tensor(layer: str, call: int) -> str:
+    """All outputs of one call of a layer are one tensor here."""
+    return f"{layer}:{call}"
+
+
+def _calls(
+    layers: Sequence[Mapping[str, Any]],
+) -> Iterator[tuple[Mapping[str, Any], list[str], str]]:
+    """Yields the layer, its input tensors and its output of each call."""
+    for layer in layers:
+        for number, call in enumerate(layer["inbound_nodes"]):
+            yield layer, [*_sources(call)], _tensor(layer["config"]["name"], number)
+
+
+def _chained(
+    layers: Sequence[Mapping[str, Any]],
+) -> Iterator[tuple[Mapping[str, Any], list[str], str]]:
+    """As `_calls`, of layers in a row."""
+    names = [_tensor(layer["config"]["name"], 0) for layer in layers]
+    for layer, source, target in zip(layers[1:], names, names[1:], strict=False):
+        yield layer, [source], target
+
+
+def _sources(value: Any) -> Iterator[str]:
+    """Yields the tensors in the arguments of a call, however deep they lie."""
+    if isinstance(value, Mapping):
+        if "keras_history" in value:
+            layer, call, _ = value["keras_history"]
+            yield _tensor(layer, call)
+        else:
+            for inner in value.values():
+                yield from _sources(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _sources(inner)
