@@ -158,7 +158,7 @@ _REASONS: _Rows = {
     About.ACCURACY: {
         "accuracy-below-target": (
             "The score does not reach the target in the manifest.",
-            "Use another precision or another model file.",
+            "Check the order of the classes (`data check`) and the input's steps (`pitfalls`), or use another precision or model file.",
         ),
         "accuracy-incomplete": (
             "LoadGen's accuracy log does not hold one answer for each sample.",

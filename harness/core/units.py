@@ -51,9 +51,9 @@ def show_ns(ns: float) -> str:
 
 
 def show_wait(seconds: float) -> str:
-    """A waiting time: '35 s', '22 min', '3 h 05 min'."""
+    """A waiting time of at least 1 s, for what is not over: '35 s', '22 min', '3 h 05 min'."""
     if seconds < 99.5:
-        return f"{seconds:.0f} s"
+        return f"{max(1.0, seconds):.0f} s"
     minutes = round(seconds / 60)
     return f"{minutes} min" if minutes < 100 else f"{minutes // 60} h {minutes % 60:02} min"
 

@@ -142,7 +142,14 @@ def test_si_prefixes_are_chosen_by_size(value: float, text: str) -> None:
 
 @pytest.mark.parametrize(
     ("seconds", "text"),
-    [(0.2, "0 s"), (99, "99 s"), (100, "2 min"), (5940, "99 min"), (11_100, "3 h 05 min")],
+    [
+        (0.2, "1 s"),
+        (1.6, "2 s"),
+        (99, "99 s"),
+        (100, "2 min"),
+        (5940, "99 min"),
+        (11_100, "3 h 05 min"),
+    ],
 )
 def test_a_wait_is_shown_in_the_units_that_people_use(seconds: float, text: str) -> None:
     assert show_wait(seconds) == text
