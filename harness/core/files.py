@@ -107,8 +107,11 @@ def not_a_run(folder: Path, name: str, sign: str = "", verb: str = "") -> str:
     sign: the file that marks a run; default: `name`. verb: writes such folders, where they are not runs.
     """
     kind = f"a folder of `{verb}`" if verb else "a run's folder"
-    runs = [p.parent for p in folder.glob(f"*/{sign or name}") if not p.parent.is_symlink()]
-    if not runs:
+    for below in ("*", "*/*"):  # some verbs keep their runs in a folder of their own
+        found = (p.parent for p in folder.glob(f"{below}/{sign or name}"))
+        if runs := [run for run in found if not run.is_symlink()]:
+            break
+    else:
         expected = f"expected {kind}" if verb else "is this a run's folder?"
         return f"{folder} has no {name}: {expected}"
     newest = sorted(runs, key=lambda run: (run.stat().st_mtime_ns, run.name))[-MOST_NAMED:]

@@ -169,3 +169,12 @@ def test_an_exception_without_a_text_is_one_line() -> None:
             raise KeyError("no text")
 
     assert one_line(Mute()) == "its text cannot be had: __str__ raised KeyError"
+
+
+def test_the_runs_of_a_sweep_are_named(tmp_path: Path) -> None:
+    """Bug: `export` asked of a sweep's folder, whose runs lie in points/: is this a run's folder?"""
+    run = tmp_path / "points/50"
+    run.mkdir(parents=True)
+    (run / "a.json").write_text("{}")
+    with pytest.raises(ConfigError, match=rf"is not a run's folder, the runs in it are: {run}: "):
+        files.read_json(tmp_path / "a.json")

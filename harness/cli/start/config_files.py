@@ -76,7 +76,12 @@ def from_file(path: Path, problems: list[str]) -> dict[str, Any]:
 def _place(name: str, notices: list[str]) -> Path:
     preset = PRESETS / f"{name}.yaml"
     if not name.isidentifier() or not preset.is_file():
-        return user_path(name)
+        path = user_path(name)
+        if name.isidentifier() and not path.exists():
+            raise ConfigError(
+                f"{CONFIG_FLAG} {name}: there is no such file, and the presets are {', '.join(presets())}"
+            )
+        return path
     if Path(name).exists():
         notices.append(f"{CONFIG_FLAG} {name} is the preset: write ./{name} for what lies here")
     return preset

@@ -56,6 +56,18 @@ def test_a_preset_sets_its_options(preset: str, values: dict[str, object], calle
     assert {name: getattr(config, name) for name in values} == values
 
 
+def test_a_preset_that_does_not_exist_is_told_with_those_that_do(
+    called: Called, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Bug: "quik cannot be read: No such file or directory"."""
+    assert main([CONFIG_FLAG, "quik", *SERVER]) == 2
+    assert capsys.readouterr().err == (
+        "harness: --config quik: there is no such file, and the presets are ci, mlperf, quick, thorough\n"
+    )
+    Path("quik").write_text("duration: 5s\n")
+    assert called(CONFIG_FLAG, "quik", *SERVER).duration_ns == 5 * NS_PER_S
+
+
 def test_the_command_line_wins_over_a_preset(called: Called) -> None:
     config = called(CONFIG_FLAG, "quick", *SERVER, "--duration", "5s")
     assert (config.duration_ns, config.mode) == (5 * NS_PER_S, "performance")
