@@ -27,6 +27,8 @@ _HARMLESS = frozenset((
 ))  # fmt: skip
 """Layers that select no rows. Of others nothing is known here: code of the user's, or models inside the model."""
 
+_TABLE = "Embedding"
+
 
 def read(path: Path) -> Flow:
     """Raises OSError, and what `WRONG_CONTENT` lists where the file is no such archive."""
@@ -41,7 +43,9 @@ def read(path: Path) -> Flow:
     }
     operations = [Operation(_kind(layer), sources, [target]) for layer, sources, target in calls]
     lookups = [
-        Lookup(source, _kind(layer), layer["config"].get("input_dim"))
+        Lookup(
+            source, _kind(layer), layer["config"]["input_dim"] if _kind(layer) == _TABLE else None
+        )
         for layer, sources, _ in calls
         if _kind(layer) not in _HARMLESS
         for source in sources

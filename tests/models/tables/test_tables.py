@@ -198,6 +198,8 @@ def test_a_keras_file_shows_its_tables(tmp_path: Path) -> None:
         _layer("Embedding", "places", "added", input_dim=50),
         _layer("Lambda", "code", "own"),
         _layer("Embedding", "more", "own", input_dim=9),
+        _layer("InputLayer", "other"),
+        {**_layer("Embedding", "mine", "other", input_dim=9), "registered_name": "mine>Embedding"},
     ]
     assert tables_of(_keras(tmp_path / "net.keras", layers)) == {"ids": Table("Embedding", 7)}
     chain = [_layer("InputLayer", "ids"), _layer("Embedding", "words", input_dim=ROWS)]
