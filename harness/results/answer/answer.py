@@ -60,9 +60,10 @@ def show_accuracy(accuracy: Mapping[str, Any]) -> str:
         return f"not measured: {accuracy['reason']}"
     target = accuracy["target"]
     digits = 2 if accuracy["unit"] == "%" else 5
-    against = f" (target {target:g} {accuracy['unit']})" if target is not None else ""
+    unit = f" {accuracy['unit']}".rstrip()  # of some metrics it is empty
+    against = f" (target {target:g}{unit})" if target is not None else ""
     return (
-        f"{accuracy['metric']} {accuracy['value']:.{digits}f} {accuracy['unit']}{against}, "
+        f"{accuracy['metric']} {accuracy['value']:.{digits}f}{unit}{against}, "
         f"{accuracy['samples']:,} samples"
     )
 

@@ -8,6 +8,7 @@ import pytest
 from harness.core.codes import CODES
 from harness.core.files import read_json
 from harness.results.answer import answer_of
+from harness.results.answer.answer import show_accuracy
 from tests.golden.make_runs import FOLDERS, RUNS
 
 BUSY = {"code": "busy-machine", "text": "other processes used 86 % of the cores in the run"}
@@ -115,6 +116,12 @@ def test_the_samples_of_a_query_are_named_where_it_has_several() -> None:
     result = golden("single-stream")
     result["queries"]["samples_per_query"] = 8
     assert answer_of(result).headline.endswith(", one query of 8 samples at a time")
+
+
+def test_a_score_without_a_unit_has_no_space_in_its_place() -> None:
+    """Bug: "mean_error 0.03200 , 500 samples"."""
+    score = {**with_target(), "metric": "mean_error", "value": 0.032, "unit": "", "target": 0.05}
+    assert show_accuracy(score) == "mean_error 0.03200 (target 0.05), 20 samples"
 
 
 def test_an_accuracy_run_is_answered_by_its_score() -> None:
