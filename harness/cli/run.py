@@ -4,6 +4,7 @@ from harness.cli import many_runs
 from harness.cli.parser import Parser, add_options, read_options
 from harness.cli.run_options import invocation, read_run_options, run_parser
 from harness.core.config.options import flag_name, option_key, parse_values, visible_fields
+from harness.core.config.parse import Endpoint, parse_endpoint
 from harness.core.config.run_config import RunConfig, config_from, make_config
 from harness.core.console import program
 from harness.core.registry import REMOTE_BACKENDS
@@ -97,6 +98,31 @@ def serve(arguments: list[str]) -> int:
     from harness.serve import job
 
     return job.serve(config, options)
+
+
+def load_host(arguments: list[str]) -> int:
+    parser = Parser(
+        "load-host",
+        "Be a host of `run --load-hosts HOST:PORT,…`: issue a share of the load of runs on other machines, one run at a "
+        "time (docs/load-hosts.md). Data and environment variables of headers are this machine's.",
+        "[options]",
+    )
+    default = "127.0.0.1:7100"
+    parser.text(
+        "--listen", "HOST:PORT", f"address to listen at (default {default}; port 0: a free one)"
+    )
+    texts, problems = read_options(parser, arguments)
+    listen = Endpoint("", 0)
+    try:
+        listen = parse_endpoint(texts.get("listen", default), default)
+    except ValueError as e:
+        problems.append(f"--listen: {e}")
+    from harness.errors import refuse
+
+    refuse(problems)
+    from harness.serve import load_host as host
+
+    return host.serve(listen)
 
 
 _OF_A_SERVER = ("header", "insecure", "request_timeout_ns")

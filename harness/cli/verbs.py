@@ -66,6 +66,7 @@ VERBS: Mapping[str, Verb] = {
     ),
     "probe": Verb("run:probe", "tell what a server is, and how its models are asked"),
     "serve": Verb("run:serve", "answer requests over HTTP with a model, to measure a server"),
+    "load-host": Verb("run:load_host", "issue a share of the load of runs on other machines"),
     "compare": Verb("results:compare", "show whether runs differ by more than noise"),
     "rerun": Verb("results:rerun", "repeat a finished run here and compare the two"),
     "check": Verb("results:check", "derive a run's verdict again from its files"),

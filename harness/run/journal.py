@@ -192,9 +192,17 @@ class Journal:
         return self._row.names[3:]
 
     @property
+    def row_dtype(self) -> "np.dtype[np.void]":
+        return self._row
+
+    @property
     def issued(self) -> int:
         """Samples LoadGen has handed over."""
         return self._cells[_ISSUED]
+
+    @issued.setter
+    def issued(self, samples: int) -> None:
+        self._cells[_ISSUED] = samples
 
     @property
     def completed(self) -> int:
@@ -231,6 +239,14 @@ class Journal:
         count = (self._cells[self._line(worker) + _ROWS] if end is None else end) - start
         offset = self._worker_offset(worker) + start * self._row_bytes
         return np.frombuffer(self._map, self._row, count, offset)
+
+    def add_rows(self, worker: int, rows: Array) -> None:
+        """Writes the next batches of `worker`, as another journal has them."""
+        line = self._line(worker)
+        start = self._cells[line + _ROWS]
+        self.rows(worker, start, start + len(rows))[:] = rows
+        self._cells[line + _SAMPLES] += int(rows["size"].sum())
+        self._cells[line + _ROWS] = start + len(rows)
 
     def issuer(self) -> "Issuer":
         return Issuer(self._cells, self.entry_ns)

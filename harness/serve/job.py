@@ -8,6 +8,7 @@ import signal
 import socket
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from typing import Protocol
 
 from harness.core.config.parse import Endpoint
 from harness.core.config.run_config import RunConfig
@@ -84,7 +85,7 @@ def _serve(
     say(exposure(address, at))
     gc.collect()
     gc.freeze()  # a collection need not look at what the frameworks have made
-    with _stopping(loop):
+    with stopping(loop):
         show(f"serving {name} ({backend}) on http://{at}")
         loop.run()
     counts = f"{counted(inference.answered, 'request')} answered, {inference.refused:,} refused"
@@ -97,13 +98,21 @@ def _serve(
 
 def exposure(address: str, at: Endpoint) -> str:
     """The warning for an address that other machines may reach; "" for one of this machine alone."""
-    if ipaddress.ip_address(address.partition("%")[0]).is_loopback:
+    if is_loopback(address):
         return ""
     return f"whoever reaches {at} can use the model: there is no password and no encryption"
 
 
+def is_loopback(address: str) -> bool:
+    return ipaddress.ip_address(address.partition("%")[0]).is_loopback
+
+
+class Stoppable(Protocol):
+    def stop(self) -> None: ...
+
+
 @contextmanager
-def _stopping(loop: Loop) -> Iterator[None]:
+def stopping(loop: Stoppable) -> Iterator[None]:
     """SIGINT and SIGTERM stop the loop; a second one ends the process at once."""
 
     def stop(number: int, _frame: object) -> None:

@@ -18,7 +18,7 @@ from harness.results.evidence.stages import Completions
 from harness.run import messages
 from harness.run.journal import RowKind
 from harness.run.supervisor.completions import NewRows
-from harness.run.supervisor.measured_process import LOOK_EVERY_S, MeasuredProcess, raise_if_stuck
+from harness.run.supervisor.measured_process import LOOK_EVERY_S, Supervised, raise_if_stuck
 from harness.run.supervisor.watchdog import Now, Watchdog
 
 START_NS = 2 * NS_PER_S
@@ -33,33 +33,25 @@ _CHECKS: Mapping[str, Callable[[Mapping[str, Any]], object]] = {
 _Show = Callable[[int, int], None]
 
 
-@dataclass(frozen=True, slots=True)
-class HostClock:
-    """A host's clock against the coordinator's, by pings on their connection."""
-
-    offset_ns: int = 0
-    """What the host's clock shows more than the coordinator's."""
-    error_ns: int = 0
-    """Half of the shortest round trip: the offset is known this well."""
-    round_trip_ns: int = 0
-    """The longest round trip."""
-
-
 @dataclass(slots=True)
 class Host:
     """One of the hosts, and how far it is."""
 
     name: str
-    process: MeasuredProcess
+    process: Supervised
     outdir: Path
     """Files of its part of the run; they do not outlive it."""
-    clock: HostClock = HostClock()
     share: Share | None = None
     watchdog: Watchdog | None = None
     is_ready: bool = False
     ended: Mapping[str, Any] | None = None
     lost: str = ""
     """Why the run was ended, where this host is why."""
+
+    @property
+    def ahead_ns(self) -> int:
+        """What its clock shows more than this machine's, by the pings before the run."""
+        return self.process.clocks[0].offset_ns if self.process.clocks else 0
 
 
 class HostGroup:
@@ -161,11 +153,11 @@ class HostGroup:
             raise type(e)(f"load host {host.name}: {e}") from e.__cause__
 
     def _begin(self) -> None:
-        slowest_ns = max(host.clock.round_trip_ns for host in self._hosts)
+        slowest_ns = max(host.process.slowest_ping_ns for host in self._hosts)
         start_ns = wall_ns() + max(START_NS, START_ROUND_TRIPS * slowest_ns)
         self._journal.start_ns = start_ns
         for host in self._hosts:
-            host.process.begin(start_ns + host.clock.offset_ns)
+            host.process.begin(start_ns + host.ahead_ns)
 
     def completions(self, _plan: LoadPlan, _shortest_ns: int | None = None) -> Completions:
         return merged_completions(self._shares)
@@ -201,12 +193,13 @@ class HostGroup:
 
 
 def _told(host: Host) -> dict[str, Any]:
-    clock, ended = host.clock, host.ended
+    clocks, ended = host.process.clocks, host.ended
     return {
         "name": host.name,
         "queries": host.share.plan.query_count if host.share is not None else 0,
-        "clock_offset_ns": clock.offset_ns,
-        "clock_error_ns": clock.error_ns,
+        "clock_offset_ns": host.ahead_ns,
+        "clock_error_ns": clocks[0].error_ns if clocks else 0,
+        "clock_drift_ns": clocks[-1].offset_ns - host.ahead_ns if len(clocks) > 1 else None,
         "lost": host.lost,
         "client": ended["client"] if ended is not None else None,
     }

@@ -1,6 +1,6 @@
 """Runs the performance run with the load of --load-hosts, where it names some."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -8,8 +8,11 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from harness.cluster.load_hosts.host_group import Host, HostGroup
+from harness.cluster.load_hosts.remote_process import RemoteProcess
 from harness.cluster.load_hosts.thinning import parts_of
 from harness.core.codes import Reason
+from harness.core.config.parse import Endpoint
+from harness.errors import HarnessError, refuse
 from harness.loadgen.plan import Calibration, Loaded, LoadPlan
 from harness.results.evidence.evidence import Evidence
 from harness.run.supervisor.loadgen_run import LoadGenRun
@@ -28,7 +31,11 @@ class HostsRun(LoadGenRun):
         assert wanted is not None
         with ExitStack() as stack:
             folder = Path(stack.enter_context(TemporaryDirectory(prefix="mlperf-load-hosts-")))
-            hosts = [self._local(stack, folder, f"local-{n}") for n in range(1, wanted.count + 1)]
+            if wanted.addresses:
+                hosts = self._remote(stack, folder, wanted.addresses)
+            else:
+                numbers = range(1, wanted.count + 1)
+                hosts = [self._local(stack, folder, f"local-{n}") for n in numbers]
             self._group = HostGroup(hosts, self.outdir)
             self._with.host.pids = self._group.pids
             yield self._group
@@ -38,6 +45,24 @@ class HostsRun(LoadGenRun):
         outdir.mkdir()
         process = self._spawn(stack, outdir, f"{self._role}-{name}")
         return Host(name, process, outdir)
+
+    def _remote(self, stack: ExitStack, folder: Path, addresses: Sequence[Endpoint]) -> list[Host]:
+        """One ConfigError with every host that does not answer, or refuses."""
+        hosts, problems = [], []
+        for n, address in enumerate(addresses, 1):
+            outdir = folder / str(n)
+            outdir.mkdir()
+            log = self._keeper.folder.path / f"{self._role}-host-{n}.log"
+            try:
+                process = RemoteProcess(
+                    address, self._setup(outdir), outdir, log, self._progress.show_step
+                )
+            except HarnessError as e:
+                problems.append(str(e))
+                continue
+            hosts.append(Host(str(address), stack.enter_context(process), outdir))
+        refuse(problems)
+        return hosts
 
     def _plan(self, loaded: Loaded, calibration: Calibration) -> LoadPlan:
         plan = super()._plan(loaded, calibration)

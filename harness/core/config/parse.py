@@ -69,14 +69,23 @@ class LoadHosts:
     """The measured processes that share the load of a run."""
 
     count: int
+    addresses: tuple[Endpoint, ...] = ()
+    """Of the hosts on other machines; empty for processes of this machine."""
 
     def __str__(self) -> str:
-        return str(self.count)
+        return ",".join(map(str, self.addresses)) or str(self.count)
 
 
 def parse_load_hosts(text: str) -> LoadHosts:
-    """'4': processes on this machine."""
-    return LoadHosts(positive(MOST_LOAD_HOSTS)(text))
+    """'4': processes on this machine; '10.0.0.1:7100,10.0.0.2:7100': hosts on other ones."""
+    if ":" not in text:
+        return LoadHosts(positive(MOST_LOAD_HOSTS)(text))
+    addresses = tuple(parse_endpoint(part, "10.0.0.1:7100") for part in text.split(","))
+    if len(set(addresses)) < len(addresses):
+        raise ValueError(f"{text!r} names a host twice")
+    if any(not address.port for address in addresses):
+        raise ValueError(f"{text!r}: 0 is no port of a host")
+    return LoadHosts(len(addresses), addresses)
 
 
 def parse_http_url(text: str, noun: str, example: str) -> str:

@@ -118,10 +118,10 @@ class RunOptions:
         level="expert",
     )
     load_hosts: LoadHosts | None = option(
-        "server: share the load on servers among N processes on this machine; not MLPerf "
+        "server: share the load on servers among N processes on this machine, or `load-host`s on others; not MLPerf "
         "(docs/load-hosts.md)",
         parse=parsers.parse_load_hosts,
-        metavar="N",
+        metavar="N|HOST:PORT,…",
         level="expert",
     )
     samples_per_query: int | None = option(

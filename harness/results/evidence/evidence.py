@@ -32,8 +32,8 @@ class Evidence:
     changed_files: Sequence[str] = ()
     """LoadGen's files that are not as they were when LoadGen returned."""
     load_hosts: Sequence[Mapping[str, Any]] = ()
-    """Of --load-hosts, in the order of the column `host`: name, queries, clock_offset_ns and clock_error_ns, lost (why
-    it ended the run) and client (of its last message)."""
+    """Of --load-hosts, in the order of the column `host`: name, queries, clock_offset_ns, clock_error_ns and
+    clock_drift_ns, lost (why it ended the run) and client (of its last message)."""
 
     @property
     def logged(self) -> bool:

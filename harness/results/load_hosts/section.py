@@ -57,6 +57,7 @@ def _section(told: Mapping[str, Any], run: Evidence, start_ns: int) -> LoadHost:
         "start_skew_ns": None,
         "clock_offset_ns": told["clock_offset_ns"],
         "clock_error_ns": told["clock_error_ns"],
+        "clock_drift_ns": told.get("clock_drift_ns"),
         "busy_max": max(shares) if shares else None,
         "ceiling_per_s": client.get("ceiling_per_s"),
         "lost": told["lost"],

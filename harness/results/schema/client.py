@@ -82,7 +82,7 @@ class LoadHost(TypedDict):
     """One of the hosts that shared the load."""
 
     name: str
-    """`local-N`: a process of this machine."""
+    """`local-N`: a process of this machine; else the address of the host."""
     queries: int
     """Queries that the schedule gives it."""
     answered: int
@@ -99,6 +99,8 @@ class LoadHost(TypedDict):
     """Ns that its clock showed more than the coordinator's; 0 for a process of this machine."""
     clock_error_ns: int
     """The offset is known within so many ns: half of the shortest round trip of its pings."""
+    clock_drift_ns: int | None
+    """Ns that its clock gained on the coordinator's in the run, by pings; null for a process of this machine."""
     busy_max: float | None
     """As of `client`."""
     ceiling_per_s: float | None

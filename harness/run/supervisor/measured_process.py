@@ -4,10 +4,11 @@ import os
 import signal
 import subprocess
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 from harness.core.child import connect
 from harness.core.clock import ClockWatch
@@ -21,6 +22,7 @@ from harness.errors import (
     one_line,
 )
 from harness.loadgen.plan import LoadPlan
+from harness.machine.clock_offset import ClockOffset
 from harness.results.evidence.stages import Completions
 from harness.run import messages
 from harness.run.journal import Journal, JournalReader, RowKind
@@ -67,60 +69,65 @@ class Measured(Protocol):
     def completions(self, plan: LoadPlan, shortest_ns: int | None = None) -> Completions: ...
 
 
-class MeasuredProcess:
-    """Use as a context manager: whatever happens, no process is left behind."""
+class Supervised(ABC):
+    """A measured process and the messages with it, wherever it runs. Use as a context manager."""
 
-    def __init__(
-        self,
-        setup: Mapping[str, Any],
-        output: Path,
-        module: str = "harness.run.measured.process",
-        while_waiting: Callable[[], None] = lambda: None,
-    ) -> None:
-        """setup: the first message. output: file for what plug-ins print. module: its `main` is run.
+    _journal: Journal
 
-        while_waiting: called about once a second in `expect`.
-        """
-        self.journal_fd = Journal.create()
+    clocks: Sequence[ClockOffset] = ()
+    """How far the clock of its machine is ahead, where that is another one: before the run first, then now and then."""
+    slowest_ping_ns = 0
+    """The longest round trip to that machine before the run."""
+
+    def __init__(self, output: Path, while_waiting: Callable[[], None]) -> None:
+        """output: file for what plug-ins print. while_waiting: called about once a second in `expect`."""
         self.clock = ClockWatch()
         self._output = output
         self._while_waiting = while_waiting
-        with output.open("wb") as log:  # new_session: Ctrl-C is the supervisor's to handle
-            self._process, self._channel = connect(
-                module, [self.journal_fd], log=log, new_session=True
-            )
-        self._channel.send("setup", **setup)
 
-    @property
-    def pid(self) -> int:
-        return self._process.pid
-
-    @property
-    def pids(self) -> Sequence[int]:
-        """The measured processes on this machine."""
-        return [self.pid]
-
-    @property
-    def was_killed(self) -> bool:
-        """Whether it ended by SIGKILL, as by the kernel where memory is exhausted."""
-        return self._process.returncode == -signal.SIGKILL
-
-    def __enter__(self) -> "MeasuredProcess":
+    def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *exc: object) -> None:
-        self.kill()
-        self._channel.close()
-        os.close(self.journal_fd)
-        with suppress(OSError):  # the folder may be gone
-            if not self._output.stat().st_size:
-                self._output.unlink()
+    @abstractmethod
+    def __exit__(self, *exc: object) -> None: ...
 
-    def kill(self) -> None:
-        """Kills the whole process group: a plug-in may have started processes of its own."""
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait()
+    @property
+    @abstractmethod
+    def pids(self) -> Sequence[int]:
+        """The measured processes on this machine."""
+
+    @property
+    @abstractmethod
+    def was_killed(self) -> bool:
+        """Whether it ended by SIGKILL, as by the kernel where memory is exhausted."""
+
+    @abstractmethod
+    def kill(self) -> None: ...
+
+    @abstractmethod
+    def start(
+        self,
+        plan: LoadPlan,
+        workers: int,
+        rows: RowKind,
+    ) -> Journal: ...
+
+    @abstractmethod
+    def begin(self, start_ns: int) -> None:
+        """Answers `ready`. start_ns: wall clock of the process at which the schedule starts."""
+
+    @abstractmethod
+    def message(
+        self, limit_s: float, while_waiting: Callable[[], None] = lambda: None
+    ) -> dict[str, Any] | None:
+        """The next message; None when the process has died, even while a child of it lives on."""
+
+    @abstractmethod
+    def wait_for_exit(self) -> None: ...
+
+    @abstractmethod
+    def death(self) -> str:
+        """How it died."""
 
     def expect(
         self, events: Sequence[str], limit_s: float, show_loading: Callable[[int, int], None]
@@ -144,20 +151,9 @@ class MeasuredProcess:
             ) from None
         if message is None:
             raise PluginUnavailable(
-                f"the measured process {self._death()} before its first query: {self._see_output()}"
+                f"the measured process {self.death()} before its first query: {self._see_output()}"
             )
         return self._checked(message)
-
-    def start(
-        self,
-        plan: LoadPlan,
-        workers: int,
-        rows: RowKind,
-    ) -> Journal:
-        Journal.resize(self.journal_fd, plan.journal_samples, workers, rows)
-        self._channel.send("plan", plan=plan.to_json())
-        self._journal = Journal(self.journal_fd)
-        return self._journal
 
     def completions(self, plan: LoadPlan, shortest_ns: int | None = None) -> Completions:
         """As `read_completions`, of the journal of `start`."""
@@ -207,35 +203,103 @@ class MeasuredProcess:
         if _goes_on(message, watchdog, show_loading):
             return None
         if message is None:
-            raise RunDied(f"the measured process {self._death()} in the run: {self._see_output()}")
+            raise RunDied(f"the measured process {self.death()} in the run: {self._see_output()}")
         return message
-
-    def begin(self, start_ns: int) -> None:
-        """Answers `ready`. start_ns: wall clock at which the schedule starts."""
-        self._channel.send("begin", start_ns=start_ns)
 
     def ended(self, message: dict[str, Any]) -> dict[str, Any]:
         """The message `ended`, once the process has gone. Raises the error that it sends instead."""
         ended = self._checked(message)
-        self._wait_for_exit()
+        self.wait_for_exit()
         return ended
 
     def _receive(
         self, limit_s: float, *events: str, while_waiting: Callable[[], None] = lambda: None
     ) -> dict[str, Any] | None:
-        """The next message; None when the process has died, even while a child of it lives on.
-
-        Raises BadMessage for one that is none of `events` and no error.
-        """
+        """As `message`. Raises BadMessage for one that is none of `events` and no error."""
         try:
-            message = self._message(limit_s, while_waiting)
+            message = self.message(limit_s, while_waiting)
         except (ValueError, RecursionError) as e:
             raise messages.BadMessage(f"no JSON: {one_line(e)}") from None
         if message is not None:
             messages.check(message, ("error", *events))
         return message
 
-    def _message(
+    def _checked(self, message: dict[str, Any]) -> dict[str, Any]:
+        if message["event"] != "error":
+            return message
+        if message["trace"]:
+            with self._output.open("a", encoding="utf-8") as log:
+                log.write(message["trace"])
+        error: type[HarnessError] | None = BY_EXIT_STATUS.get(message["status"])
+        if error is None:
+            raise RuntimeError(f"the measured process failed:\n{message['trace']}")
+        hint = f": {self._see_output()}" if error is PluginUnavailable and message["trace"] else ""
+        raise error(message["text"] + hint)
+
+    def _see_output(self) -> str:
+        return f"see {self._output}"
+
+
+class MeasuredProcess(Supervised):
+    """A measured process of this machine: whatever happens, none is left behind."""
+
+    def __init__(
+        self,
+        setup: Mapping[str, Any],
+        output: Path,
+        module: str = "harness.run.measured.process",
+        while_waiting: Callable[[], None] = lambda: None,
+    ) -> None:
+        """setup: the first message. module: its `main` is run. The rest: as Supervised."""
+        super().__init__(output, while_waiting)
+        self.journal_fd = Journal.create()
+        with output.open("wb") as log:  # new_session: Ctrl-C is the supervisor's to handle
+            self._process, self._channel = connect(
+                module, [self.journal_fd], log=log, new_session=True
+            )
+        self._channel.send("setup", **setup)
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def pids(self) -> Sequence[int]:
+        return [self.pid]
+
+    @property
+    def was_killed(self) -> bool:
+        return self._process.returncode == -signal.SIGKILL
+
+    def __exit__(self, *exc: object) -> None:
+        self.kill()
+        self._channel.close()
+        os.close(self.journal_fd)
+        with suppress(OSError):  # the folder may be gone
+            if not self._output.stat().st_size:
+                self._output.unlink()
+
+    def kill(self) -> None:
+        """Kills the whole process group: a plug-in may have started processes of its own."""
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+
+    def start(
+        self,
+        plan: LoadPlan,
+        workers: int,
+        rows: RowKind,
+    ) -> Journal:
+        Journal.resize(self.journal_fd, plan.journal_samples, workers, rows)
+        self._channel.send("plan", plan=plan.to_json())
+        self._journal = Journal(self.journal_fd)
+        return self._journal
+
+    def begin(self, start_ns: int) -> None:
+        self._channel.send("begin", start_ns=start_ns)
+
+    def message(
         self, limit_s: float, while_waiting: Callable[[], None] = lambda: None
     ) -> dict[str, Any] | None:
         deadline = time.monotonic() + limit_s
@@ -252,32 +316,17 @@ class MeasuredProcess:
                     raise
                 while_waiting()
 
-    def _checked(self, message: dict[str, Any]) -> dict[str, Any]:
-        if message["event"] != "error":
-            return message
-        if message["trace"]:
-            with self._output.open("a", encoding="utf-8") as log:
-                log.write(message["trace"])
-        error: type[HarnessError] | None = BY_EXIT_STATUS.get(message["status"])
-        if error is None:
-            raise RuntimeError(f"the measured process failed:\n{message['trace']}")
-        hint = f": {self._see_output()}" if error is PluginUnavailable and message["trace"] else ""
-        raise error(message["text"] + hint)
-
-    def _wait_for_exit(self) -> None:
+    def wait_for_exit(self) -> None:
         try:
             self._process.wait(EXIT_LIMIT_S)
         except subprocess.TimeoutExpired:
             self.kill()
 
-    def _death(self) -> str:
+    def death(self) -> str:
         status = self._process.wait()
         if status < 0:
             return f"was killed by {signal_name(-status)}"
         return f"exited with status {status}"
-
-    def _see_output(self) -> str:
-        return f"see {self._output}"
 
 
 def _goes_on(

@@ -94,9 +94,12 @@ def test_the_table_names_a_lost_host_and_the_clocks_error() -> None:
 def test_hosts_are_a_number() -> None:
     assert parse_load_hosts("4") == LoadHosts(4)
     assert str(LoadHosts(4)) == "4"
+    text = "10.0.0.1:7100,[fe80::1]:7100"
+    assert parse_load_hosts(text).count == 2
+    assert str(parse_load_hosts(text)) == text
 
 
-@pytest.mark.parametrize("text", ["0", "2000", "a", "a:1,a:1", "a:1,", ""])
+@pytest.mark.parametrize("text", ["0", "2000", "a", "a:1,a:1", "a:1,", "a:0", "a:1,b", ""])
 def test_other_texts_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"."):
         parse_load_hosts(text)

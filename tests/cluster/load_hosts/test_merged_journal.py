@@ -34,15 +34,22 @@ def remote_journal(capacity: int) -> Journal:
         os.close(fd)
 
 
-def fill(share: Share, sizes: Sequence[int], seed: int, *, stamped: bool = True) -> None:
+def fill(
+    share: Share,
+    sizes: Sequence[int],
+    seed: int,
+    *,
+    stamped: bool = True,
+    start_ns: int = START_NS,
+) -> None:
     """Answers the host's queries in batches of these sizes, in turn, out of order."""
     journal, part = share.journal, share.part
-    journal.start_ns = START_NS
+    journal.start_ns = start_ns
     stored = schedule.read_stored(str(share.plan.schedule))
     issuer, writer = journal.issuer(), journal.remote_writer()
     random = np.random.default_rng(seed)
     for after_ns in stored.after_ns:
-        issuer.issued(1, START_NS + int(after_ns) + 1_000)
+        issuer.issued(1, start_ns + int(after_ns) + 1_000)
     ends = np.minimum(np.cumsum(np.resize(sizes, len(part))), len(part))
     firsts = [0, *dict.fromkeys(ends[ends < len(part)].tolist())]
     batches = list(zip(firsts, [*firsts[1:], len(part)], strict=True))
@@ -50,7 +57,7 @@ def fill(share: Share, sizes: Sequence[int], seed: int, *, stamped: bool = True)
     assert stored.samples is not None
     for first, end in batches:
         done_ns = (
-            START_NS + int(stored.after_ns[end - 1]) + int(random.integers(1_000_000, 9_000_000))
+            start_ns + int(stored.after_ns[end - 1]) + int(random.integers(1_000_000, 9_000_000))
         )
         stamps = [done_ns - 9000, done_ns - 8000, done_ns - 3000 if stamped else 0, done_ns - 2000]
         stamps += [done_ns - 1000, done_ns, 0, 0, 0, 0]

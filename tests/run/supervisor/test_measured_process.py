@@ -29,7 +29,7 @@ def test_a_message_sent_just_before_the_exit_is_received() -> None:
     process = MeasuredProcess.__new__(MeasuredProcess)
     process._channel = cast(Channel, _SendsAsItEnds())
     process._process = cast("subprocess.Popen[bytes]", SimpleNamespace(poll=lambda: 0))
-    assert process._message(10.0) == {"event": "ended"}
+    assert process.message(10.0) == {"event": "ended"}
 
 
 @pytest.mark.parametrize(

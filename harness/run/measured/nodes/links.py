@@ -10,9 +10,9 @@ import numpy as np
 from harness.core.clock import wall_ns
 from harness.core.config.address import parse_address
 from harness.errors import ConfigError, HarnessError, one_line
+from harness.machine.clock_offset import ClockOffset, Ping, clock_offset
 from harness.models.opened.node import NodeFacts
 from harness.remote import Reply, Request
-from harness.run.measured.nodes.clock_offset import ClockOffset, Ping, clock_offset
 from harness.types import Array
 from harness.wire.connections import Server
 from harness.wire.http1 import BadReply

@@ -9,6 +9,7 @@ import numpy as np
 from harness.core.config.run_config import RunConfig
 from harness.errors import HarnessError
 from harness.loadgen.answers import AnswerRow
+from harness.machine.clock_offset import ClockOffset, drift_ppm
 from harness.run.measured.answerer import Answerer
 from harness.run.measured.client.dispatch import (
     Delivery,
@@ -17,7 +18,6 @@ from harness.run.measured.client.dispatch import (
 )
 from harness.run.measured.client.session import Session
 from harness.run.measured.dispatch.instance import Failures
-from harness.run.measured.nodes.clock_offset import ClockOffset, drift_ppm
 from harness.run.measured.nodes.links import NodeLink
 from harness.run.measured.nodes.opened import OpenNodes
 from harness.types import Array

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.run.measured.nodes.clock_offset import ClockOffset, Ping, clock_offset, drift_ppm
+from harness.machine.clock_offset import ClockOffset, Ping, clock_offset, drift_ppm
 
 ways_ns = st.integers(0, 10**7)
 offsets_ns = st.integers(-(10**12), 10**12)

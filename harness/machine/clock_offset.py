@@ -4,8 +4,11 @@ Source: NTP's four stamps (RFC 5905, section 8). Paths that differ in the two di
 ping: the true offset lies within half of the shortest round trip.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
+from itertools import pairwise
 from typing import NamedTuple
+
+from harness.core.clock import MAX_SLEW_PPM
 
 PINGS = 200
 
@@ -41,8 +44,28 @@ class ClockOffset(NamedTuple):
 
 def clock_offset(ping: Callable[[], Ping], pings: int = PINGS) -> ClockOffset:
     """From so many pings, one after the other. Raises what `ping` raises."""
-    best = min((ping() for _ in range(pings)), key=lambda each: each.round_trip_ns)
+    return best_offset([ping() for _ in range(pings)])
+
+
+def best_offset(pings: Iterable[Ping]) -> ClockOffset:
+    """Of the ping with the shortest round trip."""
+    best = min(pings, key=lambda each: each.round_trip_ns)
     return ClockOffset(best.received_ns, best.offset_ns, max(0, -(-best.round_trip_ns // 2)))
+
+
+def step_ns(clocks: Sequence[ClockOffset]) -> int:
+    """The largest change between one estimate and the next that neither slewing nor their errors explain; 0 without.
+
+    clocks: of one clock, in the order of time.
+    """
+    largest = 0
+    for before, after in pairwise(clocks):
+        moved_ns = after.offset_ns - before.offset_ns
+        slewed_ns = abs(after.at_ns - before.at_ns) * 2 * MAX_SLEW_PPM / 1e6  # both clocks may be
+        explained_ns = before.error_ns + after.error_ns + slewed_ns
+        if abs(moved_ns) > max(explained_ns, abs(largest)):
+            largest = moved_ns
+    return largest
 
 
 def drift_ppm(before: ClockOffset, after: ClockOffset) -> tuple[float, float]:

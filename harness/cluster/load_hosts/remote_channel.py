@@ -1,0 +1,45 @@
+"""Opens the connection between a run and a load host on another machine, finds its end soon, and copies files over it."""
+
+import re
+import socket
+from base64 import b64decode, b64encode
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from harness.core.child import Channel
+from harness.core.units import NS_PER_MS, NS_PER_S
+
+LOST_S = 10.0
+"""A machine that is not heard of for so long is lost."""
+
+_PROBE_EVERY_S = 3
+_PIECE_BYTES = 2**19
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}", re.ASCII)
+
+
+def channel_over(connected: socket.socket) -> Channel:
+    """The channel; the kernel ends it where the other machine takes nothing for LOST_S."""
+    connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, _PROBE_EVERY_S)
+    connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, _PROBE_EVERY_S)
+    lost_ms = int(LOST_S * NS_PER_S / NS_PER_MS)
+    connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, lost_ms)
+    return Channel(connected)
+
+
+def send_file(channel: Channel, path: Path) -> None:
+    """As messages `file`, each with a piece; the file is as large as memory allows a copy of a piece."""
+    with path.open("rb") as file:
+        while piece := file.read(_PIECE_BYTES):
+            channel.send("file", name=path.name, piece=b64encode(piece).decode())
+
+
+def append_piece(folder: Path, message: Mapping[str, Any]) -> None:
+    """Adds the piece of a message `file` to the file of that name. A ValueError for a name that leaves the folder."""
+    name = message["name"]
+    if not _NAME.fullmatch(name):
+        raise ValueError(f"{name!r:.100} is no name of a file")
+    with (folder / name).open("ab") as file:
+        file.write(b64decode(message["piece"], validate=True))

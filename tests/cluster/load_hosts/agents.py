@@ -1,0 +1,29 @@
+"""Load hosts that a test starts, as a user does on each machine."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+
+from tests.serve.test_serve import ROOT
+
+
+class Host(NamedTuple):
+    process: "subprocess.Popen[str]"
+    port: int
+
+
+@contextmanager
+def load_host() -> Iterator[Host]:
+    command = [sys.executable, "-m", "harness", "load-host", "--listen", "127.0.0.1:0"]
+    with subprocess.Popen(
+        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as process:
+        try:
+            assert process.stdout is not None
+            before, _, port = process.stdout.readline().strip().rpartition(":")
+            assert before == "load host on 127.0.0.1"
+            yield Host(process, int(port))
+        finally:
+            process.kill()
