@@ -8,7 +8,11 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
+import numpy as np
+
 from harness.core.clock import MAX_SLEW_PPM
+from harness.core.units import NS_PER_S
+from harness.types import Array
 
 PINGS = 200
 
@@ -51,6 +55,21 @@ def best_offset(pings: Iterable[Ping]) -> ClockOffset:
     """Of the ping with the shortest round trip."""
     best = min(pings, key=lambda each: each.round_trip_ns)
     return ClockOffset(best.received_ns, best.offset_ns, max(0, -(-best.round_trip_ns // 2)))
+
+
+def offsets_of(pings: Array, window_ns: int = NS_PER_S) -> list[ClockOffset]:
+    """The best ping of each time window, in the order of time.
+
+    pings: (n, 4) the stamps of a Ping. One whose round trip is negative, as where a clock was set meanwhile, is none.
+    """
+    sent_ns, arrived_ns, answered_ns, received_ns = pings.astype(np.int64).T
+    round_trip_ns = (received_ns - sent_ns) - (answered_ns - arrived_ns)
+    whole = round_trip_ns >= 0
+    window = received_ns // window_ns
+    order = np.lexsort((round_trip_ns, window))
+    order = order[whole[order]]
+    _, first = np.unique(window[order], return_index=True)
+    return [best_offset([Ping(*pings[at].tolist())]) for at in order[first]]
 
 
 def step_ns(clocks: Sequence[ClockOffset]) -> int:

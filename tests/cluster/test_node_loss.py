@@ -14,7 +14,8 @@ import pytest
 from harness.cli.main import main
 from tests.cluster.hosts import SLEEPING, hosts, is_running, names, node_processes
 from tests.cluster.test_node_runs import codes, ran
-from tests.serve.test_serve import ROOT
+from tests.serve.test_serve import ROOT, serving
+from tests.stand_ins.clock import clock_library
 
 pytestmark = pytest.mark.slow
 
@@ -116,6 +117,21 @@ def test_a_node_with_other_data_is_refused_with_every_difference(
         assert f"{names(served).split(',')[1]}: {what} is" in lines
     assert "node-differs" in lines
     assert not (tmp_path / "run").exists()
+
+
+def test_a_clock_that_is_set_in_the_run_is_found_and_the_stages_still_sum(tmp_path: Path) -> None:
+    out, step = tmp_path / "run", tmp_path / "step"
+    preload = {**clock_library(tmp_path), "CLOCK_OF": "--node", "STEP_CLOCK_FILE": str(step)}
+    with serving("digits", "--node", *SLOW_BATCH, "--max-batch", "4", env=preload) as node:
+        setter = when_running(out, step.touch)
+        _, result = ran(out, *OFFLINE, "--nodes", names([node]), "--queries", "400")
+        setter.join()
+    (text,) = [d["text"] for d in result["doubts"] if d["code"] == "node-clock"]
+    assert "was set by 2.00 s in the run" in text
+    (told,) = result["nodes"]
+    assert told["stage_error_ns"] == told["clock_step_ns"] == pytest.approx(2e9, rel=0.01)
+    assert sum(stage["share"] for stage in result["stages_ns"].values()) == pytest.approx(1)
+    assert main(["check", str(out)]) == 0
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])

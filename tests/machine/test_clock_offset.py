@@ -1,10 +1,19 @@
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.machine.clock_offset import ClockOffset, Ping, clock_offset, drift_ppm
+from harness.core.units import NS_PER_MS, NS_PER_S
+from harness.machine.clock_offset import (
+    ClockOffset,
+    Ping,
+    clock_offset,
+    drift_ppm,
+    offsets_of,
+    step_ns,
+)
 
 ways_ns = st.integers(0, 10**7)
 offsets_ns = st.integers(-(10**12), 10**12)
@@ -37,3 +46,40 @@ def test_drift_is_told_with_its_error() -> None:
     drift, error = drift_ppm(before, after)
     assert drift == pytest.approx(50)
     assert error == pytest.approx(1)
+
+
+def exchanged(clock_ns: Callable[[int], int], count: int, seed: int) -> list[Ping]:
+    """One each 10 ms, with ways of up to 1 ms. clock_ns: by how much the other clock is ahead at a time."""
+    random = np.random.default_rng(seed)
+    found = []
+    for sent in range(0, count * 10 * NS_PER_MS, 10 * NS_PER_MS):
+        arrived, answered, received = (sent + np.cumsum(random.integers(0, NS_PER_MS, 3))).tolist()
+        there = (arrived + clock_ns(arrived), answered + clock_ns(answered))
+        found.append(Ping(sent, *there, received))
+    return found
+
+
+@given(st.integers(-(10**12), 10**12), st.integers(0, 99))
+def test_a_clock_that_only_slews_has_no_step(ahead_ns: int, seed: int) -> None:
+    pings = exchanged(lambda at_ns: ahead_ns + at_ns * 400 // 10**6, 500, seed)
+    clocks = offsets_of(np.array(pings))
+    assert len(clocks) == 5  # one a second
+    for clock in clocks:
+        assert abs(clock.offset_ns - ahead_ns - clock.at_ns * 400 // 10**6) <= clock.error_ns + 1000
+    assert step_ns(clocks) == 0
+
+
+@given(
+    st.integers(4 * NS_PER_MS, NS_PER_S) | st.integers(-NS_PER_S, -4 * NS_PER_MS),
+    st.integers(0, 99),
+)
+def test_a_clock_that_is_set_in_the_run_is_found(by_ns: int, seed: int) -> None:
+    """Also where it is put back before the end, and the pings before and after show nothing."""
+    pings = exchanged(lambda at_ns: by_ns if NS_PER_S < at_ns < 3 * NS_PER_S else 0, 500, seed)
+    clocks = offsets_of(np.array(pings))
+    assert step_ns([clocks[0], clocks[-1]]) == 0
+    assert abs(step_ns(clocks)) == pytest.approx(abs(by_ns), abs=2 * NS_PER_MS)
+
+
+def test_a_clock_without_pings_has_no_step() -> None:
+    assert step_ns(offsets_of(np.zeros((0, 4), np.int64))) == 0

@@ -2,11 +2,12 @@
 
 import http.client
 import json
+import os
 import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -51,10 +52,16 @@ class Served(NamedTuple):
 
 
 @contextmanager
-def serving(*words: str) -> Iterator[Served]:
+def serving(*words: str, env: Mapping[str, str] | None = None) -> Iterator[Served]:
+    """env: added to this process's."""
     command = [sys.executable, "-m", "harness", "serve", *words, "--listen", "127.0.0.1:0"]
     with subprocess.Popen(
-        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        command,
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, **(env or {})},
     ) as process:
         try:
             assert process.stdout is not None

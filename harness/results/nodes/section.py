@@ -57,6 +57,8 @@ def _node(run: Evidence, number: int, about: Mapping[str, Any]) -> Node:
         "clock_offset_ns": clock["offset_ns"] if clock else None,
         "clock_error_ns": clock["error_ns"] if clock else None,
         "drift_ppm": about["drift_ppm"],
+        "clock_step_ns": about.get("step_ns"),
+        "stage_error_ns": about.get("stage_error_ns"),
         "lost": about["lost"],
         "lost_samples": about["lost_samples"],
         "no_journal": about["no_journal"],
@@ -121,11 +123,17 @@ def doubts(run: Evidence) -> Iterator[Reason]:
                 )
     for node, about in zip(nodes, told(run), strict=True):
         drift, error = about["drift_ppm"], about["drift_error_ppm"]
-        if drift is not None and abs(drift) - error > DRIFT_PPM:
+        if node["clock_step_ns"]:
             yield Reason(
                 "node-clock",
-                f"the clock of {node['node']} ran {drift:+.0f} ppm (error {error:.0f}) against this machine's, or was set: "
-                "its stages are wrong by as much",
+                f"the clock of {node['node']} was set by {show_ns(node['clock_step_ns'])} in the run: the stages of the "
+                "batches that it held then are wrong by as much",
+            )
+        elif drift is not None and abs(drift) - error > DRIFT_PPM:
+            yield Reason(
+                "node-clock",
+                f"the clock of {node['node']} ran {drift:+.0f} ppm (error {error:.0f}) against this machine's: its stages are "
+                "wrong by as much",
             )
         if node["no_journal"] and not node["lost"]:
             yield Reason("node-journal", f"{node['node']}: {node['no_journal']}")

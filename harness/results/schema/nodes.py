@@ -40,6 +40,12 @@ class Node(TypedDict):
     """The offset is right within plus or minus so many ns: half of the shortest round trip."""
     drift_ppm: float | None
     """By how much its clock runs faster, in parts per million, by the pings before and after the run."""
+    clock_step_ns: int | None
+    """By how much its clock was set in the run, by its batches, each of which is a ping: the largest change that neither
+    errors (`clock_error_ns`) nor slewing explain; 0 without, null where it was not looked at."""
+    stage_error_ns: int | None
+    """Its stages of a batch are right within so many ns: what its clock gains on this machine's while it has the longest
+    batch, or the step; null without both pings."""
     lost: str
     """How it was lost; empty where it was not."""
     lost_samples: int

@@ -9,7 +9,7 @@ import numpy as np
 from harness.core.config.run_config import RunConfig
 from harness.errors import HarnessError
 from harness.loadgen.answers import AnswerRow
-from harness.machine.clock_offset import ClockOffset, drift_ppm
+from harness.machine.clock_offset import ClockOffset, drift_ppm, offsets_of, step_ns
 from harness.run.measured.answerer import Answerer
 from harness.run.measured.client.dispatch import (
     Delivery,
@@ -28,13 +28,16 @@ from harness.wire.node_flights import LOST, NodeFlights
 _ROW = re.compile(rb"\r\nharness-row: (\d{1,18})\r", re.IGNORECASE)
 
 
+Answered = tuple[int, int, bytes, int, int]
+"""(issue order of the first sample, number of the node, head of the reply, before it was sent, when the reply arrived)."""
+
+
 class NodeDelivery(Delivery):
     """Keeps, for each answered batch, where its row in the node's journal is."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        self.answered: list[tuple[int, int, bytes]] = []
-        """(issue order of the first sample, number of the node, head of the reply)."""
+        self.answered: list[Answered] = []
         self.lost: dict[int, int] = {}
         """Number of a lost node -> samples that it held."""
 
@@ -42,7 +45,8 @@ class NodeDelivery(Delivery):
         keep = self.answered.append
         for flight in done:
             if flight.reply is not None:
-                keep((flight.first, flight.server, flight.reply.head))
+                arrived_ns = flight.arrived_ns or flight.read_ns
+                keep((flight.first, flight.server, flight.reply.head, flight.taken_ns, arrived_ns))
             elif flight.kind == LOST:
                 self.lost[flight.server] = self.lost.get(flight.server, 0) + len(flight.ids)
         super().deliver(done)
@@ -88,14 +92,16 @@ class NodeSession(Session):
     def rows(self) -> Mapping[str, Array]:
         """Columns of the batches whose rows the nodes gave back, in no order; call after the run.
 
-        first: issue order of the batch's first sample. node: its number. received_ns, taken_ns, gathered_ns,
+        first: issue order of the batch's first sample. node: its number. asked_ns, arrived_ns: of this clock. received_ns, taken_ns, gathered_ns,
         inferred_ns, postprocessed_ns, sent_ns: of the node's clock.
         """
         links = self._opened.links
         links.lost |= {loss.number for loss in self._flights.losses}
         self._journals, self._no_journal = _journals(links.links, links.lost)
         self._after = self._clocks_after()
-        return joined(self._delivery.answered, self._journals)
+        columns = joined(self._delivery.answered, self._journals)
+        self._batches = [exchanges(columns, number) for number in range(len(links.links))]
+        return columns
 
     def _clocks_after(self) -> Mapping[int, ClockOffset]:
         try:
@@ -116,12 +122,19 @@ class NodeSession(Session):
         before, after = self._before.get(number), self._after.get(number)
         loss = next((loss for loss in self._flights.losses if loss.number == number), None)
         drift = drift_ppm(before, after) if before and after else None
+        batches = self._batches[number]
+        clocks = [before, *offsets_of(batches), after]
+        longest_ns = int((batches[:, 2] - batches[:, 1]).max(initial=0))
+        stepped_ns = step_ns([clock for clock in clocks if clock is not None])
+        drifted_ns = longest_ns * (abs(drift[0]) + drift[1]) / 1e6 if drift else 0.0
         return {
             "node": self._opened.links.names[number],
             "facts": facts.to_json(),
             "clock": after._asdict() if after else before._asdict() if before else None,
             "drift_ppm": drift[0] if drift else None,
             "drift_error_ppm": drift[1] if drift else None,
+            "step_ns": stepped_ns,
+            "stage_error_ns": None if drift is None else abs(stepped_ns) or round(drifted_ns),
             "lost": loss.how if loss else "",
             "lost_samples": self._delivery.lost.get(number, 0),
             "no_journal": self._no_journal.get(number, ""),
@@ -147,24 +160,35 @@ def _journals(
 NAMES = ("received_ns", "taken_ns", "gathered_ns", "inferred_ns", "postprocessed_ns", "sent_ns")
 
 
-def joined(
-    answered: Sequence[tuple[int, int, bytes]], journals: Mapping[int, Array]
-) -> Mapping[str, Array]:
+def joined(answered: Sequence[Answered], journals: Mapping[int, Array]) -> Mapping[str, Array]:
     """Columns of the batches with a row. A row that a reply names and the journal lacks is left out."""
-    first, node, rows = [], [], []
-    for order, number, head in answered:
+    first, node, rows, ways = [], [], [], []
+    for order, number, head, asked_ns, arrived_ns in answered:
         match, journal = _ROW.search(head), journals.get(number)
         if match is None or journal is None or int(match[1]) >= len(journal):
             continue
         first.append(order)
         node.append(number)
         rows.append(int(match[1]))
+        ways.append((asked_ns, arrived_ns))
     columns: dict[str, Array] = {
         "first": np.array(first, np.int64),
         "node": np.array(node, np.int64),
     }
+    columns["asked_ns"], columns["arrived_ns"] = np.array(ways, np.int64).reshape(-1, 2).T.copy()
     stamps = np.zeros((len(first), len(NAMES)), np.int64)
     for number, journal in journals.items():
         mine = columns["node"] == number
         stamps[mine] = journal[np.array(rows, np.int64)[mine]]
     return {**columns, **{name: stamps[:, i].copy() for i, name in enumerate(NAMES)}}
+
+
+def exchanges(columns: Mapping[str, Array], number: int) -> Array:
+    """(batches, 4) of a node: asked, received there, sent there, arrived. Each batch is a ping of the data connection.
+
+    Each clock's own two stamps lie outside the time on the way, so the offset lies within half of what is left.
+    """
+    mine = columns["node"] == number
+    names = ("asked_ns", "received_ns", "sent_ns", "arrived_ns")
+    found: Array = np.stack([columns[name][mine] for name in names], axis=1)
+    return found
