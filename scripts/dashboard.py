@@ -217,6 +217,28 @@ def tokens() -> list[Any]:
     return [times, per_s]
 
 
+def nodes() -> list[Any]:
+    """Panels of a run on several nodes; empty for others."""
+    return [
+        lines(
+            "Samples by node",
+            "short",
+            "Samples/s of each node; fast nodes get more",
+            Query(rate("harness_node_samples_completed_total", by="run, node"), "{{run}} {{node}}"),
+        ),
+        lines(
+            "Answers of nodes, p99",
+            "s",
+            "From sending a batch to a node to its answer: the slowest node is the tail of all",
+            Query(
+                f"histogram_quantile(0.99, sum by (le, run, node) "
+                f"(rate(harness_node_request_seconds_bucket{{{TIMED}}}{WINDOW})))",
+                "{{run}} {{node}}",
+            ),
+        ),
+    ]
+
+
 def machine() -> list[Any]:
     """Panels of the machine; a panel is empty where the machine has no such sensor."""
     cpu = f"avg by (mode) (rate(harness_host_cpu_seconds_total{{{OF_RUN}}}{WINDOW}))"
@@ -340,7 +362,7 @@ def build() -> str:
         board.with_variable(dashboard.TextBoxVariable(name).label(label).default_value(default))
     for panel in [*summary(), rate_lines(), latency_lines(), latency_map(), stages(), *inside()]:
         board.with_panel(panel)
-    for panel in [*tokens(), *machine(), why()]:
+    for panel in [*tokens(), *nodes(), *machine(), why()]:
         board.with_panel(panel)
     content = json.loads(JSONEncoder(sort_keys=True).encode(board.build()))
     for variable in content["templating"]["list"]:

@@ -52,7 +52,7 @@ def is_whole(out: Path, result: dict[str, Any]) -> None:
     assert all(node["clock_error_ns"] > 0 and not node["no_journal"] for node in result["nodes"])
 
 
-def test_two_nodes_answer_offline(tmp_path: Path) -> None:
+def test_two_nodes_answer_offline(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "run"
     words = ("--scenario", "offline", "--nodes", "local:2", "--backend", SLEEPING)
     options = (
@@ -71,6 +71,20 @@ def test_two_nodes_answer_offline(tmp_path: Path) -> None:
     assert min(samples) > 300
     assert result["backend_description"]["nodes"] == 2
     assert result["nodes"][0]["infer_p50_ns"] >= 10**7
+    for node in result["nodes"]:
+        assert node["host"]["rows"] >= 2
+        assert node["no_host"] == ""
+        assert node["clock_step_ns"] == 0
+        assert 0 <= node["stage_error_ns"] < node["infer_p99_ns"]
+        series = f'node="{node["node"]}",'
+        (line,) = [
+            line
+            for line in (out / "metrics.prom").read_text().splitlines()
+            if line.startswith("harness_node_samples_completed_total") and series in f"{line[:-1]},"
+        ]
+        assert float(line.split()[-1]) == node["samples"]
+    main(["check", str(out), "--details"])
+    assert "What each node did." in capsys.readouterr().out
     assert main(["check", str(out)]) == 0
 
 

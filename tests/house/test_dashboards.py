@@ -28,8 +28,8 @@ DASHBOARD = json.loads((DASHBOARDS / "harness.json").read_text())
 NO_DATA_HERE = {"Power", "Energy per query", "CPU frequency", "Temperature"}
 """Panels that need a meter or a sensor, which a test machine need not have; fake trees feed them."""
 
-MAYBE = {"Reasons and doubts", "Times of tokens"}
-"""A run without any, or of a model without tokens, has no rows."""
+MAYBE = {"Reasons and doubts", "Times of tokens", "Samples by node", "Answers of nodes, p99"}
+"""A run without any, of a model without tokens, or without nodes, has no rows."""
 
 
 def _expressions() -> list[str]:

@@ -40,6 +40,7 @@ def _node(run: Evidence, number: int, about: Mapping[str, Any]) -> Node:
     failed = int((columns["failed"] > 0).sum()) if columns else 0
     infer = _spent_ns(columns, "gathered_ns", "inferred_ns")
     network = _spent_ns(columns, "sent_ns", NODE_STAMPS[0])
+    queue = _spent_ns(columns, *NODE_STAMPS[:2])
     return {
         "node": about["node"],
         "machine": facts["machine"],
@@ -49,10 +50,12 @@ def _node(run: Evidence, number: int, about: Mapping[str, Any]) -> Node:
         "cpus": facts["cpus"],
         "rate_per_s": facts["rate_per_s"],
         "samples": count,
+        "batches": len(np.unique(columns["batch"])) if columns else 0,
         "failed": failed,
         "completed_per_s": _completed_per_s(run, columns, count - failed),
         "infer_p50_ns": percentile_ns(infer, 0.5) if len(infer) else None,
         "infer_p99_ns": percentile_ns(infer, 0.99) if len(infer) else None,
+        "queue_p50_ns": percentile_ns(queue, 0.5) if len(queue) else None,
         "network_p50_ns": percentile_ns(network, 0.5) if len(network) else None,
         "clock_offset_ns": clock["offset_ns"] if clock else None,
         "clock_error_ns": clock["error_ns"] if clock else None,
@@ -62,6 +65,8 @@ def _node(run: Evidence, number: int, about: Mapping[str, Any]) -> Node:
         "lost": about["lost"],
         "lost_samples": about["lost_samples"],
         "no_journal": about["no_journal"],
+        "host": about.get("host"),
+        "no_host": about.get("no_host", ""),
     }
 
 

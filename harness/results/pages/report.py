@@ -21,6 +21,7 @@ from harness.results.models import shown as models
 from harness.results.pages.figures import figures
 from harness.results.pages.load_hosts import host_table
 from harness.results.pages.models_tables import curve_table, models_table
+from harness.results.pages.node_table import node_table
 from harness.results.pages.page import Article, link, section, table, typeset, write
 from harness.results.pages.page import facts as page_facts
 from harness.results.pages.run_table import NOT_ISOLATED, facts, latency_table, stage_table
@@ -166,6 +167,7 @@ def _numbers(result: Mapping[str, Any]) -> Iterator[str]:
         latency_table(result, journal=False),
         stage_table(result),
         host_table(result),
+        node_table(result),
     ):
         if shown is not None:
             yield "<div>"

@@ -15,6 +15,7 @@ from harness.results.evidence.stages import PERCENTILES
 from harness.results.models import shown as models
 from harness.results.pages.load_hosts import host_table
 from harness.results.pages.models_tables import curve_table, models_table
+from harness.results.pages.node_table import node_table
 from harness.results.pages.tables import Cell, Column, Table, aligned
 from harness.results.power import NO_METER
 from harness.results.slos import shown as goodput
@@ -149,6 +150,7 @@ def _numbers(result: Mapping[str, Any]) -> Iterator[str]:
         latency_table(result, journal=True),
         stage_table(result),
         host_table(result),
+        node_table(result),
         models_table(result),
         curve_table(result),
     )

@@ -4,6 +4,8 @@ from collections.abc import Sequence
 
 from typing_extensions import TypedDict  # pydantic reads typing's from Python 3.12 on only
 
+from harness.results.schema.machine import Host
+
 
 class Node(TypedDict):
     """A node of --nodes. Its numbers are of the performance run."""
@@ -24,6 +26,8 @@ class Node(TypedDict):
     """Samples/s of all its instances, measured there before the run; the shares of the work follow it."""
     samples: int
     """Samples that it answered, or held when it was lost."""
+    batches: int
+    """Requests that these came in."""
     failed: int
     """Of these, the ones that failed."""
     completed_per_s: float | None
@@ -32,6 +36,8 @@ class Node(TypedDict):
     """Median ns of its batches in the model; null without its journal."""
     infer_p99_ns: int | None
     """The same at the 99th percentile."""
+    queue_p50_ns: int | None
+    """Median ns of its batches from their arrival there to an instance; null without its journal."""
     network_p50_ns: int | None
     """Median ns of its batches on the way, both ways together; null without its journal."""
     clock_offset_ns: int | None
@@ -52,3 +58,8 @@ class Node(TypedDict):
     """Samples that it held then; they failed."""
     no_journal: str
     """Why its journal is missing, and with it the stages of the nodes; empty where it is there."""
+    host: Host | None
+    """Its machine from the loading of the samples to the end of the run, as `host` tells of the driver's; the measured process
+    is the node's. Null: `no_host`."""
+    no_host: str
+    """Why nothing is known of its machine; empty where it is."""

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.core.codes import HOPELESS, Reason
+from harness.core.config.address import parse_address
 from harness.core.config.parse import Slo
 from harness.core.console import say
 from harness.core.signals import Stopped, Stopping
@@ -222,7 +223,9 @@ class LoadGenRun:
     ) -> dict[str, Any]:
         """The `ended` message. Raises RunDied, RunHopeless and Stopped."""
         rows = watchdog.rows
-        self._with.exporter.begin(LiveCounts(rows.copy()), self._findings.resolved.slos)
+        nodes = [parse_address(url).authority for url in self._findings.config.node_urls]
+        counts = LiveCounts(rows.copy(), nodes)
+        self._with.exporter.begin(counts, self._findings.resolved.slos)
         limit = LateLimit(rows.copy(), self._with.most_late)
         self._progress.begin_run(plan)
 

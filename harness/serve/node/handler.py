@@ -9,6 +9,7 @@ import numpy as np
 
 from harness.core.registry import plugin
 from harness.errors import HarnessError
+from harness.machine.host_log import HostLog, HostReader, summary
 from harness.models.opened.node import INDICES, NodeFacts, by_indices
 from harness.serve.answers import (
     Refusal,
@@ -119,6 +120,10 @@ class NodeHandler:
         self._loaded = list(loaded)
         self._rows = Rows()
         self._instances: Instances
+        self.host = HostReader()
+        """Looked at once a second while the node answers, and at both ends of a run."""
+        self.host.pids = [facts.pid]
+        self._loaded_ns = 0
         of_samples = NodeModel(
             facts,
             by_indices(facts.model),
@@ -138,6 +143,7 @@ class NodeHandler:
             ("GET", "/harness/node"): self._tell,
             ("GET", "/harness/clock"): self._clock,
             ("GET", "/harness/journal"): self._journal,
+            ("GET", "/harness/host"): self._tell_host,
             ("POST", "/harness/load"): self._load,
         }
 
@@ -193,6 +199,12 @@ class NodeHandler:
         headers = {"Content-Type": _BINARY, "Content-Length": len(rows)}
         return answer_head(200, headers) + connection_header(request.head) + b"\r\n" + rows
 
+    def _tell_host(self, request: Request, _arrived_ns: int) -> bytes:
+        """The machine since the samples were loaded, as `host` of result.json."""
+        self.host.look()
+        found = summary(self.host.log, (self._loaded_ns, time_ns()))
+        return json_answer(found or {}, connection_header(request.head))
+
     def _load(self, request: Request, _arrived_ns: int) -> bytes:
         """Loads the samples of these indices (INT32) in place of those that are loaded; empties the journal."""
         if len(request.body) % 4:
@@ -210,5 +222,8 @@ class NodeHandler:
             raise Refusal(500, str(e)) from None
         self._loaded = indices
         self._rows.clear()
+        self._loaded_ns = time_ns()
+        self.host.log = HostLog()
+        self.host.look()
         loaded: Mapping[str, Any] = {"loaded": len(indices)}
         return json_answer(loaded, connection_header(request.head))

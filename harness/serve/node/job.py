@@ -17,6 +17,8 @@ from harness.core.formats.kserve_tensors import datatype_of
 from harness.core.registry import load
 from harness.errors import ConfigError
 from harness.machine.cores import available
+from harness.machine.host_log import HOST_PERIOD_S
+from harness.machine.sampler import Repeated
 from harness.models.manifest.defaults import default_dataset
 from harness.models.manifest.files import size_bytes
 from harness.models.manifest.hook import load_hook
@@ -181,6 +183,7 @@ def answering(opened: OpenNode, listening: socket.socket) -> Iterator[Loop]:
     running = Instances(opened.answerers, opened.facts.max_batch, loop.wake)
     opened.handler.start(running)
     try:
-        yield loop
+        with Repeated(opened.handler.host.look, HOST_PERIOD_S, "host"):
+            yield loop
     finally:
         running.stop()

@@ -222,6 +222,10 @@ def test_every_name_is_documented_and_every_documented_name_exists() -> None:
     of_models.describe_run(LABELS, {})
     of_models.begin(cached_counts(), [])
     page += of_models.page().decode()
+    on_nodes = Exporter()
+    on_nodes.describe_run(LABELS, {})
+    on_nodes.begin(node_counts(), [])
+    page += on_nodes.page().decode()
     served = set(re.findall(r"^# TYPE (\S+)", page + exported.getvalue(), re.MULTILINE))
     rows = re.findall(r"^\| `(harness_\w+)", (ROOT / "docs/metrics.md").read_text(), re.MULTILINE)
     assert served == set(rows)
@@ -254,6 +258,41 @@ def test_tokens_are_counted_while_answers_come() -> None:
     assert value(samples, "harness_tokens_total", phase="performance") == 7
     assert value(samples, "harness_token_time_seconds_count", phase="performance", time="ttft") == 2
     assert value(samples, "harness_token_time_seconds_count", phase="performance", time="tpot") == 1
+
+
+def node_counts() -> LiveCounts:
+    """Three batches of two samples on two nodes; the second node's last one failed."""
+    fd = Journal.create()
+    Journal.resize(fd, 6, 1, RowKind.REPLY)
+    made = Journal(fd)
+    os.close(fd)
+    issuer, rows = made.issuer(), made.remote_writer()
+    for first, (server, failed) in enumerate(((0, 0), (1, 0), (1, 2))):
+        issuer.issued(2, 1)
+        sent_ns, read_ns = 10**6, (2 + server) * 10**6
+        rows.reply(2 * first, [0, 1], failed, 1, sent_ns, 0, *[read_ns] * 3, 0, 0, 0, server)
+    cursor = NewRows(made, plan("offline", query_count=6, journal_samples=6))
+    counts = LiveCounts(cursor, ["a:1", "b:2", "c:3"])
+    counts.finish()
+    return counts
+
+
+def test_each_nodes_samples_and_times_are_counted() -> None:
+    exporter = Exporter()
+    exporter.describe_run(LABELS, {})
+    exporter.begin(node_counts(), [])
+    samples = parsed(exporter.page().decode())
+    told = {"phase": "performance"}
+    for node, completed, failed, count, sum_s in (
+        ("a:1", 2, 0, 1, 1e-3),
+        ("b:2", 4, 2, 1, 2e-3),  # the failed batch has no time
+        ("c:3", 0, 0, 0, 0),
+    ):
+        own = {**told, "node": node}
+        assert value(samples, "harness_node_samples_completed_total", **own) == completed
+        assert value(samples, "harness_node_samples_failed_total", **own) == failed
+        assert value(samples, "harness_node_request_seconds_count", **own) == count
+        assert value(samples, "harness_node_request_seconds_sum", **own) == sum_s
 
 
 def cached_counts() -> LiveCounts:

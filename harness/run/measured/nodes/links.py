@@ -68,6 +68,10 @@ class NodeLink:
             raise ConfigError(f"{self.name}: its journal is cut off")
         return rows.reshape(-1, _STAMPS)
 
+    def host(self) -> dict[str, Any]:
+        """The node's machine since it loaded the samples, as `host` of result.json."""
+        return self._json(Request("/harness/host", method="GET"))
+
     def _json(self, request: Request) -> dict[str, Any]:
         reply = self._asked(request, ASK_LIMIT_S)
         try:

@@ -98,10 +98,21 @@ class NodeSession(Session):
         links = self._opened.links
         links.lost |= {loss.number for loss in self._flights.losses}
         self._journals, self._no_journal = _journals(links.links, links.lost)
+        self._hosts = [self._host(number) for number in range(len(links.links))]
         self._after = self._clocks_after()
         columns = joined(self._delivery.answered, self._journals)
         self._batches = [exchanges(columns, number) for number in range(len(links.links))]
         return columns
+
+    def _host(self, number: int) -> Mapping[str, Any]:
+        """What a node tells of its machine, or why it does not."""
+        links = self._opened.links
+        if number in links.lost:
+            return {"host": None, "no_host": "the node was lost"}
+        try:
+            return {"host": links.links[number].host(), "no_host": ""}
+        except HarnessError as e:
+            return {"host": None, "no_host": str(e)}
 
     def _clocks_after(self) -> Mapping[int, ClockOffset]:
         try:
@@ -138,6 +149,7 @@ class NodeSession(Session):
             "lost": loss.how if loss else "",
             "lost_samples": self._delivery.lost.get(number, 0),
             "no_journal": self._no_journal.get(number, ""),
+            **self._hosts[number],
         }
 
 

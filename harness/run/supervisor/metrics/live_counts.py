@@ -4,6 +4,8 @@ Each `read` counts only what is new since the last one, so that a scrape costs t
 late in a run; a run that nobody scrapes pays once, at its end.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from harness.core.clock import wall_ns
@@ -24,10 +26,22 @@ BATCH_EDGES: Array = 2 ** np.arange(17)
 """Samples: 1, 2, 4, ... 65,536."""
 
 
+class OfNode:
+    """What one node has answered so far."""
+
+    def __init__(self) -> None:
+        self.completed = self.failed = 0
+        """Samples."""
+        self.requests = Histogram(EDGES_NS)
+        """Times from sending a batch to its answer's arrival."""
+
+
 class LiveCounts:
     """The counts of one LoadGen run. Not thread-safe: `Exporter` holds a lock."""
 
-    def __init__(self, rows: NewRows) -> None:
+    def __init__(self, rows: NewRows, nodes: Sequence[str] = ()) -> None:
+        """nodes: addresses, in the order of the rows' `server`."""
+        self.nodes = {node: OfNode() for node in nodes}
         self.plan = rows.plan
         self.workers = rows.journal.workers
         self.latency = Histogram(EDGES_NS)
@@ -86,6 +100,7 @@ class LiveCounts:
         for stage, (before, after) in self._edges:
             stages[stage].add(rows[after] - rows[before], size)
         self.batches.add(size)
+        self._count_nodes(rows, size)
         self.completed += len(samples.order)
         per_query = self.plan.samples_per_query
         self.latency.add(samples.query_latency_ns(per_query))
@@ -101,6 +116,15 @@ class LiveCounts:
         newest = int(rows["first"].argmax())
         end = int(rows["first"][newest]) + int(size[newest])
         self._newest = max(self._newest, (end, int(rows["taken_ns"][newest])))
+
+    def _count_nodes(self, rows: Array, size: Array) -> None:
+        for number, node in enumerate(self.nodes.values()):
+            mine = rows["server"] == number
+            own, samples = rows[mine], size[mine]
+            whole = own["failed"] == 0
+            node.completed += int(samples.sum())
+            node.failed += int(samples[~whole].sum())
+            node.requests.add((own["read_ns"] - own["sent_ns"])[whole])
 
     def _count_tokens(self, rows: Array, scheduled_ns: Array) -> None:
         """scheduled_ns: (rows,) of each row's first sample; streams have one a row."""

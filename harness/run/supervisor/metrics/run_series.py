@@ -75,6 +75,7 @@ class RunSeries:
         for name, text, value in _GAUGES:
             yield _family(GaugeMetricFamily, name, text, value, rows)
         yield from _cache(rows)
+        yield from _nodes(rows)
         yield from _rates(rows)
         yield _percentiles(rows)
         yield from _histograms(rows)
@@ -125,6 +126,27 @@ def _cache(rows: _Rows) -> Iterator[Metric]:
     yield origins
     name, text = "model_evictions", "Models evicted from the cache"
     yield _family(core.CounterMetricFamily, name, text, lambda c: c.evictions, cached)
+
+
+def _nodes(rows: _Rows) -> Iterator[Metric]:
+    """Nothing for a run without nodes."""
+    by_node = [
+        ([*labels, node], found) for labels, counts in rows for node, found in counts.nodes.items()
+    ]
+    if not by_node:
+        return
+    labels = [*PHASE_LABELS, "node"]
+    counter = core.CounterMetricFamily
+    completed = counter("harness_node_samples_completed", "Samples by node", labels=labels)
+    failed = counter("harness_node_samples_failed", "Samples that failed by node", labels=labels)
+    requests = HistogramMetricFamily(
+        "harness_node_request_seconds", "From sending a batch to its answer", labels=labels
+    )
+    for values, found in by_node:
+        completed.add_metric(values, found.completed)
+        failed.add_metric(values, found.failed)
+        _add(requests, values, found.requests, _NS)
+    yield from (completed, failed, requests)
 
 
 def _rates(rows: _Rows) -> Iterator[Metric]:

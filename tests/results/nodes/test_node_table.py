@@ -1,0 +1,60 @@
+"""The table of nodes: what each did, and in words who was slow, lost, set its clock or told nothing."""
+
+from typing import Any
+
+from harness.results.pages.node_table import node_table
+from harness.results.pages.tables import aligned
+
+NODE: dict[str, Any] = {
+    "node": "10.0.0.1:7000",
+    "completed_per_s": 1234.5,
+    "samples": 300,
+    "batches": 40,
+    "failed": 0,
+    "infer_p50_ns": 2_000_000,
+    "infer_p99_ns": 3_000_000,
+    "queue_p50_ns": 100_000,
+    "network_p50_ns": 50_000,
+    "clock_offset_ns": -1_000,
+    "clock_error_ns": 8_000,
+    "clock_step_ns": 0,
+    "lost": "",
+    "lost_samples": 0,
+    "no_journal": "",
+    "host": {"cpu_shares": {"idle": 0.25, "iowait": 0.05, "user": 0.7}},
+    "no_host": "",
+}
+OTHER = {**NODE, "node": "10.0.0.2:7000", "samples": 100, "batches": 10}
+
+
+def test_shares_are_of_all_nodes() -> None:
+    table = node_table({"nodes": [NODE, OTHER], "doubts": []})
+    assert table is not None
+    first, second = ([*row] for row in table.rows)
+    assert first[1:4] == ["1,234", 0.75, 0.8]
+    assert second[2:4] == [0.25, 0.2]
+    assert abs(float(first[-1] or 0) - 0.7) < 1e-9
+    assert table.notes == ()
+    assert any(
+        "70.0 %" in line and "10.0.0.1:7000" in line for line in aligned(table.columns, table.rows)
+    )
+
+
+def test_who_was_slow_lost_or_silent_is_said() -> None:
+    silent = {**OTHER, "no_journal": "it was cut off", "host": None, "no_host": "too old"}
+    lost = {**NODE, "node": "c:3", "samples": 0, "lost": "no answer for 2 s", "lost_samples": 8}
+    stepped = {**NODE, "node": "d:4", "clock_step_ns": 2_000_000_000}
+    slow = {"code": "node-slower", "text": "d:4 takes 9 ms for a batch"}
+    table = node_table({"nodes": [silent, lost, stepped], "doubts": [slow]})
+    assert table is not None
+    assert table.notes == (
+        "10.0.0.2:7000 gave no journal: it was cut off.",
+        "10.0.0.2:7000 told nothing of its machine: too old.",
+        "c:3 was lost with 8 samples: no answer for 2 s.",
+        "The clock of d:4 was set by 2.00 s in the run.",
+        "d:4 takes 9 ms for a batch.",
+    )
+
+
+def test_a_run_without_nodes_has_no_table() -> None:
+    assert node_table({}) is None
