@@ -1,0 +1,66 @@
+"""Nodes that are reached through a network that delays, holds back and cuts: what the run says, and what is left."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from harness.cli.main import main
+from tests.cluster.hosts import hosts
+from tests.cluster.test_node_loss import OFFLINE, SLOW_BATCH, when_running
+from tests.cluster.test_node_runs import codes, is_whole, ran
+from tests.stand_ins.relay import Relay, relay
+
+pytestmark = pytest.mark.slow
+
+ONE = (*SLOW_BATCH, "--max-batch", "4")
+DELAY_S = 0.02
+
+
+def named(*ports: int) -> tuple[str, str]:
+    return "--nodes", ",".join(f"127.0.0.1:{port}" for port in ports)
+
+
+def test_a_way_that_delays_is_network_and_no_time_of_the_node(tmp_path: Path) -> None:
+    with hosts(ONE, ONE) as (near, far), relay(far.port, DELAY_S) as through:
+        out = tmp_path / "run"
+        _, result = ran(out, *OFFLINE, *named(near.port, through.port), "--queries", "400")
+    is_whole(out, result)
+    first, second = result["nodes"]
+    assert second["network_p50_ns"] >= 2 * DELAY_S * 1e9 > first["network_p50_ns"]
+    assert second["infer_p50_ns"] < 1.2 * 50e6 + DELAY_S * 1e9  # its own clock's
+    assert second["clock_error_ns"] >= DELAY_S * 1e9 > first["clock_error_ns"]
+    for node in result["nodes"]:  # one machine has one clock
+        assert abs(node["clock_offset_ns"]) <= node["clock_error_ns"]
+        assert node["clock_step_ns"] == 0
+    assert main(["check", str(out)]) == 0
+
+
+@pytest.mark.parametrize(
+    ("act", "how"),
+    [(Relay.cut, "closed the connection|reset by peer"), (Relay.freeze, "no answer for 2.00 s")],
+    ids=["cut", "freeze"],
+)
+def test_a_node_that_cannot_be_reached_is_lost_and_the_rest_goes_on(
+    tmp_path: Path, act: Callable[[Relay], None], how: str
+) -> None:
+    out = tmp_path / "run"
+    with hosts(ONE, ONE) as (near, far), relay(far.port) as through:
+        actor = when_running(out, lambda: act(through))
+        words = (*OFFLINE, *named(near.port, through.port), "--queries", "600")
+        status, result = ran(out, *words, "--request-timeout", "2s")
+        actor.join()
+        assert status == 4
+        assert "node-lost" in codes(result)
+        (text,) = [r["text"] for r in result["reasons"] if r["code"] == "node-lost"]
+        assert any(word in text for word in how.split("|"))
+        there, lost = result["nodes"]
+        assert there["samples"] + lost["samples"] == 600
+        assert there["failed"] == 0
+        assert lost["failed"] == lost["lost_samples"] == result["queries"]["samples_failed"] > 0
+        assert (lost["host"], lost["no_host"]) == (None, "the node was lost")
+        assert main(["check", str(out)]) == 0
+        # The node itself is whole, and answers the next run.
+        again = tmp_path / "again"
+        _, result = ran(again, *OFFLINE, *named(far.port), "--queries", "100")
+        is_whole(again, result)
