@@ -9,6 +9,8 @@ from harness.cli.main import main
 from tests.cluster.hosts import hosts
 from tests.cluster.test_node_loss import OFFLINE, SLOW_BATCH, when_running
 from tests.cluster.test_node_runs import codes, is_whole, ran
+from tests.serve.test_serve import serving
+from tests.stand_ins.network_namespace import THERE, machine
 from tests.stand_ins.relay import Relay, relay
 
 pytestmark = pytest.mark.slow
@@ -64,3 +66,22 @@ def test_a_node_that_cannot_be_reached_is_lost_and_the_rest_goes_on(
         again = tmp_path / "again"
         _, result = ran(again, *OFFLINE, *named(far.port), "--queries", "100")
         is_whole(again, result)
+
+
+def test_a_machine_whose_cable_is_pulled_is_lost(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    with (
+        machine() as other,
+        serving("digits", "--node", *ONE, under=other.under, host=THERE) as far,
+        hosts(ONE) as (near,),
+    ):
+        puller = when_running(out, other.pull_cable)
+        words = (*OFFLINE, "--nodes", f"127.0.0.1:{near.port},{THERE}:{far.port}")
+        status, result = ran(out, *words, "--queries", "400", "--request-timeout", "2s")
+        puller.join()
+    assert status == 4
+    (text,) = [r["text"] for r in result["reasons"] if r["code"] == "node-lost"]
+    assert f"{THERE}:{far.port}, no answer for 2.00 s" in text
+    there, lost = result["nodes"]
+    assert (there["failed"], there["samples"] + lost["samples"]) == (0, 400)
+    assert lost["failed"] == lost["lost_samples"] > 0

@@ -52,9 +52,15 @@ class Served(NamedTuple):
 
 
 @contextmanager
-def serving(*words: str, env: Mapping[str, str] | None = None) -> Iterator[Served]:
-    """env: added to this process's."""
-    command = [sys.executable, "-m", "harness", "serve", *words, "--listen", "127.0.0.1:0"]
+def serving(
+    *words: str,
+    env: Mapping[str, str] | None = None,
+    under: Sequence[str] = (),
+    host: str = "127.0.0.1",
+) -> Iterator[Served]:
+    """env: added to this process's. under: begins the command. host: where it listens."""
+    serve = [sys.executable, "-m", "harness", "serve", *words, "--listen", f"{host}:0"]
+    command = [*under, *serve]
     with subprocess.Popen(
         command,
         cwd=ROOT,
@@ -70,7 +76,7 @@ def serving(*words: str, env: Mapping[str, str] | None = None) -> Iterator[Serve
             assert line, process.stderr.read()
             before, _, port = line.strip().rpartition(":")
             backend = words[words.index("--backend") + 1]
-            assert before == f"serving {words[0]} ({backend}) on http://127.0.0.1"
+            assert before == f"serving {words[0]} ({backend}) on http://{host}"
             yield Served(process, int(port))
         finally:
             process.kill()

@@ -2,7 +2,7 @@
 
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
@@ -15,15 +15,16 @@ class Host(NamedTuple):
 
 
 @contextmanager
-def load_host() -> Iterator[Host]:
-    command = [sys.executable, "-m", "harness", "load-host", "--listen", "127.0.0.1:0"]
+def load_host(under: Sequence[str] = (), host: str = "127.0.0.1") -> Iterator[Host]:
+    """under: begins the command. host: where it listens."""
+    command = [*under, sys.executable, "-m", "harness", "load-host", "--listen", f"{host}:0"]
     with subprocess.Popen(
         command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     ) as process:
         try:
             assert process.stdout is not None
             before, _, port = process.stdout.readline().strip().rpartition(":")
-            assert before == "load host on 127.0.0.1"
+            assert before == f"load host on {host}"
             yield Host(process, int(port))
         finally:
             process.kill()
