@@ -16,7 +16,7 @@ def serve(listen: Endpoint) -> int:
         at = listen._replace(port=port)
         if not is_loopback(address):
             say(
-                f"whoever reaches {at} can have this machine load servers: there is no password and no encryption"
+                f"whoever reaches {at} can have this machine load servers, and send them its data: there is no password and no encryption"
             )
         agent = Agent(listening)
         with stopping(agent):
