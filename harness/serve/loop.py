@@ -58,10 +58,11 @@ _ANCILLARY_BYTES = socket.CMSG_SPACE(_STAMP.size)
 _OUT_OF_DESCRIPTORS = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 _GONE = (OSError, ValueError)
 _HAS_GONE = select.EPOLLRDHUP | select.EPOLLHUP | select.EPOLLERR
+_READING = select.EPOLLIN | select.EPOLLRDHUP
 
 
 class _Connection:
-    __slots__ = ("closes_at_ns", "keeps_open", "later", "parser", "sock", "unsent")
+    __slots__ = ("closes_at_ns", "keeps_open", "later", "parser", "sock", "unsent", "watched")
 
     def __init__(self, sock: socket.socket, known: dict[bytes, Head]) -> None:
         self.sock = sock
@@ -73,6 +74,8 @@ class _Connection:
         """The answer that is not complete; nothing is read meanwhile."""
         self.closes_at_ns: int | None = None
         """Set once the last answer is sent: what comes after it is thrown away until then."""
+        self.watched = _READING
+        """Events that epoll reports of it."""
 
 
 class Loop:
@@ -157,16 +160,21 @@ class Loop:
                 self._poll.unregister(stop)
             elif (connection := self._connections.get(fd)) is not None:
                 try:
-                    if connection.later is not None and event & _HAS_GONE:
-                        self._close(connection)
-                    elif event & select.EPOLLOUT:
-                        self._send_rest(connection)
-                    else:
-                        self._read(connection)
+                    self._serve(connection, event)
                 except _GONE:
                     self._close(connection)
         if self._closing:
             self._close_late()
+
+    def _serve(self, connection: _Connection, event: int) -> None:
+        if connection.later is not None and event & _HAS_GONE:
+            self._close(connection)
+        elif event & select.EPOLLOUT:
+            self._send_rest(connection)
+        elif connection.later is not None:  # few clients send more before they have the answer
+            self._watch(connection, select.EPOLLRDHUP)
+        else:
+            self._read(connection)
 
     def _accept(self) -> None:
         try:
@@ -182,7 +190,7 @@ class Loop:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             sock.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
         self._connections[sock.fileno()] = _Connection(sock, self._known)
-        self._poll.register(sock.fileno(), select.EPOLLIN)
+        self._poll.register(sock.fileno(), _READING)
 
     def _close(self, connection: _Connection) -> None:
         del self._connections[connection.sock.fileno()]
@@ -227,7 +235,6 @@ class Loop:
                 if isinstance(answer, Later):
                     connection.later = answer
                     self._later[answer] = connection
-                    self._poll.modify(connection.sock.fileno(), select.EPOLLRDHUP)
                     return
                 self._send(connection, answer)
                 if not connection.keeps_open:
@@ -258,7 +265,7 @@ class Loop:
             del self._later[connection.later]
             connection.later = None
             if not connection.unsent:
-                self._poll.modify(connection.sock.fileno(), select.EPOLLIN)
+                self._watch(connection, _READING)
         if connection.unsent:
             connection.unsent = memoryview(bytes(connection.unsent) + content)
             return
@@ -278,12 +285,17 @@ class Loop:
         if sent < size:
             # A copy: the backend may write its next answer into the same memory.
             connection.unsent = memoryview(b"".join(parts))[sent:]
-            self._poll.modify(connection.sock.fileno(), select.EPOLLOUT | self._watch(connection))
+            self._watch(connection, select.EPOLLOUT | self._while_incomplete(connection))
         elif not connection.keeps_open and connection.later is None:
             self._finish(connection)
 
+    def _watch(self, connection: _Connection, events: int) -> None:
+        if connection.watched != events:
+            self._poll.modify(connection.sock.fileno(), events)
+            connection.watched = events
+
     @staticmethod
-    def _watch(connection: _Connection) -> int:
+    def _while_incomplete(connection: _Connection) -> int:
         """Nothing is read while an answer is not complete, but a client that leaves is noticed."""
         return 0 if connection.later is None else select.EPOLLRDHUP
 
@@ -291,7 +303,7 @@ class Loop:
         connection.unsent = connection.unsent[connection.sock.send(connection.unsent) :]
         if connection.unsent:
             return
-        self._poll.modify(connection.sock.fileno(), self._watch(connection) or select.EPOLLIN)
+        self._watch(connection, self._while_incomplete(connection) or _READING)
         if connection.later is not None:
             return
         if connection.keeps_open:

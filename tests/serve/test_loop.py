@@ -1,5 +1,6 @@
 """The loop over real sockets: order, long answers, closing, clients that misbehave, and its end."""
 
+import select
 import socket
 import threading
 import time
@@ -283,6 +284,19 @@ def test_answers_that_are_put_off_keep_the_order_of_their_connection() -> None:
         bodies = [answer_of(sock)[1] for _ in range(3)]
         assert [bodies[0], len(bodies[1]), bodies[2]] == [b"ab", 3_000_000, b"cd"]
         assert answer_of(other)[1] == b"ef"
+
+
+def test_a_request_that_comes_before_the_last_answer_waits_and_keeps_nobody_busy() -> None:
+    with putting() as (loop, handler), connected(loop) as sock:
+        sock.sendall(GET % b"ab")
+        until(lambda: len(handler.later) == 1)
+        (connection,) = loop._connections.values()
+        sock.sendall(GET % b"cd")
+        until(lambda: connection.watched == select.EPOLLRDHUP)
+        assert len(handler.later) == 1
+        handler.go.set()
+        assert [answer_of(sock)[1] for _ in range(2)] == [b"ab", b"cd"]
+        until(lambda: bool(connection.watched & select.EPOLLIN))
 
 
 def test_a_client_that_leaves_before_its_answer_is_no_longer_awaited() -> None:
