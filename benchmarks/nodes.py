@@ -1,0 +1,88 @@
+"""Measures what a node costs against the model in process: Offline, batches of 8, the same cores, in pairs.
+
+    python benchmarks/nodes.py [--quick] [MODEL ...]
+
+MODEL: names of `list`, by default light/squeezenet and digits. Of each pair: samples/s over nodes divided by those in
+process, and the CPU time of a sample, of driver and node together, divided by that in process. On a busy machine the
+second says more: it hardly moves with load.
+"""
+
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from statistics import median
+from typing import Any, NamedTuple
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+from benchmarks.pairs import MIN_PAIRS, Pairs, alternate, compared, ratio, same
+
+MODELS = ("light/squeezenet", "digits")
+SECONDS = 5.0
+BATCH = 8
+
+
+class Cost(NamedTuple):
+    per_s: float
+    cpu_us: float
+    """Of a sample, of all processes."""
+    node_cpu_us: float
+    """Of these, the node's; its own host readings tell."""
+
+
+def cost(model: str, *words: str) -> Cost:
+    """A run that is INVALID has its numbers, too."""
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder, "run")
+        command = [
+            *(sys.executable, "-m", "harness", "--scenario", "offline", "--backend", "ort"),
+            *("--model", model, "--dataset", "synthetic", "--mode", "performance"),
+            *("--max-batch", str(BATCH), "--duration", f"{SECONDS:g}s", "--no-metrics"),
+            *("--no-report", "--quiet", "--out", str(out), *words),
+        ]
+        subprocess.run(command, capture_output=True, check=False)
+        result: dict[str, Any] = json.loads((out / "result.json").read_text())
+    driver_s = result["measured_process"]["cpu_s_per_query"]
+    nodes = result.get("nodes") or []
+    node_s = sum(node["host"]["measured_cpu_s"] for node in nodes)
+    node_s /= max(1, sum(node["samples"] for node in nodes))
+    per_s = result["throughput_per_s"]["completed"]
+    return Cost(per_s, (driver_s + node_s) * 1e6, node_s * 1e6)
+
+
+def show(name: str, seen: Pairs) -> None:
+    found, noise = compared(seen, ratio), same(seen, ratio)
+    print(
+        f"  {name}: {median(seen.a):,.1f} over a node, {median(seen.b):,.1f} in process: "
+        f"{found.value:.3f} ({found.low:.3f} to {found.high:.3f}), A/A {noise.value:.3f}",
+        flush=True,
+    )
+
+
+def main() -> None:
+    words = [word for word in sys.argv[1:] if word != "--quick"]
+    pairs = 3 if "--quick" in sys.argv else MIN_PAIRS
+    for model in words or MODELS:
+        over, within = [], []
+
+        def over_node(model: str = model, into: list[Cost] = over) -> float:
+            into.append(cost(model, "--nodes", "local:1"))
+            return into[-1].per_s
+
+        def in_process(model: str = model, into: list[Cost] = within) -> float:
+            into.append(cost(model))
+            return into[-1].per_s
+
+        rates = alternate(over_node, in_process, pairs)
+        cpu = Pairs(tuple(c.cpu_us for c in over), tuple(c.cpu_us for c in within))
+        print(
+            f"{model}, of which the node {median(c.node_cpu_us for c in over):,.1f} us CPU a sample"
+        )
+        show("samples/s", rates)
+        show("us CPU a sample", cpu)
+
+
+if __name__ == "__main__":
+    main()
