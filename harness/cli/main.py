@@ -19,8 +19,7 @@ from harness.errors import ConfigError, HarnessError, RunInvalid
 
 ABOUT = """\
 mlperf-harness measures how fast and how accurately a model answers under load. MLPerf LoadGen
-decides when each query arrives, the model answers on ONNX Runtime, TensorFlow, OpenVINO, LiteRT or
-PyTorch, and the run leaves a folder that can be repeated, compared and checked."""
+decides when each query arrives; the run leaves a folder to be repeated, compared and checked."""
 EXAMPLES = """\
 examples:
   # the embedded digits model under Poisson arrivals, at a demonstration rate

@@ -10,8 +10,8 @@ from harness.cli.verbs import DEFAULT, FRONT, VERBS, Verb, find
 from harness.core.console import show
 
 NAMES = (
-    "run, peak, sweep, tune, overhead, profile, advise, bricks, cold, pitfalls, machine, probe, serve, compare, rerun, check, publish, export, report, runs, "
-    "browse, list, init, schema, completion, data, arrivals, dashboards, submit"
+    "run, peak, sweep, tune, overhead, profile, advise, bricks, cold, pitfalls, machine, probe, serve, load-host, compare, rerun, check, publish, export, report, "
+    "runs, browse, list, init, schema, completion, data, arrivals, dashboards, submit"
 )
 OF_SUBMIT = "submit plan, submit run, submit pack, submit check"
 

@@ -47,7 +47,7 @@ FIRST = dict.fromkeys(name.partition(" ")[0] for name in VERBS)
         ("pe", ["peak"]),
         ("submit ", ["plan", "run", "pack", "check"]),
         ("submit run --reh", ["--rehearsal"]),
-        ("help lo", ["load"]),
+        ("help lo", ["load-host", "load"]),
         ("--scenario ", [*SCENARIOS]),
         ("peak --probe 1s --backend ", [*BACKENDS]),
         ("--mode ", ["performance", "accuracy", "both"]),
