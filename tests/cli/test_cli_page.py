@@ -20,8 +20,8 @@ def test_the_page_is_current_whatever_the_width_of_the_terminal() -> None:
 
 
 def test_every_verb_has_a_section_and_a_row_that_links_to_it() -> None:
-    assert re.findall(r"^## ([a-z ]+)$", PAGE, re.MULTILINE) == [*VERBS]
-    rows = re.findall(r"^\| \[`([a-z ]+)`\]\(#([a-z-]+)\) \|", PAGE, re.MULTILINE)
+    assert re.findall(r"^## ([a-z -]+)$", PAGE, re.MULTILINE) == [*VERBS]
+    rows = re.findall(r"^\| \[`([a-z -]+)`\]\(#([a-z-]+)\) \|", PAGE, re.MULTILINE)
     assert rows == [(name, name.replace(" ", "-")) for name in VERBS]
 
 
