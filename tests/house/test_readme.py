@@ -173,6 +173,6 @@ def test_every_command_comes_after_the_install_of_what_it_needs(page: Path) -> N
 def test_the_readme_names_every_verb_and_no_other() -> None:
     verbs = {name.partition(" ")[0] for name in VERBS}
     called = re.findall(r"python -m harness ([a-z][a-z-]*)", README)
-    named = re.findall(r"`([a-z]+)(?: [a-z]+)?`", README)
+    named = re.findall(r"`([a-z-]+)(?: [a-z]+)?`", README)
     assert set(called) <= verbs
     assert verbs - {DEFAULT} <= {*called, *named}
