@@ -25,7 +25,8 @@ _CHOICES = {"stream": ("on", "off"), "ignore_eos": ("off", "on"), "answer": ("id
 
 _HEADERS = (("Content-Type", "application/json"),)
 _OK = 200
-_NOT_THERE = (404, 405, 501)
+_NOT_THERE = (404, 405)
+_SERVER_ERROR = 500
 _NOT_UNDERSTOOD = (400, 422)
 """Statuses by which servers refuse a field that they do not know."""
 
@@ -181,7 +182,8 @@ def _served(exchange: Exchange, setup: BackendSetup) -> tuple[str, str]:
     """The server's name of the model, and what the server is, as far as it tells."""
     wanted = setup.options.get("served")
     reply = exchange(Request("/v1/models", method="GET"))
-    if reply.status in _NOT_THERE:  # the endpoint is optional
+    # The endpoint is optional, and transformers' server fails in it where it has no cache of downloads.
+    if reply.status in _NOT_THERE or reply.status >= _SERVER_ERROR:
         return wanted or setup.model_name, "unknown"
     if reply.status != _OK:
         text = one_line(bytes(reply.body[:2000]).decode("utf-8", "replace"))

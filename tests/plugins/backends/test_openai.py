@@ -116,6 +116,13 @@ def test_a_server_without_token_ids_answers_with_texts() -> None:
         )
 
 
+def test_a_server_that_fails_to_list_its_models_is_asked_by_name() -> None:
+    with asked(replace(VLLM, lists_models=False), served="tiny", max_tokens="5") as found:
+        remote, link, _ = found
+        assert answered(remote, link, PROMPT)[0].tolist() == ids_of([1, 2, 3], 5)
+        assert remote.describe()["framework"] == "unknown"
+
+
 @pytest.mark.parametrize(
     ("dialect", "usage"),
     [

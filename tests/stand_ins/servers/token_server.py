@@ -34,6 +34,8 @@ class Dialect:
     name: str = "vllm"
     version: str | None = "0.32.0"
     apis: tuple[str, ...] = ("completions", "chat/completions")
+    lists_models: bool = True
+    """Else that request fails, as at transformers' server without a cache of downloads."""
     ids: bool = True
     """Answers return_token_ids; else the field is refused."""
     usage: str = "chunk"
@@ -155,7 +157,9 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         dialect = self.owner.dialect
-        if self.path == "/v1/models":
+        if self.path == "/v1/models" and not dialect.lists_models:
+            self._json({"error": "Internal Server Error"}, 500)
+        elif self.path == "/v1/models":
             self._json({"object": "list", "data": [{"id": MODEL, "owned_by": dialect.name}]})
         elif self.path == "/version" and dialect.version:
             self._json({"version": dialect.version})
