@@ -5,7 +5,7 @@ Source of the keys: loadgen/test_settings_internal.cc, TestSettings::FromConfig,
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 
@@ -40,6 +40,9 @@ KEYS = INTEGER_KEYS | FLOAT_KEYS
 AUDIT = "audit.config"
 OFFICIAL_PERCENTILE = 0.99
 """Percentile of Server in mlperf.conf."""
+
+_BOUNDS = {"": "target_latency", "ttft": "ttft_latency", "tpot": "tpot_latency"}
+"""By what an SLO bounds."""
 
 
 def lint(path: Path) -> str:
@@ -140,20 +143,27 @@ def compose(user_text: str, sized: Iterator[tuple[str, str]]) -> str:
     return "\n".join([*parts, ""]) if parts else ""
 
 
-def server_text(rate_per_s: float, slo: Slo, about: str) -> str:
-    """Text of a file for --user-conf with this arrival rate and SLO.
+def server_text(rate_per_s: float, slos: Sequence[Slo], about: str) -> str:
+    """Text of a file for --user-conf with this arrival rate and these SLOs, none of them on `itl`.
 
-    about: lines for the comment. LoadGen reads the bound in whole ms; any other bound is left out,
-    so that the bound of the rules holds, and a comment says so.
+    about: lines for the comment. LoadGen reads bounds in whole ms; any other bound is left out, so that the bound of
+    the rules holds, and a comment says so. It has one percentile for all, of which the highest one holds all.
     """
     lines = [f"# {line}" for line in about.splitlines()]
     lines.append(f"*.Server.target_qps = {rate_per_s:.6f}")
-    if slo.bound_ns % NS_PER_MS == 0:
-        lines.append(f"*.Server.target_latency = {slo.bound_ns // NS_PER_MS}")
-    else:
-        lines.append(f"# {slo}: LoadGen reads whole ms, so the bound of the rules holds")
-    if slo.percentile != OFFICIAL_PERCENTILE:
-        lines.append(f"*.Server.target_latency_percentile = {slo.percentile * 100:.10g}")
+    of_tokens = any(slo.of for slo in slos)
+    if of_tokens:
+        lines.append("*.Server.use_token_latencies = 1")
+    for slo in slos:
+        if of_tokens and not slo.of:
+            lines.append(f"# {slo}: LoadGen judges tokens in place of it")
+        elif slo.bound_ns % NS_PER_MS:
+            lines.append(f"# {slo}: LoadGen reads whole ms, so the bound of the rules holds")
+        else:
+            lines.append(f"*.Server.{_BOUNDS[slo.of]} = {slo.bound_ns // NS_PER_MS}")
+    highest = max(slo.percentile for slo in slos)
+    if highest != OFFICIAL_PERCENTILE:
+        lines.append(f"*.Server.target_latency_percentile = {highest * 100:.10g}")
     return "\n".join([*lines, ""])
 
 

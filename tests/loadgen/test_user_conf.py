@@ -196,8 +196,28 @@ def test_a_rate_for_another_model_keeps_the_calibrated_one(name: str, tmp_path: 
 )
 def test_loadgen_reads_the_file_of_a_peak_rate(slo: str, lines: list[str], tmp_path: Path) -> None:
     path = tmp_path / "user.conf"
-    path.write_text(server_text(1234.5, parse_slo(slo), "found here\nand so"))
+    path.write_text(server_text(1234.5, [parse_slo(slo)], "found here\nand so"))
     head = ["# found here", "# and so", "*.Server.target_qps = 1234.500000"]
     assert lint(path).splitlines() == [*head, *lines]
     load = official_load("server", "resnet50", str(path), 100, 100)
     assert load.target_qps == 1234.5
+
+
+def test_the_file_of_a_peak_under_slos_of_tokens_has_their_bounds(tmp_path: Path) -> None:
+    path = tmp_path / "user.conf"
+    slos = [
+        parse_slo(text) for text in ("p99=5s", "ttft:p90=2s", "tpot:p99=200ms", "tpot:p99.9=1.5ms")
+    ]
+    path.write_text(server_text(3.25, slos, "found"))
+    assert lint(path).splitlines() == [
+        "# found",
+        "*.Server.target_qps = 3.250000",
+        "*.Server.use_token_latencies = 1",
+        "# p99=5s: LoadGen judges tokens in place of it",
+        "*.Server.ttft_latency = 2000",
+        "*.Server.tpot_latency = 200",
+        "# tpot:p99.9=1500us: LoadGen reads whole ms, so the bound of the rules holds",
+        "*.Server.target_latency_percentile = 99.9",
+    ]
+    load = official_load("server", "resnet50", str(path), 100, 100)
+    assert (load.target_qps, load.token_latencies, load.latency_bound_ns) == (3.25, True, None)

@@ -65,8 +65,8 @@ def problems(config: RunConfig, options: PeakOptions) -> Iterator[str]:
 def _file_problems(config: RunConfig, file: Path) -> Iterator[str]:
     if config.concurrency is not None:
         yield "--write-user-conf: MLPerf has no load with a fixed concurrency: drop it"
-    elif len(config.slo) > 1 or any(slo.of for slo in config.slo):
-        yield "--write-user-conf: the file takes one bound on the latency of queries: drop it"
+    elif any(slo.of == "itl" for slo in config.slo):
+        yield "--write-user-conf: LoadGen has no bound on the time between tokens: drop it, or the SLO"
     elif scenario_named(config.scenario).by_query:
         yield (
             f"--write-user-conf: the official rules fix {config.scenario}'s samples per query at 8"
@@ -288,12 +288,12 @@ class PeakJob(Study[PeakOptions]):
     def _write_user_conf(self, file: Path, load: float, queries: int) -> bool:
         """Whether the file was written; a line on stderr says why not."""
         about = (
-            f"the highest rate found VALID under {self._slo}, by a run of {queries:,} queries\n"
+            f"the highest rate found VALID under {' '.join(map(str, self._slos))}, by a run of {queries:,} queries\n"
             f"({self.folder.name}): 600 s may show more late ones"
         )
         about = "\n".join([about, *(f"warning: {text}" for text in self.content()["warnings"])])
         try:
-            file.write_text(user_conf.server_text(load, self._slo, about), encoding="utf-8")
+            file.write_text(user_conf.server_text(load, self._slos, about), encoding="utf-8")
         except OSError as e:
             say(f"--write-user-conf {file} cannot be written: {e.strerror}: see {self.folder}")
             return False
