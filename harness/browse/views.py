@@ -39,6 +39,7 @@ FILES: Mapping[str, str] = {
     run_folder.RESULT: "",
     run_folder.ENVIRONMENT: "",
     "host.csv": "the machine once a second",
+    "server.csv": "what servers told of themselves",
     "power.csv": "readings of the meters",
     run_folder.METRICS: "the last page for Prometheus",
     run_folder.ACCURACY_TEXT: "",

@@ -10,6 +10,7 @@ For the whole job:
 findings.json     the request, and readings of the moment: noise, why the run was stopped
 power.csv         readings of the meters of --meter
 host.csv          the machine once a second in the performance run
+server.csv        what servers told of themselves, likewise
 """
 
 import dataclasses
@@ -18,7 +19,7 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from math import prod
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -42,6 +43,7 @@ from harness.results.seal.digests import missing
 
 COMPLETIONS = "completions.npz"
 FINDINGS = "findings.json"
+SERVER_CSV = "server.csv"
 _PLAIN = ("started", "dataset", "noise", "ceiling_per_s", "load")
 """Fields of Findings that findings.json holds as they are."""
 
@@ -148,6 +150,7 @@ def write_findings(folder: Path, findings: Findings) -> None:
         {
             "asked": to_plain(findings.config),
             **{name: getattr(findings, name) for name in _PLAIN},
+            "no_server": hidden(findings.no_server),
             "spec": findings.spec._asdict(),
             "power": hidden(findings.power.to_json()) if findings.power else None,
             "ptdaemon": findings.ptdaemon.to_json() if findings.ptdaemon else None,
@@ -171,6 +174,7 @@ def read_findings(folder: Path) -> tuple[dict[str, Any], bool]:
         loaded, calibration, stopped = (content[k] for k in ("loaded", "calibration", "stopped"))
         values = {
             **{name: content[name] for name in _PLAIN},
+            "no_server": content.get("no_server", ""),
             "spec": InstanceGroup.from_json(content["spec"]),
             "power": _read_power(content["power"], folder),
             "ptdaemon": (
@@ -178,7 +182,8 @@ def read_findings(folder: Path) -> tuple[dict[str, Any], bool]:
                 if content["ptdaemon"]
                 else None
             ),
-            "host": _read_host(folder),
+            "host": _read_log(folder / HOST_CSV),
+            "server": _read_log(folder / SERVER_CSV),
             "loaded": Loaded.from_json(loaded) if loaded else None,
             "calibration": Calibration(**calibration) if calibration else None,
             "stopped": Reason.stored(stopped) if stopped else None,
@@ -186,22 +191,41 @@ def read_findings(folder: Path) -> tuple[dict[str, Any], bool]:
         return values, bool(content["scored"])
 
 
-def write_samples(folder: Path, machine: HostLog, power: PowerLog | None) -> None:
-    machine.write(folder / HOST_CSV)
-    if power is not None:
-        power.write(folder / POWER_CSV)
+class Samples(NamedTuple):
+    """What was read beside the performance run; None: nothing was."""
+
+    host: HostLog | None = None
+    power: PowerLog | None = None
+    server: HostLog | None = None
 
 
-def read_samples(folder: Path) -> tuple[HostLog | None, PowerLog | None]:
+NOTHING_BESIDE = Samples()
+
+
+def samples_of(findings: Findings) -> Samples:
+    return Samples(findings.host, findings.power, findings.server)
+
+
+def write_samples(folder: Path, samples: Samples) -> None:
+    logs = ((samples.host, HOST_CSV), (samples.power, POWER_CSV), (samples.server, SERVER_CSV))
+    for log, name in logs:
+        if log is not None:
+            log.write(folder / name)
+
+
+def read_samples(folder: Path) -> Samples:
     """Read the files of `write_samples`. A ConfigError names a file that no run wrote."""
     path = folder / FINDINGS
     with _reading(path):
         content = parse_json(path.read_text(encoding="utf-8")) if path.is_file() else {}
-        return _read_host(folder), _read_power(content.get("power"), folder)
+        return Samples(
+            _read_log(folder / HOST_CSV),
+            _read_power(content.get("power"), folder),
+            _read_log(folder / SERVER_CSV),
+        )
 
 
-def _read_host(folder: Path) -> HostLog | None:
-    path = folder / HOST_CSV
+def _read_log(path: Path) -> HostLog | None:
     with _reading(path):
         return HostLog.read(path) if path.is_file() else None
 

@@ -13,6 +13,7 @@ from harness.machine.power.energy import window_ns
 from harness.machine.power.ptdaemon_log import SOURCE
 from harness.models.manifest.schema import Accuracy
 from harness.models.opened.isolation import is_isolated
+from harness.results import servers
 from harness.results.evidence.evidence import Evidence
 from harness.results.evidence.performance import Performance
 from harness.results.findings import NOT_STORED, Findings
@@ -69,7 +70,7 @@ def result(findings: Findings) -> Result:
         "accuracy": _accuracy(findings),
         **power,
         "stages_ns": numbers.stages_ns if numbers else None,
-        **_client(numbers),
+        **_client(findings, numbers, window),
         **_models(findings),
         "reference": numbers.reference(findings.ceiling_per_s) if numbers else None,
         "input_probe": numbers.input_probe if numbers else None,
@@ -299,8 +300,13 @@ def _power(findings: Findings, numbers: Performance | None) -> PowerSection:
     )
 
 
-def _client(numbers: Performance | None) -> ClientSection:
+def _client(
+    findings: Findings, numbers: Performance | None, window: tuple[int, int] | None
+) -> ClientSection:
     sections: ClientSection = {}
+    told = servers.section(findings.server, window, findings.no_server)
+    if told is not None:
+        sections["servers"] = told
     if numbers is not None and (section := client.section(numbers.run)) is not None:
         sections["client"] = section
     if numbers is not None and (of_nodes := nodes.section(numbers.run)):

@@ -106,6 +106,14 @@ def parse_server(text: str) -> str:
     return str(parse_address(text.strip()))
 
 
+def parse_metrics_page(text: str) -> str:
+    """'http://127.0.0.1:8002' -> 'http://127.0.0.1:8002/metrics'; a path of its own stays."""
+    address = parse_address(text.strip())
+    if address.grpc:
+        raise ValueError(f"{text!r} is no page: give its address with http://")
+    return str(address if address.prefix else address._replace(prefix="/metrics"))
+
+
 LOCAL_NODES = "local:"
 MOST_NODES = 1000
 

@@ -101,6 +101,7 @@ _OF_SERVERS = {
     "request_timeout_ns": "--request-timeout",
     "header": "--header",
     "insecure": "--insecure",
+    "server_metrics": "--server-metrics",
     "no_resend": "--no-resend",
     "qdl": "--qdl",
     "yes_load_this_host": "--yes-load-this-host",

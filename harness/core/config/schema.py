@@ -261,6 +261,14 @@ class RunOptions:
     insecure: bool = option(
         "https and grpcs: trust any certificate and name", flag=True, level="expert"
     )
+    server_metrics: tuple[str, ...] = option(
+        "page of the servers' own Prometheus metrics, e.g. http://127.0.0.1:8002/metrics (default: /metrics of each "
+        "--url; repeatable)",
+        parse=parsers.parse_metrics_page,
+        many=True,
+        metavar="URL",
+        level="expert",
+    )
     no_resend: bool = option(
         "do not send a request again whose idle connection the server closed at that moment",
         flag=True,

@@ -73,6 +73,19 @@ def servers_of(config: RunConfig) -> list[Server]:
     return [Server(address=a, headers=headers, tls=tls if a.tls else None) for a in addresses]
 
 
+def metrics_pages(config: RunConfig) -> list[Server]:
+    """Where the servers tell their own metrics; empty where nothing says where. --header is for --url alone."""
+    if config.server_metrics:
+        addresses = [parse_address(url) for url in config.server_metrics]
+        tls = tls_context(config.insecure) if any(a.tls for a in addresses) else None
+        return [Server(address=a, tls=tls if a.tls else None) for a in addresses]
+    return [
+        replace(s, address=s.address._replace(prefix=f"{s.address.prefix}/metrics"))
+        for s in servers_of(config)
+        if not s.address.grpc
+    ]
+
+
 def request_timeout_s(config: RunConfig, slowest_ns: int = 0) -> float:
     """slowest_ns: of the warm-up's requests."""
     if config.request_timeout_ns is not None:

@@ -11,12 +11,11 @@ from typing import Any
 import numpy as np
 
 from harness.core.units import NS_PER_MS, show_ns
-from harness.machine.host_log import HostLog
-from harness.machine.power.energy import PowerLog
 from harness.results.evidence.evidence import Evidence
 from harness.results.evidence.stages import query_latency_ns
 from harness.results.pages.page import POINTS, Figure, digits
 from harness.results.pages.timeline import over_time
+from harness.results.records import NOTHING_BESIDE, Samples
 from harness.types import Array
 
 _TICKS = (1, 0.5, 0.1, *(10.0**-power for power in range(2, 10)))
@@ -30,14 +29,12 @@ Runs = Mapping[str, Evidence]
 """Name -> performance run with completions, in the order of the legend."""
 
 
-def figures(
-    run: Evidence, host: HostLog | None = None, power: PowerLog | None = None
-) -> Iterator[Figure]:
+def figures(run: Evidence, beside: Samples = NOTHING_BESIDE) -> Iterator[Figure]:
     """Plots of a performance run; none where it completed no query."""
     if not _has_queries(run):
         return
     yield from distributions({"queries": run})
-    yield over_time(run, _latency_ns(run), host, power)
+    yield over_time(run, _latency_ns(run), beside)
     yield _stages(run)
     yield _batches(run)
 

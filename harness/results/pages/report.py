@@ -12,8 +12,7 @@ from typing import Any
 
 from harness.core.codes import CODES
 from harness.core.units import counted, show_ns
-from harness.machine.host_log import HOST_CSV, HostLog
-from harness.machine.power.energy import PowerLog
+from harness.machine.host_log import HOST_CSV
 from harness.results import records, run_folder
 from harness.results.answer import answer_of
 from harness.results.findings import Findings
@@ -27,6 +26,7 @@ from harness.results.pages.page import facts as page_facts
 from harness.results.pages.run_table import NOT_ISOLATED, facts, latency_table, stage_table
 from harness.results.pages.tables import Column, Table
 from harness.results.power import NO_METER
+from harness.results.records import SERVER_CSV, Samples
 from harness.results.run_files import RunFiles, read_files, reading_run, shown_config
 from harness.results.seal.digests import PAGE
 from harness.results.slos import shown as goodput
@@ -40,7 +40,7 @@ def report(folder: Path, out: Path | None, *, standalone: bool) -> Path:
     """
     run, page = read_files(folder), out or folder / PAGE
     script_in = out.parent if out else folder.resolve().parent
-    article = _article(run, page, *records.read_samples(folder))
+    article = _article(run, page, records.read_samples(folder))
     title = folder.resolve().name
     return write([article], title, page, script_in=None if standalone else script_in)
 
@@ -48,7 +48,7 @@ def report(folder: Path, out: Path | None, *, standalone: bool) -> Path:
 def report_at_end(folder: Path, findings: Findings) -> Path:
     """The report of a run that has just ended; its rows in memory are not read again."""
     run, page = read_files(folder, findings.performance), folder / PAGE
-    article = _article(run, page, findings.host, findings.power)
+    article = _article(run, page, records.samples_of(findings))
     return write([article], run.name, page, script_in=folder.resolve().parent)
 
 
@@ -65,9 +65,9 @@ def page_differences(folder: Path) -> Iterator[str]:
         yield f"{page} shows something else than the run's other files: `report {folder}` makes it again"
 
 
-def _article(run: RunFiles, page: Path, host: HostLog | None, power: PowerLog | None) -> Article:
+def _article(run: RunFiles, page: Path, beside: Samples) -> Article:
     with reading_run(run.folder):
-        drawn = list(figures(run.performance, host, power)) if run.performance else []
+        drawn = list(figures(run.performance, beside)) if run.performance else []
         head = [*_top(run), *_numbers(run.result)]
         return Article(head, drawn, [*_bottom(run), *_files(run.folder, page)])
 
@@ -84,6 +84,7 @@ def _bottom(run: RunFiles) -> Iterator[str]:
         ("Settings", shown_config(run.config)),
         ("Machine", run.environment),
         ("Machine in the run", run.result.get("host") or {}),
+        ("Servers in the run", run.result.get("servers") or {}),
     ):
         if content:
             yield f"<details><summary><h2>{title}</h2></summary>"
@@ -96,7 +97,7 @@ def _bottom(run: RunFiles) -> Iterator[str]:
 
 
 def _files(folder: Path, page: Path) -> Iterator[str]:
-    names = (run_folder.RESULT, run_folder.CONFIG, run_folder.ENVIRONMENT, HOST_CSV)
+    names = (run_folder.RESULT, run_folder.CONFIG, run_folder.ENVIRONMENT, HOST_CSV, SERVER_CSV)
     found = [link(name, folder / name, page) for name in names if (folder / name).is_file()]
     if found:
         yield f"<h2>Files</h2><nav>{''.join(found)}</nav>"

@@ -1,6 +1,7 @@
 """Draws latency, rate, power and the machine over one axis of time, in stacked panels."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,6 +15,7 @@ from harness.models.cache.cache import ORIGINS
 from harness.results.evidence.evidence import Evidence
 from harness.results.evidence.stages import query_latency_ns
 from harness.results.pages.page import POINTS, Figure, digits, thinned
+from harness.results.records import Samples
 from harness.types import Array, PowerSource
 
 _BINS = 120
@@ -33,9 +35,7 @@ class _Panel(NamedTuple):
     height: float = 1
 
 
-def over_time(
-    run: Evidence, latency_ns: Array, host: HostLog | None, power: PowerLog | None
-) -> Figure:
+def over_time(run: Evidence, latency_ns: Array, beside: Samples) -> Figure:
     """run: has completions. latency_ns: (queries,)."""
     assert run.done is not None
     begun_ns = int(run.done.columns["scheduled_ns"].min())
@@ -43,14 +43,16 @@ def over_time(
     window = window_ns(run.log.values)
     edges_s = [(edge - begun_ns) / NS_PER_S for edge in window] if window else []
     panels = [*_queries(run, at_s, latency_ns), *_cache(run, at_s)]
-    if power is not None:
-        panels += _power(power, begun_ns)
-    if host is not None:
-        panels += _host(host, begun_ns)
+    if beside.server is not None:
+        panels += _server(beside.server, begun_ns)
+    if beside.power is not None:
+        panels += _power(beside.power, begun_ns)
+    if beside.host is not None:
+        panels += _host(beside.host, begun_ns)
     about = "Counted from the first query; queries by the time of their completion."
     if window:
         about += f" Grey: what {run.log.source} measured, power_begin to power_end."
-    if power is not None or host is not None:
+    if any(beside):
         about += " Zoom out (double click) for what the machine did before and after."
     return _stacked("Over time", about, panels, [0.0, float(at_s.max()), *edges_s], edges_s)
 
@@ -211,6 +213,30 @@ def _host(log: HostLog, begun_ns: int) -> Iterator[_Panel]:
     ):
         if ranges := _range(rows, at_s, prefix, names, factor):
             yield _Panel(ranges, {"title": title})
+
+
+def _server(log: HostLog, begun_ns: int) -> Iterator[_Panel]:
+    """What the servers told of themselves: requests, shares, and what they computed a second."""
+    rows = log.rows
+    at_s = (np.array([row["wall_ns"] for row in rows], np.float64) - begun_ns) / NS_PER_S
+    for title, names in (
+        ("requests in server", {"running": "running_requests", "waiting": "waiting_requests"}),
+        ("server, share", {"KV cache": "kv_cache_share", "GPU": "gpu_share"}),
+    ):
+        lines = [
+            {**line[0], "name": name}
+            for name, column in names.items()
+            if (line := _range(rows, at_s, column, (name,), 1.0))
+        ]
+        if lines:
+            yield _Panel(lines, {"title": title, "rangemode": "tozero"})
+    for title, names in (
+        ("server, tokens/s", {"prompts": "prompt_tokens", "answers": "generated_tokens"}),
+        ("server, /s", {"samples": "inferences", "batches": "executions"}),
+    ):
+        grown = {n: _growth(rows, at_s, itemgetter(column)) for n, column in names.items()}
+        if lines := [{**line, "name": name} for name, line in grown.items() if line is not None]:
+            yield _Panel(lines, {"title": title, "rangemode": "tozero"})
 
 
 def _growth(

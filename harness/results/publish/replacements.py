@@ -250,9 +250,11 @@ def _meters_hosts(settings: Mapping[str, Any]) -> dict[str, Replaced]:
 
 def _servers_hosts(settings: Mapping[str, Any]) -> dict[str, Replaced]:
     """The servers that `--url` names, and their addresses in result.json."""
-    urls, client = settings.get("url"), settings.get("client")
+    client = settings.get("client")
     peers = client.get("peers") if isinstance(client, dict) else None
-    hosts = [urlsplit(str(url)).hostname or "" for url in urls] if isinstance(urls, list) else []
+    named = [settings.get(option) for option in ("url", "server_metrics")]
+    urls = [url for option in named if isinstance(option, list) for url in option]
+    hosts = [urlsplit(str(url)).hostname or "" for url in urls]
     if isinstance(peers, list):
         hosts += [str(peer.get("address") or "") for peer in peers if isinstance(peer, dict)]
     return {

@@ -78,6 +78,41 @@ class Client(TypedDict):
     """The server's own account; null where it gives none."""
 
 
+class Servers(TypedDict):
+    """What the servers' own Prometheus metrics told once a second in LoadGen's window, from server.csv: the largest
+    reading, or how much a counter grew. A value that they do not tell is null.
+    """
+
+    rows: int
+    """Rows of server.csv, each of all servers together."""
+    absent: str
+    """Why there is no such file; empty where there is one."""
+    running_requests_max: float | None
+    """Requests in work at the same time (`vllm:num_requests_running`)."""
+    waiting_requests_max: float | None
+    """Requests that waited in the servers (`vllm:num_requests_waiting`, `nv_inference_pending_request_count`)."""
+    kv_cache_share_max: float | None
+    """Share of the cache of keys and values that was taken, in [0, 1], of the fullest (`vllm:kv_cache_usage_perc`)."""
+    gpu_share_max: float | None
+    """Share of time in which the busiest GPU worked, in [0, 1] (`nv_gpu_utilization`)."""
+    answered_requests: float | None
+    """Requests, of other clients, too (`vllm:request_success_total`, `nv_inference_request_success`)."""
+    prompt_tokens: float | None
+    """Tokens of prompts (`vllm:prompt_tokens_total`)."""
+    generated_tokens: float | None
+    """Tokens of answers (`vllm:generation_tokens_total`)."""
+    cached_tokens: float | None
+    """Tokens of prompts that a server had computed before (`vllm:prefix_cache_hits_total`)."""
+    preemptions: float | None
+    """Requests whose work was thrown away for want of memory (`vllm:num_preemptions_total`)."""
+    inferences: float | None
+    """Samples computed (`nv_inference_count`)."""
+    executions: float | None
+    """Batches computed (`nv_inference_exec_count`)."""
+    batch_mean: float | None
+    """Samples a batch: `inferences` by `executions`."""
+
+
 class LoadHost(TypedDict):
     """One of the hosts that shared the load."""
 

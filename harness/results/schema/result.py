@@ -10,7 +10,7 @@ from typing import Any, Literal, NotRequired
 from typing_extensions import TypedDict  # pydantic reads typing's from Python 3.12 on only
 
 from harness.results.schema import machine, performance
-from harness.results.schema.client import Client, Goodput, LoadHost, Tokens
+from harness.results.schema.client import Client, Goodput, LoadHost, Servers, Tokens
 from harness.results.schema.models import Models
 from harness.results.schema.nodes import Node
 
@@ -34,6 +34,7 @@ class ClientSection(TypedDict):
     """The keys of `Result` about the harness as a client."""
 
     client: NotRequired[Client]
+    servers: NotRequired[Servers]
     load_hosts: NotRequired[Sequence[LoadHost]]
     tokens: NotRequired[Tokens]
     nodes: NotRequired[Sequence[Node]]
@@ -109,6 +110,8 @@ class Result(TypedDict):
     """Stage -> time of samples, from the journal; null where nothing was completed."""
     client: NotRequired[Client]
     """The harness as the client of a server; missing where the model ran here, or the run did not end by itself."""
+    servers: NotRequired[Servers]
+    """What the servers told of themselves; missing where the model ran here, and without a performance run."""
     nodes: NotRequired[Sequence[Node]]
     """The nodes of --nodes, in its order; missing without nodes, and where the run did not end by itself."""
     load_hosts: NotRequired[Sequence[LoadHost]]

@@ -5,7 +5,7 @@ preflight -> result folder -> noise floor -> performance process -> accuracy pro
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import closing, contextmanager, nullcontext, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Protocol
@@ -24,11 +24,13 @@ from harness.machine import host
 from harness.machine.host_log import HOST_PERIOD_S, HostLog, HostReader
 from harness.machine.power.meters import ptdaemon
 from harness.machine.sampler import PowerSampler, Repeated
+from harness.models.opened.remote import metrics_pages
 from harness.models.opened.resolved_run import ResolvedRun
 from harness.results import run_folder
 from harness.results.evidence.own_log import HARNESS
 from harness.results.findings import Findings
 from harness.results.outcome import Finished
+from harness.results.records import Samples
 from harness.results.verdict import score
 from harness.run.progress import Progress
 from harness.run.supervisor import preflight, ptdaemon_session
@@ -36,6 +38,7 @@ from harness.run.supervisor.keeper import RunKeeper
 from harness.run.supervisor.loadgen_run import LoadGenRun, Supervisor
 from harness.run.supervisor.metrics.endpoint import Exporter, MetricsEndpoint
 from harness.run.supervisor.metrics.machine_series import HostSeries, PowerSeries
+from harness.wire.server_metrics import PERIOD_S, ServerMetrics
 
 NOISE_PROBE_S = 1.0
 
@@ -200,6 +203,8 @@ class _Job:
         self._progress = supervisor.progress
         self._power = power
         self._probe_s = probe_s
+        config = supervisor.keeper.findings.config
+        self._server = ServerMetrics(metrics_pages(config)) if config.url else None
         assert (
             supervisor.keeper.findings.config.load_hosts is None
             or performance_run is not LoadGenRun
@@ -227,16 +232,34 @@ class _Job:
     def _sampled(self) -> Iterator[None]:
         """Meters are read from before the spawn until after the exit, however it ends."""
         try:
-            with self._power or nullcontext() as power:
+            with self._power or nullcontext() as power, self._asked_servers():
                 if power is not None:
                     power.idle_baseline(time.sleep)
                 yield
         finally:
             if self._keeper.has_measured:
                 with self._supervisor.stopping.allowed(False):
-                    power_log = self._power.log if self._power is not None else None
-                    so_far = HostLog(self._host.log.rows.copy())  # the thread goes on reading
-                    self._keeper.keep_samples(so_far, power_log)
+                    self._keeper.keep_samples(self._samples())
+
+    @contextmanager
+    def _asked_servers(self) -> Iterator[None]:
+        """The servers' own metrics, which this process reads and the measured one knows nothing of."""
+        if self._server is None:
+            yield
+            return
+        with closing(self._server), Repeated(self._server.look, PERIOD_S, "server metrics"):
+            yield
+
+    def _samples(self) -> Samples:
+        """Copies, because threads go on reading."""
+        if self._server is not None:
+            self._findings.no_server = self._server.absent
+        told = self._server.rows.copy() if self._server is not None else []
+        return Samples(
+            HostLog(self._host.log.rows.copy()),
+            self._power.log if self._power is not None else None,
+            HostLog([*told]) if told else None,
+        )
 
     def _score(self) -> None:
         """The accuracy run and its score; the reason instead where a run would be pointless."""

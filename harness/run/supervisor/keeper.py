@@ -13,12 +13,11 @@ from harness.core.console import say, show
 from harness.core.shown.private import hidden
 from harness.errors import ConfigError, HarnessError, PluginUnavailable, RunInvalid, one_line
 from harness.loadgen.plan import Loaded, LoadPlan
-from harness.machine.host_log import HostLog
-from harness.machine.power.energy import PowerLog
 from harness.results import database, records, resolved, run_folder
 from harness.results.evidence.evidence import Evidence
 from harness.results.findings import Findings
 from harness.results.outcome import Finished
+from harness.results.records import Samples
 from harness.results.result_json import result
 from harness.results.run_folder import ResultFolder
 from harness.results.schema.result import Result
@@ -68,10 +67,10 @@ class RunKeeper:
         if self._exporter is not None:
             self._exporter.end()
 
-    def keep_samples(self, host_log: HostLog, power: PowerLog | None) -> None:
-        self.findings.host, self.findings.power = host_log, power
+    def keep_samples(self, samples: Samples) -> None:
+        self.findings.host, self.findings.power, self.findings.server = samples
         try:
-            records.write_samples(self.folder.path, host_log, power)
+            records.write_samples(self.folder.path, samples)
             self.save()
         except OSError as e:
             self.not_saved(e)

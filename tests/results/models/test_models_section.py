@@ -18,6 +18,7 @@ from harness.results.models.section import section
 from harness.results.models.shown import shown
 from harness.results.pages.models_tables import curve_table, models_table
 from harness.results.pages.timeline import over_time
+from harness.results.records import NOTHING_BESIDE
 from tests.builders.support import evidence
 
 SLOTS = [60, 30, 10]
@@ -177,5 +178,5 @@ def test_a_line_two_tables_and_the_time_axis_show_it() -> None:
     assert [row[-1] for row in models.rows] == ["keep", "keep", ""]
     assert rates.rows[-1][0] == 90
     assert [shown({}), models_table({}), curve_table({})] == [None] * 3
-    figure = over_time(run, run.done.latency_ns, None, None)
+    figure = over_time(run, run.done.latency_ns, NOTHING_BESIDE)
     assert {"hits", "loads from a file", "evictions"} <= {line["name"] for line in figure.data}

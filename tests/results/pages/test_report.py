@@ -27,6 +27,7 @@ from harness.results.pages import page
 from harness.results.pages.figures import figures
 from harness.results.pages.page import thinned
 from harness.results.recheck import check
+from harness.results.records import Samples
 from harness.results.run_folder import ResultFolder
 from harness.run.supervisor.keeper import RunKeeper
 from harness.run.supervisor.metrics.endpoint import Exporter
@@ -82,8 +83,9 @@ def test_the_stages_of_a_plot_sum_to_the_latency() -> None:
     assert ordered_ms[-2] * 0.9 <= slowest_ms <= ordered_ms[-1] * 1.001
 
 
-def over_time(*, power: PowerLog | None = None, host: HostLog | None = None) -> Any:
-    (plot,) = [f for f in figures(evidence("server"), host, power) if f.title == "Over time"]
+def over_time(**beside: Any) -> Any:
+    drawn = figures(evidence("server"), Samples(**beside))
+    (plot,) = [f for f in drawn if f.title == "Over time"]
     return plot
 
 
@@ -246,7 +248,7 @@ def kept(finished: Path, tmp_path: Path) -> RunKeeper:
     outdir = keeper.folder.subfolder("performance")
     shutil.copy(GOLDEN / "server/performance" / DETAIL, outdir)
     keeper.keep(evidence("server"), outdir)
-    keeper.keep_samples(host, power)
+    keeper.keep_samples(Samples(host, power))
     for name in ("config.yaml", "environment.json"):
         shutil.copy(finished / name, keeper.folder.path)
     assert keeper.conclude(0).status == 0
