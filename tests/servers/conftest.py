@@ -1,4 +1,4 @@
-"""Addresses of real servers with the digits model: each is started for the first test that asks for it."""
+"""Addresses of real servers that have a model of ours: each is started for the first test that asks for it."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -30,6 +30,20 @@ def mlserver(server_cache: Path, tmp_path_factory: pytest.TempPathFactory) -> It
 @pytest.fixture(scope="session")
 def kserve_sdk(server_cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Addresses]:
     with real_servers.kserve_sdk(server_cache, tmp_path_factory.mktemp("kserve")) as addresses:
+        yield addresses
+
+
+@pytest.fixture(scope="session")
+def transformers(
+    server_cache: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Addresses]:
+    with real_servers.transformers(server_cache, tmp_path_factory.mktemp("serve")) as addresses:
+        yield addresses
+
+
+@pytest.fixture(scope="session")
+def vllm(server_cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Addresses]:
+    with real_servers.vllm(server_cache, tmp_path_factory.mktemp("vllm")) as addresses:
         yield addresses
 
 

