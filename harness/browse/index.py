@@ -32,6 +32,7 @@ SEARCHES: Mapping[str, str] = {
     GRID: "grid",
     TUNE: "tune",
     run_folder.REPEATS: "repeats",
+    run_folder.OVERHEAD: "overhead",
 }
 """File that marks the folder of a verb with many runs -> the verb."""
 
@@ -42,7 +43,7 @@ MOST_ENTRIES = 100_000
 WORTH_STORING = 500
 """Folders read since the last time that the cache was written."""
 
-_VERSION = [2, __version__]
+_VERSION = [3, __version__]
 """The version of the cache's content; another one is not read."""
 
 LASTS_S = 1.0

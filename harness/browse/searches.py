@@ -10,6 +10,8 @@ from harness.core.files import parse_json, reading
 from harness.core.units import counted, show_rate
 from harness.errors import ConfigError, HarnessError, one_line
 from harness.search.grid.view import page as grid_page
+from harness.search.overhead import page as overhead_page
+from harness.search.overhead import table as overhead_table
 from harness.search.peak import table as peak_table
 from harness.search.sweep import page as sweep_page
 from harness.search.sweep import table as sweep_table
@@ -20,6 +22,7 @@ PAGES: Mapping[str, str] = {
     sweep_page.PAGE: "plots of the sweep",
     grid_page.PAGE: "heat maps and tables of the grid",
     tune_page.PAGE: "plots of the forecast and the runs",
+    overhead_page.PAGE: "plots of the parts and the pairs",
 }
 
 _FILES = {verb: file for file, verb in SEARCHES.items()}
@@ -28,6 +31,7 @@ _TABLES: Mapping[str, Callable[[Mapping[str, Any], Path], Iterator[str]]] = {
     "peak": peak_table.lines,
     "sweep": sweep_table.lines,
     "tune": tune_table.lines,
+    "overhead": overhead_table.lines,
 }
 """Verb -> the lines that it printed; `grid` has them on its page, the runs of `repeats` are compared."""
 
@@ -98,6 +102,10 @@ def _repeats(content: Mapping[str, Any]) -> tuple[str, str]:
     return _words(content), f"{counted(len(content['verdicts']), 'run')}, {valid} VALID"
 
 
+def _overhead(content: Mapping[str, Any]) -> tuple[str, str]:
+    return str(content["model"]), overhead_table.headline(content)
+
+
 def _words(content: Mapping[str, Any]) -> str:
     names = ("scenario", "backend", "model", "slo")
     return " ".join(str(content[name]) for name in names if content.get(name))
@@ -109,4 +117,5 @@ _SUMMARIES: Mapping[str, Callable[[Mapping[str, Any]], tuple[str, str]]] = {
     "grid": _grid,
     "tune": _tune,
     "repeats": _repeats,
+    "overhead": _overhead,
 }

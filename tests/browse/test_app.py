@@ -107,6 +107,16 @@ def test_a_search_is_listed_with_its_runs_apart(results: Path, client: TestClien
     assert "Part of night" in page(client, "/run/night/points/100")
 
 
+def test_what_serving_costs_is_a_search_of_its_own(results: Path, client: TestClient) -> None:
+    study = results / "cost"
+    study.mkdir()
+    told = {"model": "digits", "overhead": None, "withheld": "the answers differ"}
+    (study / "overhead.json").write_text(json.dumps(told))
+    (results / "server").rename(study / "1-served")
+    assert "cost/1-served" not in listed(client)
+    assert "no serving overhead: the answers differ" in page(client, "/searches")
+
+
 def test_the_runs_of_repeats_are_one_side(results: Path, client: TestClient) -> None:
     side = results / "again"
     side.mkdir()

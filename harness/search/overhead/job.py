@@ -22,9 +22,9 @@ from harness.machine.cores import available
 from harness.results import run_folder
 from harness.results.agreement import Agreement, agreement, limits
 from harness.results.outcome import Finished
-from harness.run.study import Ended, Study
+from harness.run.study import Ended, Study, write_page
 from harness.search.options import OverheadOptions
-from harness.search.overhead import table
+from harness.search.overhead import page, table
 from harness.search.overhead.parts import Pair, overhead_of, pair_of, tells
 
 IN_PROCESS, SERVED = "in-process", "served"
@@ -105,6 +105,7 @@ class _OverheadJob(Study[OverheadOptions]):
             self._make(name, number, len(left))
             if self._hopeless() is not None:
                 break
+        write_page(page.write, self.content(), self.folder)
         return 0 if self._withheld() is None else RunInvalid.exit_status
 
     def _turns(self) -> list[tuple[str, str]]:

@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 from harness.cli.main import main
+from harness.results.pages.page import typeset
 from harness.results.seal.digests import SEAL
+from harness.search.overhead.page import figures
 from tests.search.overhead.stand_in import Runs
 from tests.serve.test_serve import serving
 
@@ -79,6 +81,22 @@ def test_one_number_with_its_parts(measured: Measured, capsys: pytest.CaptureFix
         "doubt loopback in 5 of 10 runs",
         "results made",
     ]
+    shown = Path("made/overhead.html").read_text()
+    assert typeset(out.splitlines()[0]) in shown
+    assert typeset("100.0 % of the overhead by its parts") in shown
+
+
+def test_the_steps_from_in_process_to_served_are_the_parts_and_nothing_is_left(
+    measured: Measured,
+) -> None:
+    measured(Runs())
+    steps, pairs = figures(stored())
+    (waterfall,) = steps.data
+    names = ["encode and send", "network and protocol", "server queue", "difference in compute"]
+    names = ["in process", *names, "notice, decode, complete", "not explained", "served"]
+    assert waterfall["y"] == names
+    assert waterfall["x"] == [25.0, 12.0, 115.0, 10.0, 5.0, 13.0, 0.0, None]
+    assert [trace["y"][0] for trace in pairs.data] == [25.0, 180.0, 115.0]
 
 
 def test_both_sides_have_the_same_load_and_the_threads_that_the_server_tells(

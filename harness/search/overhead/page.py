@@ -1,0 +1,70 @@
+"""Writes overhead.html: the two medians with what lies between them, the pairs, and the table."""
+
+from collections.abc import Iterator, Mapping
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from harness.core.units import NS_PER_US
+from harness.results.pages import page
+from harness.results.pages.page import Article, Figure
+from harness.results.pages.plots import line, rounded, tall
+from harness.search.overhead import table
+from harness.search.overhead.parts import FLOOR
+
+PAGE = "overhead.html"
+_UNIT = {"title": "us"}
+
+
+def write(content: Mapping[str, Any], folder: Path) -> Path:
+    name = folder.resolve().name
+    head = [
+        f"<h1>Serving overhead · {escape(content['model'])}</h1>",
+        f"<p><b>{escape(table.headline(content))}</b></p>",
+    ]
+    text = "\n".join(table.lines(content, Path(name)))
+    article = Article(head, list(figures(content)), [f"<pre>{escape(text)}</pre>"])
+    return page.write([article], name, folder / PAGE, script_in=folder)
+
+
+def figures(content: Mapping[str, Any]) -> Iterator[Figure]:
+    """What the parts add, and the medians of each pair; none where there is no number."""
+    found = content["overhead"]
+    if found is None:
+        return
+    yield _steps(found)
+    names = ("in process", "served", "overhead")
+    keys = ("in_process_ns", "served_ns", "overhead_ns")
+    pairs = content["pairs"]
+    numbers = range(1, len(pairs) + 1)
+    yield Figure(
+        "Pairs",
+        "One run in process and one served, made one after the other: medians of a query.",
+        [
+            line(name, numbers, [rounded(pair[key], 1 / NS_PER_US) for pair in pairs])
+            for name, key in zip(names, keys, strict=True)
+        ],
+        {"xaxis": {"title": "pair", "dtick": 1}, "yaxis": {**_UNIT, "rangemode": "tozero"}},
+    )
+
+
+def _steps(found: Mapping[str, Any]) -> Figure:
+    """From the median in process to the served one; what the parts do not explain is a step, too."""
+    parts = {n: part["mean_ns"] for n, part in found["parts"].items() if n != FLOOR}
+    here, there = found["in_process"]["mean_ns"], found["served"]["mean_ns"]
+    steps = {"in process": here, **parts, "not explained": there - here - sum(parts.values())}
+    measures = ["absolute", *["relative"] * (len(steps) - 1), "total"]
+    trace = {
+        "type": "waterfall",
+        "orientation": "h",
+        "measure": measures,
+        "y": [*steps, "served"],
+        "x": [*(rounded(ns, 1 / NS_PER_US) for ns in steps.values()), None],
+    }
+    return Figure(
+        "From in process to served",
+        "Means over the pairs of a query's median. The client's own floor, which is no overhead, is within the parts.",
+        [trace],
+        {"xaxis": _UNIT, "yaxis": {"autorange": "reversed", "automargin": True}},
+        tall(len(measures)),
+    )
