@@ -214,6 +214,8 @@ def machine(arguments: list[str]) -> int:
     values = parse_values(MachineOptions, texts, "command line", problems)
     problems += _unused_beside_from(texts, ("json", "quiet"))
     problems += _side_problems(texts, sides)
+    if "thorough" in texts and "within" in texts:
+        problems.append("--thorough leaves nothing out, --within does: drop one")
     refuse(problems)
     options = MachineOptions(**expanded(values))
     from harness.explain.machine import job

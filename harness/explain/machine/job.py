@@ -1,6 +1,7 @@
 """Runs the verb `machine`: measures points, saves each group, prints tables, draws the page."""
 
 import json
+import math
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,7 +12,7 @@ from typing import Any
 from harness.core import files, registry
 from harness.core.console import say, show
 from harness.core.shown.private import hidden
-from harness.core.units import counted, show_wait
+from harness.core.units import NS_PER_S, counted, show_wait
 from harness.errors import ConfigError, RunInvalid
 from harness.explain.machine import compare, page, record, tables
 from harness.explain.machine.options import MachineOptions
@@ -30,9 +31,6 @@ from harness.run.study import write_page
 LOG = "libraries.log"
 """What the libraries printed."""
 
-_START_S = 4.0
-"""Guess, before any was measured, of the time to start a process and load a library."""
-
 SHOWN_ROWS = 40
 
 
@@ -42,7 +40,8 @@ def execute(options: MachineOptions) -> int:
     if options.list:
         show("\n".join(_listed(points)))
         return 0
-    plan = Plan(options.repeats, options.point_ns)
+    plan = Plan(options.repeats, options.point_ns, options.thorough)
+    within_s = math.inf if options.thorough else options.within_ns / NS_PER_S
     content = record.new(plan)
     database = Database(options.database)
     keys = {one.name: _key(one, content, plan) for one in points}
@@ -53,7 +52,7 @@ def execute(options: MachineOptions) -> int:
         options.out, "machine", content["machine"]["cpu"], content["fingerprint"][:8]
     )
     try:
-        _measure(left, plan, folder.path, content, database, keys, quiet=options.quiet)
+        _measure(left, plan, within_s, folder.path, content, database, keys, quiet=options.quiet)
     except KeyboardInterrupt:
         if content["points"]:
             say(f"stopped: machine --from {folder.path} shows the points so far")
@@ -98,13 +97,14 @@ def _listed(points: Sequence[Planned]) -> Iterator[str]:
 
 
 def _key(one: Planned, content: Mapping[str, Any], plan: Plan) -> Key:
-    settings = f"repeats={plan.repeats} point_ns={plan.point_ns}"
+    settings = " ".join(f"{name}={value}" for name, value in plan._asdict().items())
     return Key(content["fingerprint"], versions_of(one.library), settings)
 
 
 def _measure(
     points: Sequence[Planned],
     plan: Plan,
+    within_s: float,
     folder: Path,
     content: dict[str, Any],
     database: Database,
@@ -116,13 +116,13 @@ def _measure(
     if not quiet:
         for warning in hygiene.warnings([Fact(**fact) for fact in content["hygiene"]]):
             say(f"doubt: {warning}")
-        groups = len({(one.library, one.point.threads) for one in points})
-        about_s = len(points) * plan.point_ns * 1.5e-9 + groups * _START_S
+        about_s = min(session.expected_s(points, plan), within_s)
         say(f"{counted(len(points), 'point')} to measure, about {show_wait(about_s)}")
     pace, begun_s = Pace(), time.monotonic()
+    end_s = begun_s + within_s
     with Progress(quiet=quiet) as progress:
         done = 0
-        for event in session.measure(points, plan, folder / LOG):
+        for event in session.measure(points, plan, folder / LOG, within_s):
             name = event.planned.name
             if event.result is not None:
                 content["points"][name] = hidden(event.result)
@@ -132,6 +132,8 @@ def _measure(
                 pace.ended(time.monotonic() - begun_s)
                 done, begun_s = done + 1, time.monotonic()
             left_s = pace.left_s([0.0] * (len(points) - done))
+            if left_s is not None:
+                left_s = max(0.0, min(left_s, end_s - time.monotonic()))
             progress.show(name, share=done / len(points), left_s=left_s)
     files.write_json(folder / record.FILE, content)
 

@@ -6,13 +6,14 @@ from pathlib import Path
 
 from harness.core.config.options import option
 from harness.core.config.parse import parse_name, parse_positive_duration_ns
-from harness.core.units import NS_PER_MS
+from harness.core.units import NS_PER_MS, NS_PER_S
 from harness.explain import option_kinds as kinds
 from harness.explain.option_kinds import number, path
 from harness.machine.characterise.database import DEFAULT
 
 _WHAT, _HOW, _RESULTS = "what is measured", "how long", "results"
 POINT_NS, REPEATS = 250 * NS_PER_MS, 5
+WITHIN_NS = 240 * NS_PER_S
 
 
 def parse_regex(text: str) -> str:
@@ -53,7 +54,18 @@ class MachineOptions:
         group=_HOW,
     )
     repeats: int = number(
-        "repetitions of a point, which its spread comes from", _HOW, REPEATS, 1000
+        "repetitions of a point, at most, which its spread comes from", _HOW, REPEATS, 1000
+    )
+    within_ns: int = option(
+        "time of all points together: what was not begun by then is left out, and told (default 4min)",
+        name="within",
+        parse=parse_positive_duration_ns,
+        default=WITHIN_NS,
+        metavar="TIME",
+        group=_HOW,
+    )
+    thorough: bool = option(
+        "leave nothing out, and give every point all its repetitions", flag=True, group=_HOW
     )
     database: Path = path(
         f"database of the points of every machine (default {DEFAULT})",

@@ -35,10 +35,14 @@ def _head(content: Content) -> Iterator[str]:
     yield f"<h1>Machine · {escape(machine['cpu'])}</h1>"
     cores = counted(machine["cores_usable"], "core")
     yield f"<p><b>{cores}, fingerprint {escape(content['fingerprint'])}</b></p>"
-    repeats, point_ns = content["plan"]["repeats"], content["plan"]["point_ns"]
+    plan = content["plan"]
+    repeats, at_most = (
+        counted(plan["repeats"], "repetition"),
+        "" if plan["thorough"] else "at most ",
+    )
     yield (
-        f'<p class="quiet">{escape(content["started"])}; {counted(repeats, "repetition")} of a point, '
-        f"{point_ns / 1e6:g} ms together; {escape(content['units'])}</p>"
+        f'<p class="quiet">{escape(content["started"])}; {at_most}{repeats} of a point, '
+        f"{plan['point_ns'] / 1e6:g} ms together; {escape(content['units'])}</p>"
     )
 
 

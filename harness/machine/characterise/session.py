@@ -1,6 +1,8 @@
-"""Measures points of benchmarks, each group in a process of its own, and yields them one by one."""
+"""Measures points of benchmarks, each group in a process of its own, within a time for all of them."""
 
+import math
 import os
+import time
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -8,13 +10,25 @@ from typing import Any, NamedTuple
 
 from harness.core import registry
 from harness.core.child import Channel, connect
+from harness.core.units import NS_PER_S
 from harness.machine import cores
 from harness.machine.characterise import process
 from harness.machine.characterise.timing import Plan
 from harness.types import Point
 
-LIMIT_S = 120
-"""A point that takes longer is given up: a library hangs, or the machine is far too slow for it."""
+LIMIT_S = 60.0
+"""A point that takes longer is given up: its library hangs, or the machine is far too slow for it."""
+
+LEAST_S = 10.0
+"""What a point is given before that, however late it is: a busy machine needs as long to load a library."""
+
+START_S = 4.0
+"""Guess of the time to start a process and load a library."""
+
+BESIDE = 1.25
+"""Guess of the time of a point, its warm-up included, over its repetitions' time."""
+
+OUT_OF_TIME = "left out: the time was over; --missing measures what is left, --thorough takes all the time it needs"
 
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 """Libraries read these when they are loaded."""
@@ -58,22 +72,71 @@ def planned(benchmarks: Sequence[str], most_threads: int) -> Iterator[Planned]:
             yield Planned(name, benchmark, point)
 
 
-def measure(points: Sequence[Planned], plan: Plan, log: Path) -> Iterator[Event]:
-    """Two events for each point, in groups of one library and number of threads.
+def expected_s(points: Sequence[Planned], plan: Plan) -> float:
+    """The time that the points take on an idle machine, by guess."""
+    return sum(_expected_s(group, plan) for group in _groups(points))
+
+
+def _expected_s(group: Sequence[Planned], plan: Plan) -> float:
+    return START_S + len(group) * plan.point_ns / NS_PER_S * BESIDE
+
+
+def _groups(points: Sequence[Planned]) -> list[list[Planned]]:
+    """By library and number of threads; within a group the largest products come last."""
+    groups: dict[tuple[str, int], list[Planned]] = {}
+    for one in sorted(points, key=lambda one: one.point.work if one.point.unit == "FLOP" else 0.0):
+        groups.setdefault((one.library, one.point.threads), []).append(one)
+    return list(groups.values())
+
+
+def measure(
+    points: Sequence[Planned], plan: Plan, log: Path, within_s: float = math.inf
+) -> Iterator[Event]:
+    """Two events for each point that is tried, one for each that is left out.
 
     log: file that the processes' output is appended to. A point whose process dies is absent with that
-    reason, and the next point gets a new process.
+    reason, and the next point gets a new process; one that hangs is ended, and its library is not asked again
+    with as many threads. within_s: time of all points together. Each group has its share of the time that is left,
+    and leaves out those points that it has not begun by then.
     """
-    groups: dict[tuple[str, int], list[Planned]] = {}
-    for one in points:
-        groups.setdefault((one.library, one.point.threads), []).append(one)
-    for left in groups.values():
-        while left:
-            yield from _in_one_process(left, plan, log)
+    end_s = time.monotonic() + within_s
+    groups = _groups(points)
+    expected = [_expected_s(group, plan) for group in groups]
+    for place, left in enumerate(groups):
+        share = expected[place] / sum(expected[place:])
+        now_s = time.monotonic()
+        limits = _Limits(now_s + share * (end_s - now_s), end_s)
+        while left and not (why := limits.left_out()):
+            hung = yield from _in_one_process(left, plan, log, limits)
+            if hung:
+                why = f"left out: {hung} hung"
+                break
+        for one in left:
+            yield _finished(one, {"missing": why})
 
 
-def _in_one_process(left: list[Planned], plan: Plan, log: Path) -> Iterator[Event]:
-    """Takes each point that was measured, or that ended the process, off the list."""
+class _Limits(NamedTuple):
+    """When a group of points has to end, and when all of them, by the monotonic clock in s."""
+
+    group_s: float
+    all_s: float
+
+    def left_out(self) -> str:
+        """Why no more points of the group are begun; '' while there is time."""
+        return OUT_OF_TIME if time.monotonic() >= self.group_s else ""
+
+    def of_a_point(self) -> float:
+        """How long a point may take that begins now, in s."""
+        return min(LIMIT_S, max(LEAST_S, self.all_s - time.monotonic()))
+
+
+def _in_one_process(
+    left: list[Planned], plan: Plan, log: Path, limits: _Limits
+) -> Generator[Event, None, str]:
+    """Takes each point that was measured, or that ended the process, off the list.
+
+    Returns the name of a point that hung, else ''.
+    """
     threads = left[0].point.threads
     usable = cores.available()
     variables = {**os.environ, **dict.fromkeys(THREAD_VARIABLES, str(threads))}
@@ -88,22 +151,32 @@ def _in_one_process(left: list[Planned], plan: Plan, log: Path) -> Iterator[Even
                     processors=process.bound_to(usable.groups, threads),
                     points=[(one.benchmark, one.name) for one in left],
                 )
-                while left:
-                    why = yield from _next_point(channel, left)
+                while left and not limits.left_out():
+                    limit_s = limits.of_a_point()
+                    why = yield from _next_point(channel, left, limit_s)
                     if why:
                         child.kill()
                         died = f"{why}, status {child.wait()}: see {log.name}"
-                        yield _finished(left.pop(0), {"missing": died})
-                        return
+                        yield _finished(ended := left.pop(0), {"missing": died})
+                        return ended.name if why == _no_result(limit_s) else ""
+                if left:
+                    child.kill()
             except BaseException:
                 child.kill()
                 raise
+    return ""
 
 
-def _next_point(channel: Channel, left: list[Planned]) -> Generator[Event, None, str]:
+def _no_result(limit_s: float) -> str:
+    return f"no result after {limit_s:.0f} s"
+
+
+def _next_point(
+    channel: Channel, left: list[Planned], limit_s: float
+) -> Generator[Event, None, str]:
     """Yields the events of a point; returns why there will be no more of them, or ''."""
     try:
-        while (message := channel.receive(LIMIT_S)) is not None:
+        while (message := channel.receive(limit_s)) is not None:
             if message["event"] == "begin":
                 yield Event(left[0])
             elif message["event"] == "point":
@@ -112,7 +185,7 @@ def _next_point(channel: Channel, left: list[Planned]) -> Generator[Event, None,
             else:
                 return str(message["text"])
     except TimeoutError:
-        return f"no result after {LIMIT_S} s"
+        return _no_result(limit_s)
     return "the process died"
 
 

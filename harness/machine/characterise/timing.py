@@ -2,10 +2,11 @@
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from itertools import repeat
 from pathlib import Path
+from statistics import fmean, stdev
 from typing import Any, NamedTuple
 
 from harness.machine.characterise.energy import Counter
@@ -21,16 +22,29 @@ LEAST_CALLS = 5
 """Calls of a repetition, where each is slow or needs much between."""
 
 
+LEAST_REPEATS, STEADY = 3, 0.01
+"""A point ends early once it has so many repetitions, and their coefficient of variation is not above this."""
+
+
 class Plan(NamedTuple):
     """How long each point is measured."""
 
     repeats: int = 5
+    """At most."""
     point_ns: int = 250_000_000
     """All repetitions of a point together, at least."""
+    thorough: bool = False
+    """No point ends early."""
 
     @property
     def repetition_ns(self) -> float:
         return self.point_ns / self.repeats
+
+    def is_enough(self, repetitions_ns: Sequence[float]) -> bool:
+        count = len(repetitions_ns)
+        if count >= self.repeats or count < LEAST_REPEATS or self.thorough:
+            return count >= self.repeats
+        return stdev(repetitions_ns) <= STEADY * fmean(repetitions_ns)
 
 
 def timed(ready: Ready, plan: Plan, counter: Callable[[], Counter] | None = None) -> dict[str, Any]:
@@ -46,13 +60,18 @@ def timed(ready: Ready, plan: Plan, counter: Callable[[], Counter] | None = None
     _repetition(ready, group, plan.repetition_ns / 4)  # warm-up
     energy = counter() if counter is not None and ready.between is None else None
     waited, cpu, wall = _waited_ns(), time.process_time_ns(), time.perf_counter_ns()
-    repetitions = [_repetition(ready, group, plan.repetition_ns) for _ in range(plan.repeats)]
+    repetitions_ns: list[float] = []
+    fastest_ns, timings = math.inf, 0
+    while not plan.is_enough(repetitions_ns):
+        times = sorted(_repetition(ready, group, plan.repetition_ns))
+        repetitions_ns.append(times[len(times) // 2])
+        fastest_ns, timings = min(fastest_ns, times[0]), timings + len(times)
     wall, cpu = time.perf_counter_ns() - wall, time.process_time_ns() - cpu
     waited_after = _waited_ns()
-    calls = group * sum(map(len, repetitions))
+    calls = group * timings
     return {
-        "repetitions_ns": [sorted(calls)[len(calls) // 2] for calls in repetitions],
-        "fastest_ns": min(map(min, repetitions)),
+        "repetitions_ns": repetitions_ns,
+        "fastest_ns": fastest_ns,
         "calls": calls,
         "joules": None if energy is None else energy.joules() / calls,
         "cpu_share": cpu / wall,

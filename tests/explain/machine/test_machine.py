@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from harness.cli.explain import machine
-from harness.core import files
+from harness.core import files, registry
 from harness.errors import ConfigError, RunInvalid
 from harness.explain.machine import record, tables
+from harness.machine.characterise import session
 from harness.machine.characterise.database import Database
 from harness.results.pages.tables import show_cell
 
@@ -142,6 +143,41 @@ def test_a_point_that_ends_its_process_is_absent_and_the_others_are_measured(
     assert second.missing.startswith("the process died, status -6: see ")
     assert third.missing == "RuntimeError: no such operation"
     assert "Not measured" in capsys.readouterr().out
+
+
+def test_a_point_that_hangs_is_ended_and_its_library_is_not_asked_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Bug: OpenVINO hung at its first point of two threads, and the verb with it."""
+    monkeypatch.setattr(session, "LIMIT_S", 3.0)
+    Path("hanging.py").write_text(DYING.replace("os.abort()", "__import__('time').sleep(600)"))
+    words = ["--benchmark", "hanging.py:Dying", "--filter", "Dying", "--out", "r", *QUICK]
+    assert machine(words) == 0
+    first, second, *others = record.points(record.read(Path("r")))
+    assert first.median_ns
+    assert second.missing == "no result after 3 s, status -9: see libraries.log"
+    assert [one.missing for one in others] == [f"left out: {second.name} hung"] * 2
+
+
+def test_what_the_time_does_not_suffice_for_is_left_out_and_measured_by_missing() -> None:
+    words = ["--benchmark", "fill.py:Fill", "--filter", "^fill", "--point-time", "400ms", "--quiet"]
+    assert machine([*words, "--within", "50ms", "--out", "r"]) in (0, 4)  # 4: none was begun
+    points = record.points(record.read(Path("r")))
+    assert len(points) == 2
+    assert points[1].missing == session.OUT_OF_TIME
+    assert machine([*words, "--missing", "--out", "s"]) == 0
+    assert all(one.median_ns for one in record.points(record.read(Path("s"))))
+
+
+def test_the_largest_products_come_last_so_that_they_are_left_out_first() -> None:
+    benchmarks = [name for name, _ in registry.rows("benchmark")]
+    groups = session._groups(list(session.planned(benchmarks, 2)))
+    for group in groups:
+        work = [one.point.work for one in group if one.point.unit == "FLOP"]
+        assert work == sorted(work)
+    assert len({(one.library, one.point.threads) for group in groups for one in group}) == len(
+        groups
+    )
 
 
 def test_a_filter_that_matches_nothing_names_the_way_out() -> None:

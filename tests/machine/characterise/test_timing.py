@@ -64,6 +64,16 @@ def test_a_point_lasts_its_least_time_in_all_its_repetitions() -> None:
     assert result["fastest_ns"] <= min(result["repetitions_ns"])
 
 
+def test_a_point_ends_early_where_its_repetitions_agree_unless_it_is_thorough() -> None:
+    plan = Plan(repeats=5)
+    assert not plan.is_enough([100.0, 100.0])  # too few for a spread
+    assert plan.is_enough([100.0, 100.5, 99.5])
+    assert not plan.is_enough([100.0, 110.0, 99.5, 100.0])
+    assert plan.is_enough([100.0, 110.0, 99.5, 100.0, 90.0])
+    assert not plan._replace(thorough=True).is_enough([100.0] * 4)
+    assert Plan(repeats=2).is_enough([1.0, 9.0])
+
+
 def test_a_slow_call_is_made_often_enough_for_a_median() -> None:
     result = timed(Ready(lambda: time.sleep(0.004)), QUICK)
     assert result["calls"] == QUICK.repeats * LEAST_CALLS
