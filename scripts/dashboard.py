@@ -239,6 +239,19 @@ def nodes() -> list[Any]:
     ]
 
 
+def models() -> Any:
+    """Empty for runs of one model."""
+    origins = f"sum by (run, origin) (rate(harness_model_requests_total{{{TIMED}}}{WINDOW}))"
+    return lines(
+        "Model cache",
+        "short",
+        "Of several models (--models): samples/s by where their model came from, and models evicted a second",
+        Query(f"{origins} > 0", "{{run}} {{origin}}"),
+        Query(f"{rate('harness_model_evictions_total')} > 0", "{{run}} evictions"),
+        width=24,
+    )
+
+
 def machine() -> list[Any]:
     """Panels of the machine; a panel is empty where the machine has no such sensor."""
     cpu = f"avg by (mode) (rate(harness_host_cpu_seconds_total{{{OF_RUN}}}{WINDOW}))"
@@ -362,7 +375,7 @@ def build() -> str:
         board.with_variable(dashboard.TextBoxVariable(name).label(label).default_value(default))
     for panel in [*summary(), rate_lines(), latency_lines(), latency_map(), stages(), *inside()]:
         board.with_panel(panel)
-    for panel in [*tokens(), *nodes(), *machine(), why()]:
+    for panel in [*tokens(), models(), *nodes(), *machine(), why()]:
         board.with_panel(panel)
     content = json.loads(JSONEncoder(sort_keys=True).encode(board.build()))
     for variable in content["templating"]["list"]:

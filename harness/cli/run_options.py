@@ -30,7 +30,7 @@ from harness.core.config.run_config import RunConfig, config_from, make_config
 from harness.core.config.schema import RunOptions
 from harness.core.console import say
 from harness.errors import ConfigError, HarnessError, refuse
-from harness.search.options import RepeatOptions
+from harness.search.options import RepeatOptions, WorkersOptions
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -230,10 +230,10 @@ def invocation(
 
 
 def _of_a_set(values: dict[str, Any], schema: type) -> Iterator[str]:
-    """A run of --models has no accuracy; other verbs than `run` refuse it."""
+    """A run of --models has no accuracy; verbs that vary one model refuse it."""
     if values.get("models") is not None:
         values.setdefault("mode", "performance")
-        if schema is not RepeatOptions:
+        if schema not in (RepeatOptions, WorkersOptions):
             yield "--models makes single runs, and this verb varies one model: drop it"
 
 

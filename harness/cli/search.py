@@ -11,6 +11,7 @@ from harness.core.config.options import flag_name, option_key, parse_values, vis
 from harness.core.config.run_config import RunConfig, config_from, make_config
 from harness.core.console import program, say
 from harness.errors import refuse
+from harness.results import run_folder
 from harness.search.grid.cells.options import Grid, GridOptions, names_grid, take_lists
 from harness.search.options import (
     OVERHEAD_DURATION_NS,
@@ -20,6 +21,7 @@ from harness.search.options import (
     PeakOptions,
     SweepOptions,
     TuneOptions,
+    WorkersOptions,
 )
 
 _SEARCHED = ("queries", "target_qps")
@@ -154,14 +156,16 @@ def sweep(arguments: list[str]) -> int:
         "Measure latency against load, with a run at each rate; or measure a grid, with a run for "
         "each combination of batch, precision, backend, threads and more: --model, --backend and "
         "--threads may then be lists (a,b), --input-shape several shapes (NAME=1x8/1x16). Leaves a "
-        "table, a CSV file and a page with plots.",
+        "table, a CSV file and a page with plots. With --models, measure the throughput and the tail of a "
+        "set of models by its number of workers, and what its cache costs where every request misses.",
         (
             "--scenario server [--slo SLO] [--rate RATES] [options]",
             "[--batch SIZES] [--precision NAMES] [options]",
+            "--scenario server --models FILE [--workers NUMBERS] [options]",
             "--resume DIR",
             "--from DIR",
         ),
-        (SweepOptions, GridOptions, RunConfig),
+        (SweepOptions, WorkersOptions, GridOptions, RunConfig),
         _SWEEP_EXAMPLES.format(program=program()),
     )
     parser.set_helps(
@@ -173,15 +177,29 @@ def sweep(arguments: list[str]) -> int:
         }
     )
     texts, problems = read_run_options(parser, arguments)
+    if "models" in texts or "workers" in texts:
+        _drop_foreign(texts, problems, SweepOptions, "rates, not of workers")
+        _drop_foreign(texts, problems, GridOptions, "a grid, not of workers")
+        of_a_set = invocation(texts, problems, WorkersOptions, {"mode": "performance"}, _SEARCHED)
+        from harness.search.workers import job as workers
+
+        return many_runs.execute("sweep", of_a_set, workers.problems, workers.sweep)
+    _drop_foreign(texts, problems, WorkersOptions, "the workers of --models FILE")
     if not names_grid(texts):
         call = invocation(texts, problems, SweepOptions, {"mode": "performance"}, _SEARCHED)
         from harness.search.sweep import job
 
         return many_runs.execute("sweep", call, job.problems, job.sweep)
-    for key in map(option_key, visible_fields(SweepOptions)):
-        if texts.pop(key, None) is not None:
-            problems.append(f"{flag_name(key)} is for a sweep of rates, not for a grid: drop it")
+    _drop_foreign(texts, problems, SweepOptions, "rates, not for a grid")
     return _sweep_of_grid(texts, problems)
+
+
+def _drop_foreign(texts: dict[str, Any], problems: list[str], schema: type, what: str) -> None:
+    """Takes options of another kind of sweep out of `texts`; each is a problem."""
+    given = [key for key in map(option_key, visible_fields(schema)) if key in texts]
+    for key in given:
+        del texts[key]
+    problems += [f"{flag_name(key)} is for a sweep of {what}: drop it" for key in given]
 
 
 _SWEEP_EXAMPLES = """\
@@ -190,6 +208,8 @@ examples:
   {program} sweep --scenario server --slo p99=10ms --rate 10%..110%
   # speed and accuracy for each batch size and precision
   {program} sweep --batch 1,2,4..64 --precision fp32,int8 --duration 2s
+  # throughput and p99 of a set of models with one to four workers
+  {program} sweep --scenario server --models set.yaml --workers 1,2,3,4
 """
 
 
@@ -230,7 +250,10 @@ def _stored_sweep(texts: dict[str, Any], problems: list[str]) -> int:
     assert own.from_ is not None
     from harness.search.grid import job as grid
     from harness.search.sweep import job as rates
+    from harness.search.workers import job as workers
 
+    if (own.from_ / run_folder.WORKERS).is_file():
+        return workers.show_stored(own.from_, as_json="json" in texts)
     if (own.from_ / rates.SWEEP).is_file():
         return rates.show_stored(own.from_, as_json="json" in texts)
     return grid.show_stored(own.from_, own, as_json="json" in texts)

@@ -188,7 +188,9 @@ def notes(folder: Path, trusted: Collection[str] = ()) -> Iterator[str]:
 def _model(folder: Path, config: RunConfig) -> Model:
     """The model of the run. A published copy has the manifest in its folder, or only the name of a file."""
     if config.models is not None:
-        return load_model_set(config.models)
+        if config.models.is_absolute():
+            return load_model_set(config.models)
+        return load_model_set(folder / MODEL / config.models.name, without_files=True)
     path = Path(config.model)
     if path.is_absolute() or not is_path(config.model):
         return load_model(config.model)

@@ -18,7 +18,11 @@ LATEST = "latest"
 """Link to the newest run of a folder of results."""
 REPEATS = "repeats.json"
 OVERHEAD = "overhead.json"
-STUDIES = (PEAK, REPEATS, OVERHEAD, "sweep.json", "grid.json", "tune.json", "profile.json")
+WORKERS = "workers.json"
+STUDIES = (
+    *(PEAK, REPEATS, OVERHEAD, WORKERS),
+    *("sweep.json", "grid.json", "tune.json", "profile.json"),
+)
 """Summary of a study, in the folder that has its runs."""
 METRICS = "metrics.prom"
 ENDPOINT = "metrics.address"

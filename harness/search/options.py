@@ -126,6 +126,33 @@ class SweepOptions:
     )
 
 
+MOST_WORKERS = 64
+
+
+def parse_workers(text: str) -> tuple[int, ...]:
+    """'1,2,4' -> (1, 2, 4), ascending."""
+    return tuple(sorted({positive(MOST_WORKERS)(part.strip()) for part in text.split(",")}))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkersOptions:
+    workers: tuple[int, ...] = option(
+        "with --models: numbers of workers, each measured with as many queries in flight (default 1,2,3,4)",
+        parse=parse_workers,
+        default=(1, 2, 3, 4),
+        metavar="NUMBERS",
+        group="sweep over workers",
+    )
+    pairs: int = option(
+        "with --models: loads by the cache and plain loads that are held against each other, where every "
+        "request misses (default 20)",
+        parse=bounded(2, MOST_RUNS),
+        default=20,
+        metavar="N",
+        group="sweep over workers",
+    )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TuneOptions:
     rounds: int = option(

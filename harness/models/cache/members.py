@@ -112,6 +112,10 @@ class Members:
         finally:
             files.release(lease)
 
+    def open_source(self, number: int) -> OpenModel:
+        """Loads the model as a run of it alone does, without local copies."""
+        return self._open(number, self.places[number].path, from_source=False)
+
     def _open(self, number: int, path: Path | None, *, from_source: bool) -> OpenModel:
         stack = ExitStack()
         try:

@@ -170,8 +170,11 @@ def models_of(slots: Sequence[int], seed: int) -> Array:
     return np.random.default_rng([_DRAWN_BY_SLOTS, seed]).permutation(each)
 
 
-def load_model_set(path: Path) -> ModelSet:
-    """The set of a file of --models; a ConfigError names everything that is wrong in it."""
+def load_model_set(path: Path, *, without_files: bool = False) -> ModelSet:
+    """The set of a file of --models; a ConfigError names everything that is wrong in it.
+
+    without_files: model files may be missing, as in a published copy.
+    """
     content: Any = load_yaml(path)
     if not isinstance(content, dict):
         raise ConfigError(
@@ -185,7 +188,7 @@ def load_model_set(path: Path) -> ModelSet:
     members: list[Member] = []
     for entry in parsed.models:
         try:
-            members += _members(entry, path.parent)
+            members += _members(entry, path.parent, without_files=without_files)
         except ConfigError as e:
             problems.append(f"{path}: {e}")
     problems += [f"{path}: {line}" for line in _problems(parsed, members)]
@@ -194,10 +197,13 @@ def load_model_set(path: Path) -> ModelSet:
     return ModelSet(path.stem, parsed, members)
 
 
-def _members(entry: Entry, folder: Path) -> Iterator[Member]:
+def _members(entry: Entry, folder: Path, *, without_files: bool) -> Iterator[Member]:
     text = entry.model
     beside = folder / text
-    model = load_model(str(beside) if is_path(str(beside)) and beside.exists() else text)
+    if without_files and is_path(text) and not beside.exists():
+        model = Model(beside.stem, None, folder, beside)
+    else:
+        model = load_model(str(beside) if is_path(str(beside)) and beside.exists() else text)
     name = entry.name or model.name
     for i in range(entry.copies):
         yield Member(

@@ -1,10 +1,14 @@
-"""Tables of a run of several models: each model, and the hit rate by capacity."""
+"""Tables and a plot of a run of several models: each model, and the hit rate by capacity."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from harness.core.units import show_percent
+from harness.results.pages.page import Figure
+from harness.results.pages.plots import line, rounded
 from harness.results.pages.tables import Table, columns
+
+_MB = 1e-6
 
 _HEADS = columns(
     "model | size [bytes] | share [share] | requests [count] | hits [count] | loads [count] | evictions [count] | "
@@ -64,3 +68,37 @@ def curve_table(result: Mapping[str, Any]) -> Table | None:
     ]
     about = f"Simulated on the first {found['curve'][0]['requests']:,} requests of the run."
     return Table("hit-rates", "Hit rate by capacity", about, columns(heads), rows)
+
+
+def curve_figure(result: Mapping[str, Any]) -> Iterator[Figure]:
+    """The hit rate by capacity, a line for each policy, and the run's own capacity."""
+    found = result.get("models")
+    if not found:
+        return
+    data = [
+        line(
+            one["policy"],
+            [rounded(point["capacity_bytes"], _MB) for point in one["points"]],
+            [rounded(point["hit_rate"], 100) for point in one["points"]],
+        )
+        for one in found["curve"]
+    ]
+    own = rounded(found["capacity_bytes"], _MB)
+    data.append(
+        line(
+            "this run",
+            [own],
+            [rounded(found["hit_rate"], 100)],
+            mode="markers",
+            marker={"symbol": "x", "size": 10},
+        )
+    )
+    yield Figure(
+        "Hit rate by capacity",
+        f"Simulated on the first {found['curve'][0]['requests']:,} requests; the cross is what the run measured.",
+        data,
+        {
+            "xaxis": {"title": "capacity, MB", "rangemode": "tozero"},
+            "yaxis": {"title": "hits, %", "range": [0, 101]},
+        },
+    )

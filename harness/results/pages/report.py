@@ -19,7 +19,7 @@ from harness.results.findings import Findings
 from harness.results.models import shown as models
 from harness.results.pages.figures import figures
 from harness.results.pages.load_hosts import host_table
-from harness.results.pages.models_tables import curve_table, models_table
+from harness.results.pages.models_tables import curve_figure, curve_table, models_table
 from harness.results.pages.node_table import node_table
 from harness.results.pages.page import Article, link, section, table, typeset, write
 from harness.results.pages.page import facts as page_facts
@@ -68,6 +68,7 @@ def page_differences(folder: Path) -> Iterator[str]:
 def _article(run: RunFiles, page: Path, beside: Samples) -> Article:
     with reading_run(run.folder):
         drawn = list(figures(run.performance, beside)) if run.performance else []
+        drawn += curve_figure(run.result)
         head = [*_top(run), *_numbers(run.result)]
         return Article(head, drawn, [*_bottom(run), *_files(run.folder, page)])
 

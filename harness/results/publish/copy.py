@@ -5,10 +5,14 @@ import shutil
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote
+
+import yaml
 
 from harness.core import files
 from harness.core.console import say
+from harness.core.formats.strict_yaml import load_yaml
 from harness.core.units import counted
 from harness.errors import ConfigError, HarnessError
 from harness.models.manifest.lookup import is_path
@@ -106,12 +110,29 @@ class _Copy:
         target.write_bytes(content)
 
     def _copy_manifest(self, run: Path) -> None:
-        """`check` reads the manifest of the model, which lies elsewhere."""
-        manifest = Path(recheck.configuration(run).model)
-        if is_path(str(manifest)) and manifest.suffix in (".yaml", ".yml") and manifest.is_file():
-            folder = self._target / self._renamed(run) / recheck.MODEL
-            folder.mkdir(exist_ok=True)
-            self._write(manifest, folder / self._replacements.text(manifest.name, Counter()))
+        """`check` reads the manifest of the model, which lies elsewhere; or the set's file and its manifests."""
+        config = recheck.configuration(run)
+        if config.models is None:
+            self._copy_yaml(run, Path(config.model))
+        elif config.models.is_file():
+            content: Any = load_yaml(config.models)
+            for entry in content["models"]:
+                if is_path(entry["model"]):
+                    self._copy_yaml(run, config.models.parent / entry["model"])
+                    entry["model"] = Path(entry["model"]).name
+            self._copy_yaml(run, config.models, yaml.safe_dump(content, sort_keys=False))
+
+    def _copy_yaml(self, run: Path, file: Path, text: str | None = None) -> None:
+        """text: the content of the copy, where it is another one. A model that is no manifest is not copied."""
+        if not (is_path(str(file)) and file.suffix in (".yaml", ".yml") and file.is_file()):
+            return
+        folder = self._target / self._renamed(run) / recheck.MODEL
+        folder.mkdir(exist_ok=True)
+        target = folder / self._replacements.text(file.name, Counter())
+        if text is None:
+            self._write(file, target)
+        else:
+            target.write_bytes(self._replacements.file(text.encode(), file.name)[0])
 
     def _check(self, run: Path) -> None:
         copy = self._target / self._renamed(run)

@@ -1,0 +1,55 @@
+"""Times loads by a cache that holds one model, so that every request misses, against plain loads, in pairs."""
+
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from harness.core.config.run_config import from_plain
+from harness.loadgen.plan import InstanceGroup
+from harness.models.cache.cache import Cache
+from harness.models.cache.members import Members, OpenModel, places_of
+from harness.models.cache.model_set import load_model_set
+from harness.models.cache.residents import Residents
+
+
+def measure(request: Mapping[str, Any]) -> dict[str, Any]:
+    """For a child process. request: `config`, of a run of --models; `threads` of each model; `pairs`.
+
+    Returns `plain_ns` and `cached_ns`, each with a time for each pair: a model is loaded and closed, or acquired,
+    which closes the model before it, and released. The models take turns; so do the two ways (ABBA).
+    """
+    config = from_plain(request["config"])
+    assert config.models is not None
+    models = load_model_set(config.models)
+    places = places_of(config, models)
+    with tempfile.TemporaryDirectory(prefix="harness-models-") as copies:
+        group = InstanceGroup(1, request["threads"], 1)
+        members = Members(config, models, places, group, Path(copies))
+        try:
+            return _pairs(members, request["pairs"])
+        finally:
+            members.close()
+
+
+def _pairs(members: Members, pairs: int) -> dict[str, Any]:
+    count = len(members.places)
+    cache: Cache[OpenModel] = Cache(
+        Residents(1), dict.fromkeys(range(count), 1), members.open, lambda one: one.stack.close()
+    )
+    ways: dict[str, Callable[[int], object]] = {
+        "plain_ns": lambda number: members.open_source(number).stack.close(),
+        "cached_ns": lambda number: cache.release(cache.acquire(number)),
+    }
+    for way in ways.values():
+        way(count - 1)  # not timed: the first load of a process also imports
+    times: dict[str, list[int]] = {name: [] for name in ways}
+    for pair in range(pairs):
+        for name in [*ways][:: 1 if pair % 2 else -1]:
+            start_ns = time.monotonic_ns()
+            ways[name](pair % count)
+            times[name].append(time.monotonic_ns() - start_ns)
+    hits = sum(counts.hits for counts in cache.counts.values())
+    cache.close()
+    return {**times, "hits": hits}

@@ -1,0 +1,1 @@
+"""`sweep` over the workers of a set of models."""

@@ -1,0 +1,85 @@
+"""Extracts the row of each number of workers, and prints them with the cost of a cache that always misses."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from math import sqrt
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import Any, NamedTuple
+
+from harness.core.stats import LEVEL, student_t
+from harness.core.units import counted, show_bytes, show_ns, show_percent
+from harness.results.pages.tables import Cell, aligned, columns
+from harness.run.study import machine_text, shared_doubts, shared_lines
+
+
+def row_of(result: Mapping[str, Any], workers: int, folder: Path, below: Path) -> dict[str, Any]:
+    """A row of workers.json. A number that the run does not have is None."""
+    latency, models = result["latency_ns"] or {}, result.get("models") or {}
+    return {
+        "workers": workers,
+        "completed_per_s": result["throughput_per_s"]["completed"],
+        "p50_ns": latency.get("p50"),
+        "p99_ns": latency.get("p99"),
+        "hit_rate": models.get("hit_rate"),
+        "load_ns": models.get("load_ns"),
+        "verdict": result["verdict"],
+        "reasons": [reason["code"] for reason in result["reasons"]],
+        "doubts": [doubt["code"] for doubt in result["doubts"]],
+        "folder": str(folder.relative_to(below)),
+    }
+
+
+class Overhead(NamedTuple):
+    """What a cache that always misses adds to a load, as a share of a plain load."""
+
+    share: float
+    half: float
+    """Half of the interval at LEVEL, by Student's t over the pairs."""
+
+
+def overhead_of(plain_ns: Sequence[int], cached_ns: Sequence[int]) -> Overhead:
+    """Of at least two pairs."""
+    added = [cached - plain for plain, cached in zip(plain_ns, cached_ns, strict=True)]
+    half = student_t(len(added) - 1) * stdev(added) / sqrt(len(added))
+    return Overhead(fmean(added) / fmean(plain_ns), half / fmean(plain_ns))
+
+
+def lines(content: Mapping[str, Any], folder: Path) -> Iterator[str]:
+    rows: Sequence[Mapping[str, Any]] = content["workers"]
+    cache = f"{show_bytes(content['capacity_bytes'])} ({content['policy']})"
+    threads = f"{counted(content['threads'], 'thread')} a worker"
+    yield f"SWEEP  {content['model']}  {counted(content['models'], 'model')} in {cache}  {threads}"
+    yield ""
+    heads = columns(
+        "workers [count] | queries/s [samples/s] | p50 [ns] | p99 [ns] | hits [share] | waited for a model [ns] | verdict"
+    )
+    names = ("workers", "completed_per_s", "p50_ns", "p99_ns", "hit_rate", "load_ns")
+    shared = shared_doubts(rows)
+    table: list[list[Cell]] = []
+    for row in rows:
+        doubts = [code for code in row["doubts"] if code not in shared]
+        verdict = " ".join([row["verdict"], *row["reasons"]])
+        verdict += f"  doubts: {' '.join(doubts)}" if doubts else ""
+        table.append([*(row[name] for name in names), verdict])
+    yield from aligned(heads, table)
+    yield ""
+    yield "as many queries in flight as workers: a query waits for its model only"
+    yield from shared_lines(rows)
+    if text := machine_text(rows):
+        yield f"{'machine':<12}{text}: stop other programs and sweep again"
+    if content["misses"] is not None:
+        yield f"{'worst case':<12}{_worst(content['misses'])}"
+    yield f"{'results':<12}{folder}"
+
+
+def _worst(misses: Mapping[str, Any]) -> str:
+    plain, cached = misses["plain_ns"], misses["cached_ns"]
+    found = overhead_of(plain, cached)
+    least, most = (
+        show_percent(found.share + sign * found.half, 1, signed=True) for sign in (-1, 1)
+    )
+    return (
+        f"every request misses: {show_ns(fmean(cached))} a load by the cache, {show_ns(fmean(plain))} without it: "
+        f"{show_percent(found.share, 1, signed=True)} ({show_percent(LEVEL)}: {least} to {most}) "
+        f"in {len(plain)} pairs, {misses['hits']} hits"
+    )
