@@ -54,12 +54,21 @@ class Database:
             rows = {name: db.execute(query, (*key, name)).fetchone() for name, key in keys.items()}
         return {name: json.loads(row[0]) for name, row in rows.items() if row is not None}
 
-    def newest(self, machine: str, versions: Collection[str]) -> list[Any]:
-        """The newest result of each point of a machine under one of the versions, whatever the settings."""
+    def newest(self, machine: str, versions: Collection[str] | None = None) -> list[Any]:
+        """The newest result of each point of a machine under one of the versions, whatever the settings.
+
+        versions: None for any.
+        """
         query = "SELECT point, versions, result FROM points WHERE machine = ? ORDER BY measured_at"
         with self._open() as db:
             rows = db.execute(query, (machine,)).fetchall()
-        return [*{point: json.loads(text) for point, of, text in rows if of in versions}.values()]
+        return [
+            *{
+                point: json.loads(text)
+                for point, of, text in rows
+                if versions is None or of in versions
+            }.values()
+        ]
 
     def add(self, results: Iterable[tuple[Key, str, Mapping[str, Any]]]) -> None:
         """results: (key, point, result); earlier ones are replaced."""

@@ -67,6 +67,20 @@ def stored_or_none(threads: int, database: Path = DEFAULT) -> Mapping[str, float
         return {}
 
 
+def stored_of(machine: Mapping[str, Any], database: Path = DEFAULT) -> Mapping[str, float]:
+    """The fields of `Rates`, on all cores, that are stored for any machine; {} without them.
+
+    machine: as in environment.json.
+    """
+    if not database.is_file() or "cores_usable" not in machine:
+        return {}
+    try:
+        results = Database(database).newest(machine_key(machine))
+        return rates_of(measured.from_json(_named(results)), machine["cores_usable"])
+    except (ConfigError, ValueError):
+        return {}
+
+
 def _named(results: list[Any]) -> dict[str, Any]:
     return {str(number): result for number, result in enumerate(results)}
 

@@ -3,7 +3,7 @@
 import glob
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,6 +13,7 @@ from harness.core.config.parse import leading, parse_slos
 from harness.core.stats import percentile_ns
 from harness.errors import ConfigError
 from harness.loadgen.scenario import scenario_named
+from harness.machine.characterise.here import stored_of
 from harness.results import run_folder
 from harness.results.evidence.block_intervals import (
     blocks,
@@ -53,6 +54,8 @@ class FinishedRun:
     environment: Mapping[str, Any]
     config: Mapping[str, Any]
     numbers: Mapping[str, Number]
+    peaks: Mapping[str, float] = field(default_factory=dict)
+    """What `machine` has stored of the run's machine: fields of harness.machine.characterise.here.Rates."""
 
 
 def side(text: str, price_per_h: float | None = None) -> list[FinishedRun]:
@@ -96,6 +99,7 @@ def read(folder: Path, price_per_h: float | None = None) -> FinishedRun:
             environment=files.environment,
             config=files.config,
             numbers=numbers,
+            peaks=stored_of(files.environment.get("machine") or {}),
         )
 
 

@@ -11,7 +11,7 @@ from harness.errors import Regression, RunInvalid, refuse
 from harness.results.compare.comparable import Difference
 from harness.results.compare.compare import SAME, WORSE, Change, Comparison
 from harness.results.compare.finished import FinishedRun
-from harness.results.pages.tables import Column, aligned
+from harness.results.pages.tables import Column, aligned, show_cell
 
 _KINDS: Mapping[str, str] = {
     "rate": "in rates",
@@ -134,8 +134,42 @@ def notes(
         yield "answers", "not compared: both sides need an accuracy run (--mode both)"
     yield from _differences(comparison.differences, other)
     yield "noise", f"{comparison.noise}{_margins(comparison)}"
+    if promised := _promised(comparison, other):
+        yield "promise", promised
     yield from (("limit", one.line) for one in judged)
     yield from (("refused", _shortened(refusal)) for refusal in comparison.refusals)
+
+
+_PEAKS = {
+    "flops_per_s": ("fp32 peak", "FLOP/s"),
+    "int8_per_s": ("int8 peak", "FLOP/s"),
+    "bytes_per_s": ("copies", "B/s"),
+}
+
+
+def _promised(comparison: Comparison, other: str) -> str:
+    """What the machines of both sides can do, where `machine` has measured both; '' for one machine."""
+    one, two = comparison.before[0], comparison.after[0]
+    if _fingerprint(one) == _fingerprint(two):
+        return ""
+    parts = [
+        f"{name} {show_cell(ours, unit)} and {show_cell(theirs, unit)}: {theirs / ours:.2f} times"
+        for key, (name, unit) in _PEAKS.items()
+        if (ours := one.peaks.get(key)) and (theirs := two.peaks.get(key))
+    ]
+    if not parts:
+        return ""
+    headline = comparison.headline
+    got = (
+        f"; the runs' {headline.name}: {headline.after / headline.before:.2f} times"
+        if headline
+        else ""
+    )
+    return f"`machine` of A and {other}, all cores: {', '.join(parts)}{got}"
+
+
+def _fingerprint(run: FinishedRun) -> object:
+    return (run.environment.get("machine") or {}).get("fingerprint")
 
 
 def _differences(differences: Sequence[Difference], other: str) -> Iterator[tuple[str, str]]:

@@ -18,10 +18,13 @@ from harness.cli.main import main
 from harness.core.codes import About, Kind, codes
 from harness.core.stats import percentile_ns
 from harness.errors import ConfigError
+from harness.machine.characterise import here
+from harness.machine.characterise.database import Database, Key
+from harness.machine.identity import machine_key
 from harness.results.agreement import agreement
 from harness.results.compare.compare import MIXED, SAME, WORSE, Change, Comparison, compare
 from harness.results.compare.finished import FinishedRun, Number, _percentiles, side
-from harness.results.compare.report import _interval, lines, parse_limit, row
+from harness.results.compare.report import _interval, lines, notes, parse_limit, row
 from harness.results.evidence.between_runs import between_runs
 from harness.results.evidence.block_intervals import blocks, percentile_intervals
 from tests.golden.make_runs import FOLDERS
@@ -120,6 +123,37 @@ def a_run(name: str, *, doubts: tuple[str, ...] = (), **changed: float) -> Finis
     return FinishedRun(
         name=name, folder=Path(name), result=result, environment={}, config={}, numbers=made
     )
+
+
+def test_machines_are_compared_by_what_they_promise_and_what_the_runs_got() -> None:
+    """Only where `machine` has measured both."""
+
+    def on(name: str, peaks: dict[str, float], p99: float = 1000.0) -> FinishedRun:
+        machine = {"machine": {"fingerprint": name}}
+        return replace(a_run(name, p99=p99), environment=machine, peaks=peaks)
+
+    slow = on("slow", {"flops_per_s": 1e11, "bytes_per_s": 1e10})
+    fast = on("fast", {"flops_per_s": 2.5e11, "bytes_per_s": 2e10}, p99=500.0)
+    found = dict(notes(compare([slow], [fast]), []))
+    assert found["promise"] == (
+        "`machine` of A and B, all cores: fp32 peak 100 GFLOP/s and 250 GFLOP/s: 2.50 times, "
+        "copies 10 GB/s and 20 GB/s: 2.00 times; the runs' p99: 0.50 times"
+    )
+    for other in (on("fast", {}), replace(slow, name="again")):
+        assert "promise" not in dict(notes(compare([slow], [other]), []))
+
+
+def test_what_is_stored_of_a_machine_is_read_by_its_key(tmp_path: Path) -> None:
+    machine = {"cpu": "x", "cores_usable": 2}
+    database = tmp_path / "machine.sqlite"
+    assert here.stored_of(machine, database) == {}
+    settings = {"library": "ort", "precision": "fp32", "side": 256, "threads": 2}
+    point = {"benchmark": "gemm", "settings": settings, "work": 1e9, "threads": 2}
+    Database(database).add(
+        [(Key(machine_key(machine), "ort 1", "s"), "p", {**point, "fastest_ns": 1e7, "facts": {}})]
+    )
+    assert here.stored_of(machine, database) == {"flops_per_s": 1e11}
+    assert here.stored_of({**machine, "cpu": "y"}, database) == {}
 
 
 def verdicts(
