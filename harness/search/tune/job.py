@@ -20,6 +20,7 @@ from harness.loadgen.scenario import Scenario
 from harness.machine import cores
 from harness.models.manifest.defaults import default_dataset, slos_of
 from harness.models.opened import instances
+from harness.models.opened.loading import model_file
 from harness.models.opened.remote import remote_problems
 from harness.results import resolved
 from harness.results.evidence.stages import PERCENTILES
@@ -36,6 +37,7 @@ from harness.search.tune.candidates import (
     layouts,
 )
 from harness.search.tune.decision import Decision, Finalist, Gain, decide, gain
+from harness.search.tune.peaks import least_sample_ns
 from harness.search.tune.rounds import Rounds
 from harness.search.tune.screening import Bare, Cut, time_layout
 
@@ -111,6 +113,8 @@ class TuneJob(Study[TuneOptions]):
         """Leaves the finalists: the default placement, and the best of the others."""
         config = self._config
         grid = layouts(config, self._scenario, self._cores, self._default)
+        path = model_file(config, self._model)
+        self._cut.least_ns = least_sample_ns(config, path)
         self._cut.run(grid, batch_sizes(config, self._scenario), dict(config.backend_option))
         ranked = [one for one in self._cut.ranked() if not self._cut.brings_nothing(one)]
         plain = self._cut.measured[grid[0]]

@@ -6,8 +6,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from harness.core.config.run_config import RunConfig, to_plain
-from harness.core.service_times import ServiceTimes, joined, together
+from harness.core.service_times import QUANTILES, ServiceTimes, joined, together
 from harness.core.units import show_ns
 from harness.errors import HarnessError, RunInvalid, one_line
 from harness.loadgen.plan import InstanceGroup
@@ -76,6 +78,9 @@ def time_layout(
 TimeLayout = Callable[[Layout, Sequence[int]], Bare]
 """(layout, batch sizes) -> service times; raises a HarnessError where it cannot be measured."""
 
+NOT_TRIED = "not tried: "
+"""Begins the reason of a layout that no process was started for."""
+
 WITH_OPTIONS = 2
 """Number of the best layouts on which the backend's options are tried."""
 
@@ -131,12 +136,16 @@ class Cut:
     largest: Callable[[ServiceTimes, int | None], Sequence[int]]
     """(service times, fixed batch) -> candidates for the largest batch."""
     progress: Progress
+    least_ns: Callable[[Layout], float | None] = lambda _layout: None
+    """The least time of a sample in one instance of a layout; None where it is unknown."""
     measured: dict[Layout, Measured] = field(default_factory=dict)
     """The layouts measured so far, the default first."""
     fixed_batch: int | None = None
     """Samples, where the model file allows no other batch; known once a layout was loaded."""
     _tunable: Mapping[str, Sequence[str]] = field(default_factory=dict)
     _errors: list[HarnessError] = field(default_factory=list)
+    _best: tuple[float, Layout] | None = None
+    """The best forecast so far, by what was timed first."""
 
     @property
     def has_measured(self) -> bool:
@@ -205,6 +214,9 @@ class Cut:
             one = self.measured.setdefault(layout, Measured(layout))
             if one.failed or self.forecast.is_beyond(one.parts):
                 continue
+            if not one.parts and (why := self._too_slow(layout, sizes)):
+                one.failed = why
+                continue
             left_s = pace.left_s([0.0] * (len(both) - number + 1))
             self.progress.series(f"bare loops {number} of {len(both)}: {layout}", left_s)
             begun_s = time.monotonic()
@@ -221,8 +233,35 @@ class Cut:
             self._tunable = bare.tunable or self._tunable
             pace.ended(time.monotonic() - begun_s)
             one.parts.append(bare.service)
+            if self.least_ns(layout) is not None:
+                self._note(layout, bare.service)
             one.ended = one.ended or bare.ended
         self._predict(layouts)
+
+    def _forecast(self, layout: Layout, service: ServiceTimes) -> float | None:
+        if self.forecast.hopeless(service):
+            return None
+        sizes = self.largest(service, self.fixed_batch)
+        values, batch = best_batch(self.forecast, service, layout.instances, sizes)
+        return values[batch]
+
+    def _note(self, layout: Layout, service: ServiceTimes) -> None:
+        value = self._forecast(layout, service)
+        if value and (self._best is None or self.forecast.aim.gain(value, self._best[0]) > 1):
+            self._best = value, layout
+
+    def _too_slow(self, layout: Layout, sizes: Sequence[int]) -> str:
+        """Why the layout is slower than a measured one even at the machine's peaks; '' where it may be faster."""
+        least_ns = self.least_ns(layout)
+        if least_ns is None or self._best is None:
+            return ""
+        ns = np.outer(sizes, np.full(QUANTILES, least_ns))
+        value = self._forecast(layout, ServiceTimes(tuple(sizes), ns, (1,) * len(sizes)))
+        best, fastest = self._best
+        if not value or self.forecast.aim.gain(value, best) >= 1:
+            return ""
+        show = self.forecast.aim.show
+        return f"{NOT_TRIED}{show(value)} at the machine's peaks, and {fastest} has {show(best)}"
 
     def _predict(self, layouts: Iterable[Layout]) -> None:
         for layout in layouts:

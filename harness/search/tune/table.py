@@ -9,6 +9,7 @@ from harness.core.config.parse import parse_slo
 from harness.results.pages.tables import Cell, Table, aligned, columns
 from harness.run.study import code_lines, machine_text
 from harness.search.tune.candidates import Aim, Layout
+from harness.search.tune.screening import NOT_TRIED
 
 
 def lines(content: Mapping[str, Any], folder: Path) -> Iterator[str]:
@@ -30,6 +31,10 @@ def tables(content: Mapping[str, Any]) -> list[Table]:
     return [_layouts(content), _finalists(content)]
 
 
+def _why(failed: str) -> str:
+    return failed if failed.startswith(NOT_TRIED) else f"failed: {failed}"
+
+
 def _layouts(content: Mapping[str, Any]) -> Table:
     aim = Aim(**content["predicted"])
     known = [one for one in content["layouts"] if one["best_batch"]]
@@ -42,7 +47,7 @@ def _layouts(content: Mapping[str, Any]) -> Table:
         ended = f"no larger batch: {one['larger_batches']}" if one["larger_batches"] else ""
         rows.append([name_of(one), one["best_batch"], aim.show(best[name_of(one)]), ended])
     failed = (one for one in content["layouts"] if one["failed"])
-    rows += [[name_of(one), None, None, f"failed: {one['failed']}"] for one in failed]
+    rows += [[name_of(one), None, None, _why(one["failed"])] for one in failed]
     return Table("layouts", "Layouts measured", "", heads, rows)
 
 

@@ -4,7 +4,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -39,6 +39,7 @@ from harness.search.tune.candidates import (
 )
 from harness.search.tune.decision import Finalist, decide, to_drop
 from harness.search.tune.page import figures
+from harness.search.tune.peaks import least_sample_ns
 from harness.search.tune.screening import Bare, Cut, time_layout
 from harness.search.tune.table import conclusion
 from tests.stand_ins.fake_peak import names, result
@@ -492,6 +493,51 @@ def test_a_layout_that_misses_the_slo_even_alone_is_left_out() -> None:
     told = found.measured[wide].to_json()
     assert told["failed"] == "misses p99=12ms even where a query is alone: 20.0 ms"
     assert (told["predicted"], told["best_batch"]) == ({}, None)
+
+
+def test_a_layout_that_is_too_slow_at_the_machines_peaks_is_not_tried() -> None:
+    """The first one is the default, which is always tried; an unknown bound leaves nothing out."""
+    timed: list[Layout] = []
+
+    def fake(layout: Layout, sizes: Sequence[int]) -> Bare:
+        timed.append(layout)
+        return Bare(service(sizes, 0.0, {1: 4e6, 2: 3e6}[layout.threads]), {})
+
+    first, slow, fast = Layout(2, 1), Layout(1, 1), Layout(1, 2)
+    least_ns = {first: 3e6, slow: 3e6, fast: 1e6}
+    forecast = Forecast(registry.load("scenario", "offline"), 1, None, None)
+    cut = Cut(forecast, fake, partial(candidates, None), Progress(quiet=True))
+    cut.least_ns = least_ns.get
+    cut.run([first, slow, fast], [1, 2], {})
+    assert timed == [first, fast, fast, first]
+    told = cut.measured[slow].to_json()
+    assert told["failed"] == (
+        "not tried: 333 samples/s at the machine's peaks, and 2 x 1 has 500 samples/s"
+    )
+    assert [one.layout for one in cut.ranked()] == [first, fast]
+    timed.clear()
+    cut = Cut(forecast, fake, partial(candidates, None), Progress(quiet=True))
+    cut.run([first, slow, fast], [1, 2], {})
+    assert len(timed) == 6
+
+
+def test_the_least_time_of_a_sample_is_its_operations_at_the_peak(tmp_path: Path) -> None:
+    pytest.importorskip("onnx")
+    path = MODELS_DIR / "digits.onnx"
+    config = RunConfig.of(scenario="offline", backend="ort")
+    rates = {1: {"flops_per_s": 1e11}, 2: {"flops_per_s": 1.5e11}}
+    least_ns = least_sample_ns(config, path, lambda threads: rates.get(threads, {}))
+    one, two, four = (least_ns(Layout(1, threads)) for threads in (1, 2, 4))
+    assert one is not None
+    assert one > 0
+    assert two == pytest.approx(one / 1.5)
+    assert four == pytest.approx(one / 4)  # of four threads no peak is stored
+    for unknown in (
+        least_sample_ns(config, path, lambda _threads: {}),
+        least_sample_ns(config, None),
+        least_sample_ns(replace(config, backend="openvino"), path, rates.__getitem__),
+    ):
+        assert unknown(Layout(1, 1)) is None
 
 
 def test_where_every_layout_misses_the_slo_one_line_says_so() -> None:
