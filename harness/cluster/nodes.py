@@ -4,11 +4,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 from harness.cluster.processes import HostProcesses
 from harness.core import registry
-from harness.core.config.parse import LOCAL_NODES
+from harness.core.config.parse import LOCAL_NODES, RAY_NODES
 from harness.core.config.run_config import RunConfig, to_plain
 from harness.core.console import say
 from harness.core.units import counted
@@ -17,10 +18,15 @@ from harness.models.opened.node import check_streams
 
 LOOPBACK = "127.0.0.1"
 HOST_MODULE = "harness.serve.node.child"
+PLACER_MODULE = "harness.cluster.ray.placer"
+
+END_LIMIT_S = 15.0
+"""Time in which the nodes of a Ray cluster end; the cluster ends those of a placer that is killed."""
 
 _NOT_OF_A_HOST = (
     "nodes",
     "node_urls",
+    "node_count",
     "inputs_on_wire",
     "request_timeout_ns",
     "out",
@@ -38,6 +44,15 @@ def ready_nodes(config: RunConfig) -> Iterator[RunConfig]:
     Raises the error of a node that cannot be started.
     """
     assert config.nodes is not None
+    if config.nodes.startswith(RAY_NODES):
+        assert config.node_count is not None
+        _check_count(config, config.node_count)
+        with HostProcesses(PLACER_MODULE, end_limit_s=END_LIMIT_S) as placer:
+            say(f"placing {counted(config.node_count, 'node')} on {config.nodes}")
+            setup = {"config": to_plain(of_host(config)), "count": config.node_count}
+            placer.start("--nodes", {**setup, "nodes": config.nodes, "cwd": str(Path.cwd())})
+            yield _with(config, placer.addresses())
+        return
     if not config.nodes.startswith(LOCAL_NODES):
         addresses = config.nodes.split(",")
         _check_count(config, len(addresses))

@@ -34,8 +34,10 @@ class HostProcesses:
     have started.
     """
 
-    def __init__(self, module: str) -> None:
+    def __init__(self, module: str, end_limit_s: float = 0.0) -> None:
+        """end_limit_s: time to end by themselves once their channel is closed, before they are killed."""
         self._module = module
+        self._end_limit_s = end_limit_s
         self._processes: list[_Process] = []
         self._logs = TemporaryDirectory(prefix="harness-hosts-")
 
@@ -43,6 +45,8 @@ class HostProcesses:
         return self
 
     def __exit__(self, *exc: object) -> None:
+        if self._end_limit_s:
+            self._let_end()
         for process in self._processes:
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(process.popen.pid, signal.SIGKILL)
@@ -50,6 +54,14 @@ class HostProcesses:
             process.popen.wait()
             process.channel.close()
         self._logs.cleanup()
+
+    def _let_end(self) -> None:
+        deadline_s = time.monotonic() + self._end_limit_s
+        for process in self._processes:
+            process.channel.close()
+        for process in self._processes:
+            with suppress(subprocess.TimeoutExpired):
+                process.popen.wait(max(0.0, deadline_s - time.monotonic()))
 
     @property
     def pids(self) -> Sequence[int]:
@@ -66,12 +78,14 @@ class HostProcesses:
     def addresses(self, limit_s: float = READY_LIMIT_S) -> Sequence[str]:
         """HOST:PORT of each process, in the order in which they were started, once all are ready.
 
+        A process that listens for others sends all their addresses.
+
         Raises the error that one of them sends, and a PluginUnavailable where one dies or takes too long.
         """
         deadline_s = time.monotonic() + limit_s
-        return [self._address(process, deadline_s) for process in self._processes]
+        return [one for each in self._processes for one in self._addresses(each, deadline_s)]
 
-    def _address(self, process: _Process, deadline_s: float) -> str:
+    def _addresses(self, process: _Process, deadline_s: float) -> Sequence[str]:
         try:
             message = process.channel.receive(max(0.001, deadline_s - time.monotonic()))
         except TimeoutError:
@@ -93,7 +107,8 @@ class HostProcesses:
             if error is None:
                 raise RuntimeError(f"{process.name} failed:\n{message['trace']}")
             raise error(f"{process.name}: {message['text']}")
-        return f"{message['host']}:{message['port']}"
+        several: Sequence[str] | None = message.get("addresses")
+        return several or [f"{message['host']}:{message['port']}"]
 
 
 def _end(log: Path) -> str:

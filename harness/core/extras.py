@@ -33,6 +33,7 @@ EXTRAS: Mapping[str, str] = {
     "litert": "backend litert",
     "torch": "backend torch",
     "kserve-grpc": "grpc:// servers of backend kserve",
+    "ray": "--nodes ray://HEAD: nodes of a Ray cluster",
     "onnx": "models light/* and zoo/*; advise, bricks, layers of profile; int8 and fp16; --ops",
     "report": "pages with plots: report.html and those of the other verbs",
     "browse": "the web pages of browse",

@@ -1,5 +1,6 @@
 """A backend of the tests that waits for its answers and needs no processor meanwhile."""
 
+import os
 import time
 from collections.abc import Mapping
 from typing import Self
@@ -28,3 +29,10 @@ class Sleeping:
 
     def describe(self) -> Mapping[str, object]:
         return {"framework": "sleep", "device": "none", "precision": "none", "threads": 0}
+
+
+class OfItsProcess(Sleeping):
+    """Is another backend in every process."""
+
+    def describe(self) -> Mapping[str, object]:
+        return {**super().describe(), "precision": str(os.getpid())}

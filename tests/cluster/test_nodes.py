@@ -35,9 +35,16 @@ def test_names_of_nodes(text: str) -> None:
     assert parse_nodes(f" {text}") == text
 
 
+def test_a_ray_cluster_is_named_by_its_head() -> None:
+    assert parse_nodes("ray://10.0.0.1") == "ray://10.0.0.1:10001"
+    assert parse_nodes("ray://[::1]:7") == "ray://[::1]:7"
+
+
 @pytest.mark.parametrize(
     ("text", "why"),
     [
+        ("ray://", "not an address"),
+        ("ray://a b", "not an address"),
         ("local:0", "not local:N"),
         ("local:", "not local:N"),
         ("local:9999", "not local:N"),
@@ -60,6 +67,8 @@ def test_names_that_are_none(text: str, why: str) -> None:
         ({"connections": 3}, "--connections apply to --url"),
         ({"dispatch": "deadline", "slo": "p99=1s"}, "--dispatch and --batch-wait"),
         ({"qdl": True}, "--qdl"),
+        ({"nodes": "ray://a"}, "add --node-count N"),
+        ({"node_count": 2}, "--node-count is of --nodes ray://HEAD"),
     ],
 )
 def test_options_that_contradict_nodes(options: dict[str, object], why: str) -> None:
@@ -68,7 +77,7 @@ def test_options_that_contradict_nodes(options: dict[str, object], why: str) -> 
 
 
 def test_inputs_on_wire_wants_nodes() -> None:
-    with pytest.raises(ConfigError, match="--inputs-on-wire applies to --nodes"):
+    with pytest.raises(ConfigError, match="--inputs-on-wire apply to --nodes"):
         RunConfig.of(scenario="server", inputs_on_wire=True)
 
 

@@ -64,6 +64,7 @@ FRAMEWORKS = {
     "openvino",
     "prometheus_client",
     "pydantic",
+    "ray",
     "simplejpeg",
     "starlette",
     "tensorflow",

@@ -115,12 +115,20 @@ def parse_metrics_page(text: str) -> str:
 
 
 LOCAL_NODES = "local:"
+RAY_NODES = "ray://"
+RAY_CLIENT_PORT = 10001
+"""Of `ray start --head`, where --nodes names none."""
 MOST_NODES = 1000
 
 
 def parse_nodes(text: str) -> str:
-    """'local:4', '10.0.0.1:7000,10.0.0.2:7000'."""
+    """'local:4', '10.0.0.1:7000,10.0.0.2:7000', 'ray://10.0.0.1', 'ray://10.0.0.1:10001'."""
     text = text.strip()
+    if text.startswith(RAY_NODES):
+        head = text.removeprefix(RAY_NODES)
+        if not re.search(r":\d+$", head):
+            head = f"{head}:{RAY_CLIENT_PORT}"
+        return f"{RAY_NODES}{parse_endpoint(head, '10.0.0.1:10001')}"
     if text.startswith(LOCAL_NODES):
         count = text.removeprefix(LOCAL_NODES)
         if not re.fullmatch(r"[1-9]\d{0,3}", count, re.ASCII) or int(count) > MOST_NODES:

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import fields
 
 from harness.core import registry
+from harness.core.config.parse import RAY_NODES
 from harness.core.config.schema import DEFAULT_DURATION_NS, RunOptions
 from harness.core.registry import SCENARIOS
 
@@ -120,6 +121,8 @@ _OF_THIS_MACHINE = {
 _OF_HOSTS = {name: flag for name, flag in _OF_SERVERS.items() if name != "request_timeout_ns"}
 """What a user says of servers, and not of nodes."""
 
+_OF_NODES = {"inputs_on_wire": "--inputs-on-wire", "node_count": "--node-count"}
+
 
 def _node_problems(options: RunOptions, of_servers: str, of_hosts: str) -> Iterator[str]:
     """of_servers, of_hosts: flags that were given."""
@@ -133,6 +136,11 @@ def _node_problems(options: RunOptions, of_servers: str, of_hosts: str) -> Itera
         yield "--dispatch and --batch-wait: nodes take what waits: drop them"
     if options.qdl:
         yield "--qdl asks servers of --url: drop it, or --nodes"
+    of_ray = options.nodes is not None and options.nodes.startswith(RAY_NODES)
+    if of_ray and options.node_count is None:
+        yield "--nodes ray:// names a cluster: add --node-count N, the nodes to take of it"
+    if not of_ray and options.node_count is not None:
+        yield "--node-count is of --nodes ray://HEAD: other --nodes say themselves how many: drop it"
 
 
 def _server_problems(options: RunOptions) -> Iterator[str]:
@@ -146,8 +154,8 @@ def _server_problems(options: RunOptions) -> Iterator[str]:
     if options.nodes is not None:
         yield from _node_problems(options, given(_OF_HOSTS), given(_OF_THIS_MACHINE))
         return
-    if options.inputs_on_wire:
-        yield "--inputs-on-wire applies to --nodes: add it, or drop the flag"
+    if flags := given(_OF_NODES):
+        yield f"{flags} apply to --nodes: add it, or drop the flag"
     if not options.url:
         if flags := given(_OF_SERVERS):
             yield f"{flags} apply to a server: add --url, or drop them"

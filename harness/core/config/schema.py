@@ -286,11 +286,17 @@ class RunOptions:
         level="expert",
     )
     nodes: str | None = option(
-        "machines that answer: HOST:PORT,HOST:PORT of `serve --node`, or local:N for N processes here "
-        "(docs/cluster.md)",
+        "machines that answer: HOST:PORT,HOST:PORT of `serve --node`, ray://HEAD of a Ray cluster, or local:N "
+        "for N processes here (docs/cluster.md)",
         parse=parsers.parse_nodes,
         metavar="NODES",
         group="nodes",
+        level="expert",
+    )
+    node_count: int | None = option(
+        "with --nodes ray://HEAD: take N nodes of the cluster, each whole",
+        parse=parsers.positive(parsers.MOST_NODES),
+        metavar="N",
         level="expert",
     )
     inputs_on_wire: bool = option(
@@ -392,7 +398,8 @@ class RunOptions:
     @property
     def nodes_are_started(self) -> bool:
         """Whether the command starts the nodes, and does not find them running."""
-        return self.nodes is not None and self.nodes.startswith(parsers.LOCAL_NODES)
+        started = (parsers.LOCAL_NODES, parsers.RAY_NODES)
+        return self.nodes is not None and self.nodes.startswith(started)
 
     @property
     def harness_scheduled(self) -> bool:

@@ -42,6 +42,7 @@ def as_client(config: RunConfig) -> RunConfig:
         yes_load_this_host=True,  # the user started a node there
         nodes=None,
         node_urls=(),
+        node_count=None,
         inputs_on_wire=False,
         instances=None,
         threads=None,

@@ -1,0 +1,237 @@
+"""Connects a process of its own to a Ray cluster, and takes whole nodes of it.
+
+Ray starts threads, changes signal handlers and may block: no process that measures or supervises imports it.
+Only text travels through Ray, JSON in both directions, and bytes of files.
+"""
+
+import json
+import os
+import socket
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from harness.core.config.parse import RAY_NODES, parse_endpoint
+from harness.core.extras import how_to_install
+from harness.core.units import counted
+from harness.errors import BY_EXIT_STATUS, ConfigError, PluginUnavailable, one_line
+
+CONNECT_LIMIT_S = 5.0
+PLACE_LIMIT_S = 60.0
+"""Time in which Ray makes the nodes ours; a cluster that scales by itself must have them before."""
+
+END_LIMIT_S = 5.0
+"""Time in which the hosts end what they have started. A node that is frozen ends nothing."""
+
+_LOOK_EVERY_S = 0.2
+
+_ENVIRONMENT = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_CLIENT_RECONNECT_GRACE_PERIOD": "0",  # the cluster ends our actors as soon as we are gone
+    "RAY_ENABLE_AUTO_CONNECT": "0",
+}
+
+
+class RayNode(NamedTuple):
+    """A node of the cluster that is alive."""
+
+    node_id: str
+    address: str
+    cpus: float
+    gpus: float
+
+    def __str__(self) -> str:
+        gpus = f", {counted(int(self.gpus), 'GPU')}" if self.gpus else ""
+        return f"{self.address} ({counted(int(self.cpus), 'CPU')}{gpus})"
+
+
+class Host(NamedTuple):
+    """The actor that has a node for us."""
+
+    name: str
+    actor: Any
+
+
+@contextmanager
+def connected(nodes: str) -> Iterator[Any]:
+    """The module `ray`, connected; nodes: 'ray://HOST:PORT'.
+
+    Raises a PluginUnavailable without Ray, and a ConfigError for whatever is wrong with the cluster.
+    """
+    os.environ.update(_ENVIRONMENT)
+    if _has_token():
+        os.environ.setdefault("RAY_AUTH_MODE", "token")
+    try:
+        import ray
+    except ModuleNotFoundError as e:
+        raise PluginUnavailable(f"ray:// needs Ray: {how_to_install('ray')}") from e
+    _refuse_nothing(nodes)
+    try:
+        ray.init(nodes, logging_level="error", log_to_driver=False, namespace="mlperf-harness")
+    except Exception as e:
+        raise ConfigError(
+            f"{nodes} is no Ray cluster that Ray {ray.__version__} can use: {one_line(e)}: it must be the port of "
+            "Ray's client, with the same versions of Ray and Python, and the same token (RAY_AUTH_TOKEN) if it has one"
+        ) from e
+    try:
+        yield ray
+    finally:
+        ray.shutdown()
+
+
+def _has_token() -> bool:
+    """Whether the user has a token of a cluster, which Ray sends only when it is told to."""
+    return (
+        "RAY_AUTH_TOKEN" in os.environ
+        or Path(os.environ.get("RAY_AUTH_TOKEN_PATH", "~/.ray/auth_token")).expanduser().is_file()
+    )
+
+
+def _refuse_nothing(nodes: str) -> None:
+    """A ConfigError where no server listens, for which Ray would wait half a minute."""
+    server = parse_endpoint(nodes.removeprefix(RAY_NODES))
+    try:
+        socket.create_connection((server.host, server.port), CONNECT_LIMIT_S).close()
+    except OSError as e:
+        raise ConfigError(
+            f"no Ray cluster answers at {nodes}: {one_line(e)}: start one with `ray start --head "
+            f"--ray-client-server-port {server.port}`"
+        ) from e
+
+
+def nodes_of(ray: Any) -> Sequence[RayNode]:
+    """The nodes that are alive, those with the most processors first."""
+    found = []
+    for node in ray.nodes():
+        if node["Alive"]:
+            has = node["Resources"]
+            about = (node["NodeID"], node["NodeManagerAddress"])
+            found.append(RayNode(*about, has.get("CPU", 0.0), has.get("GPU", 0.0)))
+    return sorted(found, key=lambda node: (-node.cpus, -node.gpus, node.address, node.node_id))
+
+
+@contextmanager
+def placed(
+    ray: Any, count: int, *, is_gone: Callable[[], bool], gpus: bool = False
+) -> Iterator[Sequence[Host]]:
+    """A host on each of `count` nodes, which has all processors of its node (and all GPUs, where `gpus` is set).
+
+    is_gone: whether who asked for them is gone. At the end of the block the hosts end what they have started.
+    """
+    nodes = nodes_of(ray)
+    fit = [node for node in nodes if node.cpus >= 1 and (node.gpus >= 1 or not gpus)]
+    if len(fit) < count:
+        raise ConfigError(
+            f"{counted(count, 'node')} are asked for, and {counted(len(fit), 'node')} of the cluster can be taken"
+            f"{' (with a GPU)' if gpus else ''}: {'; '.join(map(str, nodes)) or 'it has none'}"
+        )
+    from ray.util.placement_group import placement_group, remove_placement_group
+
+    bundles = [{"CPU": node.cpus, **({"GPU": node.gpus} if gpus else {})} for node in fit[:count]]
+    group = placement_group(bundles, strategy="STRICT_SPREAD")
+    hosts: list[Host] = []
+    try:
+        taken = f"{counted(count, 'whole node')} did not become free in {PLACE_LIMIT_S:g} s"
+        _wait(
+            ray,
+            [group.ready()],
+            PLACE_LIMIT_S,
+            is_gone,
+            f"{taken}: `ray status` tells what runs there",
+        )
+        hosts += _hosts(ray, group, bundles)
+        yield hosts
+    finally:
+        with suppress(Exception):  # a cluster that is gone has ended them
+            ray.wait(
+                [host.actor.end.remote() for host in hosts],
+                num_returns=len(hosts),
+                timeout=END_LIMIT_S,
+            )
+        for host in hosts:
+            with suppress(Exception):
+                ray.kill(host.actor)
+        with suppress(Exception):
+            remove_placement_group(group)
+
+
+def _hosts(ray: Any, group: Any, bundles: Sequence[Mapping[str, float]]) -> list[Host]:
+    from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+    from harness.cluster.ray.host import Host as OnNode
+
+    made = []
+    for number, bundle in enumerate(bundles):
+        actor = ray.remote(OnNode).options(
+            num_cpus=bundle["CPU"],
+            num_gpus=bundle.get("GPU", 0),
+            max_restarts=0,
+            max_task_retries=0,
+            scheduling_strategy=PlacementGroupSchedulingStrategy(group, number),
+        )
+        made.append(Host(f"node-{number + 1}", actor.remote()))
+    return made
+
+
+def ask(
+    ray: Any,
+    hosts: Sequence[Host],
+    method: str,
+    setup: Mapping[str, Any],
+    limit_s: float,
+    is_gone: Callable[[], bool],
+) -> Sequence[dict[str, Any]]:
+    """What the hosts answer to a method that takes and returns JSON. Raises the first error of one of them."""
+    asked = {
+        getattr(host.actor, method).remote(json.dumps({**setup, "name": host.name})): host
+        for host in hosts
+    }
+    text = f"the nodes did not answer in {limit_s:g} s"
+    _wait(
+        ray, list(asked), limit_s, is_gone, text, lambda done: _answer(ray, done, asked[done].name)
+    )
+    return [_answer(ray, one, host.name) for one, host in asked.items()]
+
+
+def _answer(ray: Any, done: Any, name: str) -> dict[str, Any]:
+    try:
+        answer: dict[str, Any] = json.loads(ray.get(done))
+    except Exception as e:
+        raise PluginUnavailable(f"{name}: {_of_ray(e)}") from e
+    if "error" in answer:
+        error = BY_EXIT_STATUS.get(answer["status"], PluginUnavailable)
+        raise error(f"{answer['address']}: {answer['error']}")
+    return answer
+
+
+def _of_ray(error: Exception) -> str:
+    text = str(error)
+    if "No module named 'harness" in text:
+        return "the harness is not installed where Ray runs: install this version on each node and on the head"
+    return one_line(text.strip().splitlines()[-1] if text.strip() else type(error).__name__)
+
+
+class AskerGone(Exception):
+    """Who asked for the hosts has ended, or wants no more of them."""
+
+
+def _wait(
+    ray: Any,
+    asked: Sequence[Any],
+    limit_s: float,
+    is_gone: Callable[[], bool],
+    text: str,
+    look: Callable[[Any], object] = lambda _: None,
+) -> None:
+    """Until all is answered. look: is called with each answer. text: of the error after `limit_s`."""
+    open_, left_s = list(asked), limit_s
+    while open_:
+        if is_gone():
+            raise AskerGone
+        if left_s <= 0:
+            raise PluginUnavailable(text)
+        done, open_ = ray.wait(open_, timeout=_LOOK_EVERY_S)
+        for one in done:
+            look(one)
+        left_s -= 0 if done else _LOOK_EVERY_S

@@ -1,0 +1,65 @@
+"""The actor on a node of a Ray cluster: starts what is asked of it as a child process, and ends it.
+
+The child dies with the actor, by the kernel, and the actor with the raylet and with the cluster's client.
+"""
+
+import json
+import os
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import Any
+
+from harness.errors import HarnessError, one_line
+
+HOST_MODULE = "harness.serve.node.child"
+
+
+class Host:
+    """One on a node, which has all its processors. Its methods take and return JSON."""
+
+    def __init__(self) -> None:
+        _forget_rays_threads()
+        self._stack = ExitStack()
+
+    def serve(self, text: str) -> str:
+        """Starts `serve --node` on this node's address. Returns its address (`addresses`)."""
+        from harness.cluster.processes import HostProcesses
+
+        setup = json.loads(text)
+        address = _address()
+        with suppress(
+            OSError
+        ):  # relative paths are as on the driver, where the folder is on this disk, too
+            os.chdir(setup["cwd"])
+        try:
+            hosts = self._stack.enter_context(HostProcesses(HOST_MODULE))
+            hosts.start(setup["name"], {"config": setup["config"], "cpus": [], "host": address})
+            return json.dumps({"addresses": hosts.addresses()})
+        except HarnessError as e:
+            return _refused(e, address)
+
+    def end(self) -> None:
+        """Everything that was started has ended when this returns."""
+        self._stack.close()
+
+
+def _address() -> str:
+    from ray.util import get_node_ip_address
+
+    return str(get_node_ip_address())
+
+
+def _refused(error: HarnessError, address: str) -> str:
+    refusal: dict[str, Any] = {
+        "error": one_line(error),
+        "status": error.exit_status,
+        "address": address,
+    }
+    return json.dumps(refusal)
+
+
+def _forget_rays_threads() -> None:
+    """Unsets OMP_NUM_THREADS where Ray has set it: a model has the threads that it has without Ray."""
+    at_start = Path("/proc/self/environ").read_bytes()
+    if b"OMP_NUM_THREADS=" not in at_start:
+        os.environ.pop("OMP_NUM_THREADS", None)

@@ -1,0 +1,42 @@
+"""Entry of the process that has a node of a Ray cluster serve a run, for each of --node-count.
+
+receives   setup       ray://HOST:PORT, how many nodes, the run's configuration
+sends      listening   the addresses of the nodes     (or `error`)
+
+It ends the nodes when the other process closes its end, and is killed with it; then the cluster ends them.
+"""
+
+import select
+from typing import NoReturn
+
+from harness.cluster.ray.client import AskerGone, ask, connected, placed
+from harness.core.child import Channel, serve
+
+READY_LIMIT_S = 590.0
+"""Less than the time after which the other process gives up: this one says which node is late."""
+
+
+def main() -> NoReturn:
+    serve(_place)
+
+
+def _place(channel: Channel) -> None:
+    message = channel.receive()
+    if message is None:
+        return
+
+    def is_gone() -> bool:  # after `setup` nothing is sent: what can be read is the end
+        return bool(select.select([channel], [], [], 0)[0])
+
+    setup = {"config": message["config"], "cwd": message["cwd"]}
+    gpus = message["config"].get("device") == "cuda"
+    try:
+        with (
+            connected(message["nodes"]) as ray,
+            placed(ray, message["count"], is_gone=is_gone, gpus=gpus) as hosts,
+        ):
+            answers = ask(ray, hosts, "serve", setup, READY_LIMIT_S, is_gone)
+            channel.send("listening", addresses=[a for each in answers for a in each["addresses"]])
+            channel.receive()  # blocks until the run is over
+    except AskerGone:
+        return

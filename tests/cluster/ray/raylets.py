@@ -1,0 +1,145 @@
+"""Several raylets on this machine, each a node of a Ray cluster with tokens, and what runs below each of them."""
+
+import json
+import os
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+STARTS = 4
+
+_SCRIPT = """
+import json, sys
+from ray.cluster_utils import Cluster
+MEMORY = 80_000_000
+head = {"num_cpus": 0, "include_dashboard": False, "object_store_memory": MEMORY, "ray_client_server_port": int(sys.argv[1])}
+cluster = Cluster(initialize_head=True, head_node_args=head)
+print("null", flush=True)
+for line in sys.stdin:
+    node = cluster.add_node(num_cpus=1, object_store_memory=MEMORY)
+    (raylet,) = node.all_processes["raylet"]
+    print(json.dumps(raylet.process.pid), flush=True)
+cluster.shutdown()
+"""
+
+
+class Raylets:
+    """A running cluster, whose head runs nothing."""
+
+    def __init__(self, process: "subprocess.Popen[str]", port: int) -> None:
+        self._process = process
+        self.nodes = f"ray://127.0.0.1:{port}"
+        self.pids: list[int] = []
+        """Of the raylets."""
+        self.told()
+
+    def told(self) -> int | None:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        assert line, "Ray has ended"
+        number: int | None = json.loads(line)
+        return number
+
+    def add(self) -> int:
+        """The pid of another raylet."""
+        assert self._process.stdin is not None
+        self._process.stdin.write("add\n")
+        self._process.stdin.flush()
+        pid = self.told()
+        assert pid is not None
+        self.pids.append(pid)
+        return pid
+
+    def end(self) -> None:
+        self._process.communicate(timeout=60)
+
+    def hosts(self, raylet: int) -> list[int]:
+        """Pids of the actor on this node and of what it has started; [] where nothing of ours runs there."""
+        below = _below(raylet)
+        is_ours = [b"serve.node.child" in _words(pid) or b"harness" in _words(pid) for pid in below]
+        return below if any(is_ours) else []
+
+    def wait_for_nodes(self, count: int, limit_s: float = 90) -> dict[int, int]:
+        """Raylet -> the process of `serve --node` below it, once there are so many."""
+        end_s = time.monotonic() + limit_s
+        found: dict[int, int] = {}
+        while len(found) < count and time.monotonic() < end_s:
+            time.sleep(0.1)
+            found = {
+                raylet: pid
+                for raylet in self.pids
+                for pid in _below(raylet)
+                if b"harness.serve.node.child" in _words(pid)
+            }
+        assert len(found) == count
+        return found
+
+
+@contextmanager
+def raylets(count: int) -> Iterator[Raylets]:
+    """Commands that are started within the block have the token of this cluster."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    variables = {
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "RAY_AUTH_MODE": "token",
+        "RAY_AUTH_TOKEN": secrets.token_hex(32),
+    }
+    before = dict(os.environ)
+    os.environ.update(variables)
+    try:
+        cluster = _started(port)
+        try:
+            for _ in range(count):
+                cluster.add()
+            yield cluster
+        finally:
+            cluster.end()
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+
+
+def _started(port: int) -> Raylets:
+    """Ray gives up after 30 s, which a busy machine may need more than once."""
+    for _ in range(STARTS):
+        command = [sys.executable, "-W", "ignore", "-c", _SCRIPT, str(port)]
+        process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        with suppress(AssertionError):
+            return Raylets(process, port)
+        process.communicate(timeout=60)
+    raise AssertionError("Ray did not start: see above")
+
+
+def freeze(pids: Sequence[int], number: signal.Signals = signal.SIGSTOP) -> None:
+    for pid in pids:
+        os.kill(pid, number)
+
+
+def parent_of(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def _below(pid: int) -> list[int]:
+    """All descendants."""
+    try:
+        text = "".join(p.read_text() for p in Path(f"/proc/{pid}/task").glob("*/children"))
+    except OSError:
+        return []
+    children = [int(word) for word in text.split()]
+    return [*children, *(one for child in children for one in _below(child))]
+
+
+def _words(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""

@@ -1,0 +1,165 @@
+"""Runs on nodes of a Ray cluster: answers, nodes that end, freeze or differ, and what is left afterwards."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from harness.cli.main import main
+from tests.cluster.hosts import SLEEPING, is_running
+from tests.cluster.ray.raylets import Raylets, freeze, parent_of, raylets
+from tests.cluster.test_node_loss import OFFLINE, when_running
+from tests.cluster.test_node_runs import is_whole, ran
+from tests.serve.test_serve import ROOT
+
+pytest.importorskip("ray")
+pytestmark = pytest.mark.slow
+
+SLOW_BATCH = ("--backend-option", "ms=50", "--queries", "600", "--request-timeout", "2s")
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Raylets]:
+    with raylets(2) as running:
+        yield running
+
+
+def on(cluster: Raylets, count: int = 2) -> tuple[str, ...]:
+    return ("--nodes", cluster.nodes, "--node-count", str(count))
+
+
+def has_ended(pids: list[int], limit_s: float = 5) -> bool:
+    end_s = time.monotonic() + limit_s
+    while any(map(is_running, pids)) and time.monotonic() < end_s:
+        time.sleep(0.05)
+    return not any(map(is_running, pids))
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--scenario", "offline", "--queries", "3000"),
+        ("--scenario", "server", "--target-qps", "200", "--queries", "400"),
+    ],
+    ids=" ".join,
+)
+def test_a_run_on_two_nodes_is_whole_and_leaves_none(
+    tmp_path: Path, cluster: Raylets, words: tuple[str, ...]
+) -> None:
+    pytest.importorskip("onnxruntime")
+    out = tmp_path / "run"
+    hosts: list[int] = []
+    thread = when_running(out, lambda: hosts.extend(cluster.wait_for_nodes(2).values()))
+    _, result = ran(out, *words, *on(cluster))
+    thread.join()
+    is_whole(out, result)
+    assert len(result["nodes"]) == 2
+    assert result["accuracy"]["value"] == pytest.approx(99.2)
+    assert main(["check", str(out)]) == 0
+    assert not any(map(is_running, hosts))  # the command waits for their end
+
+
+def kill_the_node(_raylet: int, child: int) -> list[int]:
+    os.kill(child, signal.SIGKILL)
+    return []
+
+
+def kill_the_actor(_raylet: int, child: int) -> list[int]:
+    os.kill(parent_of(child), signal.SIGKILL)
+    return []
+
+
+def freeze_the_machine(raylet: int, child: int) -> list[int]:
+    pids = [raylet, parent_of(child), child]
+    freeze(pids)
+    return pids
+
+
+def kill_the_raylet(raylet: int, _child: int) -> list[int]:
+    os.kill(raylet, signal.SIGKILL)
+    return []
+
+
+@pytest.mark.parametrize(
+    ("act", "how"),
+    [
+        (kill_the_node, "closed the connection|reset by peer"),
+        (kill_the_actor, "closed the connection|reset by peer"),
+        (freeze_the_machine, "no answer for 2.00 s"),
+        (kill_the_raylet, "closed the connection|reset by peer"),  # the last one: it is gone
+    ],
+)
+def test_a_lost_node_is_found_by_the_wire_and_the_rest_goes_on(
+    tmp_path: Path, cluster: Raylets, act: Callable[[int, int], list[int]], how: str
+) -> None:
+    out = tmp_path / "run"
+    frozen: list[int] = []
+    hosts: list[int] = []
+
+    def fault() -> None:
+        found = cluster.wait_for_nodes(2)
+        hosts.extend(found.values())
+        frozen.extend(act(*next(iter(found.items()))))
+
+    thread = when_running(out, fault)
+    status, result = ran(out, *OFFLINE, *SLOW_BATCH, *on(cluster))
+    thread.join()
+    freeze(frozen, signal.SIGCONT)
+    assert status == 4
+    (text,) = [r["text"] for r in result["reasons"] if r["code"] == "node-lost"]
+    assert any(word in text for word in how.split("|"))
+    (lost,) = [node for node in result["nodes"] if node["lost_samples"]]
+    assert result["queries"]["samples_failed"] == lost["lost_samples"] <= 8
+    assert sum(node["samples"] for node in result["nodes"]) + lost["lost_samples"] == 600
+    assert main(["check", str(out)]) == 0
+    assert has_ended(hosts, 30 if frozen else 5)
+
+
+def test_nodes_with_another_backend_are_refused_and_ended(
+    tmp_path: Path, cluster: Raylets, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if not is_running(cluster.pids[0]):
+        cluster.add()
+    backend = SLEEPING.replace(":Sleeping", ":OfItsProcess")
+    words = ("--scenario", "offline", "--backend", backend, "--no-metrics", *on(cluster))
+    assert main([*words, "--out", str(tmp_path / "run")]) == 2
+    errors = capsys.readouterr().err
+    assert "node-differs" in errors
+    assert "the precision is" in errors
+    assert not any(cluster.hosts(raylet) for raylet in cluster.pids)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize("wait_s", [0.0, 12])
+def test_no_node_outlives_the_command(
+    tmp_path: Path, cluster: Raylets, number: signal.Signals, wait_s: float
+) -> None:
+    words = [*OFFLINE, *on(cluster), "--no-metrics", "--duration", "60s"]
+    with subprocess.Popen(
+        [sys.executable, "-m", "harness", *words, "--out", str(tmp_path / "run")],
+        cwd=ROOT,
+        stderr=subprocess.DEVNULL,
+    ) as process:
+        hosts = list(cluster.wait_for_nodes(2).values())
+        time.sleep(wait_s)  # while they start, and while they answer
+        process.send_signal(number)
+        process.wait(timeout=60)
+    actors = [pid for raylet in cluster.pids for pid in cluster.hosts(raylet)]
+    assert has_ended(hosts, 30)
+    assert has_ended(actors, 30)
+
+
+def test_more_nodes_than_there_are_are_refused_with_those_there_are(
+    tmp_path: Path, cluster: Raylets, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ("--scenario", "offline", "--no-metrics", *on(cluster, 7))
+    assert main([*words, "--out", str(tmp_path / "run")]) == 2
+    errors = capsys.readouterr().err
+    assert "--nodes: 7 nodes are asked for, and 2 nodes of the cluster can be taken: " in errors
+    assert "(1 CPU); " in errors
+    assert not (tmp_path / "run").exists()
