@@ -16,8 +16,19 @@ def list_names(arguments: list[str]) -> int:
         "list",
         "List the names of scenarios, backends, datasets, metrics, meters, benchmarks, models and presets.",
         "",
+        "--nodes ray://127.0.0.1",
     )
-    parser.parse_args(arguments)
+    parser.text(
+        "--nodes",
+        "NODES",
+        "list the nodes of these addresses, or of a Ray cluster: machine, versions, models",
+    )
+    nodes = parser.parse_args(arguments).nodes
+    if nodes is not None:
+        from harness.cluster.node_list import lines as of_nodes
+
+        show("\n".join(of_nodes(nodes)))
+        return 0
     from harness.core import registry
     from harness.core.extras import how_to_install
     from harness.models.manifest.lookup import load_model, named_models

@@ -3,7 +3,13 @@
 from harness.cli import many_runs
 from harness.cli.parser import Parser, add_options, read_options
 from harness.cli.run_options import invocation, read_run_options, run_parser
-from harness.core.config.options import flag_name, option_key, parse_values, visible_fields
+from harness.core.config.options import (
+    flag_name,
+    option_key,
+    parse_values,
+    user_path,
+    visible_fields,
+)
 from harness.core.config.parse import Endpoint, parse_endpoint
 from harness.core.config.run_config import RunConfig, config_from, make_config
 from harness.core.console import program
@@ -154,3 +160,23 @@ def probe(arguments: list[str]) -> int:
 
     refuse(list(server_problems(config)))
     return server.probe(config, model, as_json=as_json)
+
+
+def on(arguments: list[str]) -> int:
+    parser = Parser(
+        "on",
+        "Run a verb on each of several nodes of a Ray cluster, each taken whole, and gather their results in one "
+        "folder. The same command with the same --out goes on where it was stopped.",
+        "ray://HEAD --node-count N --out DIR -- VERB [options]",
+        notes="examples:\n  # the same sweep on two machines\n"
+        f"  {program()} on ray://127.0.0.1 --node-count 2 --out fleet -- sweep --scenario server",
+    )
+    parser.text("nodes", "ray://HEAD[:PORT]", "the cluster's head, with the port of Ray's client")
+    parser.text("--node-count", "N", "take N nodes of the cluster", required=True)
+    parser.text("--out", "DIR", "folder for the results of all nodes", required=True)
+    end = arguments.index("--") if "--" in arguments else len(arguments)
+    options = parser.parse_args(arguments[:end])
+    from harness.cluster import on_nodes
+
+    nodes, count = on_nodes.parsed(options.nodes, options.node_count)
+    return on_nodes.execute(nodes, count, arguments[end + 1 :], user_path(options.out))

@@ -77,7 +77,8 @@ VERBS: Mapping[str, Verb] = {
     "report": Verb("results:report", "draw finished runs as an HTML page"),
     "runs": Verb("runs:runs", "list, export or draw the runs made here"),
     "browse": Verb("runs:browse", "show the runs made here as local web pages, live ones, too"),
-    "list": Verb("data:list_names", "list backends, datasets, metrics, meters and models"),
+    "on": Verb("run:on", "run a verb on each of several machines, and gather the results"),
+    "list": Verb("data:list_names", "list backends, datasets, metrics, meters, models, or nodes"),
     "init": Verb("start.init:init", "write a file of options, or the manifest of a model file"),
     "schema": Verb("start.schemas:schema", "print the JSON Schema of files, for editors"),
     "completion": Verb(

@@ -9,6 +9,7 @@ import os
 import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,6 +24,9 @@ PLACE_LIMIT_S = 60.0
 
 END_LIMIT_S = 5.0
 """Time in which the hosts end what they have started. A node that is frozen ends nothing."""
+
+FILE_LIMIT_S = 60.0
+"""Time in which a file comes from a node, or gets there."""
 
 _LOOK_EVERY_S = 0.2
 
@@ -62,11 +66,11 @@ def connected(nodes: str) -> Iterator[Any]:
     os.environ.update(_ENVIRONMENT)
     if _has_token():
         os.environ.setdefault("RAY_AUTH_MODE", "token")
-    try:
-        import ray
-    except ModuleNotFoundError as e:
-        raise PluginUnavailable(f"ray:// needs Ray: {how_to_install('ray')}") from e
+    if find_spec("ray") is None:
+        raise PluginUnavailable(f"ray:// needs Ray: {how_to_install('ray')}")
     _refuse_nothing(nodes)
+    import ray
+
     try:
         ray.init(nodes, logging_level="error", log_to_driver=False, namespace="mlperf-harness")
     except Exception as e:
@@ -174,6 +178,35 @@ def _hosts(ray: Any, group: Any, bundles: Sequence[Mapping[str, float]]) -> list
     return made
 
 
+@contextmanager
+def every_node(ray: Any) -> Iterator[Sequence[Host]]:
+    """A host on each node that has a processor, beside whatever runs there; named by its address and Ray's id."""
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    from harness.cluster.ray.host import Host as OnNode
+
+    hosts = []
+    try:
+        for node in nodes_of(ray):
+            if node.cpus >= 1:
+                there = NodeAffinitySchedulingStrategy(node.node_id, soft=False)
+                actor = ray.remote(OnNode).options(num_cpus=0, scheduling_strategy=there)
+                hosts.append(Host(f"{node.address} {node.node_id[:8]}", actor.remote()))
+        yield hosts
+    finally:
+        for host in hosts:
+            with suppress(Exception):
+                ray.kill(host.actor)
+
+
+def call(ray: Any, host: Host, method: str, *values: str | bytes) -> Any:
+    """What one method of a host returns, which moves a file."""
+    try:
+        return ray.get(getattr(host.actor, method).remote(*values), timeout=FILE_LIMIT_S)
+    except Exception as e:
+        raise PluginUnavailable(f"{host.name}: {_of_ray(e)}") from e
+
+
 def ask(
     ray: Any,
     hosts: Sequence[Host],
@@ -189,12 +222,18 @@ def ask(
     }
     text = f"the nodes did not answer in {limit_s:g} s"
     _wait(
-        ray, list(asked), limit_s, is_gone, text, lambda done: _answer(ray, done, asked[done].name)
+        ray,
+        list(asked),
+        limit_s,
+        is_gone,
+        text,
+        lambda done: answer_of(ray, done, asked[done].name),
     )
-    return [_answer(ray, one, host.name) for one, host in asked.items()]
+    return [answer_of(ray, one, host.name) for one, host in asked.items()]
 
 
-def _answer(ray: Any, done: Any, name: str) -> dict[str, Any]:
+def answer_of(ray: Any, done: Any, name: str) -> dict[str, Any]:
+    """The JSON that a method of the host of this name has returned, or the error of one line that it makes."""
     try:
         answer: dict[str, Any] = json.loads(ray.get(done))
     except Exception as e:

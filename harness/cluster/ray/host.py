@@ -9,6 +9,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
+from harness.cluster.ray.command import Command, inside, put
 from harness.errors import HarnessError, one_line
 
 HOST_MODULE = "harness.serve.node.child"
@@ -20,6 +21,7 @@ class Host:
     def __init__(self) -> None:
         _forget_rays_threads()
         self._stack = ExitStack()
+        self._command: Command | None = None
 
     def serve(self, text: str) -> str:
         """Starts `serve --node` on this node's address. Returns its address (`addresses`)."""
@@ -37,6 +39,44 @@ class Host:
             return json.dumps({"addresses": hosts.addresses()})
         except HarnessError as e:
             return _refused(e, address)
+
+    def facts(self, _text: str) -> str:
+        """The machine, versions and settings (`environment`), and the named models that are on its disk."""
+        from harness.machine.host import fingerprint
+        from harness.models.manifest.lookup import load_model, named_models
+
+        models = [name for name in named_models() if load_model(name).is_here]
+        told = {"address": _address(), "environment": fingerprint(), "models": models}
+        return json.dumps(told)
+
+    def put(self, name: str, content: bytes) -> str:
+        """A file for the folder of the command."""
+        put(self._commands().folder, name, content)
+        return "{}"
+
+    def start(self, text: str) -> str:
+        setup = json.loads(text)
+        with suppress(OSError):
+            os.chdir(setup["cwd"])
+        self._commands().start(setup["words"], setup["out"])
+        return "{}"
+
+    def state(self, text: str) -> str:
+        return json.dumps(self._commands().state(json.loads(text)["log_from"]))
+
+    def read(self, name: str) -> bytes:
+        """A file of the command's folder."""
+        return inside(self._commands().folder, name).read_bytes()
+
+    def interrupt(self, _text: str) -> str:
+        self._commands().interrupt()
+        return "{}"
+
+    def _commands(self) -> Command:
+        if self._command is None:
+            self._command = Command()
+            self._stack.callback(self._command.close)
+        return self._command
 
     def end(self) -> None:
         """Everything that was started has ended when this returns."""

@@ -157,6 +157,12 @@ class Model:
         files = self.manifest.files.values() if self.manifest else ()
         return any(True for file in files for _ in self._to_fetch(file))
 
+    @property
+    def is_here(self) -> bool:
+        """Whether all files that its manifest names are on this disk."""
+        files = self.manifest.files.values() if self.manifest else ()
+        return bool(files) and all(self._existing(file) is not None for file in files)
+
     def _to_fetch(self, file: ModelFile) -> Iterator[tuple[str, str, Path]]:
         """(address, SHA-256, destination) of each missing file that has an address."""
         path = self._existing(file)

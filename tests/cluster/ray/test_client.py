@@ -98,8 +98,17 @@ def test_too_few_nodes_are_told_with_those_there_are() -> None:
         pass
 
 
-def test_a_head_that_does_not_listen_is_told_at_once() -> None:
-    pytest.importorskip("ray")
+def test_without_ray_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client, "find_spec", lambda _: None)
+    with (
+        pytest.raises(PluginUnavailable, match=r"^ray:// needs Ray: .*install"),
+        client.connected("ray://127.0.0.1:1"),
+    ):
+        pass
+
+
+def test_a_head_that_does_not_listen_is_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client, "find_spec", lambda name: name)
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     with (

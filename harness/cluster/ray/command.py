@@ -1,0 +1,98 @@
+"""Runs a command line of the harness on a node, in a folder that can be filled before and read while it runs."""
+
+import os
+import signal
+import subprocess
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path, PurePosixPath
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from harness.core import files
+from harness.core.child import Guard, start
+from harness.errors import ConfigError
+
+COMMAND_MODULE = "harness.cli.main"
+
+_LOG_LIMIT = 1 << 16
+"""Bytes of what the command prints that are told at once."""
+
+
+def inside(folder: Path, name: str) -> Path:
+    """The file `name` of another machine's folder in this one. Refuses a name that leads out of it."""
+    path = PurePosixPath(name)
+    if path.is_absolute() or not path.parts or ".." in path.parts or "\0" in name:
+        raise ConfigError(f"{name!r} is no name of a file in a folder of results")
+    return folder / path
+
+
+def put(folder: Path, name: str, content: bytes) -> None:
+    path = inside(folder, name)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    new = path.with_name(path.name + ".new")
+    new.write_bytes(content)
+    new.replace(path)
+
+
+def listed(folder: Path) -> Mapping[str, Sequence[int]]:
+    """(size, time of the last change in ns) of every file by its name; without links."""
+    found = {}
+    for path in folder.rglob("*"):
+        with suppress(OSError):  # a folder that is renamed meanwhile
+            about = path.lstat()
+            if path.is_file() and not path.is_symlink():
+                found[path.relative_to(folder).as_posix()] = (about.st_size, about.st_mtime_ns)
+    return found
+
+
+def is_unfinished(name: str) -> bool:
+    """Whether the file is of a run that is not complete."""
+    return any(part.endswith(files.PARTIAL) for part in PurePosixPath(name).parts)
+
+
+class Command:
+    """One command and its folder. Both end with this process, and by `close`."""
+
+    def __init__(self) -> None:
+        self._work = TemporaryDirectory(prefix="mlperf-harness-")
+        self.folder = Path(self._work.name) / "results"
+        self.folder.mkdir()
+        self._log = Path(self._work.name) / "log"
+        self._guard = Guard()
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self, words: Sequence[str], out: str) -> None:
+        """out: name of the folder of results that is passed as --out."""
+        with self._log.open("wb") as log:
+            self._process = start(
+                COMMAND_MODULE,
+                [*words, "--out", str(self.folder / out)],
+                log=log,
+                new_session=True,
+            )
+        self._guard.watch(self._process.pid)
+
+    def state(self, log_from: int) -> dict[str, Any]:
+        """status: None while it runs. log: what it has printed from that byte on. files: as of `listed`."""
+        status = self._process.poll() if self._process is not None else None
+        with self._log.open("rb") as file:
+            file.seek(log_from)
+            text = file.read(_LOG_LIMIT)
+            log_to = file.tell()
+        shown = text.decode("utf-8", "replace")
+        return {"status": status, "log": shown, "log_to": log_to, "files": listed(self.folder)}
+
+    def interrupt(self) -> None:
+        """As Ctrl-C: the command keeps what it has measured."""
+        if self._process is not None and self._process.poll() is None:
+            self._process.send_signal(signal.SIGINT)
+
+    def close(self) -> None:
+        if self._process is not None:
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+        self._guard.watch(None)
+        self._guard.close()
+        self._work.cleanup()

@@ -1,0 +1,174 @@
+"""Entry of the process that runs one command on several nodes of a Ray cluster and brings their files together.
+
+receives   setup    ray://HOST:PORT, how many nodes, the command's words, where its results go
+           stop     interrupt the command on every node, and keep what it has measured
+sends      log      a line that the command has printed on a node
+           ended    a row for each node     (or `error`)
+
+A node has one command at a time: it is taken whole. Files come while the command runs, so that what a node has
+measured is here when it is lost.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+from harness.cluster.ray.client import (
+    AskerGone,
+    Host,
+    ask,
+    call,
+    connected,
+    placed,
+)
+from harness.cluster.ray.command import inside, is_unfinished, listed, put
+from harness.core.child import Channel, serve
+from harness.errors import ConfigError, HarnessError, one_line
+
+LOOK_EVERY_S = 1.0
+
+ANSWER_LIMIT_S = 60.0
+"""A node that does not tell for so long how far it is, is lost."""
+
+
+def main() -> NoReturn:
+    serve(_gather)
+
+
+class _Asker:
+    """What the other process wants."""
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+        self.is_gone = False
+        self.stops = 0
+
+    def look(self, wait_s: float = 0.001) -> bool:
+        """Whether it is gone."""
+        while not self.is_gone:
+            try:
+                message = self._channel.receive(wait_s)
+            except TimeoutError:
+                break
+            self.is_gone = message is None
+            self.stops += message is not None
+        return self.is_gone
+
+
+class NodeCommand:
+    """The command on one node, and its files here."""
+
+    def __init__(
+        self, ray: Any, host: Host, facts: Mapping[str, Any], folder: Path, gone: Callable[[], bool]
+    ) -> None:
+        self._ray, self._host, self._gone = ray, host, gone
+        self.folder = folder
+        self.row: dict[str, Any] = {
+            "node": folder.name,
+            "address": facts["address"],
+            "machine": facts["environment"]["machine"],
+            "status": None,
+            "lost": "",
+        }
+        self._known: dict[str, Sequence[int]] = {}
+        self._log_to = 0
+        self._log = ""
+
+    def start(self, words: Sequence[str], out: str, cwd: str) -> None:
+        """Sends what an earlier command has left here, and starts the command."""
+        for name in listed(self.folder):
+            content = (self.folder / name).read_bytes()
+            call(self._ray, self._host, "put", name, content)
+        self._ask("start", words=words, out=out, cwd=cwd)
+
+    def interrupt(self) -> None:
+        self._ask("interrupt")
+
+    def look(self) -> list[str]:
+        """Fetches new files; returns the lines that the command has printed since the last call."""
+        state = self._ask("state", log_from=self._log_to)
+        self._log_to = state["log_to"]
+        lines: list[str]
+        *lines, self._log = (self._log + state["log"]).split("\n")
+        has_ended = state["status"] is not None
+        for name, about in state["files"].items():
+            if self._known.get(name) != about and (has_ended or not is_unfinished(name)):
+                put(self.folder, name, bytes(call(self._ray, self._host, "read", name)))
+                self._known[name] = about
+        if has_ended:
+            for name in listed(self.folder).keys() - state["files"].keys():
+                inside(self.folder, name).unlink()
+            self.row["status"] = state["status"]
+        return lines
+
+    def lose(self, error: Exception) -> None:
+        self.row["lost"] = one_line(error)
+
+    @property
+    def is_open(self) -> bool:
+        return self.row["status"] is None and not self.row["lost"]
+
+    def _ask(self, method: str, **setup: Any) -> dict[str, Any]:
+        return ask(self._ray, [self._host], method, setup, ANSWER_LIMIT_S, self._gone)[0]
+
+
+def folder_names(addresses: Sequence[str]) -> Sequence[str]:
+    """A folder for each node: its address, with a number where several have the same one."""
+    return [
+        address if (n := addresses[:i].count(address)) == 0 else f"{address}-{n + 1}"
+        for i, address in enumerate(addresses)
+    ]
+
+
+def _gather(channel: Channel) -> None:
+    setup = channel.receive()
+    if setup is None:
+        return
+    asker = _Asker(channel)
+    try:
+        with (
+            connected(setup["nodes"]) as ray,
+            placed(ray, setup["count"], is_gone=asker.look, gpus=setup["gpus"]) as hosts,
+        ):
+            facts = ask(ray, hosts, "facts", {}, ANSWER_LIMIT_S, asker.look)
+            names = folder_names([each["address"] for each in facts])
+            out = Path(setup["folder"])
+            nodes = [
+                NodeCommand(ray, host, about, out / name, asker.look)
+                for host, about, name in zip(hosts, facts, names, strict=True)
+            ]
+            _run(nodes, setup, asker, channel)
+            channel.send("ended", rows=[node.row for node in nodes])
+    except AskerGone:
+        return
+
+
+def _run(
+    nodes: Sequence[NodeCommand], setup: Mapping[str, Any], asker: _Asker, channel: Channel
+) -> None:
+    _each(nodes, lambda node: node.start(setup["words"], setup["out"], setup["cwd"]))
+    stops = 0
+    while open_ := [node for node in nodes if node.is_open]:
+        asker.look(LOOK_EVERY_S)
+        if asker.is_gone:
+            raise AskerGone
+        if asker.stops > stops:
+            stops = asker.stops
+            _each(open_, NodeCommand.interrupt)
+        for node in open_:
+            _each([node], lambda each: _tell(channel, each))
+
+
+def _tell(channel: Channel, node: NodeCommand) -> None:
+    for line in node.look():
+        channel.send("log", node=node.row["node"], text=line)
+
+
+def _each(nodes: Sequence[NodeCommand], act: Callable[[NodeCommand], object]) -> None:
+    for node in nodes:
+        try:
+            act(node)
+        except ConfigError:  # a name that leads out of the folder
+            raise
+        except (HarnessError, OSError) as e:
+            node.lose(e)

@@ -1,0 +1,23 @@
+"""One Ray cluster for all tests of this folder: its start takes longer than most of them."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.cluster.hosts import is_running
+from tests.cluster.ray.raylets import Raylets, raylets
+
+
+@pytest.fixture(scope="session")
+def running_cluster() -> Iterator[Raylets]:
+    pytest.importorskip("ray")
+    with raylets(2) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def cluster(running_cluster: Raylets) -> Raylets:
+    """With two nodes, also after a test that has killed one."""
+    while sum(map(is_running, running_cluster.pids)) < 2:
+        running_cluster.add()
+    return running_cluster

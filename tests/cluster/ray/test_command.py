@@ -1,0 +1,208 @@
+"""A command on a node: its files, what it prints, and how it ends; without Ray."""
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from harness.cli.main import main
+from harness.cluster import on_nodes
+from harness.cluster.ray.client import Host
+from harness.cluster.ray.command import Command, inside, listed, put
+from harness.cluster.ray.gather import NodeCommand, folder_names
+from harness.core import files
+from harness.errors import ConfigError
+from tests.cluster.hosts import is_running
+from tests.cluster.ray.test_client import StandIn
+
+FACTS = {"address": "10.0.0.1", "environment": {"machine": {"fingerprint": "f", "cpu": "c"}}}
+
+
+@pytest.mark.parametrize("name", ["/etc/passwd", "../x", "a/../../x", "", "a\0b"])
+def test_no_name_of_another_machine_leads_out_of_the_folder(tmp_path: Path, name: str) -> None:
+    with pytest.raises(ConfigError, match="is no name of a file"):
+        inside(tmp_path, name)
+
+
+def test_files_are_listed_as_they_were_put_and_links_are_not(tmp_path: Path) -> None:
+    put(tmp_path, "sweep/points/1/result.json", b"{}")
+    (tmp_path / "latest").symlink_to("sweep")
+    assert {name: about[0] for name, about in listed(tmp_path).items()} == {
+        "sweep/points/1/result.json": 2
+    }
+
+
+def test_nodes_of_one_address_have_a_folder_each() -> None:
+    assert folder_names(["a", "b", "a", "a"]) == ["a", "b", "a-2", "a-3"]
+
+
+class OnNode:
+    """The host of a node: what it answers is what the test has put into `states` and `files`."""
+
+    def __init__(self) -> None:
+        self.states: list[dict[str, Any]] = []
+        self.files: dict[str, bytes] = {}
+        self.sent: dict[str, bytes] = {}
+        self.started: dict[str, Any] = {}
+
+    def _put(self, name: str, content: bytes) -> str:
+        self.sent[name] = content
+        return "{}"
+
+    def _start(self, text: str) -> str:
+        self.started = json.loads(text)
+        return "{}"
+
+    def _remote(self, answer: Callable[..., object]) -> SimpleNamespace:
+        return SimpleNamespace(remote=answer)
+
+    @property
+    def state(self) -> SimpleNamespace:
+        return self._remote(lambda _: json.dumps(self.states.pop(0)))
+
+    @property
+    def read(self) -> SimpleNamespace:
+        return self._remote(lambda name: self.files[name])
+
+    @property
+    def put(self) -> SimpleNamespace:
+        return self._remote(self._put)
+
+    @property
+    def start(self) -> SimpleNamespace:
+        return self._remote(self._start)
+
+
+class Answers(StandIn):
+    def get(self, one: Any, timeout: float = 0) -> Any:
+        return super().get(one)
+
+
+@pytest.fixture
+def node() -> OnNode:
+    return OnNode()
+
+
+@pytest.fixture
+def command(node: OnNode, tmp_path: Path) -> NodeCommand:
+    return NodeCommand(Answers(), Host("node-1", node), FACTS, tmp_path / "10.0.0.1", lambda: False)
+
+
+def state(log: str, names: dict[str, int], status: int | None = None) -> dict[str, Any]:
+    about = {name: [1, changed] for name, changed in names.items()}
+    return {"status": status, "log": log, "log_to": len(log), "files": about}
+
+
+def test_files_come_while_the_command_runs_and_those_of_an_open_run_at_the_end(
+    node: OnNode, command: NodeCommand
+) -> None:
+    open_run = f"points/2{files.PARTIAL}/log"
+    node.files = {"points/1/result.json": b"1", open_run: b"2"}
+    node.states = [
+        state("one\ntw", {"points/1/result.json": 5, open_run: 5}),
+        state("o\nthree\n", {"points/1/result.json": 5, open_run: 5}, status=4),
+    ]
+    assert command.look() == ["one"]
+    assert [*listed(command.folder)] == ["points/1/result.json"]
+    assert command.is_open
+    node.files.pop("points/1/result.json")  # unchanged: it is not read again
+    assert command.look() == ["two", "three"]
+    assert (command.row["status"], command.is_open) == (4, False)
+    assert {*listed(command.folder)} == {"points/1/result.json", open_run}
+
+
+def test_a_command_goes_on_from_the_files_that_are_here(node: OnNode, command: NodeCommand) -> None:
+    put(command.folder, "sweep/sweep.json", b"{}")
+    put(command.folder, "sweep/SHA256SUMS", b"old")
+    command.start(["sweep"], "sweep", "/")
+    assert node.sent == {"sweep/sweep.json": b"{}", "sweep/SHA256SUMS": b"old"}
+    assert node.started["words"] == ["sweep"]
+    node.states = [state("", {"sweep/sweep.json": 1}, status=0)]
+    node.files = {"sweep/sweep.json": b"{1}"}
+    command.look()
+    assert (command.folder / "sweep/sweep.json").read_bytes() == b"{1}"
+    assert [*listed(command.folder)] == [
+        "sweep/sweep.json"
+    ]  # what the node has removed is not kept
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        ([], "name what to run"),
+        (["list"], "name what to run"),
+        (["run", "--out", "x"], "--out after `--`"),
+        (["--nodes=a:1"], "--nodes after `--`: a command runs on one machine"),
+    ],
+)
+def test_commands_that_cannot_run_on_nodes(tmp_path: Path, words: list[str], why: str) -> None:
+    with pytest.raises(ConfigError, match=why):
+        on_nodes.execute("ray://127.0.0.1:1", 1, words, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_folder_is_of_one_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "nodes.json").write_text('{"command": ["sweep"], "nodes": []}')
+    words = ["on", "ray://127.0.0.1:1", "--node-count", "1", "--out", str(out), "--", "tune"]
+    assert main(words) == 2
+    assert "holds the results of another command" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (["on", "a:1", "--node-count", "1", "--out", "x", "--", "sweep"], "is no Ray cluster"),
+        (["on", "ray://a", "--node-count", "0", "--out", "x", "--", "sweep"], "on: 0 must"),
+        (["list", "--nodes", "local:2"], "there are none to list"),
+        (["list", "--nodes", "x"], "--nodes: 'x' is not an address"),
+    ],
+)
+def test_nodes_that_cannot_be_asked(
+    words: list[str], why: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(words) == 2
+    assert why in capsys.readouterr().err
+
+
+@pytest.fixture
+def running() -> Iterator[Command]:
+    made = Command()
+    yield made
+    made.close()
+
+
+def wait_for(command: Command, is_there: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+    end_s = time.monotonic() + 120
+    while not is_there(told := command.state(0)):
+        assert time.monotonic() < end_s, told
+        time.sleep(0.1)
+    return told
+
+
+@pytest.mark.slow
+def test_a_command_keeps_what_it_has_when_it_is_interrupted(running: Command) -> None:
+    words = ["--scenario", "offline", "--backend", "null", "--no-metrics", "--duration", "60s"]
+    running.start([*words, "--mode", "performance"], "run")
+    wait_for(running, lambda told: any("mlperf_log_detail" in name for name in told["files"]))
+    running.interrupt()
+    told = wait_for(running, lambda told: told["status"] is not None)
+    assert told["status"] == 130
+    assert "run/result.json" in told["files"]
+
+
+@pytest.mark.slow
+def test_nothing_of_a_command_is_left_when_it_is_closed() -> None:
+    command = Command()
+    command.start(["--scenario", "offline", "--backend", "null", "--duration", "60s"], "run")
+    assert command._process is not None
+    pid = command._process.pid
+    assert is_running(pid)
+    command.close()
+    assert not is_running(pid)
+    assert not command.folder.exists()

@@ -1,0 +1,60 @@
+"""Commands on the nodes of a Ray cluster, and the list of its nodes."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from harness.cli.main import main
+from tests.cluster.ray.raylets import Raylets
+from tests.serve.test_serve import ROOT
+
+pytest.importorskip("ray")
+pytestmark = pytest.mark.slow
+
+
+def test_the_nodes_of_a_cluster_are_listed_with_their_models(
+    cluster: Raylets, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["list", "--nodes", cluster.nodes]) == 0
+    title, heads, *rows = capsys.readouterr().out.splitlines()
+    assert title.startswith("Ray ")
+    assert heads.split()[:3] == ["node", "machine", "CPU"]
+    assert len(rows) == sum(1 for pid in cluster.pids if Path(f"/proc/{pid}").exists())
+    assert all(" digits" in row for row in rows)
+
+
+def test_a_sweep_on_two_nodes_goes_on_where_it_was_stopped(
+    tmp_path: Path, cluster: Raylets, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "fleet"
+    options = ("--scenario", "server", "--backend", "null", "--rate", "50,60", "--duration", "8s")
+    sweep = ("sweep", *options, "--no-metrics", "--no-report")
+    words = ["on", cluster.nodes, "--node-count", "2", "--out", str(out), "--", *sweep]
+    with subprocess.Popen(
+        [sys.executable, "-m", "harness", *words], cwd=ROOT, stderr=subprocess.DEVNULL
+    ) as process:
+        end_s = time.monotonic() + 200
+        while not any(out.glob("*/sweep/points/50/result.json")) and time.monotonic() < end_s:
+            time.sleep(0.1)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=120) == 130
+    before = {path: path.read_bytes() for path in out.glob("*/sweep/points/*/result.json")}
+    assert before
+    assert not any(cluster.hosts(raylet) for raylet in cluster.pids)
+    assert main(words) in (0, 4)
+    shown = capsys.readouterr().out
+    assert "runs are ranked within a node" in shown
+    content = json.loads((out / "nodes.json").read_text())
+    assert len(content["nodes"]) == 2
+    for node in content["nodes"]:
+        folder = out / node["node"] / "sweep"
+        assert node["node"] in shown
+        points = json.loads((folder / "sweep.json").read_text())["points"]
+        assert [point["rate_per_s"] for point in points] == [50, 60]
+        assert main(["check", str(folder)]) == 0
+    assert all(path.read_bytes() == content for path, content in before.items())
