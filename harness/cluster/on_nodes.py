@@ -55,6 +55,8 @@ def execute(nodes: str, count: int, words: Sequence[str], folder: Path) -> int:
     }
     say(f"placing {counted(count, 'node')} on {nodes}")
     rows, signum = _gathered(setup)
+    if signum is not None and not rows:
+        return INTERRUPT_EXIT + signum
     files.write_json(folder / NODES, {"command": list(words), "nodes": rows})
     show("\n".join(_lines(rows, folder / "*" / verb)))
     if signum is not None:
@@ -111,6 +113,8 @@ def _gathered(setup: Mapping[str, Any]) -> tuple[Sequence[Mapping[str, Any]], in
                     message = channel.receive(_LOOK_EVERY_S)
                 except TimeoutError:
                     continue
+                if message is None and stopping.caught is not None:
+                    return (), stopping.caught  # before any node was ours
                 if message is None:
                     raise PluginUnavailable(
                         f"on: the process that asks Ray ended with status {process.wait()}"

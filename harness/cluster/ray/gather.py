@@ -35,7 +35,7 @@ def main() -> NoReturn:
     serve(_gather)
 
 
-class _Asker:
+class Asker:
     """What the other process wants."""
 
     def __init__(self, channel: Channel) -> None:
@@ -53,6 +53,9 @@ class _Asker:
             self.is_gone = message is None
             self.stops += message is not None
         return self.is_gone
+
+    def wants_no_start(self) -> bool:
+        return self.look() or self.stops > 0
 
 
 class NodeCommand:
@@ -124,11 +127,11 @@ def _gather(channel: Channel) -> None:
     setup = channel.receive()
     if setup is None:
         return
-    asker = _Asker(channel)
+    asker = Asker(channel)
     try:
         with (
             connected(setup["nodes"]) as ray,
-            placed(ray, setup["count"], is_gone=asker.look, gpus=setup["gpus"]) as hosts,
+            placed(ray, setup["count"], is_gone=asker.wants_no_start, gpus=setup["gpus"]) as hosts,
         ):
             facts = ask(ray, hosts, "facts", {}, ANSWER_LIMIT_S, asker.look)
             names = folder_names([each["address"] for each in facts])
@@ -144,7 +147,7 @@ def _gather(channel: Channel) -> None:
 
 
 def _run(
-    nodes: Sequence[NodeCommand], setup: Mapping[str, Any], asker: _Asker, channel: Channel
+    nodes: Sequence[NodeCommand], setup: Mapping[str, Any], asker: Asker, channel: Channel
 ) -> None:
     _each(nodes, lambda node: node.start(setup["words"], setup["out"], setup["cwd"]))
     stops = 0

@@ -1,8 +1,10 @@
 """A command on a node: its files, what it prints, and how it ends; without Ray."""
 
 import json
+import socket
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,8 +15,9 @@ from harness.cli.main import main
 from harness.cluster import on_nodes
 from harness.cluster.ray.client import Host
 from harness.cluster.ray.command import Command, inside, listed, put
-from harness.cluster.ray.gather import NodeCommand, folder_names
+from harness.cluster.ray.gather import Asker, NodeCommand, folder_names
 from harness.core import files
+from harness.core.child import Channel
 from harness.errors import ConfigError
 from tests.cluster.hosts import is_running
 from tests.cluster.ray.test_client import StandIn
@@ -128,6 +131,18 @@ def test_a_command_goes_on_from_the_files_that_are_here(node: OnNode, command: N
     assert [*listed(command.folder)] == [
         "sweep/sweep.json"
     ]  # what the node has removed is not kept
+
+
+def test_a_stop_before_the_start_starts_nothing_and_one_after_it_is_no_end() -> None:
+    ours, theirs = map(Channel, socket.socketpair())
+    with closing(theirs):
+        asker = Asker(theirs)
+        assert not asker.wants_no_start()
+        ours.send("stop")
+        assert asker.wants_no_start()
+        assert (asker.look(), asker.stops) == (False, 1)
+        ours.close()
+        assert asker.look()
 
 
 @pytest.mark.parametrize(
