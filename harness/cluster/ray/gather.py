@@ -96,12 +96,15 @@ class NodeCommand:
         has_ended = state["status"] is not None
         for name, about in state["files"].items():
             if self._known.get(name) != about and (has_ended or not is_unfinished(name)):
-                put(self.folder, name, bytes(call(self._ray, self._host, "read", name)))
-                self._known[name] = about
+                content = call(self._ray, self._host, "read", name)
+                if isinstance(content, bytes):  # else it was renamed meanwhile
+                    put(self.folder, name, content)
+                    self._known[name] = about
         if has_ended:
             for name in listed(self.folder).keys() - state["files"].keys():
                 inside(self.folder, name).unlink()
             self.row["status"] = state["status"]
+            lines += [self._log] if self._log else []
         return lines
 
     def lose(self, error: Exception) -> None:

@@ -64,9 +64,12 @@ class Host:
     def state(self, text: str) -> str:
         return json.dumps(self._commands().state(json.loads(text)["log_from"]))
 
-    def read(self, name: str) -> bytes:
-        """A file of the command's folder."""
-        return inside(self._commands().folder, name).read_bytes()
+    def read(self, name: str) -> bytes | None:
+        """A file of the command's folder; None where it is there no more."""
+        try:
+            return inside(self._commands().folder, name).read_bytes()
+        except FileNotFoundError:
+            return None
 
     def interrupt(self, _text: str) -> str:
         self._commands().interrupt()

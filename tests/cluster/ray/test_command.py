@@ -69,7 +69,7 @@ class OnNode:
 
     @property
     def read(self) -> SimpleNamespace:
-        return self._remote(lambda name: self.files[name])
+        return self._remote(self.files.get)
 
     @property
     def put(self) -> SimpleNamespace:
@@ -116,6 +116,19 @@ def test_files_come_while_the_command_runs_and_those_of_an_open_run_at_the_end(
     assert command.look() == ["two", "three"]
     assert (command.row["status"], command.is_open) == (4, False)
     assert {*listed(command.folder)} == {"points/1/result.json", open_run}
+
+
+def test_a_file_that_is_renamed_while_it_is_fetched_is_no_loss_of_the_node(
+    node: OnNode, command: NodeCommand
+) -> None:
+    node.files = {"result.json": b"{}"}
+    node.states = [
+        state("", {"result.json.new": 5}),
+        state("end", {"result.json": 6}, status=0),
+    ]
+    assert command.look() == []
+    assert command.look() == ["end"]
+    assert [*listed(command.folder)] == ["result.json"]
 
 
 def test_a_command_goes_on_from_the_files_that_are_here(node: OnNode, command: NodeCommand) -> None:
