@@ -75,7 +75,7 @@ def connected(nodes: str) -> Iterator[Any]:
         ray.init(nodes, logging_level="error", log_to_driver=False, namespace="mlperf-harness")
     except Exception as e:
         raise ConfigError(
-            f"{nodes} is no Ray cluster that Ray {ray.__version__} can use: {one_line(e)}: it must be the port of "
+            f"{nodes} is no Ray cluster that Ray {ray.__version__} can use: {_of_ray(e)}: it must be the port of "
             "Ray's client, with the same versions of Ray and Python, and the same token (RAY_AUTH_TOKEN) if it has one"
         ) from e
     try:

@@ -60,10 +60,9 @@ class Raylets:
         self._process.communicate(timeout=60)
 
     def hosts(self, raylet: int) -> list[int]:
-        """Pids of the actor on this node and of what it has started; [] where nothing of ours runs there."""
-        below = _below(raylet)
-        is_ours = [b"serve.node.child" in _words(pid) or b"harness" in _words(pid) for pid in below]
-        return below if any(is_ours) else []
+        """Pids of our actors on this node and of what they have started."""
+        ours = (b"ray::Host", b"harness")
+        return [pid for pid in _below(raylet) if any(word in _words(pid) for word in ours)]
 
     def wait_for_nodes(self, count: int, limit_s: float = 90) -> dict[int, int]:
         """Raylet -> the process of `serve --node` below it, once there are so many."""
