@@ -13,7 +13,6 @@ from harness.machine.power.energy import window_ns
 from harness.machine.power.ptdaemon_log import SOURCE
 from harness.models.manifest.schema import Accuracy
 from harness.models.opened.isolation import is_isolated
-from harness.results import servers
 from harness.results.evidence.evidence import Evidence
 from harness.results.evidence.performance import Performance
 from harness.results.findings import NOT_STORED, Findings
@@ -31,6 +30,7 @@ from harness.results.schema.result import (
     ReasonEntry,
     Result,
 )
+from harness.results.servers import section as servers
 from harness.results.slos import reasons as slo_reasons
 from harness.results.slos import section as goodput
 from harness.results.tokens import section as tokens

@@ -17,7 +17,7 @@ from harness.wire.connections import (
     size_bytes,
     unreachable,
 )
-from harness.wire.grpc_calls import CallLink
+from harness.wire.grpc.calls import CallLink
 from harness.wire.http1 import BadReply, Heads
 from harness.wire.opener import CONNECT_TIMEOUT_S
 

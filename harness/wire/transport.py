@@ -7,7 +7,7 @@ from harness.remote import Request, StreamReader
 from harness.wire.connections import Server
 from harness.wire.flight import Flight
 from harness.wire.flights import Flights
-from harness.wire.grpc_calls import Calls
+from harness.wire.grpc.calls import Calls
 
 
 class Transport(Protocol):

@@ -14,13 +14,13 @@ from harness.core.config.address import Address, parse_address
 from harness.errors import ConfigError
 from harness.remote import Request
 from harness.wire.connections import Server, tls_context
-from harness.wire.grpc_calls import CallLink, Calls
+from harness.wire.grpc.calls import CallLink, Calls
 from harness.wire.remote_backend import Link
 from tests.stand_ins.servers.certificate import self_signed
 from tests.stand_ins.servers.grpc_server import GrpcServer
+from tests.wire.grpc.test_calls import flown as called
+from tests.wire.grpc.test_calls import request
 from tests.wire.test_flights import flown, opened, read_request, served
-from tests.wire.test_grpc_calls import flown as called
-from tests.wire.test_grpc_calls import request
 
 _OK = b"HTTP/1.1 200 OK\r\nContent-Length: 200000\r\n\r\n" + bytes(200_000)
 

@@ -14,7 +14,7 @@ from harness.errors import ConfigError, one_line
 from harness.loadgen.logs import NETWORK_SUT, SAME_MACHINE
 from harness.models.opened.remote import nameless, request_timeout_s, servers_of
 from harness.remote import HasName, Remote
-from harness.wire.grpc_calls import CallLink
+from harness.wire.grpc.calls import CallLink
 from harness.wire.remote_backend import Link, link_to
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._:@/+-]{0,99}")

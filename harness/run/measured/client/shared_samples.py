@@ -11,7 +11,7 @@ from harness.remote import Remote, Request, SharesSamples
 from harness.run.shared_region import REGIONS, region_of
 from harness.types import Dataset
 from harness.wire.connections import Server, size_bytes
-from harness.wire.grpc_calls import CallLink
+from harness.wire.grpc.calls import CallLink
 from harness.wire.remote_backend import Link, link_to
 
 _ALIGNED_BYTES = 64

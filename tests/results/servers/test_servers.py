@@ -1,7 +1,7 @@
 """What servers told of themselves in the run: the largest readings, growth of counters, and nothing invented."""
 
 from harness.machine.host_log import HostLog
-from harness.results.servers import section
+from harness.results.servers.section import section
 
 ROWS = [
     {"wall_ns": 0, "waiting_requests": 99.0, "inferences": 0.0, "executions": 0.0},

@@ -26,7 +26,7 @@ from harness.wire.connections import (
     unreachable,
 )
 from harness.wire.flight import Flight
-from harness.wire.grpc_tls import pinned
+from harness.wire.grpc.tls import pinned
 from harness.wire.http1 import BadReply
 from harness.wire.opener import CONNECT_TIMEOUT_S, GIVE_UP_S
 from harness.wire.requests import PREPARE_S, READY_BYTES, SHORT_BYTES

@@ -11,10 +11,10 @@ import pytest
 from harness.core.config.address import parse_address
 from harness.errors import ConfigError, PluginUnavailable
 from harness.remote import Request
-from harness.wire import grpc_calls
 from harness.wire.connections import Server
 from harness.wire.flight import Flight
-from harness.wire.grpc_calls import CallLink, Calls
+from harness.wire.grpc import calls
+from harness.wire.grpc.calls import CallLink, Calls
 from harness.wire.null.server import NullServer
 from tests.stand_ins.servers.grpc_server import (
     MESSAGES,
@@ -136,7 +136,7 @@ def test_a_call_past_its_deadline_is_a_timeout(connections: int) -> None:
 def test_a_server_that_ends_is_given_up_and_no_flight_is_lost(
     connections: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(grpc_calls, "GIVE_UP_S", 0.0)
+    monkeypatch.setattr(calls, "GIVE_UP_S", 0.0)
     with GrpcServer() as server:
         calls = Calls([server_at(server.url)], connections, request, TIMEOUT_S)
         flown(calls, range(10))
@@ -208,7 +208,7 @@ def test_without_grpcio_a_line_says_how_to_install_it(monkeypatch: pytest.Monkey
 
 
 def test_a_server_that_cannot_be_asked_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(grpc_calls, "CONNECT_TIMEOUT_S", 0.3)
+    monkeypatch.setattr(calls, "CONNECT_TIMEOUT_S", 0.3)
     with socket.create_server(("127.0.0.1", 0)) as listening:
         url = f"grpc://127.0.0.1:{listening.getsockname()[1]}"
         with pytest.raises(ConfigError, match=r"^--url \S+ does not speak gRPC: give the server's"):

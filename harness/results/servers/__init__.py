@@ -1,0 +1,1 @@
+"""What servers told of themselves during a run: `servers` of result.json."""

@@ -1,0 +1,1 @@
+"""Calls over gRPC: what makes them, and how their certificates are trusted."""
