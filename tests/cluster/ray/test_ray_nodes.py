@@ -20,8 +20,7 @@ from tests.serve.test_serve import ROOT
 pytest.importorskip("ray")
 pytestmark = pytest.mark.slow
 
-QUERIES = 2000
-"""Some 12 s: a worker of Ray outlives its raylet by a few."""
+QUERIES = 600
 
 SLOW_BATCH = (
     *("--backend-option", "ms=50", "--instances", "1", "--threads", "1"),
@@ -80,18 +79,12 @@ def freeze_the_machine(raylet: int, child: int) -> list[int]:
     return pids
 
 
-def kill_the_raylet(raylet: int, _child: int) -> list[int]:
-    os.kill(raylet, signal.SIGKILL)
-    return []
-
-
 @pytest.mark.parametrize(
     ("act", "how"),
     [
         (kill_the_node, "closed the connection|reset by peer"),
         (kill_the_actor, "closed the connection|reset by peer"),
         (freeze_the_machine, "no answer for 2.00 s"),
-        (kill_the_raylet, "closed the connection|reset by peer"),  # the last one: it is gone
     ],
 )
 def test_a_lost_node_is_found_by_the_wire_and_the_rest_goes_on(
@@ -118,6 +111,25 @@ def test_a_lost_node_is_found_by_the_wire_and_the_rest_goes_on(
     assert sum(node["samples"] for node in result["nodes"]) == QUERIES
     assert main(["check", str(out)]) == 0
     assert has_ended(hosts, 30 if frozen else 5)
+
+
+def test_the_death_of_a_raylet_alone_costs_no_answer_and_its_node_ends(
+    tmp_path: Path, cluster: Raylets
+) -> None:
+    """No batch travels through it; a worker of Ray outlives its raylet for a while."""
+    out = tmp_path / "run"
+    hosts: list[int] = []
+
+    def fault() -> None:
+        found = cluster.wait_for_nodes(2)
+        hosts.extend(found.values())
+        os.kill(next(iter(found)), signal.SIGKILL)
+
+    thread = when_running(out, fault)
+    _, result = ran(out, *OFFLINE, *SLOW_BATCH, *on(cluster))
+    thread.join()
+    assert result["queries"]["samples_failed"] == 0
+    assert has_ended(hosts, 60)
 
 
 def test_nodes_with_another_backend_are_refused_and_ended(
