@@ -13,7 +13,7 @@ from harness.errors import ConfigError, PluginUnavailable
 from harness.remote import Request
 from harness.wire.connections import Server
 from harness.wire.flight import Flight
-from harness.wire.grpc import calls
+from harness.wire.grpc import calls as calls_module
 from harness.wire.grpc.calls import CallLink, Calls
 from harness.wire.null.server import NullServer
 from tests.stand_ins.servers.grpc_server import (
@@ -136,7 +136,7 @@ def test_a_call_past_its_deadline_is_a_timeout(connections: int) -> None:
 def test_a_server_that_ends_is_given_up_and_no_flight_is_lost(
     connections: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(calls, "GIVE_UP_S", 0.0)
+    monkeypatch.setattr(calls_module, "GIVE_UP_S", 0.0)
     with GrpcServer() as server:
         calls = Calls([server_at(server.url)], connections, request, TIMEOUT_S)
         flown(calls, range(10))
