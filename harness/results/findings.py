@@ -45,9 +45,9 @@ class Findings:
     ceiling_per_s: float | None = None
     """The samples/s of this machine's null backend in this scenario; None if it never ran."""
     host: HostLog | None = None
-    server: HostLog | None = None
+    server_metrics: HostLog | None = None
     """What the servers of --url told of themselves."""
-    no_server: str = ""
+    no_server_metrics: str = ""
     """Why they told nothing; empty of a run without servers, too."""
     loaded: Loaded | None = None
     calibration: Calibration | None = None

@@ -145,12 +145,13 @@ def _check_sizes(path: Path) -> None:
 
 
 def write_findings(folder: Path, findings: Findings) -> None:
+    absent = hidden(findings.no_server_metrics)
     write_json(
         folder / FINDINGS,
         {
             "asked": to_plain(findings.config),
             **{name: getattr(findings, name) for name in _PLAIN},
-            "no_server": hidden(findings.no_server),
+            **({"no_server_metrics": absent} if absent else {}),  # only where servers are asked
             "spec": findings.spec._asdict(),
             "power": hidden(findings.power.to_json()) if findings.power else None,
             "ptdaemon": findings.ptdaemon.to_json() if findings.ptdaemon else None,
@@ -174,7 +175,7 @@ def read_findings(folder: Path) -> tuple[dict[str, Any], bool]:
         loaded, calibration, stopped = (content[k] for k in ("loaded", "calibration", "stopped"))
         values = {
             **{name: content[name] for name in _PLAIN},
-            "no_server": content.get("no_server", ""),
+            "no_server_metrics": content.get("no_server_metrics", ""),
             "spec": InstanceGroup.from_json(content["spec"]),
             "power": _read_power(content["power"], folder),
             "ptdaemon": (
@@ -183,7 +184,7 @@ def read_findings(folder: Path) -> tuple[dict[str, Any], bool]:
                 else None
             ),
             "host": _read_log(folder / HOST_CSV),
-            "server": _read_log(folder / SERVER_CSV),
+            "server_metrics": _read_log(folder / SERVER_CSV),
             "loaded": Loaded.from_json(loaded) if loaded else None,
             "calibration": Calibration(**calibration) if calibration else None,
             "stopped": Reason.stored(stopped) if stopped else None,
@@ -203,7 +204,7 @@ NOTHING_BESIDE = Samples()
 
 
 def samples_of(findings: Findings) -> Samples:
-    return Samples(findings.host, findings.power, findings.server)
+    return Samples(findings.host, findings.power, findings.server_metrics)
 
 
 def write_samples(folder: Path, samples: Samples) -> None:

@@ -304,7 +304,7 @@ def _client(
     findings: Findings, numbers: Performance | None, window: tuple[int, int] | None
 ) -> ClientSection:
     sections: ClientSection = {}
-    told = servers.section(findings.server, window, findings.no_server)
+    told = servers.section(findings.server_metrics, window, findings.no_server_metrics)
     if told is not None:
         sections["servers"] = told
     if numbers is not None and (section := client.section(numbers.run)) is not None:

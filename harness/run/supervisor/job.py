@@ -253,7 +253,7 @@ class _Job:
     def _samples(self) -> Samples:
         """Copies, because threads go on reading."""
         if self._server is not None:
-            self._findings.no_server = self._server.absent
+            self._findings.no_server_metrics = self._server.absent
         told = self._server.rows.copy() if self._server is not None else []
         return Samples(
             HostLog(self._host.log.rows.copy()),

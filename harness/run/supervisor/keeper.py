@@ -68,7 +68,7 @@ class RunKeeper:
             self._exporter.end()
 
     def keep_samples(self, samples: Samples) -> None:
-        self.findings.host, self.findings.power, self.findings.server = samples
+        self.findings.host, self.findings.power, self.findings.server_metrics = samples
         try:
             records.write_samples(self.folder.path, samples)
             self.save()

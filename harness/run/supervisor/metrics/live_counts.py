@@ -118,8 +118,11 @@ class LiveCounts:
         self._newest = max(self._newest, (end, int(rows["taken_ns"][newest])))
 
     def _count_nodes(self, rows: Array, size: Array) -> None:
+        if not self.nodes:
+            return
+        numbers = rows["server"]
         for number, node in enumerate(self.nodes.values()):
-            mine = rows["server"] == number
+            mine = numbers == number
             own, samples = rows[mine], size[mine]
             whole = own["failed"] == 0
             node.completed += int(samples.sum())
