@@ -14,7 +14,7 @@ from harness.results.tokens.loadgen import contradictions, told
 from harness.types import Array
 from tests.builders.support import plan
 
-COUNT, TOKENS = 100, 5
+COUNT, TOKENS = 600, 5
 PERCENTS = {"50.00": 0.5, "90.00": 0.9, "99.00": 0.99}
 TTFT, TPOT = (
     "result_first_token_{}_percentile_latency_ns",
@@ -58,6 +58,19 @@ def found(changed: DetailLog, **more: Array) -> list[str]:
 def test_an_honest_log_agrees() -> None:
     assert found(log()) == []
     assert found(log(told_ns=0)) == []
+
+
+def test_a_few_completions_that_loadgen_stamped_late_are_no_contradiction() -> None:
+    """Bug: an honest run was INVALID where a thread was preempted between the journal's stamp and LoadGen's."""
+    stamped = columns()["first_token_ns"] + (40 + np.arange(COUNT)) * NS_PER_MS
+    each_ns = (stamped - columns()["first_token_ns"]) // (TOKENS - 1)
+    told_late = log(told_ns=0)
+    for text, share in PERCENTS.items():
+        told_late.values[TPOT.format(text)] = percentile_ns(each_ns, share)
+    stamped[-6:] = columns()["first_token_ns"][-6:] + NS_PER_MS
+    assert found(told_late, completed_ns=stamped) == []
+    stamped[-60:] = columns()["first_token_ns"][-60:] + NS_PER_MS
+    assert len(found(told_late, completed_ns=stamped)) == 3
 
 
 CHANGES: list[tuple[str, Callable[[float], float], str]] = [
