@@ -29,7 +29,7 @@ class DigitsDataset(LoadedRows):
 
     def __init__(self, setup: DatasetSetup) -> None:
         refuse_data_dir(setup, self.name)
-        refuse([*synthetic_options(setup, self.name)])
+        refuse([*synthetic_options(setup, self.name, shapes=setup.shapes)])
         try:
             self._bytes = self.file.read_bytes()
             with np.load(self.file, allow_pickle=False) as file:

@@ -2,7 +2,6 @@
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from difflib import get_close_matches
 
 import numpy as np
 
@@ -10,7 +9,7 @@ from harness.core.config.parse import example_shape
 from harness.datasets.parts.lengths import draw, summary
 from harness.datasets.parts.ranges import FLAG, described, drawn_numbers, ranges_of
 from harness.datasets.parts.rows import LoadedRows, RaggedRows
-from harness.datasets.parts.sources import needs_inputs, refuse_data_dir
+from harness.datasets.parts.sources import needs_inputs, refuse_data_dir, unknown_inputs
 from harness.errors import refuse
 from harness.types import Array, Batch, Dataset, DatasetSetup, TensorSpec, show_shape
 
@@ -152,12 +151,8 @@ def _sizes_by_name(setup: DatasetSetup) -> tuple[dict[str, int], list[str]]:
 
 def _unknown_names(setup: DatasetSetup, sizes: Mapping[str, int]) -> Iterator[str]:
     """Yields a problem for each name in an option that the model does not have."""
-    names = [i.name for i in setup.inputs]
-    for flag, given in (("--input-shape", setup.shapes), (FLAG, setup.ranges)):
-        for name in sorted(given.keys() - set(names)):
-            near = get_close_matches(name, names, n=1)
-            hint = f": did you mean {near[0]!r}?" if near else ""
-            yield f"{flag} {name}: the model's inputs are {', '.join(names)}{hint}"
+    yield from unknown_inputs("--input-shape", setup.shapes, setup)
+    yield from unknown_inputs(FLAG, setup.ranges, setup)
     symbolic = {
         d: None for i in setup.inputs for d in i.shape[1:] if isinstance(d, str) and d not in sizes
     }

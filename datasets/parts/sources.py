@@ -1,7 +1,8 @@
 """Locates a dataset's files, reports what is wrong with them, and computes their digest."""
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from difflib import get_close_matches
 from pathlib import Path
 
 from harness.errors import ConfigError, some_of
@@ -60,8 +61,7 @@ def check_steps(setup: DatasetSetup, dataset: str, known: Iterable[str]) -> None
     if not setup.inputs:
         raise needs_inputs(dataset)
     known = tuple(known)
-    flags = {"--input-shape": setup.shapes}
-    problems = [*_of_synthetic(flags, dataset), *synthetic_options(setup, dataset)]
+    problems = [*synthetic_options(setup, dataset, shapes=setup.shapes)]
     problems += [
         f"input {name!r}: dataset {dataset!r} has no step {step.name!r}, "
         f"only {', '.join(known)}: choose another --dataset or change the manifest"
@@ -72,17 +72,28 @@ def check_steps(setup: DatasetSetup, dataset: str, known: Iterable[str]) -> None
     refuse(problems)
 
 
-def synthetic_options(setup: DatasetSetup, dataset: str) -> Iterator[str]:
-    """Yields a problem for each option that has no effect on real data."""
-    return _of_synthetic({"--input-range": setup.ranges, "--lengths": setup.lengths}, dataset)
+def synthetic_options(
+    setup: DatasetSetup, dataset: str, *, shapes: Mapping[str, Sequence[int]]
+) -> Iterator[str]:
+    """Yields a problem for each option that has no effect on real data.
 
-
-def _of_synthetic(flags: Mapping[str, Sized], dataset: str) -> Iterator[str]:
+    shapes: those of --input-shape that the dataset does not follow.
+    """
+    flags = {"--input-shape": shapes, "--input-range": setup.ranges, "--lengths": setup.lengths}
     return (
         f"{flag} belongs to dataset 'synthetic': drop it for {dataset!r}"
         for flag, value in flags.items()
         if value
     )
+
+
+def unknown_inputs(flag: str, names: Iterable[str], setup: DatasetSetup) -> Iterator[str]:
+    """Yields a problem for each name in an option that no input of the model has."""
+    inputs = [spec.name for spec in setup.inputs]
+    for name in sorted({*names} - {*inputs}):
+        near = get_close_matches(name, inputs, n=1)
+        hint = f": did you mean {near[0]!r}?" if near else ""
+        yield f"{flag} {name}: the model's inputs are {', '.join(inputs)}{hint}"
 
 
 def own_step(setup: DatasetSetup, name: str, kind: str) -> Step | None:

@@ -19,7 +19,13 @@ from harness.datasets.parts.image.images import ImageSteps
 from harness.datasets.parts.listing import Sample, stamps_of
 from harness.datasets.parts.parallel import BadSample, each
 from harness.datasets.parts.rows import LoadedRows
-from harness.datasets.parts.sources import needs_inputs, refuse, shown, synthetic_options
+from harness.datasets.parts.sources import (
+    needs_inputs,
+    refuse,
+    shown,
+    synthetic_options,
+    unknown_inputs,
+)
 from harness.errors import MOST_PROBLEMS, ConfigError, say_once
 from harness.types import Array, DatasetSetup, TensorSpec, show_shape
 
@@ -42,7 +48,10 @@ class ImageDataset(LoadedRows):
         """A ConfigError without samples, or with a line for every missing file."""
         if not samples:
             raise ConfigError(f"dataset {self.name!r}: {folder} has no images: nothing to measure")
-        refuse([*synthetic_options(setup, self.name)])
+        problems = [*synthetic_options(setup, self.name, shapes={})]
+        if setup.inputs:  # `data check` may name no model
+            problems += unknown_inputs("--input-shape", setup.shapes, setup)
+        refuse(problems)
         self._folder = folder
         self._samples = samples
         self._setup = setup

@@ -116,6 +116,14 @@ def test_a_folder_that_is_not_read_is_refused(cls: Any, name: str) -> None:
         cls(DatasetSetup(inputs=(IMAGE,), data_dir=Path("mine")))
 
 
+def test_digits_follow_no_input_shape() -> None:
+    """Bug: the option was ignored, and the run was on other sizes than the user's."""
+    problems = refusal(
+        DigitsDataset, DatasetSetup(inputs=(IMAGE,), shapes={"pixels": (1, 1, 9, 9)})
+    )
+    assert problems == ["--input-shape belongs to dataset 'synthetic': drop it for 'digits'"]
+
+
 def test_digits_describe_the_file_they_come_from() -> None:
     about = DigitsDataset(DatasetSetup()).describe()
     assert about["count"] == 500

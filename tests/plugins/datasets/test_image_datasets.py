@@ -378,6 +378,14 @@ def test_a_symbolic_size_is_the_one_given_or_the_first_images(tmp_path: Path) ->
     assert "takes [3, 9, 9]" in refusal(lambda: made.load([0]))[0]
 
 
+def test_an_input_shape_names_an_input(tmp_path: Path) -> None:
+    """Bug: a wrong name was ignored, and the run was on other sizes than the user's."""
+    wrong = setup(in_classes(tmp_path), shapes={"imag": (1, 3, 9, 9)})
+    assert refusal(lambda: FolderDataset(wrong)) == [
+        "--input-shape imag: the model's inputs are image: did you mean 'image'?"
+    ]
+
+
 def broken(folder: Path) -> list[Path]:
     """Three files that cannot be used, each for another reason, among six."""
     in_classes(folder)
