@@ -218,6 +218,7 @@ class _Job:
         """Raises RunDied, RunHopeless, Stopped and errors before the first query."""
         run = self._findings.resolved
         preflight.obtain_model(run.config, run.model)
+        preflight.check_always_resident(run.config, run.model)
         self._keeper.save()
         self._progress.show("measuring the machine's noise")
         self._findings.noise = host.noise_floor(self._probe_s).to_json()

@@ -15,6 +15,7 @@ from harness.loadgen.scenario import Scenario
 from harness.loadgen.versions import PINNED_VERSION, ROUNDS, installed_version
 from harness.machine import cores
 from harness.machine.power import opening
+from harness.models.cache.members import places_of, residents_of
 from harness.models.cache.model_set import ModelSet, load_model_set
 from harness.models.manifest import requirements
 from harness.models.manifest.defaults import default_dataset, default_metric, slos_of
@@ -153,6 +154,12 @@ def obtain_model(config: RunConfig, model: Model) -> None:
     """
     if model.may_have_to_be_obtained:
         model.obtain(declared(config).formats, say)
+
+
+def check_always_resident(config: RunConfig, model: Model) -> None:
+    """A ConfigError where the models that are always resident do not fit into the cache; all files are here."""
+    if isinstance(model, ModelSet) and any(member.always for member in model.members):
+        residents_of(model, places_of(config, model))
 
 
 def _version_problems(config: RunConfig) -> list[str]:

@@ -99,6 +99,20 @@ def test_a_model_that_cannot_be_loaded_any_more_fails_its_queries(tmp_path: Path
     assert main(["check", str(tmp_path / "run")]) == 0  # its files agree
 
 
+def test_what_is_always_resident_must_fit_before_anything_is_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Bug: the files' sizes were held against the capacity only once the measured process had begun to load."""
+    monkeypatch.delattr("harness.machine.host.noise_floor")  # what a run measures first
+    path = tmp_path / "set.yaml"
+    models = [{"model": "digits", "always": True, "copies": 3}]
+    path.write_text(yaml.safe_dump({"models": models, "capacity": "10kB"}))
+    words = ("--scenario", "server", "--target-qps", "9", "--models", str(path))
+    assert main([*words, "--out", str(tmp_path / "run"), *QUIET]) == 2
+    assert "harness: --models: always resident: " in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+
+
 def test_other_verbs_refuse_a_set_of_models(tmp_path: Path) -> None:
     path = tmp_path / "set.yaml"
     path.write_text("models: [{model: digits}]\ncapacity: 1MB\n")
