@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass, field
 from math import ceil
 from typing import Any, NamedTuple
 
+from harness.core.units import counted
 from harness.types import TensorSpec
 
 MIN_DURATION_MS = 600_000
@@ -181,6 +182,8 @@ class InstanceGroup(NamedTuple):
     """Every core is used by one instance only, and by nothing else of this process."""
     connections: int = 0
     """Connections to each server; 0 where the model runs on this machine."""
+    nodes: int = 0
+    """Nodes of --nodes, each with an instance group of its own; 0 without them."""
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> "InstanceGroup":
@@ -190,6 +193,8 @@ class InstanceGroup(NamedTuple):
     def __str__(self) -> str:
         if self.connections:
             return f"{self.connections} connections to each server, batch ≤ {self.max_batch}"
+        if self.nodes:
+            return f"{counted(self.nodes, 'node')}, batch ≤ {self.max_batch}"
         text = f"{self.instances} x {self.threads} threads of {self.cores:g} cores"
         if self.pinned:
             places = " | ".join(",".join(map(str, cpus)) for cpus in self.pinned)

@@ -27,7 +27,7 @@ def plan(config: RunConfig, scenario: Scenario, model: Model, cores: Cores) -> I
     """
     if config.node_urls:
         most = _max_batch(config, scenario, model)
-        return InstanceGroup(1, 1, most, cores.worth, connections=len(config.node_urls))
+        return InstanceGroup(1, 1, most, cores.worth, nodes=len(config.node_urls))
     if config.url:
         most = _max_batch(config, scenario, model)
         requests = -(-scenario.samples_per_query(config) // most)
