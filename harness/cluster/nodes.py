@@ -1,7 +1,7 @@
 """Makes the nodes of a run ready: starts those of this machine, and holds all against each other."""
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -15,6 +15,7 @@ from harness.core.console import say
 from harness.core.units import counted
 from harness.machine.cores import Cores, available
 from harness.models.opened.node import check_streams
+from harness.run.measured.nodes.opened import open_nodes
 
 LOOPBACK = "127.0.0.1"
 HOST_MODULE = "harness.serve.node.child"
@@ -41,7 +42,8 @@ _NOT_OF_A_HOST = (
 def ready_nodes(config: RunConfig) -> Iterator[RunConfig]:
     """The configuration with the addresses of its nodes, which are ready; those that were started end with the block.
 
-    Raises the error of a node that cannot be started.
+    Raises the error of a node that cannot be started; a ConfigError for those of the user that do not answer, or
+    run another version.
     """
     assert config.nodes is not None
     if config.nodes.startswith(RAY_NODES):
@@ -56,7 +58,10 @@ def ready_nodes(config: RunConfig) -> Iterator[RunConfig]:
     if not config.nodes.startswith(LOCAL_NODES):
         addresses = config.nodes.split(",")
         _check_count(config, len(addresses))
-        yield _with(config, addresses)
+        asked = _with(config, addresses)
+        with ExitStack() as stack:
+            open_nodes(asked, stack)  # before the run begins: the measured process asks them again
+        yield asked
         return
     count = int(config.nodes.removeprefix(LOCAL_NODES))
     _check_count(config, count)
