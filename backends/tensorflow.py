@@ -1,7 +1,6 @@
 """Runs SavedModel folders and Keras files on TensorFlow."""
 
 import os
-import sys
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -126,7 +125,6 @@ class TensorFlowBackend(FrameworkBackend):
 
     def __exit__(self, *exc: object) -> None:
         del self._call, self._traceable, self._model
-        _remove_generated_code()
 
     def _answer(self, inputs: Mapping[str, Array]) -> Outputs:
         outputs = self._call(*[tf.constant(inputs[name]) for name in self._feeds])
@@ -179,16 +177,6 @@ def _multiplies_in_bfloat16() -> bool:
 
 def _gpus() -> list[Any]:
     return list(tf.config.list_physical_devices("GPU"))
-
-
-def _remove_generated_code() -> None:
-    """Removes the Python files that AutoGraph left among the temporary ones.
-
-    It would remove them when the interpreter ends, which the harness's processes do without.
-    """
-    for name, module in [*sys.modules.items()]:
-        if name.startswith("__autograph_generated_file") and module.__file__:
-            Path(module.__file__).unlink(missing_ok=True)
 
 
 def _choose_device(device: str) -> None:

@@ -181,8 +181,24 @@ def serve(work: Callable[..., None]) -> NoReturn:
         work(channel, *fds)
     except BaseException as e:  # noqa: BLE001 - shown by the parent
         status = channel.send_error(e)
-    sys.stdout.flush()
-    os._exit(status)  # no destructors: LoadGen's and the frameworks' can hang
+    end_process(status)
+
+
+def end_process(status: int) -> NoReturn:
+    """Ends this process without destructors: LoadGen's and the frameworks' can hang."""
+    with suppress(OSError):
+        sys.stdout.flush()
+    _remove_generated_code()
+    os._exit(status)
+
+
+def _remove_generated_code() -> None:
+    """Removes the files of Python that TensorFlow's AutoGraph wrote; it would do so when the interpreter ends."""
+    for name, module in [*sys.modules.items()]:
+        path = getattr(module, "__file__", None)
+        if name.startswith("__autograph_generated_file") and path:
+            with suppress(OSError):
+                Path(path).unlink()
 
 
 def _die_with(parent: int) -> None:

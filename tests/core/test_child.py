@@ -6,6 +6,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -119,6 +120,25 @@ def test_call_raises_what_the_function_raises(
 def test_call_names_a_function_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(PluginUnavailable, match="no attribute 'nosuch': see "):
         call(f"{HERE}:nosuch", {}, tmp_path / "log")
+
+
+def trace(_request: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Has TensorFlow write code; returns the files."""
+    import tensorflow as tf
+
+    tf.function(lambda x: x * 2)(1.0)
+    return {"files": [str(path) for path in Path(tempfile.gettempdir()).glob("*autograph*")]}
+
+
+@pytest.mark.slow
+def test_generated_code_does_not_stay_among_the_temporary_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bug: runs, conversions and points of `machine` left files of AutoGraph's in /tmp."""
+    pytest.importorskip("tensorflow")
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    assert call(f"{HERE}:trace", {}, None)["files"]
+    assert not list(tmp_path.iterdir())
 
 
 def _send_pid_and_wait(channel: Channel, *fds: int) -> None:

@@ -12,7 +12,6 @@ descriptor.
     sends      ended    resources used, failures     (or `error` at any time before)
 """
 
-import os
 import time
 import traceback
 from collections.abc import Mapping
@@ -20,7 +19,7 @@ from contextlib import ExitStack, suppress
 from typing import Any, NoReturn
 
 from harness.core import registry
-from harness.core.child import Channel, serve
+from harness.core.child import Channel, end_process, serve
 from harness.core.clock import wall_ns
 from harness.errors import ConfigError, HarnessError, PluginUnavailable, RunDied, type_and_text
 from harness.loadgen.answers import AnswerRow
@@ -192,7 +191,7 @@ class _Measurement:
         self._channel.send("ready")
         message = self._channel.receive()
         if message is None:
-            os._exit(RunDied.exit_status)
+            end_process(RunDied.exit_status)
         return int(message["start_ns"])
 
     def _report_alive(self) -> None:
@@ -211,4 +210,4 @@ class _Measurement:
     def _die(self, error: BaseException, status: int = 1, text: str = "") -> NoReturn:
         trace = "".join(traceback.format_exception(error))
         self._channel.send("error", status=status, text=text or repr(error), trace=trace)
-        os._exit(status)
+        end_process(status)

@@ -5,7 +5,6 @@ A framework that is not installed is skipped here; ./test.sh --all installs them
 
 import subprocess
 import sys
-import tempfile
 import threading
 from collections.abc import Mapping
 from pathlib import Path
@@ -459,20 +458,6 @@ def test_what_is_no_keras_file_is_called_so(case: Case, tmp_path: Path) -> None:
     path = tmp_path / "bad.keras"
     path.write_bytes(b"not a model")
     assert _refusal(case, model=path) == (f"{path}: not a Keras file: expected a zip archive")
-
-
-@pytest.mark.parametrize("case", params((Case("tensorflow", "keras"),)))
-def test_generated_code_does_not_stay_among_the_temporary_files(
-    case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Bug: each run left files of AutoGraph's in /tmp, as its process ends without Python's own end."""
-    import tensorflow as tf
-
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    with case.open():
-        tf.function(lambda x: x * 2)(1.0)  # a function that no other test has traced
-        assert list(tmp_path.glob("*autograph*"))
-    assert not list(tmp_path.iterdir())
 
 
 @pytest.fixture(scope="module")
