@@ -276,7 +276,7 @@ def _parsed(
         near = get_close_matches(name.lstrip("-"), [option.lstrip("-") for option in known], n=1)
         hint = f"did you mean --{near[0]}?" if near else "see --help"
         problems.append(f"unknown option {name}: {hint}")
-    return options, problems
+    return options, [*dict.fromkeys(problems)]
 
 
 class _HelpAll(argparse.Action):

@@ -95,6 +95,7 @@ def problems(arguments: Sequence[str], capsys: pytest.CaptureFixture[str]) -> li
         ),
         ("--scenario server --target-qp=5", "unknown option --target-qp: did you mean --target-qps?"),
         ("--scenario server --xyzzy", "unknown option --xyzzy: see --help"),
+        ("bricks --model a --model b", "unknown option --model: see --help"),
         ("peak --scenario server --repeats 3", "unknown option --repeats: see --help"),
         ("--scenario server --backend null --out x.partial", "x.partial: --out must not end in .partial: unfinished runs have that name"),
         ("--scenario server --repeats 1", "--repeats: 1 must lie between 2 and 1,000"),

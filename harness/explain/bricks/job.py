@@ -177,12 +177,11 @@ def _run(
     progress, pace = Progress(), Pace()
     for number, one in enumerate(subjects, 1):
         missing = {d: c for d, c in one.by_digest.items() if d not in known and not c.brick.why_not}
-        bricks = f"{len(missing)} of {len(one.by_digest)} bricks"
-        text = f"model {number} of {len(subjects)}: {one.name}, {bricks}"
+        which = f"model {number} of {len(subjects)}"
         left_s, begun_s = pace.left_s([0.0] * (len(subjects) - number + 1)), time.monotonic()
         left = "" if left_s is None else f"; about {show_wait(left_s)} left for all models"
-        say(f"{text}{left}")
-        progress.series(text, left_s)
+        say(f"{which}: {one.name}, {len(missing)} of {len(one.by_digest)} bricks{left}")
+        progress.series(which, left_s)
 
         def show(done: int, begun_s: float = begun_s) -> None:
             left_s = (time.monotonic() - begun_s) / done * (options.rounds - done) if done else None
