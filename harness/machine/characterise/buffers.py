@@ -12,8 +12,8 @@ from harness.machine.kernel import text
 from harness.types import Array
 
 HUGE_FROM_BYTES = 4 << 20
-"""NumPy asks the kernel for huge pages from this size on (numpy/_core/src/multiarray/alloc.c), so buffers
-that did not would be slower than a user's arrays.
+"""NumPy asks the kernel for huge pages from this size on (numpy/_core/src/multiarray/alloc.c). Buffers without
+them would be slower than a user's arrays.
 """
 
 _UNKNOWN_CACHE_BYTES = 64 << 20

@@ -18,7 +18,7 @@ UNITS: Mapping[str, tuple[str, ...]] = {
 
 _KERNELS = {
     "int8": re.compile(r"amx|vnni|avx512_I8|i8mm", re.IGNORECASE),
-    "bf16": re.compile(r"amx|avx512_(core_)?bf16|avx512_core_amx", re.IGNORECASE),
+    "bf16": re.compile(r"amx|avx512_(core_)?bf16", re.IGNORECASE),
 }
 _PLAIN_KERNELS = re.compile(r"ref|jit:uni|gemm_mlas_f32|\bavx2\b")
 

@@ -7,7 +7,7 @@ from harness.machine.characterise.measured import Measured, of
 
 ARITHMETIC = ("gemm", "convolution")
 COPY, COPY_BYTES = "memory-copy", 2**26
-"""The copy that no cache holds."""
+"""Benchmark and size of the copy that no cache holds."""
 
 
 class Peak(NamedTuple):

@@ -29,7 +29,7 @@ def main() -> None:
 
 
 def _measure(channel: Channel) -> None:
-    """Gets one message with what to measure; answers with `begin` and `point` for each point in turn."""
+    """Gets one message with the points to measure; sends `begin` before and `point` after each of them."""
     task = channel.receive()
     if task is None:
         return

@@ -20,13 +20,13 @@ LIMIT_S = 60.0
 """A point that takes longer is given up: its library hangs, or the machine is far too slow for it."""
 
 LEAST_S = 10.0
-"""What a point is given before that, however late it is: a busy machine needs as long to load a library."""
+"""A point that has begun gets at least this long, also where less is left: a busy machine needs it to load a library."""
 
 START_S = 4.0
-"""Guess of the time to start a process and load a library."""
+"""Estimated time to start a process and load a library."""
 
-BESIDE = 1.25
-"""Guess of the time of a point, its warm-up included, over its repetitions' time."""
+WARM_UP_FACTOR = 1.25
+"""Estimated time of a point with its warm-up, over the time of its repetitions."""
 
 OUT_OF_TIME = "left out: the time was over; --missing measures what is left, --thorough takes all the time it needs"
 
@@ -73,12 +73,12 @@ def planned(benchmarks: Sequence[str], most_threads: int) -> Iterator[Planned]:
 
 
 def expected_s(points: Sequence[Planned], plan: Plan) -> float:
-    """The time that the points take on an idle machine, by guess."""
+    """The time that the points take on an idle machine, estimated."""
     return sum(_expected_s(group, plan) for group in _groups(points))
 
 
 def _expected_s(group: Sequence[Planned], plan: Plan) -> float:
-    return START_S + len(group) * plan.point_ns / NS_PER_S * BESIDE
+    return START_S + len(group) * plan.point_ns / NS_PER_S * WARM_UP_FACTOR
 
 
 def _groups(points: Sequence[Planned]) -> list[list[Planned]]:

@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from itertools import repeat
 from pathlib import Path
@@ -114,8 +114,3 @@ def _waited_ns(tasks: Path = TASKS) -> int | None:
         with suppress(OSError, ValueError, IndexError):
             total = (total or 0) + int((task / "schedstat").read_text().split()[1])
     return total
-
-
-def show_plan(plan: Plan) -> Mapping[str, Any]:
-    """As it is stored."""
-    return plan._asdict()

@@ -15,7 +15,7 @@ PACKAGES = {
     "litert": ("ai-edge-litert",),
     "": ("numpy",),
 }
-"""Library in a point's settings -> the packages that may provide it."""
+"""Library in a point's settings -> the packages that may provide it. "" stands for points without a library."""
 
 
 def versions_of(library: str) -> str:

@@ -14,7 +14,7 @@ from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 from typing import Any
 
-from harness.core.child import Channel, connect
+from harness.core.child import connect
 from harness.errors import PluginUnavailable
 from harness.machine.characterise.movement.ways import echo
 from harness.types import Benchmark, Point, Ready
@@ -51,10 +51,9 @@ def _ready(way: str, size: int) -> Iterator[Ready]:
     payload = os.urandom(size)
     with ExitStack() as stack:
         call = WAYS[way](payload, stack)
-        same = bytes(call()) == payload
-        if not same:
+        if bytes(call()) != payload:
             raise PluginUnavailable(f"{way}: the payload came back changed")
-        yield Ready(call, facts={"came_back_the_same": same})
+        yield Ready(call, facts={"came_back_the_same": True})
 
 
 def _in_process(payload: bytes, stack: ExitStack) -> Call:
@@ -88,17 +87,13 @@ def _queue(payload: bytes, stack: ExitStack) -> Call:
     return call
 
 
-def _other(way: str, size: int, stack: ExitStack, *fds: int) -> dict[str, Any]:
-    """Starts the process that sends back; returns what it says once it is ready."""
+def _start_echo(way: str, size: int, stack: ExitStack, *fds: int) -> dict[str, Any]:
+    """Starts the process that sends the payload back; returns its message `ready`."""
     process, channel = connect(echo.MODULE, fds)
     stack.enter_context(process)
     stack.enter_context(closing(channel))
     stack.callback(process.kill)
     channel.send("echo", way=way, size=size)
-    return _told(channel, way)
-
-
-def _told(channel: Channel, way: str) -> dict[str, Any]:
     message = channel.receive(START_S)
     if message is None or message["event"] != "ready":
         why = "it died" if message is None else message["text"]
@@ -108,7 +103,7 @@ def _told(channel: Channel, way: str) -> dict[str, Any]:
 
 def _pipe(payload: bytes, stack: ExitStack) -> Call:
     (theirs_in, ours_out), (ours_in, theirs_out) = _pipes(stack, 2)
-    _other("pipe", len(payload), stack, theirs_in, theirs_out)
+    _start_echo("pipe", len(payload), stack, theirs_in, theirs_out)
     sent, received = memoryview(payload), memoryview(bytearray(len(payload)))
 
     def call() -> memoryview:
@@ -135,7 +130,7 @@ def _shared_memory(payload: bytes, stack: ExitStack) -> Call:
     os.ftruncate(memory, 2 * size)
     (theirs_in, ours_out), (ours_in, theirs_out) = _pipes(stack, 2)
     shared = memoryview(mmap.mmap(memory, 2 * size))
-    _other("shared memory", size, stack, theirs_in, theirs_out, memory)
+    _start_echo("shared memory", size, stack, theirs_in, theirs_out, memory)
     sent, turn = memoryview(payload), memoryview(bytearray(1))
     received = memoryview(bytearray(size))
 
@@ -153,7 +148,7 @@ def _unix_socket(payload: bytes, stack: ExitStack) -> Call:
     ours, theirs = socket.socketpair()
     stack.enter_context(ours)
     with theirs:
-        _other("Unix socket", len(payload), stack, theirs.fileno())
+        _start_echo("Unix socket", len(payload), stack, theirs.fileno())
     received = memoryview(bytearray(len(payload)))
 
     def call() -> memoryview:
@@ -166,7 +161,7 @@ def _unix_socket(payload: bytes, stack: ExitStack) -> Call:
 
 def _http(payload: bytes, stack: ExitStack) -> Call:
     """Python's own client and server over one connection that stays open."""
-    port = _other("HTTP", len(payload), stack)["port"]
+    port = _start_echo("HTTP", len(payload), stack)["port"]
     connection = http.client.HTTPConnection(echo.LOCALHOST, port)
     connection.connect()
     connection.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -182,7 +177,7 @@ def _http(payload: bytes, stack: ExitStack) -> Call:
 def _grpc(payload: bytes, stack: ExitStack) -> Call:
     import grpc
 
-    port = _other("gRPC", len(payload), stack)["port"]
+    port = _start_echo("gRPC", len(payload), stack)["port"]
     channel = grpc.insecure_channel(f"{echo.LOCALHOST}:{port}", options=echo.GRPC_OPTIONS)
     stack.enter_context(closing(channel))
     method = channel.unary_unary(echo.MESSAGE)

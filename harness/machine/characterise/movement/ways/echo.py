@@ -1,4 +1,4 @@
-"""The other process of a transport: it sends back what it gets, by the way it is told."""
+"""The other process of a transport: it sends the payload back by the way it came."""
 
 import mmap
 import os
@@ -20,10 +20,10 @@ def main() -> None:
 
 
 def _echo(channel: Channel, *fds: int) -> None:
-    """One message says the way and the payload's size; descriptors: see `echoes`."""
+    """Gets one message with the way and the payload's size. fds: as the way's function takes them."""
     task = channel.receive()
     if task is not None:
-        {**ECHOES}[task["way"]](channel, task["size"], *fds)
+        ECHOES[task["way"]](channel, task["size"], *fds)
 
 
 def read_all(fd: int, into: memoryview) -> bool:
