@@ -1,1 +1,1 @@
-"""Runs on more than this process: hosts that answer, started here or found on other machines."""
+"""Runs on several machines: nodes that answer, hosts that share the load, and a verb on each machine."""

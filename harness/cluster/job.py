@@ -1,6 +1,6 @@
 """Executes one run: on this machine, on the nodes of --nodes, or with the load of --load-hosts.
 
-All that measures a run by its configuration calls this: `run` knows one measured process, and may not know this room.
+Verbs that measure a run call this module: the room `run` knows one measured process, and imports nothing of this one.
 """
 
 from typing import Any
@@ -26,4 +26,5 @@ def measure(config: RunConfig, **how: Any) -> Finished:
 
 
 def _performance_run(config: RunConfig) -> dict[str, Any]:
+    """The option of `execute` and `measure` that --load-hosts needs."""
     return {} if config.load_hosts is None else {"performance_run": HostsRun}

@@ -1,4 +1,4 @@
-"""Makes the nodes of a run ready: starts those of this machine, and holds all against each other."""
+"""Makes the nodes of a run ready: starts them here or on a Ray cluster, or asks those that the user has started."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -7,7 +7,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from harness.cluster.processes import HostProcesses
+from harness.cluster.processes import NodeProcesses
 from harness.core import registry
 from harness.core.config.parse import LOCAL_NODES, RAY_NODES
 from harness.core.config.run_config import RunConfig, to_plain
@@ -18,13 +18,13 @@ from harness.models.opened.node import check_streams
 from harness.run.measured.nodes.opened import open_nodes
 
 LOOPBACK = "127.0.0.1"
-HOST_MODULE = "harness.serve.node.child"
+NODE_MODULE = "harness.serve.node.child"
 PLACER_MODULE = "harness.cluster.ray.placer"
 
 END_LIMIT_S = 15.0
-"""Time in which the nodes of a Ray cluster end; the cluster ends those of a placer that is killed."""
+"""Time in which the placer ends the nodes of a Ray cluster, before it is killed and the cluster ends them."""
 
-_NOT_OF_A_HOST = (
+_OF_THE_DRIVER = (
     "nodes",
     "node_urls",
     "node_count",
@@ -35,7 +35,7 @@ _NOT_OF_A_HOST = (
     "user_conf",
     "audit",
 )
-"""Fields of a run that its hosts are not told."""
+"""Fields of a run that its nodes do not get."""
 
 
 @contextmanager
@@ -49,9 +49,9 @@ def ready_nodes(config: RunConfig) -> Iterator[RunConfig]:
     if config.nodes.startswith(RAY_NODES):
         assert config.node_count is not None
         _check_count(config, config.node_count)
-        with HostProcesses(PLACER_MODULE, end_limit_s=END_LIMIT_S) as placer:
+        with NodeProcesses(PLACER_MODULE, end_limit_s=END_LIMIT_S) as placer:
             say(f"placing {counted(config.node_count, 'node')} on {config.nodes}")
-            setup = {"config": to_plain(of_host(config)), "count": config.node_count}
+            setup = {"config": to_plain(of_node(config)), "count": config.node_count}
             placer.start("--nodes", {**setup, "nodes": config.nodes, "cwd": str(Path.cwd())})
             yield _with(config, placer.addresses())
         return
@@ -65,12 +65,12 @@ def ready_nodes(config: RunConfig) -> Iterator[RunConfig]:
         return
     count = int(config.nodes.removeprefix(LOCAL_NODES))
     _check_count(config, count)
-    with HostProcesses(HOST_MODULE) as hosts:
+    with NodeProcesses(NODE_MODULE) as processes:
         say(f"starting {counted(count, 'node')} on this machine")
         for number, cpus in enumerate(shares(available(), count)):
-            setup = {"config": to_plain(of_host(config)), "cpus": list(cpus), "host": LOOPBACK}
-            hosts.start(f"node-{number + 1}", setup)
-        yield _with(config, hosts.addresses())
+            setup = {"config": to_plain(of_node(config)), "cpus": list(cpus), "host": LOOPBACK}
+            processes.start(f"node-{number + 1}", setup)
+        yield _with(config, processes.addresses())
 
 
 def _with(config: RunConfig, addresses: Sequence[str]) -> RunConfig:
@@ -82,10 +82,10 @@ def _check_count(config: RunConfig, count: int) -> None:
         check_streams(config.scenario, count)
 
 
-def of_host(config: RunConfig) -> RunConfig:
-    """What a host is told of a run."""
+def of_node(config: RunConfig) -> RunConfig:
+    """The configuration that a node gets of a run."""
     values: dict[str, Any] = {
-        name: RunConfig.__dataclass_fields__[name].default for name in _NOT_OF_A_HOST
+        name: RunConfig.__dataclass_fields__[name].default for name in _OF_THE_DRIVER
     }
     return replace(config, **values)
 

@@ -20,9 +20,11 @@ from harness.results.pages.tables import aligned, columns
 GATHER_MODULE = "harness.cluster.ray.gather"
 NODES = "nodes.json"
 VERBS = ("run", "peak", "sweep", "tune", "profile", "bricks")
-"""Those that leave a folder of results at --out."""
+"""Verbs that leave a folder of results at --out."""
 
 END_LIMIT_S = 15.0
+"""Time in which the process that asks Ray ends, once it has sent the rows."""
+
 _LOOK_EVERY_S = 0.5
 _HEADS = columns("node | machine | CPU | status | results")
 
@@ -58,7 +60,7 @@ def execute(nodes: str, count: int, words: Sequence[str], folder: Path) -> int:
     if signum is not None and not rows:
         return INTERRUPT_EXIT + signum
     files.write_json(folder / NODES, {"command": list(words), "nodes": rows})
-    show("\n".join(_lines(rows, folder / "*" / verb)))
+    show("\n".join(_lines(rows, folder, verb)))
     if signum is not None:
         return INTERRUPT_EXIT + signum
     lost = RunDied.exit_status if any(row["lost"] for row in rows) else 0
@@ -103,12 +105,12 @@ def _gathered(setup: Mapping[str, Any]) -> tuple[Sequence[Mapping[str, Any]], in
     with process, closing(channel), stoppable() as stopping:
         try:
             channel.send("setup", **setup)
-            is_told = False
+            has_asked_to_stop = False
             while True:
-                if stopping.caught is not None and not is_told:
+                if stopping.caught is not None and not has_asked_to_stop:
                     say("stopping the command on every node")
                     channel.send("stop")
-                    is_told = True
+                    has_asked_to_stop = True
                 try:
                     message = channel.receive(_LOOK_EVERY_S)
                 except TimeoutError:
@@ -134,12 +136,14 @@ def _gathered(setup: Mapping[str, Any]) -> tuple[Sequence[Mapping[str, Any]], in
             raise
 
 
-def _lines(rows: Sequence[Mapping[str, Any]], results: Path) -> Iterator[str]:
+def _lines(rows: Sequence[Mapping[str, Any]], folder: Path, verb: str) -> Iterator[str]:
     cells = [
         (
-            *(row["node"], row["machine"]["fingerprint"], row["machine"]["cpu"]),
+            row["node"],
+            row["machine"]["fingerprint"],
+            row["machine"]["cpu"],
             f"lost: {row['lost']}" if row["lost"] else f"exit {row['status']}",
-            str(results).replace("*", row["node"]),
+            str(folder / row["node"] / verb),
         )
         for row in rows
     ]

@@ -1,4 +1,4 @@
-"""Starts hosts as processes of this machine, waits until all are ready, and ends them however that goes."""
+"""Starts processes here that are nodes, or that place them, waits until all are ready, and ends them in any case."""
 
 import os
 import signal
@@ -16,6 +16,8 @@ from harness.core.signals import signal_name
 from harness.errors import BY_EXIT_STATUS, HarnessError, PluginUnavailable
 
 READY_LIMIT_S = 600.0
+"""Time to load model and data, and to measure the rate."""
+
 _LAST_LINES = 5
 
 
@@ -27,7 +29,7 @@ class _Process:
     log: Path
 
 
-class HostProcesses:
+class NodeProcesses:
     """Processes that run `main` of a module and send `listening` once they answer. Use as a context manager.
 
     They end with this process, whatever ends it; at the end of the block they are killed with all that they
@@ -39,9 +41,9 @@ class HostProcesses:
         self._module = module
         self._end_limit_s = end_limit_s
         self._processes: list[_Process] = []
-        self._logs = TemporaryDirectory(prefix="harness-hosts-")
+        self._logs = TemporaryDirectory(prefix="harness-nodes-")
 
-    def __enter__(self) -> "HostProcesses":
+    def __enter__(self) -> "NodeProcesses":
         return self
 
     def __exit__(self, *exc: object) -> None:

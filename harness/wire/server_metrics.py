@@ -12,7 +12,7 @@ from harness.wire.remote_backend import Link
 
 PERIOD_S = 1.0
 TIMEOUT_S = 2.0
-"""Of one reading; the run does not wait for it."""
+"""Time of one reading. The run does not wait for it."""
 
 GAUGES: Mapping[str, tuple[str, ...]] = {
     "running_requests": ("vllm:num_requests_running",),
@@ -31,7 +31,7 @@ COUNTERS: Mapping[str, tuple[str, ...]] = {
 }
 """Column of server.csv -> the servers' names of it. Values of several models, engines and servers are added."""
 SHARES = ("kv_cache_share", "gpu_share")
-"""Of these the largest counts."""
+"""Columns of which several values are not added: the largest one counts."""
 
 NO_PAGE = "over gRPC there is no page of metrics: name it with --server-metrics"
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.cli.main import main
-from harness.cluster.nodes import of_host, shares
+from harness.cluster.nodes import of_node, shares
 from harness.core.config.parse import parse_nodes
 from harness.core.config.run_config import RunConfig
 from harness.errors import ConfigError
@@ -81,13 +81,13 @@ def test_inputs_on_wire_wants_nodes() -> None:
         RunConfig.of(scenario="server", inputs_on_wire=True)
 
 
-def test_a_host_is_told_what_the_run_asks_of_it() -> None:
+def test_a_node_is_told_what_the_run_asks_of_it() -> None:
     config = RunConfig.of(
         scenario="server", nodes="local:2", threads=1, instances=2, request_timeout="3s", seed=4
     )
-    host = of_host(config)
-    assert (host.nodes, host.request_timeout_ns) == (None, None)
-    assert (host.instances, host.threads, host.seed) == (2, 1, 4)
+    node = of_node(config)
+    assert (node.nodes, node.request_timeout_ns) == (None, None)
+    assert (node.instances, node.threads, node.seed) == (2, 1, 4)
 
 
 def test_a_stream_on_several_nodes_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

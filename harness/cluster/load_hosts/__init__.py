@@ -1,1 +1,1 @@
-"""Shares one schedule among several measured processes, here or on other machines, and merges what they measured."""
+"""Shares one schedule among several measured processes, here or on other machines, and merges their measurements."""

@@ -1,11 +1,11 @@
 """Waits on another machine for runs that have it issue a share of their load, and lends them a measured process.
 
-One run at a time. What it measured is sent while the run goes on, so that a host that is lost has lost little.
+One run at a time. Its journal is sent while the run goes on, so that little of it is lost with a host.
 
 receives   setup    the harness's version and code, and the run as the measured process gets it
 receives   ping     answered at once with `pong`, for the clock and as a sign of life
 receives   file     a piece of a file that the plan names
-receives   plan     the host's share of it
+receives   plan     what this host issues of the run's load
 receives   begin    as the measured process
 sends      news     of the journal
 sends      died     how the measured process ended, where it sent no last message
@@ -41,10 +41,10 @@ from harness.run.supervisor.measured_process import MeasuredProcess
 NEWS_EVERY_S = 0.25
 HELLO_LIMIT_S = 10.0
 BUSY_LIMIT_S = 5.0
-"""Time for the last run's process to end."""
+"""Time for the process of the run before to end."""
 
 _LAST_BYTES = 4000
-"""Of what the plug-ins printed, where the process died."""
+"""The end of what plug-ins printed is sent where the process died."""
 
 
 class Agent:
@@ -96,6 +96,7 @@ class Agent:
 
 
 def _take_part(channel: Channel) -> None:
+    """One run, from `setup` to its end. Raises what refuses it."""
     message = channel.receive(HELLO_LIMIT_S)
     if message is None:
         return

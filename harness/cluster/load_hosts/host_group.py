@@ -23,7 +23,9 @@ from harness.run.supervisor.watchdog import Now, Watchdog
 
 START_NS = 2 * NS_PER_S
 START_ROUND_TRIPS = 100
-"""The schedule starts this long after all hosts are ready: time for the slowest of them to hear of it."""
+"""The schedule starts START_NS after all hosts are ready, or so many of the slowest round trips if that is longer:
+time for every host to hear of the start.
+"""
 
 _CHECKS: Mapping[str, Callable[[Mapping[str, Any]], object]] = {
     "loaded": messages.loaded,
@@ -46,11 +48,11 @@ class Host:
     is_ready: bool = False
     ended: Mapping[str, Any] | None = None
     lost: str = ""
-    """Why the run was ended, where this host is why."""
+    """How this host was lost; "" where it was not."""
 
     @property
     def ahead_ns(self) -> int:
-        """What its clock shows more than this machine's, by the pings before the run."""
+        """How far its clock is ahead of this machine's, by the pings before the run."""
         return self.process.clocks[0].offset_ns if self.process.clocks else 0
 
 
@@ -167,9 +169,9 @@ class HostGroup:
         return merged_messages.ended(found, self._bring_answers_together())
 
     def _bring_answers_together(self) -> Mapping[str, str]:
-        """One file of the answers that the hosts kept, by the run's order. Returns its digest, as of `ended`.
+        """Writes the answers that the hosts kept into one file, by the run's order. Returns its digest, as of `ended`.
 
-        The digest of a file that is not as its host wrote it is that host's, which then differs.
+        Where a file is not as its host wrote it, that host's digest is returned, which differs from all files here.
         """
         rows = []
         for host in self._hosts:

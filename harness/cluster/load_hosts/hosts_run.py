@@ -27,14 +27,14 @@ class HostsRun(LoadGenRun):
 
     @contextmanager
     def _process(self) -> Iterator[Measured]:
-        wanted = self._findings.config.load_hosts
-        assert wanted is not None
+        load_hosts = self._findings.config.load_hosts
+        assert load_hosts is not None
         with ExitStack() as stack:
             folder = Path(stack.enter_context(TemporaryDirectory(prefix="mlperf-load-hosts-")))
-            if wanted.addresses:
-                hosts = self._remote(stack, folder, wanted.addresses)
+            if load_hosts.addresses:
+                hosts = self._remote(stack, folder, load_hosts.addresses)
             else:
-                numbers = range(1, wanted.count + 1)
+                numbers = range(1, load_hosts.count + 1)
                 hosts = [self._local(stack, folder, f"local-{n}") for n in numbers]
             self._group = HostGroup(hosts, self.outdir)
             self._with.host.pids = self._group.pids

@@ -64,7 +64,7 @@ class MergedJournal:
         return any(share.journal.loading for share in self._shares)
 
     def row_counts(self) -> list[int]:
-        """Batches, as the hosts count them; `rows` takes such counts."""
+        """Batches of each worker so far; the arguments `start` and `end` of `rows` count batches as well."""
         return [count for share in self._shares for count in share.journal.row_counts()]
 
     def rows(self, worker: int, start: int = 0, end: int | None = None) -> Array:
@@ -112,9 +112,9 @@ def merged_completions(shares: Sequence[Share]) -> Completions:
 
 
 def _joined(parts: Sequence[dict[str, Array]]) -> dict[str, Array]:
-    """The hosts' columns one after the other. A host without answers has no say in which there are.
+    """The hosts' columns one after the other. Which columns there are is decided by the hosts that have answers.
 
-    Where a host lacks the kernel's stamps, all do; one without tokens had none.
+    The kernel's stamps are kept where every host has them; a host without columns of tokens had 0 tokens.
     """
     telling = [part for part in parts if len(part["order"])] or parts[:1]
     names = dict.fromkeys(name for part in telling for name in part)

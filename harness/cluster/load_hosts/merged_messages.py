@@ -1,4 +1,4 @@
-"""Makes one message of those that load hosts send at the same time. Pure.
+"""Merges messages of the same kind that load hosts send into one. Pure.
 
 Counts are added up. A percentile that a host computed of its own is left out: those of several hosts have no sum.
 """
@@ -14,6 +14,8 @@ Message = Mapping[str, Any]
 _SAME = ("inputs", "total_count", "performance_count", "fixed_batch", "model_sha256")
 _SUMS = ("cpu_s", "voluntary_switches", "involuntary_switches", "rss_before_bytes")
 _KNOWN_SUMS = ("rss_peak_bytes", "rss_run_peak_bytes", "cyclic_garbage_objects")
+"""Resources that a host may not know; then their sum is not known either."""
+
 _CLIENT_SUMS = ("connections", "waited", "resent", "reopened")
 
 

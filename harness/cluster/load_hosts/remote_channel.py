@@ -30,7 +30,7 @@ def channel_over(connected: socket.socket) -> Channel:
 
 
 def send_file(channel: Channel, path: Path) -> None:
-    """As messages `file`, each with a piece; the file is as large as memory allows a copy of a piece."""
+    """Sends the file piece by piece, each as a message `file`, so that it may be larger than memory."""
     with path.open("rb") as file:
         while piece := file.read(_PIECE_BYTES):
             channel.send("file", name=path.name, piece=b64encode(piece).decode())

@@ -32,7 +32,7 @@ PINGS_LIMIT_S = 2.0
 """Time for the pings before the run."""
 
 WINDOW_S = 10.0
-"""The best ping of each such time tells where the clock is."""
+"""The clock's offset is taken from the best ping of each such time."""
 
 
 class RemoteProcess(Supervised):
@@ -57,10 +57,10 @@ class RemoteProcess(Supervised):
         self._channel = channel_over(self._socket)
         self._journal_fd: int | None = None
         self._mirror: Mirror | None = None
-        self._how = ""
+        self._how = ""  # how the process ended; "" while it runs
         self._was_killed = False
         self._heard_s = self._pinged_s = time.monotonic()
-        self._early: deque[dict[str, Any]] = deque()
+        self._early: deque[dict[str, Any]] = deque()  # what came between the first pings
         self._pings: list[Ping] = []
         self.clocks: list[ClockOffset] = []
         try:

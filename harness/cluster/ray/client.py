@@ -68,14 +68,14 @@ def connected(nodes: str) -> Iterator[Any]:
         os.environ.setdefault("RAY_AUTH_MODE", "token")
     if find_spec("ray") is None:
         raise PluginUnavailable(f"ray:// needs Ray: {how_to_install('ray')}")
-    _refuse_nothing(nodes)
+    _check_listening(nodes)
     import ray
 
     try:
         ray.init(nodes, logging_level="error", log_to_driver=False, namespace="mlperf-harness")
     except Exception as e:
         raise ConfigError(
-            f"{nodes} is no Ray cluster that Ray {ray.__version__} can use: {_of_ray(e)}: it must be the port of "
+            f"{nodes} is no Ray cluster that Ray {ray.__version__} can use: {_reason(e)}: it must be the port of "
             "Ray's client, with the same versions of Ray and Python, and the same token (RAY_AUTH_TOKEN) if it has one"
         ) from e
     try:
@@ -92,7 +92,7 @@ def _has_token() -> bool:
     )
 
 
-def _refuse_nothing(nodes: str) -> None:
+def _check_listening(nodes: str) -> None:
     """A ConfigError where no server listens, for which Ray would wait half a minute."""
     server = parse_endpoint(nodes.removeprefix(RAY_NODES))
     try:
@@ -136,14 +136,11 @@ def placed(
     group = placement_group(bundles, strategy="STRICT_SPREAD")
     hosts: list[Host] = []
     try:
-        taken = f"{counted(count, 'whole node')} did not become free in {PLACE_LIMIT_S:g} s"
-        _wait(
-            ray,
-            [group.ready()],
-            PLACE_LIMIT_S,
-            is_gone,
-            f"{taken}: `ray status` tells what runs there",
+        late = (
+            f"{counted(count, 'whole node')} did not become free in {PLACE_LIMIT_S:g} s: `ray status` tells what "
+            "runs there"
         )
+        _wait(ray, [group.ready()], PLACE_LIMIT_S, is_gone, late)
         hosts += _hosts(ray, group, bundles)
         yield hosts
     finally:
@@ -163,11 +160,11 @@ def placed(
 def _hosts(ray: Any, group: Any, bundles: Sequence[Mapping[str, float]]) -> list[Host]:
     from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-    from harness.cluster.ray.host import Host as OnNode
+    from harness.cluster.ray.host import NodeActor
 
     made = []
     for number, bundle in enumerate(bundles):
-        actor = ray.remote(OnNode).options(
+        actor = ray.remote(NodeActor).options(
             num_cpus=bundle["CPU"],
             num_gpus=bundle.get("GPU", 0),
             max_restarts=0,
@@ -183,14 +180,14 @@ def every_node(ray: Any) -> Iterator[Sequence[Host]]:
     """A host on each node that has a processor, beside whatever runs there; named by its address and Ray's id."""
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-    from harness.cluster.ray.host import Host as OnNode
+    from harness.cluster.ray.host import NodeActor
 
     hosts = []
     try:
         for node in nodes_of(ray):
             if node.cpus >= 1:
                 there = NodeAffinitySchedulingStrategy(node.node_id, soft=False)
-                actor = ray.remote(OnNode).options(num_cpus=0, scheduling_strategy=there)
+                actor = ray.remote(NodeActor).options(num_cpus=0, scheduling_strategy=there)
                 hosts.append(Host(f"{node.address} {node.node_id[:8]}", actor.remote()))
         yield hosts
     finally:
@@ -200,11 +197,11 @@ def every_node(ray: Any) -> Iterator[Sequence[Host]]:
 
 
 def call(ray: Any, host: Host, method: str, *values: str | bytes) -> Any:
-    """What one method of a host returns, which moves a file."""
+    """What a method returns that moves a file."""
     try:
         return ray.get(getattr(host.actor, method).remote(*values), timeout=FILE_LIMIT_S)
     except Exception as e:
-        raise PluginUnavailable(f"{host.name}: {_of_ray(e)}") from e
+        raise PluginUnavailable(f"{host.name}: {_reason(e)}") from e
 
 
 def ask(
@@ -220,15 +217,11 @@ def ask(
         getattr(host.actor, method).remote(json.dumps({**setup, "name": host.name})): host
         for host in hosts
     }
-    text = f"the nodes did not answer in {limit_s:g} s"
-    _wait(
-        ray,
-        list(asked),
-        limit_s,
-        is_gone,
-        text,
-        lambda done: answer_of(ray, done, asked[done].name),
-    )
+
+    def check(done: Any) -> None:  # the first error is raised while others still compute
+        answer_of(ray, done, asked[done].name)
+
+    _wait(ray, [*asked], limit_s, is_gone, f"the nodes did not answer in {limit_s:g} s", check)
     return [answer_of(ray, one, host.name) for one, host in asked.items()]
 
 
@@ -237,14 +230,15 @@ def answer_of(ray: Any, done: Any, name: str) -> dict[str, Any]:
     try:
         answer: dict[str, Any] = json.loads(ray.get(done))
     except Exception as e:
-        raise PluginUnavailable(f"{name}: {_of_ray(e)}") from e
+        raise PluginUnavailable(f"{name}: {_reason(e)}") from e
     if "error" in answer:
         error = BY_EXIT_STATUS.get(answer["status"], PluginUnavailable)
         raise error(f"{answer['address']}: {answer['error']}")
     return answer
 
 
-def _of_ray(error: Exception) -> str:
+def _reason(error: Exception) -> str:
+    """One line: Ray's own message is its last one, behind a traceback of several machines."""
     text = str(error)
     if "No module named 'harness" in text:
         return "the harness is not installed where Ray runs: install this version on each node and on the head"

@@ -16,7 +16,7 @@ from harness.errors import ConfigError
 COMMAND_MODULE = "harness.cli.main"
 
 _LOG_LIMIT = 1 << 16
-"""Bytes of what the command prints that are told at once."""
+"""The most bytes of the command's output in one answer of `state`."""
 
 
 def inside(folder: Path, name: str) -> Path:
@@ -28,6 +28,7 @@ def inside(folder: Path, name: str) -> Path:
 
 
 def put(folder: Path, name: str, content: bytes) -> None:
+    """Writes the file; whoever reads meanwhile finds it whole."""
     path = inside(folder, name)
     path.parent.mkdir(parents=True, exist_ok=True)
     new = path.with_name(path.name + ".new")

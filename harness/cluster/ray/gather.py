@@ -13,14 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from harness.cluster.ray.client import (
-    AskerGone,
-    Host,
-    ask,
-    call,
-    connected,
-    placed,
-)
+from harness.cluster.ray.client import AskerGone, Host, ask, call, connected, placed
 from harness.cluster.ray.command import inside, is_unfinished, listed, put
 from harness.core.child import Channel, serve
 from harness.errors import ConfigError, HarnessError, one_line
@@ -28,7 +21,7 @@ from harness.errors import ConfigError, HarnessError, one_line
 LOOK_EVERY_S = 1.0
 
 ANSWER_LIMIT_S = 60.0
-"""A node that does not tell for so long how far it is, is lost."""
+"""A node that leaves a question unanswered for so long is lost."""
 
 
 def main() -> NoReturn:
@@ -36,15 +29,16 @@ def main() -> NoReturn:
 
 
 class Asker:
-    """What the other process wants."""
+    """The process that started this one, which may ask for a stop, and may end."""
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
         self.is_gone = False
         self.stops = 0
+        """Messages `stop` so far: Ctrl-C may be pressed again."""
 
     def look(self, wait_s: float = 0.001) -> bool:
-        """Whether it is gone."""
+        """Takes what it has sent; returns whether it is gone."""
         while not self.is_gone:
             try:
                 message = self._channel.receive(wait_s)

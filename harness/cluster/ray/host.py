@@ -12,11 +12,11 @@ from typing import Any
 from harness.cluster.ray.command import Command, inside, put
 from harness.errors import HarnessError, one_line
 
-HOST_MODULE = "harness.serve.node.child"
+NODE_MODULE = "harness.serve.node.child"
 
 
-class Host:
-    """One on a node, which has all its processors. Its methods take and return JSON."""
+class NodeActor:
+    """An actor on a node. Methods take and return JSON, or the bytes of a file."""
 
     def __init__(self) -> None:
         _forget_rays_threads()
@@ -25,18 +25,15 @@ class Host:
 
     def serve(self, text: str) -> str:
         """Starts `serve --node` on this node's address. Returns its address (`addresses`)."""
-        from harness.cluster.processes import HostProcesses
+        from harness.cluster.processes import NodeProcesses
 
         setup = json.loads(text)
         address = _address()
-        with suppress(
-            OSError
-        ):  # relative paths are as on the driver, where the folder is on this disk, too
-            os.chdir(setup["cwd"])
+        _go_to(setup["cwd"])
         try:
-            hosts = self._stack.enter_context(HostProcesses(HOST_MODULE))
-            hosts.start(setup["name"], {"config": setup["config"], "cpus": [], "host": address})
-            return json.dumps({"addresses": hosts.addresses()})
+            processes = self._stack.enter_context(NodeProcesses(NODE_MODULE))
+            processes.start(setup["name"], {"config": setup["config"], "cpus": [], "host": address})
+            return json.dumps({"addresses": processes.addresses()})
         except HarnessError as e:
             return _refused(e, address)
 
@@ -46,8 +43,7 @@ class Host:
         from harness.models.manifest.lookup import load_model, named_models
 
         models = [name for name in named_models() if load_model(name).is_here]
-        told = {"address": _address(), "environment": fingerprint(), "models": models}
-        return json.dumps(told)
+        return json.dumps({"address": _address(), "environment": fingerprint(), "models": models})
 
     def put(self, name: str, content: bytes) -> str:
         """A file for the folder of the command."""
@@ -55,9 +51,9 @@ class Host:
         return "{}"
 
     def start(self, text: str) -> str:
+        """Starts the command (`words`), which leaves its results in `out` of the command's folder."""
         setup = json.loads(text)
-        with suppress(OSError):
-            os.chdir(setup["cwd"])
+        _go_to(setup["cwd"])
         self._commands().start(setup["words"], setup["out"])
         return "{}"
 
@@ -84,6 +80,12 @@ class Host:
     def end(self) -> None:
         """Everything that was started has ended when this returns."""
         self._stack.close()
+
+
+def _go_to(cwd: str) -> None:
+    """Relative paths are as on the driver, if this machine has the folder, too."""
+    with suppress(OSError):
+        os.chdir(cwd)
 
 
 def _address() -> str:

@@ -1,4 +1,4 @@
-"""Describes a host of --nodes: what runs there, how fast it is, and in what it differs from the others."""
+"""Describes a node of --nodes: what runs there, how fast it is, and in what it differs from the others."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -12,20 +12,20 @@ from harness.errors import ConfigError, refuse
 from harness.types import TensorSpec
 
 INDICES = "indices"
-"""The input of a host's model `NAME@indices`: dataset indices, INT32, in place of the samples themselves."""
+"""The input of a node's model `NAME@indices`: dataset indices, INT32, in place of the samples themselves."""
 
 ANSWER = "answer"
 """Its output: the answers of the manifest's postprocessing."""
 
 
 def by_indices(model: str) -> str:
-    """The host's name of the model that takes dataset indices."""
+    """The node's name of the model that takes dataset indices."""
     return f"{model}@{INDICES}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeFacts:
-    """What a host tells of itself, once it is ready."""
+    """What a node reports of itself, once it is ready."""
 
     machine: str
     """Name of the machine in its network."""
@@ -51,10 +51,10 @@ class NodeFacts:
     max_batch: int
     """Samples in the largest batch."""
     rate_per_s: float
-    """Samples/s of all instances, measured there before the host was ready."""
+    """Samples/s of all instances, measured there before the node was ready."""
     slowest_batch_ns: int
     cpus: Sequence[int]
-    """Logical processors that the host may use."""
+    """Logical processors that the node may use."""
     pid: int
 
     @property
@@ -104,10 +104,10 @@ def differences(nodes: Mapping[str, NodeFacts], wanted: Mapping[str, object]) ->
     nodes: by address. wanted: values by the words of `_compared`, of this machine and the command line.
     """
     first, *others = nodes
-    told = {name: _compared(facts) for name, facts in nodes.items()}
+    found = {name: _compared(facts) for name, facts in nodes.items()}
     for name in (first, *others):
-        for what, value in told[name].items():
-            expected = wanted.get(what, told[first][what])
+        for what, value in found[name].items():
+            expected = wanted.get(what, found[first][what])
             if value != expected:
                 of = "this run's" if what in wanted else f"{first}'s"
                 yield f"{name}: {what} is {_short(value)}, {of} is {_short(expected)}"
@@ -115,12 +115,11 @@ def differences(nodes: Mapping[str, NodeFacts], wanted: Mapping[str, object]) ->
 
 def refuse_differences(nodes: Mapping[str, NodeFacts], wanted: Mapping[str, object]) -> None:
     """One ConfigError with every difference."""
-    found = list(differences(nodes, wanted))
-    refuse([f"node-differs: {line}" for line in found])
+    refuse([f"node-differs: {line}" for line in differences(nodes, wanted)])
 
 
 def own_code() -> Mapping[str, object]:
-    """What this machine's harness wants of a node's."""
+    """What a node must have as this machine has it, by the words of `_compared`."""
     return {"the harness's version": harness.__version__, "the harness's code": code_sha256()}
 
 

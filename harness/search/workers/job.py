@@ -29,7 +29,7 @@ def problems(config: RunConfig, _options: WorkersOptions) -> Iterator[str]:
         yield "--workers is for a set of models: --models FILE"
         return
     if not scenario_named(config.scenario).scheduled:
-        return  # refused already: a set of models takes --scenario server
+        return  # `run` refuses a set of models in other scenarios
     if config.instances is not None:
         yield "--instances is one number of workers: sweep takes --workers, e.g. --workers 1,2,4"
     if config.target_qps is not None:

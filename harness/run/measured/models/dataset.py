@@ -8,7 +8,7 @@ import numpy as np
 from harness.types import Array, Batch, Dataset
 
 HELD = 32
-"""Samples of one model's dataset that a run holds: so many different inputs it gets in turns."""
+"""The most samples of one model's dataset that a run holds: the model gets these inputs in turns."""
 
 
 class Request(NamedTuple):

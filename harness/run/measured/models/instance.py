@@ -1,4 +1,4 @@
-"""Answers one sample with its model, from the cache: stamps, journal row, and no sample without an answer."""
+"""Answers one sample with its model from the cache: takes the stamps, writes the row, leaves no sample unanswered."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -20,7 +20,7 @@ _FAILED = ORIGINS.index("failed")
 
 
 def origin_of(lease: Lease[OpenModel]) -> int:
-    """The place in ORIGINS."""
+    """Where the model came from, as its place in ORIGINS."""
     if lease.how in (HIT, JOINED):
         return ORIGINS.index(lease.how)
     tier = "source" if lease.loaded.from_source else "local"
@@ -114,6 +114,7 @@ class SetInstance(Instance):
         """Answers one sample. first: its issue order. taken_ns: wall clock."""
         gathered = acquired = inferred = taken_ns
         lease: Lease[OpenModel] | None = None
+        request: Request | None = None
         origin, evicted, failed = _FAILED, 0, 0
         try:
             request = self._to_request(indices)
@@ -132,9 +133,9 @@ class SetInstance(Instance):
             completed = self._complete(ids, answer)
         except BaseException as e:  # noqa: BLE001 - a failed sample is a result: counted, INVALID
             failed = 1
-            in_batch = gathered is taken_ns
-            self._fails(e, 1, dataset=self._dataset_of(indices[0]) if in_batch else None)
-            if lease is None and gathered > taken_ns:
+            by_dataset = self._dataset_of(indices[0]) if request is None else None
+            self._fails(e, 1, dataset=by_dataset)
+            if lease is None and request is not None:
                 acquired = inferred = wall_ns()  # the load took this long to fail
             postprocessed = wall_ns()
             completed = self._fail(ids)

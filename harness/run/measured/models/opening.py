@@ -43,10 +43,14 @@ class _Tried(NamedTuple):
 
     dataset: Dataset
     held: int
+    """Samples that may be loaded at once."""
     backend: Mapping[str, Any]
+    """The backend's own description."""
     load_ns: int
     first_ns: int
+    """Time of the first answer."""
     run_ns: int
+    """Time of the second one."""
 
 
 def open_set(
@@ -156,7 +160,7 @@ def _try_one(config: RunConfig, members: Members, number: int, member: Member) -
 
 
 def _about_backends(described: list[Mapping[str, Any]]) -> Mapping[str, Any]:
-    """What all say alike; where they differ, what each says, once."""
+    """By key: the value that all backends have in common, else each different value once, as one text."""
     keys = dict.fromkeys(key for one in described for key in one)
     values = {
         key: list(dict.fromkeys(json.dumps(one.get(key), default=str) for one in described))
@@ -181,7 +185,7 @@ def _digest(models: ModelSet, places: list[Place], slots: list[int]) -> str:
 
 
 def _popularity(models: ModelSet) -> Mapping[str, Any]:
-    """The law with its own parameter."""
+    """The law with the one parameter that it has, if any."""
     law = models.content.popularity
     own = {"zipf": {"exponent": law.exponent}, "pareto": {"alpha": law.alpha}}
     return {"law": law.law, **own.get(law.law, {})}

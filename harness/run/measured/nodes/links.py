@@ -42,8 +42,8 @@ class NodeLink:
             return NodeFacts.from_json(about)
         except TypeError:
             raise ConfigError(
-                f"node-differs: {self.name} runs {about.get('version', 'another version')} of the harness, which tells "
-                "other things of itself: install the same version there"
+                f"node-differs: {self.name} runs {about.get('version', 'another version')} of the harness, which reports "
+                "other facts: install the same version there"
             ) from None
 
     def load(self, indices: Sequence[int]) -> None:
@@ -57,8 +57,8 @@ class NodeLink:
 
     def _ping(self) -> Ping:
         sent_ns = wall_ns()
-        told = self._json(Request("/harness/clock", method="GET"))
-        return Ping(sent_ns, told["arrived_ns"], told["now_ns"], wall_ns())
+        answer = self._json(Request("/harness/clock", method="GET"))
+        return Ping(sent_ns, answer["arrived_ns"], answer["now_ns"], wall_ns())
 
     def journal(self) -> Array:
         """(rows, 6) int64: received, taken, gathered, inferred, postprocessed, sent, in ns of the node's clock."""

@@ -22,7 +22,7 @@ from harness.wire.remote_backend import remote_backend
 _CLIENT = "kserve"
 
 BATCHES_AN_INSTANCE = 2
-"""One that it computes, one that waits for it."""
+"""Batches that a node holds for each instance: one that it computes, one that waits for it."""
 
 MOST_CONNECTIONS = 4096
 """To all nodes together: each is a descriptor."""
@@ -63,7 +63,7 @@ class OpenNodes:
     facts: Sequence[NodeFacts]
     """In the order of --nodes."""
     config: RunConfig
-    """As the user asked for it."""
+    """Of the run, not that of `as_client`."""
 
     @property
     def first(self) -> NodeFacts:
@@ -96,7 +96,7 @@ class OpenNodes:
         """A blocking connection for each batch that a node may hold, as many as fit."""
         on_wire = self.config.inputs_on_wire
         options = {} if on_wire else {"served": by_indices(model.name)}
-        self.links.load([0])  # the plug-in asks for it, to see what an answer looks like
+        self.links.load([0])  # the backend asks for sample 0, to see what an answer looks like
         setup = BackendSetup(
             model=None,
             model_name=model.name,
@@ -118,7 +118,7 @@ class OpenNodes:
         return made
 
     def data(self, dataset: Dataset) -> Dataset:
-        """What the driver has in place of the samples. A ConfigError where its data are not the nodes'."""
+        """What the driver loads and sends: the samples, or their indices. A ConfigError where its data are not the nodes'."""
         digest = dataset.describe().get("digest")
         nodes = dict(zip(self.links.names, self.facts, strict=True))
         refuse_differences(nodes, {"the data": digest, "the number of samples": len(dataset)})

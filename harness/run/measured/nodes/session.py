@@ -26,7 +26,10 @@ from harness.wire.flight import Flight
 from harness.wire.node_flights import LOST, NodeFlights
 
 _ROW = re.compile(rb"\r\nharness-row: (\d{1,18})\r", re.IGNORECASE)
+"""The header of a reply that names the batch's row in the node's journal."""
 
+_STAMPS = ("received_ns", "taken_ns", "gathered_ns", "inferred_ns", "postprocessed_ns", "sent_ns")
+"""Columns of a node's journal, in order."""
 
 Answered = tuple[int, int, bytes, int, int]
 """(issue order of the first sample, number of the node, head of the reply, before it was sent, when the reply arrived)."""
@@ -92,8 +95,8 @@ class NodeSession(Session):
     def rows(self) -> Mapping[str, Array]:
         """Columns of the batches whose rows the nodes gave back, in no order; call after the run.
 
-        first: issue order of the batch's first sample. node: its number. asked_ns, arrived_ns: of this clock. received_ns, taken_ns, gathered_ns,
-        inferred_ns, postprocessed_ns, sent_ns: of the node's clock.
+        first: issue order of the batch's first sample. node: its number. asked_ns, arrived_ns: by this clock.
+        _STAMPS: by the node's clock.
         """
         links = self._opened.links
         links.lost |= {loss.number for loss in self._flights.losses}
@@ -105,7 +108,7 @@ class NodeSession(Session):
         return columns
 
     def _host(self, number: int) -> Mapping[str, Any]:
-        """What a node tells of its machine, or why it does not."""
+        """What a node reports of its machine, or why it does not."""
         links = self._opened.links
         if number in links.lost:
             return {"host": None, "no_host": "the node was lost"}
@@ -169,9 +172,6 @@ def _journals(
     return found, reasons
 
 
-NAMES = ("received_ns", "taken_ns", "gathered_ns", "inferred_ns", "postprocessed_ns", "sent_ns")
-
-
 def joined(answered: Sequence[Answered], journals: Mapping[int, Array]) -> Mapping[str, Array]:
     """Columns of the batches with a row. A row that a reply names and the journal lacks is left out."""
     first, node, rows, ways = [], [], [], []
@@ -188,17 +188,18 @@ def joined(answered: Sequence[Answered], journals: Mapping[int, Array]) -> Mappi
         "node": np.array(node, np.int64),
     }
     columns["asked_ns"], columns["arrived_ns"] = np.array(ways, np.int64).reshape(-1, 2).T.copy()
-    stamps = np.zeros((len(first), len(NAMES)), np.int64)
+    stamps = np.zeros((len(first), len(_STAMPS)), np.int64)
     for number, journal in journals.items():
         mine = columns["node"] == number
         stamps[mine] = journal[np.array(rows, np.int64)[mine]]
-    return {**columns, **{name: stamps[:, i].copy() for i, name in enumerate(NAMES)}}
+    return {**columns, **{name: stamps[:, i].copy() for i, name in enumerate(_STAMPS)}}
 
 
 def exchanges(columns: Mapping[str, Array], number: int) -> Array:
     """(batches, 4) of a node: asked, received there, sent there, arrived. Each batch is a ping of the data connection.
 
-    Each clock's own two stamps lie outside the time on the way, so the offset lies within half of what is left.
+    The node has the batch for all of the time between its own two stamps. What is left of the time between asked and
+    arrived was spent on the way, and the error of the offset is at most half of that.
     """
     mine = columns["node"] == number
     names = ("asked_ns", "received_ns", "sent_ns", "arrived_ns")

@@ -26,16 +26,14 @@ class RemoteModel(OneModel):
 
     @property
     def _takes_steps(self) -> bool:
-        return (
-            not self.config.qdl
-        )  # a QDL takes the reply as the answer, whatever the server calls it
+        # A QDL takes the reply as the answer, whatever the server calls it.
+        return not self.config.qdl
 
     def _backends(self, stack: ExitStack) -> Sequence[Backend]:
         backends = super()._backends(stack)
         if isinstance(backends[0], RemoteBackend):
-            check_hosts(
-                self.config, [backends[0].peer()]
-            )  # before the warm-up; the session checks all
+            # The first one before the warm-up; the session checks all.
+            check_hosts(self.config, [backends[0].peer()])
         return backends
 
     def connect(self, preparation: Preparation) -> None:
