@@ -189,7 +189,7 @@ class HostGroup:
             (self._outdir / ANSWERS).write_text(json.dumps(rows), encoding="utf-8")
         return digests(self._outdir)
 
-    def told(self) -> list[dict[str, Any]]:
+    def summary(self) -> list[dict[str, Any]]:
         """What the run's files say of each host, in the order of the column `host`."""
         return [_told(host) for host in self._hosts]
 

@@ -78,4 +78,4 @@ class HostsRun(LoadGenRun):
         watchdog: Watchdog,
     ) -> Evidence:
         evidence = super()._evidence(process, plan, ended, failure, watchdog)
-        return replace(evidence, load_hosts=self._group.told())
+        return replace(evidence, load_hosts=self._group.summary())

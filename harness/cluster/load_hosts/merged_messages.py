@@ -109,8 +109,8 @@ def _server_times(times: Sequence[Message | None]) -> Message | None:
 
 
 def _tokens(tokens: Sequence[Message | None]) -> dict[str, Any] | None:
-    told = [t for t in tokens if t is not None]
-    if not told:
+    known = [t for t in tokens if t is not None]
+    if not known:
         return None
     summed = (
         "answers",
@@ -120,11 +120,11 @@ def _tokens(tokens: Sequence[Message | None]) -> dict[str, Any] | None:
         "changed_prompts",
     )
     return {
-        **{key: sum(t[key] for t in told) for key in summed},
-        **{key: _sum(t[key] for t in told) for key in ("input", "output", "cached")},
-        "sources": _counts(t["sources"] for t in told),
-        "finish_reasons": _counts(t["finish_reasons"] for t in told),
-        "streams": _streams([t["streams"] for t in told if t["streams"] is not None]),
+        **{key: sum(t[key] for t in known) for key in summed},
+        **{key: _sum(t[key] for t in known) for key in ("input", "output", "cached")},
+        "sources": _counts(t["sources"] for t in known),
+        "finish_reasons": _counts(t["finish_reasons"] for t in known),
+        "streams": _streams([t["streams"] for t in known if t["streams"] is not None]),
     }
 
 

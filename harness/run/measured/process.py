@@ -95,12 +95,12 @@ class _Measurement:
         calibration = preparation.run(setup.calibrate_s)
         self._check_metric(preparation.row, system.dataset)
         loads = {"import_s": import_s + system.import_s, "load_s": system.load_s}
-        told = {
+        calibrated = {
             **calibration,
             "slowest_batch_ns": max(preparation.slowest_ns, system.slowest_ns),
             "cold": {**loads, **calibration["cold"]},
         }
-        self._channel.send("calibrated", **told)
+        self._channel.send("calibrated", **calibrated)
         message = self._channel.receive()
         if message is None:
             return
@@ -131,7 +131,7 @@ class _Measurement:
         used = samples.used()  # before the bare loops, which need memory too
         written = digests(self._setup.outdir)  # before any plug-in's code runs again
         dispatcher.stop()
-        kind = system.told(self._failures)  # before more batches
+        kind = system.summary(self._failures)  # before more batches
         accuracy = self._setup.model.accuracy
         tolerance = accuracy.tolerance if accuracy else TOLERANCE
         after = preparation.after_run(plan, self._failures.samples, tolerance)

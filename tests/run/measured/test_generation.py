@@ -184,7 +184,7 @@ def test_every_sample_is_answered_once_with_its_stamps(
     for earlier, later in pairwise(stamps):
         assert (rows[earlier] <= rows[later]).all(), (earlier, later)
     assert (rows["first_token_ns"] < rows["inferred_ns"]).all()
-    told = run.generated.told()
+    told = run.generated.summary()
     assert (told["answers"], told["output"]) == (40, int(rows["tokens"].sum()))
     assert told["finish_reasons"] == {"stop": 40}
     assert told["streams"]["tokens_per_chunk"] == 1

@@ -1,4 +1,4 @@
-"""One run's requests to the servers: opened and proven before LoadGen starts, told about when it has ended."""
+"""One run's requests to the servers: opened and proven before LoadGen starts, summed up when it has ended."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from statistics import median
@@ -247,7 +247,7 @@ class Session:
                 "round_trip_ns": node.round_trip_ns if node is not None else None,
             }
 
-    def told(self, failures: Failures) -> Mapping[str, Any]:
+    def summary(self, failures: Failures) -> Mapping[str, Any]:
         """`client` of the last message."""
         found = self._ceiling
         return {
@@ -267,14 +267,14 @@ class Session:
             "failures": dict(failures.kinds),
             "server_times": self._server_times(),
             "json_ns": self._json_ns,
-            "tokens": self._tokens_told(),
+            "tokens": self._token_summary(),
         }
 
-    def _tokens_told(self) -> Mapping[str, Any] | None:
+    def _token_summary(self) -> Mapping[str, Any] | None:
         if self._tokens is None:
             return None
         compared, changed = self._changed_prompts(self._tokens.prompts)
-        return {**self._tokens.told(), "compared_prompts": compared, "changed_prompts": changed}
+        return {**self._tokens.summary(), "compared_prompts": compared, "changed_prompts": changed}
 
     def _changed_prompts(self, told: Mapping[int, int]) -> tuple[int, int]:
         """Prompts of token ids whose count was looked at, and of which the server counted another.

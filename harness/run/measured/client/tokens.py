@@ -54,7 +54,7 @@ class Streams:
                 late += size
         return late
 
-    def told(self) -> dict[str, Any] | None:
+    def summary(self) -> dict[str, Any] | None:
         """`streams` of the last message; None without a chunk.
 
         The time between tokens (ITL) is a gap divided by the tokens of its later arrival, once for each of them;
@@ -137,7 +137,7 @@ class Tokens:
         if reason in self._finished or len(self._finished) < _MOST_REASONS:
             self._finished[reason] += 1
 
-    def told(self) -> dict[str, Any]:
+    def summary(self) -> dict[str, Any]:
         """`tokens` of the last message. A sum is None where a reply did not tell its part."""
         answers = self._answers
         return {
@@ -149,5 +149,5 @@ class Tokens:
             "one_token_answers": self._alone,
             "sources": dict(self._sources),
             "finish_reasons": dict(self._finished),
-            "streams": self._streams.told(),
+            "streams": self._streams.summary(),
         }

@@ -47,9 +47,9 @@ class Generated:
         with self._lock:
             return self._tokens.generated(stamps_ns, usage, index)
 
-    def told(self) -> Mapping[str, Any]:
+    def summary(self) -> Mapping[str, Any]:
         """`tokens` of the last message. No server counts the prompts otherwise, so none is compared."""
-        return {**self._tokens.told(), "compared_prompts": 0, "changed_prompts": 0}
+        return {**self._tokens.summary(), "compared_prompts": 0, "changed_prompts": 0}
 
 
 class _InWork:

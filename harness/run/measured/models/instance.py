@@ -27,7 +27,7 @@ def origin_of(lease: Lease[OpenModel]) -> int:
     return ORIGINS.index(f"alone-{tier}" if lease.how == ALONE else tier)
 
 
-def told(models: ResidentModels) -> Mapping[str, Any]:
+def cache_summary(models: ResidentModels) -> Mapping[str, Any]:
     """`models` of the last message: what the cache counted of each model, in the order of the set."""
     files = models.members.file_counts
     return {

@@ -123,9 +123,9 @@ class NodeSession(Session):
         except HarnessError:
             return {}
 
-    def told(self, failures: Failures) -> Mapping[str, Any]:
+    def summary(self, failures: Failures) -> Mapping[str, Any]:
         return {
-            **super().told(failures),
+            **super().summary(failures),
             "connections": max(self._opened.requests),
             "nodes": [*map(self._node, range(len(self._urls)))],
         }

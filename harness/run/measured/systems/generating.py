@@ -35,7 +35,7 @@ class GeneratingModel(OneModel):
         failures: Failures,
         complete: Complete | None,
     ) -> Dispatch:
-        row, told = preparation.row, plan.token_latencies
+        row, with_tokens = preparation.row, plan.token_latencies
         instances = []
         for i, each in enumerate(preparation.answerers):
             assert isinstance(each.backend, GeneratingBackend)
@@ -50,12 +50,12 @@ class GeneratingModel(OneModel):
                     failures,
                     self._generated,
                     each.cpus,
-                    token_latencies=told,
-                    first_tokens=told and not scenario_named(plan.scenario).all_at_once,
+                    token_latencies=with_tokens,
+                    first_tokens=with_tokens and not scenario_named(plan.scenario).all_at_once,
                 )
             )
         dispatcher, name = generating_dispatcher(self._setup.dispatch, instances, journal.issuer())
         return Dispatch(dispatcher, name, self._group.issuer)
 
-    def told(self, _failures: Failures) -> Mapping[str, Any]:
-        return {"tokens": self._generated.told()}
+    def summary(self, _failures: Failures) -> Mapping[str, Any]:
+        return {"tokens": self._generated.summary()}

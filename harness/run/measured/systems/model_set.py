@@ -12,7 +12,7 @@ from harness.run.measured.answerer import Answerer
 from harness.run.measured.dispatch.choose import NAMES
 from harness.run.measured.dispatch.instance import Failures
 from harness.run.measured.dispatch.threads import QueuedDispatcher
-from harness.run.measured.models.instance import OF_THE_MODELS, SetInstance, told
+from harness.run.measured.models.instance import OF_THE_MODELS, SetInstance, cache_summary
 from harness.run.measured.models.opening import Opened, open_set
 from harness.run.measured.preparation import Preparation
 from harness.run.measured.systems.system import Dispatch, Progress, System
@@ -62,5 +62,5 @@ class SetOfModels(System):
     def before_load(self) -> Callable[[Sequence[int]], None]:
         return lambda _indices: self._opened.models.reset()
 
-    def told(self, _failures: Failures) -> Mapping[str, Any]:
-        return {"models": told(self._opened.models)}
+    def summary(self, _failures: Failures) -> Mapping[str, Any]:
+        return {"models": cache_summary(self._opened.models)}

@@ -63,7 +63,7 @@ class ModelOnNodes(RemoteModel):
         first, slowest_ns = preparation.answerers[0], preparation.slowest_ns
         return NodeSession(self.config, self._nodes, first, self.max_batch, slowest_ns)
 
-    def told(self, failures: Failures) -> Mapping[str, Any]:
+    def summary(self, failures: Failures) -> Mapping[str, Any]:
         rows = self._session.rows()
         np.savez(self._setup.outdir / NODE_ROWS, **rows)  # type: ignore[arg-type] # numpy's stubs
-        return super().told(failures)
+        return super().summary(failures)

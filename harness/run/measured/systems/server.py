@@ -67,7 +67,7 @@ class RemoteModel(OneModel):
         nodes = self._session.nodes
         return nodes.sut_name if nodes is not None else None
 
-    def told(self, failures: Failures) -> Mapping[str, Any]:
-        client = self._session.told(failures)
+    def summary(self, failures: Failures) -> Mapping[str, Any]:
+        client = self._session.summary(failures)
         self._session.close()
         return {"client": client}

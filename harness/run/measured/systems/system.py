@@ -35,7 +35,7 @@ class Dispatch(NamedTuple):
 
 
 class System(ABC):
-    """Call `open`, then `connect` once the answers are known, `dispatch` for LoadGen's run, and `told` after it."""
+    """Call `open`, then `connect` once the answers are known, `dispatch` for LoadGen's run, and `summary` after it."""
 
     no_schedule = ""
     """Why a schedule of its batches cannot be simulated; "" where it can."""
@@ -100,7 +100,7 @@ class System(ABC):
         """What LoadGen is told as the system's name; None for the harness's own."""
         return None
 
-    def told(self, _failures: Failures) -> Mapping[str, Any]:
+    def summary(self, _failures: Failures) -> Mapping[str, Any]:
         """The keys of OF_KINDS that this kind of system has, with their values. The dispatcher has stopped."""
         return {}
 

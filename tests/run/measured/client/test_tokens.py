@@ -35,7 +35,7 @@ def told(per_chunk: int, chunks: int, *, exact: bool, tokens: int | None = None)
     stamps = [(i * GAP_NS, (i + 1) * step) for i in range(chunks)]
     total = per_chunk * chunks if tokens is None else tokens
     counted.stream(stamps, total, Reader(chunks, exact))
-    return counted.told()["streams"]
+    return counted.summary()["streams"]
 
 
 @pytest.mark.parametrize("per_chunk", [1, 2, 4, 8])
@@ -58,7 +58,7 @@ def test_the_further_tokens_of_the_first_chunk_came_after_no_time() -> None:
     counted = Tokens()
     counted.stream([(0, 60), (GAP_NS, 100)], 100, Reader(2, exact=True))
     # 59 of nothing, and 40 of a fortieth of the gap
-    assert counted.told()["streams"]["itl_ns"] == {
+    assert counted.summary()["streams"]["itl_ns"] == {
         "p50": 0,
         "p90": GAP_NS // 40,
         "p99": GAP_NS // 40,
@@ -81,7 +81,7 @@ def test_chunks_of_about_one_token_are_taken_for_tokens(tokens: int, known: bool
 def test_chunks_that_arrive_together_are_still_as_many() -> None:
     counted = Tokens()
     counted.stream([(0, 1), (GAP_NS, 5)], 5, Reader(5, exact=False))
-    streams = counted.told()["streams"]
+    streams = counted.summary()["streams"]
     assert streams["tokens_per_chunk"] == 1
     assert streams["itl_ns"] == dict.fromkeys(("p50", "p90", "p99"), GAP_NS // 4)
 
@@ -89,7 +89,7 @@ def test_chunks_that_arrive_together_are_still_as_many() -> None:
 def test_without_any_count_of_tokens_nothing_is_said() -> None:
     counted = Tokens()
     counted.stream([(0, 1), (GAP_NS, 2)], None, Reader(2, exact=False))
-    streams = counted.told()["streams"]
+    streams = counted.summary()["streams"]
     assert streams["itl_ns"] is None
     assert streams["tokens_per_chunk"] is None
 
@@ -110,9 +110,9 @@ def test_sums_are_null_where_a_reply_tells_less() -> None:
     counted = Tokens()
     counted.add(Usage(5, 3, "usage", "stop", 1), 0)
     counted.add(Usage(None, 1, "token ids", "length", None), 0)
-    content = counted.told()
+    content = counted.summary()
     assert (content["input"], content["output"], content["cached"]) == (None, 4, None)
     assert content["one_token_answers"] == 1
     assert content["finish_reasons"] == {"stop": 1, "length": 1}
     counted.add(Usage(), 0)
-    assert counted.told()["output"] is None
+    assert counted.summary()["output"] is None

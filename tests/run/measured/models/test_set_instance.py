@@ -23,7 +23,7 @@ from harness.models.cache.trace import play
 from harness.models.manifest.model import MODELS_DIR
 from harness.run.journal import Journal, RowKind
 from harness.run.measured.dispatch.instance import Failures
-from harness.run.measured.models.instance import SetInstance, told
+from harness.run.measured.models.instance import SetInstance, cache_summary
 from harness.run.measured.models.opening import Opened, open_set
 
 pytest.importorskip("onnxruntime")
@@ -103,7 +103,7 @@ def test_rows_and_counts_are_those_of_a_simulation(
     assert rows["evicted"].tolist() == [len(one.evicted) for one in served]
     assert not failures.samples
     assert None not in answers.values()
-    counted = told(opened.models)["resident"]
+    counted = cache_summary(opened.models)["resident"]
     evicted = Counter(model for one in served for model in one.evicted)
     assert [each["evictions"] for each in counted] == [evicted[model] for model in range(5)]
     stamps = ["taken_ns", "gathered_ns", "acquired_ns", "inferred_ns"]
@@ -137,7 +137,7 @@ def test_files_have_a_cache_of_their_own(tmp_path: Path, stack: ExitStack) -> No
     assert [ORIGINS[origin] for origin in rows["origin"]] == [
         *("source", "source", "local", "hit", "source", "source"),
     ]
-    files = told(opened.models)["files"]
+    files = cache_summary(opened.models)["files"]
     assert files is not None
     assert [each["loads"] for each in files[:3]] == [1, 2, 1]
     assert sum(each["hits"] for each in files) == 1
@@ -160,7 +160,7 @@ def test_a_model_that_fails_to_load_fails_its_samples_and_no_others(
     assert [answers[order] is None for order in range(30)] == lost.tolist()
     assert failures.samples == lost.sum()
     assert "lost.onnx" in failures.first
-    assert told(opened.models)["resident"][1]["failures"] == lost.sum()
+    assert cache_summary(opened.models)["resident"][1]["failures"] == lost.sum()
 
 
 def test_what_is_always_resident_is_there_before_the_first_query(
