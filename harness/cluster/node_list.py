@@ -14,7 +14,7 @@ _RAY_HEADS = columns(
     "node | machine | CPU | cores [count] | memory [bytes] | harness | Python | packages | models"
 )
 _HEADS = columns(
-    "node | host | cores [count] | harness | backend | model | dataset | instances | rate [samples/s]"
+    "node | host | cores [count] | harness | backend | framework | model | dataset | instances | rate [samples/s]"
 )
 
 _FRAMEWORKS = ("onnxruntime", "openvino", "tensorflow-cpu", "tensorflow", "torch", "ai-edge-litert")
@@ -66,13 +66,13 @@ def _of_addresses(addresses: Sequence[str]) -> Iterator[str]:
 
 
 def _row(name: str, one: NodeFacts) -> Sequence[Any]:
-    framework = one.backend_description.get("framework_version", "")
     return (
         name,
         one.machine,
         len(one.cpus),
         f"{one.version} {one.code[:8]}",
-        f"{one.backend} {framework}".strip(),
+        one.backend,
+        str(one.backend_description.get("framework", "")),
         one.model,
         one.dataset,
         f"{one.instances} x {one.threads}",

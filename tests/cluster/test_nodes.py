@@ -7,11 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.cli.main import main
+from harness.cluster import node_list
 from harness.cluster.nodes import of_node, shares
 from harness.core.config.parse import parse_nodes
 from harness.core.config.run_config import RunConfig
 from harness.errors import ConfigError
 from harness.machine.cores import Cores
+from harness.run.measured.nodes.links import NodeLinks
+from tests.models.test_node_facts import FACTS
 
 
 @given(st.integers(1, 12), st.integers(1, 12), st.integers(1, 2))
@@ -113,3 +116,11 @@ def test_all_nodes_that_are_not_there_are_named_before_the_run(
     for name in ("127.0.0.1:1", "127.0.0.1:2"):
         assert f"--nodes: {name} does not answer: " in errors
     assert not (tmp_path / "run").exists()
+
+
+def test_the_list_of_nodes_names_the_framework_of_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bug: it was looked for under a key that no backend has."""
+    monkeypatch.setattr(NodeLinks, "facts", lambda _links: {"10.0.0.1:7000": FACTS})
+    heads, row = node_list.lines("10.0.0.1:7000")
+    assert "framework" in heads
+    assert "ONNX Runtime 1" in row
