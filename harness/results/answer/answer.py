@@ -86,6 +86,10 @@ def _question(result: Mapping[str, Any], scenario: Scenario, slo: Slo | None) ->
     if scenario.all_at_once:
         return "How many samples are answered in a second?"
     load = _load(result, scenario)
+    if bounds := _token_bounds(result):
+        share = f"{float(bounds['percentile'][1:]):.10g} %"
+        ttft, tpot = (_duration(bounds[key]) for key in ("ttft_ns", "tpot_ns"))
+        return f"Do {share} of the first tokens come within {ttft}, and of the further ones within {tpot} each{load}?"
     if slo is None:
         return f"How long does a query take{load}?"
     share = f"{slo.percentile * 100:.10g} %"
@@ -99,20 +103,49 @@ def _headline(result: Mapping[str, Any], scenario: Scenario, slo: Slo | None) ->
         return _NOTHING if rate is None else f"{show_rate(rate)} samples/s"
     if not latency:
         return _NOTHING
+    if bounds := _token_bounds(result):
+        return f"{_of_tokens(result['tokens']['loadgen'], bounds)}{_load(result, scenario)}"
     name, load = percentile_name(scenario, slo), _load(result, scenario)
     value_ns = latency.get(name)
     if value_ns is None:
         return f"{_without_percentile(result, slo)}{load}"
     bound = ""
     if slo is not None:
-        kept = value_ns <= slo.bound_ns
-        bound = f"{' of' if kept else ', above the'} {_bound(slo)} allowed"
+        bound = _beside(value_ns, slo.bound_ns)
     return f"{name} {show_ns(value_ns)}{bound}{_interval(result, name, value_ns)}{load}"
 
 
+def _token_bounds(result: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Of an official run of a language task, which LoadGen judges by its tokens."""
+    loadgen = (result.get("tokens") or {}).get("loadgen") or {}
+    bounds: Mapping[str, Any] | None = loadgen.get("bounds")
+    return bounds
+
+
+def _of_tokens(loadgen: Mapping[str, Any], bounds: Mapping[str, Any]) -> str:
+    """LoadGen's tokens/s, which are published, and its two times, each beside its bound."""
+    rate, name = loadgen["tokens_per_s"], bounds["percentile"]
+    parts = [] if rate is None else [f"{show_rate(rate)} tokens/s"]
+    for key, time in (("ttft_ns", "TTFT"), ("tpot_ns", "TPOT")):
+        if loadgen[key] is None:
+            parts.append(f"{time} not measured")
+        else:
+            value_ns = loadgen[key][name]
+            parts.append(f"{time} {name} {show_ns(value_ns)}{_beside(value_ns, bounds[key])}")
+    return ", ".join(parts)
+
+
+def _beside(value_ns: float, bound_ns: int) -> str:
+    return f"{' of' if value_ns <= bound_ns else ', above the'} {_duration(bound_ns)} allowed"
+
+
 def _bound(slo: Slo) -> str:
+    return _duration(slo.bound_ns)
+
+
+def _duration(ns: int) -> str:
     """As the user wrote it: '50 ms'."""
-    return re.sub(r"(?<=\d)(?=[a-z])", " ", write_duration(slo.bound_ns))
+    return re.sub(r"(?<=\d)(?=[a-z])", " ", write_duration(ns))
 
 
 def _interval(result: Mapping[str, Any], name: str, value_ns: float) -> str:

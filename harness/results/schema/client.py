@@ -181,6 +181,17 @@ class TokenTimes(TypedDict):
     """ns."""
 
 
+class TokenBounds(TypedDict):
+    """Bounds by which LoadGen judges an official Server run of a language task, as its log has them."""
+
+    percentile: str
+    """p50, p90 or p99, of both times: the rules have p99."""
+    ttft_ns: int
+    """Of `ttft_ns`."""
+    tpot_ns: int
+    """Of `tpot_ns`."""
+
+
 class LoadGenTokens(TypedDict):
     """What LoadGen measured of tokens, whose first ones it was told of when they were read."""
 
@@ -191,6 +202,8 @@ class LoadGenTokens(TypedDict):
     failed: LoadGen has no such number then."""
     tokens_per_s: float | None
     """Tokens of the answers per s, until the query that was issued last was answered; null where `tpot_ns` is."""
+    bounds: TokenBounds | None
+    """Null in a quick run, whose SLOs are in `goodput`, and but in Server."""
 
 
 class Tokens(TypedDict):
@@ -232,7 +245,7 @@ class Tokens(TypedDict):
     chunk_gap_ns: TokenTimes | None
     """Between arrivals: chunks that arrived at once are one. Null without streams."""
     loadgen: LoadGenTokens | None
-    """The same times by LoadGen; null where no SLO is of the tokens' times, and in Offline."""
+    """The same times by LoadGen; null where neither an SLO nor the rules are about the tokens' times, and in Offline."""
     tokens_per_chunk: float | None
     """Mean of the chunks that the server sent, without those that had none; null without streams, and where
     `output` is."""

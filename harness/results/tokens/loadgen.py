@@ -10,8 +10,9 @@ from harness.core.stats import percentile_ns
 from harness.core.units import NS_PER_MS, NS_PER_S, NS_PER_US, show_ns, show_percent, show_rate
 from harness.loadgen.logs import DetailLog
 from harness.loadgen.plan import LoadPlan
+from harness.loadgen.scenario import scenario_named
 from harness.results.evidence.stages import Completions
-from harness.results.schema.client import LoadGenTokens, TokenTimes
+from harness.results.schema.client import LoadGenTokens, TokenBounds, TokenTimes
 from harness.types import Array
 
 APART_SHARE = 0.01
@@ -39,6 +40,7 @@ _TPOT = {
     for name, (text, _) in _PERCENTILES.items()
 }
 _RATE = "result_completed_tokens_per_second"
+_BOUNDS = ("requested_server_ttft_latency", "requested_server_tpot_latency")
 
 
 def told(
@@ -53,7 +55,18 @@ def told(
         "ttft_ns": _times(log, _TTFT),
         "tpot_ns": None if wrong else _times(log, _TPOT),
         "tokens_per_s": None if wrong else log.get(_RATE),
+        "bounds": _bounds(log, plan),
     }
+
+
+def _bounds(log: DetailLog, plan: LoadPlan) -> TokenBounds | None:
+    """LoadGen logs them of streams, too, which it does not judge by them."""
+    percentile = f"p{(plan.percentile or 0) * 100:.10g}"
+    ttft_ns, tpot_ns = (log.get(key) for key in _BOUNDS)
+    official = plan.model_key is not None and scenario_named(plan.scenario).scheduled
+    if not official or percentile not in _PERCENTILES or None in (ttft_ns, tpot_ns):
+        return None
+    return {"percentile": percentile, "ttft_ns": ttft_ns, "tpot_ns": tpot_ns}
 
 
 def _times(log: DetailLog, keys: dict[str, str]) -> TokenTimes | None:

@@ -76,6 +76,45 @@ def test_a_rate_that_the_harness_chose_is_named_a_demonstration() -> None:
     )
 
 
+def of_tokens(**changed: Any) -> dict[str, Any]:
+    """An official Server run of a language task."""
+    bounds = {"percentile": "p99", "ttft_ns": 2_000_000_000, "tpot_ns": 200_000_000}
+    times = {"ttft_ns": {"p99": 1_210_000_000}, "tpot_ns": {"p99": 150_000_000}}
+    loadgen = {"tokens_per_s": 5210.4, **times, "bounds": bounds, **changed}
+    return golden("server", slo=None, tokens={"loadgen": loadgen})
+
+
+@pytest.mark.parametrize(
+    ("changed", "headline"),
+    [
+        (
+            {},
+            "5,210 tokens/s, TTFT p99 1.21 s of 2 s allowed, TPOT p99 150 ms of 200 ms allowed",
+        ),
+        (
+            {"ttft_ns": {"p99": 2_310_000_000}},
+            "5,210 tokens/s, TTFT p99 2.31 s, above the 2 s allowed, TPOT p99 150 ms of 200 ms allowed",
+        ),
+        (
+            {"tpot_ns": None, "tokens_per_s": None},
+            "TTFT p99 1.21 s of 2 s allowed, TPOT not measured",
+        ),
+    ],
+)
+def test_an_official_run_of_tokens_is_answered_by_loadgens_times_beside_the_bounds(
+    changed: dict[str, Any], headline: str
+) -> None:
+    answer = answer_of(of_tokens(**changed))
+    assert answer.headline == f"{headline} at 200 queries/s"
+    assert answer.question == (
+        "Do 99 % of the first tokens come within 2 s, and of the further ones within 200 ms each at 200 queries/s?"
+    )
+
+
+def test_without_bounds_of_tokens_the_latency_is_the_answer() -> None:
+    assert answer_of(of_tokens(bounds=None)).headline.startswith("p99 ")
+
+
 def test_the_other_scenarios_are_answered_by_their_own_number() -> None:
     rate = {"throughput_per_s": {"asked": None, "completed": 21_390.4}}
     assert answer_of(golden("offline", **rate)).headline == "21,390 samples/s"

@@ -111,3 +111,35 @@ def test_the_section_has_loadgen_s_numbers_where_they_are_right() -> None:
     assert (alone["tpot_ns"], alone["tokens_per_s"]) == (None, None)
     assert alone["ttft_ns"] is not None
     assert told(log(), plan("server"), 0, 0) is None
+
+
+BOUNDS = {
+    "requested_server_ttft_latency": 2000 * NS_PER_MS,
+    "requested_server_tpot_latency": 200 * NS_PER_MS,
+}
+
+
+@pytest.mark.parametrize(
+    ("scenario", "changed", "percentile"),
+    [
+        ("server", {"model_key": "llama2-70b", "percentile": 0.99}, "p99"),
+        ("server", {"model_key": "llama2-70b", "percentile": 0.999}, None),
+        ("server", {"percentile": 0.99}, None),
+        ("single-stream", {"model_key": "llama3_1-8b-edge", "percentile": 0.9}, None),
+    ],
+)
+def test_the_bounds_are_those_that_loadgen_judges_an_official_run_by(
+    scenario: str, changed: dict[str, Any], percentile: str | None
+) -> None:
+    logged = log()
+    logged.values |= BOUNDS
+    made = told(logged, plan(scenario, token_latencies=True, **changed), 0, 0)
+    assert made is not None
+    assert made["bounds"] == (
+        percentile
+        and {
+            "percentile": percentile,
+            "ttft_ns": 2000 * NS_PER_MS,
+            "tpot_ns": 200 * NS_PER_MS,
+        }
+    )
