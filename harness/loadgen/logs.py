@@ -177,6 +177,8 @@ class LoggedAnswer(NamedTuple):
     order: int
     """Issue order of the sample."""
     answer: Answer
+    tokens: int | None = None
+    """Of the answer, as LoadGen was told; None where it is told of none."""
 
 
 def read_answers(path: Path) -> Iterator[Answer]:
@@ -188,9 +190,16 @@ def read_answers(path: Path) -> Iterator[Answer]:
 def read_logged_answers(path: Path) -> Iterator[LoggedAnswer]:
     """Yield every row in file order."""
     try:
-        rows = json.loads(path.read_text(encoding="utf-8"))
+        content = path.read_bytes()
     except OSError as e:
         raise AccuracyLogError(f"{path} cannot be read: {e.strerror}") from e
+    yield from logged_answers(content, str(path))
+
+
+def logged_answers(content: bytes, path: str) -> Iterator[LoggedAnswer]:
+    """The same of a log that was read from `path`."""
+    try:
+        rows = json.loads(content.decode("utf-8"))
     except (ValueError, RecursionError) as e:
         raise AccuracyLogError(f"{path} is not the JSON that LoadGen writes: {e}") from None
     if not isinstance(rows, list):
@@ -198,6 +207,7 @@ def read_logged_answers(path: Path) -> Iterator[LoggedAnswer]:
     for row in rows:
         try:
             answer = Answer(int(row["qsl_idx"]), bytes.fromhex(row["data"]))
-            yield LoggedAnswer(int(row["seq_id"]), answer)
+            tokens = row.get("token_count")
+            yield LoggedAnswer(int(row["seq_id"]), answer, None if tokens is None else int(tokens))
         except (KeyError, TypeError, ValueError, OverflowError):
             raise AccuracyLogError(f"{path} has a row that is not an answer: {row!r:.80}") from None

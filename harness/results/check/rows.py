@@ -77,7 +77,7 @@ def _answers(path: Path, run: Evidence) -> Iterator[str]:
     columns = run.done.columns
     indices = dict(zip(columns["order"].tolist(), columns["index"].tolist(), strict=True))
     try:
-        logged = [(order, answer.sample) for order, answer in read_logged_answers(path)]
+        logged = [(row.order, row.answer.sample) for row in read_logged_answers(path)]
     except AccuracyLogError:
         return
     once = dict(logged)

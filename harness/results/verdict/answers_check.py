@@ -50,7 +50,7 @@ def compare(
     right = {answer.sample: answer.payload for answer in read_answers(accuracy)}
     count = differing = misplaced = 0
     first = ""
-    for order, (sample, payload) in read_logged_answers(performance):
+    for order, (sample, payload), _ in read_logged_answers(performance):
         count += 1
         misplaced += samples.get(order) != sample
         expected = right.get(sample, b"")

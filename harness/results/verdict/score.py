@@ -12,7 +12,13 @@ from harness.core import registry
 from harness.core.codes import Reason
 from harness.core.shown.escapes import visible
 from harness.errors import PluginUnavailable, one_line, type_and_text
-from harness.loadgen.logs import ACCURACY, ANSWERS, AccuracyLogError, read_answers
+from harness.loadgen.logs import (
+    ACCURACY,
+    ANSWERS,
+    AccuracyLogError,
+    LoggedAnswer,
+    read_logged_answers,
+)
 from harness.loadgen.plan import Loaded
 from harness.models.manifest import schema
 from harness.models.manifest.model import Model
@@ -132,27 +138,39 @@ def compute(
     if any(label is None for label in labels.values()):
         raise ValueError("some samples have a label and some have none")
     path, total = outdir / ACCURACY, len(labels)
-    first = _first_answers(read_answers(path))
-    if first.keys() != set(range(total)):
-        raise AccuracyLogError(f"{path} answers {len(first):,} of {total:,} samples")
+    rows = _first_rows(read_logged_answers(path))
+    if rows.keys() != set(range(total)):
+        raise AccuracyLogError(f"{path} answers {len(rows):,} of {total:,} samples")
     scorer = registry.load("metric", metric)(answer_dtype)
     if answer_shape is not None and isinstance(scorer, HasAnswerShape):
         scorer.check_shape(answer_shape)
-    score = scorer.score(list(first.values()), labels)
+    score = scorer.score([row.answer for row in rows.values()], labels)
     if not isinstance(score, Score) or not all(
         math.isfinite(value) for value in (score.value, *score.details.values())
     ):
         raise ValueError(f"the metric returned {score!r}, expected a Score with finite values")
     if score.samples != len(labels):
         raise ValueError(f"the metric scored {score.samples:,} of {len(labels):,} samples")
-    return _plain(score)
+    return _with_tokens(_plain(score), [row.tokens for row in rows.values()])
+
+
+def _with_tokens(score: Score, counts: Sequence[int | None]) -> Score:
+    """The tokens of the answers, which MLPerf bounds beside the score, as its scripts write them."""
+    known = [count for count in counts if count is not None]
+    if not known or len(known) < len(counts):
+        return score
+    mean = sum(known) / len(known)
+    line = f"{score.line} {{'gen_tok_len': {sum(known)}, 'tokens_per_sample': {mean:.4f}}}"
+    return replace(score, line=line, details={**score.details, "tokens_per_sample": mean})
 
 
 def of_some(
     answers: Iterable[Answer], metric: str, answer_dtype: str, labels: Mapping[int, object]
 ) -> Score:
     """The score over the answered samples, by their first answers: an audit answers only some."""
-    first = _first_answers(answers)
+    first: dict[int, Answer] = {}
+    for answer in answers:
+        first.setdefault(answer.sample, answer)
     scorer = registry.load("metric", metric)(answer_dtype)
     score: Score = scorer.score(list(first.values()), {i: labels[i] for i in first})
     return _plain(score)
@@ -175,9 +193,9 @@ def _one_line(text: str) -> str:
     return visible(text.replace("\n", " "))
 
 
-def _first_answers(answers: Iterable[Answer]) -> dict[int, Answer]:
+def _first_rows(rows: Iterable[LoggedAnswer]) -> dict[int, LoggedAnswer]:
     """The first answer to each sample; multi-stream pads its last query with duplicates."""
-    first: dict[int, Answer] = {}
-    for answer in answers:
-        first.setdefault(answer.sample, answer)
+    first: dict[int, LoggedAnswer] = {}
+    for row in rows:
+        first.setdefault(row.answer.sample, row)
     return first

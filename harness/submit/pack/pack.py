@@ -65,7 +65,7 @@ def finished_runs(
             for one in run.differences(trusted=own)  # the submitter named this code
         ]
         if not request.rehearsal:
-            found = run.forbidden(request.of_round, accelerated=accelerated)
+            found = run.forbidden(request, accelerated=accelerated)
             problems += [f"{row.name}: {why}" for why in found]
     refuse(problems)
     return runs

@@ -24,7 +24,9 @@ from harness.results.run_folder import ACCURACY_TEXT, CONFIG, FOLDERS, RESULT, R
 from harness.results.verdict.busy import WAITED, waited
 from harness.results.verdict.score import of_some
 from harness.submit.plan import network
-from harness.submit.rules.tree.rounds import Benchmark
+from harness.submit.plan.request import Request
+from harness.submit.rules.accuracy import out_of_bounds
+from harness.submit.rules.tree.rounds import Benchmark, Round
 from harness.types import Score
 
 _OF_WAITING = ("measured_process", "stages_ns", "queries")
@@ -108,8 +110,9 @@ class FinishedRun:
             ]
         return recheck.check(self.folder, trusted)
 
-    def forbidden(self, benchmark: Benchmark, *, accelerated: bool) -> Iterator[str]:
+    def forbidden(self, request: Request, *, accelerated: bool) -> Iterator[str]:
         """Yields why this VALID run cannot be submitted. accelerated: CPU time proves nothing."""
+        benchmark = request.of_round
         notes = self.result.get("not_for_submission") or ()
         yield from (note for note in notes if not note.startswith(WAITED))
         yield from network.forbidden(self.config, self.result.get("client"))
@@ -122,6 +125,8 @@ class FinishedRun:
             yield f"{counted(count, 'sample')} instead of the round's {expected:,}"
         if self.kind == "accuracy":
             yield from self._unscored()
+            if request.division != "open":
+                yield from self._out_of_bounds(request.rules, benchmark)
 
     def _unscored(self) -> Iterator[str]:
         accuracy = self.result.get("accuracy")
@@ -130,6 +135,13 @@ class FinishedRun:
             yield f"it has no score: {accuracy.get('reason', 'not measured')}"
         elif not accuracy.get("compared"):
             yield "no performance run's answers were compared with its own"
+
+    def _out_of_bounds(self, rules: Round, benchmark: Benchmark) -> Iterator[str]:
+        """What the manifest's target does not bound: other metrics, and the tokens of the answers."""
+        targets, limits = benchmark.targets_in(self.scenario), benchmark.limits
+        scores = rules.scores(self.score_text, {**targets, **limits})
+        for actual, expected in out_of_bounds(scores, targets, limits):
+            yield f"its score is {actual}, the rules want a {expected}"
 
     def scored(self, audit: "FinishedRun") -> tuple[Score, Score] | None:
         """The scores of the audit's samples here and in the audit; None without a score or a metric."""

@@ -154,7 +154,7 @@ def _state(
 def _refused(request: Request, run: FinishedRun) -> str:
     """Why `pack` refuses a run that is done, '' where it takes it. Its --describe may name an accelerator."""
     for accelerated, does in ((True, "refuses it"), (False, "takes it with an accelerator only")):
-        if why := next(run.forbidden(request.of_round, accelerated=accelerated), ""):
+        if why := next(run.forbidden(request, accelerated=accelerated), ""):
             return f"`submit pack` {does}: {why}"
     return ""
 

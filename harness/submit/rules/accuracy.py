@@ -3,7 +3,7 @@
 import hashlib
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from harness.submit.rules.findings import Finding
 from harness.submit.rules.rows import CUT, impossible, shown_rows, whole_rows, wrong_end
@@ -65,7 +65,7 @@ def _score(result: Result, targets: Mapping[str, Bound], benchmark: Benchmark) -
         return  # the layout reports the missing file
     text = result.tree.text(file)
     scores = result.round.scores(text, {**targets, **benchmark.limits})
-    for metric, target in targets.items():
+    for metric in targets:
         values = scores.get(metric, [])
         if not values or not all(math.isfinite(value) for value in values):
             expected = f"a line that matches {result.round.patterns[metric]}"
@@ -78,16 +78,26 @@ def _score(result: Result, targets: Mapping[str, Bound], benchmark: Benchmark) -
         if max(values) - min(values) > _SAME_SHARE * abs(max(values)):
             actual = f"{metric} {values[0]:.10g} first, {values[-1]:.10g} last"
             yield Finding("accuracy-text", file, actual, "one score")
-        if not result.submitter.is_open and min(values) < target.value:
-            expected = f"{metric} of at least {target.value:.10g}"
-            yield Finding("accuracy-target", file, f"{min(values):.10g}", expected)
     if not result.submitter.is_open:
-        for metric, limit in benchmark.limits.items():
-            most = max(scores.get(metric, [-math.inf]))
-            if most > limit.value:
-                expected = f"{metric} of at most {limit.value:.10g}"
-                yield Finding("accuracy-target", file, f"{most:.10g}", expected)
+        for actual, expected in out_of_bounds(scores, targets, benchmark.limits):
+            yield Finding("accuracy-target", file, actual, expected)
     yield from _consistent(file, text, benchmark.samples_in(str(result.scenario)))
+
+
+def out_of_bounds(
+    scores: Mapping[str, Sequence[float]],
+    targets: Mapping[str, Bound],
+    limits: Mapping[str, Bound],
+) -> Iterator[tuple[str, str]]:
+    """Yields (actual, expected) for each score below its target or above its limit. scores: all values of a metric."""
+    for metric, target in targets.items():
+        least = min(scores.get(metric, [math.inf]))
+        if least < target.value:
+            yield f"{least:.10g}", f"{metric} of at least {target.value:.10g}"
+    for metric, limit in limits.items():
+        most = max(scores.get(metric, [-math.inf]))
+        if most > limit.value:
+            yield f"{most:.10g}", f"{metric} of at most {limit.value:.10g}"
 
 
 def _consistent(file: str, text: str, samples: int) -> Iterator[Finding]:

@@ -14,6 +14,7 @@ from harness.core import registry
 from harness.datasets.digits import DigitsDataset
 from harness.loadgen.logs import ACCURACY, AccuracyLogError
 from harness.results.verdict.score import compute
+from harness.submit.rules.tree.rounds import load_round
 from harness.types import Answer, DatasetSetup, Score
 from tests.builders.support import GOLDEN, SAMPLES, SCENARIOS
 
@@ -132,3 +133,26 @@ def test_numbers_of_which_two_are_the_same_are_no_labels() -> None:
     """The scores of a model in uint8 were taken for labels, the best first."""
     with pytest.raises(ValueError, match=r"has the same label twice, \[3, 0, 0, 7\]: .* `hook`"):
         Top1("uint8").score([Answer(0, bytes([3, 0, 0, 7]))], {0: 3})
+
+
+@pytest.mark.parametrize("told", [True, False])
+def test_the_tokens_that_loadgen_counted_stand_beside_the_score(tmp_path: Path, told: bool) -> None:
+    """The first answer to a sample counts, as it does for the score."""
+    answers = [(0, 3), (1, 8), (0, 90)]
+    rows = [
+        {
+            "seq_id": i,
+            "qsl_idx": sample,
+            "data": np.int64(sample).tobytes().hex(),
+            **({"token_count": count} if told else {}),
+        }
+        for i, (sample, count) in enumerate(answers)
+    ]
+    (tmp_path / ACCURACY).write_text(json.dumps(rows))
+    found = compute(tmp_path, "top1", "int64", {0: 0, 1: 1})
+    line = "accuracy=100.000%, good=2, total=2"
+    tokens = " {'gen_tok_len': 11, 'tokens_per_sample': 5.5000}"
+    assert found.line == f"{line}{tokens if told else ''}"
+    assert ("tokens_per_sample", 5.5) in found.details.items() or not told
+    scores = load_round().scores(found.line, load_round().benchmarks["llama2-70b-99.9"].limits)
+    assert scores == ({"TOKENS_PER_SAMPLE": [5.5]} if told else {})
