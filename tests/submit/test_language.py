@@ -1,14 +1,222 @@
-"""The rules of a language task, which is judged by its tokens."""
+"""A closed submission of a language task: its runs, TEST06 on logged answers, and what is refused."""
 
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
-from harness.loadgen.logs import DetailLog
+from harness.errors import ConfigError
+from harness.loadgen.logs import ACCURACY, DetailLog, read_logged_answers
+from harness.submit.pack.audit import pack_audit
+from harness.submit.plan.finished_run import FinishedRun
+from harness.submit.plan.matrix import DONE, FAILED, plan, write_audits
+from harness.submit.plan.request import Request
+from harness.submit.rules import audit as audit_rules
 from harness.submit.rules import run as run_rules
+from harness.submit.rules.tree.consistency import verify_consistency
 from harness.submit.rules.tree.rounds import load_round
 from harness.submit.rules.tree.submission import RunLog
+from harness.submit.rules.tree.tree import Tree
+from tests.stand_ins.fake_submission_runs import make_run
+
+LLAMA = Request(
+    division="closed",
+    submitter="LabOrg",
+    system="box",
+    category="datacenter",
+    benchmark="llama2-70b-99.9",
+    options={
+        "model": "llama2-70b",
+        "backend": "openai",
+        "url": ["http://10.0.0.2:8000"],
+        "backend_option": ["max_tokens=1024", "answer=text"],
+    },
+)
+END = 2
+PASSED = "First token check pass: Skipped\nEOS check pass: True\nSample length check pass: True\nTEST06 verification complete\n"
+
+
+def rows(*answers: tuple[Sequence[int], int | None]) -> str:
+    """An accuracy log. answers: the token ids, and how many of them LoadGen was told of."""
+    logged = []
+    for i, (tokens, told) in enumerate(answers):
+        count = {} if told is None else {"token_count": told}
+        data = np.array(tokens, np.int32).tobytes().hex().upper()
+        logged.append({"seq_id": i, "qsl_idx": i, "data": data, **count})
+    return json.dumps(logged)
+
+
+@pytest.mark.parametrize(
+    ("answers", "failed"),
+    [
+        ([([5, 6, END], 3), ([7, 8], 2)], ""),
+        ([([END], 1), ([END, END], 2)], ""),  # the script never looks at the first token
+        ([([5, 6, END, END], 4)], "EOS"),
+        ([([5, END, 6, END], 4)], ""),
+        ([([5, 6, END], 3), ([5, 6], 3)], "Sample length"),
+        ([([5, 6], None)], "Sample length"),
+        ([], "Sample length"),
+    ],
+)
+def test_answers_have_the_tokens_that_loadgen_was_told_and_one_end(
+    answers: list[tuple[list[int], int | None]], failed: str, tmp_path: Path
+) -> None:
+    log = tmp_path / ACCURACY
+    log.write_text(rows(*answers))
+    text = verify_consistency(read_logged_answers(log), "int32", (END,))
+    assert (text == PASSED) == (not failed)
+    assert not failed or f"{failed} check pass: False" in text
+
+
+def test_texts_are_no_tokens(tmp_path: Path) -> None:
+    log = tmp_path / ACCURACY
+    log.write_text(rows(([5, 6, END], 3)))
+    assert "Sample length check pass: False" in verify_consistency(
+        read_logged_answers(log), "uint8", (END,)
+    )
+
+
+def test_a_closed_language_task_needs_offline_and_test06(tmp_path: Path) -> None:
+    write_audits(LLAMA, tmp_path)
+    planned = plan(LLAMA, tmp_path)
+    assert [row.name for row in planned] == [
+        "Offline-performance", "Offline-accuracy", "Offline-TEST06"
+    ]  # fmt: skip
+    assert all(row.config.mlperf_model == "llama2-70b" for row in planned)
+    options = [dict(row.config.backend_option) for row in planned]
+    assert [one["answer"] for one in options] == ["text", "text", "ids"]
+    assert {one["max_tokens"] for one in options} == {"1024"}
+    assert planned[-1].queries == 100
+    assert (tmp_path / "TEST06.config").read_text().split("\n") == [
+        "*.*.mode = 2",
+        "*.*.accuracy_log_rng_seed = 720381539243781796",
+        "*.*.accuracy_log_sampling_target = 100",
+        "*.*.min_query_count = 100",
+        "*.*.min_duration = 0",
+        "*.*.sample_concatenate_permutation = 0",
+        "",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        (
+            {"benchmark": "gpt-oss-120b"},
+            "--benchmark gpt-oss-120b: TEST07 needs a data set of its own",
+        ),
+        ({"benchmark": "dlrm-v3"}, "--benchmark dlrm-v3: TEST08 needs the labels of MLCommons'"),
+        ({"scenarios": ("Offline", "Server")}, "--scenarios Server: TEST06 wants the first token"),
+        (
+            {"rehearsal": True, "options": {**LLAMA.options, "duration": "3s"}},
+            "--duration: TEST06 counts tokens",
+        ),
+        (
+            {
+                "division": "open",
+                "scenarios": ("Server",),
+                "options": {**LLAMA.options, "slo": "p99=9s"},
+            },
+            "--slo p99=9s: the round bounds the tokens' times of llama2-70b-99.9: search with `peak",
+        ),
+    ],
+)
+def test_what_cannot_be_made_here_is_refused_in_one_line(
+    changed: dict[str, Any], told: str
+) -> None:
+    with pytest.raises(ConfigError) as raised:
+        replace(LLAMA, **changed)
+    assert any(line.startswith(told) for line in str(raised.value).splitlines())
+
+
+def test_the_open_division_has_no_audits(tmp_path: Path) -> None:
+    options = {**LLAMA.options, "target_qps": 2.0}
+    request = replace(
+        LLAMA,
+        division="open",
+        benchmark="gpt-oss-120b",
+        scenarios=("Offline", "Server"),
+        options=options,
+    )
+    assert [row.name for row in plan(request, tmp_path)] == [
+        "Server-performance", "Server-accuracy", "Offline-performance", "Offline-accuracy"
+    ]  # fmt: skip
+
+
+SHORT = {"code": "too-short", "text": "min_duration was 0 ms"}
+LOST = {"code": "samples-lost", "text": "3 answers are missing"}
+
+
+@pytest.mark.parametrize(
+    ("told", "reasons", "state", "why"),
+    [
+        (3, [SHORT], DONE, ""),
+        (3, [SHORT, LOST], FAILED, "min_duration was 0 ms"),
+        (4, [SHORT], FAILED, "its answers are not consistent: First token check pass: Skipped, "),
+    ],
+)
+def test_the_audit_counts_by_its_answers_and_not_by_its_length(
+    told: int, reasons: list[dict[str, str]], state: str, why: str, tmp_path: Path
+) -> None:
+    request = replace(LLAMA, rehearsal=True)
+    write_audits(request, tmp_path)
+    for row in plan(request, tmp_path):
+        short = row.kind == "TEST06"
+        outcome: dict[str, Any] = {"verdict": "INVALID", "reasons": reasons} if short else {}
+        made = make_run(row, tmp_path, "[\n]\n", **outcome)
+        if short:
+            logs = made / "performance" / "run_1"
+            (logs / ACCURACY).write_text(rows(([5, 6, END], told)))
+            (logs / "run.json").write_text(json.dumps({"ended": {"answer_dtype": "int32"}}))
+    *others, audit = plan(request, tmp_path)
+    assert {row.state for row in others} == {DONE}
+    assert (audit.state, audit.why.startswith(why)) == (state, True)
+
+
+def test_the_packed_audit_has_the_text_and_the_whole_log(tmp_path: Path) -> None:
+    run = FinishedRun("Offline", "TEST06", tmp_path)
+    run.logs.mkdir(parents=True)
+    run.accuracy_log.write_text(rows(([5, 6, END], 3)))
+    (run.logs / "run.json").write_text(json.dumps({"ended": {"answer_dtype": "int32"}}))
+    packed = pack_audit("TEST06", run, run, run, None, (END,))
+    assert packed.texts == {"verify_accuracy.txt": PASSED}
+    assert packed.accuracy_texts == {ACCURACY: run.accuracy_log.read_text()}
+
+
+def test_every_audit_is_planned_or_says_what_it_needs() -> None:
+    rules = load_round()
+    for name, audit in rules.audits.items():
+        assert bool(audit.config) != bool(audit.needs), name
+    for name, benchmark in rules.benchmarks.items():
+        assert bool(benchmark.end_tokens) == ("TEST06" in benchmark.audits), name
+
+
+@pytest.mark.parametrize(
+    ("division", "tokens", "refused"),
+    [
+        ("closed", 294.45, False),
+        ("closed", 264.9, True),
+        ("closed", 324.0, True),
+        ("open", 264.9, False),
+    ],
+)
+def test_the_tokens_of_the_accuracy_run_are_held_to_the_rounds_range(
+    division: str, tokens: float, refused: bool, tmp_path: Path
+) -> None:
+    scores = {"rouge1": 44.5, "rouge2": 22.1, "rougeL": 28.7}
+    request = replace(LLAMA, division=division, scenarios=("Offline",))
+    row = next(r for r in plan(request, tmp_path) if r.kind == "accuracy")
+    run = FinishedRun("Offline", "accuracy", make_run(row, tmp_path, "[\n]\n"))
+    (run.folder / "accuracy/accuracy.txt").write_text(
+        f"{scores} {{'gen_tok_len': 1, 'tokens_per_sample': {tokens:.4f}}}\n"
+    )
+    found = [why for why in run.forbidden(request, accelerated=True) if "TOKENS" in why]
+    assert [f"its score is {tokens:g}, " in why for why in found] == [True] * refused
 
 
 @pytest.mark.parametrize(("benchmark", "found"), [("llama2-70b-99.9", 0), ("resnet", 1)])
@@ -19,3 +227,24 @@ def test_a_task_of_tokens_has_no_bound_of_the_latency(benchmark: str, found: int
     result: Any = SimpleNamespace(scenario="Server")
     rules = load_round().benchmarks[benchmark]
     assert len([*run_rules._latency(result, run, "detail", rules)]) == found
+
+
+@pytest.mark.parametrize(
+    ("log", "found"),
+    [
+        (rows(([5, 6, END], 3)), []),
+        (rows(([5, 6, END], 2)), ["audit-failed"]),
+        (rows(([5, END, END], 3)), ["audit-failed"]),
+        ("[\n...\n]", ["accuracy-log"]),
+        (None, []),  # the official checker asks for the text alone
+    ],
+)
+def test_the_audits_log_in_a_folder_is_verified_again(
+    log: str | None, found: list[str], tmp_path: Path
+) -> None:
+    if log is not None:
+        (tmp_path / "accuracy").mkdir()
+        (tmp_path / "accuracy" / ACCURACY).write_text(log)
+    benchmark = load_round().benchmarks["llama2-70b-99.9"]
+    result: Any = SimpleNamespace(tree=Tree(tmp_path), benchmark=benchmark)
+    assert [finding.rule for finding in audit_rules._consistency(result, "")] == found

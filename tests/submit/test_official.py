@@ -11,7 +11,13 @@ import pytest
 from harness.cli.main import main
 from harness.errors import ConfigError
 from harness.submit.rules.findings import Finding
-from harness.submit.rules.official import agreement, read_outcome, run_checkers, verify_audit
+from harness.submit.rules.official import (
+    agreement,
+    read_outcome,
+    run_checkers,
+    verify_audit,
+    verify_test06,
+)
 from harness.submit.rules.tree.verify import PASS, TEST01
 from harness.submit.rules.validate import Checked
 
@@ -158,3 +164,18 @@ def test_audits_are_verified_by_the_checkouts_scripts(tmp_path: Path) -> None:
         verify_audit(tmp_path / "c", TEST01, *folders, "int64")
     with pytest.raises(ConfigError, match="no compliance/TEST04 there"):
         verify_audit(tmp_path / "c", "TEST04", *folders, "int64")
+
+
+def test_test06_is_verified_from_its_own_logs_alone(tmp_path: Path) -> None:
+    script = tmp_path / "c/compliance/TEST06/run_verification.py"
+    script.parent.mkdir(parents=True)
+    script.write_text(
+        "import pathlib, sys\n"
+        "assert pathlib.Path('test/mlperf_log_accuracy.json').is_file()\n"
+        "pathlib.Path('out/TEST06').mkdir(parents=True)\n"
+        "pathlib.Path('out/TEST06/verify_accuracy.txt').write_text(' '.join(sys.argv[1:]))\n"
+    )
+    (tmp_path / "test").mkdir()
+    (tmp_path / "test" / "mlperf_log_accuracy.json").touch()
+    found = verify_test06(tmp_path / "c", tmp_path / "test", "int32")
+    assert found.texts == {"verify_accuracy.txt": "-s Offline --dtype int32 -c test -o out"}

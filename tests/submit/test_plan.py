@@ -331,7 +331,6 @@ def test_server_needs_a_rate(tmp_path: Path) -> None:
         ({"options": {"metrics_linger": "5s"}}, "--metrics-linger is for a single run"),
         ({"options": {"concurrency": "4"}}, "--concurrency sets when queries arrive"),
         ({"options": {"duration": "3s"}}, "--duration is only for --rehearsal"),
-        ({"benchmark": "llama2-70b-99.9"}, "this harness does not run language generation"),
         ({"round": "v5.0"}, "no round named 'v5.0'"),
     ],
 )

@@ -103,7 +103,10 @@ def plan_for(
             plan = replayed.put(plan, outdir)
         plan = _with_tokens(plan, run, outdir)
     if config.audit is not None:
-        plan = replace(plan, audit_config=user_conf.copy_audit(config.audit, outdir))
+        copy = user_conf.copy_audit(config.audit, outdir)
+        text = Path(copy).read_text(encoding="utf-8", errors="replace")
+        given = user_conf.value(text, "*", "*", "sample_concatenate_permutation")
+        plan = replace(plan, audit_config=copy, equal_issue=plan.equal_issue and given != "0")
     return plan
 
 

@@ -1,14 +1,15 @@
 """Packs an audit, verified by MLCommons' scripts with --official, else by our own verification."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from harness.errors import ConfigError
-from harness.loadgen.logs import AccuracyLogError
+from harness.loadgen.logs import ACCURACY, AccuracyLogError, read_logged_answers
 from harness.submit.plan.finished_run import FinishedRun
 from harness.submit.rules.audit import BASELINE, COMPLIANCE
-from harness.submit.rules.official import verify_audit
+from harness.submit.rules.official import verify_audit, verify_test06
+from harness.submit.rules.tree.consistency import TEST06, verify_consistency
 from harness.submit.rules.tree.verify import PASS, TEST01, verify
 
 
@@ -16,7 +17,7 @@ class PackedAudit(NamedTuple):
     texts: Mapping[str, str]
     """File name -> content for the audit's folder."""
     accuracy_texts: Mapping[str, str]
-    """The same for its accuracy folder: both scores, where answers differ."""
+    """The same for its accuracy folder: both scores, where answers differ; of TEST06 the whole log."""
     score_text: str
     """The score of the logged answers; '' where the audit logs none."""
 
@@ -27,10 +28,13 @@ def pack_audit(
     accuracy: FinishedRun,
     audit: FinishedRun,
     official: Path | None,
+    end_tokens: Sequence[int],
 ) -> PackedAudit:
-    """Verifies the audit from the untruncated logs of all three runs."""
+    """Verifies the audit from the untruncated logs of all three runs. end_tokens: of the benchmark."""
     folders = (performance.logs, accuracy.logs, audit.logs)
     try:
+        if name == TEST06:
+            return _consistency(audit, official, end_tokens)
         if official is not None:
             verified = verify_audit(official, name, *folders, audit.answer_dtype)
         else:
@@ -47,3 +51,15 @@ def pack_audit(
     if PASS not in verified.texts["verify_accuracy.txt"]:
         both = {BASELINE: before.line + "\n", COMPLIANCE: after.line + "\n"}
     return PackedAudit(verified.texts, both, after.line)
+
+
+def _consistency(
+    audit: FinishedRun, official: Path | None, end_tokens: Sequence[int]
+) -> PackedAudit:
+    dtype = audit.answer_dtype
+    if official is not None:
+        texts = verify_test06(official, audit.logs, dtype).texts
+    else:
+        answers = read_logged_answers(audit.accuracy_log)
+        texts = {"verify_accuracy.txt": verify_consistency(answers, dtype, end_tokens)}
+    return PackedAudit(texts, {ACCURACY: audit.accuracy_log.read_text(encoding="utf-8")}, "")

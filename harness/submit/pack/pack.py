@@ -164,8 +164,10 @@ class _Packer:
         self._truncated(accuracy.accuracy_log, path / "accuracy", score)
         for name in request.audits:
             audit = self._runs[scenario, name]
-            copy_logs(audit, folder / name / "performance" / "run_1")
-            packed = pack_audit(name, performance, accuracy, audit, self._official)
+            if request.rules.audits[name].runs:
+                copy_logs(audit, folder / name / "performance" / "run_1")
+            end_tokens = request.of_round.end_tokens
+            packed = pack_audit(name, performance, accuracy, audit, self._official, end_tokens)
             for file, text in packed.texts.items():
                 _write(folder / name / file, text)
             for file, text in packed.accuracy_texts.items():

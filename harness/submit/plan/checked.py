@@ -11,12 +11,13 @@ from pathlib import Path
 from harness import __version__
 from harness.core.files import read_json, write_json
 from harness.errors import ConfigError
-from harness.loadgen.logs import DETAIL, AccuracyLogError, read_detail
+from harness.loadgen.logs import DETAIL, AccuracyLogError, read_detail, read_logged_answers
 from harness.results import recheck
 from harness.submit.plan.attempts import checked_file
 from harness.submit.plan.finished_run import FinishedRun
 from harness.submit.plan.request import Request
 from harness.submit.rules.audit import changed_scores
+from harness.submit.rules.tree.consistency import CONSISTENT, TEST06, verify_consistency
 from harness.submit.rules.tree.verify import PASS, TEST01, compare, compare_answers
 
 
@@ -68,6 +69,13 @@ def _audit_faults(
     """The audit held against its performance run, as `pack` verifies it. The speed of a short rehearsal
     shows nothing.
     """
+    if audit.kind == TEST06:
+        answers, end_tokens = read_logged_answers(audit.accuracy_log), request.of_round.end_tokens
+        text = verify_consistency(answers, audit.answer_dtype, end_tokens)
+        *checks, outcome = text.splitlines()
+        if outcome != CONSISTENT:
+            yield f"its answers are not consistent: {', '.join(checks)}"
+        return
     reference, test = (read_detail(run.logs / DETAIL) for run in (made["performance"], audit))
     problem = compare(audit.kind, reference, test)
     if problem and not request.is_short:

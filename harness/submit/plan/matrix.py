@@ -40,6 +40,9 @@ SESSION_PAUSES_S = 40.0
 MOST_RUNS, PROBE_S = 12, 3.0
 """Limits of a search (harness/search/peak/job.py); most searches end earlier."""
 
+TOO_SHORT = "too-short"
+"""Code of the reason of a run with a shorter min_duration than the rules'."""
+
 _SAME = ("model_sha256", "dataset_digest", "plugin_sha256", "loadgen_version", "backend")
 """Settings that all runs of a result must share."""
 
@@ -47,7 +50,7 @@ _SAME = ("model_sha256", "dataset_digest", "plugin_sha256", "loadgen_version", "
 class PlannedRun(NamedTuple):
     scenario: str
     kind: str
-    """performance, accuracy, TEST01, TEST04 or peak."""
+    """performance, accuracy, an audit such as TEST01, or peak."""
     config: RunConfig
     state: str
     """done, missing, stale or failed."""
@@ -140,7 +143,7 @@ def _state(
 ) -> tuple[str, str]:
     """Returns the state of the newest attempt, and the reason for it."""
     result, stale = run.result, _stale(row, request, run, made.get(PERFORMANCE))
-    if run.folder.name.endswith(".partial") or result.get("verdict") != "VALID":
+    if run.folder.name.endswith(".partial") or not _counts(row, request, result):
         return FAILED, _first_reason(result)
     if why := _powerless(row.config, result, rehearsal=request.rehearsal):
         return FAILED, why
@@ -157,6 +160,19 @@ def _refused(request: Request, run: FinishedRun) -> str:
         if why := next(run.forbidden(request, accelerated=accelerated), ""):
             return f"`submit pack` {does}: {why}"
     return ""
+
+
+def _counts(row: PlannedRun, request: Request, result: Mapping[str, Any]) -> bool:
+    """Whether the run is VALID, or an audit of the answers that its audit.config makes too short."""
+    codes = [reason.get("code") for reason in result.get("reasons") or ()]
+    return result.get("verdict") == "VALID" or (
+        _is_shortened(row, request) and codes == [TOO_SHORT]
+    )
+
+
+def _is_shortened(row: PlannedRun, request: Request) -> bool:
+    audit = request.rules.audits.get(row.kind)
+    return audit is not None and audit.config.get("min_duration") == 0
 
 
 def _first_reason(result: Mapping[str, Any]) -> str:
@@ -239,6 +255,10 @@ def _timed(row: PlannedRun, request: Request, known: Mapping[str, Any]) -> Plann
     if request.is_short:
         return row._replace(expected_s=_length_s(row, row.config.duration_ns / 1e9))
     least_s = request.rules.min_duration_ms / 1e3
+    if _is_shortened(row, request):
+        count = request.rules.audits[row.kind].config["min_query_count"]
+        seconds = START_S + count / per_s if per_s else None
+        return row._replace(queries=count, expected_s=seconds)
     if row.scenario == "Server":
         per_s = row.config.target_qps or request.user_conf_rate()
         if per_s:

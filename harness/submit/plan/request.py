@@ -16,6 +16,7 @@ from harness.submit.plan import network, rate
 from harness.submit.plan.network import NETWORK
 from harness.submit.plan.options import REFUSED
 from harness.submit.rules.layout import REHEARSAL_SUBMITTER, REHEARSAL_SUFFIX
+from harness.submit.rules.tree.consistency import TEST06
 from harness.submit.rules.tree.round_names import DEFAULT
 from harness.submit.rules.tree.rounds import Benchmark, Round, load_round
 
@@ -117,9 +118,24 @@ class Request:
         missing = [s for s in required if self.scenarios and s not in self.scenarios]
         if self.division != "open" and missing:
             yield f"--scenarios: the {self.division} division requires {', '.join(required)}"
-        unplanned = [a for a in benchmark.audits if not rules.audits[a].runs]
-        if unplanned or benchmark.token_limits_ns is not None:
-            yield f"--benchmark {self.benchmark}: this harness does not run language generation"
+        for audit in self.audits:
+            if needs := rules.audits[audit].needs:
+                yield (
+                    f"--benchmark {self.benchmark}: {audit} needs {needs}, which the harness does not have: "
+                    "make it with MLCommons' reference, or use --division open"
+                )
+        if TEST06 in self.audits:
+            yield from self._consistency_problems()
+
+    def _consistency_problems(self) -> Iterator[str]:
+        more = [s for s in self.chosen_scenarios if s != "Offline"]
+        if more:
+            yield (
+                f"--scenarios {','.join(more)}: {TEST06} wants the first token itself, and the harness tells LoadGen "
+                "its time: leave them out, or use --division open"
+            )
+        if self.is_short:
+            yield f"--duration: {TEST06} counts tokens, which LoadGen is told under the official rules: leave it out"
 
     def _meter_problems(self) -> Iterator[str]:
         """Only PTDaemon sessions can be submitted."""
@@ -158,6 +174,12 @@ class Request:
             return
         if slo.of:
             yield f"--slo {slo}: the search for Server's rate takes a bound on the latency"
+            return
+        if "Server" in (self.of_round.token_limits_ns or {}) and not self.is_short:
+            yield (
+                f"--slo {slo}: the round bounds the tokens' times of {self.benchmark}: search with `peak --slo ttft:p99=... "
+                "--slo tpot:p99=...`, and pass its rate with --target-qps"
+            )
             return
         if "Server" not in self.chosen_scenarios:
             yield "--slo applies to Server, which is not among the scenarios: remove it"
@@ -248,6 +270,9 @@ class Request:
             plain["audit"] = str(audit)
         if audit is not None or mode != "performance":
             plain.pop("meter", None)
+        if audit is not None and audit.stem == TEST06 and plain.get("backend") == "openai":
+            given = [o for o in plain.get("backend_option", ()) if not str(o).startswith("answer=")]
+            plain["backend_option"] = [*given, "answer=ids"]  # a score may be of texts
         limit_ns = self.of_round.latency_limit_ns.get(scenario)
         if self.is_short and limit_ns is not None:
             plain.setdefault("slo", f"p99={limit_ns / 1e6:g}ms")

@@ -4,10 +4,17 @@ import re
 from collections.abc import Iterator
 from math import sqrt
 
+from harness.loadgen.logs import AccuracyLogError, logged_answers
 from harness.submit.rules import run as rules_run
 from harness.submit.rules.accuracy import ACCURACY_LOG, ACCURACY_TEXT, truncated
 from harness.submit.rules.findings import Finding
 from harness.submit.rules.layout import exactly, must_have
+from harness.submit.rules.tree.consistency import (
+    CONSISTENT,
+    DTYPES,
+    TEST06,
+    verify_consistency,
+)
 from harness.submit.rules.tree.rounds import Benchmark, Round
 from harness.submit.rules.tree.submission import ACCURACY, PERFORMANCE, Result, RunLog
 from harness.submit.rules.tree.tree import join
@@ -42,6 +49,8 @@ def audits(result: Result) -> Iterator[Finding]:
             yield from _run(result, name, folder)
         if name == TEST01:
             yield from _accuracy(result, folder)
+        if name == TEST06:
+            yield from _consistency(result, folder)
 
 
 def _outputs(result: Result, name: str, folder: str) -> Iterator[Finding]:
@@ -128,6 +137,23 @@ def _accuracy(result: Result, folder: str) -> Iterator[Finding]:
     yield from truncated(result, inside, once=False)
     if text and not passed:
         yield from _delta(result, inside)
+
+
+def _consistency(result: Result, folder: str) -> Iterator[Finding]:
+    """Checks the answers where the log is there. Their type is not stated, so one that fits will do."""
+    path = join(folder, "accuracy", ACCURACY_LOG)
+    content, benchmark = result.tree.content(path), result.benchmark
+    if content is None or benchmark is None:
+        return
+    try:
+        answers = list(logged_answers(content, path))
+    except AccuracyLogError:
+        yield Finding("accuracy-log", path, "not a list of answers", "the whole log of the audit")
+        return
+    texts = [verify_consistency(answers, dtype, benchmark.end_tokens) for dtype in DTYPES]
+    if not any(CONSISTENT in text for text in texts):
+        expected = "as many tokens as LoadGen was told, and at most one end token, in each answer"
+        yield Finding("audit-failed", path, " ".join(texts[0].split("\n")), expected)
 
 
 def _counts(result: Result, path: str, text: str, *, passed: bool) -> Iterator[Finding]:

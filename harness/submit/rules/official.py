@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from harness.errors import ConfigError, one_line
+from harness.submit.rules.tree.consistency import DTYPES, TEST06
 from harness.submit.rules.tree.tree import is_folder
 from harness.submit.rules.tree.verify import PASS, TEST01, Verified
 from harness.submit.rules.validate import Checked
@@ -30,7 +31,7 @@ _RESULT = re.compile(rf"^{_PREFIX}(Results|NoResults) ((?:closed|open|network)/[
 _ERROR = re.compile(r"^(?:ERROR:main:|\[[^\]]* ERROR\] )(.*)$")
 _TOTALS = re.compile(rf"^{_PREFIX}(.*(?:NoResults=|SUMMARY:).*)$")
 _DTYPES = ("float32", "int32", "int64")
-"""Types of answers that the official script accepts."""
+"""Types of answers that the official script of TEST01 accepts."""
 
 _LOG_FILE = "/performance/run_1/mlperf_log_detail.txt"
 
@@ -123,18 +124,36 @@ def verify_audit(
     checkout: Path, audit: str, performance: Path, accuracy: Path, test: Path, dtype: str
 ) -> Verified:
     """Runs compliance/<audit>/run_verification.py on the folders of three logs, in a temporary folder."""
+    words = ["-r", "results"]
+    if audit == TEST01:
+        words += ["--dtype", dtype if dtype in _DTYPES else "byte"]
+    logs = {
+        "results/performance/run_1": performance,
+        "results/accuracy": accuracy,
+        "test": test,
+    }
+    return _verified(checkout, audit, words, logs)
+
+
+def verify_test06(checkout: Path, test: Path, dtype: str) -> Verified:
+    """The same for TEST06 in Offline, whose script takes its own logs alone."""
+    words = ["-s", "Offline", *(["--dtype", dtype] if dtype in DTYPES else [])]
+    return _verified(checkout, TEST06, words, {"test": test})
+
+
+def _verified(
+    checkout: Path, audit: str, words: Sequence[str], logs: Mapping[str, Path]
+) -> Verified:
+    """logs: place in the temporary folder -> folder of logs."""
     script = checkout.absolute() / "compliance" / audit / "run_verification.py"
     if not script.is_file():
         raise ConfigError(f"--official {checkout}: no compliance/{audit} there")
     with tempfile.TemporaryDirectory() as scratch:
-        here, results = Path(scratch), Path(scratch) / "results"
-        (results / "performance").mkdir(parents=True)
-        (results / "performance" / "run_1").symlink_to(performance.absolute())
-        (results / "accuracy").symlink_to(accuracy.absolute())
-        (here / "test").symlink_to(test.absolute())
-        command = [sys.executable, str(script), "-r", "results", "-c", "test", "-o", "out"]
-        if audit == TEST01:
-            command += ["--dtype", dtype if dtype in _DTYPES else "byte"]
+        here = Path(scratch)
+        for place, folder in logs.items():
+            (here / place).parent.mkdir(parents=True, exist_ok=True)
+            (here / place).symlink_to(folder.absolute())
+        command = [sys.executable, str(script), *words, "-c", "test", "-o", "out"]
         try:
             done = _call(command, here)
         except (OSError, subprocess.TimeoutExpired) as e:

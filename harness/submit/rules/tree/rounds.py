@@ -53,6 +53,7 @@ class Benchmark(_Strict):
     loadgen: the benchmark's key in LoadGen's built-in mlperf.conf
     edge, datacenter, both: scenarios required of a system of one or both categories
     token_limits_ns: None where the benchmark has no tokens
+    end_tokens: ids that end an answer of a language model
     timed: False where a run is a single pass over the data set
     """
 
@@ -72,6 +73,7 @@ class Benchmark(_Strict):
     results: dict[str, str] = {}
     audits: tuple[str, ...] = ()
     test01_answers: int | None = None
+    end_tokens: tuple[int, ...] = ()
     interactive: Interactive | None = None
     accuracy_videos: tuple[int, ...] = ()
     timed: bool = True
@@ -102,12 +104,14 @@ class Audit(_Strict):
     config: settings of LoadGen's audit.config
     logged: entries of the detail log under these settings
     runs: the audit is a performance run, whose logs are part of the submission
+    needs: what it takes that the harness does not have, so that it is not planned
     """
 
     outputs: dict[str, tuple[str, ...]]
     config: dict[str, int] = {}
     logged: dict[str, int | bool] = {}
     runs: bool = False
+    needs: str = ""
 
 
 class Power(_Strict):

@@ -1,0 +1,40 @@
+"""Verifies that logged answers of a language model are consistent, as MLCommons' script in compliance/TEST06 does.
+
+Source: mlcommons/inference b66003e, compliance/TEST06/README.md.
+"""
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from harness.loadgen.logs import LoggedAnswer
+from harness.results.agreement import decode
+
+TEST06 = "TEST06"
+CONSISTENT = "TEST06 verification complete"
+
+
+DTYPES = ("int32", "int64", "int16")
+"""Types of tokens that the script takes."""
+
+
+def verify_consistency(
+    answers: Iterable[LoggedAnswer], dtype: str, end_tokens: Sequence[int]
+) -> str:
+    """The text of TEST06 in Offline, which has no first tokens. dtype: of an answer's tokens.
+
+    An answer has as many tokens as LoadGen was told, and at most one of end_tokens at its end.
+    """
+    ended_once = counted = True
+    count = 0
+    for row in answers:
+        count += 1
+        tokens = decode(row.answer.payload, dtype)
+        counted = counted and row.tokens == len(tokens)
+        last = tokens[1:][-2:]  # the script leaves out the first one
+        ended_once = ended_once and int(np.isin(last, end_tokens).sum()) < 2
+    checks = {"EOS": ended_once, "Sample length": counted and count > 0}
+    lines = ["First token check pass: Skipped"]
+    lines += [f"{name} check pass: {passed}" for name, passed in checks.items()]
+    lines.append(CONSISTENT if all(checks.values()) else "TEST06 verification failed")
+    return "\n".join(lines) + "\n"
