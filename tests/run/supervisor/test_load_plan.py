@@ -416,6 +416,33 @@ def test_a_set_of_samples_that_is_filled_up_has_room(
     assert official.journal_samples >= filled
 
 
+@pytest.mark.parametrize(
+    ("line", "equal"), [("*.*.sample_concatenate_permutation = 0", False), ("", True)]
+)
+def test_an_audit_may_issue_samples_unequally(line: str, equal: bool, tmp_path: Path) -> None:
+    """MLPerf's TEST06 turns it off, and the log was held against the rules'."""
+    audit = tmp_path / "given.config"
+    audit.write_text(f"*.*.mode = 2\n{line}\n")
+    run = ResolvedRun(
+        config=RunConfig(
+            scenario="offline",
+            mode="performance",
+            mlperf=True,
+            mlperf_model="llama2-70b",
+            audit=audit,
+        ),
+        model=load_model("digits"),
+        scenario=registry.load("scenario", "offline"),
+        dataset="digits",
+        metric="top1",
+        slos=(),
+        instances=InstanceGroup(1, 1, 64),
+    )
+    calibration = Calibration(slowest_batch_ns=1, rate_per_s=1.0)
+    made = plan_for(run, loaded(5000, 5000), calibration, tmp_path, "performance")
+    assert made.equal_issue is equal
+
+
 def test_a_multi_stream_query_is_counted_with_all_its_samples() -> None:
     one, eight = (plan("multi-stream", samples_per_query=n) for n in (1, 8))
     assert memory_bytes(one, 8, 0) == 662 * 377
