@@ -28,7 +28,10 @@ DASHBOARD = json.loads((DASHBOARDS / "harness.json").read_text())
 NO_DATA_HERE = {"Power", "Energy per query", "CPU frequency", "Temperature"}
 """Panels that need a meter or a sensor, which a test machine need not have; fake trees feed them."""
 
-MAYBE = {"Reasons and doubts", "Times of tokens", "Samples by node", "Answers of nodes, p99"}
+MAYBE = {
+    *("Reasons and doubts", "Times of tokens", "Samples by node", "Answers of nodes, p99"),
+    "Model cache",
+}
 """A run without any, of a model without tokens, or without nodes, has no rows."""
 
 
