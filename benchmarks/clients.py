@@ -27,7 +27,7 @@ from harness.wire.null.server import NullServer
 IN_FLIGHT = 64
 REQUESTS = 5000
 OWN_REQUESTS = 50_000
-"""Of the harness: a run of 5,000 is over in a tenth of a second."""
+"""Requests of a round of the harness, which is faster: a round of so few would be short."""
 LIMIT_S = 300
 
 _ANSWER = json.dumps(
@@ -76,7 +76,7 @@ PreTrainedTokenizerFast(
 
 
 class Told(NamedTuple):
-    """What a client says of its requests."""
+    """A client's own account of its requests."""
 
     per_s: float
     p50_ms: float

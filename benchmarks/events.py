@@ -55,7 +55,7 @@ class Load(NamedTuple):
 
     @property
     def events(self) -> int:
-        """Of each stream."""
+        """The number of events of each stream."""
         return max(2, round(self.rate * self.seconds / self.streams))
 
 

@@ -155,7 +155,7 @@ class MessageDecoder(Decoder):
 
 
 def refusal_text(reply: Reply) -> str:
-    """What the server said with a status that is not OK."""
+    """The server's words in a reply whose status is not OK."""
     return one_line(bytes(reply.body).decode("utf-8", "replace")) or "no text"
 
 

@@ -22,7 +22,7 @@ _MODEL = "/v2/models/"
 
 
 def transcoded(exchange: Exchange) -> Exchange:
-    """What answers the paths below /v2, all but `infer`, by calls over gRPC. exchange: makes the calls."""
+    """An exchange that answers the paths below /v2, all but `infer`, by calls over gRPC. exchange: makes the calls."""
 
     def ask(request: Request) -> Reply:
         if request.path not in _OF_THE_SERVER and not request.path.startswith(_MODEL):
