@@ -1,4 +1,4 @@
-"""Finds the runs and searches below a folder; a folder that did not change is not read again."""
+"""Finds the runs and studies below a folder; a folder that did not change is not read again."""
 
 import hashlib
 import json
@@ -20,21 +20,34 @@ from harness.core import files
 from harness.core.files import PARTIAL, reading
 from harness.core.units import NS_PER_S
 from harness.errors import ConfigError, HarnessError, one_line
+from harness.explain.advise import job as advise
+from harness.explain.bricks import job as bricks
+from harness.explain.cold import job as cold
+from harness.explain.machine import record as machine
+from harness.explain.pitfalls import report as pitfalls
+from harness.explain.profile.tables.folder import PROFILE
 from harness.results import database, run_files, run_folder
 from harness.results.answer import answer_of
 from harness.search.grid.cells.cells import GRID
 from harness.search.sweep.job import SWEEP
 from harness.search.tune.job import TUNE
 
-SEARCHES: Mapping[str, str] = {
+STUDIES: Mapping[str, str] = {
     run_folder.PEAK: "peak",
     SWEEP: "sweep",
     GRID: "grid",
     TUNE: "tune",
     run_folder.REPEATS: "repeats",
     run_folder.OVERHEAD: "overhead",
+    run_folder.WORKERS: "workers",
+    PROFILE: "profile",
+    machine.FILE: "machine",
+    cold.FILE: "cold",
+    advise.DERIVED: "advise",
+    bricks.FILE: "bricks",
+    pitfalls.JSON: "pitfalls",
 }
-"""File that marks the folder of a verb with many runs -> the verb."""
+"""File that marks the folder of a verb with many runs or measurements -> the verb; `workers` is a sweep, too."""
 
 DEEPEST = 5
 """Folders on the way from the root to a run."""
@@ -43,7 +56,7 @@ MOST_ENTRIES = 100_000
 WORTH_STORING = 500
 """Folders read since the last time that the cache was written."""
 
-_VERSION = [3, __version__]
+_VERSION = [4, __version__]
 """The version of the cache's content; another one is not read."""
 
 LASTS_S = 1.0
@@ -62,7 +75,7 @@ Row = Mapping[str, Any]
 
 
 class Entry(NamedTuple):
-    """A folder of a run, of a search, or of both: the folder of `peak` is its best run, too."""
+    """A folder of a run, of a study, or of both: the folder of `peak` is its best run, too."""
 
     path: str
     """Below the root, with slashes."""
@@ -72,10 +85,10 @@ class Entry(NamedTuple):
     """The columns of runs.sqlite, from result.json; None where there is no readable one."""
     problem: str | None = None
     """Why a run has no row."""
-    search: str | None = None
+    study: str | None = None
     """The verb with many runs, e.g. peak."""
     inside: str | None = None
-    """The search's folder that this run lies in."""
+    """The study's folder that this run lies in."""
     notes_endpoint: bool = False
     """Whether a file says where the run serves its metrics."""
 
@@ -89,7 +102,7 @@ class Entry(NamedTuple):
 
 
 class Missing(Exception):
-    """There is no such run or search in the folder."""
+    """There is no such run or study in the folder."""
 
 
 class _Known(NamedTuple):
@@ -100,7 +113,7 @@ class _Known(NamedTuple):
 
     @property
     def may_hold_runs(self) -> bool:
-        return self.entry is None or self.entry.search is not None
+        return self.entry is None or self.entry.study is not None
 
 
 class Index:
@@ -160,8 +173,8 @@ class Index:
                 yield known.entry
             if known.may_hold_runs and depth < DEEPEST:
                 try:
-                    search = path if known.entry is not None else inside
-                    yield from self._below(f"{path}/", search, depth + 1, before)
+                    study = path if known.entry is not None else inside
+                    yield from self._below(f"{path}/", study, depth + 1, before)
                 except OSError:  # removed since it was read
                     continue
 
@@ -175,7 +188,7 @@ class Index:
         except OSError as e:
             return entry._replace(problem=f"it cannot be read: {e.strerror}")
         entry = entry._replace(
-            search=next((verb for file, verb in SEARCHES.items() if file in names), None),
+            study=next((verb for file, verb in STUDIES.items() if file in names), None),
             notes_endpoint=run_folder.ENDPOINT in names,
         )
         if run_folder.RESULT in names:
@@ -184,9 +197,9 @@ class Index:
             except (OSError, HarnessError) as e:
                 return entry._replace(problem=one_line(e))
             return entry._replace(row=row, at=row["started"])
-        if names & _OF_A_RUN and entry.search is None:
+        if names & _OF_A_RUN and entry.study is None:
             return entry._replace(problem="it has no result.json: its run has not ended, or died")
-        return entry if entry.search is not None else None
+        return entry if entry.study is not None else None
 
 
 def _signature(folder: str, state: os.stat_result) -> list[int]:

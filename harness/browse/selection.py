@@ -54,7 +54,7 @@ class Selection:
     until: str = ""
     """Last day, ISO 8601, UTC."""
     inside: str = ""
-    """Not empty: also the runs that a search made."""
+    """Not empty: also the runs that a study made."""
     sort: str = "started"
     turned: str = ""
     """Not empty: the other direction of the order."""

@@ -20,7 +20,7 @@ VIEWS = {
     "/": "Runs",
     "/history": "History",
     "/pareto": "Pareto",
-    "/searches": "Searches",
+    "/studies": "Studies",
     "/machines": "Machines",
 }
 """Path -> name in the bar at the top."""

@@ -1,4 +1,4 @@
-"""Makes the pages about finished runs: list, run, comparison, history, Pareto, searches, machines."""
+"""Makes the pages about finished runs: list, run, comparison, history, Pareto, studies, machines."""
 
 import os
 import threading
@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from harness.browse import searches, within
+from harness.browse import studies, within
 from harness.browse.index import MOST_ENTRIES, Entry, Index, Missing, Row
 from harness.browse.live import Snapshot, snapshot
 from harness.browse.selection import CHOICES, PAGE_SIZE, SORTS, Selection, choices
@@ -35,7 +35,7 @@ MOST_MACHINES = 6
 
 FILES: Mapping[str, str] = {
     digests.PAGE: "report with plots",
-    **searches.PAGES,
+    **studies.PAGES,
     run_folder.RESULT: "",
     run_folder.ENVIRONMENT: "",
     "host.csv": "the machine once a second",
@@ -47,7 +47,7 @@ FILES: Mapping[str, str] = {
     "grid.csv": "",
     "SHA256SUMS": "",
 }
-"""File of a run or search that is served -> what it is. Only those without private names: docs/runs.md."""
+"""File of a run or study that is served -> what it is. Only those without private names: docs/runs.md."""
 
 _HEAVY = threading.Lock()
 """Comparisons are computed one at a time: a run on this machine needs the cores."""
@@ -171,7 +171,7 @@ class Views:
 
     def _side(self, path: str) -> Sequence[FinishedRun]:
         entry = self._index.entry(path)
-        if entry.row is None and entry.search != "repeats":
+        if entry.row is None and entry.study != "repeats":
             raise ConfigError(f"{path}: {entry.problem or 'this folder is no run'}")
         folder = within.check_folder(self._root, path)
         with _HEAVY:
@@ -236,28 +236,28 @@ class Views:
             **_plots(articles),
         )
 
-    def searches(self) -> str:
+    def studies(self) -> str:
         found = [
-            e for e in self._index.entries().values() if e.search is not None and e.inside is None
+            e for e in self._index.entries().values() if e.study is not None and e.inside is None
         ]
         shown = found[:MOST_LISTED]
         return render(
-            "searches.html",
-            title="Searches",
-            rows=[(entry, searches.summary(self._root, entry)) for entry in shown],
+            "studies.html",
+            title="Studies",
+            rows=[(entry, studies.summary(self._root, entry)) for entry in shown],
             left_out=len(found) - len(shown),
         )
 
-    def search(self, path: str) -> str:
+    def study(self, path: str) -> str:
         entry = self._index.entry(path)
-        if entry.search is None:
+        if entry.study is None:
             raise Missing(path)
         inside = [e for e in self._index.entries().values() if e.inside == path]
         return render(
-            "search.html",
+            "study.html",
             title=path,
             entry=entry,
-            text=searches.text(self._root, entry),
+            text=studies.text(self._root, entry),
             runs=inside[:MOST_LISTED],
             left_out=max(0, len(inside) - MOST_LISTED),
             files=self._files(path),
@@ -294,7 +294,7 @@ class Views:
 
     def _environment(self, path: str) -> dict[str, str]:
         file = f"{path}/{run_folder.ENVIRONMENT}"
-        return dict(flat(searches.read(self._root, file)))
+        return dict(flat(studies.read(self._root, file)))
 
 
 def _linked(folder: str) -> str:

@@ -4,6 +4,8 @@ import html
 import json
 import re
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from urllib.parse import quote
 
@@ -26,7 +28,7 @@ PAIR = "/compare?run=closed-loop&run=closed-loop-again"
 MADE = read_json(FOLDERS / "single-stream/result.json")["started"][:10]
 """Day on which the golden folder was made."""
 
-PAGES = ("/", "/run/server", PAIR, "/history", "/pareto", "/searches", "/machines")
+PAGES = ("/", "/run/server", PAIR, "/history", "/pareto", "/studies", "/machines")
 
 
 @pytest.fixture
@@ -92,29 +94,70 @@ def test_pages_of_the_list_keep_the_filters_and_the_picked_runs(
     del results
 
 
-def test_a_search_is_listed_with_its_runs_apart(results: Path, client: TestClient) -> None:
+def test_a_study_is_listed_with_its_runs_apart(results: Path, client: TestClient) -> None:
     sweep = results / "night"
     (sweep / "points").mkdir(parents=True)
     (results / "server").rename(sweep / "points/100")
     (sweep / "sweep.json").write_text('{"points": 3}')
     assert "night/points/100" not in listed(client)
     assert "night/points/100" in listed(client, "?inside=1")
-    assert "night has another shape" in page(client, "/searches")
-    text = page(client, "/search/night")
+    assert "night has another shape" in page(client, "/studies")
+    text = page(client, "/study/night")
     assert "/run/night/points/100" in text
     assert "its table cannot be made" in text
-    assert page(client, "/search/offline", 404)
+    assert page(client, "/study/offline", 404)
     assert "Part of night" in page(client, "/run/night/points/100")
 
 
-def test_what_serving_costs_is_a_search_of_its_own(results: Path, client: TestClient) -> None:
+def test_what_serving_costs_is_a_study_of_its_own(results: Path, client: TestClient) -> None:
     study = results / "cost"
     study.mkdir()
     told = {"model": "digits", "overhead": None, "withheld": "the answers differ"}
     (study / "overhead.json").write_text(json.dumps(told))
     (results / "server").rename(study / "1-served")
     assert "cost/1-served" not in listed(client)
-    assert "no serving overhead: the answers differ" in page(client, "/searches")
+    assert "no serving overhead: the answers differ" in page(client, "/studies")
+
+
+SET = "models:\n  - model: digits\n    copies: 2\ncapacity: 300kB\n"
+MEASURED = (
+    ("machine", "--filter memory-copy/4096/ --repeats 3 --database machine.sqlite"),
+    *(
+        pytest.param(verb, words, marks=pytest.mark.slow)
+        for verb, words in (
+            ("sweep", "--scenario server --models set.yaml --workers 1 --pairs 2 --duration 1s"),
+            ("cold", "digits --trials 2"),
+            ("advise", "--model digits --pairs 3"),
+            ("bricks", "digits --database bricks.sqlite"),
+            ("pitfalls", "--model digits"),
+            ("profile", "--model digits --duration 1s"),
+        )
+    ),
+)
+
+
+@pytest.mark.parametrize(("verb", "words"), MEASURED)
+def test_what_a_verb_leaves_is_listed_with_its_table_and_page(
+    verb: str, words: str, results: Path, client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(results)
+    (results / "set.yaml").write_text(SET)
+    subprocess.run(
+        [sys.executable, "-m", "harness", verb, *words.split(), "--out", "study"],
+        check=True,
+        capture_output=True,
+    )
+    ((path, told),) = re.findall(
+        r'href="/study/([^"]+)">.*?</th>\n<td>(.*?)</td></tr>', page(client, "/studies"), re.DOTALL
+    )
+    assert path == "study"
+    assert "has another shape" not in told
+    shown = page(client, "/study/study")
+    assert "cannot be made" not in shown
+    assert len(shown[shown.index('<pre class="table">') :].partition("</pre>")[0]) > 200
+    for made in (results / "study").glob("*.html"):
+        assert f"/files/study/{made.name}" in shown
+        assert client.get(f"/files/study/{made.name}").status_code == 200
 
 
 def test_the_runs_of_repeats_are_one_side(results: Path, client: TestClient) -> None:
@@ -126,7 +169,7 @@ def test_the_runs_of_repeats_are_one_side(results: Path, client: TestClient) -> 
     text = page(client, "/compare?run=again&run=closed-loop")
     assert "again/run-1" in text
     assert "again/run-2" in text
-    assert "2 runs, 2 VALID" in page(client, "/searches")
+    assert "2 runs, 2 VALID" in page(client, "/studies")
 
 
 def test_compare_judges_as_the_verb_does(
@@ -263,7 +306,7 @@ def test_private_names_are_hidden(
         "/run/%2e%2e",
         "/live/nothing",
         "/events/nothing",
-        "/search/server",
+        "/study/server",
         "/assets/../app.py",
         "/assets/app.py",
         "/nothing",

@@ -34,13 +34,13 @@ def test_the_newest_run_is_first_and_folders_of_folders_are_read(results: Path) 
     assert "campaign" not in paths
 
 
-def test_runs_of_a_search_know_where_they_are(results: Path) -> None:
+def test_runs_of_a_study_know_where_they_are(results: Path) -> None:
     sweep = results / "night"
     (sweep / "points").mkdir(parents=True)
     (sweep / "sweep.json").write_text("{}")
     (results / "server").rename(sweep / "points/100")
     entries = Index(results).entries()
-    assert (entries["night"].search, entries["night"].is_run) == ("sweep", False)
+    assert (entries["night"].study, entries["night"].is_run) == ("sweep", False)
     assert entries["night/points/100"].inside == "night"
     assert entries["offline"].inside is None
 

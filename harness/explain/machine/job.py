@@ -31,8 +31,6 @@ from harness.run.study import write_page
 LOG = "libraries.log"
 """What the libraries printed."""
 
-SHOWN_ROWS = 40
-
 
 def execute(options: MachineOptions) -> int:
     """Returns the exit status."""
@@ -160,16 +158,6 @@ def report(content: Mapping[str, Any], folder: Path, *, as_json: bool) -> None:
     if as_json:
         show(json.dumps(record.to_json(content), indent=2, allow_nan=False))
         return
-    show("\n".join(_lines(content)))
+    show("\n".join(tables.text(content)))
     if (folder / page.PAGE).is_file():
         show(f"{'page':<12}{folder / page.PAGE}")
-
-
-def _lines(content: Mapping[str, Any]) -> Iterator[str]:
-    machine = content["machine"]
-    yield f"{'machine':<12}{machine['cpu']}, {counted(machine['cores_usable'], 'core')}"
-    yield f"{'fingerprint':<12}{content['fingerprint']}"
-    for table in tables.tables(content):
-        yield ""
-        yield from text_tables.lines(table, SHOWN_ROWS)
-    yield ""

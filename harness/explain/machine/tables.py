@@ -7,11 +7,24 @@ from harness.explain.machine import arithmetic, record
 from harness.explain.machine.record import Content
 from harness.machine.characterise.measured import WAITED_SHARE, Measured, of
 from harness.machine.characterise.movement.memory_copy import EVICTED, WARM
-from harness.results.pages.tables import Cell, Column, Table, columns
+from harness.results.pages.tables import Cell, Column, Table, columns, lines
 
 _UNIT_OF_SETTING = {"bytes": "bytes", "threads": "count", "side": "count", "segment": "count"}
 _OF_THEIR_OWN = ("memory-copy", "gemm", "convolution")
 """Benchmarks with a table of another form."""
+
+SHOWN_ROWS = 40
+
+
+def text(content: Content) -> Iterator[str]:
+    """For people."""
+    machine = content["machine"]
+    yield f"{'machine':<12}{machine['cpu']}, {counted(machine['cores_usable'], 'core')}"
+    yield f"{'fingerprint':<12}{content['fingerprint']}"
+    for table in tables(content):
+        yield ""
+        yield from lines(table, SHOWN_ROWS)
+    yield ""
 
 
 def tables(content: Content) -> list[Table]:

@@ -95,10 +95,11 @@ def _advice(advice: Mapping[str, Any]) -> Iterator[str]:
             if one["needs"]:
                 yield f"      decide first: {one['needs']}"
         yield f"as predicted: the realised gain is within {show_percent(WITHIN)} of the predicted one"
-    yield _outcome(advice)
+    yield outcome(advice)
 
 
-def _outcome(advice: Mapping[str, Any]) -> str:
+def outcome(advice: Mapping[str, Any]) -> str:
+    """What to do, in a sentence."""
     if advice["top"]:
         return f"* {_OUTCOMES[advice['top']['verdict']]}"
     if advice["stopped"]:

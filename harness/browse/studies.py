@@ -1,14 +1,27 @@
-"""Reads the folders of verbs with many runs: a line for the list, and the table that the verb printed."""
+"""Reads the folders of verbs with many runs or measurements: a line for the list, and the table that the verb printed."""
 
 from collections.abc import Callable, Iterator, Mapping
+from itertools import chain
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
 from harness.browse import within
-from harness.browse.index import SEARCHES, Entry
+from harness.browse.index import STUDIES, Entry
 from harness.core.files import parse_json, reading
 from harness.core.units import counted, show_rate
 from harness.errors import ConfigError, HarnessError, one_line
+from harness.explain.advise.output import page as advise_page
+from harness.explain.advise.output import text as advise_text
+from harness.explain.bricks import job as bricks_job
+from harness.explain.bricks.tables import text as bricks_text
+from harness.explain.cold import page as cold_page
+from harness.explain.cold import tables as cold_tables
+from harness.explain.machine import page as machine_page
+from harness.explain.machine import tables as machine_tables
+from harness.explain.pitfalls import page as pitfalls_page
+from harness.explain.pitfalls import report as pitfalls
+from harness.explain.profile.tables import folder as profile_folder
 from harness.search.grid.view import page as grid_page
 from harness.search.overhead import page as overhead_page
 from harness.search.overhead import table as overhead_table
@@ -17,23 +30,37 @@ from harness.search.sweep import page as sweep_page
 from harness.search.sweep import table as sweep_table
 from harness.search.tune import page as tune_page
 from harness.search.tune import table as tune_table
+from harness.search.workers import table as workers_table
 
 PAGES: Mapping[str, str] = {
     sweep_page.PAGE: "plots of the sweep",
     grid_page.PAGE: "heat maps and tables of the grid",
     tune_page.PAGE: "plots of the forecast and the runs",
     overhead_page.PAGE: "plots of the parts and the pairs",
+    profile_folder.PAGE: "tables and flame graph of the profile",
+    machine_page.PAGE: "plots of the machine's peaks and costs",
+    cold_page.PAGE: "plots of the first answer's parts",
+    advise_page.PAGE: "tables of the advice",
+    bricks_job.PAGE: "tables of the layers",
+    pitfalls_page.PAGE: "plots of the changed answers",
 }
 
-_FILES = {verb: file for file, verb in SEARCHES.items()}
+_FILES = {verb: file for file, verb in STUDIES.items()}
 
 _TABLES: Mapping[str, Callable[[Mapping[str, Any], Path], Iterator[str]]] = {
     "peak": peak_table.lines,
     "sweep": sweep_table.lines,
     "tune": tune_table.lines,
     "overhead": overhead_table.lines,
+    "workers": workers_table.lines,
+    "machine": lambda content, _: machine_tables.text(content),
+    "cold": lambda content, _: cold_tables.text(content),
+    "advise": lambda content, _: advise_text.lines(content),
+    "bricks": lambda content, _: bricks_text.lines(content),
+    "pitfalls": lambda content, _: chain.from_iterable(map(pitfalls.table, content["reports"])),
 }
-"""Verb -> the lines that it printed; `grid` has them on its page, the runs of `repeats` are compared."""
+"""Verb -> the lines that it printed; `grid` has them on its page, `profile` in a file, and the runs of `repeats` are
+compared."""
 
 
 def read(root: Path, file: str) -> Mapping[str, Any]:
@@ -46,15 +73,17 @@ def read(root: Path, file: str) -> Mapping[str, Any]:
 
 
 def _content(root: Path, entry: Entry) -> Mapping[str, Any]:
-    return read(root, f"{entry.path}/{_FILES[entry.search or '']}")
+    return read(root, f"{entry.path}/{_FILES[entry.study or '']}")
 
 
 def text(root: Path, entry: Entry) -> str:
     """The verb's table; empty where it has none, and a line that says why where it cannot be made."""
-    lines = _TABLES.get(entry.search or "")
-    if lines is None:
-        return ""
+    lines = _TABLES.get(entry.study or "")
     try:
+        if entry.study == "profile":
+            return within.read_file(root, f"{entry.path}/{profile_folder.TEXT}").decode()
+        if lines is None:
+            return ""
         content = _content(root, entry)
         with reading(f"{entry.path}: its table cannot be made"):
             return "\n".join(lines(content, Path(entry.path)))
@@ -67,7 +96,7 @@ def summary(root: Path, entry: Entry) -> tuple[str, str]:
     try:
         content = _content(root, entry)
         with reading(f"{entry.path} has another shape"):
-            return _SUMMARIES[entry.search or ""](content)
+            return _SUMMARIES[entry.study or ""](content)
     except (OSError, HarnessError) as e:
         return "-", one_line(e)
 
@@ -106,6 +135,48 @@ def _overhead(content: Mapping[str, Any]) -> tuple[str, str]:
     return str(content["model"]), overhead_table.headline(content)
 
 
+def _workers(content: Mapping[str, Any]) -> tuple[str, str]:
+    rows = [row for row in content["workers"] if row["verdict"] == "VALID"]
+    best = max(rows, key=itemgetter("completed_per_s"), default=None)
+    outcome = (
+        f"{show_rate(best['completed_per_s'])} queries/s with {counted(best['workers'], 'worker')}"
+        if best
+        else "none VALID"
+    )
+    return f"{content['model']}, {counted(content['models'], 'model')}", outcome
+
+
+def _profile(content: Mapping[str, Any]) -> tuple[str, str]:
+    return str(content["model_name"]), f"levels: {', '.join(content['levels'])}"
+
+
+def _machine(content: Mapping[str, Any]) -> tuple[str, str]:
+    points = content["points"].values()
+    measured = sum("missing" not in point for point in points)
+    return str(content["machine"]["cpu"]), f"{measured} of {counted(len(points), 'point')} measured"
+
+
+def _cold(content: Mapping[str, Any]) -> tuple[str, str]:
+    return str(content["model"]), next(iter(cold_tables.headlines(content)))
+
+
+def _advise(content: Mapping[str, Any]) -> tuple[str, str]:
+    top = f"{content['top']['change']}: " if content["top"] else ""
+    return str(content["model"]["name"]), top + advise_text.outcome(content).removeprefix("* ")
+
+
+def _bricks(content: Mapping[str, Any]) -> tuple[str, str]:
+    return ", ".join(content["models"]), counted(len(content["bricks"]), "brick")
+
+
+def _pitfalls(content: Mapping[str, Any]) -> tuple[str, str]:
+    reports = content["reports"]
+    return (
+        ", ".join(report["model"] for report in reports),
+        "; ".join(map(pitfalls_page.summary, reports)),
+    )
+
+
 def _words(content: Mapping[str, Any]) -> str:
     names = ("scenario", "backend", "model", "slo")
     return " ".join(str(content[name]) for name in names if content.get(name))
@@ -118,4 +189,11 @@ _SUMMARIES: Mapping[str, Callable[[Mapping[str, Any]], tuple[str, str]]] = {
     "tune": _tune,
     "repeats": _repeats,
     "overhead": _overhead,
+    "workers": _workers,
+    "profile": _profile,
+    "machine": _machine,
+    "cold": _cold,
+    "advise": _advise,
+    "bricks": _bricks,
+    "pitfalls": _pitfalls,
 }
