@@ -1,5 +1,7 @@
 """The verbs that open a model or a server: `run` measures it, `serve` answers requests, `probe` asks what a server is."""
 
+import os
+
 from harness.cli import many_runs
 from harness.cli.parser import Parser, add_options, read_options
 from harness.cli.run_options import invocation, read_run_options, run_parser
@@ -110,14 +112,26 @@ def load_host(arguments: list[str]) -> int:
     parser = Parser(
         "load-host",
         "Be a host of `run --load-hosts HOST:PORT,…`: issue a share of the load of runs on other machines, one run at a "
-        "time (docs/load-hosts.md). Data and environment variables of headers are this machine's.",
+        "time (docs/load-hosts.md). Data, and the variables that --allow-env names, are this machine's.",
         "[options]",
     )
     default = "127.0.0.1:7100"
     parser.text(
         "--listen", "HOST:PORT", f"address to listen at (default {default}; port 0: a free one)"
     )
+    parser.text(
+        "--allow-env",
+        "NAME",
+        "environment variable that a run may send to a server by --header (repeatable; default none)",
+        action="append",
+    )
     texts, problems = read_options(parser, arguments)
+    allowed = frozenset(texts.get("allow_env", ()))
+    problems += [
+        f"--allow-env {name}: the environment has no {name}"
+        for name in sorted(allowed)
+        if not os.environ.get(name)
+    ]
     listen = Endpoint("", 0)
     try:
         listen = parse_endpoint(texts.get("listen", default), default)
@@ -128,7 +142,7 @@ def load_host(arguments: list[str]) -> int:
     refuse(problems)
     from harness.serve import load_host as host
 
-    return host.serve(listen)
+    return host.serve(listen, allowed)
 
 
 _OF_A_SERVER = ("header", "insecure", "request_timeout_ns")

@@ -7,8 +7,8 @@ from harness.serve.job import is_loopback, stopping
 from harness.serve.listening import BACKLOG, bound, in_use
 
 
-def serve(listen: Endpoint) -> int:
-    """Returns the exit status. Raises a ConfigError where the address cannot be used."""
+def serve(listen: Endpoint, allowed: frozenset[str]) -> int:
+    """Returns the exit status. allowed: environment variables that a run may send to a server. Raises a ConfigError where the address cannot be used."""
     with bound(listen) as listening:
         with in_use(listen):
             listening.listen(BACKLOG)
@@ -18,7 +18,7 @@ def serve(listen: Endpoint) -> int:
             say(
                 f"whoever reaches {at} can have this machine load servers, and send them its data: there is no password and no encryption"
             )
-        agent = Agent(listening)
+        agent = Agent(listening, allowed)
         with stopping(agent):
             show(f"load host on {at}")
             agent.run()

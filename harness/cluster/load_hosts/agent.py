@@ -50,8 +50,10 @@ _LAST_BYTES = 4000
 class Agent:
     """Takes runs from a socket that listens, until it is stopped."""
 
-    def __init__(self, listening: socket.socket) -> None:
+    def __init__(self, listening: socket.socket, allowed: frozenset[str]) -> None:
+        """allowed: environment variables of this machine that a run's --header may name."""
         self._listening = listening
+        self._allowed = allowed
         self._busy = threading.Lock()
         self._answering: dict[socket.socket, threading.Thread] = {}
 
@@ -87,7 +89,7 @@ class Agent:
         say(f"{peer}: a run begins")
         try:
             with suppress(OSError):  # the run's machine is gone
-                _take_part(channel)
+                _take_part(channel, self._allowed)
         except BaseException as e:  # noqa: BLE001 - shown there
             channel.send_error(e)
         finally:
@@ -95,14 +97,14 @@ class Agent:
         say(f"{peer}: the run has ended")
 
 
-def _take_part(channel: Channel) -> None:
+def _take_part(channel: Channel, allowed: frozenset[str]) -> None:
     """One run, from `setup` to its end. Raises what refuses it."""
     message = channel.receive(HELLO_LIMIT_S)
     if message is None:
         return
     with ExitStack() as stack:
         folder = Path(stack.enter_context(TemporaryDirectory(prefix="mlperf-load-host-")))
-        setup = _accepted(message, folder)
+        setup = _accepted(message, folder, allowed)
         output = folder / "output.log"
         process = MeasuredProcess(setup.to_json(), output)
         stack.callback(release, setup.config, process.pid)
@@ -111,7 +113,7 @@ def _take_part(channel: Channel) -> None:
         _Part(channel, process, folder, output).run()
 
 
-def _accepted(message: Mapping[str, Any], folder: Path) -> Setup:
+def _accepted(message: Mapping[str, Any], folder: Path, allowed: frozenset[str]) -> Setup:
     """The run, with this machine's folder. A ConfigError where this host cannot or may not take part."""
     ours = own_code()
     differing = [what for what, value in ours.items() if message["code"].get(what) != value]
@@ -129,6 +131,12 @@ def _accepted(message: Mapping[str, Any], folder: Path) -> Setup:
             )
     if config.hook is not None:
         raise ConfigError("--hook is code, which a load host on another machine does not execute")
+    for header, source in config.header:
+        name = source.removeprefix("env:")
+        if name not in allowed:
+            raise ConfigError(
+                f"--header {header}={source}: that host sends no server its {name}: start it with --allow-env {name}"
+            )
     return setup
 
 

@@ -15,9 +15,10 @@ class Host(NamedTuple):
 
 
 @contextmanager
-def load_host(under: Sequence[str] = (), host: str = "127.0.0.1") -> Iterator[Host]:
+def load_host(*options: str, under: Sequence[str] = (), host: str = "127.0.0.1") -> Iterator[Host]:
     """under: begins the command. host: where it listens."""
     command = [*under, sys.executable, "-m", "harness", "load-host", "--listen", f"{host}:0"]
+    command += options
     with subprocess.Popen(
         command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     ) as process:

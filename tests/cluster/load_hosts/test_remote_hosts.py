@@ -186,6 +186,27 @@ def test_code_of_the_runs_own_is_not_executed_there(
     assert f"127.0.0.1:{ports[1]} does not answer" in errors  # both are named
 
 
+@pytest.mark.slow
+def test_a_run_gets_no_variable_that_the_host_does_not_allow(
+    tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("TOKEN_A", "a")
+    more = ("--header", "X-Key=env:TOKEN_A", "--mode", "performance")
+    with load_host("--allow-env", "TOKEN_A") as allowing, load_host() as closed:
+        named_both = named(allowing.port, closed.port)
+        assert main(words(url, tmp_path / "refused", *more, *named_both)) == 2
+        errors = capfd.readouterr().err
+        assert f"127.0.0.1:{closed.port}: --header X-Key=env:TOKEN_A: that host sends" in errors
+        assert "start it with --allow-env TOKEN_A" in errors
+        assert f"127.0.0.1:{allowing.port}:" not in errors
+        assert main(words(url, tmp_path / "run", *more, *named(allowing.port))) in {0, 4}
+
+
+def test_a_variable_that_is_not_set_cannot_be_allowed(capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["load-host", "--allow-env", "NOT_SET_HERE"]) == 2
+    assert "--allow-env NOT_SET_HERE: the environment has no NOT_SET_HERE" in capfd.readouterr().err
+
+
 def test_a_name_that_leaves_the_folder_is_no_files(tmp_path: Path) -> None:
     for name in ("../x", "/etc/x", "a/b", "", ".hidden"):
         with pytest.raises(ValueError, match="is no name of a file"):
