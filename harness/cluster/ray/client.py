@@ -19,6 +19,14 @@ from harness.core.units import counted
 from harness.errors import BY_EXIT_STATUS, ConfigError, PluginUnavailable, one_line
 
 CONNECT_LIMIT_S = 5.0
+CONNECT_TRIES = 3
+_DIED_AT_START = (
+    "Starting Ray client server failed",
+    "Initialization failure from server",
+    "client has already been disconnected",
+)
+"""What Ray says where its server for this client died."""
+
 PLACE_LIMIT_S = 60.0
 """Time in which Ray makes the nodes ours; a cluster that scales by itself must have them before."""
 
@@ -72,7 +80,7 @@ def connected(nodes: str) -> Iterator[Any]:
     import ray
 
     try:
-        ray.init(nodes, logging_level="error", log_to_driver=False, namespace="mlperf-harness")
+        _connect(ray, nodes)
     except Exception as e:
         raise ConfigError(
             f"{nodes} is no Ray cluster that Ray {ray.__version__} can use: {_reason(e)}: it must be the port of "
@@ -82,6 +90,21 @@ def connected(nodes: str) -> Iterator[Any]:
         yield ray
     finally:
         ray.shutdown()
+
+
+def _connect(ray: Any, nodes: str) -> None:
+    """Tries again where the head's server for this client dies as it is started.
+
+    Ray forks it beside threads of gRPC, and one in fifteen dies of that. Source: ray-project/ray issue 63202.
+    """
+    for tries_left in reversed(range(CONNECT_TRIES)):
+        try:
+            ray.init(nodes, logging_level="error", log_to_driver=False, namespace="mlperf-harness")
+        except (RuntimeError, ConnectionError) as e:
+            if not tries_left or not any(text in str(e) for text in _DIED_AT_START):
+                raise
+        else:
+            return
 
 
 def _has_token() -> bool:

@@ -4,10 +4,13 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
+import psutil
 import pytest
 
 from harness.cli.main import main
@@ -173,3 +176,29 @@ def test_more_nodes_than_there_are_are_refused_with_those_there_are(
     assert "--nodes: 7 nodes are asked for, and 2 nodes of the cluster can be taken: " in errors
     assert "(1 CPU); " in errors
     assert not (tmp_path / "run").exists()
+
+
+def test_a_server_of_the_head_that_dies_at_its_start_is_started_again(
+    cluster: Raylets, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Ray's head starts a server for each client."""
+    killed: list[int] = []
+    ended = threading.Event()
+
+    def kill_the_first() -> None:
+        while not killed and not ended.wait(0.002):
+            for process in psutil.process_iter(["cmdline"]):
+                if "--mode=specific-server" in (process.info["cmdline"] or ()):
+                    with suppress(psutil.Error):
+                        process.kill()
+                        killed.append(process.pid)
+
+    thread = threading.Thread(target=kill_the_first)
+    thread.start()
+    try:
+        assert main(["list", "--nodes", cluster.nodes]) == 0
+    finally:
+        ended.set()
+        thread.join()
+    assert killed
+    assert "digits" in capsys.readouterr().out
