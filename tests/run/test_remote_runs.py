@@ -235,3 +235,18 @@ def test_a_replica_that_is_not_there_is_one_line(
     assert text.splitlines()[-1] == (
         f"harness: --url {gone} cannot be reached: Connection refused: start the server, or check the port"
     )
+
+
+def test_a_replica_of_another_model_is_refused_before_the_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], url: str
+) -> None:
+    """Bug: only the first server was asked before the run, and half of the run's samples failed."""
+    with serving("digits", "--backend", "ort", "--postprocess") as other:
+        replica = f"http://127.0.0.1:{other.port}"
+        run = ("--scenario", "offline", "--model", "digits", "--backend", "kserve", "--no-metrics")
+        out = ("--out", str(tmp_path / "run"), "--duration", "1s")
+        text = refusal(capsys, *run, *out, "--url", url, "--url", replica)
+    assert text.splitlines()[-1] == (
+        f"harness: --url {replica}: the reply has the outputs answer, and not logits: drop it, or have it serve "
+        "the same model as the others"
+    )

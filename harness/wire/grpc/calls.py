@@ -68,13 +68,14 @@ def _channel(grpc: Any, server: Server, first: Connection) -> Any:
 class Channel:
     """One HTTP/2 connection to a server; calls take place on it side by side. Any thread may call."""
 
-    def __init__(self, server: Server) -> None:
-        """Raises a ConfigError where the server cannot be reached, or does not speak gRPC."""
+    def __init__(self, server: Server, number: int = 0) -> None:
+        """number: of the server. Raises a ConfigError where it cannot be reached, or does not speak gRPC."""
         grpc, address = _grpc(), server.address
         try:
             first = connect(server, CONNECT_TIMEOUT_S)  # grpcio tells neither why, nor its peer
         except OSError as e:
             unreachable(address, e)
+        self.number = number
         self.peer, self.is_local = first.peer(), first.is_local
         try:
             self._channel = _channel(grpc, server, first)
@@ -225,8 +226,8 @@ class Calls:
         """As Flights has it; no reply of gRPC is a stream."""
         self._channels: list[Channel] = []
         try:
-            for server in servers:
-                self._channels.append(Channel(server))
+            for number, server in enumerate(servers):
+                self._channels.append(Channel(server, number))
         except BaseException:
             self.close()
             raise
@@ -272,6 +273,7 @@ class Calls:
             except IndexError:
                 free.append(channel)  # and look again: one may have come since
                 continue
+            flight.server = channel.number
             request = self._encoded(flight)
             if request is None:
                 self._ended.put((flight, channel, None))

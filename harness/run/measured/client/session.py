@@ -1,18 +1,27 @@
 """One run's requests to the servers: opened and proven before LoadGen starts, summed up when it has ended."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import chain
 from statistics import median
 from time import perf_counter_ns
 from typing import Any
 
 from harness.core.config.run_config import RunConfig
-from harness.errors import ConfigError, type_and_text
+from harness.errors import ConfigError, one_line, type_and_text
 from harness.loadgen.answers import AnswerRow
 from harness.loadgen.binding import responder_for
 from harness.loadgen.plan import LoadPlan
 from harness.loadgen.scenario import scenario_named
 from harness.models.opened.remote import check_hosts, request_timeout_s, servers_of
-from harness.remote import HasPromptTokens, HasReader, Reply, Request, ServerTotals
+from harness.remote import (
+    BadAnswer,
+    HasPromptTokens,
+    HasReader,
+    Refused,
+    Reply,
+    Request,
+    ServerTotals,
+)
 from harness.run.journal import Journal
 from harness.run.measured.answerer import Answerer
 from harness.run.measured.client import ceiling, server_times
@@ -94,6 +103,10 @@ class Session:
         """For one request."""
         return request_timeout_s(config, slowest_ns)
 
+    def _all_connections(self) -> int:
+        """To all servers together."""
+        return self._connections * len(self._urls)
+
     def _transport(self, config: RunConfig, servers: Sequence[Server]) -> Transport:
         return transport(
             servers,
@@ -107,23 +120,27 @@ class Session:
     def rehearse(self, row: AnswerRow, loaded: Sequence[int]) -> None:
         """Answers one request on each connection, and measures what the client can do at most.
 
-        loaded: dataset indices. The kernel's first stamps on a connection may be old: they are used up here.
+        loaded: dataset indices. The kernel's first stamps on a connection may be old: they are used up here. A
+        ConfigError where one of the servers gives no answer of this model.
         """
         if self._shared is not None:
             self._shared.place(loaded)
-        for _ in range(2):
-            pending = 0
-            for _ in range(self._connections):
-                self._flights.submit(Flight([0] * self._max_batch, self._batch(loaded), 0))
-                pending += 1
-            while pending:
-                done = self._flights.turn(_REHEARSAL_S)
-                pending -= len(done)
-                for flight in done:
-                    if flight.error is not None:
-                        raise flight.error
-                    if flight.reply is not None:
-                        self._look_at(flight.reply, loaded)
+        refused: dict[int, Exception] = {}
+        answered: set[int] = set()
+        for server, reply in chain(self._rehearsed(loaded), self._rehearsed(loaded)):
+            try:
+                self._remote.answer(reply, self._max_batch)
+            except (Refused, BadAnswer) as e:
+                refused[server] = e
+            else:
+                answered.add(server)
+                self._look_at(reply, loaded)
+        # A server that refuses some requests only is busy, which the run counts.
+        for number in sorted(refused.keys() - answered):
+            raise ConfigError(
+                f"--url {self._urls[number]}: {one_line(refused[number])}: drop it, or have it serve the same "
+                "model as the others"
+            )
         try:
             self._ceiling = ceiling.measure(
                 self._answerer.backend,  # type: ignore[arg-type] # checked above
@@ -137,6 +154,20 @@ class Session:
             )
         except Exception as e:  # noqa: BLE001 - told in the result, and no fault of the server's
             self._no_ceiling = type_and_text(e)
+
+    def _rehearsed(self, loaded: Sequence[int]) -> Iterator[tuple[int, Reply]]:
+        """The server's number and the reply of a request on each connection. Raises what one of them failed with."""
+        pending = self._all_connections()
+        for _ in range(pending):
+            self._flights.submit(Flight([0] * self._max_batch, self._batch(loaded), 0))
+        while pending:
+            done = self._flights.turn(_REHEARSAL_S)
+            pending -= len(done)
+            for flight in done:
+                if flight.error is not None:
+                    raise flight.error
+                assert flight.reply is not None
+                yield flight.server, flight.reply
 
     def _look_at(self, reply: Reply, loaded: Sequence[int]) -> None:
         """What a reply tells of the server, and whether what was asked for can be measured."""

@@ -78,6 +78,9 @@ class NodeSession(Session):
     def _longest_s(self, _config: RunConfig, slowest_ns: int) -> float:
         return self._opened.timeout_s(slowest_ns)
 
+    def _all_connections(self) -> int:
+        return self._connections
+
     def _transport(self, _config: RunConfig, servers: Sequence[Server]) -> NodeFlights:
         opened = self._opened
         return NodeFlights(servers, opened.requests, opened.speeds, self._encode, self._timeout_s)
