@@ -112,7 +112,11 @@ class Flights:
         """Why the servers are given up."""
         self.begun: list[Flight] | None = None
         """Flights whose first token came in the last turn, for who takes them; None where nobody does."""
-        self._opener = Opener(servers, self._opened, self._refused)
+        self._refusing: set[int] = set()  # servers that have refused all connections for GIVE_UP_S
+        self._openers = [
+            Opener(server, number, self._opened, self._refused)
+            for number, server in enumerate(servers)
+        ]
         try:
             for n, number in enumerate(_in_turn(connections, len(servers))):
                 if n and n % PACED_CONNECTS == 0:
@@ -123,7 +127,6 @@ class Flights:
             raise
         first = {c.number: c for c in reversed(self._open.values())}
         self._peers = [(first[n].peer(), first[n].is_local) for n in range(len(servers))]
-        self._opener.start()
 
     def _open_first(self, number: int) -> None:
         server = self._servers[number]
@@ -384,7 +387,7 @@ class Flights:
 
     def _replace(self, connection: Connection) -> None:
         if self.gone is None:
-            self._opener.open(connection.number)
+            self._openers[connection.number].open()
 
     def _look(self, done: list[Flight]) -> None:
         """What is looked at now and then: time-outs, idle connections, servers that are gone."""
@@ -429,18 +432,20 @@ class Flights:
             flight.kind, flight.error, flight.read_ns = "server-gone", error, now_ns
             done.append(flight)
 
-    # The opening thread.
+    # The opening threads.
 
     def _opened(self, connection: Connection) -> None:
         if self._reader is not None:
             connection.parser.pieces = []
+        self._refusing.discard(connection.number)
         self._open[connection.fd] = connection
         self._epoll.register(connection.fd, select.EPOLLIN)
         (self._new if self._again else self._free).append(connection)
         eventfd_write(self._wake, 1)  # for what waits
 
-    def _refused(self, error: Exception) -> None:
-        if not self._open:
+    def _refused(self, number: int, error: Exception) -> None:
+        self._refusing.add(number)
+        if len(self._refusing) == len(self._servers) and not self._open:
             self.gone = error
             eventfd_write(self._wake, 1)
 
@@ -458,7 +463,11 @@ class Flights:
 
     def close(self) -> None:
         """Closes every connection. No thread may be in `submit` or `turn`."""
-        self._opener.stop()
+        for opener in self._openers:
+            opener.stop()
+        for opener in self._openers:
+            if opener.is_alive():
+                opener.join(CONNECT_TIMEOUT_S + 1)
         for connection in list(self._open.values()):
             connection.close()
         self._open.clear()

@@ -1,7 +1,7 @@
 """Opens connections in the place of broken ones, on a thread of its own."""
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from queue import Empty, SimpleQueue
 from time import monotonic
@@ -16,43 +16,53 @@ GIVE_UP_S = 5.0
 
 
 class Opener(threading.Thread):
-    """Opens connections in the place of broken ones, beside the run."""
+    """Opens connections to one server in the place of broken ones, beside the run.
+
+    Each server has its own: one that takes no connection, and says nothing, keeps a thread for
+    CONNECT_TIMEOUT_S, in which its replicas would lose theirs.
+    """
 
     def __init__(
         self,
-        servers: Sequence[Server],
+        server: Server,
+        number: int,
         opened: Callable[[Connection], None],
-        refused: Callable[[Exception], None],
+        refused: Callable[[int, Exception], None],
     ) -> None:
+        """number: of the server, for its connections. refused: called while it is given up."""
         super().__init__(name="opener", daemon=True)
-        self._servers = servers
+        self._server = server
+        self._number = number
         self._opened = opened
         self._refused = refused
-        self._wanted: SimpleQueue[int | None] = SimpleQueue()
+        self._wanted: SimpleQueue[bool] = SimpleQueue()
 
-    def open(self, number: int) -> None:
-        self._wanted.put(number)
+    def open(self) -> None:
+        """Has one more connection opened. One thread calls it."""
+        if not self.is_alive():
+            self.start()
+        self._wanted.put(True)
 
     def run(self) -> None:
         refused_since_s: float | None = None
-        while (number := self._wanted.get()) is not None:
+        while self._wanted.get():
+            began_s = monotonic()
             try:
-                connection = connect(self._servers[number], CONNECT_TIMEOUT_S, number)
+                connection = connect(self._server, CONNECT_TIMEOUT_S, self._number)
             except Exception as e:  # noqa: BLE001 - tried again, until the server is given up
-                now_s = monotonic()
-                refused_since_s = refused_since_s or now_s
-                if now_s - refused_since_s >= GIVE_UP_S:
-                    self._refused(e)
-                self._wanted.put(number)
+                # From the beginning of the attempt: one that times out has lasted as long as all of GIVE_UP_S.
+                refused_since_s = refused_since_s or began_s
+                if monotonic() - refused_since_s >= GIVE_UP_S:
+                    self._refused(self._number, e)
+                self._wanted.put(True)
                 threading.Event().wait(RETRY_S)
             else:
                 refused_since_s = None
                 self._opened(connection)
 
     def stop(self) -> None:
+        """Ends the thread, once its attempt has ended; `join` waits for that."""
         with suppress(Empty):
             while True:
                 self._wanted.get_nowait()
-        self._wanted.put(None)
-        if self.is_alive():
-            self.join(CONNECT_TIMEOUT_S + 1)
+        self._wanted.put(False)

@@ -350,6 +350,41 @@ def test_after_a_server_is_given_up_every_flight_fails_at_once(
         assert median(waits_s) < flights_module._TICK_S / 2, "not woken"
 
 
+def silent() -> socket.socket:
+    """Listens, and takes no connection: its queue of two is full after two, and a third one gets no reply."""
+    return socket.create_server(("127.0.0.1", 0), backlog=1)
+
+
+def test_a_server_that_answers_no_connect_is_given_up_by_the_first_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Bug: the time counted from the end of an attempt, so that the run hung before the server was given up."""
+    monkeypatch.setattr(opener_module, "GIVE_UP_S", 2.0)
+    monkeypatch.setattr(opener_module, "CONNECT_TIMEOUT_S", 2.0)
+    with silent() as listener:
+        server = Server(address=Address("127.0.0.1", listener.getsockname()[1]))
+        with opened(server, 2, timeout_s=0.1) as flights:
+            begin_s = time.monotonic()
+            done = flown(flights, [1] * 3, limit_s=30)
+            assert [flight.kind for flight in done].count("server-gone") == 1
+            assert time.monotonic() - begin_s < 2 * 2.0
+
+
+def test_a_server_that_answers_no_connect_keeps_no_connection_from_its_replica() -> None:
+    """Bug: one thread opened the connections to all servers, and waited for the one that said nothing."""
+    with silent() as listener, served(closes_on_second) as replica:
+        asleep = Server(address=Address("127.0.0.1", listener.getsockname()[1]))
+        made = Flights([asleep, replica], 2, lambda _: Request("/"), 0.5)
+        try:
+            assert {f.kind for f in flown(made, [1] * 4)} == {"", "timeout"}
+            begin_s = time.monotonic()
+            assert {f.kind for f in flown(made, [1] * 6)} <= {"", "reset"}
+            assert time.monotonic() - begin_s < opener_module.CONNECT_TIMEOUT_S
+            assert made.gone is None
+        finally:
+            made.close()
+
+
 def test_an_error_of_the_encoder_fails_its_flight_alone() -> None:
     with served(answer_all) as server, opened(server) as flights:
         done = flown(flights, ["a", 1])  # type: ignore[list-item]
@@ -377,7 +412,7 @@ def test_what_is_sent_again_gets_the_connection_that_was_opened_for_it(
     with served(closes_on_second) as server, opened(server) as flights:
         flown(flights, [1])
         monkeypatch.setattr(
-            flights._opener, "open", lambda number: flights._opened(connect(server, 5, number))
+            flights._openers[0], "open", lambda: flights._opened(connect(server, 5, 0))
         )
         (flight,) = flown(flights, [1])
         assert (flight.error, flight.resent) == (None, True)

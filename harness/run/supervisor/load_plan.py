@@ -19,7 +19,7 @@ from harness.models.opened.resolved_run import ResolvedRun
 from harness.results.verdict import answers_check
 from harness.results.verdict.score import no_score
 from harness.run.journal import BYTES_PER_SAMPLE, RowKind
-from harness.wire.opener import GIVE_UP_S
+from harness.wire.opener import CONNECT_TIMEOUT_S, GIVE_UP_S
 
 BYTES_PER_QUERY = 317
 BYTES_PER_OFFLINE_SAMPLE = 155
@@ -357,5 +357,5 @@ def hang_timeout_s(config: RunConfig, slowest_batch_ns: int) -> float:
     if (
         config.servers
     ):  # requests end by their own time-out, and a server is given up, before the run is
-        longest_s = 2 * request_timeout_s(config, slowest_batch_ns) + GIVE_UP_S
+        longest_s = 2 * request_timeout_s(config, slowest_batch_ns) + CONNECT_TIMEOUT_S + GIVE_UP_S
     return longest_s
