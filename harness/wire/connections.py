@@ -239,23 +239,42 @@ class _Tls:
         return b"".join(found)
 
 
-def resolve(address: Address) -> tuple[socket.AddressFamily, tuple[object, ...] | str]:
-    """Family and socket address of the server; a ConfigError where the name has none."""
+_Where = tuple[socket.AddressFamily, tuple[Any, ...] | str]
+"""Family and socket address."""
+
+
+def _resolve(address: Address) -> list[_Where]:
+    """Where the server may be, best first; a ConfigError where its name cannot be resolved."""
     if address.unix:
-        return socket.AF_UNIX, address.host
+        return [(socket.AF_UNIX, address.host)]
     try:
         found = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
     except OSError as e:
         raise ConfigError(
             f"{address}: the name {address.host!r} cannot be resolved: {e.strerror}: check it, or give an IP address"
         ) from e
-    family, _, _, _, where = found[0]
-    return family, where
+    return [(family, where) for family, _, _, _, where in found]
 
 
 def connect(server: Server, timeout_s: float, number: int = 0) -> Connection:
-    """Opens a connection. Raises OSError (ssl.SSLError is one) and ConfigError."""
-    family, where = resolve(server.address)
+    """Opens a connection. Raises OSError (ssl.SSLError is one) and ConfigError.
+
+    A name may have several addresses, as `localhost` has of IPv6 and IPv4: the first one that takes the connection
+    is used.
+    """
+    *others, last = _resolve(server.address)
+    for where in others:
+        try:
+            return _connect(server, where, timeout_s, number)
+        except ssl.SSLError:
+            raise  # the server is there
+        except OSError:
+            continue
+    return _connect(server, last, timeout_s, number)
+
+
+def _connect(server: Server, at: _Where, timeout_s: float, number: int) -> Connection:
+    family, where = at
     made = socket.socket(family, socket.SOCK_STREAM)
     try:
         made.settimeout(timeout_s)

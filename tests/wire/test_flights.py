@@ -350,6 +350,23 @@ def test_after_a_server_is_given_up_every_flight_fails_at_once(
         assert median(waits_s) < flights_module._TICK_S / 2, "not woken"
 
 
+def test_a_name_with_two_addresses_is_connected_to_at_the_one_that_listens(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Bug: `localhost` is ::1 first, and a server at 127.0.0.1 alone was refused."""
+    stream = (socket.SOCK_STREAM, 6, "")
+    with served(answer_all) as server:
+        port = server.address.port
+        found = [
+            (socket.AF_INET6, *stream, ("::1", port, 0, 0)),
+            (socket.AF_INET, *stream, ("127.0.0.1", port)),
+        ]
+        monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
+        with opened(Server(address=Address("localhost", port)), 2) as flights:
+            assert [flight.error for flight in flown(flights, [1, 1])] == [None, None]
+            assert flights.peers() == [("127.0.0.1", True)]
+
+
 def silent() -> socket.socket:
     """Listens, and takes no connection: its queue of two is full after two, and a third one gets no reply."""
     return socket.create_server(("127.0.0.1", 0), backlog=1)

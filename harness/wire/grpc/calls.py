@@ -4,7 +4,6 @@ grpcio owns the sockets, so the kernel's stamp of a reply is out of reach: `arri
 pass as bytes, encoded and decoded by the plug-in. Nothing is sent again, and no proxy is used.
 """
 
-import socket
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -22,7 +21,6 @@ from harness.wire.connections import (
     LateReply,
     Server,
     connect,
-    resolve,
     unreachable,
 )
 from harness.wire.flight import Flight
@@ -55,9 +53,9 @@ _OPTIONS = (
 
 def _channel(grpc: Any, server: Server, first: Connection) -> Any:
     """grpcio's channel to where `first` is connected. Raises OSError."""
-    family, where = resolve(server.address)
-    host = f"ipv6:[{where[0]}]" if family == socket.AF_INET6 else f"ipv4:{where[0]}"
-    target = f"{host}:{where[1]}"
+    peer = first.peer()
+    host = f"ipv6:[{peer}]" if ":" in peer else f"ipv4:{peer}"
+    target = f"{host}:{server.address.port}"
     if server.tls is None:
         authority = ("grpc.default_authority", server.address.authority)
         return grpc.insecure_channel(target, (authority, *_OPTIONS))
