@@ -12,7 +12,7 @@ import yaml
 from harness.core import registry
 from harness.core.config.run_config import RunConfig
 from harness.core.console import program, show
-from harness.core.units import show_ns
+from harness.core.units import counted, show_ns
 from harness.errors import HarnessError, one_line
 from harness.models.manifest.lookup import named_models
 from harness.models.opened.remote import request_timeout_s, servers_of
@@ -163,7 +163,7 @@ def _model_lines(url: str, model: Mapping[str, Any]) -> Iterator[str]:
         f"{i['name']} {i['dtype']} {show_shape(i['shape'])}" for i in model["inputs"]
     )
     limit = model["server_max_batch"]
-    most = f"; at most {limit} samples a request" if limit else ""
+    most = f"; at most {counted(limit, 'sample')} a request" if limit else ""
     yield (
         f"model        {model['name']}: {inputs} -> {', '.join(model['outputs'])}; {model['encoding']} "
         f"requests, {model['reply_encoding']} replies{most}"

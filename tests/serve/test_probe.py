@@ -13,6 +13,7 @@ import pytest
 
 from harness.cli.main import main
 from harness.models.manifest.model import MODELS_DIR
+from harness.serve import probe
 from harness.wire.null.server import NullServer
 from tests.serve.test_serve import ROOT, Served, serving
 
@@ -61,6 +62,15 @@ def test_a_server_is_asked_over_grpc(capsys: pytest.CaptureFixture[str]) -> None
     assert found["round_trip_ns"] > 0
     assert "protocol     KServe v2 over gRPC: triton 2.51.0" in text
     assert f"--backend kserve --url {server.url} --model digits" in text
+
+
+@pytest.mark.parametrize(
+    ("most", "told"), [(1, "at most 1 sample a"), (16, "at most 16 samples a")]
+)
+def test_the_largest_request_is_a_number_with_its_noun(most: int, told: str) -> None:
+    model = {"name": "m", "inputs": [], "outputs": ["x"], "encoding": "json"}
+    more = {"reply_encoding": "json", "server_max_batch": most, "manifest": "", "example": ""}
+    assert told in next(probe._model_lines("http://127.0.0.1", {**model, **more}))
 
 
 def test_a_server_that_speaks_no_grpc_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
