@@ -180,17 +180,27 @@ def on(arguments: list[str]) -> int:
     parser = Parser(
         "on",
         "Run a verb on each of several nodes of a Ray cluster, each taken whole, and gather their results in one "
-        "folder. The same command with the same --out goes on where it was stopped.",
+        "folder. With --share, the next free node takes the next value. The same command with the same --out goes on "
+        "where it was stopped.",
         "ray://HEAD --node-count N --out DIR -- VERB [options]",
+        "ray://HEAD --node-count N --out DIR --share VALUES -- VERB [options with {}]",
         notes="examples:\n  # the same sweep on two machines\n"
-        f"  {program()} on ray://127.0.0.1 --node-count 2 --out fleet -- sweep --scenario server",
+        f"  {program()} on ray://127.0.0.1 --node-count 2 --out fleet -- sweep --scenario server\n"
+        "  # one grid, measured by two machines\n"
+        f"  {program()} on ray://127.0.0.1 --node-count 2 --out grid --share 1,2,4,8 -- sweep --batch {{}} --precision fp32,int8",
     )
     parser.text("nodes", "ray://HEAD[:PORT]", "the cluster's head, with the port of Ray's client")
     parser.text("--node-count", "N", "take N nodes of the cluster", required=True)
     parser.text("--out", "DIR", "folder for the results of all nodes", required=True)
+    parser.text(
+        "--share",
+        "VALUES",
+        "measure the command once for each of these values (1,2,4), each in the place of {} and on the next free node",
+    )
     end = arguments.index("--") if "--" in arguments else len(arguments)
     options = parser.parse_args(arguments[:end])
     from harness.cluster import on_nodes
 
     nodes, count = on_nodes.parsed(options.nodes, options.node_count)
-    return on_nodes.execute(nodes, count, arguments[end + 1 :], user_path(options.out))
+    values = options.share.split(",") if options.share is not None else ()
+    return on_nodes.execute(nodes, count, arguments[end + 1 :], user_path(options.out), values)

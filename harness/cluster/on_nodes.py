@@ -1,17 +1,21 @@
-"""Runs one command of the harness on each of several machines, and gathers the results in one folder.
+"""Runs commands of the harness on several machines, and gathers the results in one folder.
 
-A study is measured whole on each machine, so its runs are ranked with runs of the same machine only. The folder
-has a folder for each node, and `nodes.json`; the same command with the same --out goes on where it was.
+Either each machine has the same command: a study is measured whole on each, so its runs are ranked with runs of the
+same machine only. Or the machines share a list of values: the next free one has the command with the next value. The
+folder has a folder for each node or value, and `nodes.json`; the same command with the same --out goes on where it was.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
 from harness.core import child, files
 from harness.core.config.parse import MOST_NODES, RAY_NODES, parse_nodes, positive
 from harness.core.console import say, show
+from harness.core.files import free_name
 from harness.core.signals import INTERRUPT_EXIT, stoppable
 from harness.core.units import counted
 from harness.errors import BY_EXIT_STATUS, ConfigError, PluginUnavailable, RunDied, refuse
@@ -27,6 +31,10 @@ END_LIMIT_S = 15.0
 
 _LOOK_EVERY_S = 0.5
 _HEADS = columns("node | machine | CPU | status | results")
+_SHARED_HEADS = columns("value | node | machine | CPU | status | results")
+
+PLACE = "{}"
+"""Each value takes this place in the command."""
 
 
 def parsed(nodes: str, count: str) -> tuple[str, int]:
@@ -40,31 +48,98 @@ def parsed(nodes: str, count: str) -> tuple[str, int]:
     return head, number
 
 
-def execute(nodes: str, count: int, words: Sequence[str], folder: Path) -> int:
-    """Returns 0, the highest exit status of the nodes, 5 where one was lost, or that of a signal."""
-    refuse(list(_problems(words)))
+def execute(
+    nodes: str, count: int, words: Sequence[str], folder: Path, values: Sequence[str] = ()
+) -> int:
+    """Returns 0, the highest exit status of the commands, 5 where one was lost, or that of a signal.
+
+    values: those of --share; () where each node has the whole command.
+    """
+    refuse([*_problems(words), *_share_problems(words, values)])
     verb = words[0] if not words[0].startswith("-") else "run"
     folder.mkdir(parents=True, exist_ok=True)
-    _check_same(folder, words)
-    setup = {
-        "nodes": nodes,
-        "count": count,
-        "gpus": _has_gpu(words),
-        "words": list(words),
-        "out": verb,
-        "folder": str(folder.absolute()),
-        "cwd": str(Path.cwd()),
-    }
-    say(f"placing {counted(count, 'node')} on {nodes}")
-    rows, signum = _gathered(setup)
-    if signum is not None and not rows:
-        return INTERRUPT_EXIT + signum
-    files.write_json(folder / NODES, {"command": list(words), "nodes": rows})
-    show("\n".join(_lines(rows, folder, verb)))
+    asked = {"command": list(words), "shared": list(values)}
+    rows = _earlier(folder, asked)
+    names = folder_names(values)
+    left = [
+        (name, [word.replace(PLACE, value) for word in words])
+        for name, value in zip(names, values, strict=True)
+        if name not in rows
+    ]
+    signum = None
+    if left or not values:
+        count = min(count, len(left)) if values else count
+        setup = {
+            "nodes": nodes,
+            "count": count,
+            "gpus": _has_gpu(words),
+            "words": list(words),
+            "shared": left,
+            "out": verb,
+            "folder": str(folder.absolute()),
+            "cwd": str(Path.cwd()),
+        }
+        say(f"placing {counted(count, 'node')} on {nodes}")
+        for name, _ in left:
+            _set_aside(folder / name)
+
+        def keep(row: Mapping[str, Any]) -> None:
+            rows[row["folder"]] = row
+            files.write_json(folder / NODES, {**asked, "nodes": [*rows.values()]})
+
+        signum = _gathered(setup, keep)
+    if values:
+        of_folder = dict(zip(names, values, strict=True))
+        show("\n".join(_shared_lines(rows, of_folder, folder, verb)))
+    elif rows:
+        show("\n".join(_lines(rows, folder, verb)))
     if signum is not None:
         return INTERRUPT_EXIT + signum
-    lost = RunDied.exit_status if any(row["lost"] for row in rows) else 0
-    return max(lost, *(row["status"] or 0 for row in rows))
+    is_lost = any(row["lost"] for row in rows.values()) or len(rows) < len(values)
+    lost = RunDied.exit_status if is_lost else 0
+    return max([lost, *(row["status"] or 0 for row in rows.values())])
+
+
+def folder_names(values: Sequence[str]) -> Sequence[str]:
+    """A folder for each value: its letters, with a number where several have the same ones."""
+    names: list[str] = []
+    for value in values:
+        plain = re.sub(r"[^A-Za-z0-9._-]+", "_", value).strip("._") or "value"
+        same = [
+            name
+            for name in (plain, *(f"{plain}-{n}" for n in range(2, len(values) + 1)))
+            if name not in names
+        ]
+        names.append(same[0])
+    return names
+
+
+def _earlier(folder: Path, asked: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    """Rows of shared commands that ended before, by their folder; those that were lost or interrupted are not among them.
+
+    A ConfigError where the folder is of another command.
+    """
+    path = folder / NODES
+    if path.is_file():
+        stored = files.read_json(path)
+        if {"shared": [], **stored} != {**asked, "nodes": stored.get("nodes")}:
+            raise ConfigError(f"{folder} holds the results of another command: pass another --out")
+        rows = stored["nodes"] if asked["shared"] else []
+        return {
+            row["folder"]: row
+            for row in rows
+            if 0 <= (row["status"] or 0) < INTERRUPT_EXIT and not row["lost"]
+        }
+    if any(folder.iterdir()):
+        raise ConfigError(f"{folder} is not empty, and holds no {NODES}: pass another --out")
+    files.write_json(path, {**asked, "nodes": []})
+    return {}
+
+
+def _set_aside(folder: Path) -> None:
+    """Keeps what an interrupted or lost command has left, under another name: another node may begin it again."""
+    if folder.exists():
+        folder.rename(free_name(folder.with_name(f"{folder.name}.stopped")))
 
 
 def _problems(words: Sequence[str]) -> Iterator[str]:
@@ -87,20 +162,20 @@ def _has_gpu(words: Sequence[str]) -> bool:
     )
 
 
-def _check_same(folder: Path, words: Sequence[str]) -> None:
-    path = folder / NODES
-    if path.is_file():
-        stored = files.read_json(path).get("command")
-        if stored != list(words):
-            raise ConfigError(f"{folder} holds the results of another command: pass another --out")
-    elif any(folder.iterdir()):
-        raise ConfigError(f"{folder} is not empty, and holds no {NODES}: pass another --out")
-    else:
-        files.write_json(path, {"command": list(words), "nodes": []})
+def _share_problems(words: Sequence[str], values: Sequence[str]) -> Iterator[str]:
+    takes_values = any(PLACE in word for word in words)
+    if values and not takes_values:
+        yield f"on: --share: put {PLACE} into the command, where a value goes"
+    if takes_values and not values:
+        yield f"on: the command has the place {PLACE} for a value: name the values with --share"
+    if "" in values:
+        yield f"on: --share {','.join(values)} has a value without letters"
+    if len(set(values)) < len(values):
+        yield f"on: --share {','.join(values)} names a value twice"
 
 
-def _gathered(setup: Mapping[str, Any]) -> tuple[Sequence[Mapping[str, Any]], int | None]:
-    """(a row for each node, the signal that stopped it)."""
+def _gathered(setup: Mapping[str, Any], keep: Callable[[Mapping[str, Any]], None]) -> int | None:
+    """Returns the signal that stopped it. keep: takes a row for each command that has ended."""
     process, channel = child.connect(GATHER_MODULE, new_session=True)
     with process, closing(channel), stoppable() as stopping:
         try:
@@ -116,36 +191,58 @@ def _gathered(setup: Mapping[str, Any]) -> tuple[Sequence[Mapping[str, Any]], in
                 except TimeoutError:
                     continue
                 if message is None and stopping.caught is not None:
-                    return (), stopping.caught  # before any node was ours
+                    return stopping.caught  # before any node was ours
                 if message is None:
                     raise PluginUnavailable(
                         f"on: the process that asks Ray ended with status {process.wait()}"
                     )
                 if message["event"] == "log":
                     say(f"{message['node']}: {message['text'].removeprefix('harness: ')}")
+                elif message["event"] == "row":
+                    keep({name: value for name, value in message.items() if name != "event"})
                 elif message["event"] == "error":
-                    error = BY_EXIT_STATUS.get(message["status"])
-                    if error is None:
-                        raise RuntimeError(f"the process that asks Ray failed:\n{message['trace']}")
-                    raise error(message["text"])
+                    raise _error_of(message)
                 else:
                     process.wait(END_LIMIT_S)
-                    return message["rows"], stopping.caught
+                    return stopping.caught
         except BaseException:
             process.kill()
             raise
 
 
-def _lines(rows: Sequence[Mapping[str, Any]], folder: Path, verb: str) -> Iterator[str]:
+def _error_of(message: Mapping[str, Any]) -> Exception:
+    error = BY_EXIT_STATUS.get(message["status"])
+    if error is None:
+        return RuntimeError(f"the process that asks Ray failed:\n{message['trace']}")
+    return error(message["text"])
+
+
+def _lines(rows: Mapping[str, Mapping[str, Any]], folder: Path, verb: str) -> Iterator[str]:
     cells = [
-        (
-            row["node"],
-            row["machine"]["fingerprint"],
-            row["machine"]["cpu"],
-            f"lost: {row['lost']}" if row["lost"] else f"exit {row['status']}",
-            str(folder / row["node"] / verb),
-        )
-        for row in rows
+        (*_about(row), str(folder / row["folder"] / verb))
+        for row in sorted(rows.values(), key=itemgetter("folder"))
     ]
     yield from aligned(_HEADS, cells)
     yield "each node measured by itself: runs are ranked within a node; numbers of two nodes compare their machines"
+
+
+def _shared_lines(
+    rows: Mapping[str, Mapping[str, Any]], values: Mapping[str, str], folder: Path, verb: str
+) -> Iterator[str]:
+    """values: by the name of its folder."""
+    cells = [
+        (value, *_about(rows[name]), str(folder / name / verb))
+        if name in rows
+        else (value, "-", "-", "-", "not begun", "-")
+        for name, value in values.items()
+    ]
+    yield from aligned(_SHARED_HEADS, cells)
+    if len({row["node"] for row in rows.values()}) > 1:
+        yield "several nodes measured: numbers of two nodes compare their machines, too; rank those of one node"
+    if len(rows) < len(values) or any(row["lost"] for row in rows.values()):
+        yield f"the same command with --out {folder} measures what is missing"
+
+
+def _about(row: Mapping[str, Any]) -> tuple[str, str, str, str]:
+    status = f"lost: {row['lost']}" if row["lost"] else f"exit {row['status']}"
+    return row["node"], row["machine"]["fingerprint"], row["machine"]["cpu"], status

@@ -1,17 +1,20 @@
-"""Entry of the process that runs one command on several nodes of a Ray cluster and brings their files together.
+"""Entry of the process that runs commands on several nodes of a Ray cluster and brings their files together.
 
-receives   setup    ray://HOST:PORT, how many nodes, the command's words, where its results go
+receives   setup    ray://HOST:PORT, how many nodes, the commands, where their results go
            stop     interrupt the command on every node, and keep what it has measured
 sends      log      a line that the command has printed on a node
-           ended    a row for each node     (or `error`)
+           row      a command has ended, or was lost with its node
+           ended    all have     (or `error`)
 
-A node has one command at a time: it is taken whole. Files come while the command runs, so that what a node has
+Each node has the one command, or each takes the next of many that are shared. A node has one at a time: it is taken whole. Files come while the command runs, so that what a node has
 measured is here when it is lost.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from harness.cluster.ray.client import AskerGone, Host, ask, call, connected, placed
 from harness.cluster.ray.command import inside, is_unfinished, listed, put
@@ -52,16 +55,24 @@ class Asker:
         return self.look() or self.stops > 0
 
 
-class NodeCommand:
-    """The command on one node, and its files here."""
+class Node(NamedTuple):
+    """A node that is ours. name: its address, with a number where several have the same one."""
 
-    def __init__(
-        self, ray: Any, host: Host, facts: Mapping[str, Any], folder: Path, gone: Callable[[], bool]
-    ) -> None:
-        self._ray, self._host, self._gone = ray, host, gone
+    name: str
+    host: Host
+    facts: Mapping[str, Any]
+
+
+class NodeCommand:
+    """A command on one node, and its files here."""
+
+    def __init__(self, ray: Any, node: Node, folder: Path, gone: Callable[[], bool]) -> None:
+        self._ray, self._host, self._gone = ray, node.host, gone
         self.folder = folder
+        facts = node.facts
         self.row: dict[str, Any] = {
-            "node": folder.name,
+            "folder": folder.name,
+            "node": node.name,
             "address": facts["address"],
             "machine": facts["environment"]["machine"],
             "status": None,
@@ -80,6 +91,15 @@ class NodeCommand:
 
     def interrupt(self) -> None:
         self._ask("interrupt")
+
+    def clear(self) -> bool:
+        """Makes room for the node's next command; returns whether it can have one."""
+        if self.row["lost"]:
+            return False
+        with suppress(HarnessError):
+            self._ask("clear")
+            return True
+        return False
 
     def look(self) -> list[str]:
         """Fetches new files; returns the lines that the command has printed since the last call."""
@@ -132,43 +152,56 @@ def _gather(channel: Channel) -> None:
         ):
             facts = ask(ray, hosts, "facts", {}, ANSWER_LIMIT_S, asker.look)
             names = folder_names([each["address"] for each in facts])
-            out = Path(setup["folder"])
-            nodes = [
-                NodeCommand(ray, host, about, out / name, asker.look)
-                for host, about, name in zip(hosts, facts, names, strict=True)
-            ]
-            _run(nodes, setup, asker, channel)
-            channel.send("ended", rows=[node.row for node in nodes])
+            nodes = [Node(*each) for each in zip(names, hosts, facts, strict=True)]
+            _run(ray, nodes, setup, asker, channel)
+            channel.send("ended")
     except AskerGone:
         return
 
 
 def _run(
-    nodes: Sequence[NodeCommand], setup: Mapping[str, Any], asker: Asker, channel: Channel
+    ray: Any, nodes: Sequence[Node], setup: Mapping[str, Any], asker: Asker, channel: Channel
 ) -> None:
-    _each(nodes, lambda node: node.start(setup["words"], setup["out"], setup["cwd"]))
-    stops = 0
-    while open_ := [node for node in nodes if node.is_open]:
+    """Until all commands have ended or no node is left. After a stop none is begun."""
+    waiting = deque(setup["shared"] or [(node.name, setup["words"]) for node in nodes])
+    free, running, stops = deque(nodes), dict[NodeCommand, Node](), 0
+    while True:
+        while waiting and free and not asker.stops:
+            node, (name, words) = free.popleft(), waiting.popleft()
+            command = NodeCommand(ray, node, Path(setup["folder"], name), asker.look)
+            running[command] = node
+            with _losing(command):
+                command.start(words, setup["out"], setup["cwd"])
+        if not running:
+            return
         asker.look(LOOK_EVERY_S)
         if asker.is_gone:
             raise AskerGone
-        if asker.stops > stops:
-            stops = asker.stops
-            _each(open_, NodeCommand.interrupt)
-        for node in open_:
-            _each([node], lambda each: _tell(channel, each))
+        has_to_stop, stops = asker.stops > stops, asker.stops
+        for command, node in [*running.items()]:
+            _go_on(command, channel, has_to_stop=has_to_stop)
+            if not command.is_open:
+                del running[command]
+                channel.send("row", **command.row)
+                if command.clear():
+                    free.append(node)
 
 
-def _tell(channel: Channel, node: NodeCommand) -> None:
-    for line in node.look():
-        channel.send("log", node=node.row["node"], text=line)
+def _go_on(command: NodeCommand, channel: Channel, *, has_to_stop: bool) -> None:
+    with _losing(command):
+        if has_to_stop and command.is_open:
+            command.interrupt()
+        if command.is_open:
+            for line in command.look():
+                channel.send("log", node=command.row["node"], text=line)
 
 
-def _each(nodes: Sequence[NodeCommand], act: Callable[[NodeCommand], object]) -> None:
-    for node in nodes:
-        try:
-            act(node)
-        except ConfigError:  # a name that leads out of the folder
-            raise
-        except (HarnessError, OSError) as e:
-            node.lose(e)
+@contextmanager
+def _losing(command: NodeCommand) -> Iterator[None]:
+    """An error of the node loses its command."""
+    try:
+        yield
+    except ConfigError:  # a name that leads out of the folder
+        raise
+    except (HarnessError, OSError) as e:
+        command.lose(e)

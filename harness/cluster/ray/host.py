@@ -67,6 +67,13 @@ class NodeActor:
         except FileNotFoundError:
             return None
 
+    def clear(self, _text: str) -> str:
+        """Removes the command and its folder, so that another one can start."""
+        if self._command is not None:
+            self._command.close()
+            self._command = None
+        return "{}"
+
     def interrupt(self, _text: str) -> str:
         self._commands().interrupt()
         return "{}"
@@ -74,11 +81,11 @@ class NodeActor:
     def _commands(self) -> Command:
         if self._command is None:
             self._command = Command()
-            self._stack.callback(self._command.close)
         return self._command
 
     def end(self) -> None:
         """Everything that was started has ended when this returns."""
+        self.clear("{}")
         self._stack.close()
 
 

@@ -15,7 +15,7 @@ from harness.cli.main import main
 from harness.cluster import on_nodes
 from harness.cluster.ray.client import Host
 from harness.cluster.ray.command import Command, inside, listed, put
-from harness.cluster.ray.gather import Asker, NodeCommand, folder_names
+from harness.cluster.ray.gather import Asker, Node, NodeCommand, folder_names
 from harness.core import files
 from harness.core.child import Channel
 from harness.errors import ConfigError
@@ -92,7 +92,8 @@ def node() -> OnNode:
 
 @pytest.fixture
 def command(node: OnNode, tmp_path: Path) -> NodeCommand:
-    return NodeCommand(Answers(), Host("node-1", node), FACTS, tmp_path / "10.0.0.1", lambda: False)
+    ours = Node("10.0.0.1", Host("node-1", node), FACTS)
+    return NodeCommand(Answers(), ours, tmp_path / "10.0.0.1", lambda: False)
 
 
 def state(log: str, names: dict[str, int], status: int | None = None) -> dict[str, Any]:
@@ -165,12 +166,33 @@ def test_a_stop_before_the_start_starts_nothing_and_one_after_it_is_no_end() -> 
         (["list"], "name what to run"),
         (["run", "--out", "x"], "--out after `--`"),
         (["--nodes=a:1"], "--nodes after `--`: a command runs on one machine"),
+        (["sweep", "--batch", "{}"], "name the values with --share"),
     ],
 )
 def test_commands_that_cannot_run_on_nodes(tmp_path: Path, words: list[str], why: str) -> None:
     with pytest.raises(ConfigError, match=why):
         on_nodes.execute("ray://127.0.0.1:1", 1, words, tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("values", "words", "why"),
+    [
+        (["1", "2"], ["sweep"], "put {} into the command"),
+        (["1", "1"], ["sweep", "--batch", "{}"], "names a value twice"),
+        (["1", ""], ["sweep", "--batch", "{}"], "has a value without letters"),
+    ],
+)
+def test_values_that_cannot_be_shared(
+    tmp_path: Path, values: list[str], words: list[str], why: str
+) -> None:
+    with pytest.raises(ConfigError, match=why):
+        on_nodes.execute("ray://127.0.0.1:1", 1, words, tmp_path / "out", values)
+    assert not (tmp_path / "out").exists()
+
+
+def test_values_of_the_same_letters_have_a_folder_each() -> None:
+    assert on_nodes.folder_names(["a/b", "a b", "1.5", ".."]) == ["a_b", "a_b-2", "1.5", "value"]
 
 
 def test_a_folder_is_of_one_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

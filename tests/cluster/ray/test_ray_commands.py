@@ -1,13 +1,16 @@
 """Commands on the nodes of a Ray cluster, and the list of its nodes."""
 
 import json
+import os
 import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
+import yaml
 
 from harness.cli.main import main
 from tests.cluster.ray.raylets import Raylets
@@ -58,3 +61,41 @@ def test_a_sweep_on_two_nodes_goes_on_where_it_was_stopped(
         assert [point["rate_per_s"] for point in points] == [50, 60]
         assert main(["check", str(folder)]) == 0
     assert all(path.read_bytes() == content for path, content in before.items())
+
+
+def test_nodes_share_a_list_of_values_and_what_was_lost_is_measured_again(
+    tmp_path: Path, cluster: Raylets, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "shared"
+    options = ("--scenario", "server", "--backend", "null", "--mode", "performance", "--duration")
+    command = ("run", *options, "6s", "--no-metrics", "--no-report", "--target-qps", "{}")
+    words = ["on", cluster.nodes, "--node-count", "2", "--out", str(out)]
+    words += ["--share", "50,60,70,80", "--", *command]
+    with subprocess.Popen(
+        [sys.executable, "-m", "harness", *words], cwd=ROOT, stderr=subprocess.DEVNULL
+    ) as process:
+        end_s = time.monotonic() + 200
+        while not has_ended(out) and time.monotonic() < end_s:
+            time.sleep(0.05)
+        os.kill(cluster.pids[-1], signal.SIGKILL)
+        assert process.wait(timeout=240) == 5
+    rows = {row["folder"]: row for row in json.loads((out / "nodes.json").read_text())["nodes"]}
+    assert set(rows) == {"50", "60", "70", "80"}  # the other node took what waited
+    lost = [name for name, row in rows.items() if row["lost"]]
+    assert len(lost) == 1
+    kept = {name: (out / name / "run/result.json").read_bytes() for name in rows.keys() - {*lost}}
+    cluster.add()
+    assert main(words) in (0, 4)
+    shown = capsys.readouterr().out
+    assert "numbers of two nodes compare their machines" in shown
+    for name in rows:
+        config = yaml.safe_load((out / name / "run/config.yaml").read_text())
+        assert float(config["target_qps"]) == float(name)
+    assert all((out / name / "run/result.json").read_bytes() == it for name, it in kept.items())
+
+
+def has_ended(out: Path) -> bool:
+    """Whether a command has."""
+    with suppress(OSError, ValueError):
+        return bool(json.loads((out / "nodes.json").read_text())["nodes"])
+    return False
