@@ -320,7 +320,8 @@ def plugin(name: str) -> Iterator[None]:
     except HarnessError:
         raise
     except MemoryError as e:
-        raise PluginUnavailable(f"{name} ran out of memory") from e
+        size = f": {e}" if str(e) else ""  # numpy says which array; Python itself says nothing
+        raise PluginUnavailable(f"{name} ran out of memory{size}") from e
     except (Exception, SystemExit, KeyboardInterrupt) as e:
         raise PluginUnavailable(f"{name} raised {type_and_text(e)}") from e
 

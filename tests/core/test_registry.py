@@ -213,6 +213,24 @@ def test_an_exception_without_a_text_is_its_type_alone() -> None:
             raise KeyboardInterrupt
 
 
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "Unable to allocate 2.91 TiB for an array",
+            "x ran out of memory: Unable to allocate 2.91 TiB for an array",
+        ),
+        ("", "x ran out of memory"),
+    ],
+)
+def test_a_lack_of_memory_says_how_much_was_wanted_if_known(text: str, message: str) -> None:
+    with (
+        pytest.raises(PluginUnavailable, match=f"^{re.escape(message)}$"),
+        registry.plugin("x"),
+    ):
+        raise MemoryError(text)
+
+
 def test_a_backend_that_does_not_return_itself_is_told_so() -> None:
     """Bug: "describe() raised AttributeError: 'NoneType' object has no attribute 'describe'"."""
     with pytest.raises(
