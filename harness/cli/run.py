@@ -183,11 +183,11 @@ def on(arguments: list[str]) -> int:
         "folder. With --share, the next free node takes the next value. The same command with the same --out goes on "
         "where it was stopped.",
         "ray://HEAD --node-count N --out DIR -- VERB [options]",
-        "ray://HEAD --node-count N --out DIR --share VALUES -- VERB [options with {}]",
+        "ray://HEAD --node-count N --out DIR --share VALUES -- VERB [options]",
         notes="examples:\n  # the same sweep on two machines\n"
         f"  {program()} on ray://127.0.0.1 --node-count 2 --out fleet -- sweep --scenario server\n"
         "  # one grid, measured by two machines\n"
-        f"  {program()} on ray://127.0.0.1 --node-count 2 --out grid --share 1,2,4,8 -- sweep --batch {{}} --precision fp32,int8",
+        f"  {program()} on ray://127.0.0.1 --node-count 2 --out grid --share 1,2,4 -- sweep --batch {{}}",
     )
     parser.text("nodes", "ray://HEAD[:PORT]", "the cluster's head, with the port of Ray's client")
     parser.text("--node-count", "N", "take N nodes of the cluster", required=True)
