@@ -25,8 +25,11 @@ def _place(channel: Channel) -> None:
     if message is None:
         return
 
+    end = select.poll()  # which takes a descriptor of any number, as `select` does not
+    end.register(channel, select.POLLIN)
+
     def is_gone() -> bool:  # after `setup` nothing is sent: what can be read is the end
-        return bool(select.select([channel], [], [], 0)[0])
+        return bool(end.poll(0))
 
     setup = {"config": message["config"], "cwd": message["cwd"]}
     gpus = message["config"].get("device") == "cuda"

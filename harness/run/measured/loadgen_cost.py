@@ -7,6 +7,8 @@ alone then lasts several times as long as it should.
 import tempfile
 import threading
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from harness.loadgen.answers import AnswerRow
@@ -46,9 +48,22 @@ def cost_ns(scenario: str, samples_per_query: int, max_batch: int, row: AnswerRo
 
     with tempfile.TemporaryDirectory() as folder:
         calls = Callbacks(issue, nothing, nothing)
-        work = (plan, settings_for(plan), Path(folder), calls)
+        work = partial(start_test, plan, settings_for(plan), Path(folder), calls)
+        has_ended = threading.Event()
         # Not on a thread of LoadGen's name, by which plug-ins could tell a run.
-        thread = threading.Thread(target=start_test, args=work)
-        thread.start()
-        thread.join()
+        threading.Thread(target=_run_and_stay, args=(work, has_ended), daemon=True).start()
+        has_ended.wait()
     return (stamps[-1] - stamps[0]) / plan.query_count
+
+
+def _run_and_stay(work: Callable[[], None], has_ended: threading.Event) -> None:
+    """The thread lives as long as the process, because LoadGen's next run may crash where it has ended.
+
+    LoadGen frees the log buffers of a thread that has ended, in its next run, and may look at them once more. Source:
+    LoadGen 6.0.17, logging.cc, IOThread, which swaps the buffers of an orphan that it has just erased.
+    """
+    try:
+        work()
+    finally:
+        has_ended.set()
+    threading.Event().wait()

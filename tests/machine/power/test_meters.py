@@ -25,6 +25,7 @@ from harness.machine.power.meters.rapl import RaplMeter
 from harness.machine.power.opening import availability
 from harness.machine.sampler import PowerSampler
 from tests.builders.power_trees import MAX_UJ, files, powercap
+from tests.stand_ins.open_files import many_open_files
 
 NOWHERE = "/nowhere/powercap"
 
@@ -296,6 +297,12 @@ def test_a_command_that_ends_is_started_again(
         (source,) = meter.sources()
         assert (source.unit, source.provenance) == (unit, "measured")
         assert [meter.read() for _ in range(2)] == [[value], [value]]
+
+
+def test_a_command_is_read_beside_a_thousand_open_files(tmp_path: Path) -> None:
+    words = script(tmp_path / "once.py", "print('5 W')")
+    with many_open_files(), CommandMeter(words) as meter:
+        assert meter.read() == [5]
 
 
 def test_a_command_that_keeps_running_is_read_as_it_prints(tmp_path: Path) -> None:

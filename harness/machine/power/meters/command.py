@@ -92,7 +92,9 @@ class CommandMeter:
         assert self._process is not None
         assert self._process.stdout is not None
         fd = self._process.stdout.fileno()
-        if not select.select([fd], [], [], max(0.0, limit_s))[0]:
+        printed = select.poll()  # which takes a descriptor of any number, as `select` does not
+        printed.register(fd, select.POLLIN)
+        if not printed.poll(max(0.0, limit_s) * 1000):
             raise TimeoutError(f"no line such as '12.3 W' or '456 J' came within {limit_s:.1f} s")
         chunk = os.read(fd, _BYTES)
         whole, newline, self._left = (self._left + chunk).rpartition(b"\n")
