@@ -1,5 +1,6 @@
 """`profile` and `advise` on files of other people's tools: nothing crashes, no work is lost or counted twice."""
 
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -85,7 +86,12 @@ def test_a_file_as_torch_writes_it_is_profiled(tmp_path: Path, backend: str) -> 
     pytest.importorskip(module)
     path = nets.with_metadata(tmp_path / "net.onnx", external=True)
     text = layers_profiled(path, tmp_path / "p", backend)
-    assert "of 5 nodes, 5 mapped, 0 eliminated" in text
+    counts = re.search(r"of 5 nodes, (\d) mapped, (\d) eliminated", text)
+    assert counts is not None
+    mapped, eliminated = map(int, counts.groups())
+    # OpenVINO counts whole microseconds: on some cores the sum and its Relu take none.
+    untimed = len(re.findall(r"OpenVINO counted no time", text)) if backend == "openvino" else 0
+    assert (mapped + eliminated, eliminated) == (5, untimed)
 
 
 @pytest.mark.slow

@@ -37,9 +37,14 @@ def by_torch(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def described(model: Path, *words: str) -> dict[str, Any]:
-    """The content of the manifest that `init` writes beside the model; every commented line is valid, too."""
+    """The content of the manifest that `init` writes beside the model; every commented line is valid, too.
+
+    In a process of its own: TensorFlow keeps the threads with which an earlier test has started it.
+    """
     out = model.parent / "made.yaml"
-    assert main(["init", "--model", str(model), "--out", str(out), *words]) == 0
+    command = [sys.executable, "-m", "harness", "init", "--model", str(model), "--out", str(out)]
+    done = subprocess.run([*command, *words], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
     text = out.read_text(encoding="utf-8")
     assert text.startswith("# yaml-language-server: $schema=manifest.schema.json\n")
     assert (model.parent / "manifest.schema.json").is_file()
