@@ -20,6 +20,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import NamedTuple
 
+import pytest
+
 from harness.models.manifest.model import MODELS_DIR
 from harness.models.train_tinylm import CONTEXT
 from tests.servers.models import tinylm_gpt2
@@ -29,7 +31,7 @@ MODELS = Path(__file__).parent / "models"
 READY_S = 180
 """A busy machine took 30."""
 READY_VLLM_S = 540
-"""A busy machine took 230; after 600 pytest ends itself without the server's log."""
+"""A busy machine took 230."""
 
 PACKAGES = {
     "triton": "nvidia-pytriton==0.7.0",  # Triton 2.51.0, for its Python backend alone
@@ -71,11 +73,21 @@ def environment(cache: Path, name: str) -> Path:
             return folder
         shutil.rmtree(folder, ignore_errors=True)
         subprocess.run([sys.executable, "-m", "venv", folder], check=True)
-        subprocess.run([folder / "bin/pip", "install", "-q", *packages], check=True)
+        _install(folder, packages)
         if name == "vllm":
             _rename_vllm(folder)
         done.write_text(" ".join(packages))
     return folder
+
+
+def _install(folder: Path, packages: Sequence[str]) -> None:
+    """Skips the test, with pip's reason, where the packages are not to be had."""
+    words = [str(folder / "bin/pip"), "install", "-q", *packages]
+    pip = subprocess.run(words, stderr=subprocess.PIPE, text=True, check=False)
+    if pip.returncode:
+        errors = [line for line in pip.stderr.splitlines() if line.startswith("ERROR")]
+        why = (errors or pip.stderr.splitlines() or [f"pip exited with {pip.returncode}"])[-1]
+        pytest.skip(f"cannot install {' '.join(packages)}: {why}")
 
 
 def _rename_vllm(folder: Path) -> None:

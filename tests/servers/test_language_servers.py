@@ -11,7 +11,8 @@ from harness.cli.main import main
 from harness.datasets.text.digit_strings import FILE
 from tests.servers.real_servers import Addresses
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.limit_s(1800)]
+"""The first test that asks for a server installs it: several GB."""
 
 PROMPTS = 40
 QUERIES = "70"

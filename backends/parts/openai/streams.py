@@ -32,6 +32,7 @@ class Streamed:
         self._done = self._fed = False
         self._fault: Exception | None = None
         self._tokens = 0
+        self._has_uncounted = False  # a chunk had a text and no count
         self.chunks = 0
         """Chunks with tokens, as the server sent them."""
         self.is_exact = False
@@ -72,14 +73,14 @@ class Streamed:
 
     def _count(self, told: int | None, text: str) -> None:
         before = self._tokens
-        if told is not None:
+        count = told if told is not None or self._ids is None else len(self._ids)
+        self._has_uncounted |= bool(text) and count is None
+        if self._has_uncounted:  # a count that comes later is that of the whole answer
+            self.is_exact = False
+            self._tokens += bool(text)
+        elif count is not None:
             self.is_exact = True
-            self._tokens = max(self._tokens, told)
-        elif self._ids is not None:
-            self.is_exact = True
-            self._tokens = max(self._tokens, len(self._ids))
-        elif text:
-            self._tokens += 1
+            self._tokens = max(self._tokens, count)
         self.chunks += self._tokens > before
 
     def answer(self, reply: Reply) -> list[Array]:

@@ -90,6 +90,7 @@ DIALECTS = [
     pytest.param(replace(VLLM, usage="last"), True, id="ids-and-last-usage"),
     pytest.param(replace(VLLM, ids=False), True, id="usage-of-each"),
     pytest.param(replace(VLLM, ids=False, usage="last"), False, id="last-usage"),
+    pytest.param(replace(VLLM, ids=False, usage="finish"), False, id="usage-with-the-end"),
     pytest.param(TRANSFORMERS, False, id="transformers"),
     pytest.param(replace(VLLM, newline="\r\n", piece_bytes=7), True, id="crlf-cut-in-characters"),
     pytest.param(replace(TRANSFORMERS, role_chunk=False, done=False), False, id="no-role-no-done"),

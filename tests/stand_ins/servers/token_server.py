@@ -39,7 +39,9 @@ class Dialect:
     ids: bool = True
     """Answers return_token_ids; else the field is refused."""
     usage: str = "chunk"
-    """In streams: of each `chunk`, of the `last` one only, or `none`, also without streams."""
+    """In streams: of each `chunk`, in a `last` one of its own, in the chunk that says how the answer ended (`finish`),
+    which has no text, or `none`, also without streams.
+    """
     stream_options: bool = True
     """Takes stream_options; else the field is refused."""
     per_chunk: int = 1
@@ -74,7 +76,7 @@ TRANSFORMERS = Dialect(
     version=None,
     apis=("chat/completions",),
     ids=False,
-    usage="last",
+    usage="finish",
     stream_options=False,
 )
 
@@ -302,10 +304,14 @@ class _Answer:
             choice: dict[str, Any] = {"delta": {"content": text}} if self._chat else {"text": text}
             if self._wants_ids:
                 choice["token_ids"] = ids
-            if begin + step >= len(self.ids):
+            if begin + step >= len(self.ids) and self._usage != "finish":
                 choice["finish_reason"] = self._finish
             yield self._chunk(choice, begin + len(ids)), True
-        if self._usage != "none":
+        if self._usage == "finish":
+            ending: dict[str, Any] = {"delta": {"content": ""}} if self._chat else {"text": ""}
+            ending["finish_reason"] = self._finish
+            yield {**self._chunk(ending, 0), "usage": self._counts(len(self.ids))}, False
+        elif self._usage != "none":
             yield {"model": MODEL, "choices": [], "usage": self._counts(len(self.ids))}, False
 
     def _chunk(self, choice: dict[str, Any], tokens: int) -> dict[str, Any]:
