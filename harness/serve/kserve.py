@@ -42,8 +42,10 @@ JOINED_BYTES = 1 << 14
 """Up to this size tensors are copied behind the head: that is quicker than one more buffer to send."""
 
 _BINARY = "application/octet-stream"
-_TIMES = b"Server-Timing: queue;dur=%.6f, compute;dur=%.6f, total;dur=%.6f\r\n\r\n"
-"""In ms, as the header has it: waiting in the socket, in the backend, and from arrival to sending."""
+_TIMES = b"Server-Timing: %bqueue;dur=%.6f, compute;dur=%.6f, total;dur=%.6f\r\n\r\n"
+"""In ms, as the header has it: waiting in the socket, in the backend, and from arrival to sending. The last line of
+the head: our client knows all that is before it from the reply before.
+"""
 
 
 class OpenInference:
@@ -164,16 +166,19 @@ class OpenInference:
         call: Call,
         outputs: Mapping[str, Array],
         stamps_ns: tuple[int, int, int, int],
-        more: bytes = b"",
+        told: bytes = b"",
     ) -> Sequence[bytes | memoryview]:
-        """The parts of the answer. stamps_ns: request here, taken up, model begun and ended. more: headers."""
+        """The parts of the answer. stamps_ns: request here, taken up, model begun and ended.
+
+        told: put before the times in their header.
+        """
         arrived_ns, taken_ns, begun_ns, ended_ns = stamps_ns
         template, tensors = self._answer(call, outputs)
         self.answered += 1
         # A clock that was set back in between makes no time negative.
         waited_ns, total_ns = max(0, taken_ns - arrived_ns), max(0, time_ns() - arrived_ns)
-        times = _TIMES % (waited_ns / 1e6, (ended_ns - begun_ns) / 1e6, total_ns / 1e6)
-        first = template.head + connection_header(head) + more + times + template.json
+        times = _TIMES % (told, waited_ns / 1e6, (ended_ns - begun_ns) / 1e6, total_ns / 1e6)
+        first = template.head + connection_header(head) + times + template.json
         if sum(map(len, tensors)) <= JOINED_BYTES:
             return [b"".join((first, *tensors))]
         return [first, *tensors]

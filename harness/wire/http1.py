@@ -11,6 +11,8 @@ MOST_BODY_BYTES = 2**31
 """A longer reply is refused before memory is taken for it."""
 
 _END = b"\r\n\r\n"
+_TIMING = b"\r\nServer-Timing:"
+"""Of `serve`, whose heads differ in this last line only."""
 _MOST_HEADS = 4096
 _OK = 200
 
@@ -108,7 +110,13 @@ _new = tuple.__new__
 """Makes a Reply in half of the time that its own __new__ takes."""
 
 _plain: dict[bytes, Framing] = {}
-"""Heads of replies whose bodies have a length: a server sends the same ones again and again."""
+"""Heads of replies whose bodies have a length, by `_stem`: a server sends the same ones again and again."""
+
+
+def _stem(head: bytes) -> bytes:
+    """The head without a last line of times, which differ each time and say nothing about the body."""
+    last = head.rfind(b"\r\n", 0, -len(_END))
+    return head[:last] if head.startswith(_TIMING, last) else head
 
 
 class ReplyParser:
@@ -138,7 +146,7 @@ class ReplyParser:
         if not self.began:  # in one piece, as nearly always, with a head that is known
             end = data.find(_END) + 4
             head = data[:end]
-            known = _plain.get(head)
+            known = _plain.get(head) or _plain.get(_stem(head))
             if known is not None and known.length == len(data) - end:
                 self.closes = known.closes
                 return _new(Reply, (known.status, head, memoryview(data)[end:]))
@@ -170,7 +178,7 @@ class ReplyParser:
         elif length is not None:
             if len(_plain) >= _MOST_HEADS:  # heads that differ each time, by a date or an id
                 _plain.clear()
-            _plain[head] = framing
+            _plain[_stem(head)] = framing
             if len(data) == end + length and self.pieces is None:
                 self._framing, self._head, self.began = None, b"", False
                 return Reply(framing.status, head, memoryview(data)[end:])

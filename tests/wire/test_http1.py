@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.remote import Reply, Request
-from harness.wire.http1 import BadReply, Heads, ReplyParser
+from harness.wire import http1
+from harness.wire.http1 import BadReply, Framing, Heads, ReplyParser
 
 _BODY = b'{"outputs": []}'
 
@@ -157,3 +158,40 @@ def test_a_header_of_a_reply_is_found_in_any_case() -> None:
     reply = Reply(200, b"HTTP/1.1 200 OK\r\nX-Kind:  a b \r\n\r\n", memoryview(b""))
     assert reply.header("x-kind") == "a b"
     assert reply.header("other") is None
+
+
+def timed(number: int, *more: bytes) -> bytes:
+    times = b"Server-Timing: row;desc=%d, total;dur=0.%d" % (number, number)
+    lines = [b"HTTP/1.1 200 OK", b"Content-Length: %d" % len(_BODY), *more, times]
+    return b"\r\n".join(lines) + b"\r\n\r\n" + _BODY
+
+
+def test_a_head_that_differs_in_its_times_alone_is_parsed_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    parsed = []
+
+    def framing(head: bytes) -> Framing:
+        parsed.append(head)
+        return Framing(head)
+
+    monkeypatch.setattr(http1, "_plain", {})
+    monkeypatch.setattr(http1, "Framing", framing)
+    parser = ReplyParser()
+    for number in range(5):
+        reply = parser.feed(timed(number))
+        assert reply is not None
+        assert b"row;desc=%d," % number in reply.head
+        assert bytes(reply.body) == _BODY
+        assert not parser.closes
+    assert len(parsed) == 1
+    assert parser.feed(timed(6, b"Connection: close")) is not None
+    assert parser.closes
+
+
+def test_a_head_of_a_known_one_with_more_behind_its_times_is_not_taken_for_it() -> None:
+    parser = ReplyParser()
+    assert parser.feed(timed(1)) is not None
+    head, end, body = timed(2).partition(b"\r\n\r\n")
+    assert parser.feed(head + b"\r\nConnection: close" + end + body) is not None
+    assert parser.closes

@@ -33,8 +33,8 @@ from harness.serve.requests import Head, Request
 from harness.serve.served import ANY, TensorInfo
 from harness.types import Array, Batch, Dataset, Outputs
 
-ROW_HEADER = "Harness-Row"
-"""Of a reply: the number of its row in the node's journal."""
+_ROW = b"row;desc=%d, "
+"""In `Server-Timing` of a reply: the number of its row in the node's journal."""
 
 _BINARY = "application/octet-stream"
 
@@ -91,9 +91,8 @@ class _Inference(OpenInference):
             return b"".join(self._refusal(head, self._failed(done)))
         row = self._rows.add(arrived_ns, taken_ns, *done[1:], time_ns())
         stamps_ns = (arrived_ns, taken_ns, taken_ns, done.postprocessed_ns)
-        header = f"{ROW_HEADER}: {row}\r\n".encode()
         try:
-            return b"".join(self._replied(head, call, done.outputs, stamps_ns, header))
+            return b"".join(self._replied(head, call, done.outputs, stamps_ns, _ROW % row))
         except Refusal as e:
             return b"".join(self._refusal(head, e))
 

@@ -25,8 +25,8 @@ from harness.wire.connections import Server
 from harness.wire.flight import Flight
 from harness.wire.node_flights import LOST, NodeFlights
 
-_ROW = re.compile(rb"\r\nharness-row: (\d{1,18})\r", re.IGNORECASE)
-"""The header of a reply that names the batch's row in the node's journal."""
+_ROW = re.compile(rb"\r\nserver-timing: row;desc=(\d{1,18}),", re.IGNORECASE)
+"""Where a reply names the batch's row in the node's journal."""
 
 _STAMPS = ("received_ns", "taken_ns", "gathered_ns", "inferred_ns", "postprocessed_ns", "sent_ns")
 """Columns of a node's journal, in order."""
