@@ -14,6 +14,7 @@ from harness.models.tables import (
     openvino_file,
     saved_model_file,
     torch_export_file,
+    torchscript_file,
 )
 from harness.models.tables.flow import Flow, smallest_tables
 from harness.types import Table
@@ -25,6 +26,7 @@ _READERS: Mapping[str, Callable[[Path], Flow]] = {
     "tflite": litert_file.read,
     "savedmodel": saved_model_file.read,
     "keras": keras_file.read,
+    "torchscript": torchscript_file.read,
 }
 
 _BROKEN: tuple[type[Exception], ...] = (*BROKEN, xml.parsers.expat.ExpatError, PluginUnavailable)

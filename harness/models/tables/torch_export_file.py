@@ -12,7 +12,7 @@ from harness.models.tables.flow import Flow, Lookup, Operation, Operators
 _GRAPH = re.compile(r"[^/]+/models/[^/]+\.json")
 _ATEN = "torch.ops.aten."
 
-_OPERATORS = Operators(
+OPERATORS = Operators(
     first=frozenset((
         "_to_copy", "_unsafe_view", "alias", "amax", "amin", "chunk", "clamp", "clamp_max", "clamp_min",
         "clone", "contiguous", "detach", "detach_", "expand", "expand_as", "flatten", "flip", "gather",
@@ -30,7 +30,7 @@ _OPERATORS = Operators(
     add="add",
 )  # fmt: skip
 
-_LOOKUPS: Mapping[str, tuple[str, str]] = {
+LOOKUPS: Mapping[str, tuple[str, str]] = {
     "embedding": ("weight", "indices"),
     "embedding_bag": ("weight", "indices"),
     "_embedding_bag": ("weight", "indices"),
@@ -43,7 +43,7 @@ _LOOKUPS: Mapping[str, tuple[str, str]] = {
 }
 """Operator -> its arguments with the table and with the indices."""
 
-_OF_SEVERAL_AXES = ("index", "index_put")
+OF_SEVERAL_AXES = ("index", "index_put")
 """The first indices are of the first axis, the second ones of the second."""
 
 
@@ -64,7 +64,7 @@ def read(path: Path) -> Flow:
         sources = [name for names in arguments.values() for name in names or [""]]
         operations.append(Operation(kind, sources, outputs))
         lookups += _lookups(kind, node, arguments, graph["tensor_values"])
-    return Flow(inputs, _OPERATORS.copies(operations), lookups)
+    return Flow(inputs, OPERATORS.copies(operations), lookups)
 
 
 def _kind(target: str) -> str:
@@ -90,14 +90,14 @@ def _lookups(
 ) -> Iterator[Lookup]:
     if not kind and node["target"].startswith("torch.ops."):
         yield from (Lookup(n, "", None) for names in arguments.values() for n in names if n)
-    if kind not in _LOOKUPS:
+    if kind not in LOOKUPS:
         return
-    table, indices = (arguments.get(name, ()) for name in _LOOKUPS[kind])
+    table, indices = (arguments.get(name, ()) for name in LOOKUPS[kind])
     sizes = [size.get("as_int") for size in values[table[0]]["sizes"]] if table else []
     given = (one["arg"].get("as_int", 0) for one in node["inputs"] if one["name"] == "dim")
     dim = next(given, 0)
     for position, name in enumerate(indices):
-        axis = position if kind in _OF_SEVERAL_AXES else dim
+        axis = position if kind in OF_SEVERAL_AXES else dim
         if name:
             known = -len(sizes) <= axis < len(sizes)
             yield Lookup(name, kind, sizes[axis] if known else None)

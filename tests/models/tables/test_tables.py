@@ -5,6 +5,8 @@ The reference is ONNX Runtime, which refuses a row that a table does not have.
 
 import json
 import re
+import subprocess
+import sys
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -147,6 +149,49 @@ def test_an_exported_program_shows_its_tables(tmp_path: Path) -> None:
     torch.export.save(torch.export.export(Net().eval(), tuple(numbers)), path)
     rows = {name: table.rows for name, table in tables_of(path).items()}
     assert rows == {"ids": ROWS, "place": 50, "items": 30, "axis": 9}
+
+
+@pytest.mark.slow
+def test_torchscript_shows_its_tables(tmp_path: Path) -> None:
+    script = tmp_path / "write.py"
+    script.write_text(_SCRIPTED)
+    subprocess.run([sys.executable, script, tmp_path, str(ROWS)], check=True, capture_output=True)
+    for name in ("traced", "scripted", "frozen"):
+        rows = {key: table.rows for key, table in tables_of(tmp_path / f"{name}.pt").items()}
+        known = {"ids": ROWS, "place": 50, "items": 30, "axis": 9}
+        assert rows == known, name  # none of `shifted`, to which the model adds one
+    (tmp_path / "broken.pt").write_bytes((tmp_path / "traced.pt").read_bytes()[:-100])
+    assert tables_of(tmp_path / "broken.pt") == {}
+
+
+_SCRIPTED = """
+import sys, torch
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.words = torch.nn.Embedding(int(sys.argv[2]), 2)
+        self.bag = torch.nn.EmbeddingBag(30, 2)
+        self.places = torch.nn.Parameter(torch.ones(50, 2))
+        self.axes = torch.nn.Parameter(torch.ones(2, 9))
+        self.recurrent = torch.nn.LSTM(2, 2)
+
+    def forward(self, ids, place, items, axis, shifted, mask):
+        if ids.shape[0] > 9:
+            ids = ids.flip(0)
+        for _ in range(ids.shape[1]):
+            place = place.t().contiguous().t()
+        words = self.recurrent(self.words(torch.cat([ids, ids], 1)) * mask.sum())[0].sum(1)
+        rows = self.axes.index_select(1, axis[:, 0]).t() + self.axes[:, axis[:, 1]].t()
+        return words + self.places[place].sum(1) + self.bag(items) + rows + self.words(shifted + 1).sum(1)
+
+net = Net().eval()
+numbers = tuple(torch.zeros(2, 4, dtype=torch.long) for _ in range(6))
+torch.jit.trace(net, numbers).save(sys.argv[1] + "/traced.pt")
+scripted = torch.jit.script(net)
+scripted.save(sys.argv[1] + "/scripted.pt")
+torch.jit.freeze(scripted).save(sys.argv[1] + "/frozen.pt")
+"""
 
 
 @pytest.mark.slow
