@@ -15,6 +15,7 @@ from starlette.testclient import TestClient
 from harness.browse import index
 from harness.browse.app import make_app
 from harness.browse.guard import POLICY
+from harness.browse.index import STUDIES
 from harness.cli.main import main
 from harness.core.files import read_json
 from harness.results.answer import answer_of
@@ -117,6 +118,12 @@ def test_what_serving_costs_is_a_study_of_its_own(results: Path, client: TestCli
     (results / "server").rename(study / "1-served")
     assert "cost/1-served" not in listed(client)
     assert "no serving overhead: the answers differ" in page(client, "/studies")
+
+
+def test_the_list_of_studies_names_every_verb_that_leaves_one(client: TestClient) -> None:
+    told = re.sub("<[^>]*>", "", page(client, "/studies"))
+    for verb in set(STUDIES.values()) - {"workers"}:  # of a sweep
+        assert re.search(rf"\b{verb}\b", told.partition("newest first")[2]), verb
 
 
 SET = "models:\n  - model: digits\n    copies: 2\ncapacity: 300kB\n"
