@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -235,7 +236,8 @@ def test_tables_repeat_from_the_stored_file_alone(
     assert verb(["--from", str(tmp_path)]) == 0
     first = capsys.readouterr().out
     assert "Q6" in first
-    assert (tmp_path / "advise.html").is_file()
+    page = (tmp_path / "advise.html").read_text()
+    assert re.search(r'<pre [^>]*tabindex="0"', page), "a keyboard cannot scroll the tables"
     (tmp_path / "advise.json").unlink()
     assert verb(["--from", str(tmp_path)]) == 0
     assert capsys.readouterr().out == first

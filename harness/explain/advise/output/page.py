@@ -133,4 +133,5 @@ def _tail(advice: Mapping[str, Any]) -> Iterator[str]:
         yield table(heads, cells, numbers=1)
     yield "<h2>All tables</h2>"
     text = escape("\n".join(advise_report.lines(advice)))
-    yield f'<div class="scroll"><pre style="white-space:pre">{text}</pre></div>'
+    about = 'tabindex="0" role="region" aria-label="The tables as text"'
+    yield f'<pre style="white-space:pre" {about}>{text}</pre>'

@@ -20,9 +20,8 @@ PAGE = "grid.html"
 def write(view: View, folder: Path) -> Path:
     head = [f"<h1>Grid · {escape(folder.resolve().name)}</h1>"]
     text = "\n".join(report.lines(view, folder))
-    tail = [
-        f'<h2>Tables</h2><div class="scroll"><pre style="white-space:pre">{escape(text)}</pre></div>'
-    ]
+    about = 'tabindex="0" role="region" aria-label="The tables as text"'
+    tail = [f'<h2>Tables</h2><pre style="white-space:pre" {about}>{escape(text)}</pre>']
     article = Article(head, [*_heat_maps(view), *_lines(view), *_fronts(view)], tail)
     return page.write([article], folder.resolve().name, folder / PAGE, script_in=folder)
 
