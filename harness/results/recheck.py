@@ -145,7 +145,7 @@ def agreed(folder: Path) -> str:
     if not (folder / run_folder.RESULT).is_file():
         return f"{folder}: its files are as {digests.SEAL} has them"
     stored = files.read_json(folder / run_folder.RESULT)
-    codes = ", ".join(reason["code"] for reason in stored["reasons"])
+    codes = ", ".join(dict.fromkeys(reason["code"] for reason in stored["reasons"]))
     verdict = f"{stored['verdict']} ({codes})" if codes else stored["verdict"]
     return f"{folder}: result.json agrees with the files; the run is {verdict}"
 

@@ -27,7 +27,7 @@ def refusals(
     """
     for run in (*before, *after):
         if run.result["verdict"] != "VALID":
-            codes = ", ".join(r["code"] for r in run.result["reasons"])
+            codes = ", ".join(dict.fromkeys(r["code"] for r in run.result["reasons"]))
             yield f"{run.name} is INVALID ({codes})"
     yield from _workload_refusals(before, after)
     yield from _model_refusals(before, after, answers)

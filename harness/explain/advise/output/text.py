@@ -100,8 +100,9 @@ def _advice(advice: Mapping[str, Any]) -> Iterator[str]:
 
 def outcome(advice: Mapping[str, Any]) -> str:
     """What to do, in a sentence."""
-    if advice["top"]:
-        return f"* {_OUTCOMES[advice['top']['verdict']]}"
+    if top := advice["top"]:
+        pairs = (top["realised"] or {}).get("pairs", 0)
+        return f"* {_OUTCOMES[top['verdict']].format(pairs=pairs, more=3 * pairs)}"
     if advice["stopped"]:
         return "stopped before a setting was found that is predicted to gain 2 %"
     if advice["unpredicted"] and not advice["advice"]:
@@ -114,7 +115,7 @@ def outcome(advice: Mapping[str, Any]) -> str:
 _WITHIN = {True: "yes", False: "no", None: "-"}
 _OUTCOMES = {
     "faster": "the top advice: applied and measured, it is faster: take it",
-    "undecided": "the top advice by prediction: too few pairs to tell whether it is faster: --pairs 21",
+    "undecided": "the top advice by prediction: {pairs} pairs do not tell whether it is faster: --pairs {more}",
     "": "the top advice by prediction: it could not be measured",
 }
 
