@@ -88,11 +88,13 @@ def _and_others(files: Sequence[str]) -> str:
 
 
 def one_line(error: BaseException | str) -> str:
-    """The text of an error as one line of at most 300 characters."""
+    """The text of an error as one line of at most 300 characters, without the number of an OSError."""
     try:
         text = " ".join(str(error).split())
     except Exception as e:  # noqa: BLE001 - __str__ of a plug-in's exception
         return f"its text cannot be had: __str__ raised {type(e).__name__}"
+    if isinstance(error, OSError):
+        text = text.removeprefix(f"[Errno {error.errno}] ")
     return text if len(text) <= 300 else text[:300] + "…"
 
 

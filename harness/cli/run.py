@@ -198,9 +198,11 @@ def on(arguments: list[str]) -> int:
         "measure the command once for each of these values (1,2,4), each in the place of {} and on the next free node",
     )
     end = arguments.index("--") if "--" in arguments else len(arguments)
-    options = parser.parse_args(arguments[:end])
     from harness.cluster import on_nodes
 
+    if end and not arguments[0].startswith("-"):
+        on_nodes.ray_head(arguments[0])  # before the options that it lacks
+    options = parser.parse_args(arguments[:end])
     nodes, count = on_nodes.parsed(options.nodes, options.node_count)
     values = options.share.split(",") if options.share is not None else ()
     return on_nodes.execute(nodes, count, arguments[end + 1 :], user_path(options.out), values)

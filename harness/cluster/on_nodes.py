@@ -40,12 +40,20 @@ PLACE = "{}"
 def parsed(nodes: str, count: str) -> tuple[str, int]:
     """(ray://HOST:PORT, how many nodes). A ConfigError for anything else."""
     try:
-        head, number = parse_nodes(nodes), positive(MOST_NODES)(count)
+        return ray_head(nodes), positive(MOST_NODES)(count)
+    except ValueError as e:
+        raise ConfigError(f"on: {e}") from None
+
+
+def ray_head(nodes: str) -> str:
+    """ray://HOST:PORT. A ConfigError for anything else."""
+    try:
+        head = parse_nodes(nodes)
     except ValueError as e:
         raise ConfigError(f"on: {e}") from None
     if not head.startswith(RAY_NODES):
         raise ConfigError(f"on: {nodes} is no Ray cluster: name its head, e.g. ray://10.0.0.1")
-    return head, number
+    return head
 
 
 def execute(

@@ -192,7 +192,7 @@ class InstanceGroup(NamedTuple):
 
     def __str__(self) -> str:
         if self.connections:
-            return f"{self.connections} connections to each server, batch ≤ {self.max_batch}"
+            return f"{counted(self.connections, 'connection')} to each server, batch ≤ {self.max_batch}"
         if self.nodes:
             return f"{counted(self.nodes, 'node')}, batch ≤ {self.max_batch}"
         text = f"{self.instances} x {self.threads} threads of {self.cores:g} cores"

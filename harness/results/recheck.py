@@ -29,6 +29,7 @@ from harness.models.opened.resolved_run import ResolvedRun
 from harness.results import records, resolved, run_folder
 from harness.results.check import copies, request, rows
 from harness.results.findings import Findings
+from harness.results.nodes import section as nodes
 from harness.results.pages.report import page_differences
 from harness.results.result_json import result
 from harness.results.run_files import check_shape, read_config
@@ -281,7 +282,8 @@ def _scoring(folder: Path, derived: Findings, loaded: Loaded) -> score.Scoring:
     run = derived.accuracy
     if run is None:
         metric = derived.resolved.metric
-        return score.Scoring(no_score=score.no_score(derived.model, loaded, metric))
+        lost = nodes.no_score(derived.performance)
+        return score.Scoring(no_score=lost or score.no_score(derived.model, loaded, metric))
     if run.ended is None:
         return score.Scoring()
     return score.judge(folder, derived.resolved, loaded, run.ended, derived.compared_run)

@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
 from textwrap import indent
 from typing import Any
@@ -151,6 +151,7 @@ def _lines(found: Mapping[str, Any]) -> Iterator[str]:
             yield "models       not listed: name one with --model"
     if found["openai_models"] is not None:
         yield f"protocol     OpenAI: models {', '.join(found['openai_models']) or 'none'}"
+        yield from _openai_lines(found["url"], found["openai_models"])
     if about is None and found["openai_models"] is None:
         yield "protocol     unknown: /v2 and /v1/models have no answer; --backend http-raw sends bytes"
 
@@ -176,6 +177,36 @@ def _model_lines(url: str, model: Mapping[str, Any]) -> Iterator[str]:
     yield f"try          {program()} --scenario server --backend kserve --url {url} --model {name}"
 
 
+def _openai_lines(url: str, models: Sequence[str]) -> Iterator[str]:
+    """How the first of the models is asked."""
+    if not models:
+        return
+    served, more = models[0], ""
+    name = served
+    if served not in named_models():
+        name = f"{served.rsplit('/', 1)[-1]}.yaml"
+        more = " --data-dir prompts.jsonl"
+        if len(models) > 1:
+            more += f" --backend-option served={served}"
+        yield f"manifest     no model of that name is known here; write this into {name}, and prompts into prompts.jsonl:"
+        fields = {
+            "name": name.removesuffix(".yaml"),
+            "files": {},
+            "inputs": [{"name": "request", "dtype": "string", "shape": ["batch"]}],
+            "outputs": [{"name": "answer"}],
+            "dataset": "prompts",
+        }
+        yield indent(_as_yaml(fields), "    ")
+    yield (
+        f"try          {program()} --scenario server --backend openai --url {url} --model {name}{more} "
+        "--target-qps 1 --slo p99=5s"
+    )
+
+
+def _as_yaml(fields: Mapping[str, Any]) -> str:
+    return yaml.safe_dump(fields, sort_keys=False, default_flow_style=None, width=120).rstrip()
+
+
 def _manifest(model: Mapping[str, Any]) -> str:
     """The least manifest of a model on a server, with synthetic data."""
     sizes = [spec["shape"] for spec in model["inputs"]]
@@ -193,4 +224,4 @@ def _manifest(model: Mapping[str, Any]) -> str:
         "outputs": [{"name": name} for name in model["outputs"]],
         "dataset": "synthetic",
     }
-    return yaml.safe_dump(fields, sort_keys=False, default_flow_style=None, width=120).rstrip()
+    return _as_yaml(fields)

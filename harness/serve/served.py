@@ -203,8 +203,12 @@ _NOT_HERE = {"boxes": "gives answers of different lengths", "hook": "runs a file
 
 def _warm_up(served: ServedModel, config: RunConfig, model: Model, backend: Backend) -> None:
     """Answers noise, at first of one sample, then of a whole batch."""
+    inputs = inputs_of(model, backend)
+    if texts := [spec.name for spec in inputs if spec.dtype == "string"]:
+        say(f"not warmed up: {', '.join(texts)} takes texts, and noise has numbers alone")
+        return
     try:
-        noise = open_dataset(config, model, "synthetic", inputs_of(model, backend))
+        noise = open_dataset(config, model, "synthetic", inputs)
     except ConfigError:
         if config.input_shape:
             raise

@@ -25,8 +25,10 @@ from harness.wire.opener import CONNECT_TIMEOUT_S
 class Link:
     """One connection that waits for each reply, and is opened again where the server has closed it."""
 
-    def __init__(self, server: Server, timeout_s: float) -> None:
+    def __init__(self, server: Server, timeout_s: float, option: str = "--request-timeout") -> None:
+        """option: the one that sets `timeout_s`; '' where none does."""
         self.server = server
+        self._set_by = f" ({option})" if option else ""
         self._heads = Heads(server.address.authority, server.address.prefix, server.headers)
         self._timeout_s = timeout_s
         self._connection: Connection | None = None
@@ -103,7 +105,7 @@ class Link:
         left_s = deadline_s - monotonic()
         if left_s <= 0 or not self._poll.poll(left_s * 1000):
             self.close()
-            raise LateReply(f"no reply within {self._timeout_s:g} s (--request-timeout)")
+            raise LateReply(f"no reply within {self._timeout_s:g} s{self._set_by}")
 
     def peer(self) -> str:
         """IP address of the server that was asked last; '' of a Unix socket, and before the first request."""

@@ -68,7 +68,7 @@ class ServerMetrics:
     def __init__(self, servers: Sequence[Server]) -> None:
         self.rows: list[dict[str, float]] = []
         self.absent = "" if servers else NO_PAGE
-        self._links = [Link(server, TIMEOUT_S) for server in servers]
+        self._links = [Link(server, TIMEOUT_S, option="") for server in servers]
 
     def look(self) -> None:
         if self.absent:

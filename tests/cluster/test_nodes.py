@@ -1,5 +1,6 @@
 """What is said of --nodes before any node is asked."""
 
+import socket
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from harness.core.config.parse import parse_nodes
 from harness.core.config.run_config import RunConfig
 from harness.errors import ConfigError
 from harness.machine.cores import Cores
+from harness.run.measured.nodes import links
 from harness.run.measured.nodes.links import NodeLinks
 from tests.models.test_node_facts import FACTS
 
@@ -114,8 +116,33 @@ def test_all_nodes_that_are_not_there_are_named_before_the_run(
     assert main([*words, "--out", str(tmp_path / "run")]) == 2
     errors = capsys.readouterr().err
     for name in ("127.0.0.1:1", "127.0.0.1:2"):
-        assert f"--nodes: {name} does not answer: " in errors
+        assert f"--nodes: {name} does not answer: Connection refused: is" in errors
     assert not (tmp_path / "run").exists()
+
+
+def test_a_node_that_does_not_reply_is_told_the_limit_and_no_option_that_sets_another(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Bug: with --request-timeout 2s it said "no reply within 10 s (--request-timeout)"."""
+    monkeypatch.setattr(links, "ASK_LIMIT_S", 0.05)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        name = f"127.0.0.1:{silent.getsockname()[1]}"
+        with pytest.raises(ConfigError) as caught:
+            [*node_list.lines(name)]
+    assert f"{name} does not answer: no reply within 0.05 s: is `serve" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "why"), [("127.0.0.1:1", "is no Ray cluster"), ("ray://h:x", "ray://h:x")]
+)
+def test_the_address_of_on_is_judged_before_the_options_that_it_lacks(
+    nodes: str, why: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Bug: --node-count and --out were asked for, and then the address was refused."""
+    assert main(["on", nodes, "--", "peak"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("harness: on: ")
+    assert why.removeprefix("ray://") in line
 
 
 def test_the_list_of_nodes_names_the_framework_of_each(monkeypatch: pytest.MonkeyPatch) -> None:

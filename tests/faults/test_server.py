@@ -236,6 +236,23 @@ def test_a_server_that_fails_in_the_warm_up_is_one_line(
     assert told in line or (behaviour is not bad.reset_before and refused in line)
 
 
+def test_samples_that_a_server_refuses_in_the_warm_up_are_no_fault_of_the_plug_in(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Bug: a prompt too long for every request was "raised Refused", with the exit status of a broken plug-in."""
+    too_long = bad.since(3, bad.refuse(400, text="the prompt is too long"))
+    with BadServer(too_long) as server:
+        run = ("--scenario", "offline", "--backend", "kserve", "--url", server.url)
+        assert (
+            main([*run, "--model", "digits", "--no-metrics", "--out", str(tmp_path / "run")]) == 2
+        )
+    line = capsys.readouterr().err.splitlines()[-1]
+    assert line.startswith(
+        "harness: the server refused the first samples of dataset 'digits': the server answered 400: "
+    )
+    assert "the prompt is too long" in line
+
+
 def refusal(capsys: pytest.CaptureFixture[str], out: Path, url: str, *words: str) -> str:
     """The one line of a run that does not begin."""
     run = ("--scenario", "offline", "--backend", "kserve", "--url", url, "--model", "digits")

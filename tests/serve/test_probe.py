@@ -119,6 +119,31 @@ def test_a_model_that_is_not_there_is_told(
     assert "model        resnet: the server has no model 'resnet'" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    ("models", "told"),
+    [
+        (["tinylm"], "--model tinylm --target-qps"),
+        (["org/llm"], "--model llm.yaml --data-dir prompts.jsonl --target-qps"),
+        (
+            ["org/llm", "b"],
+            "--model llm.yaml --data-dir prompts.jsonl --backend-option served=org/llm ",
+        ),
+    ],
+)
+def test_a_server_of_openai_s_api_is_told_with_the_command_that_asks_it(
+    models: list[str], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    listed = json.dumps({"data": [{"id": name} for name in models]}).encode()
+    with NullServer(
+        b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(listed), listed)
+    ) as server:
+        assert main(["probe", server.url]) == 0
+    *_, above, line = capsys.readouterr().out.splitlines()
+    assert line.startswith("try          ")
+    assert f" --backend openai --url {server.url} {told}" in line
+    assert ("dataset: prompts" in above) == (models != ["tinylm"])
+
+
 def test_a_server_of_no_known_protocol_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     closing = (
         b"HTTP/1.1 200 OK\r\nServer: plain\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok"

@@ -204,6 +204,21 @@ def test_what_cannot_be_served_is_one_line(
     assert errors.count("\n") == 1
 
 
+def test_a_model_that_takes_texts_is_not_asked_for_the_sizes_of_its_inputs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Bug: "sizes of its inputs are not known (--input-shape sets them)", which nothing sets."""
+    manifest = tmp_path / "texts.yaml"
+    manifest.write_text(
+        "name: texts\nfiles: {}\ninputs: [{name: request, dtype: string, shape: [batch]}]\n"
+        "outputs: [{name: answer}]\ndataset: prompts\n"
+    )
+    config = RunConfig.of(scenario="offline", backend="null", model=str(manifest), instances=1)
+    with ExitStack() as stack:
+        open_served(config, stack)
+    assert "not warmed up: request takes texts" in capsys.readouterr().err
+
+
 def test_a_port_in_use_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"

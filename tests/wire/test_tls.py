@@ -204,6 +204,14 @@ def test_addresses_are_written_as_they_are_read(text: str, shown: str) -> None:
         ("grpc://host:1/v2", "is not grpc://HOST:PORT, e.g. grpc://127.0.0.1:8001"),
         ("grpcs://host", "is not grpcs://HOST:PORT, e.g. grpcs://127.0.0.1:8001"),
         ("host:8000", "is no URL of a server, e.g. http://127.0.0.1:8000"),
+        (
+            "http://host:70000",
+            "has no port from 1 to 65535: give the server's, e.g. http://127.0.0.1:8000",
+        ),
+        (
+            "grpc://host:0",
+            "has no port from 1 to 65535: give the server's, e.g. grpc://127.0.0.1:8000",
+        ),
     ],
 )
 def test_what_is_no_address_is_told_by_an_example(text: str, told: str) -> None:

@@ -2,7 +2,7 @@
 
 import ipaddress
 from typing import NamedTuple
-from urllib.parse import unquote, urlsplit
+from urllib.parse import SplitResult, unquote, urlsplit
 
 _PORTS = {"http": 80, "https": 443}
 _GRPC = ("grpc", "grpcs")
@@ -46,6 +46,8 @@ class Address(NamedTuple):
 def parse_address(text: str) -> Address:
     """Raises ValueError with what is wrong."""
     parts = urlsplit(text)
+    if parts.scheme != "http+unix":
+        _check_port(text, parts)
     if parts.scheme == "http+unix":
         path = unquote(parts.netloc + parts.path)
         if not path.startswith("/") or path.endswith("/"):
@@ -66,8 +68,19 @@ def parse_address(text: str) -> Address:
         raise ValueError(f"{text!r} has a query or a fragment: give the server's address alone")
     if is_grpc:
         return Address(parts.hostname, parts.port or 0, tls=parts.scheme == "grpcs", grpc=True)
-    port = parts.port or _PORTS[parts.scheme]  # parts.port raises ValueError above 65535
+    port = parts.port or _PORTS[parts.scheme]
     return Address(parts.hostname, port, parts.path.rstrip("/"), parts.scheme == "https")
+
+
+def _check_port(text: str, parts: SplitResult) -> None:
+    try:
+        port = parts.port
+    except ValueError:
+        port = 0
+    if port == 0:
+        raise ValueError(
+            f"{text!r} has no port from 1 to 65535: give the server's, e.g. {parts.scheme}://127.0.0.1:8000"
+        )
 
 
 def is_private(peer: str) -> bool:

@@ -100,7 +100,7 @@ def _headline(result: Mapping[str, Any], scenario: Scenario, slo: Slo | None) ->
     rates, latency = result.get("throughput_per_s"), result.get("latency_ns")
     if scenario.all_at_once:
         rate = rates["completed"] if rates else None
-        return _NOTHING if rate is None else f"{show_rate(rate)} samples/s"
+        return _NOTHING if rate is None else f"{show_rate(rate)} samples/s{_failed(result)}"
     if not latency:
         return _NOTHING
     if bounds := _token_bounds(result):
@@ -184,11 +184,18 @@ def _load(result: Mapping[str, Any], scenario: Scenario) -> str:
         least = _KEPT_UP * (rates.get("scheduled") or asked)
         only = ""
         if completed is not None and completed < least:
-            only = f", of which {show_rate(completed)} were completed"
+            only = f", of which {show_rate(completed)} were completed{_failed(result)}"
         return f" at {show_rate(asked)} queries/s{chosen}{only}"
     rate = f" at {show_rate(completed)} queries/s" if completed else ""
     in_flight = arrivals.get("concurrency")
     return f"{rate} with {in_flight:,} in flight" if in_flight else f"{rate}, replayed from a file"
+
+
+def _failed(result: Mapping[str, Any]) -> str:
+    """What a rate of LoadGen's, for which a failed sample is a completed one, has of them; empty without any."""
+    queries = result.get("queries") or {}
+    failed, answered = queries.get("samples_failed"), queries.get("samples_answered")
+    return f", failed ones included ({failed:,} of {answered:,} samples)" if failed else ""
 
 
 def _harness_chose_rate(result: Mapping[str, Any], scenario: Scenario) -> bool:

@@ -101,6 +101,12 @@ def _completed_per_s(run: Evidence, columns: Mapping[str, Array], answered: int)
     return answered * NS_PER_S / took_ns if took_ns > 0 else None
 
 
+def no_score(performance: Evidence | None) -> str:
+    """Why no accuracy run follows: a node was lost, which it would wait for; empty where all are there."""
+    lost = [about["node"] for about in told(performance) if about["lost"]] if performance else ()
+    return f"the performance run has lost {', '.join(lost)}" if lost else ""
+
+
 def reasons(run: Evidence) -> Iterator[Reason]:
     """The nodes that were lost."""
     samples = len(run.done) if run.done is not None else 0

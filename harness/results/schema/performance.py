@@ -81,7 +81,7 @@ class Throughput(TypedDict):
     scheduled: float | None
     """The rate that the schedule drew from the seed; null outside Server and after an interrupted run."""
     completed: float | None
-    """Rate of completions; null where nothing was completed."""
+    """Rate of completions, of failed samples, too, as LoadGen counts; null where nothing was completed."""
     source: str
     """`LoadGen`, `harness scheduler`, `journal`, `interrupted, from the journal` or `log unusable, from the journal`."""
 

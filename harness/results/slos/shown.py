@@ -16,8 +16,9 @@ def shown(result: Mapping[str, Any]) -> str | None:
         return None
     what = "samples" if scenario_named(result["scenario"]).all_at_once else "queries"
     rate = f"{show_rate(goodput['per_s'])} {what}/s, " if goodput["per_s"] is not None else ""
+    measured = "" if all(one["of"] for one in goodput["slos"]) else " that was measured"
     return (
-        f"{rate}{show_percent(goodput['share'], 1)} met every SLO: "
+        f"{rate}{show_percent(goodput['share'], 1)} met every SLO{measured}: "
         f"{', '.join(_one(one) for one in goodput['slos'])}"
     )
 

@@ -29,6 +29,7 @@ from harness.models.opened.resolved_run import ResolvedRun
 from harness.results import run_folder
 from harness.results.evidence.own_log import HARNESS
 from harness.results.findings import Findings
+from harness.results.nodes import section as nodes
 from harness.results.outcome import Finished
 from harness.results.records import Samples
 from harness.results.verdict import score
@@ -266,7 +267,9 @@ class _Job:
         """The accuracy run and its score; the reason instead where a run would be pointless."""
         findings, run = self._findings, self._findings.resolved
         loaded = findings.loaded  # by the performance run
-        pointless = score.no_score(run.model, loaded, run.metric) if loaded is not None else ""
+        pointless = nodes.no_score(findings.performance)
+        if loaded is not None:
+            pointless = pointless or score.no_score(run.model, loaded, run.metric)
         if pointless:
             findings.scoring = score.Scoring(no_score=pointless)
             return

@@ -60,6 +60,7 @@ def test_nodes_are_announced_as_nodes() -> None:
     """Bug: they were "2 connections to each server"."""
     found = planned(TWO, nodes="local:2", node_urls=("http://a:1", "http://b:1"), max_batch=4)
     assert str(found) == "2 nodes, batch ≤ 4"
+    assert str(found._replace(connections=1)) == "1 connection to each server, batch ≤ 4"
 
 
 @pytest.mark.parametrize(

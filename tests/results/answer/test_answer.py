@@ -151,6 +151,21 @@ def test_a_rate_that_was_not_kept_up_is_named() -> None:
     assert answer_of(result).headline.endswith(" at 900 queries/s, of which 170 were completed")
 
 
+def test_failed_samples_are_told_where_a_rate_has_them() -> None:
+    """Bug: "of which 80.5 were completed" was all that was said of a run of which 85 % had failed."""
+    queries = {"samples_failed": 1_700, "samples_answered": 2_010}
+    told = ", failed ones included (1,700 of 2,010 samples)"
+    late = golden("server")
+    late["throughput_per_s"] = {"asked": 100.0, "scheduled": 100.0, "completed": 80.5}
+    late["queries"] |= queries
+    assert answer_of(late).headline.endswith(
+        f" at 100 queries/s, of which 80.5 were completed{told}"
+    )
+    offline = golden("offline", throughput_per_s={"completed": 21_390.0})
+    offline["queries"] |= queries
+    assert answer_of(offline).headline == f"21,390 samples/s{told}"
+
+
 def test_the_samples_of_a_query_are_named_where_it_has_several() -> None:
     result = golden("single-stream")
     result["queries"]["samples_per_query"] = 8

@@ -1,7 +1,9 @@
 """The table of nodes: what each did, and in words who was slow, lost, set its clock or told nothing."""
 
+from types import SimpleNamespace as Namespace
 from typing import Any
 
+from harness.results.nodes.section import no_score
 from harness.results.pages.node_table import node_table
 from harness.results.pages.tables import aligned
 
@@ -54,6 +56,15 @@ def test_who_was_slow_lost_or_silent_is_said() -> None:
         "The clock of d:4 was set by 2.00 s in the run.",
         "d:4 takes 9 ms for a batch.",
     )
+
+
+def test_no_accuracy_run_waits_for_a_node_that_the_performance_run_has_lost() -> None:
+    """Bug: it asked the node again, and gave up after 10 s."""
+    lost = {"node": "c:3", "lost": "no answer for 2 s"}
+    ended: Any = {"client": {"nodes": [{"node": "a:1", "lost": ""}, lost]}}
+    assert no_score(Namespace(ended=ended)) == "the performance run has lost c:3"  # type: ignore[arg-type]
+    ended["client"]["nodes"].pop()
+    assert no_score(Namespace(ended=ended)) == no_score(None) == ""  # type: ignore[arg-type]
 
 
 def test_a_run_without_nodes_has_no_table() -> None:

@@ -192,6 +192,10 @@ def test_the_line_is_for_more_than_one_slo_of_the_latency() -> None:
         "12.0 queries/s, 75.0 % met every SLO: p99 40.0 ms of 50ms, itl:p90 above 5ms"
     )
     assert shown({**result, "slo": "p99=50ms"}) is None
+    goodput["slos"][1] |= {"of": 0}
+    assert shown(result) == (
+        "12.0 queries/s, 75.0 % met every SLO that was measured: p99 40.0 ms of 50ms, itl:p90 not measured"
+    )
     assert shown({"slo": None}) is None
 
 

@@ -34,7 +34,9 @@ class NodeLink:
     def __init__(self, url: str) -> None:
         self.server = Server(address=parse_address(url))
         self.name = self.server.address.authority
-        self._links = {limit: Link(self.server, limit) for limit in (ASK_LIMIT_S, LOAD_LIMIT_S)}
+        self._links = {
+            limit: Link(self.server, limit, option="") for limit in (ASK_LIMIT_S, LOAD_LIMIT_S)
+        }
 
     def facts(self) -> NodeFacts:
         about = self._json(Request("/harness/node", method="GET"))
