@@ -128,7 +128,7 @@ def load_host(arguments: list[str]) -> int:
     texts, problems = read_options(parser, arguments)
     allowed = frozenset(texts.get("allow_env", ()))
     problems += [
-        f"--allow-env {name}: the environment has no {name}"
+        f"--allow-env {name}: the environment has no {name}: export it first"
         for name in sorted(allowed)
         if not os.environ.get(name)
     ]

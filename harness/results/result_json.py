@@ -228,6 +228,8 @@ def _computes_here(findings: Findings) -> bool:
 def _not_for_submission(findings: Findings, numbers: Performance | None) -> Iterable[str]:
     if not findings.config.mlperf:
         yield "a quick run, not under the official rules"
+        if findings.config.audit is not None:
+            yield f"an audit: {findings.config.audit.name} changes LoadGen's settings"
     yield from _of_the_model(findings)
     scheduler = "by the harness scheduler: no MLPerf scenario"
     if findings.config.arrivals is not None:

@@ -1,12 +1,15 @@
 """What is said of --nodes before any node is asked."""
 
 import socket
+from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from harness import __version__
 from harness.cli.main import main
 from harness.cluster import node_list
 from harness.cluster.nodes import of_node, shares
@@ -14,8 +17,10 @@ from harness.core.config.parse import parse_nodes
 from harness.core.config.run_config import RunConfig
 from harness.errors import ConfigError
 from harness.machine.cores import Cores
+from harness.models.opened.node import code_sha256
 from harness.run.measured.nodes import links
 from harness.run.measured.nodes.links import NodeLinks
+from harness.run.measured.nodes.opened import open_nodes
 from tests.models.test_node_facts import FACTS
 
 
@@ -130,6 +135,21 @@ def test_a_node_that_does_not_reply_is_told_the_limit_and_no_option_that_sets_an
         with pytest.raises(ConfigError) as caught:
             [*node_list.lines(name)]
     assert f"{name} does not answer: no reply within 0.05 s: is `serve" in str(caught.value)
+
+
+def test_nodes_of_another_backend_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bug: a run whose nodes were `serve --backend null --node` was a VALID one of `ort`."""
+    facts = replace(FACTS, backend="null", version=__version__, code=code_sha256())
+    monkeypatch.setattr(NodeLinks, "facts", lambda _links: {"10.0.0.1:7000": facts})
+    asked = {"scenario": "offline", "nodes": "10.0.0.1:7000"}
+    config = replace(RunConfig.of(**asked), node_urls=("http://10.0.0.1:7000",))
+    with ExitStack() as stack, pytest.raises(ConfigError) as caught:
+        open_nodes(config, stack)
+    assert str(caught.value) == (
+        "node-differs: 10.0.0.1:7000: the backend is null, this run's is ort: pass --backend null"
+    )
+    with ExitStack() as stack:
+        assert open_nodes(replace(config, backend="null"), stack).first == facts
 
 
 @pytest.mark.parametrize(

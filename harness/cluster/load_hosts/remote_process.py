@@ -92,7 +92,8 @@ class RemoteProcess(Supervised):
         try:
             message = self._channel.receive(LOST_S)
         except (OSError, ValueError) as e:
-            raise self._refused(f"answers, and is no load host: {one_line(e)}") from None
+            why = f": {one_line(e)}" if isinstance(e, OSError) else ""
+            raise self._refused(f"answers, and is no load host{why}") from None
         if message is not None and message.get("event") == "error":
             error = BY_EXIT_STATUS.get(int(message.get("status", 0)), ConfigError)
             raise error(f"--load-hosts: {self._address}: {message.get('text')}")

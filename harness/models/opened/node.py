@@ -8,11 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import harness
+from harness.core.registry import short_name
 from harness.errors import ConfigError, refuse
 from harness.types import TensorSpec
 
 INDICES = "indices"
 """The input of a node's model `NAME@indices`: dataset indices, INT32, in place of the samples themselves."""
+
+BACKEND = "the backend"
+"""The word of `_compared` for it."""
 
 ANSWER = "answer"
 """Its output: the answers of the manifest's postprocessing."""
@@ -87,7 +91,7 @@ def _compared(facts: NodeFacts) -> Mapping[str, object]:
     return {
         "the harness's version": facts.version,
         "the harness's code": facts.code,
-        "the backend": facts.backend,
+        BACKEND: short_name(facts.backend),
         "the framework": about.get("framework"),
         "the precision": about.get("precision"),
         "the model": facts.model,
@@ -110,7 +114,8 @@ def differences(nodes: Mapping[str, NodeFacts], wanted: Mapping[str, object]) ->
             expected = wanted.get(what, found[first][what])
             if value != expected:
                 of = "this run's" if what in wanted else f"{first}'s"
-                yield f"{name}: {what} is {_short(value)}, {of} is {_short(expected)}"
+                todo = f": pass --backend {value}" if what in wanted and what == BACKEND else ""
+                yield f"{name}: {what} is {_short(value)}, {of} is {_short(expected)}{todo}"
 
 
 def refuse_differences(nodes: Mapping[str, NodeFacts], wanted: Mapping[str, object]) -> None:

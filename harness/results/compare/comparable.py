@@ -1,6 +1,7 @@
 """Decides whether runs may be ranked against each other, and lists their differences."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from harness.core.number_types import number_type
@@ -125,6 +126,7 @@ _HINTS = {
     "samples held": "run both with the same --performance-count",
     "queries in flight": "run both with the same --concurrency",
     "load hosts": "run both with the same --load-hosts",
+    "audit": "one changes which samples LoadGen issues, and how many",
 }
 """Advice by name of the setting."""
 
@@ -142,6 +144,7 @@ def _workload(run: FinishedRun) -> Mapping[str, Any]:
             "queries in flight": config.get("concurrency"),
             "load hosts": len(result.get("load_hosts") or [None]),
             "samples held": config.get("performance_count"),
+            "audit": Path(config.get("audit") or "-").name,
         }
     if result["accuracy"] and result["accuracy"]["value"] is not None:
         scored = {"metric": result["accuracy"]["metric"]}

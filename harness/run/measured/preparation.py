@@ -304,6 +304,6 @@ class Preparation:
                 yield
             except Refused as e:
                 raise ConfigError(
-                    f"the server refused the first samples of dataset {self._name!r}: {one_line(e)}: give it samples "
-                    "that it takes, or read its log"
+                    f"the server refused the first samples of dataset {self._name!r}: {one_line(e)}: check the "
+                    "address and what it takes, or read its log"
                 ) from e

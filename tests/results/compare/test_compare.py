@@ -354,6 +354,11 @@ def edited(source: Path, copy: Path, name: str, change: Callable[[Any], None]) -
         ("config.yaml", lambda c: c.update(model_sha256="f00"), "model digest: fast -, other f00"),
         ("config.yaml", lambda c: c.update(max_batch=9), "largest batch: fast 1, other 9"),
         ("config.yaml", lambda c: c.update(target_qps=5.0), "offered rate: fast -, other 5.0"),
+        (  # Bug: an audit that issues one sample again and again was "better"
+            "config.yaml",
+            lambda c: c.update(audit="/a/TEST04.config"),
+            "audit: fast -, other TEST04.config",
+        ),
         ("config.yaml", lambda c: c.update(dataset_digest="0"), "dataset digest: fast "),
         ("environment.json", lambda c: c["loadgen"].update(seeds={"qsl": 1}), "seeds: fast qsl="),
         ("result.json", lambda c: c["backend_description"].update(precision="int8"), "precision: fast none, other int8"),

@@ -8,6 +8,7 @@ from harness.core import registry
 from harness.core.config.run_config import RunConfig
 from harness.models.manifest.model import Model
 from harness.models.opened.node import (
+    BACKEND,
     NodeFacts,
     by_indices,
     own_code,
@@ -141,5 +142,5 @@ def open_nodes(config: RunConfig, stack: ExitStack) -> OpenNodes:
     links = NodeLinks(config.node_urls)
     stack.callback(links.close)
     facts = links.facts()
-    refuse_differences(facts, own_code())
+    refuse_differences(facts, {**own_code(), BACKEND: registry.short_name(config.backend)})
     return OpenNodes(links=links, facts=list(facts.values()), config=config)
