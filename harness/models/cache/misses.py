@@ -2,7 +2,7 @@
 
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +17,8 @@ from harness.models.cache.residents import Residents
 def measure(request: Mapping[str, Any]) -> dict[str, Any]:
     """For a child process. request: `config`, of a run of --models; `threads` of each model; `pairs`.
 
-    Returns `plain_ns` and `cached_ns`, each with a time for each pair: a model is loaded and closed, or acquired,
-    which closes the model before it, and released. The models take turns; so do the two ways (ABBA).
+    Returns `plain_ns` and `cached_ns`, each with a time for each pair: the model before is closed and this one loaded, or
+    it is acquired, which evicts the one before, and released. The models take turns; so do the two ways (ABBA).
     """
     config = from_plain(request["config"])
     assert config.models is not None
@@ -34,22 +34,39 @@ def measure(request: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _pairs(members: Members, pairs: int) -> dict[str, Any]:
-    count = len(members.places)
-    cache: Cache[OpenModel] = Cache(
-        Residents(1), dict.fromkeys(range(count), 1), members.open, lambda one: one.stack.close()
-    )
-    ways: dict[str, Callable[[int], object]] = {
-        "plain_ns": lambda number: members.open_source(number).stack.close(),
-        "cached_ns": lambda number: cache.release(cache.acquire(number)),
-    }
+    """Both ways begin with the memory of one model: a load beside another one would take fresh pages."""
+    count, hits = len(members.places), 0
+
+    def plain(number: int) -> int:
+        before = members.open_source((number + 1) % count)
+        start_ns = time.monotonic_ns()
+        before.stack.close()
+        one = members.open_source(number)
+        took_ns = time.monotonic_ns() - start_ns
+        one.stack.close()
+        return took_ns
+
+    def cached(number: int) -> int:
+        nonlocal hits
+        cache: Cache[OpenModel] = Cache(
+            Residents(1),
+            dict.fromkeys(range(count), 1),
+            members.open,
+            lambda one: one.stack.close(),
+        )
+        cache.release(cache.acquire((number + 1) % count))
+        start_ns = time.monotonic_ns()
+        cache.release(cache.acquire(number))
+        took_ns = time.monotonic_ns() - start_ns
+        hits += sum(counts.hits for counts in cache.counts.values())
+        cache.close()
+        return took_ns
+
+    ways = {"plain_ns": plain, "cached_ns": cached}
     for way in ways.values():
-        way(count - 1)  # not timed: the first load of a process also imports
+        way(count - 1)  # not counted: the first load of a process also imports
     times: dict[str, list[int]] = {name: [] for name in ways}
     for pair in range(pairs):
         for name in [*ways][:: 1 if pair % 2 else -1]:
-            start_ns = time.monotonic_ns()
-            ways[name](pair % count)
-            times[name].append(time.monotonic_ns() - start_ns)
-    hits = sum(counts.hits for counts in cache.counts.values())
-    cache.close()
+            times[name].append(ways[name](pair % count))
     return {**times, "hits": hits}
