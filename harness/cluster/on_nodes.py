@@ -18,7 +18,14 @@ from harness.core.console import say, show
 from harness.core.files import free_name
 from harness.core.signals import INTERRUPT_EXIT, stoppable
 from harness.core.units import counted
-from harness.errors import BY_EXIT_STATUS, ConfigError, PluginUnavailable, RunDied, refuse
+from harness.errors import (
+    BY_EXIT_STATUS,
+    ConfigError,
+    PluginUnavailable,
+    RunDied,
+    RunInvalid,
+    refuse,
+)
 from harness.results.pages.tables import aligned, columns
 
 GATHER_MODULE = "harness.cluster.ray.gather"
@@ -123,7 +130,7 @@ def folder_names(values: Sequence[str]) -> Sequence[str]:
 
 
 def _earlier(folder: Path, asked: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    """Rows of shared commands that ended before, by their folder; those that were lost or interrupted are not among them.
+    """Rows of shared commands that ended before, by their folder; those that were lost, interrupted or failed are not.
 
     A ConfigError where the folder is of another command.
     """
@@ -133,11 +140,8 @@ def _earlier(folder: Path, asked: Mapping[str, Any]) -> dict[str, Mapping[str, A
         if {"shared": [], **stored} != {**asked, "nodes": stored.get("nodes")}:
             raise ConfigError(f"{folder} holds the results of another command: pass another --out")
         rows = stored["nodes"] if asked["shared"] else []
-        return {
-            row["folder"]: row
-            for row in rows
-            if 0 <= (row["status"] or 0) < INTERRUPT_EXIT and not row["lost"]
-        }
+        measured = (0, RunInvalid.exit_status)
+        return {row["folder"]: row for row in rows if row["status"] in measured}
     if any(folder.iterdir()):
         raise ConfigError(f"{folder} is not empty, and holds no {NODES}: pass another --out")
     files.write_json(path, {**asked, "nodes": []})

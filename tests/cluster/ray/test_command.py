@@ -195,6 +195,14 @@ def test_values_of_the_same_letters_have_a_folder_each() -> None:
     assert on_nodes.folder_names(["a/b", "a b", "1.5", ".."]) == ["a_b", "a_b-2", "1.5", "value"]
 
 
+def test_values_that_were_not_measured_are_measured_again(tmp_path: Path) -> None:
+    asked = {"command": ["run", "{}"], "shared": ["a", "b", "c", "d", "e"]}
+    statuses = {"a": 0, "b": 4, "c": 5, "d": 130, "e": None}  # 5: the node's disk was full
+    rows = [{"folder": name, "status": status, "lost": ""} for name, status in statuses.items()]
+    files.write_json(tmp_path / "nodes.json", {**asked, "nodes": rows})
+    assert list(on_nodes._earlier(tmp_path, asked)) == ["a", "b"]
+
+
 def test_a_folder_is_of_one_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "out"
     out.mkdir()
