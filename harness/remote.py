@@ -91,6 +91,10 @@ class Reader(Protocol):
     def usage(self) -> Usage:
         """Once `answer` has returned."""
 
+    @property
+    def first_token(self) -> int | None:
+        """Id of the answer's first token, once it has come; None where the server tells no ids."""
+
 
 class StreamReader(Reader, Protocol):
     """A Reader of a reply that arrives in pieces, each with a stamp of its own."""

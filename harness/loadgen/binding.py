@@ -111,6 +111,8 @@ def official_settings(scenario: str, model_key: str, user_conf: str) -> "lg.Test
 
 
 _SET_ID = lg.QuerySampleResponse.id.fset
+_SET_DATA = lg.QuerySampleResponse.data.fset
+_SET_SIZE = lg.QuerySampleResponse.size.fset
 _SET_TOKENS = lg.QuerySampleResponse.n_tokens.fset
 
 Complete = Callable[[Any], None]
@@ -126,16 +128,26 @@ class _Responder:
 
     __slots__ = ("_begun", "_buffer", "_complete", "_pool")
 
+    _buffer: Array
     _complete: Complete
     _pool: list["lg.QuerySampleResponse"]
     _begun: list["lg.QuerySampleResponse"]
 
-    def first_tokens(self, ids: Sequence[int]) -> None:
-        """Tell LoadGen of the first tokens of samples, before they are completed. ids: (n,) LoadGen's."""
-        pool = self._begun
-        pool += [lg.QuerySampleResponse(0, 0, 0) for _ in range(len(ids) - len(pool))]
+    def first_tokens(self, ids: Sequence[int], tokens: Sequence[int | None]) -> None:
+        """Tell LoadGen of the first tokens of samples, before they are completed.
+
+        ids: (n,) LoadGen's. tokens: (n,) ids of the tokens, None where one is unknown; LoadGen logs them beside
+        answers that are token ids, in their type, and copies them inside the call.
+        """
+        count, pool, dtype = len(ids), self._begun, self._buffer.dtype
+        pool += [lg.QuerySampleResponse(0, 0, 0) for _ in range(count - len(pool))]
         deque(map(_SET_ID, pool, ids), maxlen=0)
-        lg.FirstTokenComplete(pool[: len(ids)])
+        if dtype.kind == "i":
+            data = np.array([token or 0 for token in tokens], dtype)
+            base, size = data.ctypes.data, dtype.itemsize
+            deque(map(_SET_DATA, pool, range(base, base + count * size, size)), maxlen=0)
+            deque(map(_SET_SIZE, pool, [0 if t is None else size for t in tokens]), maxlen=0)
+        lg.FirstTokenComplete(pool[:count])
 
     def tokens(self, counts: Sequence[int]) -> None:
         """The tokens of the answers that the next call of `complete` is given. counts: (n,) one an answer."""
@@ -160,7 +172,7 @@ class Responder(_Responder):
     def __init__(self, max_batch: int, row: AnswerRow, complete: Complete | None = None) -> None:
         """row: dtype and shape of every answer. complete: called in place of LoadGen."""
         shape: tuple[Any, ...] = (max_batch, *row.shape)
-        self._buffer: Array = np.zeros(shape, row.dtype)
+        self._buffer = np.zeros(shape, row.dtype)
         base, size = self._buffer.ctypes.data, self._buffer.nbytes // max_batch
         self._pool = [lg.QuerySampleResponse(0, base + i * size, size) for i in range(max_batch)]
         self._one, self._one_row = self._pool[:1], self._buffer[:1]
@@ -193,13 +205,11 @@ class RaggedResponder(_Responder):
     The answers of a batch lie one after another in one buffer, which grows with the largest batch.
     """
 
-    __slots__ = ("_setters",)
+    __slots__ = ()
 
     def __init__(self, max_batch: int, row: AnswerRow, complete: Complete | None = None) -> None:
-        self._buffer: Array = np.empty(0, row.dtype)
+        self._buffer = np.empty(0, row.dtype)
         self._pool = [lg.QuerySampleResponse(0, 0, 0) for _ in range(max_batch)]
-        kind = lg.QuerySampleResponse
-        self._setters = (kind.id.fset, kind.data.fset, kind.size.fset)
         self._begun = []
         self._complete = complete or lg.QuerySamplesComplete
 
@@ -214,8 +224,9 @@ class RaggedResponder(_Responder):
         responses = self._pool[: len(ids)]
         starts = (base + item * start for start in ends)
         sizes = (item * len(row) for row in flat)
-        for set_field, values in zip(self._setters, (ids, starts, sizes), strict=True):
-            deque(map(set_field, responses, values), maxlen=0)
+        deque(map(_SET_ID, responses, ids), maxlen=0)
+        deque(map(_SET_DATA, responses, starts), maxlen=0)
+        deque(map(_SET_SIZE, responses, sizes), maxlen=0)
         completed_ns = wall_ns()
         self._complete(responses)
         return completed_ns

@@ -179,6 +179,8 @@ class LoggedAnswer(NamedTuple):
     answer: Answer
     tokens: int | None = None
     """Of the answer, as LoadGen was told; None where it is told of none."""
+    first_token: bytes | None = None
+    """As LoadGen was told before the answer; b'' where its id was unknown, None where LoadGen asks for none."""
 
 
 def read_answers(path: Path) -> Iterator[Answer]:
@@ -207,7 +209,12 @@ def logged_answers(content: bytes, path: str) -> Iterator[LoggedAnswer]:
     for row in rows:
         try:
             answer = Answer(int(row["qsl_idx"]), bytes.fromhex(row["data"]))
-            tokens = row.get("token_count")
-            yield LoggedAnswer(int(row["seq_id"]), answer, None if tokens is None else int(tokens))
+            tokens, first = row.get("token_count"), row.get("token_data")
+            yield LoggedAnswer(
+                int(row["seq_id"]),
+                answer,
+                None if tokens is None else int(tokens),
+                None if first is None else bytes.fromhex(first),
+            )
         except (KeyError, TypeError, ValueError, OverflowError):
             raise AccuracyLogError(f"{path} has a row that is not an answer: {row!r:.80}") from None

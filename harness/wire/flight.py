@@ -13,6 +13,7 @@ class Flight:
         "chunks",
         "error",
         "first",
+        "first_token",
         "ids",
         "indices",
         "kind",
@@ -43,5 +44,7 @@ class Flight:
         """Has read the reply, where replies are streams and it began."""
         self.chunks: list[tuple[int, int]] = []
         """(stamp, what the reader counts so far) of each arrival that brought tokens."""
+        self.first_token: int | None = None
+        """Id of the answer's first token, once it has come; None where the server does not tell."""
         self.tokens = self.late_tokens = 0
         """Tokens of the answer, once it is read; 0 where the server does not tell. And those that came late."""

@@ -291,6 +291,7 @@ class Flights:
         tokens = reader.feed(piece)
         if tokens > before:
             if self.begun is not None and not flight.chunks:
+                flight.first_token = reader.first_token
                 self.begun.append(flight)
             flight.chunks.append((stamp_ns, tokens))
 

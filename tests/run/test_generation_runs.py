@@ -13,7 +13,9 @@ from harness.cli.main import main
 from harness.core.config.parse import parse_slo
 from harness.core.config.run_config import RunConfig
 from harness.errors import ConfigError
+from harness.loadgen.logs import ACCURACY, read_logged_answers
 from harness.run.supervisor.preflight import resolve
+from harness.submit.rules.tree.consistency import verify_consistency
 from tests.serve.test_serve import serving
 
 pytest.importorskip("onnxruntime")
@@ -112,7 +114,7 @@ def test_options_of_batches_are_refused(tmp_path: Path, capsys: pytest.CaptureFi
 def test_slos_of_tokens_are_judged_in_process_by_loadgen_and_by_the_journal(
     bound: str, tmp_path: Path
 ) -> None:
-    words = ["--scenario", "server", "--model", "tinylm", "--mode", "performance", "--no-metrics"]
+    words = ["--scenario", "server", "--model", "tinylm", "--mode", "both", "--no-metrics"]
     slos = ("ttft:p90=10s", "tpot:p90=10s", f"itl:p90={bound}")
     words += [word for slo in slos for word in ("--slo", slo)]
     load = ["--target-qps", "30", "--queries", "600", "--no-report"]
@@ -126,6 +128,10 @@ def test_slos_of_tokens_are_judged_in_process_by_loadgen_and_by_the_journal(
     assert tokens["loadgen"]["tpot_ns"]["p50"] <= tokens["tpot_ns"]["p50"] * 1.01
     assert [one["met"] for one in result["goodput"]["slos"]] == [True, True, bound == "10s"]
     assert (result["goodput"]["share"] == 1.0) == (bound == "10s")
+    logged = [*read_logged_answers(tmp_path / "run/performance/run_1" / ACCURACY)]
+    text = verify_consistency(logged, "int32", [0], "Server")
+    assert text.startswith("First token check pass: True\n")
+    assert text.endswith("TEST06 verification complete\n")
 
 
 @pytest.mark.slow

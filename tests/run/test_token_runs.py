@@ -1,6 +1,7 @@
 """Whole runs with a language model on a server: tokens are counted, failures are told, answers are scored."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 
 from harness.cli.main import main
 from harness.core.units import NS_PER_MS
+from harness.loadgen.logs import ACCURACY, read_logged_answers
 from tests.stand_ins.servers.token_server import VLLM, Dialect, TokenServer, ids_of, text_of
 
 MANIFEST = """\
@@ -102,6 +104,21 @@ def test_answers_are_scored_as_texts(tmp_path: Path) -> None:
     assert status == 0, result["reasons"]
     assert result["accuracy"]["samples"] == 10
     assert result["accuracy"]["value"] == 100.0
+
+
+@pytest.mark.parametrize(("words", "told"), [((), 4), (("--backend-option", "answer=text"), 0)])
+def test_loadgen_is_told_the_id_of_each_first_token(
+    words: Sequence[str], told: int, tmp_path: Path
+) -> None:
+    """MLPerf's TEST06 holds it against the answer. told: bytes; a text has no ids."""
+    dialect = replace(VLLM, per_chunk=2)
+    both = (*SERVER, "--mode", "both", "--metric", "exact_match", *OF_TOKENS)
+    ran(tmp_path, dialect, *both, *words)
+    logged = [*read_logged_answers(tmp_path / "run/performance/run_1" / ACCURACY)]
+    assert logged
+    for row in logged:
+        assert row.first_token == row.answer.payload[:told]
+        assert row.tokens in (TOKENS, TOKENS + 1)
 
 
 def test_the_times_of_tokens_are_those_of_the_server(tmp_path: Path) -> None:

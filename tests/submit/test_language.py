@@ -14,7 +14,7 @@ from harness.errors import ConfigError
 from harness.loadgen.logs import ACCURACY, DetailLog, read_logged_answers
 from harness.submit.pack.audit import pack_audit
 from harness.submit.plan.finished_run import FinishedRun
-from harness.submit.plan.matrix import DONE, FAILED, plan, write_audits
+from harness.submit.plan.matrix import DONE, FAILED, plan, problems, write_audits
 from harness.submit.plan.request import Request
 from harness.submit.rules import audit as audit_rules
 from harness.submit.rules import run as run_rules
@@ -38,16 +38,27 @@ LLAMA = Request(
     },
 )
 END = 2
-PASSED = "First token check pass: Skipped\nEOS check pass: True\nSample length check pass: True\nTEST06 verification complete\n"
+REST = "EOS check pass: True\nSample length check pass: True\nTEST06 verification complete\n"
+PASSED = {
+    "Offline": f"First token check pass: Skipped\n{REST}",
+    "Server": f"First token check pass: True\n{REST}",
+}
 
 
-def rows(*answers: tuple[Sequence[int], int | None]) -> str:
-    """An accuracy log. answers: the token ids, and how many of them LoadGen was told of."""
+def tokens_of(ids: Sequence[int]) -> str:
+    return np.array(ids, np.int32).tobytes().hex().upper()
+
+
+def rows(*answers: tuple[Sequence[int], int | None], begun: Sequence[int] | None = None) -> str:
+    """An accuracy log. answers: the token ids, and how many of them LoadGen was told of.
+
+    begun: what LoadGen was told as the first token of each answer; None: of none, as in Offline.
+    """
     logged = []
-    for i, (tokens, told) in enumerate(answers):
+    for i, (ids, told) in enumerate(answers):
+        first = {} if begun is None else {"token_data": tokens_of(begun)}
         count = {} if told is None else {"token_count": told}
-        data = np.array(tokens, np.int32).tobytes().hex().upper()
-        logged.append({"seq_id": i, "qsl_idx": i, "data": data, **count})
+        logged.append({"seq_id": i, "qsl_idx": i, "data": tokens_of(ids), **first, **count})
     return json.dumps(logged)
 
 
@@ -68,28 +79,45 @@ def test_answers_have_the_tokens_that_loadgen_was_told_and_one_end(
 ) -> None:
     log = tmp_path / ACCURACY
     log.write_text(rows(*answers))
-    text = verify_consistency(read_logged_answers(log), "int32", (END,))
-    assert (text == PASSED) == (not failed)
+    text = verify_consistency(read_logged_answers(log), "int32", (END,), "Offline")
+    assert (text == PASSED["Offline"]) == (not failed)
     assert not failed or f"{failed} check pass: False" in text
+
+
+@pytest.mark.parametrize(
+    ("begun", "passed"), [([5], True), ([5, 6], True), ([6], False), ([], False), (None, False)]
+)
+@pytest.mark.parametrize("scenario", ["Server", "Interactive"])
+def test_an_answer_begins_with_the_token_that_loadgen_was_told_first(
+    scenario: str, begun: list[int] | None, passed: bool, tmp_path: Path
+) -> None:
+    log = tmp_path / ACCURACY
+    log.write_text(
+        rows(([5, 6, END], 3), ([5, 7], 2) if begun != [5, 6] else ([5, 6], 2), begun=begun)
+    )
+    text = verify_consistency(read_logged_answers(log), "int32", (END,), scenario)
+    assert (text == PASSED["Server"]) == passed
+    assert text.startswith(f"First token check pass: {passed}\n")
 
 
 def test_texts_are_no_tokens(tmp_path: Path) -> None:
     log = tmp_path / ACCURACY
     log.write_text(rows(([5, 6, END], 3)))
     assert "Sample length check pass: False" in verify_consistency(
-        read_logged_answers(log), "uint8", (END,)
+        read_logged_answers(log), "uint8", (END,), "Offline"
     )
 
 
-def test_a_closed_language_task_needs_offline_and_test06(tmp_path: Path) -> None:
+def test_a_closed_language_task_needs_server_offline_and_test06(tmp_path: Path) -> None:
     write_audits(LLAMA, tmp_path)
     planned = plan(LLAMA, tmp_path)
     assert [row.name for row in planned] == [
-        "Offline-performance", "Offline-accuracy", "Offline-TEST06"
+        "Server-performance", "Server-accuracy", "Server-TEST06",
+        "Offline-performance", "Offline-accuracy", "Offline-TEST06",
     ]  # fmt: skip
     assert all(row.config.mlperf_model == "llama2-70b" for row in planned)
     options = [dict(row.config.backend_option) for row in planned]
-    assert [one["answer"] for one in options] == ["text", "text", "ids"]
+    assert [one["answer"] for one in options] == ["text", "text", "ids"] * 2
     assert {one["max_tokens"] for one in options} == {"1024"}
     assert planned[-1].queries == 100
     assert (tmp_path / "TEST06.config").read_text().split("\n") == [
@@ -111,7 +139,25 @@ def test_a_closed_language_task_needs_offline_and_test06(tmp_path: Path) -> None
             "--benchmark gpt-oss-120b: TEST07 needs a data set of its own",
         ),
         ({"benchmark": "dlrm-v3"}, "--benchmark dlrm-v3: TEST08 needs the labels of MLCommons'"),
-        ({"scenarios": ("Offline", "Server")}, "--scenarios Server: TEST06 wants the first token"),
+        (
+            {"scenarios": ("Offline",)},
+            "--scenarios: the closed division requires Offline and one of Interactive, Server",
+        ),
+        (
+            {"scenarios": ("Server", "Offline", "SingleStream")},
+            "--scenarios SingleStream: llama2-70b-99.9 is not submitted so in datacenter",
+        ),
+        (
+            {
+                "scenarios": ("Offline", "Server", "Interactive"),
+                "options": {**LLAMA.options, "target_qps": 2.0},
+            },
+            "--target-qps is one rate for Server and Interactive: set both in a file, as llama2-70b.",
+        ),
+        (
+            {"benchmark": "qwen3-vl-235b-a22b", "scenarios": ("Offline", "Interactive")},
+            "--scenarios Interactive: LoadGen has no settings of qwen3-vl-235b-a22b for it",
+        ),
         (
             {"rehearsal": True, "options": {**LLAMA.options, "duration": "3s"}},
             "--duration: TEST06 counts tokens",
@@ -134,6 +180,39 @@ def test_what_cannot_be_made_here_is_refused_in_one_line(
     assert any(line.startswith(told) for line in str(raised.value).splitlines())
 
 
+RATES = "llama2-70b.Server.target_qps = 4\nllama2-70b-interactive.Server.target_qps = 1\n"
+
+
+def test_interactive_has_loadgens_settings_and_a_rate_of_its_own(tmp_path: Path) -> None:
+    conf = tmp_path / "user.conf"
+    conf.write_text(RATES)
+    options = {**LLAMA.options, "user_conf": str(conf)}
+    request = replace(LLAMA, scenarios=("Interactive", "Offline", "Server"), options=options)
+    write_audits(request, tmp_path)
+    planned = {row.name: row for row in plan(request, tmp_path)}
+    assert [*planned] == [
+        f"{scenario}-{kind}"
+        for scenario in ("Server", "Interactive", "Offline")
+        for kind in ("performance", "accuracy", "TEST06")
+    ]
+    keys = [planned[f"{s}-performance"].config.mlperf_model for s in request.chosen_scenarios]
+    assert keys == ["llama2-70b", "llama2-70b-interactive", "llama2-70b"]
+    assert {row.config.scenario for row in planned.values()} == {"server", "offline"}
+    assert [planned[f"{s}-performance"].queries for s in ("Server", "Interactive")] == [2400, 600]
+    assert not [p for p in problems(request, [*planned.values()]) if "rate" in p]
+
+
+@pytest.mark.parametrize("scenario", ["Server", "Interactive"])
+def test_a_scenario_of_tokens_without_a_rate_is_told_how_to_find_one(
+    scenario: str, tmp_path: Path
+) -> None:
+    request = replace(LLAMA, scenarios=("Offline", scenario))
+    found = [p for p in problems(request, plan(request, tmp_path)) if "rate" in p]
+    assert [p.split(" that ")[0] for p in found] == [
+        f"{scenario} needs a rate: pass --target-qps or --user-conf with one"
+    ]
+
+
 def test_the_open_division_has_no_audits(tmp_path: Path) -> None:
     options = {**LLAMA.options, "target_qps": 2.0}
     request = replace(
@@ -150,14 +229,17 @@ def test_the_open_division_has_no_audits(tmp_path: Path) -> None:
 
 SHORT = {"code": "too-short", "text": "min_duration was 0 ms"}
 LOST = {"code": "samples-lost", "text": "3 answers are missing"}
+EARLY = {"code": "loadgen-invalid", "text": "not satisfied: early stopping"}
 
 
 @pytest.mark.parametrize(
     ("told", "reasons", "state", "why"),
     [
         (3, [SHORT], DONE, ""),
+        (3, [EARLY, SHORT], DONE, ""),
+        (3, [EARLY], FAILED, "not satisfied"),
         (3, [SHORT, LOST], FAILED, "min_duration was 0 ms"),
-        (4, [SHORT], FAILED, "its answers are not consistent: First token check pass: Skipped, "),
+        (4, [SHORT], FAILED, "its answers are not consistent: First token check pass: "),
     ],
 )
 def test_the_audit_counts_by_its_answers_and_not_by_its_length(
@@ -171,11 +253,13 @@ def test_the_audit_counts_by_its_answers_and_not_by_its_length(
         made = make_run(row, tmp_path, "[\n]\n", **outcome)
         if short:
             logs = made / "performance" / "run_1"
-            (logs / ACCURACY).write_text(rows(([5, 6, END], told)))
+            begun = [5] if row.scenario == "Server" else None
+            (logs / ACCURACY).write_text(rows(([5, 6, END], told), begun=begun))
             (logs / "run.json").write_text(json.dumps({"ended": {"answer_dtype": "int32"}}))
-    *others, audit = plan(request, tmp_path)
-    assert {row.state for row in others} == {DONE}
-    assert (audit.state, audit.why.startswith(why)) == (state, True)
+    planned = plan(request, tmp_path)
+    assert {row.state for row in planned if row.kind != "TEST06"} == {DONE}
+    for audit in (row for row in planned if row.kind == "TEST06"):
+        assert (audit.state, audit.why.startswith(why)) == (state, True)
 
 
 def test_the_packed_audit_has_the_text_and_the_whole_log(tmp_path: Path) -> None:
@@ -184,7 +268,7 @@ def test_the_packed_audit_has_the_text_and_the_whole_log(tmp_path: Path) -> None
     run.accuracy_log.write_text(rows(([5, 6, END], 3)))
     (run.logs / "run.json").write_text(json.dumps({"ended": {"answer_dtype": "int32"}}))
     packed = pack_audit("TEST06", run, run, run, None, (END,))
-    assert packed.texts == {"verify_accuracy.txt": PASSED}
+    assert packed.texts == {"verify_accuracy.txt": PASSED["Offline"]}
     assert packed.accuracy_texts == {ACCURACY: run.accuracy_log.read_text()}
 
 
@@ -209,7 +293,7 @@ def test_the_tokens_of_the_accuracy_run_are_held_to_the_rounds_range(
     division: str, tokens: float, refused: bool, tmp_path: Path
 ) -> None:
     scores = {"rouge1": 44.5, "rouge2": 22.1, "rougeL": 28.7}
-    request = replace(LLAMA, division=division, scenarios=("Offline",))
+    request = replace(LLAMA, division=division, scenarios=("Offline", "Server"))
     row = next(r for r in plan(request, tmp_path) if r.kind == "accuracy")
     run = FinishedRun("Offline", "accuracy", make_run(row, tmp_path, "[\n]\n"))
     (run.folder / "accuracy/accuracy.txt").write_text(
@@ -230,21 +314,23 @@ def test_a_task_of_tokens_has_no_bound_of_the_latency(benchmark: str, found: int
 
 
 @pytest.mark.parametrize(
-    ("log", "found"),
+    ("scenario", "log", "found"),
     [
-        (rows(([5, 6, END], 3)), []),
-        (rows(([5, 6, END], 2)), ["audit-failed"]),
-        (rows(([5, END, END], 3)), ["audit-failed"]),
-        ("[\n...\n]", ["accuracy-log"]),
-        (None, []),  # the official checker asks for the text alone
+        ("Offline", rows(([5, 6, END], 3)), []),
+        ("Offline", rows(([5, 6, END], 2)), ["audit-failed"]),
+        ("Offline", rows(([5, END, END], 3)), ["audit-failed"]),
+        ("Server", rows(([5, 6, END], 3), begun=[5]), []),
+        ("Server", rows(([5, 6, END], 3)), ["audit-failed"]),
+        ("Offline", "[\n...\n]", ["accuracy-log"]),
+        ("Offline", None, []),  # the official checker asks for the text alone
     ],
 )
 def test_the_audits_log_in_a_folder_is_verified_again(
-    log: str | None, found: list[str], tmp_path: Path
+    scenario: str, log: str | None, found: list[str], tmp_path: Path
 ) -> None:
     if log is not None:
         (tmp_path / "accuracy").mkdir()
         (tmp_path / "accuracy" / ACCURACY).write_text(log)
     benchmark = load_round().benchmarks["llama2-70b-99.9"]
-    result: Any = SimpleNamespace(tree=Tree(tmp_path), benchmark=benchmark)
+    result: Any = SimpleNamespace(tree=Tree(tmp_path), benchmark=benchmark, scenario=scenario)
     assert [finding.rule for finding in audit_rules._consistency(result, "")] == found

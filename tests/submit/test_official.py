@@ -177,5 +177,5 @@ def test_test06_is_verified_from_its_own_logs_alone(tmp_path: Path) -> None:
     )
     (tmp_path / "test").mkdir()
     (tmp_path / "test" / "mlperf_log_accuracy.json").touch()
-    found = verify_test06(tmp_path / "c", tmp_path / "test", "int32")
-    assert found.texts == {"verify_accuracy.txt": "-s Offline --dtype int32 -c test -o out"}
+    found = verify_test06(tmp_path / "c", tmp_path / "test", "int32", "Interactive")
+    assert found.texts == {"verify_accuracy.txt": "-s Interactive --dtype int32 -c test -o out"}

@@ -22,6 +22,7 @@ class Completion:
     def __init__(self, *, wants_text: bool) -> None:
         self._wants_text = wants_text
         self.usage = Usage()
+        self.first_token: int | None = None
 
     def answer(self, reply: Reply) -> list[Array]:
         """One answer: token ids as int32, or UTF-8 as uint8. Raises Refused or BadAnswer."""
@@ -38,6 +39,7 @@ class Completion:
         self.usage = Usage(
             counts.get("prompt_tokens"), output, source, str(finish or ""), counts.get("cached")
         )
+        self.first_token = ids[0] if ids else None
         return [as_answer(text, ids, output, wants_text=self._wants_text)]
 
 

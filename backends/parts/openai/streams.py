@@ -53,6 +53,10 @@ class Streamed:
                 self._fault = BadAnswer(f"the stream cannot be read: {one_line(what)}")
         return self._tokens
 
+    @property
+    def first_token(self) -> int | None:
+        return self._ids[0] if self._ids else None
+
     def _take(self, event: bytes) -> None:
         if event == DONE:
             self._done = True

@@ -50,9 +50,10 @@ def compare(
     right = {answer.sample: answer.payload for answer in read_answers(accuracy)}
     count = differing = misplaced = 0
     first = ""
-    for order, (sample, payload), _ in read_logged_answers(performance):
+    for logged in read_logged_answers(performance):
+        sample, payload = logged.answer
         count += 1
-        misplaced += samples.get(order) != sample
+        misplaced += samples.get(logged.order) != sample
         expected = right.get(sample, b"")
         pair = (decode(payload, dtype), decode(expected, dtype))
         if payload != expected and not is_close(*pair, tolerance):

@@ -58,8 +58,10 @@ def _consistency(
 ) -> PackedAudit:
     dtype = audit.answer_dtype
     if official is not None:
-        texts = verify_test06(official, audit.logs, dtype).texts
+        texts = verify_test06(official, audit.logs, dtype, audit.scenario).texts
     else:
         answers = read_logged_answers(audit.accuracy_log)
-        texts = {"verify_accuracy.txt": verify_consistency(answers, dtype, end_tokens)}
+        texts = {
+            "verify_accuracy.txt": verify_consistency(answers, dtype, end_tokens, audit.scenario)
+        }
     return PackedAudit(texts, {ACCURACY: audit.accuracy_log.read_text(encoding="utf-8")}, "")

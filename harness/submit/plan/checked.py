@@ -71,7 +71,7 @@ def _audit_faults(
     """
     if audit.kind == TEST06:
         answers, end_tokens = read_logged_answers(audit.accuracy_log), request.of_round.end_tokens
-        text = verify_consistency(answers, audit.answer_dtype, end_tokens)
+        text = verify_consistency(answers, audit.answer_dtype, end_tokens, audit.scenario)
         *checks, outcome = text.splitlines()
         if outcome != CONSISTENT:
             yield f"its answers are not consistent: {', '.join(checks)}"

@@ -1,6 +1,6 @@
 """Plans the matrix of runs that a submission needs, with the state and the expected time of each."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,7 +21,7 @@ from harness.submit.plan import network, rate
 from harness.submit.plan.attempts import asked_file, attempts
 from harness.submit.plan.checked import fault
 from harness.submit.plan.finished_run import FinishedRun
-from harness.submit.plan.request import Request
+from harness.submit.plan.request import AT_A_RATE, Request
 
 PERFORMANCE, ACCURACY, SEARCH = "performance", "accuracy", "peak"
 DONE, MISSING, STALE, FAILED = "done", "missing", "stale", "failed"
@@ -40,8 +40,8 @@ SESSION_PAUSES_S = 40.0
 MOST_RUNS, PROBE_S = 12, 3.0
 """Limits of a search (harness/search/peak/job.py); most searches end earlier."""
 
-TOO_SHORT = "too-short"
-"""Code of the reason of a run with a shorter min_duration than the rules'."""
+OF_SHORTENED = ({"too-short"}, {"too-short", "loadgen-invalid"})
+"""Codes of the reasons of a run that its audit.config makes too short, also for LoadGen's early stopping."""
 
 _SAME = ("model_sha256", "dataset_digest", "plugin_sha256", "loadgen_version", "backend")
 """Settings that all runs of a result must share."""
@@ -164,9 +164,9 @@ def _refused(request: Request, run: FinishedRun) -> str:
 
 def _counts(row: PlannedRun, request: Request, result: Mapping[str, Any]) -> bool:
     """Whether the run is VALID, or an audit of the answers that its audit.config makes too short."""
-    codes = [reason.get("code") for reason in result.get("reasons") or ()]
+    codes = {reason.get("code") for reason in result.get("reasons") or ()}
     return result.get("verdict") == "VALID" or (
-        _is_shortened(row, request) and codes == [TOO_SHORT]
+        _is_shortened(row, request) and codes in OF_SHORTENED
     )
 
 
@@ -249,7 +249,7 @@ def _timed(row: PlannedRun, request: Request, known: Mapping[str, Any]) -> Plann
     if row.kind == ACCURACY:
         if request.is_short:  # the size of the data set is not known
             return row
-        samples = request.of_round.samples
+        samples = request.of_round.samples_in(row.scenario)
         seconds = START_S + samples / per_s + ANSWERS_RUN_S if per_s else None
         return row._replace(queries=samples, expected_s=seconds)
     if request.is_short:
@@ -259,8 +259,8 @@ def _timed(row: PlannedRun, request: Request, known: Mapping[str, Any]) -> Plann
         count = request.rules.audits[row.kind].config["min_query_count"]
         seconds = START_S + count / per_s if per_s else None
         return row._replace(queries=count, expected_s=seconds)
-    if row.scenario == "Server":
-        per_s = row.config.target_qps or request.user_conf_rate()
+    if row.scenario in AT_A_RATE:
+        per_s = row.config.target_qps or request.user_conf_rate(row.scenario)
         if per_s:
             least_s = max(least_s, queries_needed(0, 0.99) / per_s)
     elif row.scenario == "Offline":
@@ -276,12 +276,8 @@ def _length_s(row: PlannedRun, measured_s: float) -> float:
 
 
 def problems(request: Request, rows: Sequence[PlannedRun]) -> Iterator[str]:
-    server = [r for r in rows if r.scenario == "Server" and r.state != DONE]
-    if server and not request.rehearsal and not request.is_rate_given and not request.searches:
-        yield (
-            "Server needs a rate: pass --target-qps, --peak with the folder of a `peak` search, "
-            "--user-conf, or --slo, e.g. p99=15ms, to search for the rate first"
-        )
+    if not request.rehearsal:
+        yield from _rateless(request, {r.scenario for r in rows if r.state != DONE})
     if any(r.state != DONE for r in rows):
         config = rows[0].config
         named = ("backend", "dataset", "metric", "model", "hook")
@@ -292,6 +288,23 @@ def problems(request: Request, rows: Sequence[PlannedRun]) -> Iterator[str]:
     if any(r.config.meter and r.state != DONE for r in rows):
         for _, argument in request.meters:
             yield from PtdaemonMeter(argument).problems()
+
+
+def _rateless(request: Request, scenarios: Collection[str]) -> Iterator[str]:
+    for scenario in AT_A_RATE:
+        searches = scenario == "Server" and request.searches
+        if scenario not in scenarios or request.is_rate_given(scenario) or searches:
+            continue
+        if scenario in (request.of_round.token_limits_ns or {}):
+            yield (
+                f"{scenario} needs a rate: pass --target-qps or --user-conf with one that `peak --slo ttft:p99=... "
+                "--slo tpot:p99=...` has found"
+            )
+        else:
+            yield (
+                f"{scenario} needs a rate: pass --target-qps, --peak with the folder of a `peak` search, "
+                "--user-conf, or --slo, e.g. p99=15ms, to search for the rate first"
+            )
 
 
 def notes(request: Request) -> Iterator[str]:

@@ -1,7 +1,7 @@
 """Defines a request: one benchmark on one system to submit, and the settings of its runs."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,8 +25,15 @@ OURS = {
     "SingleStream": "single-stream",
     "MultiStream": "multi-stream",
     "Server": "server",
+    "Interactive": "server",
     "Offline": "offline",
 }
+AT_A_RATE = ("Server", "Interactive")
+"""Scenarios whose runs need a rate."""
+
+INTERACTIVE = "-interactive"
+"""End of LoadGen's key of a language task whose tokens have Interactive's limits."""
+
 OF_SERVER = ("target_qps", "slo", "dispatch", "batch_wait")
 """Options that only Server's runs take."""
 
@@ -52,7 +59,7 @@ class Request:
     folder: str = ""
     """The benchmark's folder in the tree; differs from `benchmark` only in the open division."""
     scenarios: tuple[str, ...] = ()
-    """The round's names; () stands for those that the category requires."""
+    """The round's names; () stands for those that the division requires in the category."""
     rehearsal: bool = False
     """Accepts any data and model, and short runs with `duration` among the options."""
     round: str = DEFAULT
@@ -115,27 +122,39 @@ class Request:
         for name in self.scenarios:
             if name not in OURS:
                 yield f"--scenarios {name}: choose from {', '.join(OURS)}"
-        missing = [s for s in required if self.scenarios and s not in self.scenarios]
-        if self.division != "open" and missing:
-            yield f"--scenarios: the {self.division} division requires {', '.join(required)}"
+        if self.division != "open" and self.scenarios:
+            yield from self._closed_scenario_problems(
+                required, benchmark.optional_in(self.category)
+            )
+        if "Interactive" in self.scenarios and "Interactive" not in (
+            benchmark.token_limits_ns or {}
+        ):
+            yield f"--scenarios Interactive: LoadGen has no settings of {self.benchmark} for it: leave it out"
         for audit in self.audits:
             if needs := rules.audits[audit].needs:
                 yield (
                     f"--benchmark {self.benchmark}: {audit} needs {needs}, which the harness does not have: "
                     "make it with MLCommons' reference, or use --division open"
                 )
-        if TEST06 in self.audits:
-            yield from self._consistency_problems()
-
-    def _consistency_problems(self) -> Iterator[str]:
-        more = [s for s in self.chosen_scenarios if s != "Offline"]
-        if more:
-            yield (
-                f"--scenarios {','.join(more)}: {TEST06} wants the first token itself, and the harness tells LoadGen "
-                "its time: leave them out, or use --division open"
-            )
-        if self.is_short:
+        if TEST06 in self.audits and self.is_short:
             yield f"--duration: {TEST06} counts tokens, which LoadGen is told under the official rules: leave it out"
+        if "target_qps" in self.options and {*AT_A_RATE} <= {*self.chosen_scenarios}:
+            keys = (f"{self.loadgen_model(s)}.Server.target_qps" for s in AT_A_RATE)
+            yield (
+                f"--target-qps is one rate for {' and '.join(AT_A_RATE)}: set both in a file, as {' and '.join(keys)}, "
+                "and pass it with --user-conf"
+            )
+
+    def _closed_scenario_problems(
+        self, required: Sequence[str], optional: Sequence[str]
+    ) -> Iterator[str]:
+        lacks_one = bool(optional) and not {*optional} & {*self.scenarios}
+        if lacks_one or not {*required} <= {*self.scenarios}:
+            one_of = f" and one of {', '.join(optional)}" if optional else ""
+            yield f"--scenarios: the {self.division} division requires {', '.join(required)}{one_of}"
+        more = [s for s in self.scenarios if s in OURS and s not in (*required, *optional)]
+        if required and more:
+            yield f"--scenarios {','.join(more)}: {self.benchmark} is not submitted so in {self.category}: leave it out"
 
     def _meter_problems(self) -> Iterator[str]:
         """Only PTDaemon sessions can be submitted."""
@@ -185,7 +204,7 @@ class Request:
             yield "--slo applies to Server, which is not among the scenarios: remove it"
         if self.is_short:
             return
-        if self.is_rate_given:
+        if self.is_rate_given("Server"):
             yield "--slo requests a search for Server's rate, but the rate is set: remove one of them"
         yield from self.looser(slo, "--slo", rules)
 
@@ -203,18 +222,17 @@ class Request:
         texts = values if isinstance(values, list | tuple) else [values]
         return tuple(parse_meter(str(text)) for text in texts)
 
-    def user_conf_rate(self) -> float | None:
-        """Server's rate in the user's user.conf; raises ConfigError where that file is wrong."""
+    def user_conf_rate(self, scenario: str) -> float | None:
+        """The scenario's rate in the user's user.conf; raises ConfigError where that file is wrong."""
         path = self.options.get("user_conf")
-        return rate.of_user_conf(Path(str(path)), self.of_round.loadgen) if path else None
+        return rate.of_user_conf(Path(str(path)), self.loadgen_model(scenario)) if path else None
 
-    @property
-    def is_rate_given(self) -> bool:
-        return "target_qps" in self.options or self.user_conf_rate() is not None
+    def is_rate_given(self, scenario: str) -> bool:
+        return "target_qps" in self.options or self.user_conf_rate(scenario) is not None
 
     @property
     def searches(self) -> bool:
-        requested = "slo" in self.options and not self.is_rate_given
+        requested = "slo" in self.options and not self.is_rate_given("Server")
         return requested and "Server" in self.chosen_scenarios
 
     @property
@@ -225,15 +243,21 @@ class Request:
     def of_round(self) -> Benchmark:
         return self.rules.benchmarks[self.benchmark]
 
+    def loadgen_model(self, scenario: str) -> str:
+        """The benchmark's key in LoadGen's built-in mlperf.conf."""
+        return self.of_round.loadgen + (INTERACTIVE if scenario == "Interactive" else "")
+
     @property
     def called(self) -> str:
         return self.folder or self.benchmark
 
     @property
     def chosen_scenarios(self) -> tuple[str, ...]:
-        """Requested or required scenarios, in the order of OURS."""
-        known = self.rules.benchmarks[self.benchmark].scenarios(self.category)
-        return tuple(s for s in OURS if s in (self.scenarios or known))
+        """Requested or required scenarios, in the order of OURS; Server where one of several is required."""
+        required = self.of_round.scenarios(self.category)
+        if self.division != "open" and "Server" in self.of_round.optional_in(self.category):
+            required += ("Server",)
+        return tuple(s for s in OURS if s in (self.scenarios or required))
 
     @property
     def audits(self) -> tuple[str, ...]:
@@ -260,9 +284,9 @@ class Request:
     ) -> RunConfig:
         """Settings of one run of the matrix. searched_rate: Server's rate from a search, in queries/s."""
         plain = {**self._run_options, "scenario": OURS[scenario], "mode": mode}
-        if scenario != "Server":
+        if scenario not in AT_A_RATE:
             plain = {k: v for k, v in plain.items() if k not in OF_SERVER}
-        elif searched_rate is not None:
+        elif scenario == "Server" and searched_rate is not None:
             plain["target_qps"] = searched_rate
         if scenario in ("SingleStream", "MultiStream"):
             plain.pop("instances", None)
@@ -278,7 +302,7 @@ class Request:
             plain.setdefault("slo", f"p99={limit_ns / 1e6:g}ms")
         if not self.is_short:
             plain.pop("slo", None)
-            plain |= {"mlperf": True, "mlperf_model": self.of_round.loadgen}
+            plain |= {"mlperf": True, "mlperf_model": self.loadgen_model(scenario)}
             plain.setdefault("performance_count", self.of_round.performance_samples)
         return from_plain(plain, FILE)
 

@@ -82,7 +82,7 @@ def _raise_if_wrong(request: Request, slo: Slo | None) -> None:
     for scenario in request.chosen_scenarios:
         try:
             request.run_config(scenario, "performance", None)
-            request.user_conf_rate()
+            request.user_conf_rate(scenario)
         except ConfigError as e:
             problems += str(e).splitlines()
     refuse(dict.fromkeys(problems))

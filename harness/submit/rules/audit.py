@@ -150,9 +150,10 @@ def _consistency(result: Result, folder: str) -> Iterator[Finding]:
     except AccuracyLogError:
         yield Finding("accuracy-log", path, "not a list of answers", "the whole log of the audit")
         return
-    texts = [verify_consistency(answers, dtype, benchmark.end_tokens) for dtype in DTYPES]
+    ends, scenario = benchmark.end_tokens, str(result.scenario)
+    texts = [verify_consistency(answers, dtype, ends, scenario) for dtype in DTYPES]
     if not any(CONSISTENT in text for text in texts):
-        expected = "as many tokens as LoadGen was told, and at most one end token, in each answer"
+        expected = "the first token and as many tokens as LoadGen was told, at most one end token, in each answer"
         yield Finding("audit-failed", path, " ".join(texts[0].split("\n")), expected)
 
 

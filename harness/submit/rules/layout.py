@@ -154,7 +154,7 @@ def _scenarios(
     required = benchmark.scenarios(category)
     there = {r.scenario for r in mine}
     missing = [s for s in required if s not in there]
-    optional = benchmark.optional if "datacenter" in category else ()
+    optional = benchmark.optional_in(category)
     if optional and not there & set(optional):
         missing.append(f"one of {' and '.join(optional)}")
     if missing:

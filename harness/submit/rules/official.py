@@ -135,9 +135,9 @@ def verify_audit(
     return _verified(checkout, audit, words, logs)
 
 
-def verify_test06(checkout: Path, test: Path, dtype: str) -> Verified:
-    """The same for TEST06 in Offline, whose script takes its own logs alone."""
-    words = ["-s", "Offline", *(["--dtype", dtype] if dtype in DTYPES else [])]
+def verify_test06(checkout: Path, test: Path, dtype: str, scenario: str) -> Verified:
+    """The same for TEST06, whose script takes its own logs alone. scenario: the round's name."""
+    words = ["-s", scenario, *(["--dtype", dtype] if dtype in DTYPES else [])]
     return _verified(checkout, TEST06, words, {"test": test})
 
 

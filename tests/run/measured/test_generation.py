@@ -47,18 +47,18 @@ class Completed:
 
     def __init__(self) -> None:
         self.answers: dict[int, list[int]] = {}
-        self.begun: list[int] = []
-        """Ids of the first tokens, which come before the answers."""
+        self.begun: dict[int, int | None] = {}
+        """Id of the sample -> of its first token, which comes before the answer."""
         self.counts: list[int] = []
         self._lock = threading.Lock()
 
     def complete(self, ids: Sequence[int], answers: Any) -> int:
         return self._note(ids, [row.tolist() for row in answers.rows])
 
-    def first_tokens(self, ids: Sequence[int]) -> None:
+    def first_tokens(self, ids: Sequence[int], tokens: Sequence[int | None]) -> None:
         with self._lock:
-            assert not self.answers.keys() & set(ids)
-            self.begun += ids
+            assert not (self.answers.keys() | self.begun.keys()) & set(ids)
+            self.begun |= dict(zip(ids, tokens, strict=True))
 
     def tokens(self, counts: Sequence[int]) -> None:
         with self._lock:
@@ -149,7 +149,10 @@ def test_with_an_slo_of_tokens_loadgen_is_told_of_them_and_late_ones_are_counted
     run.dispatcher.issue(list(range(12)), indices)
     run.dispatcher.stop()
     rows = run.rows()
-    assert sorted(run.completed.begun) == list(range(12))
+    assert run.completed.begun == {
+        i: next(iter(answer), None) for i, answer in run.completed.answers.items()
+    }
+    assert len(run.completed.begun) == 12
     right = rows[rows["failed"] == 0]
     assert 0 < len(right) < 12
     assert sorted(run.completed.counts) == sorted(right["tokens"].tolist())

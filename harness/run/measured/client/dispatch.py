@@ -62,7 +62,7 @@ class Rows(Protocol):
 class TokenResponder(Responder, Protocol):
     """A Responder that can tell LoadGen of tokens, too."""
 
-    def first_tokens(self, ids: Sequence[int], /) -> None: ...
+    def first_tokens(self, ids: Sequence[int], tokens: Sequence[int | None], /) -> None: ...
 
     def tokens(self, counts: Sequence[int], /) -> None: ...
 
@@ -111,7 +111,9 @@ class Delivery:
 
     def begin(self, begun: list[Flight]) -> None:
         """Tells LoadGen of all first tokens of a turn in one call, before the turn's answers. Empties the list."""
-        self._responder.first_tokens([flight.ids[0] for flight in begun])
+        self._responder.first_tokens(
+            [flight.ids[0] for flight in begun], [flight.first_token for flight in begun]
+        )
         begun.clear()
 
     def deliver(self, done: Sequence[Flight]) -> None:
@@ -147,7 +149,7 @@ class Delivery:
         reader = flight.reader or self._reader()
         outputs = reader.answer(flight.reply)
         self.tokens.add(reader.usage, flight.indices[0])
-        flight.tokens = reader.usage.output or 0
+        flight.tokens, flight.first_token = reader.usage.output or 0, reader.first_token
         if flight.reader is not None:
             flight.late_tokens = self.tokens.stream(
                 flight.chunks, reader.usage.output, flight.reader

@@ -133,18 +133,18 @@ class GeneratingInstance:
             self._fail(failed, e)
             return
         stamp_ns = wall_ns()
-        begun: list[int] = []
+        begun: list[tuple[int, int]] = []  # id of the sample and of its first token
         done: list[tuple[Answering, _InWork]] = []
         for one in answered:
             work = self._in_work[one]
             if not work.tokens_ns:
                 work.begun_ns = begun_ns
-                begun.append(work.sample.sample_id)
+                begun.append((work.sample.sample_id, one.tokens[0]))
             work.tokens_ns.append(stamp_ns)
             if one.finish_reason:
                 done.append((one, self._in_work.pop(one)))
         if begun and self._tells_first:
-            self._responder.first_tokens(begun)
+            self._responder.first_tokens(*zip(*begun, strict=True))
         if done:
             self._answer(done)
 
@@ -187,7 +187,7 @@ class GeneratingInstance:
         if self._tells_first:  # LoadGen takes no answer before its first token
             silent = [work.sample.sample_id for work in works if not work.tokens_ns]
             if silent:
-                self._responder.first_tokens(silent)
+                self._responder.first_tokens(silent, [None] * len(silent))
         now_ns = wall_ns()
         completed_ns = self._responder.complete_empty([work.sample.sample_id for work in works])
         for work in works:

@@ -82,6 +82,10 @@ class Benchmark(_Strict):
         """Scenarios required of a closed submission; () where the category lacks the benchmark."""
         return {"edge": self.edge, "datacenter": self.datacenter}.get(category, self.both)
 
+    def optional_in(self, category: str) -> tuple[str, ...]:
+        """Scenarios of which a closed submission in this category has at least one; () where it needs none."""
+        return self.optional if "datacenter" in category else ()
+
     def samples_in(self, scenario: str) -> int:
         special = self.interactive if scenario == "Interactive" else None
         return special.samples if special else self.samples

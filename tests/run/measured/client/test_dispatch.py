@@ -39,6 +39,8 @@ class Recorder:
         self.answers: dict[int, list[float] | None] = {}
         self.rows: dict[int, tuple[int, ...]] = {}
         self.told: list[tuple[str, list[int]]] = []
+        self.begun: dict[int, int | None] = {}
+        """Id of the sample -> of its first token."""
 
     def complete(self, ids: Sequence[int], answers: Any) -> int:
         self.calls.append([*ids])
@@ -51,8 +53,9 @@ class Recorder:
         self.answers |= dict.fromkeys(ids)
         return wall_ns()
 
-    def first_tokens(self, ids: Sequence[int]) -> None:
+    def first_tokens(self, ids: Sequence[int], tokens: Sequence[int | None]) -> None:
         self.told.append(("first", [*ids]))
+        self.begun |= dict(zip(ids, tokens, strict=True))
 
     def tokens(self, counts: Sequence[int]) -> None:
         self.told.append(("tokens", [*counts]))
@@ -153,6 +156,7 @@ class TokenReader:
 
     def __init__(self) -> None:
         self.usage = Usage()
+        self.first_token: int | None = None
 
     def feed(self, piece: bytes) -> int:
         raise AssertionError
@@ -162,6 +166,7 @@ class TokenReader:
         if not len(tokens):
             raise BadAnswer("the answer has no token")
         self.usage = Usage(output=len(tokens))
+        self.first_token = 50 + len(tokens)
         return tokens.reshape(1, -1)
 
 
@@ -172,7 +177,7 @@ class TokenRemote:
 
 def stream(order: int, tokens: int, *, begun: bool = True) -> Flight:
     made = flight(order, [1.0] * tokens)
-    made.chunks = [(3, 1)] if begun else []
+    made.chunks, made.first_token = ([(3, 1)], 40 + order) if begun else ([], None)
     made.reader = TokenReader()
     return made
 
@@ -201,6 +206,7 @@ def told(*flights: Flight, first_tokens: bool = True) -> Recorder:
 def test_first_tokens_are_told_in_one_call_before_the_answers_with_their_tokens() -> None:
     taken = told(stream(0, 3), stream(1, 4))
     assert taken.told == [("first", [0, 1]), ("tokens", [3]), ("tokens", [4])]
+    assert taken.begun == {0: 40, 1: 41}
     assert taken.calls == [[0], [1]]
 
 
@@ -215,6 +221,7 @@ def test_no_answer_comes_before_its_first_token() -> None:
         ("first", [1]),
         ("first", [0]),
     ]
+    assert taken.begun == {0: 52, 1: None, 2: 42}  # one that came with its answer is known, too
     assert taken.answers == {0: [1.0, 1.0], 1: None, 2: None}
 
 

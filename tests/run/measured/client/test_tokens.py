@@ -21,6 +21,7 @@ class Reader:
     def __init__(self, chunks: int, exact: bool) -> None:
         self.chunks, self.is_exact = chunks, exact
         self.usage = Usage()
+        self.first_token = None
 
     def feed(self, _piece: bytes, /) -> int:
         raise AssertionError
