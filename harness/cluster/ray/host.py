@@ -5,6 +5,8 @@ The child dies with the actor, by the kernel, and the actor with the raylet and 
 
 import json
 import os
+import threading
+import time
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,8 @@ from harness.cluster.ray.command import Command, inside, put
 from harness.errors import HarnessError, one_line
 
 NODE_MODULE = "harness.serve.node.child"
+ORPHAN_S = 30.0
+"""An actor goes on for so long without its raylet: a run that needs it may end well."""
 
 
 class NodeActor:
@@ -20,6 +24,7 @@ class NodeActor:
 
     def __init__(self) -> None:
         _forget_rays_threads()
+        threading.Thread(target=_end_after, args=(os.getppid(),), daemon=True).start()
         self._stack = ExitStack()
         self._command: Command | None = None
 
@@ -87,6 +92,14 @@ class NodeActor:
         """Everything that was started has ended when this returns."""
         self.clear("{}")
         self._stack.close()
+
+
+def _end_after(raylet: int) -> None:
+    """Ends this process some time after its raylet. Ray 2.60 does not, where the head is gone as well."""
+    while os.getppid() == raylet:
+        time.sleep(1)
+    time.sleep(ORPHAN_S)
+    os._exit(1)  # the actor's own thread may be waiting for Ray
 
 
 def _go_to(cwd: str) -> None:

@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 STARTS = 4
 
@@ -20,7 +21,8 @@ from ray.cluster_utils import Cluster
 MEMORY = 80_000_000
 head = {"num_cpus": 0, "include_dashboard": False, "object_store_memory": MEMORY, "ray_client_server_port": int(sys.argv[1])}
 cluster = Cluster(initialize_head=True, head_node_args=head)
-print("null", flush=True)
+processes = cluster.head_node.all_processes.values()
+print(json.dumps([each.process.pid for several in processes for each in several]), flush=True)
 for line in sys.stdin:
     node = cluster.add_node(num_cpus=1, object_store_memory=MEMORY)
     (raylet,) = node.all_processes["raylet"]
@@ -37,22 +39,21 @@ class Raylets:
         self.nodes = f"ray://127.0.0.1:{port}"
         self.pids: list[int] = []
         """Of the raylets."""
-        self.told()
+        self.head: list[int] = self._told()
+        """Pids of the head's processes."""
 
-    def told(self) -> int | None:
+    def _told(self) -> Any:
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         assert line, "Ray has ended"
-        number: int | None = json.loads(line)
-        return number
+        return json.loads(line)
 
     def add(self) -> int:
         """The pid of another raylet."""
         assert self._process.stdin is not None
         self._process.stdin.write("add\n")
         self._process.stdin.flush()
-        pid = self.told()
-        assert pid is not None
+        pid: int = self._told()
         self.pids.append(pid)
         return pid
 
@@ -81,14 +82,15 @@ class Raylets:
 
 
 @contextmanager
-def raylets(count: int) -> Iterator[Raylets]:
-    """Commands that are started within the block have the token of this cluster."""
+def raylets(count: int, **settings: str) -> Iterator[Raylets]:
+    """Commands that are started within the block have the token of this cluster. settings: variables of Ray."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     variables = {
         "RAY_USAGE_STATS_ENABLED": "0",
         "RAY_AUTH_MODE": "token",
         "RAY_AUTH_TOKEN": secrets.token_hex(32),
+        **settings,
     }
     before = dict(os.environ)
     os.environ.update(variables)

@@ -15,7 +15,7 @@ import pytest
 
 from harness.cli.main import main
 from tests.cluster.hosts import SLEEPING, is_running
-from tests.cluster.ray.raylets import Raylets, freeze, parent_of
+from tests.cluster.ray.raylets import Raylets, freeze, parent_of, raylets
 from tests.cluster.test_node_loss import OFFLINE, when_running
 from tests.cluster.test_node_runs import is_whole, ran
 from tests.serve.test_serve import ROOT
@@ -133,6 +133,25 @@ def test_the_death_of_a_raylet_alone_costs_no_answer_and_its_node_ends(
     thread.join()
     assert result["queries"]["samples_failed"] == 0
     assert has_ended(hosts, 60)
+
+
+def test_the_death_of_the_head_costs_no_answer_and_no_node_is_left(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    hosts: list[int] = []
+    with raylets(2, RAY_gcs_rpc_server_reconnect_timeout_s="5") as cluster:
+
+        def fault() -> None:
+            hosts.extend(cluster.wait_for_nodes(2).values())
+            for pid in cluster.head:
+                os.kill(pid, signal.SIGKILL)
+
+        thread = when_running(out, fault)
+        _, result = ran(out, *OFFLINE, *SLOW_BATCH, *on(cluster))
+        thread.join()
+        assert has_ended(hosts, 90)
+    assert len(hosts) == 2
+    assert result["queries"]["samples_failed"] == 0
+    assert main(["check", str(out)]) in (0, 4)
 
 
 def test_nodes_with_another_backend_are_refused_and_ended(
