@@ -26,6 +26,9 @@ class Machine:
         """What is sent arrives nowhere, and nothing is said of it."""
         _ip("link", "set", self._cable, "down")
 
+    def plug_cable(self) -> None:
+        _ip("link", "set", self._cable, "up")
+
 
 @contextmanager
 def machine() -> Iterator[Machine]:
@@ -44,7 +47,8 @@ def machine() -> Iterator[Machine]:
             _ip("link", "set", far, "netns", name)
             _ip("addr", "add", f"{HERE}/30", "dev", cable)
             _ip("link", "set", cable, "up")
-            for words in (("addr", "add", f"{THERE}/30", "dev", far), ("link", "set", far, "up")):
+            ups = ((("link", "set", one, "up")) for one in (far, "lo"))
+            for words in (("addr", "add", f"{THERE}/30", "dev", far), *ups):
                 _ip("-n", name, *words)
         except subprocess.CalledProcessError:
             pytest.skip("this machine allows no veth")

@@ -13,18 +13,22 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from tests.stand_ins.network_namespace import THERE, Machine
+
 STARTS = 4
 
 _SCRIPT = """
 import json, sys
 from ray.cluster_utils import Cluster
 MEMORY = 80_000_000
-head = {"num_cpus": 0, "include_dashboard": False, "object_store_memory": MEMORY, "ray_client_server_port": int(sys.argv[1])}
+each = {"object_store_memory": MEMORY, "node_ip_address": sys.argv[2]}
+head = {"num_cpus": 0, "include_dashboard": False, "ray_client_server_port": int(sys.argv[1]), **each}
 cluster = Cluster(initialize_head=True, head_node_args=head)
 processes = cluster.head_node.all_processes.values()
-print(json.dumps([each.process.pid for several in processes for each in several]), flush=True)
+pids = [one.process.pid for several in processes for one in several]
+print(json.dumps([cluster.address, pids]), flush=True)
 for line in sys.stdin:
-    node = cluster.add_node(num_cpus=1, object_store_memory=MEMORY)
+    node = cluster.add_node(num_cpus=1, **each)
     (raylet,) = node.all_processes["raylet"]
     print(json.dumps(raylet.process.pid), flush=True)
 cluster.shutdown()
@@ -34,13 +38,16 @@ cluster.shutdown()
 class Raylets:
     """A running cluster, whose head runs nothing."""
 
-    def __init__(self, process: "subprocess.Popen[str]", port: int) -> None:
+    def __init__(self, process: "subprocess.Popen[str]", host: str, port: int) -> None:
         self._process = process
-        self.nodes = f"ray://127.0.0.1:{port}"
+        self.nodes = f"ray://{host}:{port}"
         self.pids: list[int] = []
         """Of the raylets."""
-        self.head: list[int] = self._told()
+        self.address: str
+        """Where raylets reach the head."""
+        self.head: list[int]
         """Pids of the head's processes."""
+        self.address, self.head = self._told()
 
     def _told(self) -> Any:
         assert self._process.stdout is not None
@@ -82,9 +89,25 @@ class Raylets:
 
 
 @contextmanager
-def raylets(count: int, **settings: str) -> Iterator[Raylets]:
-    """Commands that are started within the block have the token of this cluster. settings: variables of Ray."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
+def raylet_on(there: Machine, head: str) -> Iterator["subprocess.Popen[bytes]"]:
+    """A raylet on another machine. head: its `address`."""
+    words = ["start", "--address", head, "--node-ip-address", THERE, "--num-cpus", "1", "--block"]
+    memory = ["--object-store-memory", "80000000"]
+    command = [*there.under, sys.executable, "-m", "ray.scripts.scripts", *words, *memory]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
+        try:
+            yield process
+        finally:
+            process.terminate()
+
+
+@contextmanager
+def raylets(count: int, host: str = "127.0.0.1", **settings: str) -> Iterator[Raylets]:
+    """Commands that are started within the block have the token of this cluster.
+
+    host: this machine's address for all of them. settings: variables of Ray.
+    """
+    with socket.create_server((host, 0)) as free:
         port = free.getsockname()[1]
     variables = {
         "RAY_USAGE_STATS_ENABLED": "0",
@@ -95,7 +118,7 @@ def raylets(count: int, **settings: str) -> Iterator[Raylets]:
     before = dict(os.environ)
     os.environ.update(variables)
     try:
-        cluster = _started(port)
+        cluster = _started(host, port)
         try:
             for _ in range(count):
                 cluster.add()
@@ -107,15 +130,15 @@ def raylets(count: int, **settings: str) -> Iterator[Raylets]:
         os.environ.update(before)
 
 
-def _started(port: int) -> Raylets:
+def _started(host: str, port: int) -> Raylets:
     """Ray gives up after 30 s, which a busy machine may need more than once."""
     for _ in range(STARTS):
-        command = [sys.executable, "-W", "ignore", "-c", _SCRIPT, str(port)]
+        command = [sys.executable, "-W", "ignore", "-c", _SCRIPT, str(port), host]
         process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
         with suppress(AssertionError):
-            return Raylets(process, port)
+            return Raylets(process, host, port)
         process.communicate(timeout=60)
     raise AssertionError("Ray did not start: see above")
 
