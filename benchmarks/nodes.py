@@ -1,23 +1,24 @@
-"""Measures what a node costs against the model in process: Offline, batches of 8, the same cores, in pairs.
+"""Measures what a node costs against the model in process: the same cores, in pairs.
 
     python benchmarks/nodes.py [--quick] [MODEL ...]
 
-MODEL: names of `list`, by default light/squeezenet and digits. Of each pair: samples/s over nodes divided by those in
-process, and the CPU time of a sample, of driver and node together, divided by that in process. On a busy machine the
-second says more: it hardly moves with load.
+MODEL: names of `list`, by default light/squeezenet and digits. Of each pair, in Offline with batches of 8: samples/s
+over nodes divided by those in process, and the CPU time of a sample, of driver and node together, divided by that in
+process. On a busy machine the second says more: it hardly moves with load. In single-stream: what a node adds to p50.
 """
 
 import json
 import subprocess
 import sys
 import tempfile
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from benchmarks.pairs import MIN_PAIRS, Pairs, alternate, compared, ratio, same
+from benchmarks.pairs import MIN_PAIRS, Pairs, alternate, compared, difference, ratio, same
 
 MODELS = ("light/squeezenet", "digits")
 SECONDS = 5.0
@@ -32,24 +33,34 @@ class Cost(NamedTuple):
     """Of these, the node's; its own host readings tell."""
 
 
+def p50_us(model: str, *words: str) -> float:
+    """Of single-stream."""
+    return float(result_of("single-stream", model, *words)["latency_ns"]["p50"]) / 1e3
+
+
 def cost(model: str, *words: str) -> Cost:
-    """A run that is INVALID has its numbers, too."""
-    with tempfile.TemporaryDirectory() as folder:
-        out = Path(folder, "run")
-        command = [
-            *(sys.executable, "-m", "harness", "--scenario", "offline", "--backend", "ort"),
-            *("--model", model, "--dataset", "synthetic", "--mode", "performance"),
-            *("--max-batch", str(BATCH), "--duration", f"{SECONDS:g}s", "--no-metrics"),
-            *("--no-report", "--quiet", "--out", str(out), *words),
-        ]
-        subprocess.run(command, capture_output=True, check=False)
-        result: dict[str, Any] = json.loads((out / "result.json").read_text())
+    result = result_of("offline", model, "--max-batch", str(BATCH), *words)
     driver_s = result["measured_process"]["cpu_s_per_query"]
     nodes = result.get("nodes") or []
     node_s = sum(node["host"]["measured_cpu_s"] for node in nodes)
     node_s /= max(1, sum(node["samples"] for node in nodes))
     per_s = result["throughput_per_s"]["completed"]
     return Cost(per_s, (driver_s + node_s) * 1e6, node_s * 1e6)
+
+
+def result_of(scenario: str, model: str, *words: str) -> dict[str, Any]:
+    """result.json of one run; a run that is INVALID has its numbers, too."""
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder, "run")
+        command = [
+            *(sys.executable, "-m", "harness", "--scenario", scenario, "--backend", "ort"),
+            *("--model", model, "--dataset", "synthetic", "--mode", "performance"),
+            *("--duration", f"{SECONDS:g}s", "--no-metrics", "--no-report", "--quiet"),
+            *("--out", str(out), *words),
+        ]
+        subprocess.run(command, capture_output=True, check=False)
+        result: dict[str, Any] = json.loads((out / "result.json").read_text())
+    return result
 
 
 def show(name: str, seen: Pairs) -> None:
@@ -82,6 +93,15 @@ def main() -> None:
         )
         show("samples/s", rates)
         show("us CPU a sample", cpu)
+        added = alternate(
+            partial(p50_us, model, "--nodes", "local:1"), partial(p50_us, model), pairs
+        )
+        found, noise = compared(added, difference), same(added, difference)
+        print(
+            f"  p50 of single-stream: {median(added.a):,.1f} us over a node, {median(added.b):,.1f} us in process: "
+            f"{found.value:+.1f} us ({found.low:.1f} to {found.high:.1f}), A/A {noise.value:+.1f}",
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

@@ -1,9 +1,11 @@
 """Settings every test file shares."""
 
+import faulthandler
 from contextlib import suppress
 from importlib import import_module
 
 import pytest
+from _pytest.faulthandler import fault_handler_stderr_fd_key
 from hypothesis import settings
 
 settings.register_profile("harness", deadline=None)  # a busy machine is not a failed test
@@ -15,3 +17,11 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     if any(item.get_closest_marker("slow") for item in session.items):
         with suppress(ImportError):
             import_module("triton._C.libtriton")
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Puts off pytest's end of itself for a test with a limit of its own; pytest takes it back after the test."""
+    limit = item.get_closest_marker("limit_s")
+    if limit is not None and item.config.getini("faulthandler_timeout"):
+        stderr = item.config.stash[fault_handler_stderr_fd_key]
+        faulthandler.dump_traceback_later(limit.args[0], exit=True, file=stderr)

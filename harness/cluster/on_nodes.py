@@ -2,21 +2,24 @@
 
 Either each machine has the same command: a study is measured whole on each, so its runs are ranked with runs of the
 same machine only. Or the machines share a list of values: the next free one has the command with the next value. The
-folder has a folder for each node or value, and `nodes.json`; the same command with the same --out goes on where it was.
+folder has a folder for each node or value, `nodes.json`, and a database of all runs; the same command with the same
+--out goes on where it was.
 """
 
 import re
+import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
+from harness.cluster.ray.command import is_unfinished
 from harness.core import child, files
 from harness.core.config.parse import MOST_NODES, RAY_NODES, parse_nodes, positive
 from harness.core.console import say, show
 from harness.core.files import free_name
-from harness.core.signals import INTERRUPT_EXIT, stoppable
+from harness.core.signals import INTERRUPT_EXIT, Stopped, stoppable
 from harness.core.units import counted
 from harness.errors import (
     BY_EXIT_STATUS,
@@ -24,9 +27,12 @@ from harness.errors import (
     PluginUnavailable,
     RunDied,
     RunInvalid,
+    one_line,
     refuse,
 )
+from harness.results import database
 from harness.results.pages.tables import aligned, columns
+from harness.results.run_folder import RESULT
 
 GATHER_MODULE = "harness.cluster.ray.gather"
 NODES = "nodes.json"
@@ -101,8 +107,12 @@ def execute(
         def keep(row: Mapping[str, Any]) -> None:
             rows[row["folder"]] = row
             files.write_json(folder / NODES, {**asked, "nodes": [*rows.values()]})
+            _list_runs(folder, row["folder"])
 
-        signum = _gathered(setup, keep)
+        try:
+            signum = _gathered(setup, keep)
+        except Stopped as e:
+            signum = e.signum
     if values:
         of_folder = dict(zip(names, values, strict=True))
         show("\n".join(_shared_lines(rows, of_folder, folder, verb)))
@@ -113,6 +123,17 @@ def execute(
     is_lost = any(row["lost"] for row in rows.values()) or len(rows) < len(values)
     lost = RunDied.exit_status if is_lost else 0
     return max([lost, *(row["status"] or 0 for row in rows.values())])
+
+
+def _list_runs(folder: Path, name: str) -> None:
+    """Adds the runs of one node or value to the database of all, under their places in `folder`."""
+    try:
+        for path in sorted((folder / name).rglob(RESULT)):
+            place = path.parent.relative_to(folder).as_posix()
+            if not is_unfinished(place):
+                database.add(folder, place, files.read_json(path))
+    except (sqlite3.Error, ConfigError, KeyError, TypeError) as e:  # of a node with another version
+        say(f"{database.path_in(folder)}: not all runs of {name} were added: {one_line(e)}")
 
 
 def folder_names(values: Sequence[str]) -> Sequence[str]:
@@ -187,7 +208,10 @@ def _share_problems(words: Sequence[str], values: Sequence[str]) -> Iterator[str
 
 
 def _gathered(setup: Mapping[str, Any], keep: Callable[[Mapping[str, Any]], None]) -> int | None:
-    """Returns the signal that stopped it. keep: takes a row for each command that has ended."""
+    """Returns the signal that stopped it; a second one raises Stopped.
+
+    keep: takes a row for each command that has ended.
+    """
     process, channel = child.connect(GATHER_MODULE, new_session=True)
     with process, closing(channel), stoppable() as stopping:
         try:
@@ -195,11 +219,15 @@ def _gathered(setup: Mapping[str, Any], keep: Callable[[Mapping[str, Any]], None
             has_asked_to_stop = False
             while True:
                 if stopping.caught is not None and not has_asked_to_stop:
-                    say("stopping the command on every node")
+                    say(
+                        "stopping the command on every node; a second Ctrl-C leaves what is still there"
+                    )
                     channel.send("stop")
                     has_asked_to_stop = True
+                    stopping.go_on()
                 try:
-                    message = channel.receive(_LOOK_EVERY_S)
+                    with stopping.allowed(has_asked_to_stop):
+                        message = channel.receive(_LOOK_EVERY_S)
                 except TimeoutError:
                     continue
                 if message is None and stopping.caught is not None:
@@ -218,7 +246,7 @@ def _gathered(setup: Mapping[str, Any], keep: Callable[[Mapping[str, Any]], None
                     process.wait(END_LIMIT_S)
                     return stopping.caught
         except BaseException:
-            process.kill()
+            process.kill()  # the cluster ends what it had on the nodes
             raise
 
 

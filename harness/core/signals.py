@@ -112,6 +112,10 @@ class Stopping:
             signal.signal(number, signal.SIG_IGN)
         raise Stopped(signum)
 
+    def go_on(self) -> None:
+        """What is caught is dealt with: the next signal stops, where allowed."""
+        self._waiting = None
+
     def on_signal(self, signum: int, _frame: object) -> None:
         self.caught = signum
         if self._allowed:

@@ -11,6 +11,9 @@ from harness.types import PowerSource
 
 NO_METER = "no meter was requested: --meter NAME reads one, `list` shows which work here"
 NOT_OFFICIAL = "not an MLPerf Power result: those are read at the wall by PTDaemon"
+ELSEWHERE = (
+    "another machine, which no reading here has in it, unless its meter is at the mains of both"
+)
 OFFICIAL = (
     "ptdaemon: read by MLPerf Power's procedure, which its checker accepts; an MLPerf result only "
     "once MLCommons has verified it"
@@ -24,11 +27,13 @@ def report(
     samples: int,
     ptdaemon: PtdaemonLog | None = None,
     *,
+    elsewhere: Sequence[str] = (),
     under_rules: bool = False,
     scheduler: str = "LoadGen",
 ) -> PowerSection:
     """loadgen: values of the performance run's log, {} where they cannot be used. queries, samples:
-    answered in the run. under_rules: an official run. scheduler: the writer of the log.
+    answered in the run. elsewhere: servers and nodes on other machines. under_rules: an official run. scheduler:
+    the writer of the log.
     """
     if log is None and ptdaemon is None:
         return {"power": None, "power_reason": NO_METER}
@@ -36,7 +41,9 @@ def report(
     if window is None or not queries:
         return {"power": None, "power_reason": f"{scheduler}'s log has no begin and end of the run"}
     readings: list[PowerReading] = []
-    missing: list[MissingReading] = []
+    missing: list[MissingReading] = [
+        {"source": name, "reason": ELSEWHERE} for name in elsewhere if log is not None
+    ]
     for source, energy, idle in _energies(log, ptdaemon, window):
         if isinstance(energy, NoReading):
             missing.append({"source": source.name, "reason": energy.reason})

@@ -297,6 +297,7 @@ def _power(findings: Findings, numbers: Performance | None) -> PowerSection:
         done.issued // run.plan.samples_per_query if run and done else 0,
         len(done) if done else 0,
         findings.ptdaemon,
+        elsewhere=client.elsewhere(run) if run is not None else (),
         under_rules=findings.config.mlperf,
         scheduler=run.log.source if run is not None else "LoadGen",
     )

@@ -77,7 +77,8 @@ def test_a_machine_whose_cable_is_pulled_is_lost(tmp_path: Path) -> None:
     ):
         puller = when_running(out, other.pull_cable)
         words = (*OFFLINE, "--nodes", f"127.0.0.1:{near.port},{THERE}:{far.port}")
-        status, result = ran(out, *words, "--queries", "400", "--request-timeout", "2s")
+        options = ("--queries", "400", "--request-timeout", "2s", "--meter", "estimate")
+        status, result = ran(out, *words, *options)
         puller.join()
     assert status == 4
     (text,) = [r["text"] for r in result["reasons"] if r["code"] == "node-lost"]
@@ -85,3 +86,4 @@ def test_a_machine_whose_cable_is_pulled_is_lost(tmp_path: Path) -> None:
     there, lost = result["nodes"]
     assert (there["failed"], there["samples"] + lost["samples"]) == (0, 400)
     assert lost["failed"] == lost["lost_samples"] > 0
+    assert [one["source"] for one in result["power"]["missing"]] == [f"http://{THERE}:{far.port}"]

@@ -1,22 +1,12 @@
 """Addresses of real servers that have a model of ours: each is started for the first test that asks for it."""
 
-import faulthandler
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from _pytest.faulthandler import fault_handler_stderr_fd_key
 
 from tests.servers import real_servers
 from tests.servers.real_servers import Addresses
-
-
-def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Puts off pytest's end of itself for a test with a limit of its own; pytest takes it back after the test."""
-    limit = item.get_closest_marker("limit_s")
-    if limit is not None and item.config.getini("faulthandler_timeout"):
-        stderr = item.config.stash[fault_handler_stderr_fd_key]
-        faulthandler.dump_traceback_later(limit.args[0], exit=True, file=stderr)
 
 
 @pytest.fixture(scope="session")

@@ -7,6 +7,7 @@ Only text travels through Ray, JSON in both directions, and bytes of files.
 import json
 import os
 import socket
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from importlib.util import find_spec
@@ -20,6 +21,9 @@ from harness.errors import BY_EXIT_STATUS, ConfigError, PluginUnavailable, one_l
 
 CONNECT_LIMIT_S = 5.0
 CONNECT_TRIES = 3
+LET_IN_LIMIT_S = 90.0
+"""Ray gives up a server of its head that has not started after 30 s; it is tried CONNECT_TRIES times."""
+
 _DIED_AT_START = (
     "Starting Ray client server failed",
     "Initialization failure from server",
@@ -80,7 +84,7 @@ def connected(nodes: str) -> Iterator[Any]:
     import ray
 
     try:
-        _connect(ray, nodes)
+        _let_in(ray, nodes)
     except Exception as e:
         raise ConfigError(
             f"{nodes} is no Ray cluster that Ray {ray.__version__} can use: {_reason(e)}: it must be the port of "
@@ -90,6 +94,27 @@ def connected(nodes: str) -> Iterator[Any]:
         yield ray
     finally:
         ray.shutdown()
+
+
+def _let_in(ray: Any, nodes: str) -> None:
+    """Ray itself waits for ever where the head's server for this client cannot reach the cluster."""
+    errors: list[Exception] = []
+
+    def connect() -> None:
+        try:
+            _connect(ray, nodes)
+        except Exception as e:  # noqa: BLE001 - raised below
+            errors.append(e)
+
+    thread = threading.Thread(target=connect, daemon=True)
+    thread.start()
+    thread.join(LET_IN_LIMIT_S)
+    if errors:
+        raise errors[0]
+    if thread.is_alive():
+        raise TimeoutError(
+            f"its server for this client is not ready after {LET_IN_LIMIT_S:g} s (ray_client_server_*.err on the head says why)"
+        )
 
 
 def _connect(ray: Any, nodes: str) -> None:

@@ -1,5 +1,6 @@
 """Runs a command line of the harness on a node, in a folder that can be filled before and read while it runs."""
 
+import hashlib
 import os
 import signal
 import subprocess
@@ -11,10 +12,11 @@ from typing import Any
 
 from harness.core import files
 from harness.core.child import Guard, start
-from harness.errors import ConfigError
+from harness.errors import ConfigError, RunDied
 
 COMMAND_MODULE = "harness.cli.main"
 
+_DIGEST_BYTES = 32
 _LOG_LIMIT = 1 << 16
 """The most bytes of the command's output in one answer of `state`."""
 
@@ -25,6 +27,19 @@ def inside(folder: Path, name: str) -> Path:
     if path.is_absolute() or not path.parts or ".." in path.parts or "\0" in name:
         raise ConfigError(f"{name!r} is no name of a file in a folder of results")
     return folder / path
+
+
+def sealed(content: bytes) -> bytes:
+    """A file as it travels: its SHA-256, 32 bytes, then its content."""
+    return hashlib.sha256(content).digest() + content
+
+
+def unsealed(name: str, data: bytes) -> bytes:
+    """The content of a file that has travelled."""
+    content = data[_DIGEST_BYTES:]
+    if hashlib.sha256(content).digest() != data[:_DIGEST_BYTES]:
+        raise RunDied(f"{name} did not arrive as it was sent: its SHA-256 differs: run again")
+    return content
 
 
 def put(folder: Path, name: str, content: bytes) -> None:

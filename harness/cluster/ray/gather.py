@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 from harness.cluster.ray.client import AskerGone, Host, ask, call, connected, placed
-from harness.cluster.ray.command import inside, is_unfinished, listed, put
+from harness.cluster.ray.command import inside, is_unfinished, listed, put, sealed, unsealed
 from harness.core.child import Channel, serve
 from harness.errors import ConfigError, HarnessError, one_line
 
@@ -86,7 +86,7 @@ class NodeCommand:
         """Sends what an earlier command has left here, and starts the command."""
         for name in listed(self.folder):
             content = (self.folder / name).read_bytes()
-            call(self._ray, self._host, "put", name, content)
+            call(self._ray, self._host, "put", name, sealed(content))
         self._ask("start", words=words, out=out, cwd=cwd)
 
     def interrupt(self) -> None:
@@ -110,9 +110,9 @@ class NodeCommand:
         has_ended = state["status"] is not None
         for name, about in state["files"].items():
             if self._known.get(name) != about and (has_ended or not is_unfinished(name)):
-                content = call(self._ray, self._host, "read", name)
-                if isinstance(content, bytes):  # else it was renamed meanwhile
-                    put(self.folder, name, content)
+                data = call(self._ray, self._host, "read", name)
+                if isinstance(data, bytes):  # else it was renamed meanwhile
+                    put(self.folder, name, unsealed(name, data))
                     self._known[name] = about
         if has_ended:
             for name in listed(self.folder).keys() - state["files"].keys():

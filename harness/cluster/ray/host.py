@@ -11,7 +11,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
-from harness.cluster.ray.command import Command, inside, put
+from harness.cluster.ray.command import Command, inside, put, sealed, unsealed
 from harness.errors import HarnessError, one_line
 
 NODE_MODULE = "harness.serve.node.child"
@@ -50,9 +50,9 @@ class NodeActor:
         models = [name for name in named_models() if load_model(name).is_here]
         return json.dumps({"address": _address(), "environment": fingerprint(), "models": models})
 
-    def put(self, name: str, content: bytes) -> str:
-        """A file for the folder of the command."""
-        put(self._commands().folder, name, content)
+    def put(self, name: str, data: bytes) -> str:
+        """A file for the folder of the command, sealed."""
+        put(self._commands().folder, name, unsealed(name, data))
         return "{}"
 
     def start(self, text: str) -> str:
@@ -66,9 +66,9 @@ class NodeActor:
         return json.dumps(self._commands().state(json.loads(text)["log_from"]))
 
     def read(self, name: str) -> bytes | None:
-        """A file of the command's folder; None where it is there no more."""
+        """A file of the command's folder, sealed; None where it is there no more."""
         try:
-            return inside(self._commands().folder, name).read_bytes()
+            return sealed(inside(self._commands().folder, name).read_bytes())
         except FileNotFoundError:
             return None
 

@@ -1,6 +1,6 @@
 """Judges whether the client, not the server, limited a run, and what happened to its requests. Pure."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -62,6 +62,11 @@ def section(run: Evidence) -> Client | None:
 def client_told(run: Evidence) -> Mapping[str, Any]:
     """`client` of the last message; empty where there is none."""
     return (run.ended or {}).get("client") or {}
+
+
+def elsewhere(run: Evidence) -> Sequence[str]:
+    """The servers and nodes on other machines."""
+    return [peer["url"] for peer in client_told(run).get("peers") or () if not peer["local"]]
 
 
 def _no_notice(run: Evidence, url: str) -> str:

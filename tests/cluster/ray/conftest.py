@@ -1,4 +1,4 @@
-"""One Ray cluster for all tests of this folder: its start takes longer than most of them."""
+"""One Ray cluster for all tests of a file: its start takes longer than most of them."""
 
 from collections.abc import Iterator
 
@@ -8,7 +8,7 @@ from tests.cluster.hosts import is_running
 from tests.cluster.ray.raylets import Raylets, raylets
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def running_cluster() -> Iterator[Raylets]:
     pytest.importorskip("ray")
     with raylets(2) as cluster:

@@ -1,5 +1,6 @@
 """Several raylets on this machine, each a node of a Ray cluster with tokens, and what runs below each of them."""
 
+import fcntl
 import json
 import os
 import secrets
@@ -7,21 +8,28 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.stand_ins.network_namespace import THERE, Machine
 
 STARTS = 4
+LOCAL = "127.0.0.1"
+
+WAITS = pytest.mark.limit_s(1800)
+"""Of tests that may wait until the clusters of other tests have ended."""
 
 _SCRIPT = """
 import json, sys
 from ray.cluster_utils import Cluster
 MEMORY = 80_000_000
-each = {"object_store_memory": MEMORY, "node_ip_address": sys.argv[2]}
+each = {"object_store_memory": MEMORY, **({"node_ip_address": sys.argv[2]} if sys.argv[2] else {})}
 head = {"num_cpus": 0, "include_dashboard": False, "ray_client_server_port": int(sys.argv[1]), **each}
 cluster = Cluster(initialize_head=True, head_node_args=head)
 processes = cluster.head_node.all_processes.values()
@@ -40,7 +48,7 @@ class Raylets:
 
     def __init__(self, process: "subprocess.Popen[str]", host: str, port: int) -> None:
         self._process = process
-        self.nodes = f"ray://{host}:{port}"
+        self.nodes = f"ray://{host or LOCAL}:{port}"
         self.pids: list[int] = []
         """Of the raylets."""
         self.address: str
@@ -70,7 +78,7 @@ class Raylets:
     def hosts(self, raylet: int) -> list[int]:
         """Pids of our actors on this node and of what they have started."""
         ours = (b"ray::NodeActor", b"harness")
-        return [pid for pid in _below(raylet) if any(word in _words(pid) for word in ours)]
+        return [pid for pid in _below(raylet) if any(word in words_of(pid) for word in ours)]
 
     def wait_for_nodes(self, count: int, limit_s: float = 90) -> dict[int, int]:
         """Raylet -> the process of `serve --node` below it, once there are so many."""
@@ -82,7 +90,7 @@ class Raylets:
                 raylet: pid
                 for raylet in self.pids
                 for pid in _below(raylet)
-                if b"harness.serve.node.child" in _words(pid)
+                if b"harness.serve.node.child" in words_of(pid)
             }
         assert len(found) == count
         return found
@@ -102,12 +110,12 @@ def raylet_on(there: Machine, head: str) -> Iterator["subprocess.Popen[bytes]"]:
 
 
 @contextmanager
-def raylets(count: int, host: str = "127.0.0.1", **settings: str) -> Iterator[Raylets]:
+def raylets(count: int, host: str = "", **settings: str) -> Iterator[Raylets]:
     """Commands that are started within the block have the token of this cluster.
 
-    host: this machine's address for all of them. settings: variables of Ray.
+    host: this machine's address for all of them; '': what Ray takes. settings: variables of Ray.
     """
-    with socket.create_server((host, 0)) as free:
+    with socket.create_server((host or LOCAL, 0)) as free:
         port = free.getsockname()[1]
     variables = {
         "RAY_USAGE_STATS_ENABLED": "0",
@@ -116,18 +124,27 @@ def raylets(count: int, host: str = "127.0.0.1", **settings: str) -> Iterator[Ra
         **settings,
     }
     before = dict(os.environ)
-    os.environ.update(variables)
-    try:
-        cluster = _started(host, port)
+    with _alone():
+        os.environ.update(variables)
         try:
-            for _ in range(count):
-                cluster.add()
-            yield cluster
+            cluster = _started(host, port)
+            try:
+                for _ in range(count):
+                    cluster.add()
+                yield cluster
+            finally:
+                cluster.end()
         finally:
-            cluster.end()
-    finally:
-        os.environ.clear()
-        os.environ.update(before)
+            os.environ.clear()
+            os.environ.update(before)
+
+
+@contextmanager
+def _alone() -> Iterator[None]:
+    """One cluster at a time on this machine: the heads of two give their clients' servers the same ports."""
+    with Path(tempfile.gettempdir(), "harness-tests-ray.lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 def _started(host: str, port: int) -> Raylets:
@@ -162,7 +179,7 @@ def _below(pid: int) -> list[int]:
     return [*children, *(one for child in children for one in _below(child))]
 
 
-def _words(pid: int) -> bytes:
+def words_of(pid: int) -> bytes:
     try:
         return Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:

@@ -2,6 +2,7 @@
 
 import json
 import socket
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -126,3 +127,20 @@ def test_a_token_of_the_user_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert not client._has_token()
     (tmp_path / "token").write_text("0" * 64)
     assert client._has_token()
+
+
+def test_a_head_that_lets_nobody_in_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client, "LET_IN_LIMIT_S", 0.1)
+    ended = threading.Event()
+    ray = SimpleNamespace(init=lambda *_, **__: ended.wait(60))
+    with pytest.raises(TimeoutError, match=r"is not ready after 0\.1 s"):
+        client._let_in(ray, "ray://127.0.0.1:1")
+    ended.set()
+
+
+def test_what_ray_says_of_a_head_is_raised() -> None:
+    def init(*_: object, **__: object) -> None:
+        raise RuntimeError("another version")
+
+    with pytest.raises(RuntimeError, match="another version"):
+        client._let_in(SimpleNamespace(init=init), "ray://127.0.0.1:1")

@@ -14,14 +14,19 @@ import pytest
 from harness.cli.main import main
 from harness.cluster import on_nodes
 from harness.cluster.ray.client import Host
-from harness.cluster.ray.command import Command, inside, listed, put
+from harness.cluster.ray.command import Command, inside, listed, put, sealed, unsealed
 from harness.cluster.ray.gather import Asker, Node, NodeCommand, folder_names
 from harness.core import files
 from harness.core.child import Channel
-from harness.errors import ConfigError
+from harness.errors import ConfigError, RunDied
+from harness.results.database import newest_first
 from tests.cluster.hosts import is_running
 from tests.cluster.ray.test_client import StandIn
 
+RESULT = {
+    "reasons": [],
+    **dict.fromkeys(("started", "scenario", "backend", "model", "dataset", "mode", "verdict"), "x"),
+}
 FACTS = {"address": "10.0.0.1", "environment": {"machine": {"fingerprint": "f", "cpu": "c"}}}
 
 
@@ -52,9 +57,13 @@ class OnNode:
         self.sent: dict[str, bytes] = {}
         self.started: dict[str, Any] = {}
 
-    def _put(self, name: str, content: bytes) -> str:
-        self.sent[name] = content
+    def _put(self, name: str, data: bytes) -> str:
+        self.sent[name] = unsealed(name, data)
         return "{}"
+
+    def _read(self, name: str) -> bytes | None:
+        content = self.files.get(name)
+        return None if content is None else sealed(content)
 
     def _start(self, text: str) -> str:
         self.started = json.loads(text)
@@ -69,7 +78,7 @@ class OnNode:
 
     @property
     def read(self) -> SimpleNamespace:
-        return self._remote(self.files.get)
+        return self._remote(self._read)
 
     @property
     def put(self) -> SimpleNamespace:
@@ -130,6 +139,25 @@ def test_a_file_that_is_renamed_while_it_is_fetched_is_no_loss_of_the_node(
     assert command.look() == []
     assert command.look() == ["end"]
     assert [*listed(command.folder)] == ["result.json"]
+
+
+@pytest.mark.parametrize("data", [b"", b"short", sealed(b"{}")[:-1], sealed(b"{}") + b" "])
+def test_a_file_that_does_not_arrive_as_it_was_sent_is_refused(data: bytes) -> None:
+    with pytest.raises(RunDied, match=r"^sweep.json did not arrive as it was sent"):
+        unsealed("sweep.json", data)
+
+
+def test_finished_runs_of_all_nodes_are_in_one_database(tmp_path: Path) -> None:
+    for place in ("10.0.0.1/run", "10.0.0.2/sweep/points/1", f"10.0.0.2/sweep/2{files.PARTIAL}"):
+        (tmp_path / place).mkdir(parents=True)
+        files.write_json(tmp_path / place / "result.json", RESULT)
+    (tmp_path / "10.0.0.3").mkdir()
+    files.write_json(tmp_path / "10.0.0.3/result.json", {})
+    for name in ("10.0.0.1", "10.0.0.2", "10.0.0.2", "10.0.0.3"):  # one was measured again
+        on_nodes._list_runs(tmp_path, name)
+    rows = newest_first(tmp_path)
+    assert sorted(row["folder"] for row in rows) == ["10.0.0.1/run", "10.0.0.2/sweep/points/1"]
+    assert not any(row["removed"] for row in rows)
 
 
 def test_a_command_goes_on_from_the_files_that_are_here(node: OnNode, command: NodeCommand) -> None:

@@ -13,11 +13,13 @@ import pytest
 import yaml
 
 from harness.cli.main import main
-from tests.cluster.ray.raylets import Raylets
+from harness.results.database import newest_first
+from tests.cluster.ray.raylets import WAITS, Raylets, freeze, words_of
+from tests.cluster.ray.test_ray_nodes import has_ended
 from tests.serve.test_serve import ROOT
 
 pytest.importorskip("ray")
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, WAITS]
 
 
 def test_the_nodes_of_a_cluster_are_listed_with_their_models(
@@ -48,7 +50,7 @@ def test_a_sweep_on_two_nodes_goes_on_where_it_was_stopped(
         assert process.wait(timeout=120) == 130
     before = {path: path.read_bytes() for path in out.glob("*/sweep/points/*/result.json")}
     assert before
-    assert not any(cluster.hosts(raylet) for raylet in cluster.pids)
+    assert not hosts_of(cluster)
     assert main(words) in (0, 4)
     shown = capsys.readouterr().out
     assert "runs are ranked within a node" in shown
@@ -61,6 +63,46 @@ def test_a_sweep_on_two_nodes_goes_on_where_it_was_stopped(
         assert [point["rate_per_s"] for point in points] == [50, 60]
         assert main(["check", str(folder)]) == 0
     assert all(path.read_bytes() == content for path, content in before.items())
+    runs = {row["folder"]: row["asked_per_s"] for row in newest_first(out)}
+    assert sorted(runs.values()) == [50, 50, 60, 60]
+    assert all((out / place / "result.json").is_file() for place in runs)
+
+
+def test_a_second_ctrl_c_leaves_a_command_that_does_not_end(
+    tmp_path: Path, cluster: Raylets
+) -> None:
+    out = tmp_path / "fleet"
+    options = ("--scenario", "server", "--backend", "null", "--mode", "performance")
+    command = ("run", *options, "--duration", "60s", "--no-metrics")
+    words = ["on", cluster.nodes, "--node-count", "2", "--out", str(out), "--", *command]
+    errors = tmp_path / "errors"
+    with (
+        errors.open("wb") as file,
+        subprocess.Popen(
+            [sys.executable, "-m", "harness", *words], cwd=ROOT, stderr=file
+        ) as process,
+    ):
+        end_s = time.monotonic() + 120
+        frozen: list[int] = []
+        while len(frozen) < 2:
+            assert time.monotonic() < end_s
+            time.sleep(0.1)
+            frozen = [pid for pid in hosts_of(cluster) if b"harness.cli.main" in words_of(pid)]
+        freeze(frozen)
+        hosts = hosts_of(cluster)
+        process.send_signal(signal.SIGINT)
+        while b"a second Ctrl-C" not in errors.read_bytes():
+            assert time.monotonic() < end_s
+            time.sleep(0.1)
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(timeout=5)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=60) == 130
+    assert has_ended(hosts, 60)
+
+
+def hosts_of(cluster: Raylets) -> list[int]:
+    return [pid for raylet in cluster.pids for pid in cluster.hosts(raylet)]
 
 
 def test_nodes_share_a_list_of_values_and_what_was_lost_is_measured_again(
@@ -75,7 +117,7 @@ def test_nodes_share_a_list_of_values_and_what_was_lost_is_measured_again(
         [sys.executable, "-m", "harness", *words], cwd=ROOT, stderr=subprocess.DEVNULL
     ) as process:
         end_s = time.monotonic() + 200
-        while not has_ended(out) and time.monotonic() < end_s:
+        while not has_a_row(out) and time.monotonic() < end_s:
             time.sleep(0.05)
         os.kill(cluster.pids[-1], signal.SIGKILL)
         assert process.wait(timeout=240) == 5
@@ -94,7 +136,7 @@ def test_nodes_share_a_list_of_values_and_what_was_lost_is_measured_again(
     assert all((out / name / "run/result.json").read_bytes() == it for name, it in kept.items())
 
 
-def has_ended(out: Path) -> bool:
+def has_a_row(out: Path) -> bool:
     """Whether a command has."""
     with suppress(OSError, ValueError):
         return bool(json.loads((out / "nodes.json").read_text())["nodes"])
