@@ -27,6 +27,8 @@ from harness.run.journal_mirror import Mirror
 from harness.run.setup import Setup
 from harness.run.supervisor.measured_process import Supervised
 
+_NO_HOST = "answers, and is no load host"
+
 PING_EVERY_S = 0.25
 PINGS_LIMIT_S = 2.0
 """Time for the pings before the run."""
@@ -65,7 +67,8 @@ class RemoteProcess(Supervised):
         self.clocks: list[ClockOffset] = []
         try:
             self._channel.send("setup", code=own_code(), setup=setup.to_json())
-            self._expect("hello")
+            if self._answer()["event"] != "hello":
+                raise self._refused(_NO_HOST)
             end_s = time.monotonic() + PINGS_LIMIT_S
             while len(self._pings) < PINGS and time.monotonic() < end_s:
                 self._ping()
@@ -87,27 +90,25 @@ class RemoteProcess(Supervised):
             f"--load-hosts: {self._address} {why}: start `load-host --listen {self._address}` there"
         )
 
-    def _expect(self, *events: str) -> dict[str, Any]:
-        """The answer before the run. Raises the error that the host sends."""
+    def _answer(self) -> dict[str, Any]:
+        """The next message before the run. Raises the error that the host sends."""
         try:
             message = self._channel.receive(LOST_S)
         except (OSError, ValueError) as e:
             why = f": {one_line(e)}" if isinstance(e, OSError) else ""
-            raise self._refused(f"answers, and is no load host{why}") from None
+            raise self._refused(f"{_NO_HOST}{why}") from None
         if message is not None and message.get("event") == "error":
             error = BY_EXIT_STATUS.get(int(message.get("status", 0)), ConfigError)
             raise error(f"--load-hosts: {self._address}: {message.get('text')}")
-        if message is None or message.get("event") not in events:
-            raise self._refused("answers, and is no load host")
+        if message is None or "event" not in message:
+            raise self._refused(_NO_HOST)
         return message
 
     def _pong(self) -> dict[str, Any]:
         """The process may be faster than the pings: what it sends meanwhile is for `message`."""
-        while True:
-            message = self._expect("pong", "loading", "loaded")
-            if message["event"] == "pong":
-                return message
+        while (message := self._answer())["event"] != "pong":
             self._early.append(message)
+        return message
 
     def __exit__(self, *exc: object) -> None:
         self.kill()

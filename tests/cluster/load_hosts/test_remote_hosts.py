@@ -225,5 +225,5 @@ def test_a_server_that_is_no_load_host_is_named(tmp_path: Path) -> None:
         with peer:
             peer.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
             with pytest.raises(ConfigError, match=r"answers, and is no load host.*load-host"):
-                process._expect("hello")
+                process._answer()
         process.kill()
