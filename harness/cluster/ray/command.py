@@ -90,14 +90,20 @@ class Command:
         self._guard.watch(self._process.pid)
 
     def state(self, log_from: int) -> dict[str, Any]:
-        """status: None while it runs. log: what it has printed from that byte on. files: as of `listed`."""
+        """status: None while it runs. log: what it has printed from that byte on. files: as of `listed`, in `folder`."""
         status = self._process.poll() if self._process is not None else None
         with self._log.open("rb") as file:
             file.seek(log_from)
             text = file.read(_LOG_LIMIT)
             log_to = file.tell()
         shown = text.decode("utf-8", "replace")
-        return {"status": status, "log": shown, "log_to": log_to, "files": listed(self.folder)}
+        return {
+            "status": status,
+            "log": shown,
+            "log_to": log_to,
+            "folder": str(self.folder),
+            "files": listed(self.folder),
+        }
 
     def interrupt(self) -> None:
         """As Ctrl-C: the command keeps what it has measured."""

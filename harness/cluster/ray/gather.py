@@ -119,7 +119,8 @@ class NodeCommand:
                 inside(self.folder, name).unlink()
             self.row["status"] = state["status"]
             lines += [self._log] if self._log else []
-        return lines
+        # What is there comes here, and is removed there.
+        return [line.replace(state["folder"], str(self.folder)) for line in lines]
 
     def lose(self, error: Exception) -> None:
         self.row["lost"] = one_line(error)

@@ -107,7 +107,8 @@ def command(node: OnNode, tmp_path: Path) -> NodeCommand:
 
 def state(log: str, names: dict[str, int], status: int | None = None) -> dict[str, Any]:
     about = {name: [1, changed] for name, changed in names.items()}
-    return {"status": status, "log": log, "log_to": len(log), "files": about}
+    told = {"status": status, "log": log, "log_to": len(log), "files": about}
+    return {**told, "folder": "/tmp/there/results"}
 
 
 def test_files_come_while_the_command_runs_and_those_of_an_open_run_at_the_end(
@@ -139,6 +140,11 @@ def test_a_file_that_is_renamed_while_it_is_fetched_is_no_loss_of_the_node(
     assert command.look() == []
     assert command.look() == ["end"]
     assert [*listed(command.folder)] == ["result.json"]
+
+
+def test_lines_name_the_files_as_they_are_here(node: OnNode, command: NodeCommand) -> None:
+    node.states = [state("results  /tmp/there/results/run\n", {}, status=0)]
+    assert command.look() == [f"results  {command.folder}/run"]
 
 
 @pytest.mark.parametrize("data", [b"", b"short", sealed(b"{}")[:-1], sealed(b"{}") + b" "])
