@@ -259,7 +259,7 @@ def _error_of(message: Mapping[str, Any]) -> Exception:
 
 def _lines(rows: Mapping[str, Mapping[str, Any]], folder: Path, verb: str) -> Iterator[str]:
     cells = [
-        (*_about(row), str(folder / row["folder"] / verb))
+        (*_about(row), _results(folder / row["folder"] / verb))
         for row in sorted(rows.values(), key=itemgetter("folder"))
     ]
     yield from aligned(_HEADS, cells)
@@ -271,7 +271,7 @@ def _shared_lines(
 ) -> Iterator[str]:
     """values: by the name of its folder."""
     cells = [
-        (value, *_about(rows[name]), str(folder / name / verb))
+        (value, *_about(rows[name]), _results(folder / name / verb))
         if name in rows
         else (value, "-", "-", "-", "not begun", "-")
         for name, value in values.items()
@@ -281,6 +281,12 @@ def _shared_lines(
         yield "several nodes measured: numbers of two nodes compare their machines, too; rank those of one node"
     if len(rows) < len(values) or any(row["lost"] for row in rows.values()):
         yield f"the same command with --out {folder} measures what is missing"
+
+
+def _results(path: Path) -> str:
+    """The folder, also one that is not complete; '-' where nothing came."""
+    partial = path.with_name(path.name + files.PARTIAL)
+    return str(next((found for found in (path, partial) if found.exists()), "-"))
 
 
 def _about(row: Mapping[str, Any]) -> tuple[str, str, str, str]:

@@ -7,8 +7,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -37,6 +35,7 @@ from tests.faults.command import (
     wait_until_it_runs,
 )
 from tests.stand_ins.clock import clock_library
+from tests.stand_ins.small_disk import small_disk
 
 LONG = (*SERVER, "--target-qps", "1000", "--duration", "60s")
 TERM, *OTHERS = only_all(
@@ -367,24 +366,6 @@ def test_a_results_folder_deleted_during_the_run_loses_no_number(tmp_path: Path)
     assert "p99" in done.printed
 
 
-@contextmanager
-def small_disk(place: Path, size: str) -> Iterator[Path]:
-    """Mounted at `place`, or the test is skipped."""
-    place.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", place],
-        capture_output=True,
-        check=False,
-    )
-    if mounted.returncode:
-        pytest.skip("no right to mount here")
-    try:
-        yield place
-    finally:
-        subprocess.run(["umount", "-l", place], check=True)
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small tmpfs needs root")
 def test_a_full_disk_loses_no_number(tmp_path: Path) -> None:
     with small_disk(tmp_path / "small", "200k") as small:
         done = run(*SERVER, "--target-qps", "3000", "--duration", "2s", "--out", f"{small}/r")
@@ -395,7 +376,6 @@ def test_a_full_disk_loses_no_number(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small tmpfs needs root")
 def test_a_disk_that_is_full_under_the_report_leaves_the_run(tmp_path: Path) -> None:
     """There is room for all that was measured, and none for plotly's script of 4 MB."""
     pytest.importorskip("plotly")

@@ -73,7 +73,8 @@ class Host(NamedTuple):
 def connected(nodes: str) -> Iterator[Any]:
     """The module `ray`, connected; nodes: 'ray://HOST:PORT'.
 
-    Raises a PluginUnavailable without Ray, and a ConfigError for whatever is wrong with the cluster.
+    Raises a PluginUnavailable without Ray and where the cluster fails within the block, and a ConfigError for
+    whatever is wrong with it before.
     """
     os.environ.update(_ENVIRONMENT)
     if _has_token():
@@ -92,6 +93,11 @@ def connected(nodes: str) -> Iterator[Any]:
         ) from e
     try:
         yield ray
+    except (ray.exceptions.RayError, ConnectionError) as e:
+        raise PluginUnavailable(
+            f"{nodes} fails: {_reason(e).rstrip('.')}: `ray status` and the logs of its machines say why; a full disk or memory "
+            "has this effect"
+        ) from e
     finally:
         ray.shutdown()
 

@@ -1,7 +1,11 @@
-"""Faults of a Ray cluster that is lost with them: its head dies, or the network between its machines."""
+"""Faults of a Ray cluster that is lost with them: its head, its disk, or the network between its machines."""
 
 import os
 import signal
+import subprocess
+import sys
+import tempfile
+import time
 from pathlib import Path
 
 import pytest
@@ -11,7 +15,9 @@ from tests.cluster.ray.raylets import WAITS, raylet_on, raylets
 from tests.cluster.ray.test_ray_nodes import QUERIES, SLOW_BATCH, has_ended, on
 from tests.cluster.test_node_loss import OFFLINE, when_running
 from tests.cluster.test_node_runs import ran
+from tests.serve.test_serve import ROOT
 from tests.stand_ins.network_namespace import HERE, THERE, machine
+from tests.stand_ins.small_disk import fill, small_disk
 
 pytest.importorskip("ray")
 pytestmark = [pytest.mark.slow, WAITS]
@@ -71,3 +77,48 @@ def test_a_node_that_is_cut_off_is_lost_and_ends_when_it_is_found_again(
         assert main(["check", str(out)]) == 0
         other.plug_cable()
         assert has_ended(hosts, 90)
+
+
+def test_a_disk_of_the_nodes_that_gets_full_leaves_what_was_measured(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "fleet"
+    with (
+        tempfile.TemporaryDirectory() as short_path,  # Ray has sockets in it
+        small_disk(Path(short_path, "small"), "20m") as small,
+        raylets(1, TMPDIR=str(small)) as cluster,
+    ):
+        del os.environ["TMPDIR"]  # that of the nodes
+        words = [*("on", cluster.nodes, "--node-count", "1", "--out", str(out)), "--", "run"]
+        load = ["--scenario", "server", "--backend", "null", "--target-qps", "2000"]
+        short = ["--mode", "performance", "--duration", "10s", "--no-metrics", "--no-report"]
+        with subprocess.Popen(
+            [sys.executable, "-m", "harness", *words, *load, *short],
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as process:
+            log = "mlperf-harness-*/results/run.partial/performance/run_1/mlperf_log_detail.txt"
+            end_s = time.monotonic() + 60
+            while not any(small.glob(log)) and time.monotonic() < end_s:
+                time.sleep(0.05)
+            time.sleep(2)
+            fill(small)
+            printed, said = process.communicate(timeout=120)
+        assert process.returncode == 4, said
+        assert "No space left on device" in said
+        assert "p99 " in said
+        (run,) = out.glob("*/run.partial")
+        assert f"results     {run}" in said
+        assert str(run) in printed
+        assert [*run.rglob("mlperf_log_detail.txt")]
+
+        capfd.readouterr()
+        full = tmp_path / "full"
+        assert main([*words[:-3], str(full), "--", "run", *load, *short]) == 3
+        assert main([*load, *short, "--out", str(tmp_path / "run"), *on(cluster, 1)]) == 3
+        said = capfd.readouterr().err
+        assert said.count(f"{cluster.nodes} fails: ") == 2
+        assert "Traceback" not in said
+    assert not [*tmp_path.glob("run*")]
