@@ -28,6 +28,7 @@ _OF_THE_DRIVER = (
     "nodes",
     "node_urls",
     "node_count",
+    "transport",
     "inputs_on_wire",
     "request_timeout_ns",
     "out",
@@ -52,7 +53,8 @@ def ready_nodes(config: RunConfig) -> Iterator[RunConfig]:
         with NodeProcesses(PLACER_MODULE, end_limit_s=END_LIMIT_S) as placer:
             say(f"placing {counted(config.node_count, 'node')} on {config.nodes}")
             setup = {"config": to_plain(of_node(config)), "count": config.node_count}
-            placer.start("--nodes", {**setup, "nodes": config.nodes, "cwd": str(Path.cwd())})
+            where = {"nodes": config.nodes, "transport": config.transport, "cwd": str(Path.cwd())}
+            placer.start("--nodes", {**setup, **where})
             yield _with(config, placer.addresses())
         return
     if not config.nodes.startswith(LOCAL_NODES):

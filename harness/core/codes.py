@@ -314,6 +314,10 @@ _DOUBTS: _Rows = {
             "A node did not give back its journal, so that stages on the nodes are not known.",
             "Read the text, and run again.",
         ),
+        "ray-calls": (
+            "The batches travelled in calls of Ray, which take milliseconds; the text says how many here.",
+            "Open the ports of the nodes to this machine, and run without `--transport actor`.",
+        ),
         "json-tensors": (
             "Tensors go to the server and back as JSON text, which costs both sides time; the text says how much here.",
             "Use a server that takes binary tensors, or `--backend-option encoding=binary` where it does.",

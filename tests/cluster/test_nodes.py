@@ -79,6 +79,7 @@ def test_names_that_are_none(text: str, why: str) -> None:
         ({"qdl": True}, "--qdl"),
         ({"nodes": "ray://a"}, "add --node-count N"),
         ({"node_count": 2}, "--node-count is of --nodes ray://HEAD"),
+        ({"transport": "actor"}, "--transport is of --nodes ray://HEAD"),
     ],
 )
 def test_options_that_contradict_nodes(options: dict[str, object], why: str) -> None:

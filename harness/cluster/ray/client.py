@@ -67,6 +67,8 @@ class Host(NamedTuple):
 
     name: str
     actor: Any
+    strategy: Any = None
+    """Where its node's further actors are."""
 
 
 @contextmanager
@@ -218,15 +220,28 @@ def _hosts(ray: Any, group: Any, bundles: Sequence[Mapping[str, float]]) -> list
 
     made = []
     for number, bundle in enumerate(bundles):
+        strategy = PlacementGroupSchedulingStrategy(group, number)
         actor = ray.remote(NodeActor).options(
             num_cpus=bundle["CPU"],
             num_gpus=bundle.get("GPU", 0),
             max_restarts=0,
             max_task_retries=0,
-            scheduling_strategy=PlacementGroupSchedulingStrategy(group, number),
+            scheduling_strategy=strategy,
         )
-        made.append(Host(f"node-{number + 1}", actor.remote()))
+        made.append(Host(f"node-{number + 1}", actor.remote(), strategy))
     return made
+
+
+def tunnel_ends(ray: Any, hosts: Sequence[Host], ports: Sequence[int]) -> Sequence[Any]:
+    """A `TunnelEnd` beside each host, to this port of its machine. They end with the placement group."""
+    from harness.cluster.ray.tunnel import MOST_CALLS, TunnelEnd
+
+    return [
+        ray.remote(TunnelEnd)
+        .options(num_cpus=0, max_concurrency=MOST_CALLS, scheduling_strategy=host.strategy)
+        .remote(port)
+        for host, port in zip(hosts, ports, strict=True)
+    ]
 
 
 @contextmanager

@@ -29,7 +29,7 @@ class NodeActor:
         self._command: Command | None = None
 
     def serve(self, text: str) -> str:
-        """Starts `serve --node` on this node's address. Returns its address (`addresses`)."""
+        """Starts `serve --node` on this node's address, or on `host`. Returns its address (`addresses`)."""
         from harness.cluster.processes import NodeProcesses
 
         setup = json.loads(text)
@@ -37,7 +37,8 @@ class NodeActor:
         _go_to(setup["cwd"])
         try:
             processes = self._stack.enter_context(NodeProcesses(NODE_MODULE))
-            processes.start(setup["name"], {"config": setup["config"], "cpus": [], "host": address})
+            host = setup["host"] or address
+            processes.start(setup["name"], {"config": setup["config"], "cpus": [], "host": host})
             return json.dumps({"addresses": processes.addresses()})
         except HarnessError as e:
             return _refused(e, address)

@@ -121,7 +121,11 @@ _OF_THIS_MACHINE = {
 _OF_HOSTS = {name: flag for name, flag in _OF_SERVERS.items() if name != "request_timeout_ns"}
 """What a user says of servers, and not of nodes."""
 
-_OF_NODES = {"inputs_on_wire": "--inputs-on-wire", "node_count": "--node-count"}
+_OF_NODES = {
+    "inputs_on_wire": "--inputs-on-wire",
+    "node_count": "--node-count",
+    "transport": "--transport",
+}
 
 
 def _node_problems(options: RunOptions, of_servers: str, of_hosts: str) -> Iterator[str]:
@@ -141,6 +145,8 @@ def _node_problems(options: RunOptions, of_servers: str, of_hosts: str) -> Itera
         yield "--nodes ray:// names a cluster: add --node-count N, the nodes to take of it"
     if not of_ray and options.node_count is not None:
         yield "--node-count is of --nodes ray://HEAD: other --nodes say themselves how many: drop it"
+    if not of_ray and options.transport is not None:
+        yield "--transport is of --nodes ray://HEAD: other --nodes are reached by sockets: drop it"
 
 
 def _server_problems(options: RunOptions) -> Iterator[str]:

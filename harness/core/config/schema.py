@@ -24,6 +24,7 @@ MAX_SEED = 2**64 - 1
 
 MODES = ("performance", "accuracy", "both")
 DISPATCHES = ("greedy", "deadline")
+TRANSPORTS = ("socket", "actor")
 DEFAULT_DURATION_NS = 10 * NS_PER_S
 
 
@@ -297,6 +298,12 @@ class RunOptions:
         "with --nodes ray://HEAD: take N nodes of the cluster, each whole",
         parse=parsers.positive(parsers.MOST_NODES),
         metavar="N",
+        level="expert",
+    )
+    transport: str | None = option(
+        "with --nodes ray://HEAD: what carries the batches, the harness's own connections (socket, the default), or "
+        "calls of Ray, where the ports of the nodes cannot be reached (actor)",
+        choices=TRANSPORTS,
         level="expert",
     )
     inputs_on_wire: bool = option(

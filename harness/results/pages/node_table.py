@@ -8,6 +8,7 @@ from harness.results.pages.tables import Column, Table
 
 _COLUMNS = (
     Column("node"),
+    Column("machine"),
     Column("samples/s", "count"),
     Column("of all", "share"),
     Column("of batches", "share"),
@@ -32,6 +33,7 @@ def node_table(result: Mapping[str, Any]) -> Table | None:
     rows = [
         (
             node["node"],
+            node["machine"],
             _rate(node["completed_per_s"]),
             node["samples"] / samples if samples else None,
             node["batches"] / batches if batches else None,

@@ -36,6 +36,6 @@ def test_the_end_of_a_run_with_a_thousand_connections_is_found(
         ours, theirs = map(Channel, socket.socketpair())
         assert theirs.fileno() > 1024
         with closing(theirs):
-            ours.send("setup", nodes="ray://a", count=1, config={}, cwd="/")
+            ours.send("setup", nodes="ray://a", count=1, config={}, cwd="/", transport=None)
             placer._place(theirs)
     assert seen == [False, True]

@@ -11,10 +11,11 @@ from pathlib import Path
 import pytest
 
 from harness.cli.main import main
-from tests.cluster.ray.raylets import WAITS, raylet_on, raylets
+from harness.core.units import show_ns
+from tests.cluster.ray.raylets import WAITS, parent_of, raylet_on, raylets
 from tests.cluster.ray.test_ray_nodes import QUERIES, SLOW_BATCH, has_ended, on
 from tests.cluster.test_node_loss import OFFLINE, when_running
-from tests.cluster.test_node_runs import ran
+from tests.cluster.test_node_runs import is_whole, ran
 from tests.serve.test_serve import ROOT
 from tests.stand_ins.network_namespace import HERE, THERE, machine
 from tests.stand_ins.small_disk import fill, small_disk
@@ -122,3 +123,47 @@ def test_a_disk_of_the_nodes_that_gets_full_leaves_what_was_measured(
         assert said.count(f"{cluster.nodes} fails: ") == 2
         assert "Traceback" not in said
     assert not [*tmp_path.glob("run*")]
+
+
+def test_batches_travel_in_calls_of_ray_where_nothing_else_gets_through(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The node listens on the loopback of another machine, which no socket of this one reaches."""
+    out = tmp_path / "run"
+    hosts: list[int] = []
+    with (
+        machine() as other,
+        raylets(0, HERE) as cluster,
+        raylet_on(other, cluster.address) as far,
+    ):
+        cluster.pids.append(far.pid)
+        while THERE not in capsys.readouterr().out:
+            assert main(["list", "--nodes", cluster.nodes]) == 0
+        thread = when_running(out, lambda: hosts.extend(cluster.wait_for_nodes(1).values()))
+        words = ("--scenario", "offline", "--queries", "3000", *on(cluster, 1))
+        _, result = ran(out, *words, "--transport", "actor")
+        thread.join()
+        is_whole(out, result)
+        assert result["accuracy"]["value"] == pytest.approx(99.2)
+        (doubt,) = [d["text"] for d in result["doubts"] if d["code"] == "ray-calls"]
+        (node,) = result["nodes"]
+        assert node["network_p50_ns"] > 100_000
+        assert show_ns(node["network_p50_ns"]) in doubt
+        assert not node["no_journal"]
+        assert main(["check", str(out)]) == 0
+        assert has_ended(hosts)
+
+        hosts.clear()
+        lost = tmp_path / "lost"
+
+        def fault() -> None:
+            hosts.extend(cluster.wait_for_nodes(1).values())
+            os.kill(parent_of(hosts[0]), signal.SIGKILL)
+
+        thread = when_running(lost, fault)
+        status, result = ran(lost, *OFFLINE, *SLOW_BATCH, *on(cluster, 1), "--transport", "actor")
+        thread.join()
+        assert status == 4
+        assert "node-lost" in [reason["code"] for reason in result["reasons"]]
+        assert main(["check", str(lost)]) == 0
+        assert has_ended(hosts, 30)

@@ -9,6 +9,7 @@ from harness.results.pages.tables import aligned
 
 NODE: dict[str, Any] = {
     "node": "10.0.0.1:7000",
+    "machine": "first",
     "completed_per_s": 1234.5,
     "samples": 300,
     "batches": 40,
@@ -33,8 +34,8 @@ def test_shares_are_of_all_nodes() -> None:
     table = node_table({"nodes": [NODE, OTHER], "doubts": []})
     assert table is not None
     first, second = ([*row] for row in table.rows)
-    assert first[1:4] == ["1,234", 0.75, 0.8]
-    assert second[2:4] == [0.25, 0.2]
+    assert first[1:5] == ["first", "1,234", 0.75, 0.8]
+    assert second[3:5] == [0.25, 0.2]
     assert abs(float(first[-1] or 0) - 0.7) < 1e-9
     assert table.notes == ()
     assert any(

@@ -44,6 +44,7 @@ def as_client(config: RunConfig) -> RunConfig:
         nodes=None,
         node_urls=(),
         node_count=None,
+        transport=None,
         inputs_on_wire=False,
         instances=None,
         threads=None,

@@ -1,7 +1,8 @@
 """One run's queries to the nodes: the least loaded node first, batches that shrink at the end, rows of each node."""
 
+import platform
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -133,6 +134,11 @@ class NodeSession(Session):
             "nodes": [*map(self._node, range(len(self._urls)))],
         }
 
+    def _peers(self) -> Iterator[Mapping[str, Any]]:
+        """An address here is another machine's where a tunnel leads there, of Ray or of SSH."""
+        for peer, facts in zip(super()._peers(), self._opened.facts, strict=True):
+            yield {**peer, "local": peer["local"] and facts.machine == platform.node()}
+
     def _node(self, number: int) -> Mapping[str, Any]:
         """`nodes` of the last message."""
         facts = self._opened.facts[number]
@@ -147,6 +153,7 @@ class NodeSession(Session):
         return {
             "node": self._opened.links.names[number],
             "facts": facts.to_json(),
+            "transport": self._opened.config.transport,
             "clock": after._asdict() if after else before._asdict() if before else None,
             "drift_ppm": drift[0] if drift else None,
             "drift_error_ppm": drift[1] if drift else None,
