@@ -1,6 +1,7 @@
 """Settings every test file shares."""
 
 import faulthandler
+import signal
 from contextlib import suppress
 from importlib import import_module
 
@@ -10,6 +11,11 @@ from hypothesis import settings
 
 settings.register_profile("harness", deadline=None)  # a busy machine is not a failed test
 settings.load_profile("harness")
+
+if (
+    signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+):  # a suite in a script's background: its commands would ignore Ctrl-C
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
