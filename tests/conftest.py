@@ -12,9 +12,8 @@ from hypothesis import settings
 settings.register_profile("harness", deadline=None)  # a busy machine is not a failed test
 settings.load_profile("harness")
 
-if (
-    signal.getsignal(signal.SIGINT) is signal.SIG_IGN
-):  # a suite in a script's background: its commands would ignore Ctrl-C
+# A suite in a script's background: its commands would ignore Ctrl-C.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 

@@ -14,6 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from struct import Struct
+from time import monotonic, sleep
 from typing import Any, NoReturn
 
 from harness.core.clock import wall_ns
@@ -30,6 +31,9 @@ _ANCILLARY_BYTES = socket.CMSG_SPACE(_TIMESPEC.size)
 
 _FREE_DESCRIPTORS = 256
 """Descriptors that a run needs beside its connections."""
+
+_PORT_WAIT_S = 3.0
+"""How long a connection waits for a port of this machine; the kernel keeps that of a closed one to itself for 1 s."""
 
 _EPHEMERAL = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
@@ -270,7 +274,14 @@ def connect(server: Server, timeout_s: float, number: int = 0) -> Connection:
             raise  # the server is there
         except OSError:
             continue
-    return _connect(server, last, timeout_s, number)
+    end_s = monotonic() + _PORT_WAIT_S
+    while True:
+        try:
+            return _connect(server, last, timeout_s, number)
+        except OSError as e:
+            if e.errno != errno.EADDRNOTAVAIL or monotonic() >= end_s:
+                raise
+            sleep(0.1)
 
 
 def _connect(server: Server, at: _Where, timeout_s: float, number: int) -> Connection:
