@@ -1,10 +1,14 @@
 """Measures what a node costs against the model in process: the same cores, in pairs.
 
     python benchmarks/nodes.py [--quick] [MODEL ...]
+    python benchmarks/nodes.py --workers
 
 MODEL: names of `list`, by default light/squeezenet and digits. Of each pair, in Offline with batches of 8: samples/s
 over nodes divided by those in process, and the CPU time of a sample, of driver and node together, divided by that in
 process. On a busy machine the second says more: it hardly moves with load. In single-stream: what a node adds to p50.
+
+--workers: how many batches a second one driver hands out, with a model that sleeps: 8 nodes of 8 instances, and what
+choosing among more nodes costs.
 """
 
 import json
@@ -14,11 +18,14 @@ import tempfile
 from functools import partial
 from pathlib import Path
 from statistics import median
+from time import thread_time_ns
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from benchmarks.pairs import MIN_PAIRS, Pairs, alternate, compared, difference, ratio, same
+from harness.wire.balance import Balance
 
 MODELS = ("light/squeezenet", "digits")
 SECONDS = 5.0
@@ -63,6 +70,51 @@ def result_of(scenario: str, model: str, *words: str) -> dict[str, Any]:
     return result
 
 
+def sleeping(nodes: int, instances: int, batch_ms: float) -> str:
+    """A line: batches/s of a model that sleeps, and the share of what as many sleepers could do."""
+    words = [
+        *("--backend", f"{Path(__file__).parent / 'sleeper.py'}:Sleeper", "--threads", "1"),
+        *(
+            "--backend-option",
+            f"service_ms={batch_ms:g}",
+            "--max-batch",
+            str(BATCH),
+            "--oversubscribe",
+        ),
+        *("--nodes", f"local:{nodes}", "--instances", str(instances)),
+    ]
+    result = result_of("offline", "digits", *words)
+    per_s = result["throughput_per_s"]["completed"] / BATCH
+    share = per_s * batch_ms / 1e3 / (nodes * instances)
+    cpu_us = result["measured_process"]["cpu_s_per_query"] * BATCH * 1e6
+    codes = ", ".join(reason["code"] for reason in result["reasons"])
+    return (
+        f"{nodes} nodes x {instances} instances, {batch_ms:g} ms a batch: {per_s:,.0f} batches/s, {share:.3f} of all, "
+        f"{cpu_us:.0f} us CPU of the driver a batch{codes and f', {codes}'}"
+    )
+
+
+def choosing_us(nodes: int) -> float:
+    """CPU time of choosing one of so many nodes, and of having it back."""
+    balance: Balance[Any] = Balance([2] * nodes, [1.0] * nodes)
+    for number in range(nodes):
+        balance.append(SimpleNamespace(number=number))
+    rounds = []
+    for _ in range(20):
+        begin_ns = thread_time_ns()
+        for _ in range(1000):
+            balance.append(balance.pop())
+        rounds.append((thread_time_ns() - begin_ns) / 1e6)
+    return min(rounds)
+
+
+def workers() -> None:
+    for plan in ((1, 8, 20), (8, 1, 20), (8, 8, 20), (8, 8, 10), (8, 8, 5), (8, 8, 2)):
+        print(sleeping(*plan), flush=True)
+    for nodes in (2, 8, 64, 1000):
+        print(f"choosing one of {nodes} nodes: {choosing_us(nodes):.2f} us CPU")
+
+
 def show(name: str, seen: Pairs) -> None:
     found, noise = compared(seen, ratio), same(seen, ratio)
     print(
@@ -73,6 +125,9 @@ def show(name: str, seen: Pairs) -> None:
 
 
 def main() -> None:
+    if "--workers" in sys.argv:
+        workers()
+        return
     words = [word for word in sys.argv[1:] if word != "--quick"]
     pairs = 3 if "--quick" in sys.argv else MIN_PAIRS
     for model in words or MODELS:

@@ -14,11 +14,11 @@ from contextlib import suppress
 from operator import attrgetter
 from os import EFD_NONBLOCK, close, eventfd, eventfd_read, eventfd_write
 from time import monotonic
-from typing import Protocol
 
 from harness.core.clock import wall_ns
 from harness.core.units import NS_PER_S
 from harness.remote import Buffer, Reply, Request, StreamReader
+from harness.wire.balance import Free, balanced
 from harness.wire.connections import Connection, Server, connect, unreachable
 from harness.wire.flight import Flight
 from harness.wire.http1 import BadReply, ReplyParser
@@ -32,24 +32,6 @@ PACE_S = 0.05
 
 _TICK_S = 0.1
 _CLOSED = "the server closed the connection"
-
-
-class Free(Protocol):
-    """Connections that carry no request now. Each operation is one step under the GIL, or tries again."""
-
-    def append(self, connection: Connection, /) -> None: ...
-
-    def pop(self) -> Connection:
-        """Takes one. IndexError without any."""
-
-    def remove(self, connection: Connection, /) -> None:
-        """ValueError where it is not among them."""
-
-    def clear(self) -> None: ...
-
-    def __len__(self) -> int: ...
-
-    def __iter__(self) -> Iterator[Connection]: ...
 
 
 def _in_turn(connections: int | Sequence[int], servers: int) -> Iterator[int]:
@@ -75,12 +57,12 @@ class Flights:
         *,
         resend: bool = True,
         reader: Callable[[], StreamReader] | None = None,
-        free: Free | None = None,
+        free: Free[Connection] | None = None,
     ) -> None:
         """connections: to each server, or a number for each of them.
 
         reader: makes a reader of each reply, where replies are streams. free: chooses among free connections; without
-        it the one that was used last is taken.
+        it the server with the fewest requests in flight is taken, and of its connections the one that was used last.
         """
         self._servers = servers
         self._requests = Requests(servers, encode)
@@ -89,7 +71,7 @@ class Flights:
         self._resend = resend
         self._reader = reader
         self._waiting: deque[Flight] = deque()
-        self._free: Free = [] if free is None else free
+        self._free: Free[Connection] = balanced(connections, len(servers)) if free is None else free
         self._open: dict[int, Connection] = {}  # descriptor -> every open connection
         self._failed: deque[Flight] = deque()  # without a connection, for the next turn
         self._again: deque[Flight] = deque()

@@ -3,8 +3,7 @@
 Nothing that a lost node held is sent to another one: a second answer would be a second chance.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from itertools import chain
+from collections.abc import Callable, Sequence
 from time import monotonic
 from typing import NamedTuple
 
@@ -12,6 +11,7 @@ from harness.core.clock import wall_ns
 from harness.core.units import show_ns
 from harness.errors import one_line
 from harness.remote import Request
+from harness.wire.balance import Balance
 from harness.wire.connections import Connection, Server
 from harness.wire.flight import Flight
 from harness.wire.flights import Flights
@@ -20,53 +20,6 @@ LOST = "node-lost"
 """Kind of the error of flights that a lost node held."""
 
 _TICK_S = 0.1
-
-
-class Balance:
-    """Free connections to nodes. `pop` takes one to the node with the least to do for its speed."""
-
-    def __init__(self, requests: Sequence[int], speeds: Sequence[float]) -> None:
-        """requests: connections to each node, which is what it may hold at once. speeds: samples/s of each."""
-        self._free: list[list[Connection]] = [[] for _ in requests]
-        self._most = list(requests)
-        self._slowness = [1 / speed for speed in speeds]
-        self._given = [0.0] * len(requests)
-
-    def append(self, connection: Connection) -> None:
-        self._free[connection.number].append(connection)
-
-    def pop(self) -> Connection:
-        """IndexError without any."""
-        free, most, slowness, given = self._free, self._most, self._slowness, self._given
-        while True:
-            best, least = -1, (0.0, 0.0)
-            for number, own in enumerate(free):
-                if own:
-                    load = (most[number] - len(own) + 1) * slowness[number], given[number]
-                    if best < 0 or load < least:
-                        best, least = number, load
-            if best < 0:
-                raise IndexError
-            try:
-                connection = free[best].pop()
-            except IndexError:
-                continue  # the other thread has just taken it
-            given[best] += slowness[best]
-            return connection
-
-    def remove(self, connection: Connection) -> None:
-        """ValueError where it is not free."""
-        self._free[connection.number].remove(connection)
-
-    def clear(self) -> None:
-        for own in self._free:
-            own.clear()
-
-    def __len__(self) -> int:
-        return sum(map(len, self._free))
-
-    def __iter__(self) -> Iterator[Connection]:
-        return chain.from_iterable(self._free)
 
 
 class Loss(NamedTuple):

@@ -1,61 +1,16 @@
-"""Requests to nodes: who gets the next one, and what becomes of those that a lost node held."""
+"""Requests to nodes: what becomes of those that a lost node held."""
 
 import socket
 import threading
 import time
-from collections.abc import Sequence
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from harness.remote import Request
 from harness.wire.flight import Flight
-from harness.wire.node_flights import LOST, Balance, NodeFlights
+from harness.wire.node_flights import LOST, NodeFlights
 from tests.wire.test_flights import answer_all, read_request, served
-
-
-def connections(requests: Sequence[int]) -> list[Any]:
-    return [SimpleNamespace(number=n) for n, count in enumerate(requests) for _ in range(count)]
-
-
-@given(
-    st.lists(
-        st.tuples(st.integers(1, 6), st.sampled_from([10.0, 20.0, 40.0])), min_size=1, max_size=5
-    )
-)
-def test_each_request_goes_to_the_node_that_would_be_done_first(
-    nodes: list[tuple[int, float]],
-) -> None:
-    most, speeds = [n for n, _ in nodes], [speed for _, speed in nodes]
-    balance = Balance(most, speeds)
-    for connection in connections(most):
-        balance.append(connection)
-    held = [0] * len(nodes)
-    for _ in range(sum(most)):
-        able = [n for n in range(len(nodes)) if held[n] < most[n]]
-        best = min((held[n] + 1) / speeds[n] for n in able)
-        number = balance.pop().number
-        assert (held[number] + 1) / speeds[number] == pytest.approx(best)
-        held[number] += 1
-    assert held == most
-    assert len(balance) == 0
-    with pytest.raises(IndexError):
-        balance.pop()
-
-
-def test_idle_nodes_of_equal_speed_take_turns() -> None:
-    balance = Balance([2, 2], [10.0, 10.0])
-    for connection in connections([2, 2]):
-        balance.append(connection)
-    numbers = []
-    for _ in range(4):  # one at a time, as at a low rate
-        connection = balance.pop()
-        numbers.append(connection.number)
-        balance.append(connection)
-    assert numbers == [0, 1, 0, 1]
 
 
 def ended(flights: NodeFlights, count: int, limit_s: float = 10) -> list[Flight]:

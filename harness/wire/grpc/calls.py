@@ -16,6 +16,7 @@ from harness.core.clock import wall_ns
 from harness.core.extras import how_to_install
 from harness.errors import ConfigError, PluginUnavailable, one_line
 from harness.remote import Reply, Request
+from harness.wire.balance import Free, balanced
 from harness.wire.connections import (
     Connection,
     LateReply,
@@ -229,7 +230,9 @@ class Calls:
         except BaseException:
             self.close()
             raise
-        self._free = self._channels * connections
+        self._free: Free[Channel] = balanced(connections, len(servers))
+        for channel in self._channels * connections:
+            self._free.append(channel)
 
     def prepare(self, indices: Sequence[int]) -> None:
         """Has the requests of these samples ready, those that are short. No other call may run meanwhile."""

@@ -1,0 +1,96 @@
+"""Chooses the server of each request: the one with the least to do, and of equals the one that has had the least."""
+
+from collections.abc import Iterator, Sequence
+from itertools import chain
+from typing import Any, Generic, Protocol, TypeVar
+
+_STEPS = 4
+"""Speeds are compared in quarters of the fastest one's time: a smaller difference is noise of their measurement."""
+
+
+class Place(Protocol):
+    """A connection, or a channel that takes several calls."""
+
+    @property
+    def number(self) -> int:
+        """Of its server."""
+
+
+P = TypeVar("P", bound=Place)
+
+
+class Free(Protocol[P]):
+    """Places that carry no request now. Each operation is one step under the GIL, or tries again."""
+
+    def append(self, place: P, /) -> None: ...
+
+    def pop(self) -> P:
+        """Takes one. IndexError without any."""
+
+    def remove(self, place: P, /) -> None:
+        """ValueError where it is not among them."""
+
+    def clear(self) -> None: ...
+
+    def __len__(self) -> int: ...
+
+    def __iter__(self) -> Iterator[P]: ...
+
+
+class Balance(Generic[P]):
+    """Free places at several servers. `pop` takes one at the server with the least to do for its speed."""
+
+    def __init__(self, most: Sequence[int], speeds: Sequence[float]) -> None:
+        """most: requests that each server may hold at once. speeds: of each server, in any one unit."""
+        self._free: list[list[P]] = [[] for _ in most]
+        self._most = list(most)
+        fastest = max(speeds)
+        self._slowness = [fastest / speed for speed in speeds]
+        self._steps = [round(_STEPS * slowness) for slowness in self._slowness]
+        self._given = [0.0] * len(most)
+
+    def append(self, place: P) -> None:
+        self._free[place.number].append(place)
+
+    def pop(self) -> P:
+        """IndexError without any."""
+        free, most, steps, given = self._free, self._most, self._steps, self._given
+        while True:
+            best, least = -1, (0, 0.0)
+            for number, own in enumerate(free):
+                if own:
+                    load = (most[number] - len(own) + 1) * steps[number], given[number]
+                    if best < 0 or load < least:
+                        best, least = number, load
+            if best < 0:
+                raise IndexError
+            try:
+                place = free[best].pop()
+            except IndexError:
+                continue  # the other thread has just taken it
+            given[best] += self._slowness[best]
+            return place
+
+    def remove(self, place: P) -> None:
+        """ValueError where it is not free."""
+        self._free[place.number].remove(place)
+
+    def clear(self) -> None:
+        for own in self._free:
+            own.clear()
+
+    def __bool__(self) -> bool:
+        return any(self._free)
+
+    def __len__(self) -> int:
+        return sum(map(len, self._free))
+
+    def __iter__(self) -> Iterator[P]:
+        return chain.from_iterable(self._free)
+
+
+def balanced(most: int | Sequence[int], servers: int) -> Free[Any]:
+    """Free places, of which there are none yet, at servers of one speed. most: of each, or a number for each."""
+    if servers == 1:
+        return []
+    return Balance([most] * servers if isinstance(most, int) else most, [1.0] * servers)
