@@ -1,8 +1,11 @@
 """containers/ray.yaml: its pods are Kubernetes', and its run is one that the harness takes."""
 
+import os
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import kubernetes_validate
 import pytest
 import yaml
@@ -13,6 +16,7 @@ from harness.core.extras import EXTRAS
 from harness.search.options import RepeatOptions
 
 ROOT = Path(__file__).parents[3]
+DEFINITION = "KUBERAY_CRD"
 CLUSTER, JOB = yaml.safe_load_all((ROOT / "containers/ray.yaml").read_text())
 HEAD = CLUSTER["spec"]["headGroupSpec"]
 (NODES,) = CLUSTER["spec"]["workerGroupSpecs"]
@@ -30,6 +34,33 @@ def test_job_and_pods_are_those_of_kubernetes() -> None:
     wrong["spec"]["containers"][0]["arguments"] = []
     with pytest.raises(kubernetes_validate.ValidationError):
         kubernetes_validate.validate(wrong, "1.31", strict=True)
+
+
+def closed(schema: Any) -> Any:
+    """The schema, which then refuses fields that it does not name, as `kubectl apply` does."""
+    if isinstance(schema, list):
+        return [closed(part) for part in schema]
+    if not isinstance(schema, dict):
+        return schema
+    found = {key: closed(part) for key, part in schema.items()}
+    if "properties" in found and not found.get("x-kubernetes-preserve-unknown-fields"):
+        found.setdefault("additionalProperties", False)
+    return found
+
+
+def test_the_cluster_is_one_of_kuberay() -> None:
+    path = os.environ.get(DEFINITION)
+    if path is None:
+        pytest.skip(f"set {DEFINITION} to KubeRay's ray.io_rayclusters.yaml")
+    versions = yaml.safe_load(Path(path).read_text())["spec"]["versions"]
+    (schema,) = [v["schema"]["openAPIV3Schema"] for v in versions if v["name"] == "v1"]
+    schema["properties"]["metadata"]["properties"] = {"name": {}, "labels": {}}  # Kubernetes' own
+    holds = jsonschema.Draft202012Validator(closed(schema))
+    assert not list(holds.iter_errors(CLUSTER))
+    wrong = deepcopy(CLUSTER)
+    wrong["spec"]["authOptions"]["mode"] = "tokens"
+    wrong["spec"]["workerGroupSpecs"][0]["maxReplica"] = 1
+    assert len(list(holds.iter_errors(wrong))) == 2
 
 
 def test_the_run_takes_every_node_of_the_cluster_with_its_token() -> None:
