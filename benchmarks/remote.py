@@ -3,7 +3,8 @@
     python benchmarks/remote.py [--quick]
 
 Rows: `single-stream` (the harness's p50 minus that of a bare loop with one request in flight), `offline` (samples/s
-divided by those of a bare epoll loop with as many connections), `server` (p99 at a rate, for a ladder of rates).
+divided by those of a bare epoll loop with as many connections), `server` (p99 and CPU time a query at a rate, for a ladder of
+rates, beside those of LoadGen alone and of LoadGen with bare sockets: `bare_loadgen.py`).
 """
 
 import json
@@ -16,7 +17,7 @@ import tempfile
 import time
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
@@ -118,12 +119,36 @@ def offline_per_s(url: str) -> float:
     return float(result_of(url, *words)["throughput_per_s"]["completed"])
 
 
+class Told(NamedTuple):
+    """Of a Server run."""
+
+    p50_us: float
+    p99_us: float
+    cpu_us: float
+    """CPU time of the measuring process, a query."""
+
+
+def server(url: str, rate: int) -> Told:
+    run = result_of(url, "--scenario", "server", "--target-qps", str(rate), "--duration", "3s")
+    latency, cpu_s = run["latency_ns"], run["measured_process"]["cpu_s_per_query"]
+    return Told(latency["p50"] / 1e3, latency["p99"] / 1e3, cpu_s * 1e6)
+
+
+def bare_server(rate: int, *words: str) -> Told:
+    command = [sys.executable, Path(__file__).with_name("bare_loadgen.py"), "server"]
+    done = subprocess.run(
+        [*command, str(3 * rate), str(rate), *words], capture_output=True, text=True, check=True
+    )
+    told = json.loads(done.stdout)
+    return Told(told["p50_ns"] / 1e3, told["p99_ns"] / 1e3, told["cpu_s_per_query"] * 1e6)
+
+
 def main() -> None:
     pairs = 3 if "--quick" in sys.argv else MIN_PAIRS
-    with NullServer(REPLY) as server:
-        os.sched_setaffinity(server.pid, {0})
+    with NullServer(REPLY) as null:
+        os.sched_setaffinity(null.pid, {0})
         os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
-        url = server.url
+        url = null.url
         seen = alternate(lambda: single_stream_us(url), lambda: bare_p50_us(url), pairs)
         found, noise = compared(seen, difference), same(seen, difference)
         print(
@@ -139,17 +164,18 @@ def main() -> None:
             flush=True,
         )
         for rate in RATES:
-            words = ("--scenario", "server", "--target-qps", str(rate), "--duration", "3s")
-            runs = [result_of(url, *words) for _ in range(pairs)]
-            latencies = [
-                (run["latency_ns"]["p50"] / 1e3, run["latency_ns"]["p99"] / 1e3) for run in runs
-            ]
-            cpu_us = median(run["measured_process"]["cpu_s_per_query"] * 1e6 for run in runs)
-            p50, p99 = (median(column) for column in zip(*latencies, strict=True))
-            print(
-                f"server at {rate:,}/s: p50 {p50:,.0f} us, p99 {p99:,.0f} us, {cpu_us:.1f} us CPU a query",
-                flush=True,
-            )
+            rows: dict[str, list[Told]] = {"harness": [], "bare sockets": [], "LoadGen alone": []}
+            for _ in range(pairs):
+                rows["harness"].append(server(url, rate))
+                rows["bare sockets"].append(bare_server(rate, "--url", url))
+                rows["LoadGen alone"].append(bare_server(rate))
+            for name, told in rows.items():
+                p50_us, p99_us, cpu_us = (median(column) for column in zip(*told, strict=True))
+                print(
+                    f"server at {rate:,}/s, {name}: p50 {p50_us:,.0f} us, p99 {p99_us:,.0f} us, "
+                    f"{cpu_us:.1f} us CPU a query",
+                    flush=True,
+                )
 
 
 if __name__ == "__main__":
