@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from ctypes import string_at
 from pathlib import Path
 from queue import SimpleQueue
+from threading import Event
 from typing import Protocol
 
 import numpy as np
@@ -151,32 +152,77 @@ class Replay(Scheduler):
             first = end
 
 
-class FixedConcurrency(Scheduler):
-    """Keeps `concurrency` queries in flight: answered queries are replaced at once, in one call."""
+class Receiver(Protocol):
+    """A dispatcher whose one receiving thread calls `follow` after each of its turns. wake: ends its wait."""
+
+    follow: Callable[[], None] | None
+
+    def wake(self) -> None: ...
+
+
+class ClosedLoop(Scheduler):
+    """Keeps `concurrency` queries in flight: what follows the answered ones is issued at once, in one call.
+
+    It is issued on LoadGen's thread, or on a dispatcher's receiving thread (`issue_on`), which saves a hop between
+    threads for each query. Never within `complete`: a dispatcher is called by one thread, and never within an answer.
+    """
 
     def __init__(self, plan: LoadPlan, journal: Journal, samples: Array, concurrency: int) -> None:
         super().__init__(plan, journal, samples)
-        self._concurrency = concurrency
-        self._freed: SimpleQueue[int] = SimpleQueue()
+        self._concurrency = min(concurrency, len(samples))
+        self._answered: SimpleQueue[Sequence[int]] = SimpleQueue()
+        self._end = 0  # queries issued so far
+        self._issue: _Issue | None = None  # set once the first queries are issued
+        self._receiver: Receiver | None = None
+        self._all_issued = Event()
 
     def complete(self, responses: Sequence[Response]) -> None:
-        """Issues nothing: a dispatcher is called by one thread, and never within an answer."""
         super().complete(responses)
-        self._freed.put(len(responses))
+        self._answered.put([response.id for response in responses])
+
+    def issue_on(self, receiver: Receiver) -> None:
+        """Call before the run."""
+        self._receiver = receiver
+        receiver.follow = self._follow_answers
 
     def _issue_all(self, issue: _Issue) -> None:
-        freed, total = self._freed, len(self._samples)
-        end = min(self._concurrency, total)
-        issue(*self._ids_and_indices(0, end))
-        while end < total:
-            count = freed.get()
-            while not freed.empty():
-                count += freed.get()
-            first, end = end, min(end + count, total)
+        self._begin()
+        self._end = self._concurrency
+        issue(*self._ids_and_indices(0, self._end))
+        self._issue = issue
+        if self._receiver is not None:
+            self._receiver.wake()  # some may be answered already
+            self._all_issued.wait()
+            return
+        while self._end < len(self._samples):
+            self._follow(issue, list(self._answered.get()))
+
+    def _follow_answers(self) -> None:
+        if self._issue is None:
+            return
+        if not self._answered.empty():
+            self._follow(self._issue, [])
+        if self._end == len(self._samples):
+            self._all_issued.set()
+
+    def _follow(self, issue: _Issue, answered: list[int]) -> None:
+        """Issues what follows these queries, and all that were answered meanwhile."""
+        while not self._answered.empty():
+            answered += self._answered.get()
+        first, end = self._end, min(self._end + len(answered), len(self._samples))
+        self._draw(answered, first, end)
+        self._end = end
+        if end > first:
             issue(*self._ids_and_indices(first, end))
 
+    def _begin(self) -> None:
+        """Draws the samples of the first queries, where they were not drawn before the run."""
 
-class ConversationsInTurn(Scheduler):
+    def _draw(self, answered: Sequence[int], first: int, end: int) -> None:
+        """Draws those of queries `first` to `end`, which follow the answered ones."""
+
+
+class ConversationsInTurn(ClosedLoop):
     """Keeps `concurrency` conversations going, each of which asks its next turn when the last one is answered.
 
     After its last turn another conversation begins, drawn with replacement by the sample_index seed. The count
@@ -185,40 +231,28 @@ class ConversationsInTurn(Scheduler):
 
     def __init__(self, plan: LoadPlan, journal: Journal, turns: Array) -> None:
         """turns: as HasTurns. Those that a performance run does not hold are never asked."""
-        super().__init__(plan, journal, np.zeros(plan.query_count, np.int64))
         assert plan.concurrency is not None
-        self._concurrency = min(plan.concurrency, plan.query_count)
+        super().__init__(plan, journal, np.zeros(plan.query_count, np.int64), plan.concurrency)
         held = np.append(turns[: plan.performance_count], 0)
         self._ends: list[bool] = (
             held[1:] == 0
         ).tolist()  # whether a sample is its conversation's last
         self._begins = np.flatnonzero(held[:-1] == 0)
         self._random = np.random.RandomState(plan.seeds.sample_index & 0xFFFFFFFF)
-        self._answered: SimpleQueue[list[int]] = SimpleQueue()
 
-    def complete(self, responses: Sequence[Response]) -> None:
-        """Issues nothing, as FixedConcurrency."""
-        super().complete(responses)
-        self._answered.put([response.id for response in responses])
+    def _begin(self) -> None:
+        count = self._concurrency
+        self._samples[:count] = [self._new_conversation() for _ in range(count)]
 
-    def _issue_all(self, issue: _Issue) -> None:
-        end = self._concurrency
-        self._samples[:end] = [self._begin() for _ in range(end)]
-        issue(*self._ids_and_indices(0, end))
-        while end < len(self._samples):
-            answered = self._answered.get()
-            while not self._answered.empty():
-                answered += self._answered.get()
-            following = [self._after(int(self._samples[query])) for query in answered]
-            first, end = end, min(end + len(following), len(self._samples))
-            self._samples[first:end] = following[: end - first]
-            issue(*self._ids_and_indices(first, end))
+    def _draw(self, answered: Sequence[int], first: int, end: int) -> None:
+        following = [self._after(int(self._samples[query])) for query in answered]
+        self._samples[first:end] = following[: end - first]
 
-    def _begin(self) -> int:
+    def _new_conversation(self) -> int:
         return int(self._begins[self._random.randint(0, len(self._begins))])
 
     def _after(self, sample: int) -> int:
-        return self._begin() if self._ends[sample] else sample + 1
+        return self._new_conversation() if self._ends[sample] else sample + 1
 
 
 def scheduler_for(
@@ -240,5 +274,5 @@ def scheduler_for(
     if plan.concurrency is not None and turns is not None:
         return ConversationsInTurn(plan, journal, turns)
     if plan.concurrency is not None:
-        return FixedConcurrency(plan, journal, schedule.drawn_samples(plan), plan.concurrency)
+        return ClosedLoop(plan, journal, schedule.drawn_samples(plan), plan.concurrency)
     return None

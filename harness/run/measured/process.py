@@ -30,9 +30,10 @@ from harness.models.manifest.schema import TOLERANCE
 from harness.models.opened.loading import declared
 from harness.run.journal import Journal
 from harness.run.measured.callbacks import SampleCallbacks, issuing, no_worker_dies_alone
+from harness.run.measured.client.dispatch import DirectDispatcher
 from harness.run.measured.dispatch.instance import Failures
 from harness.run.measured.load import run_load
-from harness.run.measured.own_scheduler import scheduler_for
+from harness.run.measured.own_scheduler import ClosedLoop, scheduler_for
 from harness.run.measured.preparation import Preparation
 from harness.run.measured.systems.choose import system_for
 from harness.run.measured.systems.system import OF_KINDS
@@ -117,6 +118,8 @@ class _Measurement:
         complete = scheduler.complete if scheduler is not None else None
         chosen = system.dispatch(plan, preparation, journal, self._failures, complete)
         dispatcher, issuer = chosen.dispatcher, chosen.issuer
+        if isinstance(scheduler, ClosedLoop) and isinstance(dispatcher, DirectDispatcher):
+            scheduler.issue_on(dispatcher)
         samples = SampleCallbacks(
             system.dataset,
             journal,

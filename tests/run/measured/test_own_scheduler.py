@@ -3,10 +3,11 @@
 import json
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 import pytest
@@ -23,8 +24,8 @@ from harness.results.evidence.stages import Completions
 from harness.run.journal import Journal
 from harness.run.measured.own_scheduler import (
     AnswerLog,
+    ClosedLoop,
     ConversationsInTurn,
-    FixedConcurrency,
     Replay,
     Scheduler,
     scheduler_for,
@@ -44,15 +45,27 @@ class Response(NamedTuple):
     size: int = 0
 
 
-class Server:
-    """Replaces dispatcher and instance: one worker takes all that waits, or the caller answers."""
+How = Literal["worker", "inline", "receiver"]
+HOWS = get_args(How)
 
-    def __init__(self, view: Journal, scheduler: Scheduler, *, inline: bool = False) -> None:
+
+class Server:
+    """Replaces dispatcher and instance: a worker takes all that waits, or the caller answers.
+
+    receiver: the worker issues, too, what follows its answers in a closed loop.
+    """
+
+    def __init__(self, view: Journal, scheduler: Scheduler, how: How = "worker") -> None:
         self._issuer, self._writer = view.issuer(), view.writer(0)
         self._scheduler = scheduler
         self._jobs: SimpleQueue[tuple[int, list[int], list[int]] | None] = SimpleQueue()
-        self._inline = inline
+        self._inline = how == "inline"
+        self.follow: Callable[[], None] | None = None
+        if how == "receiver" and isinstance(scheduler, ClosedLoop):
+            scheduler.issue_on(self)
         self.calls: list[tuple[list[int], list[int], int]] = []
+        self.threads: list[int] = []
+        """Which thread made each call."""
         self.loaded: list[list[int]] = []
         self.unloaded: list[list[int]] = []
         self._thread = threading.Thread(target=self._work)
@@ -61,6 +74,7 @@ class Server:
         now_ns = wall_ns()
         first = self._issuer.issued(len(ids), now_ns)
         self.calls.append((list(ids), indices, now_ns))
+        self.threads.append(threading.get_ident())
         if self._inline:
             self._answer(first, ids, indices)
         else:
@@ -68,7 +82,13 @@ class Server:
 
     def _work(self) -> None:
         while (job := self._jobs.get()) is not None:
-            self._answer(*job)
+            if job[1]:
+                self._answer(*job)
+            if self.follow is not None:
+                self.follow()
+
+    def wake(self) -> None:
+        self._jobs.put((0, [], []))
 
     def _answer(self, first: int, ids: list[int], indices: list[int]) -> None:
         taken_ns = wall_ns()
@@ -99,12 +119,12 @@ def replayed(folder: Path, after_ns: Array, samples: Array | None = None) -> Loa
 
 
 def ran(
-    load: LoadPlan, folder: Path, *, inline: bool = False, turns: Array | None = None
+    load: LoadPlan, folder: Path, how: How = "worker", *, turns: Array | None = None
 ) -> tuple[Server, Completions]:
     view = journal(load.query_count, 1)
     scheduler = scheduler_for(load, view, turns)
     assert scheduler is not None
-    server = Server(view, scheduler, inline=inline)
+    server = Server(view, scheduler, how)
     server.run(folder)
     assert server.loaded == server.unloaded == [list(range(load.performance_count))]
     done = read_completions(view, load)
@@ -146,11 +166,11 @@ def test_a_schedule_names_its_samples_or_they_are_drawn_by_seed(tmp_path: Path) 
     assert ran(other, tmp_path)[1].columns["index"].tolist() != drawn[0].tolist()
 
 
-@pytest.mark.parametrize("inline", [False, True])
+@pytest.mark.parametrize("how", HOWS)
 @pytest.mark.parametrize("concurrency", [1, 7, QUERIES, 10 * QUERIES])
-def test_so_many_are_in_flight_and_no_more(concurrency: int, inline: bool, tmp_path: Path) -> None:
+def test_so_many_are_in_flight_and_no_more(concurrency: int, how: How, tmp_path: Path) -> None:
     load = plan("server", target_qps=None, concurrency=concurrency, query_count=QUERIES)
-    server, done = ran(load, tmp_path, inline=inline)
+    server, done = ran(load, tmp_path, how)
     entered = [ns for ids, _, ns in server.calls for _ in ids]
     completed = np.sort(done.columns["completed_ns"])
     for query, entry_ns in enumerate(entered):
@@ -159,17 +179,26 @@ def test_so_many_are_in_flight_and_no_more(concurrency: int, inline: bool, tmp_p
     assert len(server.calls[0][0]) == min(concurrency, QUERIES)
 
 
+def test_a_receiving_thread_issues_all_but_the_first_call(tmp_path: Path) -> None:
+    load = plan("server", target_qps=None, concurrency=7, query_count=QUERIES)
+    server, _ = ran(load, tmp_path, "receiver")
+    first, *others = server.threads
+    assert others
+    assert {*others} != {first}
+    assert len({*others}) == 1
+
+
 TURNS = np.array([0, 1, 2, 0, 0, 1, 0, 1, 2, 3, 4, 5, 6, 7, 0, 0, 1, 0, 1, 2, 3, 4])
 """Of the 20 samples that are held, the last conversation is cut: 0 1 2."""
 
 
-@pytest.mark.parametrize("inline", [False, True])
+@pytest.mark.parametrize("how", HOWS)
 @pytest.mark.parametrize("concurrency", [1, 4])
 def test_a_turn_is_asked_once_the_one_before_it_was_answered(
-    concurrency: int, inline: bool, tmp_path: Path
+    concurrency: int, how: How, tmp_path: Path
 ) -> None:
     load = plan("server", target_qps=None, concurrency=concurrency, query_count=QUERIES)
-    _, done = ran(load, tmp_path, inline=inline, turns=TURNS)
+    _, done = ran(load, tmp_path, how, turns=TURNS)
     samples = done.columns["index"].tolist()
     entered, completed = (done.columns[name].tolist() for name in ("entry_ns", "completed_ns"))
     ends_at: list[list[int]] = [[] for _ in range(20)]  # the completions that nothing followed yet
@@ -319,7 +348,7 @@ def test_waiting_for_the_next_query_burns_no_core(tmp_path: Path) -> None:
 def test_each_kind_has_its_scheduler(tmp_path: Path) -> None:
     kinds: list[tuple[LoadPlan, Any]] = [
         (replayed(tmp_path, np.zeros(2, np.int64)), Replay),
-        (plan("server", concurrency=2), FixedConcurrency),
+        (plan("server", concurrency=2), ClosedLoop),
     ]
     for load, kind in kinds:
         assert type(scheduler_for(load, journal(2, 1))) is kind

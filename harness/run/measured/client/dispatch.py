@@ -316,6 +316,8 @@ class DirectDispatcher:
         self.sharers = 0
         """Instances that share the last samples of a query evenly; 0 where the server's are unknown."""
         self._issued = issuer.issued
+        self.follow: Callable[[], None] | None = None
+        """Called by the receiving thread after each of its turns."""
         self._stopped = False
         self.busy_shares: list[float] = []
         """Share of each second that the receiving thread did not wait."""
@@ -337,6 +339,8 @@ class DirectDispatcher:
                 self._begin(begun)
             if done:
                 deliver(done)
+            if self.follow is not None:
+                self.follow()
             waited_s += self._flights.waited_s
             took_s = monotonic() - begin_s
             if took_s >= 1:
@@ -347,9 +351,13 @@ class DirectDispatcher:
         """Lets the receiving thread run for so long."""
         self._thread.join(timeout_s)
 
+    def wake(self) -> None:
+        """Ends the wait of the receiving thread."""
+        self._flights.wake()
+
     def stop(self) -> None:
         self._stopped = True
-        self._flights.wake()
+        self.wake()
         self._thread.join()
 
 
