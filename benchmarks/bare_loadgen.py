@@ -9,30 +9,30 @@ import json
 import re
 import select
 import socket
+import sys
 import tempfile
 import threading
 import time
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import mlperf_loadgen as lg
 
-REQUEST = b"POST / HTTP/1.1\r\nHost: null\r\nContent-Length: 256\r\n\r\n" + bytes(256)
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+from benchmarks.remote import REQUEST, connected
 
 _PERCENTILE = re.compile(r'"result_(50|99)\.00_percentile_latency_ns", "value": (\d+)')
 
 
 def direct(url: str, connections: int) -> Callable[[list[int], list[int]], None]:
     """The callback that sends; the thread that receives is a daemon."""
-    parts = urlsplit(url)
     epoll, flights = select.epoll(), {}
     free: list[socket.socket] = []
     waiting: deque[int] = deque()
     for _ in range(connections):
-        made = socket.create_connection((str(parts.hostname), int(parts.port or 0)))
-        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        made = connected(url)
         made.setblocking(False)
         epoll.register(made.fileno(), select.EPOLLIN)
         free.append(made)

@@ -37,7 +37,15 @@ _ANSWER = json.dumps(
         "created": 0,
         "model": "tiny",
         "data": [{"id": "tiny", "object": "model"}],  # what the list of models has
-        "choices": [{"index": 0, "text": " ok", "logprobs": None, "finish_reason": "stop"}],
+        "choices": [
+            {
+                "index": 0,
+                "text": " ok",
+                "message": {"role": "assistant", "content": " ok"},  # of a chat: endpoints'
+                "logprobs": None,
+                "finish_reason": "stop",
+            }
+        ],
         "usage": {"prompt_tokens": 8, "completion_tokens": 2, "total_tokens": 10},
     }
 ).encode()
@@ -188,12 +196,12 @@ def endpoints(program: Path, url: str, folder: Folder) -> Told:
     run(
         program,
         *("benchmark", "offline", "--model", "tiny", "--endpoints", url),
-        *("--api-type", "openai-completions", "--streaming", "off", "--max-output-tokens", "2"),
+        *("--api-type", "openai", "--streaming", "off", "--max-output-tokens", "2"),
         *("--dataset", f"perf:{folder.prompts},parser.prompt=prompt", "--duration", "0"),
         *("--num-samples", str(REQUESTS), "--tokenizer", str(folder.tokenizer)),
         *("--max-connections", str(IN_FLIGHT), "--report-dir", str(out)),
     )
-    told = read(out / "result_summary.json")
+    told = read(out / "performance/result_summary.json")
     latency = told["latency"]["percentiles"]
     return Told(told["qps"], latency["50"] / 1e6, latency["99"] / 1e6)
 

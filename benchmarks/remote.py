@@ -35,6 +35,7 @@ REPLY = (
     + ANSWER
 )
 REQUEST = b"POST / HTTP/1.1\r\nHost: null\r\nContent-Length: 256\r\n\r\n" + BODY
+"""Of the bare clients, `bare_loadgen.py` too."""
 
 
 def connected(url: str) -> socket.socket:
@@ -120,7 +121,7 @@ def offline_per_s(url: str) -> float:
 
 
 class Told(NamedTuple):
-    """Of a Server run."""
+    """Latencies and CPU time of one Server run."""
 
     p50_us: float
     p99_us: float

@@ -32,7 +32,7 @@ from harness.errors import (
 )
 from harness.results import database
 from harness.results.pages.tables import aligned, columns
-from harness.results.run_folder import RESULT
+from harness.results.run_folder import PEAK, RESULT
 
 GATHER_MODULE = "harness.cluster.ray.gather"
 NODES = "nodes.json"
@@ -45,6 +45,14 @@ END_LIMIT_S = 15.0
 _LOOK_EVERY_S = 0.5
 _HEADS = columns("node | machine | CPU | status | results")
 _SHARED_HEADS = columns("value | node | machine | CPU | status | results")
+
+_NOT_LISTED: tuple[type[Exception], ...] = (
+    sqlite3.Error,
+    OSError,
+    ConfigError,
+    *files.WRONG_CONTENT,
+)
+"""Errors of one run's files, which leave it out of the database of all."""
 
 PLACE = "{}"
 """Each value takes this place in the command."""
@@ -127,13 +135,16 @@ def execute(
 
 def _list_runs(folder: Path, name: str) -> None:
     """Adds the runs of one node or value to the database of all, under their places in `folder`."""
-    try:
-        for path in sorted((folder / name).rglob(RESULT)):
-            place = path.parent.relative_to(folder).as_posix()
-            if not is_unfinished(place):
-                database.add(folder, place, files.read_json(path))
-    except (sqlite3.Error, ConfigError, KeyError, TypeError) as e:  # of a node with another version
-        say(f"{database.path_in(folder)}: not all runs of {name} were added: {one_line(e)}")
+    for path in sorted((folder / name).rglob(RESULT)):
+        place = path.parent.relative_to(folder).as_posix()
+        if is_unfinished(place) or path.parent.parent.name == "probes":  # a search is its best run
+            continue
+        search = path.with_name(PEAK)
+        try:
+            peak = files.read_json(search)["peak"] if search.exists() else None
+            database.add(folder, place, files.read_json(path), peak)
+        except _NOT_LISTED as e:
+            say(f"{database.path_in(folder)}: {place} was not added: {one_line(e)}")
 
 
 def folder_names(values: Sequence[str]) -> Sequence[str]:
@@ -219,12 +230,12 @@ def _gathered(setup: Mapping[str, Any], keep: Callable[[Mapping[str, Any]], None
             has_asked_to_stop = False
             while True:
                 if stopping.caught is not None and not has_asked_to_stop:
+                    stopping.go_on()
                     say(
                         "stopping the command on every node; a second Ctrl-C leaves what is still there"
                     )
                     channel.send("stop")
                     has_asked_to_stop = True
-                    stopping.go_on()
                 try:
                     with stopping.allowed(has_asked_to_stop):
                         message = channel.receive(_LOOK_EVERY_S)

@@ -113,7 +113,7 @@ class Stopping:
         raise Stopped(signum)
 
     def go_on(self) -> None:
-        """What is caught is dealt with: the next signal stops, where allowed."""
+        """Forgets the signal that waits, so that only the next one stops."""
         self._waiting = None
 
     def on_signal(self, signum: int, _frame: object) -> None:

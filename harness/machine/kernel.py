@@ -9,3 +9,8 @@ def text(path: Path) -> str:
         return path.read_text(encoding="utf-8", errors="replace").strip()
     except OSError:
         return ""
+
+
+def boot_id() -> str:
+    """Of this boot of the machine, which its containers share; "" where it cannot be read."""
+    return text(Path("/proc/sys/kernel/random/boot_id"))

@@ -11,8 +11,8 @@ from harness.types import PowerSource
 
 NO_METER = "no meter was requested: --meter NAME reads one, `list` shows which work here"
 NOT_OFFICIAL = "not an MLPerf Power result: those are read at the wall by PTDaemon"
-ELSEWHERE = (
-    "another machine, which no reading here has in it, unless its meter is at the mains of both"
+ON_ANOTHER_MACHINE = (
+    "it is another machine: the meters read this one, unless they stand at the mains of both"
 )
 OFFICIAL = (
     "ptdaemon: read by MLPerf Power's procedure, which its checker accepts; an MLPerf result only "
@@ -42,7 +42,7 @@ def report(
         return {"power": None, "power_reason": f"{scheduler}'s log has no begin and end of the run"}
     readings: list[PowerReading] = []
     missing: list[MissingReading] = [
-        {"source": name, "reason": ELSEWHERE} for name in elsewhere if log is not None
+        {"source": name, "reason": ON_ANOTHER_MACHINE} for name in elsewhere if log is not None
     ]
     for source, energy, idle in _energies(log, ptdaemon, window):
         if isinstance(energy, NoReading):

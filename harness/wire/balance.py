@@ -5,7 +5,7 @@ from itertools import chain
 from typing import Any, Generic, Protocol, TypeVar
 
 _STEPS = 4
-"""Speeds are compared in quarters of the fastest one's time: a smaller difference is noise of their measurement."""
+"""A server's time a request is rounded to quarters of the fastest one's: smaller differences are noise."""
 
 
 class Place(Protocol):
@@ -13,7 +13,7 @@ class Place(Protocol):
 
     @property
     def number(self) -> int:
-        """Of its server."""
+        """Number of the server that it leads to."""
 
 
 P = TypeVar("P", bound=Place)

@@ -264,24 +264,24 @@ def connect(server: Server, timeout_s: float, number: int = 0) -> Connection:
     """Opens a connection. Raises OSError (ssl.SSLError is one) and ConfigError.
 
     A name may have several addresses, as `localhost` has of IPv6 and IPv4: the first one that takes the connection
-    is used.
+    is used. Where all ports of this machine are in use, it waits up to 3 s for one.
     """
-    *others, last = _resolve(server.address)
-    for where in others:
-        try:
-            return _connect(server, where, timeout_s, number)
-        except ssl.SSLError:
-            raise  # the server is there
-        except OSError:
-            continue
+    found = _resolve(server.address)
     end_s = monotonic() + _PORT_WAIT_S
     while True:
-        try:
-            return _connect(server, last, timeout_s, number)
-        except OSError as e:
-            if e.errno != errno.EADDRNOTAVAIL or monotonic() >= end_s:
-                raise
-            sleep(0.1)
+        errors: list[tuple[bool, OSError]] = []  # whether it may only be that there is no IPv6 here
+        for family, where in found:
+            try:
+                return _connect(server, (family, where), timeout_s, number)
+            except ssl.SSLError:
+                raise  # the server is there
+            except OSError as e:
+                errors.append((family == socket.AF_INET6 and e.errno == errno.EADDRNOTAVAIL, e))
+        told = [e for no_ipv6, e in errors if not no_ipv6] or [e for _, e in errors]
+        no_port = [e for e in told if e.errno == errno.EADDRNOTAVAIL]
+        if not no_port or monotonic() >= end_s:
+            raise (no_port or told)[-1]
+        sleep(0.1)
 
 
 def _connect(server: Server, at: _Where, timeout_s: float, number: int) -> Connection:

@@ -1,1 +1,1 @@
-"""Ray as what places, starts and ends hosts on the nodes of a cluster; no batch of a run travels through it."""
+"""Ray as what places, starts and ends hosts on the nodes of a cluster; it carries batches with --transport actor alone."""

@@ -1,7 +1,7 @@
 """Connects a process of its own to a Ray cluster, and takes whole nodes of it.
 
 Ray starts threads, changes signal handlers and may block: no process that measures or supervises imports it.
-Only text travels through Ray, JSON in both directions, and bytes of files.
+JSON travels through Ray, in both directions, with the bytes of files and, with --transport actor, of connections.
 """
 
 import json

@@ -119,7 +119,7 @@ class NodeCommand:
                 inside(self.folder, name).unlink()
             self.row["status"] = state["status"]
             lines += [self._log] if self._log else []
-        # What is there comes here, and is removed there.
+        # The folder of the node is removed: its files lie here.
         return [line.replace(state["folder"], str(self.folder)) for line in lines]
 
     def lose(self, error: Exception) -> None:

@@ -16,7 +16,7 @@ from harness.errors import HarnessError, one_line
 
 NODE_MODULE = "harness.serve.node.child"
 ORPHAN_S = 30.0
-"""An actor goes on for so long without its raylet: a run that needs it may end well."""
+"""An actor goes on for so long without its raylet: a run that is about to end needs it."""
 
 
 class NodeActor:
@@ -24,7 +24,7 @@ class NodeActor:
 
     def __init__(self) -> None:
         _forget_rays_threads()
-        threading.Thread(target=_end_after, args=(os.getppid(),), daemon=True).start()
+        end_with_raylet()
         self._stack = ExitStack()
         self._command: Command | None = None
 
@@ -95,8 +95,12 @@ class NodeActor:
         self._stack.close()
 
 
+def end_with_raylet() -> None:
+    """Ends the actor of this process ORPHAN_S after its raylet. Ray 2.60 does not, where the head is gone as well."""
+    threading.Thread(target=_end_after, args=(os.getppid(),), daemon=True).start()
+
+
 def _end_after(raylet: int) -> None:
-    """Ends this process some time after its raylet. Ray 2.60 does not, where the head is gone as well."""
     while os.getppid() == raylet:
         time.sleep(1)
     time.sleep(ORPHAN_S)

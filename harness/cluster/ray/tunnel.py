@@ -14,6 +14,8 @@ from functools import partial
 from itertools import count
 from typing import Any, TypeVar
 
+from harness.cluster.ray.host import end_with_raylet
+
 LOOPBACK = "127.0.0.1"
 PIECE_BYTES = 1 << 20
 """Most that one call carries."""
@@ -30,6 +32,7 @@ class TunnelEnd:
     """An actor on a node: the far ends of connections to one port of its machine. Passes bytes on unread."""
 
     def __init__(self, port: int) -> None:
+        end_with_raylet()
         self._port = port
         self._ends: dict[int, tuple[asyncio.StreamReader, asyncio.StreamWriter]] = {}
 
@@ -47,8 +50,9 @@ class TunnelEnd:
         return await reader.read(PIECE_BYTES)
 
     async def close(self, number: int) -> None:
-        _, writer = self._ends.pop(number)
-        writer.close()
+        end = self._ends.pop(number, None)
+        if end is not None:  # else it was never open
+            end[1].close()
 
 
 @contextmanager

@@ -33,6 +33,8 @@ class NodeFacts:
 
     machine: str
     """Name of the machine in its network."""
+    boot: str
+    """`boot_id` of its kernel, which all containers of one machine share."""
     version: str
     """Of the harness."""
     code: str

@@ -132,11 +132,11 @@ def doubts(run: Evidence) -> Iterator[Reason]:
                     f"{node['node']} ({node['machine']}) takes {show_ns(spent_ns)} for a batch at p50, the median of the "
                     f"nodes is {show_ns(int(middle_ns))}",
                 )
-    ways_ns = [node["network_p50_ns"] for node in nodes if node["network_p50_ns"] is not None]
-    if ways_ns and any(about.get("transport") == "actor" for about in told(run)):
+    if any(about.get("transport") == "actor" for about in told(run)):
+        ways_ns = [node["network_p50_ns"] for node in nodes if node["network_p50_ns"] is not None]
+        took = f", {show_ns(max(ways_ns))} for the way of one at p50" if ways_ns else ""
         yield Reason(
-            "ray-calls",
-            f"batches travelled in calls of Ray, {show_ns(max(ways_ns))} for the way of one at p50, which is in the latency",
+            "ray-calls", f"batches travelled in calls of Ray{took}, which is in the latency"
         )
     for node, about in zip(nodes, told(run), strict=True):
         drift, error = about["drift_ppm"], about["drift_error_ppm"]

@@ -170,7 +170,7 @@ class ClosedLoop(Scheduler):
     def __init__(self, plan: LoadPlan, journal: Journal, samples: Array, concurrency: int) -> None:
         super().__init__(plan, journal, samples)
         self._concurrency = min(concurrency, len(samples))
-        self._answered: SimpleQueue[Sequence[int]] = SimpleQueue()
+        self._answered: SimpleQueue[list[int]] = SimpleQueue()
         self._end = 0  # queries issued so far
         self._issue: _Issue | None = None  # set once the first queries are issued
         self._receiver: Receiver | None = None
@@ -195,7 +195,7 @@ class ClosedLoop(Scheduler):
             self._all_issued.wait()
             return
         while self._end < len(self._samples):
-            self._follow(issue, list(self._answered.get()))
+            self._follow(issue, self._answered.get())
 
     def _follow_answers(self) -> None:
         if self._issue is None:
@@ -219,7 +219,7 @@ class ClosedLoop(Scheduler):
         """Draws the samples of the first queries, where they were not drawn before the run."""
 
     def _draw(self, answered: Sequence[int], first: int, end: int) -> None:
-        """Draws those of queries `first` to `end`, which follow the answered ones."""
+        """Draws the samples of queries `first` to `end`, which follow the answered ones."""
 
 
 class ConversationsInTurn(ClosedLoop):

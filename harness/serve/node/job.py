@@ -18,6 +18,7 @@ from harness.core.registry import load
 from harness.errors import ConfigError
 from harness.machine.cores import available
 from harness.machine.host_log import HOST_PERIOD_S
+from harness.machine.kernel import boot_id
 from harness.machine.sampler import Repeated
 from harness.models.manifest.defaults import default_dataset
 from harness.models.manifest.files import size_bytes
@@ -103,6 +104,7 @@ def open_node(config: RunConfig, name: str, stack: ExitStack) -> OpenNode:
     about = described(backends[0], config.backend, dataset, data)
     facts = NodeFacts(
         machine=platform.node(),
+        boot=boot_id(),
         version=__version__,
         code=code_sha256(),
         backend=config.backend,

@@ -41,7 +41,8 @@ MOST_RUNS, PROBE_S = 12, 3.0
 """Limits of a search (harness/search/peak/job.py); most searches end earlier."""
 
 OF_SHORTENED = ({"too-short"}, {"too-short", "loadgen-invalid"})
-"""Codes of the reasons of a run that its audit.config makes too short, also for LoadGen's early stopping."""
+"""Codes of the reasons of a run that its audit.config makes too short. Its answers are judged, not its times:
+LoadGen may call it INVALID."""
 
 _SAME = ("model_sha256", "dataset_digest", "plugin_sha256", "loadgen_version", "backend")
 """Settings that all runs of a result must share."""

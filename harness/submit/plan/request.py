@@ -35,7 +35,7 @@ INTERACTIVE = "-interactive"
 """End of LoadGen's key of a language task whose tokens have Interactive's limits."""
 
 OF_SERVER = ("target_qps", "slo", "dispatch", "batch_wait")
-"""Options that only Server's runs take."""
+"""Options that only runs of AT_A_RATE take."""
 
 CONFIRM = "60s"
 """--duration of confirm runs: closer to 600 s than a search's default of 10 s."""

@@ -77,7 +77,7 @@ class Raylets:
 
     def hosts(self, raylet: int) -> list[int]:
         """Pids of our actors on this node and of what they have started."""
-        ours = (b"ray::NodeActor", b"harness")
+        ours = (b"ray::NodeActor", b"ray::TunnelEnd", b"harness")
         return [pid for pid in _below(raylet) if any(word in words_of(pid) for word in ours)]
 
     def wait_for_nodes(self, count: int, limit_s: float = 90) -> dict[int, int]:

@@ -158,11 +158,25 @@ def test_finished_runs_of_all_nodes_are_in_one_database(tmp_path: Path) -> None:
         (tmp_path / place).mkdir(parents=True)
         files.write_json(tmp_path / place / "result.json", RESULT)
     (tmp_path / "10.0.0.3").mkdir()
-    files.write_json(tmp_path / "10.0.0.3/result.json", {})
-    for name in ("10.0.0.1", "10.0.0.2", "10.0.0.2", "10.0.0.3"):  # one was measured again
+    files.write_json(tmp_path / "10.0.0.3/result.json", {**RESULT, "power": []})
+    (tmp_path / "10.0.0.4/peak/probes/1").mkdir(parents=True)
+    files.write_json(tmp_path / "10.0.0.4/peak/peak.json", {"peak": 250.0})
+    for place in ("10.0.0.4/peak", "10.0.0.4/peak/probes/1"):
+        files.write_json(tmp_path / place / "result.json", RESULT)
+    for name in (
+        "10.0.0.1",
+        "10.0.0.2",
+        "10.0.0.2",
+        "10.0.0.3",
+        "10.0.0.4",
+    ):  # one was measured again
         on_nodes._list_runs(tmp_path, name)
     rows = newest_first(tmp_path)
-    assert sorted(row["folder"] for row in rows) == ["10.0.0.1/run", "10.0.0.2/sweep/points/1"]
+    assert {row["folder"]: row["peak"] for row in rows} == {
+        "10.0.0.1/run": None,
+        "10.0.0.2/sweep/points/1": None,
+        "10.0.0.4/peak": 250.0,
+    }
     assert not any(row["removed"] for row in rows)
 
 

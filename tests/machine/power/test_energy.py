@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from harness.core.units import NS_PER_MS, NS_PER_S
 from harness.machine.power.energy import Energy, NoReading, PowerLog, cut, unique, window_ns
 from harness.results.pages import run_table
-from harness.results.power import ELSEWHERE, NOT_OFFICIAL, report
+from harness.results.power import NOT_OFFICIAL, ON_ANOTHER_MACHINE, report
 from harness.types import PowerSource
 from tests.builders.result import result
 from tests.builders.support import evidence, golden_log
@@ -217,7 +217,9 @@ def test_machines_that_no_meter_reads_are_named() -> None:
     logged = {"power_begin": "11-21-2026 03:47:25.207", "power_end": "11-21-2026 03:47:26.007"}
     found: Any = report(log, logged, 10, 10, elsewhere=["http://10.0.0.2:8000"])
     assert len(found["power"]["readings"]) == 1
-    assert found["power"]["missing"] == [{"source": "http://10.0.0.2:8000", "reason": ELSEWHERE}]
+    assert found["power"]["missing"] == [
+        {"source": "http://10.0.0.2:8000", "reason": ON_ANOTHER_MACHINE}
+    ]
     assert report(None, logged, 10, 10, elsewhere=["http://10.0.0.2:8000"])["power"] is None
 
 

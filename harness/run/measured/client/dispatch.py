@@ -1,7 +1,7 @@
 """Answers queries through a server: many requests in flight, one thread that sends and one that receives.
 
 Direct (Server, Offline): LoadGen's thread sends, a second one receives and completes all that arrived at
-once in one call. Inline (streams): LoadGen's thread does both, which saves a hop between threads.
+once in one call; in a closed loop it also issues what follows. Inline (streams): LoadGen's thread does both, which saves a hop between threads.
 """
 
 import threading
@@ -304,7 +304,7 @@ def whole_batches(count: int, most: int, sharers: int) -> tuple[int, int]:
 
 
 class DirectDispatcher:
-    """LoadGen's thread sends each request as it comes; a receiving thread does all the rest."""
+    """The thread that issues sends each request as it comes; a receiving thread does all the rest."""
 
     def __init__(
         self, flights: Transport, delivery: Delivery, max_batch: int, issuer: Issued

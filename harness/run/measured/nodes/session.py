@@ -1,6 +1,5 @@
 """One run's queries to the nodes: the least loaded node first, batches that shrink at the end, rows of each node."""
 
-import platform
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -11,6 +10,7 @@ from harness.core.config.run_config import RunConfig
 from harness.errors import HarnessError
 from harness.loadgen.answers import AnswerRow
 from harness.machine.clock_offset import ClockOffset, drift_ppm, offsets_of, step_ns
+from harness.machine.kernel import boot_id
 from harness.run.measured.answerer import Answerer
 from harness.run.measured.client.dispatch import (
     Delivery,
@@ -137,7 +137,7 @@ class NodeSession(Session):
     def _peers(self) -> Iterator[Mapping[str, Any]]:
         """An address here is another machine's where a tunnel leads there, of Ray or of SSH."""
         for peer, facts in zip(super()._peers(), self._opened.facts, strict=True):
-            yield {**peer, "local": peer["local"] and facts.machine == platform.node()}
+            yield {**peer, "local": peer["local"] and facts.boot == boot_id()}
 
     def _node(self, number: int) -> Mapping[str, Any]:
         """`nodes` of the last message."""

@@ -23,8 +23,9 @@ def verify_consistency(
 ) -> str:
     """The text of TEST06. dtype: of an answer's tokens. scenario: the round's name.
 
-    An answer has as many tokens as LoadGen was told, and at most one of end_tokens at its end. But in Offline, it
-    begins with the first token that LoadGen was told before; the script passes a first token that was not told.
+    An answer has as many tokens as LoadGen was told, and at most one of end_tokens at its end. Except in
+    Offline, it also begins with the first token that LoadGen was told before. The script lets an answer pass whose first
+    token was not told; this does not.
     """
     begun_alike = ended_once = counted = True
     count = 0
