@@ -35,6 +35,8 @@ def _of_ray(nodes: str) -> Iterator[str]:
     listing = child.call("harness.cluster.ray.listing:facts", {"nodes": nodes}, None)
     yield f"Ray {listing['ray']}, {nodes}"
     rows = [_ray_row(node) for node in listing["nodes"] if "error" not in node]
+    if listing["nodes"] and not rows:
+        raise ConfigError("\n".join(f"{n['address']}: {n['error']}" for n in listing["nodes"]))
     yield from aligned(_RAY_HEADS, rows)
     yield from (f"{n['address']}: {n['error']}" for n in listing["nodes"] if "error" in n)
 

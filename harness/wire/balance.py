@@ -4,8 +4,9 @@ from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import Any, Generic, Protocol, TypeVar
 
-_STEPS = 4
-"""A server's time a request is rounded to quarters of the fastest one's: smaller differences are noise."""
+_STEPS = 2
+"""A server's time a request is rounded to halves of the fastest one's: machines that are alike differ by up to a
+quarter in a measurement of seconds beside other programs."""
 
 
 class Place(Protocol):

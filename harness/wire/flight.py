@@ -38,8 +38,8 @@ class Flight:
         self.kind = ""
         """Kind of the error: reset, timeout, server-gone, bad-reply, encode."""
         self.resent = False
-        self.server = 0
-        """Number of the server that got it."""
+        self.server = -1
+        """Number of the server that got it; -1: none."""
         self.reader: StreamReader | None = None
         """Has read the reply, where replies are streams and it began."""
         self.chunks: list[tuple[int, int]] = []

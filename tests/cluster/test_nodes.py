@@ -80,6 +80,8 @@ def test_names_that_are_none(text: str, why: str) -> None:
         ({"nodes": "ray://a"}, "add --node-count N"),
         ({"node_count": 2}, "--node-count is of --nodes ray://HEAD"),
         ({"transport": "actor"}, "--transport is of --nodes ray://HEAD"),
+        ({"backend": "kserve"}, "--backend kserve asks servers: drop --nodes"),
+        ({"models": "set.yaml"}, "--models: nodes have one model each"),
     ],
 )
 def test_options_that_contradict_nodes(options: dict[str, object], why: str) -> None:

@@ -9,6 +9,7 @@ from harness.models.opened.node import NodeFacts, differences, own_code, refuse_
 FACTS = NodeFacts(
     machine="a",
     boot="00-11",
+    process="abc",
     version="1",
     code="c" * 64,
     backend="ort",

@@ -48,7 +48,11 @@ class NodeActor:
         from harness.machine.host import fingerprint
         from harness.models.manifest.lookup import load_model, named_models
 
-        models = [name for name in named_models() if load_model(name).is_here]
+        models = []
+        for name in named_models():
+            with suppress(HarnessError):  # its module is not installed here
+                if load_model(name).is_here:
+                    models.append(name)
         return json.dumps({"address": _address(), "environment": fingerprint(), "models": models})
 
     def put(self, name: str, data: bytes) -> str:

@@ -121,6 +121,9 @@ _OF_THIS_MACHINE = {
 _OF_HOSTS = {name: flag for name, flag in _OF_SERVERS.items() if name != "request_timeout_ns"}
 """What a user says of servers, and not of nodes."""
 
+_CLIENTS = ("kserve", "openai", "http-raw")
+"""Our backends that ask a server."""
+
 _OF_NODES = {
     "inputs_on_wire": "--inputs-on-wire",
     "node_count": "--node-count",
@@ -140,6 +143,7 @@ def _node_problems(options: RunOptions, of_servers: str, of_hosts: str) -> Itera
         yield "--dispatch and --batch-wait: nodes take what waits: drop them"
     if options.qdl:
         yield "--qdl asks servers of --url: drop it, or --nodes"
+    yield from _node_model_problems(options)
     of_ray = options.nodes is not None and options.nodes.startswith(RAY_NODES)
     if of_ray and options.node_count is None:
         yield "--nodes ray:// names a cluster: add --node-count N, the nodes to take of it"
@@ -147,6 +151,13 @@ def _node_problems(options: RunOptions, of_servers: str, of_hosts: str) -> Itera
         yield "--node-count is of --nodes ray://HEAD: other --nodes say themselves how many: drop it"
     if not of_ray and options.transport is not None:
         yield "--transport is of --nodes ray://HEAD: other --nodes are reached by sockets: drop it"
+
+
+def _node_model_problems(options: RunOptions) -> Iterator[str]:
+    if options.models is not None:
+        yield "--models: nodes have one model each: drop it, or --nodes"
+    if options.backend in _CLIENTS:
+        yield f"--backend {options.backend} asks servers: drop --nodes, and name them with --url"
 
 
 def _server_problems(options: RunOptions) -> Iterator[str]:

@@ -27,6 +27,13 @@ def by_indices(model: str) -> str:
     return f"{model}@{INDICES}"
 
 
+RUN_BYTES = 16
+"""Of the number that a run draws, and begins its requests with that load samples."""
+
+IN_USE = 409
+"""HTTP status of a node that works for another run."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeFacts:
     """What a node reports of itself, once it is ready."""
@@ -35,6 +42,8 @@ class NodeFacts:
     """Name of the machine in its network."""
     boot: str
     """`boot_id` of its kernel, which all containers of one machine share."""
+    process: str
+    """Drawn by the node's process: the same node under two names has it twice."""
     version: str
     """Of the harness."""
     code: str

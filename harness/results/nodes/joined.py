@@ -30,11 +30,12 @@ def with_journals(done: Completions, path: Path) -> Completions:
 
 
 def placed(columns: Mapping[str, Array], rows: Mapping[str, Array]) -> Mapping[str, Array] | None:
-    """The nodes' stamps of each sample on the driver's clock; None where an answered sample has none.
+    """The nodes' stamps of each sample on the driver's clock, and `sent_ns`; None where an answered sample has none.
 
     columns: (samples,) of a run, in issue order. rows: (batches,) `first` and the stamps of a node's clock.
-    A node's time ends where its reply arrives. What it says beyond the time between sending and arrival, as
-    where the sending thread lost its core before its stamp, is cut off.
+    A node's time ends where its reply arrives. Where it is longer than the time between sending and arrival, the
+    sending thread was late with its stamp, as one that lost its core: `sent_ns` is put back to where the node's time
+    begins, but not before `taken_ns`.
     """
     sent_ns = columns["sent_ns"]
     arrived_ns = columns.get("arrived_ns", columns["read_ns"])
@@ -46,14 +47,17 @@ def placed(columns: Mapping[str, Array], rows: Mapping[str, Array]) -> Mapping[s
     known = first[row] == begins if len(first) else np.zeros(len(begins), bool)
     if not (known | (columns["failed"] > 0)).all():
         return None
-    found: dict[str, Array] = {}
-    earliest_ns = sent_ns
+
+    def before_end_ns(own: str) -> Array:
+        if not len(first):
+            return np.zeros(len(begins), np.int64)
+        return np.where(known, (rows["sent_ns"] - rows[own])[order][row], 0)
+
+    begin_ns = arrived_ns - before_end_ns(_OWN[0])
+    earliest_ns = np.clip(np.minimum(sent_ns, begin_ns), columns["taken_ns"], sent_ns)
+    found = {"sent_ns": earliest_ns}
     for name, own in zip(NODE_STAMPS, _OWN, strict=True):
-        if len(first):
-            before_end_ns = (rows["sent_ns"] - rows[own])[order][row]
-        else:
-            before_end_ns = np.zeros(len(begins), np.int64)
-        at_ns = np.where(known, arrived_ns - before_end_ns, arrived_ns)
+        at_ns = arrived_ns - before_end_ns(own)
         earliest_ns = np.clip(at_ns, earliest_ns, arrived_ns)
         found[name] = earliest_ns
     return found

@@ -152,5 +152,8 @@ def doubts(run: Evidence) -> Iterator[Reason]:
                 f"the clock of {node['node']} ran {drift:+.0f} ppm (error {error:.0f}) against this machine's: its stages are "
                 "wrong by as much",
             )
-        if node["no_journal"] and not node["lost"]:
-            yield Reason("node-journal", f"{node['node']}: {node['no_journal']}")
+        if node["no_journal"] and node["samples"] > node["failed"]:
+            yield Reason(
+                "node-journal",
+                f"{node['node']}: {node['no_journal']}: of all nodes, the stages are told as one, `remote`",
+            )

@@ -159,6 +159,7 @@ def _numbers(result: Mapping[str, Any]) -> Iterator[str]:
             yield ""
             yield table.about
             yield from aligned(table.columns, table.rows)
+            yield from table.notes
     yield ""
 
 

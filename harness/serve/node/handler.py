@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 
 from harness.core.registry import plugin
+from harness.core.units import NS_PER_S
 from harness.errors import HarnessError
 from harness.machine.host_log import HostLog, HostReader, summary
-from harness.models.opened.node import INDICES, NodeFacts, by_indices
+from harness.models.opened.node import IN_USE, INDICES, RUN_BYTES, NodeFacts, by_indices
 from harness.serve.answers import (
     Refusal,
     answer_head,
@@ -37,6 +38,9 @@ _ROW = b"row;desc=%d, "
 """In `Server-Timing` of a reply: the number of its row in the node's journal."""
 
 _BINARY = "application/octet-stream"
+
+SILENT_S = 5.0
+"""A run that asks for nothing for so long is taken for one that was killed."""
 
 
 class NodeModel:
@@ -123,6 +127,8 @@ class NodeHandler:
         """Looked at once a second while the node answers, and at both ends of a run."""
         self.host.pids = [facts.pid]
         self._loaded_ns = 0
+        self._run = b""  # which has loaded the samples
+        self._asked_ns = 0  # when it last asked for something
         of_samples = NodeModel(
             facts,
             by_indices(facts.model),
@@ -144,6 +150,7 @@ class NodeHandler:
             ("GET", "/harness/journal"): self._journal,
             ("GET", "/harness/host"): self._tell_host,
             ("POST", "/harness/load"): self._load,
+            ("POST", "/harness/leave"): self._leave,
         }
 
     def start(self, instances: Instances) -> None:
@@ -171,6 +178,7 @@ class NodeHandler:
             except Refusal as e:
                 error = {"error": str(e)}
                 return [json_answer(error, connection_header(head), e.status)]
+        self._asked_ns = arrived_ns
         of_samples, whole = self._inferences
         if f"@{INDICES}" in head.path:
             return of_samples.handle(request, arrived_ns)
@@ -204,11 +212,18 @@ class NodeHandler:
         found = summary(self.host.log, (self._loaded_ns, time_ns()))
         return json_answer(found or {}, connection_header(request.head))
 
-    def _load(self, request: Request, _arrived_ns: int) -> bytes:
-        """Loads the samples of these indices (INT32) in place of those that are loaded; empties the journal."""
-        if len(request.body) % 4:
-            raise Refusal(400, "the body is no list of INT32")
-        indices = np.frombuffer(request.body, "<i4").tolist()
+    def _load(self, request: Request, arrived_ns: int) -> bytes:
+        """Loads the samples of these indices (INT32) in place of those that are loaded; empties the journal.
+
+        The body begins with the run's number. Another run is refused until this one leaves, or was silent for SILENT_S.
+        """
+        run, body = bytes(request.body[:RUN_BYTES]), request.body[RUN_BYTES:]
+        if len(run) < RUN_BYTES or len(body) % 4:
+            raise Refusal(400, "the body is no number of a run and a list of INT32")
+        if self._run not in (b"", run) and arrived_ns - self._asked_ns < SILENT_S * NS_PER_S:
+            raise Refusal(IN_USE, "the node works for another run")
+        self._run, self._asked_ns = run, arrived_ns
+        indices = np.frombuffer(body, "<i4").tolist()
         count = self._facts.total_count
         if any(not 0 <= index < count for index in indices):
             raise Refusal(400, f"the dataset has {count:,} samples: an index is beyond")
@@ -225,4 +240,11 @@ class NodeHandler:
         self.host.log = HostLog()
         self.host.look()
         loaded: Mapping[str, Any] = {"loaded": len(indices)}
+        self._asked_ns = time_ns()
         return json_answer(loaded, connection_header(request.head))
+
+    def _leave(self, request: Request, _arrived_ns: int) -> bytes:
+        """Another run may load samples at once. The body: the run's number."""
+        if bytes(request.body) == self._run:
+            self._run = b""
+        return json_answer({}, connection_header(request.head))

@@ -6,6 +6,7 @@ import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from itertools import cycle
+from secrets import token_hex
 from typing import NamedTuple
 
 import numpy as np
@@ -36,7 +37,7 @@ from harness.models.opened.loading import (
     open_dataset,
     samples_held,
 )
-from harness.models.opened.node import ANSWER, NodeFacts, code_sha256
+from harness.models.opened.node import ANSWER, RUN_BYTES, NodeFacts, code_sha256
 from harness.models.steps.postprocess import postprocessor
 from harness.run.measured.answerer import Answerer
 from harness.run.measured.calibration import calibrate_rate
@@ -105,6 +106,7 @@ def open_node(config: RunConfig, name: str, stack: ExitStack) -> OpenNode:
     facts = NodeFacts(
         machine=platform.node(),
         boot=boot_id(),
+        process=token_hex(RUN_BYTES),
         version=__version__,
         code=code_sha256(),
         backend=config.backend,

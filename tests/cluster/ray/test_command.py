@@ -158,7 +158,7 @@ def test_finished_runs_of_all_nodes_are_in_one_database(tmp_path: Path) -> None:
         (tmp_path / place).mkdir(parents=True)
         files.write_json(tmp_path / place / "result.json", RESULT)
     (tmp_path / "10.0.0.3").mkdir()
-    files.write_json(tmp_path / "10.0.0.3/result.json", {**RESULT, "power": []})
+    files.write_json(tmp_path / "10.0.0.3/result.json", {**RESULT, "power": [1]})
     (tmp_path / "10.0.0.4/peak/probes/1").mkdir(parents=True)
     files.write_json(tmp_path / "10.0.0.4/peak/peak.json", {"peak": 250.0})
     for place in ("10.0.0.4/peak", "10.0.0.4/peak/probes/1"):

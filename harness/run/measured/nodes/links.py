@@ -3,6 +3,8 @@
 import json
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from secrets import token_bytes
 from typing import Any, TypeVar
 
 import numpy as np
@@ -11,7 +13,7 @@ from harness.core.clock import wall_ns
 from harness.core.config.address import parse_address
 from harness.errors import ConfigError, HarnessError, one_line
 from harness.machine.clock_offset import ClockOffset, Ping, clock_offset
-from harness.models.opened.node import NodeFacts
+from harness.models.opened.node import IN_USE, RUN_BYTES, NodeFacts
 from harness.remote import Reply, Request
 from harness.types import Array
 from harness.wire.connections import Server
@@ -22,6 +24,7 @@ LOAD_LIMIT_S = 600.0
 """Time in which a node loads the samples of a run."""
 
 ASK_LIMIT_S = 10.0
+LEAVE_LIMIT_S = 1.0
 
 _STAMPS = 6
 _OK = 200
@@ -35,7 +38,8 @@ class NodeLink:
         self.server = Server(address=parse_address(url))
         self.name = self.server.address.authority
         self._links = {
-            limit: Link(self.server, limit, option="") for limit in (ASK_LIMIT_S, LOAD_LIMIT_S)
+            limit: Link(self.server, limit, option="")
+            for limit in (ASK_LIMIT_S, LOAD_LIMIT_S, LEAVE_LIMIT_S)
         }
 
     def facts(self) -> NodeFacts:
@@ -48,10 +52,17 @@ class NodeLink:
                 "other facts: install the same version there"
             ) from None
 
-    def load(self, indices: Sequence[int]) -> None:
-        """Has the node load these samples in place of those that it has, and forget its journal."""
+    def load(self, run: bytes, indices: Sequence[int]) -> None:
+        """Has the node load these samples in place of those that it has, and forget its journal.
+
+        run: who asks. A node that another run uses refuses.
+        """
         body = np.asarray(indices, "<i4").tobytes()
-        self._asked(Request("/harness/load", body=(body,)), LOAD_LIMIT_S)
+        self._asked(Request("/harness/load", body=(run, body)), LOAD_LIMIT_S)
+
+    def leave(self, run: bytes) -> None:
+        """Lets another run have the node at once."""
+        self._asked(Request("/harness/leave", body=(run,)), LEAVE_LIMIT_S)
 
     def clock(self) -> ClockOffset:
         """How far the node's clock is ahead of this one."""
@@ -93,6 +104,10 @@ class NodeLink:
             raise ConfigError(
                 f"--nodes: {self.name} does not answer: {one_line(e)}: is `serve --node` running there?"
             ) from e
+        if reply.status == IN_USE:
+            raise ConfigError(
+                f"--nodes: {self.name} works for another run: wait for its end, or name another node"
+            )
         if reply.status != _OK:
             said = one_line(bytes(reply.body[:300]).decode("utf-8", "replace"))
             raise ConfigError(
@@ -111,6 +126,8 @@ class NodeLinks:
 
     def __init__(self, urls: Sequence[str]) -> None:
         self.links = [NodeLink(url) for url in urls]
+        self._run = token_bytes(RUN_BYTES)
+        self._loaded = False
         self.lost: set[int] = set()
         """Numbers of nodes that are asked nothing more."""
 
@@ -121,10 +138,17 @@ class NodeLinks:
     def facts(self) -> Mapping[str, NodeFacts]:
         """By address. One ConfigError with every node that does not answer."""
         found = self._each(NodeLink.facts)
+        names: dict[str, str] = {}
+        for number, facts in found.items():
+            name = self.links[number].name
+            other = names.setdefault(facts.process, name)
+            if other != name:
+                raise ConfigError(f"--nodes: {other} and {name} are one node: drop one of them")
         return {self.links[number].name: facts for number, facts in found.items()}
 
     def load(self, indices: Sequence[int]) -> None:
-        self._each(lambda link: link.load(indices))
+        self._loaded = True
+        self._each(lambda link: link.load(self._run, indices))
 
     def clocks(self) -> dict[int, ClockOffset]:
         """By number; one node after the other, so that they do not disturb each other."""
@@ -151,5 +175,8 @@ class NodeLinks:
         return found
 
     def close(self) -> None:
+        if self._loaded:
+            with suppress(HarnessError):
+                self._each(lambda link: link.leave(self._run))
         for link in self.links:
             link.close()
