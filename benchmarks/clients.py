@@ -1,11 +1,11 @@
 """Compares the client with other clients of OpenAI's API: completions of the same null server, in turns.
 
-    python benchmarks/clients.py --venv FOLDER [--endpoints PROGRAM] [--rounds 3]
+    python benchmarks/clients.py [--venv FOLDER] [--endpoints PROGRAM] [--rounds 3]
 
 Each client has 64 requests in flight, its own defaults otherwise, and the numbers of its own report. The server answers
 any request at once with the same 2 tokens. FOLDER: an environment of its own for AIPerf and guidellm, which is made with
 uv or pip where it is not there yet, with a tokenizer for them that is trained on the spot. MLCommons' endpoints is in no
-registry: --endpoints names its program.
+registry: --endpoints names its program, in an environment of Python 3.12.
 """
 
 import argparse
@@ -27,7 +27,7 @@ from harness.wire.null.server import NullServer
 IN_FLIGHT = 64
 REQUESTS = 5000
 OWN_REQUESTS = 50_000
-"""Requests of a round of the harness, which is faster: a round of so few would be short."""
+"""Requests of a round of the harness and of endpoints, which are faster: a round of so few would be short."""
 LIMIT_S = 300
 
 _ANSWER = json.dumps(
@@ -134,6 +134,10 @@ def installed(venv: Path) -> Path:
     if not python.exists():
         subprocess.run([*make, str(venv)], check=True)
     subprocess.run([*install, *packages], check=True, timeout=INSTALL_LIMIT_S)
+    return trained(python, tokenizer)
+
+
+def trained(python: Path, tokenizer: Path) -> Path:
     subprocess.run([str(python), "-c", TRAIN, str(tokenizer)], check=True, timeout=LIMIT_S)
     return tokenizer
 
@@ -198,12 +202,12 @@ def endpoints(program: Path, url: str, folder: Folder) -> Told:
         *("benchmark", "offline", "--model", "tiny", "--endpoints", url),
         *("--api-type", "openai", "--streaming", "off", "--max-output-tokens", "2"),
         *("--dataset", f"perf:{folder.prompts},parser.prompt=prompt", "--duration", "0"),
-        *("--num-samples", str(REQUESTS), "--tokenizer", str(folder.tokenizer)),
+        *("--num-samples", str(OWN_REQUESTS), "--tokenizer", str(folder.tokenizer)),
         *("--max-connections", str(IN_FLIGHT), "--report-dir", str(out)),
     )
     told = read(out / "performance/result_summary.json")
     latency = told["latency"]["percentiles"]
-    return Told(told["qps"], latency["50"] / 1e6, latency["99"] / 1e6)
+    return Told(told["qps"], latency["50.0"] / 1e6, latency["99.0"] / 1e6)
 
 
 CLIENTS: Mapping[str, Callable[[Path, str, Folder], Told]] = {
@@ -216,15 +220,21 @@ CLIENTS: Mapping[str, Callable[[Path, str, Folder], Told]] = {
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("--venv", type=Path, required=True)
+    parser.add_argument("--venv", type=Path)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--endpoints", type=Path)
     options = parser.parse_args()
-    venv = options.venv.resolve()
-    tokenizer = installed(venv)
-    chosen = {"harness": Path(sys.executable), **{name: venv / "bin" / name for name in PEERS}}
+    if options.venv is None and options.endpoints is None:
+        parser.error("name other clients, with --venv or --endpoints")
+    chosen = {"harness": Path(sys.executable)}
+    if options.venv is not None:
+        venv = options.venv.resolve()
+        tokenizer = installed(venv)
+        chosen |= {name: venv / "bin" / name for name in PEERS}
     if options.endpoints is not None:
         chosen["endpoints"] = options.endpoints
+        if options.venv is None:
+            tokenizer = trained(options.endpoints.parent / "python", Path(tempfile.mkdtemp()))
     seen: dict[str, list[Told]] = {name: [] for name in chosen}
     with NullServer(REPLY) as server:
         for number in range(options.rounds):
