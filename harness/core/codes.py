@@ -131,7 +131,7 @@ _REASONS: _Rows = {
             "Read the server's log; the text counts the failed samples by kind.",
         ),
         "server-gone": (
-            "The server refused every new connection for 5 s, and the rest of the samples failed.",
+            "A server refused every new connection for 5 s: the rest of the samples failed, or went to the other servers.",
             "Find out why the server ended, and run again.",
         ),
         "slo-not-measured": (

@@ -92,6 +92,8 @@ class Flights:
         self.reopened = 0
         self.gone: Exception | None = None
         """Why the servers are given up."""
+        self.refused: dict[int, Exception] = {}
+        """Servers that have refused every connection for GIVE_UP_S at some time, and how."""
         self.begun: list[Flight] | None = None
         """Flights whose first token came in the last turn, for who takes them; None where nobody does."""
         self._refusing: set[int] = set()  # servers that have refused all connections for GIVE_UP_S
@@ -428,6 +430,7 @@ class Flights:
 
     def _refused(self, number: int, error: Exception) -> None:
         self._refusing.add(number)
+        self.refused[number] = error
         if len(self._refusing) == len(self._servers) and not self._open:
             self.gone = error
             eventfd_write(self._wake, 1)
@@ -439,6 +442,7 @@ class Flights:
     def forget(self) -> None:
         """Sets the counts to 0, before the run."""
         self.waited = self.resent = self.reopened = 0
+        self.refused.clear()
 
     def peers(self) -> list[tuple[str, bool]]:
         """Address of each server, and whether it is on this machine, as seen when they were opened."""

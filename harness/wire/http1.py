@@ -56,9 +56,14 @@ class Heads:
         return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1")
 
 
+def is_sendable(text: str) -> bool:
+    """Whether HTTP takes the text in a header."""
+    return not any((ord(c) < 32 and c != "\t") or ord(c) == 127 or ord(c) > 255 for c in text)
+
+
 def _check(headers: Sequence[tuple[str, str]]) -> None:
     for name, value in headers:
-        if any((ord(c) < 32 and c != "\t") or ord(c) == 127 or ord(c) > 255 for c in name + value):
+        if not is_sendable(name + value):
             raise ValueError(f"header {name!r} holds a character that HTTP forbids")
 
 

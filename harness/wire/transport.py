@@ -1,6 +1,6 @@
 """Chooses what carries requests, by the scheme of --url: HTTP/1.1 or gRPC."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from harness.remote import Request, StreamReader
@@ -22,6 +22,10 @@ class Transport(Protocol):
     resent: int
     reopened: int
     gone: Exception | None
+
+    @property
+    def refused(self) -> Mapping[int, Exception]: ...
+
     begun: list[Flight] | None
 
     def prepare(self, indices: Sequence[int], /) -> None: ...

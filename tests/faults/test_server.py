@@ -207,6 +207,18 @@ def test_a_server_that_is_gone_is_given_up(tmp_path: Path) -> None:
     assert took_s < 60
 
 
+@pytest.mark.slow
+def test_a_replica_that_is_gone_is_named_though_the_others_answer(tmp_path: Path) -> None:
+    """Bug: such a run was VALID, as one of two servers."""
+    with BadServer() as good_one, BadServer(bad.since(150, bad.restart(3600))) as server:
+        words = ("--url", good_one.url, "--queries", "1500")
+        status, result = ran(tmp_path / "run", server, *words)
+    assert status == 4
+    told = text_of(result, "server-gone")
+    assert f"{server.url}, in whose place others answered: " in told
+    assert "Connection refused" in told
+
+
 @pytest.mark.parametrize(
     ("behaviour", "told"),
     [

@@ -268,7 +268,7 @@ def json_object(text: bytes) -> Mapping[str, Any]:
     try:
         content = json.loads(text)
     except (ValueError, RecursionError) as e:
-        raise BadAnswer(f"the reply is no JSON: {one_line(e)}") from e
+        raise BadAnswer(f"the reply is no JSON: {text[:60]!r}") from e
     if not isinstance(content, dict):
         raise BadAnswer(f"the reply is {shown(content)}, and no JSON object")
     return content

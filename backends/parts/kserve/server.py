@@ -53,7 +53,7 @@ def ask(exchange: Exchange, model: str, version: str | None) -> ServedModel:
         if server is None or not isinstance(server.get("name"), str):
             raise ConfigError(
                 f"the server speaks no KServe v2: /v2 answered {refusal}; give its address with --url, "
-                "and the path under which /v2 lies"
+                "and the path under which /v2 lies, or pass --backend openai where it has a language model"
             )
         raise ConfigError(_no_such_model(exchange, model, version, _said(reply)))
     config = _object(exchange(_get(f"{path}/config"))) or {}  # Triton's

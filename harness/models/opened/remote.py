@@ -13,6 +13,7 @@ from harness.errors import ConfigError
 from harness.remote import HasName
 from harness.types import Backend, BackendSetup
 from harness.wire.connections import Server, check_limits, tls_context
+from harness.wire.http1 import is_sendable
 from harness.wire.remote_backend import remote_backend
 
 REQUEST_TIMEOUT_S = 10.0
@@ -44,8 +45,14 @@ def server_problems(config: RunConfig) -> Iterator[str]:
         yield nameless(name)
     for header, source in config.header:
         variable = source.removeprefix("env:")
-        if not os.environ.get(variable):
+        value = os.environ.get(variable)
+        if not value:
             yield f"--header {header}={source}: the environment has no {variable}"
+        elif not is_sendable(value):
+            yield (
+                f"--header {header}={source}: {variable} holds a line break or another character that HTTP forbids: set "
+                "it without"
+            )
 
 
 def nameless(backend: str) -> str:

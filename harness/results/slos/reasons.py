@@ -25,8 +25,11 @@ def reasons(scenario: Scenario, run: Evidence, slos: tuple[Slo, ...]) -> Iterato
     if not run.logged or run.done is None or not len(run.done):
         return
     log, plan = run.log, run.plan
+    failed = run.ended["failed_samples"] if run.ended else 0
     for slo in slos:
         one = judged(run.done, plan.samples_per_query, slo)
+        if one.late and one.late <= failed and slo.of != "itl":
+            continue  # they failed, which is a reason of its own: no other rate would help
         if _by_log(scenario, run, slo, slos):
             continue
         if slo.of == "itl" and not _has_gaps(run):

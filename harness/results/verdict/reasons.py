@@ -33,7 +33,8 @@ def any_run(run: Evidence) -> Iterator[Reason]:
         yield run.failure
     elif run.ended is None:
         yield Reason("died", f"{name} run: the measured process ended without its last message")
-    if run.ended is not None and (client := run.ended.get("client")) and client["failures"]:
+    client = run.ended.get("client") if run.ended is not None else None
+    if client and (client["failures"] or client["server_gone"]):
         yield from _request_reasons(run, name)
     elif run.ended is not None and run.ended["failed_samples"]:
         count = f"{run.ended['failed_samples']:,} of {len(run.done) if run.done else 0:,}"
@@ -60,10 +61,11 @@ def _request_reasons(run: Evidence, name: str) -> Iterator[Reason]:
     failures = sorted(client["failures"].items(), key=lambda pair: -pair[1])
     kinds = ", ".join(f"{count:,} {kind}" for kind, count in failures)
     *_, last = run.ended["first_failure"].strip().splitlines() or ["no message"]
-    yield Reason(
-        "requests-failed",
-        f"{name} run: {run.ended['failed_samples']:,} of {samples:,} samples failed ({kinds}): first {last}",
-    )
+    if failures:
+        yield Reason(
+            "requests-failed",
+            f"{name} run: {run.ended['failed_samples']:,} of {samples:,} samples failed ({kinds}): first {last}",
+        )
     if client["server_gone"]:
         yield Reason(
             "server-gone", f"{name} run: the server was given up: {one_line(client['server_gone'])}"

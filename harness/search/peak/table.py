@@ -25,6 +25,9 @@ SHORTFALL = 0.02
 search resolves no smaller difference.
 """
 
+CLIENT_BOUND = "client-bound"
+"""Reason of a run that was limited by the client of a server: neither passed nor failed."""
+
 OTHER_RATE = 0.01
 """Share by which the offered rate must differ from the requested one to be named beside a peak."""
 
@@ -38,6 +41,12 @@ def warnings(content: Mapping[str, Any]) -> Iterator[str]:
         yield _idle_text(run, content)
     yield from _unrest(run, content)
     yield from _unsustained(run, content)
+    bound = [p["load"] for p in content["probes"] if p["ended"] == CLIENT_BOUND]
+    if bound and max(bound) > content["peak"]:
+        yield (
+            f"the client was the limit at {show_rate(max(bound))} {content['unit']} ({CLIENT_BOUND}): the server may "
+            "take more than the peak"
+        )
 
 
 def confirming_run(content: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -229,7 +238,7 @@ def _summary(content: Mapping[str, Any]) -> Iterator[str]:
         peak += ", on a machine that was not at rest"
     short = " (a short probe)" if content["failed_above_kind"] == "probe" else ""
     if above is None:
-        yield f"{'peak':<12}{peak}: VALID at full length; nothing above it failed or was tried"
+        yield f"{'peak':<12}{peak}: VALID at full length; no load above it failed"
     else:
         yield (
             f"{'peak':<12}{peak}: VALID at full length; the lowest failed load above it: "

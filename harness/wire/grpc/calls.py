@@ -5,7 +5,7 @@ pass as bytes, encoded and decoded by the plug-in. Nothing is sent again, and no
 """
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from queue import Empty, SimpleQueue
@@ -203,6 +203,8 @@ class Calls:
     """
 
     resent = reopened = 0
+    refused: Mapping[int, Exception] = {}
+    """As Flights has it: grpcio opens connections, and tells of none."""
 
     def __init__(
         self,

@@ -756,14 +756,15 @@ def test_the_served_name_and_version_make_the_path() -> None:
             {path: reply(404, b"<h1>Not Found</h1>") for path in METADATA},
             (
                 "the server speaks no KServe v2: /v2 answered 404 (<h1>Not Found</h1>); give its address "
-                "with --url, and the path under which /v2 lies"
+                "with --url, and the path under which /v2 lies, or pass --backend openai where it has a language "
+                "model"
             ),
         ),
         (
             {path: reply(200, b"<h1>Welcome</h1>") for path in METADATA},
             (
                 "the server speaks no KServe v2: /v2 answered 200 (<h1>Welcome</h1>); give its address with "
-                "--url, and the path under which /v2 lies"
+                "--url, and the path under which /v2 lies, or pass --backend openai where it has a language model"
             ),
         ),
         (

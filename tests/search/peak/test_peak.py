@@ -376,6 +376,33 @@ def test_what_was_found_is_kept_where_a_higher_load_does_not_fit_into_memory(
     assert f"\nended early {content['ended_early']}\nresults     found\n" in out
 
 
+class _ClientBound:
+    """A server that is faster than its client, which reaches so many queries/s."""
+
+    def __init__(self, system: System, most: float) -> None:
+        self.system = system
+        self.most = most
+
+    def __call__(self, config: RunConfig, **how: Any) -> Finished:
+        if (config.target_qps or 0) > self.most:
+            self.system.broken = {len(self.system.configs) + 1: ("client-bound", 4)}
+        return self.system(config, **how)
+
+
+def test_a_load_that_the_client_cannot_offer_is_searched_below(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Bug: such a run ended the search with exit status 4, as one in which no load passed."""
+    monkeypatch.setattr("harness.run.supervisor.job.measure", _ClientBound(System(5000.0), 1300))
+    assert main([*SERVER, "--target-qps", "1200", "--out", "found"]) == 0
+    content = peak_json()
+    assert content["finished"]
+    assert 1200 <= content["peak"] <= 1300
+    (warning,) = content["warnings"]
+    assert warning.startswith("the client was the limit at ")
+    assert f"\nwarning     {warning}" in capsys.readouterr().out
+
+
 def test_where_no_full_length_run_fits_into_memory_it_is_said_what_to_do(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

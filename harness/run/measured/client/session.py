@@ -4,8 +4,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain
 from statistics import median
 from time import perf_counter_ns
-from typing import Any
+from typing import Any, NoReturn
 
+from harness.core.config.address import parse_address
 from harness.core.config.run_config import RunConfig
 from harness.errors import ConfigError, one_line, type_and_text
 from harness.loadgen.answers import AnswerRow
@@ -35,8 +36,10 @@ from harness.run.measured.client.dispatch import (
 from harness.run.measured.client.nodes import Nodes
 from harness.run.measured.client.shared_samples import SharedSamples, check_here, shares_samples
 from harness.run.measured.dispatch.instance import Failures
-from harness.wire.connections import Server
+from harness.wire.connections import LateReply, Server, unreachable
 from harness.wire.flight import Flight
+from harness.wire.http1 import BadReply
+from harness.wire.node_flights import LOST
 from harness.wire.remote_backend import RemoteBackend
 from harness.wire.transport import Transport, transport
 
@@ -165,9 +168,20 @@ class Session:
             pending -= len(done)
             for flight in done:
                 if flight.error is not None:
-                    raise flight.error
+                    self._refuse(flight, flight.error)
                 assert flight.reply is not None
                 yield flight.server, flight.reply
+
+    def _refuse(self, flight: Flight, error: Exception) -> NoReturn:
+        """Raises what a request of the warm-up failed with, as a ConfigError where it is the server's."""
+        url = self._urls[max(0, flight.server)]
+        if flight.kind == "timeout":
+            error = LateReply(str(error))
+        if isinstance(error, BadReply):
+            raise ConfigError(f"--url {url}: {one_line(error)}: read the server's log") from error
+        if isinstance(error, OSError) and flight.kind != LOST:
+            unreachable(parse_address(url), error)
+        raise error
 
     def _look_at(self, reply: Reply, loaded: Sequence[int]) -> None:
         """What a reply tells of the server, and whether what was asked for can be measured."""
@@ -294,12 +308,22 @@ class Session:
             "waited": self._flights.waited,
             "resent": self._flights.resent,
             "reopened": self._flights.reopened,
-            "server_gone": str(self._flights.gone or ""),
+            "server_gone": self._gone(),
             "failures": dict(failures.kinds),
             "server_times": self._server_times(),
             "json_ns": self._json_ns,
             "tokens": self._token_summary(),
         }
+
+    def _gone(self) -> str:
+        """Why the servers were given up, or those that were gone while others answered; '' for neither."""
+        if self._flights.gone is not None:
+            return str(self._flights.gone)
+        refused = sorted(self._flights.refused.items())
+        return "; ".join(
+            f"{self._urls[number]}, in whose place others answered: {one_line(error)}"
+            for number, error in refused
+        )
 
     def _token_summary(self) -> Mapping[str, Any] | None:
         if self._tokens is None:
