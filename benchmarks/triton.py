@@ -30,7 +30,7 @@ CORES = "Triton and client have a core each, or share all (default: apart)"
 
 
 class Told(NamedTuple):
-    """What a client tells of its requests."""
+    """A client's own account of its requests, and its CPU time for one."""
 
     per_s: float
     p50_us: float

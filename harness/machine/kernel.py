@@ -12,5 +12,5 @@ def text(path: Path) -> str:
 
 
 def boot_id() -> str:
-    """Of this boot of the machine, which its containers share; "" where it cannot be read."""
+    """The number of this boot of the machine, which its containers share; "" where it cannot be read."""
     return text(Path("/proc/sys/kernel/random/boot_id"))

@@ -28,7 +28,7 @@ def by_indices(model: str) -> str:
 
 
 RUN_BYTES = 16
-"""Of the number that a run draws, and begins its requests with that load samples."""
+"""Length of the number that a run draws: its requests to load samples begin with it."""
 
 IN_USE = 409
 """HTTP status of a node that works for another run."""
