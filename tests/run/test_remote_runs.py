@@ -195,6 +195,11 @@ def test_what_a_user_gets_wrong_is_one_line_each(
     header = ("--header", "Authorization=env:NO_SUCH_TOKEN")
     unset = refusal(capsys, *run, "--backend", "kserve", "--url", "http://127.0.0.1:1", *header)
     assert "the environment has no NO_SUCH_TOKEN" in unset
+    monkeypatch.setenv("A_TOKEN", "Bearer hunter2\n")
+    header = ("--header", "Authorization=env:A_TOKEN")
+    broken = refusal(capsys, *run, "--backend", "kserve", "--url", "http://127.0.0.1:1", *header)
+    assert "A_TOKEN holds a line break or another character that HTTP forbids" in broken
+    assert "hunter2" not in broken
     secret = refusal(capsys, *run, "--backend", "kserve", "--header", "Authorization=hunter2")
     assert "write Authorization=env:VARIABLE" in secret
     assert "hunter2" not in secret

@@ -28,7 +28,7 @@ def reasons(scenario: Scenario, run: Evidence, slos: tuple[Slo, ...]) -> Iterato
     failed = run.ended["failed_samples"] if run.ended else 0
     for slo in slos:
         one = judged(run.done, plan.samples_per_query, slo)
-        if one.late and one.late <= failed and slo.of != "itl":
+        if plan.samples_per_query == 1 and 0 < one.late <= failed and slo.of != "itl":
             continue  # they failed, which is a reason of its own: no other rate would help
         if _by_log(scenario, run, slo, slos):
             continue

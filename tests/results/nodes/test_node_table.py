@@ -1,11 +1,14 @@
 """The table of nodes: what each did, and in words who was slow, lost, set its clock or told nothing."""
 
+from pathlib import Path
 from types import SimpleNamespace as Namespace
 from typing import Any
 
 from harness.results.nodes.section import no_score
+from harness.results.pages import run_table
 from harness.results.pages.node_table import node_table
 from harness.results.pages.tables import aligned
+from tests.results.answer.test_answer import golden
 
 NODE: dict[str, Any] = {
     "node": "10.0.0.1:7000",
@@ -70,3 +73,11 @@ def test_no_accuracy_run_waits_for_a_node_that_the_performance_run_has_lost() ->
 
 def test_a_run_without_nodes_has_no_table() -> None:
     assert node_table({}) is None
+
+
+def test_the_screen_has_the_notes_below_the_table() -> None:
+    """Bug: they were on the page alone, and on the screen a lost node looked like the busiest."""
+    lost = {**NODE, "node": "c:3", "lost": "no answer for 2 s", "lost_samples": 8}
+    result = golden("offline", nodes=[OTHER, lost])
+    lines = [*run_table.lines(result, Path("r"), details=True)]
+    assert "c:3 was lost with 8 samples: no answer for 2 s." in lines

@@ -203,3 +203,19 @@ def test_a_search_goes_by_the_latency_where_an_slo_has_one() -> None:
     assert leading(parse_slos("p50=1ms p99=2ms ttft:p99.9=1s")) == Slo(0.99, 2 * NS_PER_MS)
     assert leading(parse_slos("ttft:p99=1s")) is None
     assert searched(parse_slos("ttft:p90=1s tpot:p99=1ms")) == Slo(0.99, NS_PER_MS, "tpot")
+
+
+def test_answers_that_failed_are_not_told_as_late() -> None:
+    """Bug: of failed requests it said that their first tokens came too late, and to lower the rate."""
+    columns = streams()
+    ttft = Slo(0.9, 100 * NS_PER_MS, "ttft")
+    failed = int((columns["failed"] > 0).sum())
+    assert judged(done(columns), 1, ttft).late == failed
+    columns["failed"] = np.where(np.arange(COUNT) < 40, 1, columns["failed"])
+    failed = int((columns["failed"] > 0).sum())
+    for counted, expected in ((failed, []), (0, ["slo-missed"])):
+        run = replace(
+            evidence("server"), done=done(columns), ended={**ENDED, "failed_samples": counted}
+        )
+        told = [one.code for one in reasons(scenario_named("server"), run, (ttft,))]
+        assert told == expected
