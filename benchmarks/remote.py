@@ -35,7 +35,7 @@ REPLY = (
     + ANSWER
 )
 REQUEST = b"POST / HTTP/1.1\r\nHost: null\r\nContent-Length: 256\r\n\r\n" + BODY
-"""What the bare clients send, that of `bare_loadgen.py` too."""
+"""The request of the bare clients, also of `bare_loadgen.py`."""
 
 
 def connected(url: str) -> socket.socket:

@@ -121,9 +121,6 @@ _OF_THIS_MACHINE = {
 _OF_HOSTS = {name: flag for name, flag in _OF_SERVERS.items() if name != "request_timeout_ns"}
 """What a user says of servers, and not of nodes."""
 
-_CLIENTS = ("kserve", "openai", "http-raw")
-"""Our backends that ask a server."""
-
 _OF_NODES = {
     "inputs_on_wire": "--inputs-on-wire",
     "node_count": "--node-count",
@@ -156,7 +153,7 @@ def _node_problems(options: RunOptions, of_servers: str, of_hosts: str) -> Itera
 def _node_model_problems(options: RunOptions) -> Iterator[str]:
     if options.models is not None:
         yield "--models: nodes have one model each: drop it, or --nodes"
-    if options.backend in _CLIENTS:
+    if options.backend in registry.REMOTE_BACKENDS:
         yield f"--backend {options.backend} asks servers: drop --nodes, and name them with --url"
 
 
