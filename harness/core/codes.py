@@ -151,8 +151,8 @@ _REASONS: _Rows = {
             "Turn the server's prefix cache off.",
         ),
         "resent-often": (
-            "More than 0.1 % of the requests had to be sent twice: the server closes connections that are in use.",
-            "Raise the server's keep-alive time; `--no-resend` counts such requests as failed.",
+            "More than 3 requests and 0.1 % of all had to be sent twice: the server closes connections that are in use.",
+            "Raise the server's keep-alive time or its limit of requests a connection, or have it send `Connection: close`; `--no-resend` counts such requests as failed.",
         ),
     },
     About.ACCURACY: {
@@ -323,8 +323,8 @@ _DOUBTS: _Rows = {
             "Use a server that takes binary tensors, or `--backend-option encoding=binary` where it does.",
         ),
         "resent": (
-            "A request was sent twice, because the server closed its idle connection at that moment.",
-            "Raise the server's keep-alive time.",
+            "A request was sent twice, because the server closed its connection at that moment.",
+            "Raise the server's keep-alive time or its limit of requests a connection, or have it send `Connection: close`.",
         ),
         "loopback": (
             "The server runs on this machine: it shares cores with the client, and no network was crossed.",

@@ -159,6 +159,7 @@ class _Client(TypedDict):
     waited: Count
     resent: Count
     reopened: Count
+    closes_after: NotRequired[Count]
     server_gone: str
     failures: dict[str, Count]
     server_times: _ServerTimes | None

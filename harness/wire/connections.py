@@ -63,7 +63,7 @@ def tls_context(insecure: bool, *, grpc: bool = False) -> ssl.SSLContext:
 class Connection:
     """One connection. One thread at a time sends, one at a time receives; they may be two.
 
-    number: of the server, for the caller. used_ns: wall clock of the last reply.
+    number: of the server, for the caller. opened_ns, used_ns: wall clock, the latter of the last reply.
     """
 
     __slots__ = (
@@ -76,6 +76,7 @@ class Connection:
         "flight",
         "is_dropped",
         "number",
+        "opened_ns",
         "parser",
         "replies",
         "used_ns",
@@ -90,7 +91,7 @@ class Connection:
         self.number = number
         self.parser = ReplyParser()
         self.replies = 0
-        self.used_ns = wall_ns()
+        self.opened_ns = self.used_ns = wall_ns()
         self.flight: Any = None
         self.is_dropped = False
 

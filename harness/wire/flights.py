@@ -31,6 +31,10 @@ PACED_CONNECTS = 128
 PACE_S = 0.05
 
 _TICK_S = 0.1
+
+_AT_ONCE_NS = 100_000_000
+"""A server that closes a connection so soon after a reply does so because of the reply; none is idle so early."""
+
 _CLOSED = "the server closed the connection"
 
 
@@ -94,6 +98,9 @@ class Flights:
         """Why the servers are given up."""
         self.refused: dict[int, Exception] = {}
         """Servers that have refused every connection for GIVE_UP_S at some time, and how."""
+        self.closes_after = [0] * len(servers)
+        """Replies after which each server closes a connection without saying so; 0: none is known."""
+        self._last_ends = [(0, 0)] * len(servers)  # replies of one that a server closed, and when
         self.begun: list[Flight] | None = None
         """Flights whose first token came in the last turn, for who takes them; None where nobody does."""
         self._refusing: set[int] = set()  # servers that have refused all connections for GIVE_UP_S
@@ -257,7 +264,8 @@ class Flights:
             return
         self._finish(connection, flight, reply, stamp_ns, read_ns)
         done.append(flight)
-        if parser.closes or connection.unsent:
+        last = self.closes_after[connection.number]
+        if parser.closes or connection.unsent or connection.replies == last:
             self._discard(connection)
         else:
             self._free.append(connection)
@@ -322,11 +330,28 @@ class Flights:
     def _broke(self, connection: Connection, error: Exception, done: list[Flight]) -> None:
         # Dropped first: the sending thread looks at that after it has set its flight.
         dropped = self._drop(connection)
+        if dropped and isinstance(error, OSError) and not connection.parser.began:
+            self._learn(connection)
         flight, connection.flight = connection.flight, None
         if flight is not None:
             self._lost(connection, flight, error, dropped, done)
         if dropped:  # last: what is sent again waits for this new connection by now
             self._replace(connection)
+
+    def _learn(self, connection: Connection) -> None:
+        """The server closed a connection without saying so. Where it does that at once after a reply, and again to a
+        connection that was opened since, after as many replies, it always does: none is used for more of them.
+        """
+        now_ns, number, replies = wall_ns(), connection.number, connection.replies
+        if not replies or now_ns - connection.used_ns > _AT_ONCE_NS:
+            return
+        before, seen_ns = self._last_ends[number]
+        if before != replies:
+            self._last_ends[number] = replies, now_ns
+        elif connection.opened_ns > seen_ns and not any(
+            other.number == number and other.replies > replies for other in self._open.values()
+        ):
+            self.closes_after[number] = replies
 
     def _lost(
         self,

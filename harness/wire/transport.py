@@ -24,6 +24,9 @@ class Transport(Protocol):
     gone: Exception | None
 
     @property
+    def closes_after(self) -> Sequence[int]: ...
+
+    @property
     def refused(self) -> Mapping[int, Exception]: ...
 
     begun: list[Flight] | None

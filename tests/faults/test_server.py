@@ -152,6 +152,16 @@ def test_a_lost_keep_alive_is_resent_and_counted(tmp_path: Path) -> None:
     assert "were sent twice" in text_of(result, "resent-often")
 
 
+def test_a_server_that_closes_after_each_reply_without_a_word_is_measured(tmp_path: Path) -> None:
+    """As llama.cpp's does after each stream: no connection of the run is used twice."""
+    with BadServer(bad.close_after) as server:
+        _, result = ran(tmp_path / "run", server)
+    is_whole(result)
+    assert result["client"]["replies_per_connection"] == 1
+    assert (result["client"]["resent"], result["queries"]["samples_failed"]) == (0, 0)
+    assert "resent-often" not in [reason["code"] for reason in result["reasons"]]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("behaviour", [bad.stale, bad.reset_before])
 def test_without_resending_a_lost_keep_alive_is_a_failure(

@@ -1,4 +1,5 @@
 import socket
+import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -233,6 +234,49 @@ def test_a_request_that_a_closing_connection_lost_is_sent_once_more_and_counted(
         assert flight.error is None
         assert (flight.resent, flights.resent) == (True, 1)
         assert flight.taken_ns <= came_ns[0]  # the first attempt is part of its time
+
+
+def closes_after(replies: int, how: Callable[[socket.socket], None]) -> Handler:
+    """Ends each connection after so many replies, which say that it is kept."""
+
+    def serve(peer: socket.socket, _number: int) -> None:
+        for _ in range(replies):
+            if read_request(peer):
+                peer.sendall(_OK.replace(b"Content", b"Keep-Alive: timeout=5, max=100\r\nContent"))
+        how(peer)
+
+    return serve
+
+
+def _reset(peer: socket.socket) -> None:
+    peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    peer.close()
+
+
+@pytest.mark.parametrize("how", [socket.socket.close, _reset])
+@pytest.mark.parametrize("replies", [1, 5])
+def test_connections_that_always_end_after_some_replies_are_not_used_longer(
+    replies: int, how: Callable[[socket.socket], None]
+) -> None:
+    with served(closes_after(replies, how)) as server, opened(server, 4) as flights:
+        assert not any(f.error for f in flown_in_threads(flights, [1] * 20 * replies))
+        assert flights.closes_after == [replies]
+        flights.forget()
+        assert not any(f.error for f in flown_in_threads(flights, [1] * 100 * replies))
+        assert flights.resent == 0
+
+
+def test_connections_that_end_now_and_then_are_used_on() -> None:
+    """A restart ends all of them together, and a request in a hundred one."""
+
+    def serve(peer: socket.socket, number: int) -> None:
+        for _ in range(2 if number < 4 else 20 + 7 * number):
+            read_request(peer)
+            peer.sendall(_OK)
+
+    with served(serve) as server, opened(server, 4) as flights:
+        assert not any(f.error for f in flown_in_threads(flights, [1] * 500))
+        assert flights.closes_after == [0]
 
 
 def test_without_resending_it_fails() -> None:

@@ -70,6 +70,8 @@ class Client(TypedDict):
     """Requests sent again, because the server closed an idle connection at that moment."""
     reopened: int
     """Connections replaced because they had been idle for too long."""
+    replies_per_connection: int | None
+    """Replies after which the server closes each connection without saying so; null where it does not."""
     failures: Mapping[str, int]
     """Kind -> samples that failed: refused, reset, timeout, bad-reply, bad-answer, server-gone, encode."""
     json_ns: int | None

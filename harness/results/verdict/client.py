@@ -7,7 +7,7 @@ import numpy as np
 
 from harness.core.codes import Reason
 from harness.core.stats import percentile_ns
-from harness.core.units import show_ns, show_percent, show_rate
+from harness.core.units import counted, show_ns, show_percent, show_rate
 from harness.loadgen.scenario import scenario_named
 from harness.results.evidence.evidence import Evidence
 from harness.results.load_hosts.section import runs_of
@@ -28,6 +28,8 @@ REACHED_REASON = 0.80
 
 WAITED_DOUBT = 0.001
 RESENT_REASON = 0.001
+RESENT_FEW = 3
+"""So many may be sent twice in a short run, of whose requests one alone is more than the share."""
 
 
 def section(run: Evidence) -> Client | None:
@@ -53,6 +55,7 @@ def section(run: Evidence) -> Client | None:
         "waited": told["waited"],
         "resent": told["resent"],
         "reopened": told["reopened"],
+        "replies_per_connection": told.get("closes_after") or None,
         "failures": told["failures"],
         "json_ns": told["json_ns"],
         "server_times": told["server_times"],
@@ -99,12 +102,19 @@ def reasons(run: Evidence, completed_per_s: float | None) -> Iterator[Reason]:
         if own is not None and of_host.done:
             for text in _bound_by(of_host, own, completed_per_s):
                 yield Reason("client-bound", f"{name}: {text}" if name else text)
-    if client["resent"] > RESENT_REASON * len(run.done):
+    if client["resent"] > max(RESENT_FEW, RESENT_REASON * len(run.done)):
         yield Reason(
             "resent-often",
             f"{client['resent']:,} of {len(run.done):,} requests were sent twice, more than "
-            f"{show_percent(RESENT_REASON, 1)}: the server closes connections that are in use",
+            f"{show_percent(RESENT_REASON, 1)}: {_how_it_closes(client)}",
         )
+
+
+def _how_it_closes(client: Client) -> str:
+    most = client["replies_per_connection"]
+    if most is None:
+        return "the server had just closed their connections, which it had not announced"
+    return f"the server closes a connection after {counted(most, 'reply', 'replies')}, and does not announce it"
 
 
 def _prompt_doubts(run: Evidence) -> Iterator[Reason]:
@@ -191,8 +201,8 @@ def doubts(run: Evidence, bound_ns: int | None) -> Iterator[Reason]:
     if client["resent"]:
         yield Reason(
             "resent",
-            f"{client['resent']:,} requests were sent twice, because the server had just closed their "
-            "connection; their latency counts from the schedule",
+            f"{counted(client['resent'], 'request')} sent twice: {_how_it_closes(client)}; their latency counts from "
+            "the schedule",
         )
     if (json_ns := client["json_ns"]) is not None:
         p50_ns = percentile_ns(np.sort(done.latency_ns), 0.50)

@@ -125,7 +125,8 @@ def test_without_stamps_of_the_kernel_there_is_no_stage_notice() -> None:
         ({"ceiling_per_s": 4_001.0}, [], []),
         ({"ceiling_per_s": None, "no_ceiling": "OSError"}, [], []),
         ({"waited": 1}, [], ["few-connections"]),
-        ({"resent": 1}, ["resent-often"], ["resent"]),
+        ({"resent": 3}, [], ["resent"]),
+        ({"resent": 4}, ["resent-often"], ["resent"]),
         (
             {"peers": [{"url": "http://127.0.0.1:1", "address": "127.0.0.1", "local": True}]},
             [],

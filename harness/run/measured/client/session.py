@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain
 from statistics import median
-from time import perf_counter_ns
+from time import monotonic, perf_counter_ns
 from typing import Any, NoReturn
 
 from harness.core.config.address import parse_address
@@ -138,6 +138,7 @@ class Session:
             else:
                 answered.add(server)
                 self._look_at(reply, loaded)
+        self._rest()
         # A server that refuses some requests only is busy, which the run counts.
         for number in sorted(refused.keys() - answered):
             raise ConfigError(
@@ -171,6 +172,12 @@ class Session:
                     self._refuse(flight, flight.error)
                 assert flight.reply is not None
                 yield flight.server, flight.reply
+
+    def _rest(self) -> None:
+        """Sees whether the servers close the connections of the rehearsal, before the run uses them."""
+        end_s = monotonic() + _REHEARSAL_S
+        while (left_s := end_s - monotonic()) > 0:
+            self._flights.turn(left_s)
 
     def _refuse(self, flight: Flight, error: Exception) -> NoReturn:
         """Raises what a request of the warm-up failed with, as a ConfigError where it is the server's."""
@@ -308,6 +315,7 @@ class Session:
             "waited": self._flights.waited,
             "resent": self._flights.resent,
             "reopened": self._flights.reopened,
+            "closes_after": min(filter(None, self._flights.closes_after), default=0),
             "server_gone": self._gone(),
             "failures": dict(failures.kinds),
             "server_times": self._server_times(),
