@@ -258,6 +258,10 @@ _DOUBTS: _Rows = {
             "The harness's own p50 or p99 differs from LoadGen's by more than 1 % and more than 20 us.",
             _QUIET,
         ),
+        "harness-changed": (
+            "The files of the harness are neither those of an installed release nor those of a commit.",
+            "Commit the changes, or install a release; `code` in `environment.json` names the files.",
+        ),
         "loadgen-warnings": (
             "LoadGen wrote a warning that is not known to be harmless.",
             "Read `mlperf_log_detail.txt`.",
@@ -405,6 +409,12 @@ _DOUBTS: _Rows = {
         "clock-slewed": (
             "Time synchronisation made the wall clock run more than 100 ppm too fast or too slow.",
             "Wait until the clock is synchronised, and run again.",
+        )
+    },
+    About.PROCESS: {
+        "startup-code": (
+            "Code that no installed package owns runs whenever Python starts: a hook, a `.pth` file, a preloaded library.",
+            "Read it, and run without it: unset `PYTHONPATH`, `PYTHONWARNINGS` and `LD_*`, or remove the file.",
         )
     },
     About.POWER: {

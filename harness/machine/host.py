@@ -26,7 +26,7 @@ _CPUS = Path("/sys/devices/system/cpu")
 _CPU_INFO = Path("/proc/cpuinfo")
 _CLOCK_SOURCE = Path("/sys/devices/system/clocksource/clocksource0/current_clocksource")
 
-THREAD_VARIABLES = (
+VARIABLES = (
     "OMP_NUM_THREADS",
     "OPENBLAS_NUM_THREADS",
     "MKL_NUM_THREADS",
@@ -36,7 +36,13 @@ THREAD_VARIABLES = (
     "KMP_BLOCKTIME",
     "GOMP_CPU_AFFINITY",
     "MALLOC_ARENA_MAX",
+    "LD_AUDIT",
+    "LD_LIBRARY_PATH",
     "LD_PRELOAD",
+    "PYTHONHOME",
+    "PYTHONPATH",
+    "PYTHONWARNINGS",
+    "COVERAGE_PROCESS_START",
 )
 PACKAGES = (
     "mlcommons-loadgen",
@@ -167,7 +173,7 @@ def fingerprint() -> Mapping[str, Any]:
             "clock_source": text(_CLOCK_SOURCE) or None,
         },
         "packages": _package_versions(),
-        "variables": {k: _names(os.environ[k]) for k in THREAD_VARIABLES if k in os.environ},
+        "variables": {k: _names(os.environ[k]) for k in VARIABLES if k in os.environ},
         "harness": _harness_version(),
     }
 

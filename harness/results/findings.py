@@ -80,6 +80,11 @@ class Findings:
         return self.resolved.model
 
     @property
+    def code(self) -> Mapping[str, Any] | None:
+        """The harness's files and the code that runs before them; None of a run that did not look."""
+        return self.environment.get("code")
+
+    @property
     def dataset(self) -> str:
         return self.resolved.dataset
 

@@ -152,6 +152,7 @@ def write_findings(folder: Path, findings: Findings) -> None:
             "asked": to_plain(findings.config),
             **{name: getattr(findings, name) for name in _PLAIN},
             **({"no_server_metrics": absent} if absent else {}),  # only where servers are asked
+            "code": findings.code,
             "spec": findings.spec._asdict(),
             "power": hidden(findings.power.to_json()) if findings.power else None,
             "ptdaemon": findings.ptdaemon.to_json() if findings.ptdaemon else None,
@@ -176,6 +177,7 @@ def read_findings(folder: Path) -> tuple[dict[str, Any], bool]:
         values = {
             **{name: content[name] for name in _PLAIN},
             "no_server_metrics": content.get("no_server_metrics", ""),
+            "environment": {"code": content["code"]} if content.get("code") else {},
             "spec": InstanceGroup.from_json(content["spec"]),
             "power": _read_power(content["power"], folder),
             "ptdaemon": (

@@ -34,7 +34,7 @@ from harness.results.servers import section as servers
 from harness.results.slos import reasons as slo_reasons
 from harness.results.slos import section as goodput
 from harness.results.tokens import section as tokens
-from harness.results.verdict import busy, client, doubts, model_doubts, reasons
+from harness.results.verdict import busy, client, code_doubts, doubts, model_doubts, reasons
 from harness.results.verdict.host_doubts import host_doubts
 from harness.results.verdict.score import no_score as pointless
 from harness.results.verdict.score import refusal
@@ -60,7 +60,7 @@ def result(findings: Findings) -> Result:
         "model": findings.model.name,
         **_source(findings.model.resolved_name),
         "dataset": short_name(findings.dataset),
-        "isolated": is_isolated(findings.resolved),
+        "isolated": is_isolated(findings.resolved) and not code_doubts.foreign(findings.code),
         "slo": " ".join(map(str, findings.resolved.slos)) or None,
         "headline": _headline(findings, run) if run and run.logged else None,
         "latency_ns": numbers.latency_ns() if numbers else None,
@@ -189,6 +189,7 @@ def _doubts(findings: Findings, power: PowerSection, host: Host | None) -> Itera
         yield from host_doubts(host, findings.config.scenario, samples, others, remote=remote)
     if findings.noise is not None:
         yield from doubts.machine(findings.noise["p99"], findings.load, bound_ns)
+    yield from code_doubts.code(findings.code)
 
 
 def _accuracy_doubts(findings: Findings) -> Iterable[Reason]:

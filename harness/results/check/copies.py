@@ -65,6 +65,7 @@ def _environment(path: Path, derived: Findings, stored: Mapping[str, Any]) -> It
         yield "environment: result.json holds none"
     for key, value in ours.items():
         yield from compared(f"environment.{key}", value, machine.get(key))
+    yield from compared("environment.code", ours.get("code"), derived.code)
     run, loaded = next(iter(derived.runs.values())), derived.loaded
     assert loaded is not None
     loadgen = machine["loadgen"]

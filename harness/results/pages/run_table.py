@@ -28,7 +28,9 @@ RATES = {
 }
 """Key of `throughput_per_s` -> its name on a page and in a table."""
 
-NOT_ISOLATED = "not isolated: a plug-in ran in a process of the harness (docs/verdict.md)"
+NOT_ISOLATED = (
+    "not isolated: a plug-in or start-up code ran in a process of the harness (docs/verdict.md)"
+)
 
 NOT_SAVED = "not-saved"
 """Code of a run whose printed numbers are all there is: it prints them all."""

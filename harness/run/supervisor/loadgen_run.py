@@ -18,6 +18,7 @@ from harness.loadgen.logs import TRACE
 from harness.loadgen.plan import Calibration, Loaded, LoadPlan
 from harness.machine import host
 from harness.machine.host_log import HostReader
+from harness.machine.running_code import running_code
 from harness.models.opened.resolved_run import ResolvedRun
 from harness.results import records
 from harness.results.evidence.evidence import Evidence
@@ -128,7 +129,8 @@ class LoadGenRun:
     def _load(self, process: Measured) -> Loaded:
         findings = self._findings
         if not findings.environment:
-            findings.environment = host.fingerprint()  # while the model loads
+            # while the model loads
+            findings.environment = {**host.fingerprint(), "code": running_code()}
         self._progress.begin_step("loading the model")
         message = process.expect(["loaded"], self._start_limit_s, self._progress.show_loading)
         loaded = messages.loaded(message)

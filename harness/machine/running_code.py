@@ -1,0 +1,266 @@
+"""Finds the code that runs before the harness's first line, and whether the harness is a release or a commit.
+
+Code at the start is what nobody names on the command line: `sitecustomize` and `usercustomize`, lines of code in
+`.pth` files, modules that a variable imports, and libraries that the loader maps in front of others. A
+file is accounted for where an installed distribution's RECORD, or Debian's list of a package, has its digest.
+"""
+
+import base64
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from harness.machine.kernel import text
+
+_ASK = """
+import sys
+modules = {name: getattr(module, "__file__", None) for name, module in [*sys.modules.items()]}
+import json, os, site
+from importlib.machinery import PathFinder
+hooks, others = json.loads(sys.argv[1])
+path = [folder for folder in os.environ.get("PYTHONPATH", "").split(os.pathsep) if folder]
+for names, folders in ((hooks, None), ({*others, *sys.stdlib_module_names}, path)):
+    specs = {name: PathFinder.find_spec(name, folders) for name in names}
+    modules |= {name: spec.origin for name, spec in specs.items() if spec is not None}
+users = [site.getusersitepackages()] if site.ENABLE_USER_SITE else []
+with open("/proc/self/maps") as maps:
+    mapped = sorted({line.split(None, 5)[5].strip() for line in maps if "/" in line})
+print(json.dumps([modules, [*site.getsitepackages(), *users], mapped]))
+"""
+"""Lists, in an interpreter that starts as the harness's processes do, the modules that it has imported by
+itself, the hooks, the modules that PYTHONPATH would replace, the folders of .pth files, and the files in memory.
+"""
+
+FRAMEWORKS = (
+    "ai_edge_litert",
+    "mlperf_loadgen",
+    "numpy",
+    "onnxruntime",
+    "openvino",
+    "psutil",
+    "pydantic",
+    "tensorflow",
+    "torch",
+)
+"""Modules, beside Python's own, that PYTHONPATH must not replace."""
+
+_LIMIT_S = 30
+_CODE = ("harness", "accuracy", "backends", "dashboards", "datasets", "scenarios")
+_IMPORTED = (".py", ".pyc", ".so")
+_MOST_NAMED = 5
+_PRELOAD_FILE = Path("/etc/ld.so.preload")
+_DEBIAN = Path("/var/lib/dpkg")
+_HOOKS = ("sitecustomize", "usercustomize")
+"""Modules that Python imports at each start; a distribution of Linux may put one into the standard library."""
+
+_INSTALLERS = ("_virtualenv", "_virtualenv.pth")
+"""Files that virtualenv and uv write into each environment; no RECORD lists them."""
+
+
+@cache
+def running_code() -> Mapping[str, Any]:
+    """`code` of findings.json: {"harness": …, "startup": […]}. Looked up once in a process."""
+    return {"harness": harness_files(Path(__file__).parents[2]), "startup": startup_code()}
+
+
+def harness_files(root: Path) -> Mapping[str, Any]:
+    """The digest of all files of the harness, and the first of those that are not as released or committed.
+
+    root: the checkout, or the folder that packages are installed in. `known_by` is "commit" or "release";
+    None where the folder is neither, or git cannot read it.
+    """
+    found = dict(_files(root))
+    listing = "".join(f"{_sha256(data)}  {name}\n" for name, data in sorted(found.items()))
+    if (root / ".git").exists():
+        known_by, expected = "commit", _committed(root)
+        digests = {name: _blob(data) for name, data in found.items()}
+    else:
+        known_by, expected = "release", _recorded(root, "mlperf_harness")
+        digests = {name: _sha256(data) for name, data in found.items()}
+    expected = {name: digest for name, digest in expected.items() if name.startswith(_CODE)}
+    differing = sorted(
+        name
+        for name in {*digests, *expected}
+        if digests.get(name) != expected.get(name)
+        and (name in expected or name.endswith(_IMPORTED))
+    )
+    return {
+        "sha256": _sha256(listing.encode()),
+        "known_by": known_by if expected else None,
+        "differing": len(differing) if expected else None,
+        "first": differing[:_MOST_NAMED] if expected else [],
+    }
+
+
+def _files(root: Path) -> Iterator[tuple[str, bytes]]:
+    """Name and content of each file of the harness; a link's content is where it leads."""
+    for top in _CODE:
+        for folder, folders, names in os.walk(root / top):
+            folders[:] = [name for name in folders if name != "__pycache__"]
+            for path in (Path(folder, name) for name in [*names, *folders]):
+                name = path.relative_to(root).as_posix()
+                if path.is_symlink():
+                    yield name, str(path.readlink()).encode()
+                elif path.is_file():
+                    yield name, path.read_bytes()
+
+
+def _committed(root: Path) -> dict[str, str]:
+    """Name -> Git's digest of the file in the commit; {} where git cannot read the folder."""
+    command = ["git", "-C", str(root), "ls-tree", "-r", "-z", "HEAD", "--", *_CODE]
+    try:
+        done = subprocess.run(command, capture_output=True, timeout=_LIMIT_S, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return {}
+    rows = (row.split("\t", 1) for row in os.fsdecode(done.stdout).split("\0") if row)
+    return {name: about.split()[2] for about, name in rows}
+
+
+def _blob(data: bytes) -> str:
+    """Git's digest of a file."""
+    return hashlib.sha1(b"blob %d\0" % len(data) + data, usedforsecurity=False).hexdigest()
+
+
+def _sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def startup_code() -> list[Mapping[str, Any]] | None:
+    """{"name", "sha256", "owner"} of each; owner: the distribution or package that the file is unchanged of.
+
+    None where an interpreter did not start, or did not answer.
+    """
+    command = [sys.executable, "-P", "-c", _ASK, json.dumps([_HOOKS, FRAMEWORKS])]
+    try:
+        done = subprocess.run(command, capture_output=True, timeout=_LIMIT_S, check=True)
+        modules, folders, mapped = json.loads(done.stdout.splitlines()[-1])
+    except (OSError, subprocess.SubprocessError, ValueError, LookupError):
+        return None
+    preloaded = _preloaded()
+    hooks = {
+        name: Path(file) for name, file in modules.items() if file and _is_foreign(name, Path(file))
+    }
+    lines = {
+        path.name: path
+        for folder in map(Path, folders)
+        for path in sorted(folder.glob("*.pth"))
+        if _has_code(path)
+    }
+    libraries = {path.name: path for path in map(Path, mapped) if path in preloaded}
+    entries = [_entry(name, path) for name, path in (hooks | lines | libraries).items()]
+    named = {*lines, *libraries, *_HOOKS}
+    return [one for one in entries if one["owner"] is None or one["name"] in named]
+
+
+def _is_foreign(name: str, path: Path) -> bool:
+    """Whether a module is not Python's own."""
+    return name in _HOOKS or (path.is_absolute() and not _is_python(path))
+
+
+def _entry(name: str, path: Path) -> Mapping[str, Any]:
+    try:
+        data = path.read_bytes()
+    except OSError:  # in an archive, or removed
+        return {"name": name, "sha256": None, "owner": None}
+    return {"name": name, "sha256": _sha256(data), "owner": _owner(name, path, data)}
+
+
+def _is_python(path: Path) -> bool:
+    """Whether the file lies in the standard library."""
+    libraries = {Path(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib")}
+    installed = {"site-packages", "dist-packages"}
+    return any(path.is_relative_to(library) for library in libraries) and installed.isdisjoint(
+        path.parts
+    )
+
+
+def _has_code(path: Path) -> bool:
+    """Whether Python executes a line of the file: others are folders."""
+    with suppress(OSError):
+        lines = path.read_bytes().splitlines()
+        return any(line.startswith((b"import ", b"import\t")) for line in lines)
+    return False
+
+
+def _preloaded() -> set[Path]:
+    """Libraries that the loader takes before others: by LD_PRELOAD, LD_AUDIT, ld.so.preload, LD_LIBRARY_PATH.
+
+    Python's own folder may be in LD_LIBRARY_PATH.
+    """
+    words = (
+        f"{os.environ.get('LD_PRELOAD', '')} {os.environ.get('LD_AUDIT', '')} {text(_PRELOAD_FILE)}"
+    )
+    files = {Path(word).resolve() for word in words.replace(":", " ").split()}
+    folders = os.environ.get("LD_LIBRARY_PATH", "").replace(";", ":").split(":")
+    for folder in (Path(name).resolve() for name in folders if name):
+        if not folder.is_relative_to(Path(sys.base_prefix).resolve()):
+            with suppress(OSError):
+                files |= {path.resolve() for path in folder.iterdir() if ".so" in path.name}
+    return files
+
+
+def _owner(name: str, path: Path, data: bytes) -> str | None:
+    """The distribution, or Debian's package, that has this very file."""
+    for folder in path.parents:
+        if folder.name in ("site-packages", "dist-packages"):
+            distribution = _distribution(folder, path.relative_to(folder).as_posix(), data)
+            if distribution is not None:
+                return distribution
+            if name in _INSTALLERS and path.parent == folder:
+                return "virtualenv or uv"
+    return _package(path.resolve(), hashlib.md5(data, usedforsecurity=False).hexdigest())
+
+
+def _distribution(folder: Path, name: str, data: bytes) -> str | None:
+    digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=")
+    row = b"\n" + os.fsencode(name) + b",sha256=" + digest + b","
+    for record, rows in _records(folder).items():
+        if row in rows:
+            return record.partition("-")[0]
+    return None
+
+
+@cache
+def _records(folder: Path) -> Mapping[str, bytes]:
+    """Name of each distribution's folder -> its RECORD. Source: the specification of binary distributions."""
+    found = {}
+    for record in folder.glob("*.dist-info/RECORD"):
+        with suppress(OSError):
+            found[record.parent.name] = b"\n" + record.read_bytes()
+    return found
+
+
+def _recorded(folder: Path, distribution: str) -> dict[str, str]:
+    """Name -> SHA-256 of each file of the distribution; {} where it is not installed in the folder."""
+    rows = [
+        line.partition(",sha256=")
+        for record, content in _records(folder).items()
+        if record.startswith(f"{distribution}-")
+        for line in os.fsdecode(content).splitlines()
+    ]
+    return {
+        name: _hexadecimal(rest.partition(",")[0]) for name, separator, rest in rows if separator
+    }
+
+
+def _hexadecimal(digest: str) -> str:
+    return base64.urlsafe_b64decode(digest + "=" * (-len(digest) % 4)).hex()
+
+
+def _package(path: Path, md5: str) -> str | None:
+    """Debian's package whose list has the file with this digest; a setting in /etc is in `status`."""
+    names = {str(path), f"/usr{path}", str(path).removeprefix("/usr")}
+    lines = {f"{md5}  {name[1:]}" for name in names}
+    for listed in sorted(_DEBIAN.glob("info/*.md5sums")):
+        with suppress(OSError, UnicodeError):
+            if not lines.isdisjoint(listed.read_text(encoding="utf-8").splitlines()):
+                return listed.stem
+    return "Debian" if f" {path} {md5}" in text(_DEBIAN / "status") else None

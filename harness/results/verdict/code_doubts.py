@@ -1,0 +1,47 @@
+"""Derives doubts about the code that ran: the harness's own files, and what runs before them. Pure."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from harness.core.codes import Reason
+from harness.core.units import counted
+
+
+def code(code: Mapping[str, Any] | None) -> Iterator[Reason]:
+    """code: of harness.machine.running_code; None where nobody looked."""
+    if code is None:
+        return
+    yield from _harness(code["harness"])
+    if code["startup"] is None:
+        yield Reason(
+            "startup-code",
+            "an interpreter that was to list the code that runs when Python starts failed: run "
+            "`python -c pass`, and read what it prints",
+        )
+    elif unknown := foreign(code):
+        names = ", ".join(f"{one['name']} (SHA-256 {str(one['sha256'])[:12]}…)" for one in unknown)
+        yield Reason(
+            "startup-code",
+            f"no installed package has {names}, which ran before the harness or stands in front of a "
+            "module: read it, and run without it",
+        )
+
+
+def foreign(code: Mapping[str, Any] | None) -> Sequence[Mapping[str, Any]]:
+    """The start-up code that no distribution or package owns; () where nobody looked."""
+    return [one for one in code["startup"] or () if one["owner"] is None] if code else ()
+
+
+def _harness(harness: Mapping[str, Any]) -> Iterator[Reason]:
+    digest = f"its files have the SHA-256 {harness['sha256'][:12]}…"
+    if harness["known_by"] is None:
+        yield Reason(
+            "harness-changed",
+            f"the harness is neither an installed release nor a checkout that git can read ({digest})",
+        )
+    elif harness["differing"]:
+        yield Reason(
+            "harness-changed",
+            f"{counted(harness['differing'], 'file')} of the harness differ from the {harness['known_by']}: "
+            f"{', '.join(harness['first'])} ({digest})",
+        )
