@@ -8,7 +8,7 @@ from ai_edge_litert.interpreter import Interpreter
 
 from harness.backends.parts.framework import FrameworkBackend, named
 from harness.core.number_types import precision
-from harness.types import Array, Backend, Outputs, TensorSpec
+from harness.types import Array, Backend, Outputs, TensorSpec, declared_shape
 
 
 class LiteRtBackend(FrameworkBackend):
@@ -80,7 +80,7 @@ def _spec(name: str, detail: Mapping[str, object]) -> TensorSpec:
     shape = np.asarray(detail["shape_signature"])
     sizes = shape if shape.size else np.asarray(detail["shape"])
     dtype = np.dtype(detail["dtype"]).name  # type: ignore[call-overload] # a numpy scalar type
-    return TensorSpec(name, dtype, tuple(None if s < 0 else int(s) for s in sizes))
+    return TensorSpec(name, dtype, declared_shape(map(int, sizes)))
 
 
 _: type[Backend] = LiteRtBackend

@@ -13,7 +13,7 @@ from harness.core.formats.protobuf import onnx_origin
 from harness.core.number_types import precision
 from harness.errors import ConfigError
 from harness.profiler import Profiler
-from harness.types import Array, Backend, Outputs, TensorSpec
+from harness.types import Array, Backend, Outputs, TensorSpec, declared_shape
 
 
 class OpenVinoBackend(FrameworkBackend):
@@ -113,7 +113,7 @@ def _readable(path: Path) -> Path:
 
 def _spec(port: openvino.Output) -> TensorSpec:
     sizes = port.get_partial_shape()
-    shape = tuple(d.get_length() if d.is_static else None for d in sizes)
+    shape = declared_shape(d.get_length() if d.is_static else None for d in sizes)
     return TensorSpec(port.get_any_name(), _dtype(port.get_element_type()), shape)
 
 

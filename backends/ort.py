@@ -11,25 +11,10 @@ from harness.backends.parts.framework import Choices, FrameworkBackend, named
 from harness.backends.parts.onnx_weights import SharedWeights, shared_weights, weight_types
 from harness.core.extras import how_to_install
 from harness.core.formats.protobuf import onnx_origin
-from harness.core.number_types import precision
+from harness.core.number_types import ORT_ARRAYS, precision
 from harness.errors import ConfigError
-from harness.types import Array, Backend, Outputs, TensorSpec
+from harness.types import Array, Backend, Outputs, TensorSpec, declared_shape
 
-_DTYPES = {
-    "tensor(float)": "float32",
-    "tensor(float16)": "float16",
-    "tensor(double)": "float64",
-    "tensor(uint8)": "uint8",
-    "tensor(int8)": "int8",
-    "tensor(uint16)": "uint16",
-    "tensor(int16)": "int16",
-    "tensor(uint32)": "uint32",
-    "tensor(int32)": "int32",
-    "tensor(uint64)": "uint64",
-    "tensor(int64)": "int64",
-    "tensor(bool)": "bool",
-    "tensor(string)": "string",
-}
 _ERROR_LEVEL = 3
 _PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}
 _GRAPH_LEVELS = {
@@ -51,6 +36,7 @@ class OrtBackend(FrameworkBackend):
     share_weights: the instances of this process hold the weights once. Kernels then read the weights in
     the file's layout, which can cost speed; weights that the graph optimiser rewrites (Conv +
     BatchNormalization) are still held by each instance.
+    Outputs that are no arrays (maps, sequences, bfloat16) are left out and named in `describe`.
     """
 
     name = "ort"
@@ -89,11 +75,30 @@ class OrtBackend(FrameworkBackend):
         self._session = session
         # The public run checks the feed's names each time (1.5 us) before it calls this one.
         self._run = getattr(session, "_sess", session).run
-        names = [o.name for o in session.get_outputs()]
+        for port in session.get_inputs():
+            if port.type not in ORT_ARRAYS:
+                raise ConfigError(
+                    f"{self._path}: input {port.name!r} is of the type {port.type}, for which NumPy has no "
+                    "array: export the model with an input of another type, e.g. float32"
+                )
+        self._left_out = {o.name: o.type for o in session.get_outputs() if o.type not in ORT_ARRAYS}
+        names = [o.name for o in session.get_outputs() if o.type in ORT_ARRAYS]
+        if not names:
+            have = ", ".join(
+                f"{name!r} is of the type {kind}" for name, kind in self._left_out.items()
+            )
+            raise ConfigError(
+                f"{self._path}: it has no output that is an array"
+                + (
+                    f": {have}: export it with one, e.g. of float32 (skl2onnx: zipmap=False)"
+                    if have
+                    else ""
+                )
+            )
         self._names = names
         self._binding = session.io_binding() if self._option["io_binding"] == "on" else None
         inputs = tuple(
-            TensorSpec(i.name, _DTYPES.get(i.type, i.type), tuple(i.shape))
+            TensorSpec(i.name, ORT_ARRAYS[i.type], declared_shape(i.shape))
             for i in session.get_inputs()
         )
         return inputs, tuple(names)
@@ -165,6 +170,7 @@ class OrtBackend(FrameworkBackend):
             "io_binding": self._binding is not None,
             "share_weights": self._weights is not None,
             "math_library": "MLAS",
+            **({"outputs_left_out": self._left_out} if self._left_out else {}),
             **onnx_origin(self._path),
         }
 

@@ -18,7 +18,7 @@ from harness.core.extras import how_to_install
 from harness.core.number_types import precision
 from harness.errors import ConfigError
 from harness.profiler import Profiler
-from harness.types import Array, Backend, Batch, Network, Outputs, TensorSpec
+from harness.types import Array, Backend, Batch, Network, Outputs, TensorSpec, declared_shape
 
 _SIGNATURE = "serving_default"
 
@@ -206,7 +206,7 @@ def _set_threads(within: int, between: int) -> None:
 def _spec(name: str, tensor: Any) -> TensorSpec:
     """tensor: anything with a shape and a dtype, tf.TensorSpec or a Keras input."""
     dtype = tensor.dtype if isinstance(tensor.dtype, str) else tensor.dtype.name
-    return TensorSpec(name, dtype, tuple(tensor.shape))
+    return TensorSpec(name, dtype, declared_shape(tensor.shape))
 
 
 _: type[Backend] = TensorFlowBackend

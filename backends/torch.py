@@ -16,7 +16,7 @@ from harness.backends.parts.torch_network import recording, weights_of
 from harness.core.number_types import precision
 from harness.errors import ConfigError
 from harness.profiler import Profiler
-from harness.types import Array, Backend, Batch, Network, Outputs, TensorSpec
+from harness.types import Array, Backend, Batch, Network, Outputs, TensorSpec, declared_shape
 
 _EXPECTED_WARNINGS = (
     "The given NumPy array is not writable",  # a dataset's view; nothing here writes to its input
@@ -202,7 +202,7 @@ def _device(name: str) -> torch.device:
 
 def _spec(name: str, tensor: Any) -> TensorSpec:
     """tensor: the fake tensor of torch.export, whose free sizes are symbols."""
-    shape = tuple(size if isinstance(size, int) else None for size in tensor.shape)
+    shape = declared_shape(size if isinstance(size, int) else None for size in tensor.shape)
     return TensorSpec(name, str(tensor.dtype).removeprefix("torch."), shape)
 
 

@@ -184,7 +184,8 @@ def _row_shape(
         row = [sizes.get(d, d) if isinstance(d, str) else d for d in spec.shape[1:]]
         unknown = {d for d in row if not isinstance(d, int) and d not in setup.lengths}
         if unknown - missing:
-            example = example_shape(spec._replace(shape=(spec.shape[0], *row)))
+            later = (1 if _is_batch_elsewhere(spec, size, setup) else size for size in row)
+            example = example_shape(spec._replace(shape=(spec.shape[0], *later)))
             problems.append(
                 f"input {spec.name!r} has the symbolic shape {show_shape(spec.shape)}"
                 f"{_batch_note(spec)}: set its sizes, e.g. {example}"
@@ -200,6 +201,13 @@ def _row_shape(
             f"--input-shape {spec.name}={'x'.join(map(str, shape))} does not fit {show_shape(spec.shape)}"
         )
     return shape[1:]
+
+
+def _is_batch_elsewhere(spec: TensorSpec, size: int | str | None, setup: DatasetSetup) -> bool:
+    """Whether an open size of an input with a fixed first dimension, e.g. of a state, is the others' batch."""
+    first = [one.shape[0] for one in setup.inputs if one.name != spec.name]
+    has_it = size in first and (size is not None or len(spec.shape) > 2)
+    return isinstance(spec.shape[0], int) and has_it
 
 
 def _batch_note(spec: TensorSpec) -> str:

@@ -1,6 +1,7 @@
 """Defines the types that all rooms share, and the protocols of plug-ins."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -54,6 +55,20 @@ Shape = Sequence[int | str | None]
 """Sizes; one that varies is None or a name."""
 
 
+_NAMELESS = re.compile(r"\?*|-?\d+|None|unk__\d+", re.IGNORECASE)
+"""Names that exporters write for a size without a name: two of them need not be equal."""
+
+
+def declared_shape(sizes: Iterable[int | str | None]) -> tuple[int | str | None, ...]:
+    """The shape as a model file declares it: None for each size below 1, and for one without a real name."""
+    return tuple(
+        (None if _NAMELESS.fullmatch(size.strip()) else size)
+        if isinstance(size, str)
+        else (None if size is None or size < 1 else int(size))
+        for size in sizes
+    )
+
+
 def show_shape(shape: Shape) -> str:
     """A shape in messages, e.g. `[batch, 3, ?]`."""
     return f"[{', '.join('?' if size is None else str(size) for size in shape)}]"
@@ -68,19 +83,43 @@ class TensorSpec(NamedTuple):
     """The first entry is the batch. An entry that varies is None or a name."""
 
 
+BATCH_FIRST = (
+    "export the model with the batch as the first dimension of every input, or call the file from a backend of "
+    "your own, which holds its states and scalars: docs/plugins.md#states-and-scalars has one of 30 lines"
+)
+"""The end of each message about an input that is no batch of samples."""
+
+
 def fixed_batch(inputs: Iterable[TensorSpec]) -> int | None:
     """The batch size that a model's file fixes; None where every input allows any size.
 
-    Raises a ConfigError where the inputs fix different sizes: their first dimension is no batch.
+    Raises a ConfigError where the first dimension of an input is not the batch: where inputs fix different
+    sizes, or where the batch is a later dimension, as in a state of the shape [layers, batch, hidden].
     """
-    fixed = {s.name: s.shape[0] for s in inputs if s.shape and isinstance(s.shape[0], int)}
+    shaped = [s for s in inputs if s.shape]
+    fixed = {s.name: s.shape[0] for s in shaped if isinstance(s.shape[0], int)}
     if len(set(fixed.values())) > 1:
         sizes = ", ".join(f"{name} {size}" for name, size in fixed.items())
         raise ConfigError(
-            f"the model's inputs fix different first dimensions ({sizes}): export the model with the "
-            "batch as the first dimension of every input"
+            f"the model's inputs fix different first dimensions ({sizes}): {BATCH_FIRST}"
         )
+    first = {s.shape[0] for s in shaped if s.name not in fixed}
+    for name, _, shape in shaped if first else ():
+        if shape[0] in (*first, 1):
+            continue
+        if any(_may_be_batch(size, first, len(shape)) for size in shape[1:]):
+            raise ConfigError(
+                f"input {name!r} of the model has the shape {show_shape(shape)}, whose first dimension, "
+                f"{shape[0]}, is not the batch: {BATCH_FIRST}"
+            )
     return next(iter(fixed.values()), None)
+
+
+def _may_be_batch(size: int | str | None, first: Collection[int | str | None], rank: int) -> bool:
+    """first: the open first dimensions of the other inputs."""
+    if isinstance(size, str):
+        return size in first or "batch" in size.lower() or size.lower() in ("b", "bs", "n")
+    return size is None and rank > 2
 
 
 class Step(NamedTuple):

@@ -67,6 +67,8 @@ class FrameworkBackend(ABC):
             raise ConfigError(
                 f"{self._path}: {self.title} cannot load it: {one_line(e) or type(e).__name__}"
             ) from e
+        if not self._inputs:
+            raise ConfigError(f"{self._path}: it has no inputs, so no sample can be asked of it")
         self._fixed = fixed_batch(self._inputs)
         return self
 

@@ -25,6 +25,23 @@ BITS = {
 }
 """Name -> size of one number."""
 
+ORT_ARRAYS = {
+    "tensor(float)": "float32",
+    "tensor(float16)": "float16",
+    "tensor(double)": "float64",
+    "tensor(uint8)": "uint8",
+    "tensor(int8)": "int8",
+    "tensor(uint16)": "uint16",
+    "tensor(int16)": "int16",
+    "tensor(uint32)": "uint32",
+    "tensor(int32)": "int32",
+    "tensor(uint64)": "uint64",
+    "tensor(int64)": "int64",
+    "tensor(bool)": "bool",
+    "tensor(string)": "string",
+}
+"""ONNX Runtime's types that are NumPy arrays -> NumPy's name; maps, sequences and bfloat16 are not."""
+
 _SPELLINGS = {
     f"{short}{bits}": f"{kind}{bits}"
     for short, kind in {"f": "float", "fp": "float", "i": "int", "u": "uint"}.items()

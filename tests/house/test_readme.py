@@ -21,7 +21,7 @@ file of the user's, and are run by the tests of their verb."""
 TEXTS = {"README": README, **{p: (ROOT / "docs" / f"{p}.md").read_text() for p in PAGES}}
 COMMAND = re.compile(r"^    (python -m harness[ .].*|\./\S+\.sh.*)$", re.MULTILINE)
 COMMANDS = {page: COMMAND.findall(text) for page, text in TEXTS.items()}
-ELSEWHERE = ("./test.sh", "model.onnx", "hf:ORG", "--url ", "trace.jsonl")
+ELSEWHERE = ("./test.sh", "model.onnx", "vad.onnx", "hf:ORG", "--url ", "trace.jsonl")
 """The first is the suite that this test is part of, the second needs a model file: a test below, --url a server, the
 last a trace: tests/run/test_generation_runs.py."""
 
@@ -73,7 +73,7 @@ def is_disturbed(printed: str) -> bool:
 CODE = re.compile(r"```python\n(.*?)```", re.DOTALL)
 FILES = {
     "README": ("nearest.py",),
-    "plugins": ("tensors.py", "ramps.py", "error.py", "lamp.py", "fill.py"),
+    "plugins": ("recurrent.py", "tensors.py", "ramps.py", "error.py", "lamp.py", "fill.py"),
 }
 """The files that the commands beside the code blocks name, in the order of the blocks."""
 

@@ -24,7 +24,7 @@ class BrickOptions:
     most_layers: int = number("largest number of layers in a brick", CUTTING, LAYERS)
     batch: int = number("samples in a run", CUTTING, 1)
     size: tuple[tuple[str, int], ...] = option(
-        "size of another symbolic dimension of the inputs, e.g. sequence=128 (repeatable)",
+        "size of another open dimension of the inputs by its name, e.g. sequence=128, or place, e.g. ids[1]=128 (repeatable)",
         parse=parse_size,
         metavar="NAME=N",
         many=True,

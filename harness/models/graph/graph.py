@@ -114,7 +114,7 @@ class Graph:
     """Names, without the inputs that have an initializer."""
     outputs: tuple[str, ...]
     sizes: Mapping[str, int]
-    """Symbolic dimension -> the size it was set to."""
+    """Open dimension -> the size it was set to; INPUT[AXIS] is one without a name."""
     opsets: Mapping[str, int]
     """Domain -> version."""
     proto: Any = field(repr=False, compare=False)

@@ -4,6 +4,7 @@ The file is data: it is parsed and its shapes are inferred. Nothing in it is exe
 files (external data) are not read.
 """
 
+import shlex
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -11,11 +12,13 @@ from typing import Any
 
 import numpy as np
 
+from harness.core.config.parse import EXAMPLE_SIZE
 from harness.core.extras import how_to_install
 from harness.core.units import counted
-from harness.errors import ConfigError, PluginUnavailable, one_line
+from harness.errors import ConfigError, PluginUnavailable, one_line, refuse
 from harness.models.graph import onnx_nodes
 from harness.models.graph.graph import DEFAULT_DOMAINS, KEPT_ELEMENTS, Constant, Graph, Tensor
+from harness.types import declared_shape
 
 
 def read(
@@ -27,7 +30,7 @@ def read(
     """The graph of an ONNX file, for one size of its inputs.
 
     batch: size of an open first dimension that `sizes` and `shapes` do not set. sizes: symbolic
-    dimension -> size. shapes: input -> shape, which overrides both.
+    dimension -> size; one without a name is INPUT[AXIS]. shapes: input -> shape, which overrides both.
     A ConfigError where the file is no ONNX model, or with every dimension whose size is missing.
     """
     onnx = _onnx()
@@ -84,7 +87,21 @@ def _parsed(onnx: Any, path: Path) -> Any:
         raise ConfigError(f"{path} is not an ONNX model: a name in it is no UTF-8 text")
     if model.functions:
         model = onnx.inliner.inline_local_functions(model)
+    _clear_open_sizes(model.graph)
     return model
+
+
+def _clear_open_sizes(graph: Any) -> None:
+    """Leaves an open size, however the file writes it, without a value and a name."""
+    for value in (*graph.input, *graph.output, *graph.value_info):
+        for dim in value.type.tensor_type.shape.dim:
+            written = dim.dim_value if dim.HasField("dim_value") else dim.dim_param
+            if declared_shape([written]) == (None,):
+                dim.Clear()
+    for node in graph.node:
+        for attribute in node.attribute:
+            for inner in (attribute.g, *attribute.graphs):
+                _clear_open_sizes(inner)
 
 
 def _names(graph: Any) -> Iterator[object]:
@@ -174,6 +191,7 @@ def _set_sizes(
     unknown = shapes.keys() - {i.name for i in inputs}
     problems = [f"{path} has no input {name!r}" for name in unknown]
     used: dict[str, int] = {}
+    missing: dict[str, str] = {}
     for one in inputs:
         dims = one.type.tensor_type.shape.dim
         shape = shapes.get(one.name)
@@ -183,11 +201,14 @@ def _set_sizes(
             )
             continue
         for axis, dim in enumerate(dims):
-            size = shape[axis] if shape else _size(dim, axis, batch, sizes)
             name = dim.dim_param or f"{one.name}[{axis}]"
+            size = shape[axis] if shape else _size(dim, name, axis, batch, sizes)
             if size is None:
-                problems.append(
-                    f"{path}: dimension {name!r} of input {one.name!r} has no size: set it"
+                example = shlex.quote(f"{name}={EXAMPLE_SIZE}")
+                missing.setdefault(
+                    name,
+                    f"{path}: dimension {name!r} of input {one.name!r} has no size: set it, e.g. "
+                    f"--size {example}",
                 )
             elif not dim.HasField("dim_value"):
                 used[name] = size
@@ -196,17 +217,16 @@ def _set_sizes(
                 problems.append(
                     f"{path}: input {one.name!r} has {dim.dim_value} at axis {axis}, not {size}"
                 )
-    if problems:
-        raise ConfigError("\n".join(problems))
+    refuse((*problems, *missing.values()))
     if used:  # shapes inside the graph were inferred for other sizes
         del graph.value_info[:]
         onnx_nodes.forget_outputs(graph)
     return used
 
 
-def _size(dim: Any, axis: int, batch: int, sizes: Mapping[str, int]) -> int | None:
+def _size(dim: Any, name: str, axis: int, batch: int, sizes: Mapping[str, int]) -> int | None:
     if dim.HasField("dim_value"):
         return int(dim.dim_value)
-    if dim.dim_param in sizes:
-        return sizes[dim.dim_param]
+    if name in sizes:
+        return sizes[name]
     return None if axis else batch

@@ -10,7 +10,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validat
 from harness.core.config.parse import parse_slo
 from harness.models.manifest.files import listed
 from harness.models.steps.steps import LISTED, PostprocessSteps, PreprocessSteps
-from harness.types import Step, TensorSpec, show_shape
+from harness.types import Step, TensorSpec, declared_shape, show_shape
 
 TOLERANCE = 1e-3
 """The default relative tolerance of float answers: batches of different sizes round differently."""
@@ -128,7 +128,7 @@ class Input(_Strict):
 
     @property
     def spec(self) -> TensorSpec:
-        return TensorSpec(self.name, self.dtype, self.shape)
+        return TensorSpec(self.name, self.dtype, declared_shape(self.shape))
 
 
 def _check_stack(steps: tuple[Step, ...]) -> tuple[Step, ...]:

@@ -30,6 +30,7 @@ from harness.models.opened.remote import BLOCKING, remote_class
 from harness.models.opened.separate_instance import Declared, SeparateInstance
 from harness.models.tables.tables import FORMATS, tables_of
 from harness.types import (
+    BATCH_FIRST,
     Backend,
     BackendSetup,
     Batch,
@@ -286,8 +287,8 @@ def _check_batches(inputs: Sequence[TensorSpec]) -> None:
     for spec in inputs:
         if not spec.shape or (len(spec.shape) == 1 and isinstance(spec.shape[0], int)):
             raise ConfigError(
-                f"input {spec.name!r} of the model has the shape {show_shape(spec.shape)}: its first "
-                "dimension must be the batch; export the model with one"
+                f"input {spec.name!r} of the model has the shape {show_shape(spec.shape)}, in which no "
+                f"dimension is the batch: {BATCH_FIRST}"
             )
     fixed_batch(inputs)
 

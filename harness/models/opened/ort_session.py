@@ -11,6 +11,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from harness.core.number_types import ORT_ARRAYS
+
 GRAPH_LEVELS: Mapping[str, int] = {"off": 0, "basic": 1, "extended": 2, "all": 99}
 """The backend's option `graph` -> onnxruntime.GraphOptimizationLevel. `extended` has every fusion
 in the file's own layout, NCHW; `all` adds the blocked layout, NCHWc."""
@@ -115,4 +117,7 @@ def open_session(
     content = model if isinstance(model, bytes) else str(model)
     session = ort.InferenceSession(content, options, providers=[setup.provider])
     session.disable_fallback()
+    # `run(None, ...)` then skips maps and sequences, as the backend does.
+    arrays = [port for port in session.get_outputs() if port.type in ORT_ARRAYS]
+    session._outputs_meta = arrays or session.get_outputs()  # noqa: SLF001 - it has no public way
     return session

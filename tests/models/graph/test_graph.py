@@ -134,7 +134,7 @@ def test_every_dimension_without_a_size_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as e:
         read(path)
     assert str(e.value).splitlines() == [
-        f"{path}: dimension '{name}' of input 'x' has no size: set it"
+        f"{path}: dimension '{name}' of input 'x' has no size: set it, e.g. --size {name}=64"
         for name in ("height", "width")
     ]
     assert read(path, sizes={"height": 2, "width": 3}).tensors["y"].shape == (1, 2, 3)

@@ -29,7 +29,9 @@ _PAIRS = 15
 def check(job: Job, _folder: Path) -> dict[str, Any]:
     session = open_session(job.path, job.now)
     checks = {
-        "repeatability": repeatability(session, job.feeds, job.graph.outputs),
+        "repeatability": repeatability(
+            session, job.feeds, [port.name for port in session.get_outputs()]
+        ),
         "overhead": overhead(job.path, job.subject.model.name, job.feeds, job.now),
     }
     del session

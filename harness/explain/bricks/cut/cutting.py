@@ -65,9 +65,10 @@ def groups(graph: Graph) -> list[Piece]:
         head[node.index] = node.index if before is None else head[before.index]
     for node in reversed(graph.layers):
         if node.op_type == DEQUANTISE:
-            readers = graph.consumers.get(node.outputs[0], ())
-            with_it = readers[0] if readers else graph.producer.get(node.inputs[0], node)
-            head[node.index] = head[with_it.index]
+            maker = graph.producer.get(node.inputs[0])
+            beside = (*graph.consumers.get(node.outputs[0], ()), *filter(None, [maker]))
+            with_it = (head[n.index] for n in beside if n.index in head)  # others are folded
+            head[node.index] = next(with_it, node.index)
         elif node.op_type == _DYNAMIC:
             _join_its_reader(graph, node, head)
     members: dict[int, list[Node]] = {}

@@ -127,7 +127,8 @@ class TimedSession:
         wall, cpu = time.perf_counter_ns(), time.process_time_ns()
         self.session.run_with_iobinding(binding)
         cpu_ns, wall_ns = time.process_time_ns() - cpu, time.perf_counter_ns() - wall
-        self.shapes = [tuple(value.shape()) for value in binding.get_outputs()]
+        values = zip(self._outputs, binding.get_outputs(), strict=True)
+        self.shapes = {name: tuple(value.shape()) for name, value in values}
         binding.clear_binding_outputs()
         return cpu_ns, wall_ns
 
@@ -248,8 +249,9 @@ def _brick(
     inputs = list(cut.feeds(decided).values())
     reorders = _reorders(content, cut, setup, inputs, pool)
     timed = TimedSession(_brick_session(content, setup), inputs, pool)
-    for tensor, shape in zip(cut.brick.outputs, timed.shapes, strict=True):
-        if tensor == UNKNOWN:
+    for name, tensor in zip(cut.outputs, cut.brick.outputs, strict=True):
+        shape = timed.shapes.get(cut.numbers[name])
+        if tensor == UNKNOWN or shape is None:  # a map or a sequence has no shape
             continue
         pairs = zip(shape, tensor.shape, strict=False)
         if len(shape) != len(tensor.shape) or any(b not in (None, a) for a, b in pairs):

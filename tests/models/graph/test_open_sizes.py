@@ -1,0 +1,71 @@
+"""A size that a file leaves open is open in every verb, however its exporter writes it."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("onnx")
+
+from harness.errors import ConfigError
+from harness.explain.bricks import job
+from harness.explain.bricks.options import BrickOptions, parse_size
+from harness.models.graph.onnx_file import read
+from harness.types import declared_shape
+from tests.builders.models.odd_files import OPEN_SIZES, pooled, quantised_shape, two_texts
+from tests.plugins.backends.test_backends import setup
+
+
+@pytest.mark.parametrize("size", OPEN_SIZES.values(), ids=OPEN_SIZES)
+def test_each_open_size_is_asked_for_and_set_by_its_place(size: int | str, tmp_path: Path) -> None:
+    """Bug: "all elements of broadcast shape must be non-negative", as a traceback."""
+    path = pooled(tmp_path / "m.onnx", size)
+    with pytest.raises(ConfigError) as caught:
+        read(path)
+    assert str(caught.value).splitlines() == [
+        f"{path}: dimension 'x[{axis}]' of input 'x' has no size: set it, e.g. --size 'x[{axis}]=64'"
+        for axis in (2, 3)
+    ]
+    options = BrickOptions(size=(parse_size("x[2]=48"), parse_size("x[3]=192")), batch=2)
+    (subject,) = job._subjects([str(path)], options)
+    assert subject.graph is not None
+    assert subject.graph.tensors["r"].shape == (2, 3, 48, 192)
+
+
+@pytest.mark.parametrize("size", OPEN_SIZES.values(), ids=OPEN_SIZES)
+def test_a_backend_reports_an_open_size_without_a_name(size: int | str, tmp_path: Path) -> None:
+    from harness.backends.ort import OrtBackend
+
+    with OrtBackend(setup(pooled(tmp_path / "m.onnx", size))) as backend:
+        (spec,) = backend.signature()
+    assert spec.shape == (None, 3, None, None)
+
+
+def test_a_real_name_stays() -> None:
+    names = ("batch", "s0", "DynamicDimension.0", "unknown_length", "n?", 4)
+    assert declared_shape(names) == names
+    assert declared_shape((4, " ? ", "UNK__3", "12")) == (4, None, None, None)
+
+
+def test_two_question_marks_have_two_sizes(tmp_path: Path) -> None:
+    """Bug: "? is 48 in x and 192 in x"."""
+    from harness.backends.ort import OrtBackend
+    from harness.datasets.synthetic import SyntheticDataset
+    from harness.types import DatasetSetup
+
+    with OrtBackend(setup(two_texts(tmp_path / "m.onnx"))) as backend:
+        data = SyntheticDataset(
+            DatasetSetup(inputs=backend.signature(), shapes={"x": (1, 5), "z": (1, 9)})
+        )
+        data.load([0, 1])
+        assert np.asarray(backend.infer(data.batch([0, 1]))).shape == (2, 1)
+
+
+def test_a_folded_reader_of_an_int8_tensor_has_no_group(tmp_path: Path) -> None:
+    """Bug: KeyError in the cutting of an int8 decoder."""
+    (subject,) = job._subjects([str(quantised_shape(tmp_path / "m.onnx"))], BrickOptions())
+    assert sorted(op for one in subject.by_digest.values() for op in one.brick.layers) == [
+        "Add",
+        "DequantizeLinear",
+        "QuantizeLinear",
+    ]

@@ -1,0 +1,144 @@
+"""Files whose inputs are no batches, or whose outputs are no arrays: a result, or one line with the way out."""
+
+import re
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("onnx")
+pytest.importorskip("onnxruntime")
+
+from harness.backends.ort import OrtBackend
+from harness.core import registry
+from harness.errors import ConfigError
+from harness.explain.baseline import Baseline, open_runner
+from harness.explain.subjects import subjects
+from harness.models.opened.ort_session import open_session
+from harness.models.opened.template import manifest_of
+from harness.types import Batch, TensorSpec, fixed_batch
+from tests.builders.models import odd_files
+from tests.plugins.backends.test_backends import setup
+
+DOCS = Path(__file__).parents[3] / "docs"
+WAY_OUT = "docs/plugins.md#states-and-scalars"
+
+
+def answered(path: Path, **values: object) -> Baseline:
+    """The answers to three samples of noise."""
+    with ExitStack() as stack:
+        (subject,) = subjects({"model": str(path), **values}, stack)
+        return Baseline(subject, 3, open_runner(subject, stack))
+
+
+def refused(path: Path) -> str:
+    """The line of `init`, which is that of a run, too."""
+    with pytest.raises(ConfigError) as in_run:
+        answered(path)
+    with pytest.raises(ConfigError) as in_init:
+        manifest_of(path, path.with_suffix(".yaml"), {})
+    assert str(in_init.value) == str(in_run.value)
+    assert "\n" not in str(in_run.value)
+    return str(in_run.value)
+
+
+def test_the_output_that_is_an_array_is_the_answer(tmp_path: Path) -> None:
+    path = odd_files.classifier(tmp_path / "m.onnx")
+    with OrtBackend(setup(path)) as backend:
+        assert backend.outputs() == ("label",)
+        answers = backend.infer(Batch(2, {"x": np.ones((2, 4), np.float32)}))
+        assert np.array_equal(np.asarray(answers), [0, 0])
+        left_out = backend.describe()["outputs_left_out"]
+    assert left_out == {"probabilities": "seq(map(int64,tensor(float)))"}
+    assert [np.shape(row) for row in answered(path).rows] == [()] * 3
+    assert "- name: label" in manifest_of(path, tmp_path / "m.yaml", {})
+
+
+def test_a_session_beside_a_run_skips_maps_as_the_run_does(tmp_path: Path) -> None:
+    session = open_session(odd_files.classifier(tmp_path / "m.onnx"))
+    assert [port.name for port in session.get_outputs()] == ["label"]
+    assert len(session.run(None, {"x": np.ones((1, 4), np.float32)})) == 1
+
+
+@pytest.mark.parametrize(
+    ("write", "line"),
+    [
+        (
+            lambda path: odd_files.classifier(path, label=False),
+            "it has no output that is an array: 'probabilities' is of the type seq(map(int64,tensor(float)))",
+        ),
+        (
+            odd_files.sequence,
+            "it has no output that is an array: 's' is of the type seq(tensor(float))",
+        ),
+        (odd_files.of_sequence, "input 's' is of the type seq(tensor(float)), for which NumPy has"),
+        (
+            odd_files.of_bfloat16,
+            "input 'x' is of the type tensor(bfloat16), for which NumPy has no",
+        ),
+        (odd_files.without_outputs, "it has no output that is an array"),
+        (odd_files.without_inputs, "it has no inputs, so no sample can be asked of it"),
+    ],
+)
+def test_a_file_without_arrays_is_one_line(
+    write: Callable[[Path], Path], line: str, tmp_path: Path
+) -> None:
+    """Bug: a sequence of tensors was taken for the rows of the batch."""
+    path = write(tmp_path / "m.onnx")
+    assert refused(path).startswith(f"{path}: {line}")
+
+
+@pytest.mark.parametrize("batch", ["batch", "N", "?", -1])
+@pytest.mark.parametrize("layers", [2, 3])
+def test_a_state_is_refused_with_the_way_out(batch: int | str, layers: int, tmp_path: Path) -> None:
+    """Bug: "--input-shape state=1x64x128", and `init` wrote `max_batch: 2 # the file fixes it`."""
+    line = refused(odd_files.recurrent(tmp_path / "m.onnx", layers, batch, rate=False))
+    name = batch if batch in ("batch", "N") else "?"
+    assert line.startswith(
+        f"input 'state' of the model has the shape [{layers}, {name}, 128], whose first dimension, "
+        f"{layers}, is not the batch: "
+    )
+    assert WAY_OUT in line
+
+
+def test_a_scalar_is_refused_with_the_way_out(tmp_path: Path) -> None:
+    line = refused(odd_files.recurrent(tmp_path / "m.onnx", 1))
+    assert line.startswith("input 'sr' of the model has the shape [], in which no dimension is the")
+    assert WAY_OUT in line
+
+
+def test_a_state_of_one_layer_runs_one_sample_at_a_time(tmp_path: Path) -> None:
+    path = odd_files.recurrent(tmp_path / "m.onnx", 1, rate=False)
+    with pytest.raises(ConfigError) as caught:
+        answered(path)
+    (advice,) = re.findall(r"--input-shape (state=\S+)", str(caught.value))
+    assert advice == "state=1x1x128"
+    assert len(answered(path, input_shape=(("state", (1, 1, 128)),)).rows) == 3
+
+
+@pytest.mark.parametrize(
+    "other", [(4, 3), (4, "sequence"), (4, 3, 8), (1, "batch", 8), ("batch", 3)]
+)
+def test_an_input_with_a_fixed_batch_beside_an_open_one_stays(other: tuple[int | str, ...]) -> None:
+    specs = (TensorSpec("x", "float32", ("batch", "sequence")), TensorSpec("y", "float32", other))
+    assert fixed_batch(specs) == (other[0] if isinstance(other[0], int) else None)
+
+
+def test_the_backend_of_the_documents_holds_state_and_scalar(tmp_path: Path) -> None:
+    (code,) = (
+        block
+        for block in re.findall(
+            r"```python\n(.*?)```", (DOCS / "plugins.md").read_text(), re.DOTALL
+        )
+        if "class Recurrent" in block
+    )
+    (tmp_path / "recurrent.py").write_text(code)
+    path = odd_files.recurrent(tmp_path / "vad.onnx")
+    rows = np.arange(3 * 512, dtype=np.float32).reshape(3, 512) / 512
+    with registry.load("backend", f"{tmp_path}/recurrent.py:Recurrent")(setup(path)) as backend:
+        answers = backend.infer(Batch(3, {"input": rows}))
+    assert np.allclose(answers, rows.sum(axis=1, keepdims=True) * 16000)
+    done = answered(path, backend=f"{tmp_path}/recurrent.py:Recurrent")
+    assert [row.shape for row in done.rows] == [(1,)] * 3
