@@ -2,7 +2,8 @@
 
 Each line holds one arrival: a time, in seconds or with a unit, ascending; then, on every line or on no
 line, a comma and the dataset index of the sample. Only the distances between times count: the first query
-arrives at once. Empty lines, lines that begin with # and a heading `arrival[,sample]` are skipped.
+arrives at once. Empty lines, lines that begin with # and a heading `arrival[,sample]` are skipped. Two columns
+need the heading if each line could be one time with a decimal comma.
 A trace of a language model's traffic (harness/core/formats/traces.py) is taken, too: request i asks for sample i.
 """
 
@@ -43,9 +44,14 @@ _SHOWN = 3
 """Problems of one kind that are shown."""
 
 _HEADING = re.compile(r"arrival(,\s*sample)?")
+_WORD = re.compile(r"[^\W\d]{2}")
+"""Two letters in a row: text that is not a number, even with an exponent."""
+_WHOLE = re.compile(r"[0-9]+|[1-9][0-9]{0,2}\.[0-9]{3}")
+"""What may stand before a decimal comma: a whole number, with or without a point after its thousands."""
 _SECONDS = re.compile(r"([0-9]+)(?:\.([0-9]{0,9}))?")
 _WITH_UNIT = re.compile(r"([^a-z]+|[0-9.]+[eE][-+]?[0-9]+)\s*(ns|us|ms|s|min|h)?")
 _ADVICE = "write seconds or a time with its unit, e.g. 0.25 or 250ms"
+_COMMA = "if the comma is a decimal comma, write a point"
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +157,23 @@ class _Columns:
         self.problems: list[str] = []  # those of the first faulty lines
         self.faulty = 0  # lines
         self._columns = 0
+        self._named = False
+        self._may_be_decimals = True
+        self._first = ("", "")
+
+    def head(self, number: int, line: str) -> bool:
+        """Whether the first line that counts is the heading; a heading with other names is a faulty line."""
+        if _HEADING.fullmatch(line):
+            self._columns, self._named = line.count(",") + 1, True
+            return True
+        if _WORD.match(line.strip("\"'")):
+            self._refuse(
+                number,
+                f"the heading {line[:40]!r} is not known: write arrival or arrival,sample, and times "
+                "in seconds or with their unit, e.g. 250ms",
+            )
+            return True
+        return False
 
     def add(self, number: int, line: str) -> None:
         """number: the line's number in the file, from 1."""
@@ -159,17 +182,38 @@ class _Columns:
         try:
             if len(cells) != self._columns or len(cells) > 2:
                 expected = min(self._columns, 2)
+                hint = f"; {_COMMA}" if len(cells) > expected else ""
                 columns = counted(len(cells), "column")
-                raise ValueError(f"has {columns}, expected {expected}: arrival[,sample]")
+                raise ValueError(f"has {columns}, expected {expected}: arrival[,sample]{hint}")
+            if ";" in line or "\t" in line:
+                raise ValueError(
+                    f"{line[:40]!r} has a semicolon or a tab: write a comma between the columns "
+                    "and a point before decimals"
+                )
             time_ns = parse_time_ns(cells[0].strip())
             if len(cells) == 2:
+                self._first = self._first if self.lines else (cells[0].strip(), cells[1].strip())
+                self._may_be_decimals &= _WHOLE.fullmatch(cells[0].strip()) is not None
                 self.samples.append(_index(cells[1].strip()))
             self.times_ns.append(time_ns)
             self.lines.append(number)
         except ValueError as e:
-            self.faulty += 1
-            if self.faulty <= _SHOWN:
-                self.problems.append(f"line {number}: {e}")
+            self._refuse(number, str(e))
+
+    def _refuse(self, number: int, problem: str) -> None:
+        self.faulty += 1
+        if self.faulty <= _SHOWN:
+            self.problems.append(f"line {number}: {problem}")
+
+    def refuse_decimal_commas(self) -> None:
+        """Makes the first line faulty if every line could be one number with a decimal comma."""
+        if self.samples and self._may_be_decimals and not self._named and not self.faulty:
+            time, sample = self._first
+            self._refuse(
+                self.lines[0],
+                f"{time},{sample} may be the time {time} s and sample {sample}, or one time with a "
+                f"decimal comma: add the heading arrival,sample, or write {time}.{sample}",
+            )
 
 
 def _parse(path: Path, lines: Iterable[str]) -> tuple[Array, Array | None, Array]:
@@ -180,11 +224,12 @@ def _parse(path: Path, lines: Iterable[str]) -> tuple[Array, Array | None, Array
         line = line.strip()  # noqa: PLW2901 - the same line
         if not line or line.startswith("#"):
             continue
-        if not (heading and _HEADING.fullmatch(line)):
+        if not (heading and columns.head(number, line)):
             columns.add(number, line)
         heading = False
         if len(columns.lines) + columns.faulty > MOST_ARRIVALS:
             raise ConfigError(f"{path} has more than {MOST_ARRIVALS:,} arrivals: cut it")
+    columns.refuse_decimal_commas()
     times_ns = np.array(columns.times_ns, np.int64)
     if columns.faulty:
         raise ConfigError(_message(path, columns.problems, columns.faulty))
@@ -245,5 +290,9 @@ def _rounded_ns(text: str) -> int:
 
 def _index(text: str) -> int:
     if not re.fullmatch(r"[0-9]{1,10}", text):
-        raise ValueError(f"{text[:40]!r} is not a sample: write its dataset index, from 0")
+        raise ValueError(
+            f"{text[:40]!r} is not a sample: write its dataset index, from 0; {_COMMA}"
+        )
+    if len(text) > 1 and text.startswith("0"):
+        raise ValueError(f"{text!r} is not a sample: a dataset index has no leading zero; {_COMMA}")
     return int(text)

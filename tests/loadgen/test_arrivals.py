@@ -27,6 +27,7 @@ from harness.run.supervisor import preflight
 from tests.builders.support import plan
 
 ADVICE = "write seconds or a time with its unit, e.g. 0.25 or 250ms"
+COMMA = "if the comma is a decimal comma, write a point"
 
 
 def written(folder: Path, content: str | bytes) -> Path:
@@ -75,6 +76,64 @@ def test_a_text_that_is_no_time_is_refused(text: str) -> None:
     message = re.escape(f"{text!r} is not a time: {ADVICE}")
     with pytest.raises(ValueError, match=f"^{message}$"):
         arrivals.parse_time_ns(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("0,00\n0,01\n", f"'00' is not a sample: a dataset index has no leading zero; {COMMA}"),
+        ("arrival,sample\n0,0\n0,05\n", f"'05' is not a sample: a dataset index has no leading zero; {COMMA}"),
+        ("arrival\n0,5\n", f"has 2 columns, expected 1: arrival[,sample]; {COMMA}"),
+        ("0,5e-3\n", f"'5e-3' is not a sample: write its dataset index, from 0; {COMMA}"),
+        ("1,234.5\n", f"'234.5' is not a sample: write its dataset index, from 0; {COMMA}"),
+        ('"0,5"\n', f"'\"0' is not a time: {ADVICE}"),
+    ],
+)  # fmt: skip
+def test_a_decimal_comma_is_not_read_as_two_columns(
+    text: str, problem: str, tmp_path: Path
+) -> None:
+    first, *_ = problems(tmp_path, text)
+    assert first.partition(": ")[2] == problem
+
+
+@pytest.mark.parametrize(
+    "text", ["0,0\n0,1\n0,9\n1,0\n", "5,1\n7,25\n", "1,234\n", "999,5\n1.000,5\n"]
+)
+def test_columns_that_may_be_decimals_need_the_heading(text: str, tmp_path: Path) -> None:
+    (line,) = problems(tmp_path, text)
+    first = text.partition("\n")[0]
+    time, sample = first.split(",")
+    assert line == (
+        f"FILE line 1: {first} may be the time {time} s and sample {sample}, or one time with a "
+        f"decimal comma: add the heading arrival,sample, or write {time}.{sample}"
+    )
+    written(tmp_path, f"arrival,sample\n{first}\n")
+    assert arrivals.read(tmp_path / "schedule.csv").samples is not None
+
+
+@pytest.mark.parametrize("text", ["0.000,5\n1.000,7\n", "0,5\n0.5,7\n", "0ms,5\n"])
+def test_a_time_with_a_point_or_a_unit_shows_that_the_comma_parts_columns(
+    text: str, tmp_path: Path
+) -> None:
+    found = arrivals.read(written(tmp_path, text))
+    assert found.samples is not None
+    assert found.samples[0] == 5
+
+
+@pytest.mark.parametrize(
+    "heading", ["arrival_ms,sample", "Ankunft;Probe", '"arrival","sample"', "时间"]
+)
+def test_an_unknown_heading_is_refused_by_name(heading: str, tmp_path: Path) -> None:
+    assert problems(tmp_path, f"{heading}\n0\n1\n") == [
+        f"FILE line 1: the heading {heading!r} is not known: write arrival or arrival,sample, and times in seconds or with their unit, e.g. 250ms"
+    ]
+
+
+@pytest.mark.parametrize("line", ["0,5;3", "0.5\t3", "0.5;3"])
+def test_another_separator_than_the_comma_is_named(line: str, tmp_path: Path) -> None:
+    assert problems(tmp_path, f"{line}\n") == [
+        f"FILE line 1: {line!r} has a semicolon or a tab: write a comma between the columns and a point before decimals"
+    ]
 
 
 @pytest.mark.parametrize("text", ["1_000", "٣", "1d", "1e", "--1", "1.2.3", "1,5", "9" * 90 + "ms"])
@@ -129,11 +188,17 @@ def test_a_file_without_a_second_column_names_no_samples(tmp_path: Path) -> None
         ("0\nnan\n", [f"FILE line 2: 'nan' is not a time: {ADVICE}"]),
         ("0\n1e300\n", [f"FILE line 2: '1e300' is too large: {ADVICE}"]),
         ("0\n8e5\n", ["FILE line 2: more than seven days after the first: cut the file"]),
-        ("0,1\n1\n", ["FILE line 2: has 1 column, expected 2: arrival[,sample]"]),
-        ("0\n1,1\n", ["FILE line 2: has 2 columns, expected 1: arrival[,sample]"]),
-        ("0,1,2\n", ["FILE line 1: has 3 columns, expected 2: arrival[,sample]"]),
-        ("0,-1\n", ["FILE line 1: '-1' is not a sample: write its dataset index, from 0"]),
-        ("0,1.0\n", ["FILE line 1: '1.0' is not a sample: write its dataset index, from 0"]),
+        ("0s,1\n1\n", ["FILE line 2: has 1 column, expected 2: arrival[,sample]"]),
+        ("0\n1,1\n", [f"FILE line 2: has 2 columns, expected 1: arrival[,sample]; {COMMA}"]),
+        ("0,1,2\n", [f"FILE line 1: has 3 columns, expected 2: arrival[,sample]; {COMMA}"]),
+        (
+            "0,-1\n",
+            [f"FILE line 1: '-1' is not a sample: write its dataset index, from 0; {COMMA}"],
+        ),
+        (
+            "0,1.0\n",
+            [f"FILE line 1: '1.0' is not a sample: write its dataset index, from 0; {COMMA}"],
+        ),
         ("0\narrival\n", [f"FILE line 2: 'arrival' is not a time: {ADVICE}"]),
         (b"\xff\xfe0\n", [f"FILE is not text: {ADVICE}, one arrival a line"]),
         (
@@ -229,7 +294,7 @@ def test_queries_takes_the_first_arrivals_and_at_most_all(tmp_path: Path) -> Non
 
 
 def test_a_sample_outside_of_memory_is_refused(tmp_path: Path) -> None:
-    found = arrivals.read(written(tmp_path, "# two\n0,5\n\n1,20\n"))
+    found = arrivals.read(written(tmp_path, "# two\n0s,5\n\n1s,20\n"))
     message = "line 4: asks for sample 20: the performance run holds samples 0 to 19 \\(--performance-count\\)"
     with pytest.raises(ConfigError, match=f"schedule.csv {message}$"):
         found.put(plan("server", query_count=2), tmp_path)
@@ -260,7 +325,7 @@ def test_a_closed_loop_needs_at_least_as_many_queries_as_places() -> None:
 def test_samples_outside_of_memory_are_refused_before_the_run(
     count: int | None, queries: int | None, expected: list[int | None], tmp_path: Path
 ) -> None:
-    path = written(tmp_path, "\n".join(f"{n},{n}" for n in range(25)))
+    path = written(tmp_path, "\n".join(f"{n}s,{n}" for n in range(25)))
     config = RunConfig(
         scenario="server", backend="null", arrivals=path, performance_count=count, queries=queries
     )

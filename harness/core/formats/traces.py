@@ -145,7 +145,7 @@ def _rows(
             f"{path} is no trace: its lines are no JSON objects, and its first line does not name the columns {known}"
         )
     places = (heading.index(table.time), heading.index(table.input), heading.index(table.output))
-    return table.format, _table_rows(table, places, lines)
+    return table.format, _table_rows(table, places, len(heading), lines)
 
 
 def _json_rows(first: str, lines: Iterator[str]) -> Iterator[tuple[int, _Request | ValueError]]:
@@ -180,15 +180,20 @@ def _from_json(line: str) -> _Request:
 
 
 def _table_rows(
-    table: _Table, places: tuple[int, int, int], lines: Iterator[str]
+    table: _Table, places: tuple[int, int, int], width: int, lines: Iterator[str]
 ) -> Iterator[tuple[int, _Request | ValueError]]:
     reader = csv.reader(lines)
     for cells in reader:
         if not any(cells):
             continue
         number = reader.line_num + 1
-        if len(cells) <= max(places):
-            yield number, ValueError(f"it has {len(cells)} columns, too few")
+        if len(cells) != width:
+            yield (
+                number,
+                ValueError(
+                    f"it has {len(cells)} columns, the heading has {width}: write decimals with a point"
+                ),
+            )
             continue
         time, prompt, answer = (cells[place].strip() for place in places)
         try:
@@ -222,7 +227,8 @@ def _milliseconds_ns(value: object) -> int:
 
 def _seconds_ns(text: str) -> int:
     try:
-        seconds = Decimal(text) if text.isascii() and len(text) < 40 else Decimal("NaN")
+        plain = text.isascii() and "_" not in text and len(text) < 40
+        seconds = Decimal(text) if plain else Decimal("NaN")
     except InvalidOperation:
         seconds = Decimal("NaN")
     if not seconds.is_finite() or seconds < 0 or seconds * NS_PER_S > _LATEST_NS:

@@ -95,12 +95,17 @@ def test_other_files_are_no_traces(tmp_path: Path, text: str) -> None:
             [
                 "2: 'yesterday' is no date and time",
                 "3: ContextTokens is '-1', and must be a number of tokens",
-                "4: it has 2 columns, too few",
+                "4: it has 2 columns, the heading has 3: write decimals with a point",
             ],
         ),
         (
-            "Timestamp,Request tokens,Response tokens\nnan,1,2\n-1,1,2\n",
-            ["2: 'nan' is no time in seconds", "3: '-1' is no time in seconds"],
+            "Timestamp,Request tokens,Response tokens\nnan,1,2\n-1,1,2\n1_000,1,2\n0,25,472,18\n",
+            [
+                "2: 'nan' is no time in seconds",
+                "3: '-1' is no time in seconds",
+                "4: '1_000' is no time in seconds",
+                "5: it has 4 columns, the heading has 3: write decimals with a point",
+            ],
         ),
     ],
 )
