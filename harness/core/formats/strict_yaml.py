@@ -1,5 +1,8 @@
-"""Reads small YAML files without code, aliases or repeated keys."""
+"""Reads small YAML files without code, aliases, tags, repeated keys or values with two readings."""
 
+import json
+import math
+import re
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -8,22 +11,87 @@ import yaml
 
 from harness.errors import ConfigError
 
+_PREFIX = "tag:yaml.org,2002:"
+_ONE_READING = {
+    "bool": re.compile(r"true|True|TRUE|false|False|FALSE"),
+    "int": re.compile(r"[-+]?(0|[1-9][0-9]*)"),
+    "float": re.compile(r"[-+]?[0-9]*\.[0-9]*([eE][-+][0-9]+)?"),
+    "null": re.compile(r"null|Null|NULL"),
+}
+"""Plain words that YAML 1.1 and 1.2 read as the same value, by type."""
+
+
+class _Unclear(ValueError):
+    """A place in the file that is refused: `line 3: what, and what to write instead`."""
+
+    def __init__(self, mark: Any, problem: str) -> None:
+        super().__init__(f"line {mark.line + 1}: {problem}")
+
 
 class _StrictLoader(yaml.SafeLoader):
-    """Refuses aliases and repeated keys; YAML itself takes the last of these."""
+    """Refuses aliases, tags, repeated keys (YAML itself takes the last), and plain words that have two readings.
+
+    A date, `<<` and `=` are texts.
+    """
+
+    yaml_implicit_resolvers = {  # noqa: RUF012 - PyYAML's own attribute
+        first: [
+            (tag, pattern)
+            for tag, pattern in resolvers
+            if tag.removeprefix(_PREFIX) in _ONE_READING
+        ]
+        for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
 
     def compose_node(self, parent: Any, index: Any) -> Any:
-        if self.check_event(yaml.AliasEvent):
-            raise yaml.YAMLError("aliases are not allowed here")
-        return super().compose_node(parent, index)
+        event: Any = self.peek_event()  # type: ignore[no-untyped-call]
+        if isinstance(event, yaml.AliasEvent):
+            raise _Unclear(event.start_mark, "aliases are not allowed here")
+        if event.tag:
+            shown = event.tag.replace(_PREFIX, "!!")[:40]
+            problem = f"tags such as {shown!r} are not allowed here: write the value alone"
+            raise _Unclear(event.start_mark, problem)
+        node: Any = super().compose_node(parent, index)
+        if problem := self._problem(node):
+            raise _Unclear(node.start_mark, problem)
+        return node
+
+    def _problem(self, node: Any) -> str:
+        """Names both readings of a plain word that has two; '' for other nodes."""
+        kind = node.tag.removeprefix(_PREFIX)
+        if kind not in _ONE_READING:
+            return ""
+        text = node.value[:40]
+        if not text:
+            return "there is no value: write one, or remove the line"
+        value: Any = self.construct_object(node)
+        if kind == "float" and not math.isfinite(value):
+            return f"{text} is not a finite number: write one, or quote the text"
+        if _ONE_READING[kind].fullmatch(node.value):
+            return ""
+        first = value if kind == "float" else json.dumps(value)
+        decimal = text.lstrip("+-").isdigit()
+        other = str(int(text)) if decimal else repr(text)
+        second = other if decimal else f"the text {other}"
+        return f"{text} may be {first} or {second}: write {first} or {other}"
 
     def construct_mapping(self, node: Any, deep: bool = False) -> Any:
         keys = [self.construct_object(key, deep=True) for key, _ in node.value]
         mapping: Any = super().construct_mapping(node, deep)
         if len(mapping) < len(keys):
             twice = next(key for key, count in Counter(keys).items() if count > 1)
-            raise yaml.YAMLError(f"the key {twice!r} comes twice{node.start_mark}")
+            raise _Unclear(node.start_mark, f"the key {twice!r} comes twice")
         return mapping
+
+
+def parse_yaml(text: str) -> object:
+    """The content; a ValueError of one line, e.g. `line 3: the key 'a' comes twice`."""
+    try:
+        return yaml.load(text, _StrictLoader)  # noqa: S506 - is safe
+    except _Unclear:
+        raise
+    except (yaml.YAMLError, ValueError, RecursionError) as e:
+        raise ValueError(f"is not YAML: {' '.join(str(e).split())}") from None
 
 
 def load_yaml(path: Path) -> object:
@@ -31,12 +99,15 @@ def load_yaml(path: Path) -> object:
     try:
         if path.stat().st_size > MAX_MANIFEST_BYTES:
             raise ConfigError(f"{path} is larger than 1 MiB: not a configuration or manifest")
-        return yaml.load(path.read_text(encoding="utf-8"), _StrictLoader)  # noqa: S506 - is safe
+        text = path.read_text(encoding="utf-8")
     except OSError as e:
         raise ConfigError(f"{path} cannot be read: {e.strerror}") from e
-    except (yaml.YAMLError, ValueError, RecursionError) as e:  # ValueError: an impossible date
-        reason = " ".join(str(e).split())
-        raise ConfigError(f"{path} is not YAML: {reason}") from None
+    except UnicodeError as e:
+        raise ConfigError(f"{path} is not YAML: {e}") from None
+    try:
+        return parse_yaml(text)
+    except ValueError as e:
+        raise ConfigError(f"{path} {e}") from None
 
 
 def load_mapping(path: Path) -> dict[Any, Any]:

@@ -13,6 +13,7 @@ import yaml
 from harness.core import registry
 from harness.core.config.parse import example_shape
 from harness.core.console import frameworks_output
+from harness.core.formats.strict_yaml import parse_yaml
 from harness.core.registry import plugin
 from harness.errors import ConfigError, HarnessError
 from harness.models.manifest.files import files_of, sha256_alone, sha256_of
@@ -60,7 +61,7 @@ def manifest_of(path: Path, manifest: Path, shapes: Shapes, backend: str | None 
     with frameworks_output():
         inputs, outputs = _opened(path, kind, shapes, backend or kind.backend)
     text = "\n".join(_lines(path, place, kind, inputs, outputs)) + "\n"
-    parse_manifest(yaml.safe_load(text), str(manifest))
+    parse_manifest(parse_yaml(text), str(manifest))
     return text
 
 

@@ -11,11 +11,10 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from harness.core import files
 from harness.core.config.options import option_key
 from harness.core.config.run_config import RunConfig
+from harness.core.formats.strict_yaml import load_yaml
 from harness.core.shown.private import USER
 from harness.core.units import NS_PER_MS
 from harness.errors import ConfigError
@@ -86,8 +85,8 @@ def _experiment(out: Path, started_ms: int) -> Path:
     """The folder of the experiment, whoever made it; the name of a new one derives from EXPERIMENT."""
     for path in sorted(out.glob(f"*/{_META}")):
         try:
-            known = yaml.safe_load(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError, yaml.YAMLError):
+            known = load_yaml(path)
+        except ConfigError:
             continue
         if isinstance(known, dict) and known.get("name") == EXPERIMENT:
             return path.parent

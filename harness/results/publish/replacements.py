@@ -16,6 +16,7 @@ import numpy as np
 import yaml
 
 from harness.core import registry
+from harness.core.formats.strict_yaml import parse_yaml
 from harness.core.shown import private
 from harness.loadgen.logs import DETAIL, FILES, SUMMARY
 
@@ -43,8 +44,8 @@ _SPELLINGS: tuple[Callable[[str], str], ...] = (
 
 _PARSERS: Mapping[str, Callable[[str], Any]] = {
     ".json": json.loads,
-    ".yaml": yaml.safe_load,
-    ".yml": yaml.safe_load,
+    ".yaml": parse_yaml,
+    ".yml": parse_yaml,
 }
 
 
@@ -99,8 +100,8 @@ class Replacements:
         counts: Counter[Replaced] = Counter()
         text = content.decode("utf-8", "surrogateescape")
         if name.endswith((".yaml", ".yml")):
-            with suppress(yaml.YAMLError):
-                plain = yaml.safe_load(text)
+            with suppress(ValueError):
+                plain = parse_yaml(text)
                 changed = self._value(plain, counts)
                 if counts:
                     text = yaml.safe_dump(changed, sort_keys=False, allow_unicode=True)
@@ -206,7 +207,7 @@ def _settings(folder: Path) -> Iterator[Mapping[str, Any]]:
     """The settings of runs, and the plans of LoadGen runs, in all YAML and JSON files of the folder."""
     for path in _small_files(folder):
         if path.suffix in _PARSERS and path.name not in FILES:
-            with suppress(ValueError, RecursionError, yaml.YAMLError):
+            with suppress(ValueError, RecursionError):
                 yield from _settings_in(_PARSERS[path.suffix](path.read_text(encoding="utf-8")))
 
 

@@ -208,15 +208,12 @@ BOMB = "a0: &a0 [x]\n" + "".join(f"a{n}: &a{n} [{f'*a{n - 1},' * 9}]\n" for n in
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        (BOMB, "aliases are not allowed here"),
-        ("a: &x 1\nb: *x\n", "aliases are not allowed here"),
-        ("a: !!python/object:os.system {}", "could not determine a constructor for the tag"),
-        ("a: !!python/object/apply:os.system [id]", "could not determine a constructor"),
-        ("a: [1, 2", "while parsing a flow sequence"),
-        ("a: 2026-13-45", "month must be in 1..12"),
-        ("a: " + "1" * 5000, "Exceeds the limit"),
-        ("{" * 3000, ""),
-        ("? [1]\n: 2\n", "while constructing a mapping"),
+        (BOMB, " line 2: aliases are not allowed here"),
+        ("a: !!python/object/apply:os.system [id]", " line 1: tags such as '!!python/object"),
+        ("a: [1, 2", " is not YAML: while parsing a flow sequence"),
+        ("a: " + "1" * 5000, " is not YAML: Exceeds the limit"),
+        ("{" * 3000, " is not YAML: "),
+        ("? [1]\n: 2\n", " is not YAML: while constructing a mapping"),
     ],
     ids=lambda x: x[:12],
 )
@@ -224,7 +221,7 @@ def test_yaml_that_cannot_be_read_is_one_line(text: str, reason: str, tmp_path: 
     path = tmp_path / "m.yaml"
     path.write_text(text)
     (line,) = refusal(load_yaml, path)
-    assert line.startswith(f"{path} is not YAML: {reason}")
+    assert line.startswith(f"{path}{reason}")
 
 
 def test_bytes_that_are_no_text_are_one_line(tmp_path: Path) -> None:
