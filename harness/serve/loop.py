@@ -6,13 +6,15 @@ import select
 import socket
 import struct
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from harness.core.console import say
 from harness.serve.answers import CLOSE, CONTINUE, json_answer
-from harness.serve.requests import Head, Malformed, Parser, Request
+from harness.serve.bodies import Malformed
+from harness.serve.patience import SILENT_NS, TICK_NS, WAIT_NS, Patience
+from harness.serve.requests import END, Head, Parser, Request
 
 Parts = Sequence[bytes | memoryview]
 """A memoryview is of bytes, in one dimension."""
@@ -21,9 +23,11 @@ Parts = Sequence[bytes | memoryview]
 class Later:
     """An answer whose parts come from `Work`, after the handler has returned."""
 
-    __slots__ = ("is_awaited",)
+    __slots__ = ("closes", "is_awaited")
 
     def __init__(self) -> None:
+        self.closes = False
+        """The end of the connection is the end of the answer."""
         self.is_awaited = True
         """False once the client has gone. The loop alone sets it."""
 
@@ -42,6 +46,9 @@ class Part(NamedTuple):
 
 Work = Callable[[], "Sequence[Part] | None"]
 """Does a little of the work for answers that are not complete; returns what is to be sent, None without work."""
+
+Problem = Callable[[int, str], Mapping[str, Any]]
+"""From the status and the text of an error to the JSON of its answer."""
 
 READ_BYTES = 1 << 16
 LINGER_NS = 2_000_000_000
@@ -62,7 +69,10 @@ _READING = select.EPOLLIN | select.EPOLLRDHUP
 
 
 class _Connection:
-    __slots__ = ("closes_at_ns", "keeps_open", "later", "parser", "sock", "unsent", "watched")
+    __slots__ = (
+        *("is_ending", "keeps_open", "later", "parser", "sock", "taken_ns", "unsent"),
+        "watched",
+    )
 
     def __init__(self, sock: socket.socket, known: dict[bytes, Head]) -> None:
         self.sock = sock
@@ -72,14 +82,24 @@ class _Connection:
         """What the socket's buffer had no room for; nothing is read meanwhile."""
         self.later: Later | None = None
         """The answer that is not complete; nothing is read meanwhile."""
-        self.closes_at_ns: int | None = None
-        """Set once the last answer is sent: what comes after it is thrown away until then."""
+        self.is_ending = False
+        """The last answer is sent: what comes after it is thrown away until the connection is closed."""
+        self.taken_ns = 0
+        """By the clock of `Patience`: when the peer last sent a whole request, or took a long answer."""
         self.watched = _READING
         """Events that epoll reports of it."""
+
+    @property
+    def is_silent(self) -> bool:
+        """Nothing is asked on it."""
+        return not (self.later or self.unsent or self.is_ending or self.parser.has_begun)
 
 
 class Loop:
     """One epoll, level-triggered: what a read leaves makes the next event.
+
+    A peer that keeps the loop waiting in the midst of a message is refused or closed when its time is over (`patience`). A
+    connection without a request may stay open, until a descriptor is needed.
 
     Requests of a connection are answered in their order; those of several connections in the order in which
     the kernel reports them. The handler runs in this thread: while it works, requests wait in the sockets. So
@@ -87,7 +107,11 @@ class Loop:
     """
 
     def __init__(
-        self, listening: socket.socket, handle: Handler, work: Work = lambda: None
+        self,
+        listening: socket.socket,
+        handle: Handler,
+        work: Work = lambda: None,
+        problem: Problem = lambda _status, text: {"error": text},
     ) -> None:
         """listening: bound and listening; the loop closes it. work: for a handler that returns a Later."""
         listening.setblocking(False)
@@ -95,10 +119,11 @@ class Loop:
         self._handle = handle
         self._known: dict[bytes, Head] = {}
         self._connections: dict[int, _Connection] = {}
-        self._closing: set[_Connection] = set()
+        self._patience: Patience[_Connection] = Patience()
         self._stop_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._work = work
+        self._problem = problem
         self._later: dict[Later, _Connection] = {}
         self.accepts = True
         """False while no descriptor is free for a further connection."""
@@ -126,7 +151,8 @@ class Loop:
         """Serve until `stop`; then every socket is closed."""
         try:
             while not self._has_stopped:
-                self._turn(0 if self._has_work else 1.0 if self._closing else None)
+                is_timed = self._patience or not self.accepts
+                self._turn(0 if self._has_work else TICK_NS / 1e9 if is_timed else None)
                 self._do_work()
             self._listening.close()
             self._drain()
@@ -150,7 +176,7 @@ class Loop:
 
     def _turn(self, timeout_s: float | None) -> None:
         own, stop, wake = self._listening.fileno(), self._stop_fd, self._wake_fd
-        for fd, event in self._poll.poll(timeout_s):
+        for fd, event in self._events(timeout_s):
             if fd == own:
                 self._accept()
             elif fd == wake:
@@ -163,8 +189,15 @@ class Loop:
                     self._serve(connection, event)
                 except _GONE:
                     self._close(connection)
-        if self._closing:
-            self._close_late()
+        if self._patience.is_time_to_look():
+            self._end_late()
+            self._free_descriptors()
+
+    def _events(self, timeout_s: float | None) -> Sequence[tuple[int, int]]:
+        self._patience.begin_wait()
+        events = self._poll.poll(timeout_s)
+        self._patience.end_wait()
+        return events
 
     def _serve(self, connection: _Connection, event: int) -> None:
         if connection.later is not None and event & _HAS_GONE:
@@ -189,12 +222,13 @@ class Loop:
         with suppress(OSError):
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             sock.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
-        self._connections[sock.fileno()] = _Connection(sock, self._known)
+        self._connections[sock.fileno()] = connection = _Connection(sock, self._known)
+        connection.taken_ns = self._patience.now_ns
         self._poll.register(sock.fileno(), _READING)
 
     def _close(self, connection: _Connection) -> None:
         del self._connections[connection.sock.fileno()]
-        self._closing.discard(connection)
+        self._patience.settle(connection)
         if connection.later is not None:
             connection.later.is_awaited = False
             del self._later[connection.later]
@@ -203,11 +237,29 @@ class Loop:
             self._poll.register(self._listening.fileno(), select.EPOLLIN)
             self.accepts = True
 
-    def _close_late(self) -> None:
-        now_ns = time.monotonic_ns()
-        for connection in list(self._closing):
-            if connection.closes_at_ns is not None and connection.closes_at_ns <= now_ns:
+    def _end_late(self) -> None:
+        for connection in self._patience.late():
+            if connection.is_ending or connection.unsent:
                 self._close(connection)
+                continue
+            try:
+                self._refuse(connection, 408, "the request did not arrive in time")
+            except _GONE:
+                self._close(connection)
+
+    def _free_descriptors(self) -> None:
+        """Where new connections wait for a descriptor, closes those that ask for nothing."""
+        if self.accepts:
+            return
+        long_ago_ns = self._patience.now_ns - SILENT_NS
+        for connection in list(self._connections.values()):
+            if connection.is_silent and connection.taken_ns <= long_ago_ns:
+                self._close(connection)
+
+    def _settle(self, connection: _Connection) -> None:
+        """The peer has done what it had to do."""
+        self._patience.settle(connection)
+        connection.taken_ns = self._patience.now_ns
 
     def _read(self, connection: _Connection) -> None:
         parser = connection.parser
@@ -218,11 +270,12 @@ class Loop:
         else:
             data, ancillary, _, _ = connection.sock.recvmsg(READ_BYTES, _ANCILLARY_BYTES)
             size = len(data)
-            if connection.closes_at_ns is None:
+            if not connection.is_ending:
                 parser.add(data)
         if not size:
             self._close(connection)
-        elif connection.closes_at_ns is None:
+        elif not connection.is_ending:
+            self._patience.add_bytes(connection, size)
             self._answer(connection, _arrived_ns(ancillary))
 
     def _answer(self, connection: _Connection, arrived_ns: int) -> None:
@@ -230,21 +283,32 @@ class Loop:
         parser = connection.parser
         try:
             while not connection.unsent and (request := parser.next()) is not None:
+                self._settle(connection)
                 connection.keeps_open = request.head.keeps_open
                 answer = self._handle(request, arrived_ns)
                 if isinstance(answer, Later):
+                    connection.keeps_open &= not answer.closes
                     connection.later = answer
                     self._later[answer] = connection
                     return
-                self._send(connection, answer)
+                self._send(
+                    connection, _without_body(answer) if request.head.wants_no_body else answer
+                )
                 if not connection.keeps_open:
                     return
             if parser.wants_continue:
                 parser.wants_continue = False
                 self._send(connection, [CONTINUE])
         except Malformed as e:
-            connection.keeps_open = False
-            self._send(connection, [json_answer({"error": str(e)}, CLOSE, e.status)])
+            self._refuse(connection, e.status, str(e))
+            return
+        if parser.has_begun and not self._patience.is_awaited(connection):
+            self._patience.wait_for(connection, WAIT_NS)
+
+    def _refuse(self, connection: _Connection, status: int, text: str) -> None:
+        """The last answer of a connection."""
+        connection.keeps_open = False
+        self._send(connection, [json_answer(self._problem(status, text), CLOSE, status)])
 
     def _do_work(self) -> None:
         """Works once, and sends the parts to the clients that are still there."""
@@ -286,6 +350,7 @@ class Loop:
             # A copy: the backend may write its next answer into the same memory.
             connection.unsent = memoryview(b"".join(parts))[sent:]
             self._watch(connection, select.EPOLLOUT | self._while_incomplete(connection))
+            self._patience.wait_for(connection, WAIT_NS)
         elif not connection.keeps_open and connection.later is None:
             self._finish(connection)
 
@@ -300,9 +365,12 @@ class Loop:
         return 0 if connection.later is None else select.EPOLLRDHUP
 
     def _send_rest(self, connection: _Connection) -> None:
-        connection.unsent = connection.unsent[connection.sock.send(connection.unsent) :]
+        sent = connection.sock.send(connection.unsent)
+        connection.unsent = connection.unsent[sent:]
+        self._patience.add_bytes(connection, sent)
         if connection.unsent:
             return
+        self._settle(connection)
         self._watch(connection, self._while_incomplete(connection) or _READING)
         if connection.later is not None:
             return
@@ -312,10 +380,15 @@ class Loop:
             self._finish(connection)
 
     def _finish(self, connection: _Connection) -> None:
-        """Nothing more is sent; the client closes, or `_close_late` does."""
+        """Nothing more is sent; the client closes, or `_end_late` does."""
         connection.sock.shutdown(socket.SHUT_WR)
-        connection.closes_at_ns = time.monotonic_ns() + LINGER_NS
-        self._closing.add(connection)
+        connection.is_ending = True
+        self._patience.wait_for(connection, LINGER_NS)
+
+
+def _without_body(answer: Parts) -> Parts:
+    head, end, _ = bytes(answer[0]).partition(END)
+    return [head + end]
 
 
 def _arrived_ns(ancillary: list[tuple[int, int, bytes]]) -> int:

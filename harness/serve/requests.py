@@ -1,7 +1,8 @@
 """Splits the bytes of a connection into HTTP/1.1 requests. It opens no socket.
 
-Source: RFC 9112. Refused where the RFC allows it, because two programs may read it differently: a bare LF,
-folded lines, space before a colon, a Content-Length beside a Transfer-Encoding, or two of either.
+Source: RFC 9112. Refused where the RFC allows it, because two programs may read it differently: a bare LF in
+a head with CRLF, folded lines, space before a colon, a Content-Length beside a Transfer-Encoding, or two of either.
+A head whose lines all end in a bare LF is read, as people type it.
 """
 
 import re
@@ -10,32 +11,27 @@ from dataclasses import dataclass
 from typing import NamedTuple
 from urllib.parse import unquote
 
-import numpy as np
-
-MOST_HEAD_BYTES = 1 << 15
-MOST_BODY_BYTES = 1 << 30
-MOST_KNOWN_HEADS = 256
-ALIGNMENT_BYTES = 64
-
-_END = b"\r\n\r\n"
-_LINE = b"\r\n"
-_MOST_CHUNK_LINE_BYTES = 256
-_TOKEN = rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]"
-_REQUEST_LINE = re.compile(rb"(" + _TOKEN + rb"+) ([\x21-\x7e]+) HTTP/(\d)\.(\d)")
-_HEADER = re.compile(
-    rb"(" + _TOKEN + rb"+):[ \t]*((?:[\x21-\x7e\x80-\xff \t]*[\x21-\x7e\x80-\xff])?)[ \t]*"
+from harness.serve.bodies import (
+    CODINGS,
+    HEADER,
+    LINE,
+    MOST_BODY_BYTES,
+    MOST_HEAD_BYTES,
+    TOKEN,
+    Chunks,
+    Malformed,
+    aligned,
+    too_long,
+    unpacked,
 )
-_FIRST = re.compile(_TOKEN)
-_CHUNK = re.compile(rb"([0-9A-Fa-f]{1,12})[ \t]*(?:;[\x20-\x7e\x80-\xff\t]*)?")
+
+MOST_KNOWN_HEADS = 256
+
+END = b"\r\n\r\n"
+_BARE_END = b"\n\n"
+_REQUEST_LINE = re.compile(rb"(" + TOKEN + rb"+) ([\x21-\x7e]+) HTTP/(\d)\.(\d)")
+_FIRST = re.compile(TOKEN)
 _ONLY_ONCE = ("content-length", "transfer-encoding", "host", "inference-header-content-length")
-
-
-class Malformed(Exception):
-    """The connection holds no request that can be answered. It is refused with `status`, and closed."""
-
-    def __init__(self, status: int, text: str) -> None:
-        super().__init__(text)
-        self.status = status
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -43,11 +39,16 @@ class Head:
     """Request line and headers. Requests with the same bytes of it share one object."""
 
     method: str
+    """GET for a HEAD, too."""
     path: str
     """Unquoted, without a query."""
     length: int
     """Bytes of the body; 0 where `is_chunked`."""
     is_chunked: bool
+    is_packed: bool
+    """The body is compressed."""
+    wants_no_body: bool
+    """A HEAD: the answer to a GET without its body."""
     keeps_open: bool
     """The connection stays open after the answer."""
     is_old: bool
@@ -76,11 +77,16 @@ class Parser:
         self._data = b""
         self._head: Head | None = None
         """Of the request whose body is not complete."""
-        self._chunks: _Chunks | None = None
+        self._chunks: Chunks | None = None
         self._body = memoryview(b"")
         self._filled = 0
         self.wants_continue = False
         """The client waits for `100 Continue` before it sends the body. The server sets it to False."""
+
+    @property
+    def has_begun(self) -> bool:
+        """Some bytes of a request are here."""
+        return bool(self._data) or self._head is not None
 
     def room(self) -> memoryview | None:
         """Where the next bytes belong; None: give them to `add`."""
@@ -102,8 +108,8 @@ class Parser:
         data = self._data
         if not data:
             return None
-        end = data.find(_END) + len(_END)
-        head = self._known.get(data[:end]) if end >= len(_END) else None
+        end = data.find(END) + len(END)
+        head = self._known.get(data[:end]) if end >= len(END) else None
         if head is None:
             head, end = self._new_head()
             if head is None:
@@ -112,26 +118,28 @@ class Parser:
         after = end + head.length
         if not head.is_chunked and len(data) >= after:
             self._data = data[after:]
-            return Request(head, memoryview(data)[end:after])
+            return _request(head, memoryview(data)[end:after])
         return self._begin_body(head, data[end:])
 
     def _new_head(self) -> tuple[Head | None, int]:
         """(head, its bytes); (None, 0): it is not complete."""
-        while self._data.startswith(_LINE):  # as some clients send after a body
-            self._data = self._data[len(_LINE) :]
+        while self._data.startswith(LINE):  # as some clients send after a body
+            self._data = self._data[len(LINE) :]
         data = self._data
         if data[:1] not in (b"", b"\r") and not _FIRST.match(data):
             raise Malformed(400, "this is no HTTP request; the server speaks HTTP without TLS")
-        end = data.find(_END)
-        if end > MOST_HEAD_BYTES or (end < 0 and len(data) - len(_END) >= MOST_HEAD_BYTES):
+        separator = _BARE_END if data.partition(b"\n")[0][-1:] != b"\r" else END
+        end = data.find(separator)
+        if end > MOST_HEAD_BYTES or (end < 0 and len(data) - len(END) >= MOST_HEAD_BYTES):
             raise Malformed(431, f"the head is longer than {MOST_HEAD_BYTES:,} bytes")
+        raw = data if end < 0 else data[: end + len(separator)]
+        _check_line_ends(raw, is_bare=separator is _BARE_END)
         if end < 0:
             return None, 0
-        end += len(_END)
-        raw = data[:end]
+        end = len(raw)
         head = _parsed(raw)
         if head.length > self._most_body_bytes:
-            raise _too_long(self._most_body_bytes)
+            raise too_long(self._most_body_bytes)
         if len(self._known) >= MOST_KNOWN_HEADS:
             self._known.clear()
         self._known[raw] = head
@@ -142,11 +150,14 @@ class Parser:
         self._head = head
         self.wants_continue = head.expects_continue and not begin
         if head.is_chunked:
-            self._chunks = _Chunks(self._most_body_bytes)
+            self._chunks = Chunks(self._most_body_bytes)
             self._data = begin
             return self._next_of_body(head)
         self._data = b""
-        self._body = _aligned(head.length, head.json_length or 0)
+        try:
+            self._body = aligned(head.length, head.json_length or 0)
+        except MemoryError:
+            raise Malformed(503, f"there is no memory for {head.length:,} bytes") from None
         self._body[: len(begin)] = begin
         self._filled = len(begin)
         return None
@@ -163,88 +174,23 @@ class Parser:
             body = self._body
         self._head, self._chunks, self._body = None, None, memoryview(b"")
         self.wants_continue = False
-        return Request(head, body)
+        return _request(head, body)
 
 
-def _too_long(most: int) -> Malformed:
-    return Malformed(413, f"the body is longer than {most:,} bytes")
+def _request(head: Head, body: memoryview) -> Request:
+    return Request(head, unpacked(body) if head.is_packed and body else body)
 
 
-def _aligned(length: int, offset: int) -> memoryview:
-    """Room for a body whose byte at `offset`, where the tensors begin, is aligned for every number type."""
-    padding = -offset % ALIGNMENT_BYTES
-    return np.empty(padding + length, np.uint8).data[padding:]
-
-
-class _Chunks:
-    """The body of a request with Transfer-Encoding: chunked."""
-
-    def __init__(self, most_bytes: int) -> None:
-        self._most_bytes = most_bytes
-        self.body = bytearray()
-        self.is_complete = False
-        self._missing = 0
-        """Bytes of a chunk that have not come yet, with the end of its line."""
-        self._is_last = False
-        self._trailer_bytes = 0
-
-    def add(self, data: bytes) -> bytes:
-        """Returns the bytes that cannot be read before more have come, or that follow the body."""
-        at = 0
-        while not self.is_complete:
-            if self._missing:
-                taken = self._take(data, at)
-                if not taken:
-                    break
-                at += taken
-                continue
-            end = data.find(_LINE, at)
-            if (len(data) - 1 if end < 0 else end) - at > _MOST_CHUNK_LINE_BYTES:
-                raise Malformed(400, "a line between the chunks is too long")
-            if end < 0:
-                break
-            self._read_line(data[at:end])
-            at = end + len(_LINE)
-        return data[at:]
-
-    def _take(self, data: bytes, at: int) -> int:
-        """Takes bytes of a chunk, and the end of its line once it is there; returns their number."""
-        of_body = self._missing - len(_LINE)
-        if of_body > 0:
-            part = data[at : at + of_body]
-            self.body += part
-            self._missing -= len(part)
-            return len(part)
-        line = data[at : at + len(_LINE)]
-        if line != _LINE[: len(line)]:
-            raise Malformed(400, "a chunk is longer than it says")
-        if len(line) < len(_LINE):
-            return 0
-        self._missing = 0
-        return len(_LINE)
-
-    def _read_line(self, line: bytes) -> None:
-        if self._is_last:
-            self._trailer_bytes += len(line)
-            self.is_complete = not line
-            if line and not _HEADER.fullmatch(line):
-                raise Malformed(400, "a trailer is malformed")
-            if self._trailer_bytes > MOST_HEAD_BYTES:
-                raise Malformed(431, f"the trailers are longer than {MOST_HEAD_BYTES:,} bytes")
-            return
-        match = _CHUNK.fullmatch(line)
-        if match is None:
-            raise Malformed(400, "the size of a chunk is malformed")
-        size = int(match[1], 16)
-        if len(self.body) + size > self._most_bytes:
-            raise _too_long(self._most_bytes)
-        self._is_last = size == 0
-        self._missing = size + len(_LINE) if size else 0
+def _check_line_ends(raw: bytes, *, is_bare: bool) -> None:
+    """raw: of a head. Raises Malformed where some of its lines end in CRLF and some in LF."""
+    mixed = b"\r" in raw if is_bare else raw.count(b"\n") != raw.count(LINE)
+    if mixed:
+        raise Malformed(400, "some lines of the head end in CRLF, some in a bare LF")
 
 
 def _parsed(raw: bytes) -> Head:
     """raw: with the empty line at its end."""
-    first, *lines = raw[: -len(_END)].split(_LINE)
+    first, *lines = raw.strip().split(LINE if raw.endswith(LINE) else b"\n")
     match = _REQUEST_LINE.fullmatch(first)
     if match is None:
         raise Malformed(400, "the request line is malformed")
@@ -254,8 +200,11 @@ def _parsed(raw: bytes) -> Head:
     headers = _headers(lines)
     if not is_old and "host" not in headers:
         raise Malformed(400, "the header Host is missing")
-    if headers.get("content-encoding", "identity").lower() != "identity":
-        raise Malformed(415, "the server reads no compressed bodies")
+    coding = headers.get("content-encoding", "identity").lower()
+    if coding not in ("identity", *CODINGS):
+        raise Malformed(
+            415, f"the server does not read the Content-Encoding {coding!r:.40}: use gzip"
+        )
     expected = headers.get("expect", "").lower()
     if expected not in ("", "100-continue"):
         raise Malformed(417, "the server knows Expect: 100-continue only")
@@ -263,11 +212,14 @@ def _parsed(raw: bytes) -> Head:
     is_chunked = "transfer-encoding" in headers
     if is_chunked:
         _check_encoding(headers, is_old=is_old)
+    method = str(match[1], "ascii")
     return Head(
-        method=str(match[1], "ascii"),
+        method="GET" if method == "HEAD" else method,
         path=_path(str(match[2], "ascii")),
         length=_number(headers, "content-length") or 0,
         is_chunked=is_chunked,
+        is_packed=coding in CODINGS,
+        wants_no_body=method == "HEAD",
         keeps_open="keep-alive" in options if is_old else "close" not in options,
         is_old=is_old,
         expects_continue=bool(expected) and not is_old,
@@ -278,7 +230,7 @@ def _parsed(raw: bytes) -> Head:
 def _headers(lines: list[bytes]) -> Mapping[str, str]:
     headers: dict[str, str] = {}
     for line in lines:
-        match = _HEADER.fullmatch(line)
+        match = HEADER.fullmatch(line)
         if match is None:
             raise Malformed(400, "a header is malformed")
         name, value = str(match[1], "ascii").lower(), str(match[2], "latin-1")

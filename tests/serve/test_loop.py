@@ -6,7 +6,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 
 import pytest
 
@@ -155,9 +155,69 @@ def test_a_client_that_never_closes_is_closed(monkeypatch: pytest.MonkeyPatch) -
         until(lambda: is_reset(sock))
 
 
-def is_reset(sock: socket.socket) -> bool:
+def test_peers_that_drip_are_refused_and_silent_ones_cost_nobody_anything(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A byte at a time of a head and of a body; 250 halves of a request; connections that say nothing."""
+    monkeypatch.setattr(loop_module, "WAIT_NS", 1_000_000_000)
+    post = b"POST /a HTTP/1.1\r\nHost: h\r\nContent-Length: 900\r\n\r\n"
+    with served() as loop, connected(loop) as head, connected(loop) as body, ExitStack() as stack:
+        silent = [stack.enter_context(connected(loop)) for _ in range(20)]
+        halves = [stack.enter_context(connected(loop)) for _ in range(250)]
+        other = stack.enter_context(connected(loop))
+        for sock in halves:
+            sock.sendall(post[:30])
+        body.sendall(post)
+        for byte in bytes(post) * 20:
+            other.sendall(GET % b"other")
+            assert b'"/other"' in answer_of(other)[1]
+            if is_reset(head, bytes([byte])) and is_reset(body):
+                break
+            time.sleep(0.05)
+        else:
+            pytest.fail("the peers that drip were never refused")
+        for sock in (body, *halves):
+            assert b"HTTP/1.1 408 Request Timeout" in all_of(sock)
+        for sock in silent:
+            sock.sendall(GET % b"late")
+            assert b'"/late"' in answer_of(sock)[1]
+
+
+def test_a_client_that_does_not_take_its_answer_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loop_module, "WAIT_NS", 100_000_000)
+    size = 30_000_000
+    with served() as loop, connected(loop) as slow:
+        slow.sendall(GET % b"%d" % size)
+        until(lambda: loop.open_connections == 1)
+        until(lambda: loop.open_connections == 0)
+        with suppress(ConnectionResetError):
+            assert len(all_of(slow)) < size
+
+
+def test_a_request_may_take_as_long_as_its_bytes_come_steadily(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(loop_module, "WAIT_NS", 200_000_000)
+    with served() as loop, connected(loop) as sock:
+        sock.sendall(b"POST /a HTTP/1.1\r\nHost: h\r\nContent-Length: 2000000\r\n\r\n")
+        for _ in range(20):
+            sock.sendall(bytes(100_000))
+            time.sleep(0.05)
+        assert b'"body": 2000000' in answer_of(sock)[1]
+
+
+def test_the_answer_to_head_is_the_one_to_get_without_its_body() -> None:
+    with served() as loop, connected(loop) as sock:
+        sock.sendall(b"HEAD /a HTTP/1.1\r\nHost: h\r\n\r\n" + GET % b"a")
+        sock.shutdown(socket.SHUT_WR)
+        first, second, body = all_of(sock).split(b"\r\n\r\n")
+    assert first == second
+    assert b"Content-Length: %d" % len(body) in first
+
+
+def is_reset(sock: socket.socket, data: bytes = b"x") -> bool:
     try:
-        sock.sendall(b"x")
+        sock.sendall(data)
     except OSError:
         return True
     return False

@@ -1,6 +1,8 @@
 """The parser of requests: the same requests wherever the bytes are cut, and no input that breaks it."""
 
-from collections.abc import Iterable, Sequence
+import gzip
+import zlib
+from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -8,12 +10,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from harness.serve.bodies import ALIGNMENT_BYTES, MOST_HEAD_BYTES, MOST_UNPACKED_BYTES, Malformed
 from harness.serve.requests import (
-    ALIGNMENT_BYTES,
-    MOST_HEAD_BYTES,
     MOST_KNOWN_HEADS,
     Head,
-    Malformed,
     Parser,
 )
 
@@ -107,6 +107,53 @@ def test_heads_that_are_known_are_read_as_new_ones(one: bytes, other: bytes) -> 
     assert seen([one, other], known) == expected
 
 
+def test_a_head_whose_lines_all_end_in_a_bare_lf_is_read_as_one_with_crlf() -> None:
+    body = b"a\r\n\r\nb"
+    one = b"POST /a HTTP/1.1\nHost: h\nContent-Length: %d\n\n" % len(body) + body
+    other = b"GET /b HTTP/1.1\r\nHost: h\r\n\r\n"
+    expected = [("POST", "/a", body), ("GET", "/b", b"")]
+    for parts in ([one + other], [bytes([byte]) for byte in one + other]):
+        assert seen(parts) == (expected, None)
+        assert seen([*parts, *parts]) == (expected * 2, None)
+
+
+def with_coding(coding: bytes, body: bytes) -> bytes:
+    head = b"POST / HTTP/1.1\r\nHost: h\r\nContent-Encoding: %b\r\nContent-Length: %d\r\n\r\n"
+    return head % (coding, len(body)) + body
+
+
+@pytest.mark.parametrize(
+    ("coding", "pack"),
+    [(b"gzip", gzip.compress), (b"x-gzip", gzip.compress), (b"Deflate", zlib.compress)],
+)
+def test_a_compressed_body_is_unpacked(coding: bytes, pack: Callable[[bytes], bytes]) -> None:
+    content = bytes(range(256)) * 20
+    request = with_coding(coding, pack(content))
+    expected = [("POST", "/", content)] * 2
+    assert seen([request + request]) == (expected, None)
+    assert seen([bytes([byte]) for byte in request + request]) == (expected, None)
+    chunks = b"POST / HTTP/1.1\r\nHost: h\r\nContent-Encoding: gzip\r\nTransfer-Encoding: chunked\r\n\r\n"
+    assert seen([chunks + chunked(gzip.compress(content), [7])]) == (expected[:1], None)
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        (gzip.compress(bytes(MOST_UNPACKED_BYTES + 1)), 413),
+        (b"{}", 400),
+        (gzip.compress(b"{}")[:-1], 400),
+        (gzip.compress(b"{}") + b"more", 400),
+    ],
+    ids=["bomb", "plain", "cut", "followed"],
+)
+def test_a_compressed_body_that_cannot_be_unpacked_has_a_status(body: bytes, status: int) -> None:
+    parser = Parser({})
+    parser.add(with_coding(b"gzip", body))
+    with pytest.raises(Malformed) as refused:
+        parser.next()
+    assert refused.value.status == status
+
+
 @st.composite
 def damaged_requests(draw: st.DrawFn) -> bytes:
     data = bytearray(b"".join(draw(st.lists(good_requests(), min_size=1, max_size=2))))
@@ -158,7 +205,12 @@ def test_garbage_is_refused_or_waited_for_alike_wherever_it_is_cut(
         (b"POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nabc", 400),
         (b"POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n" + b"0" * 300, 400),
         (b"POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nbad\r\n\r\n", 400),
-        (b"POST / HTTP/1.1\r\nHost: h\r\nContent-Encoding: gzip\r\n\r\n", 415),
+        (b"POST / HTTP/1.1\r\nHost: h\r\nContent-Encoding: br\r\n\r\n", 415),
+        (b"POST / HTTP/1.1\r\nHost: h\r\nContent-Encoding: gzip, gzip\r\n\r\n", 415),
+        (b"POST / HTTP/1.1\r\nHost: h\nContent-Length: 0\r\n\r\n", 400),
+        (b"POST / HTTP/1.1\nHost: h\r\nContent-Length: 0\n\n", 400),
+        (b"GET / HTTP/1.1\r\nHost: h\n\n", 400),
+        (b"POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n1\na\n0\n\n", 400),
         (b"POST / HTTP/1.1\r\nHost: h\r\nExpect: a miracle\r\n\r\n", 417),
         (b"GET / HTTP/1.1\r\nHost: h\r\nX: " + b"a" * MOST_HEAD_BYTES + b"\r\n\r\n", 431),
         (b"a" * (MOST_HEAD_BYTES + 4), 431),
