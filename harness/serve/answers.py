@@ -16,10 +16,33 @@ _KEEP_ALIVE = b"Connection: keep-alive\r\n"
 class Refusal(Exception):
     """The request is answered with an error; the connection stays open."""
 
-    def __init__(self, status: int, text: str, headers: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        status: int,
+        text: str,
+        headers: Mapping[str, str] | None = None,
+        param: str | None = None,
+    ) -> None:
+        """param: the field of the request that is at fault."""
         super().__init__(text)
         self.status = status
         self.headers = headers or {}
+        self.param = param
+
+
+def check_method(head: Head, method: str) -> None:
+    """Raises a Refusal for another method."""
+    if head.method != method:
+        raise Refusal(405, f"{head.path} is asked with {method}", {"Allow": _allowed(method)})
+
+
+def options_answer(head: Head, method: str) -> bytes:
+    """The answer to OPTIONS. method: of the path."""
+    return json_answer(None, connection_header(head), headers={"Allow": _allowed(method)})
+
+
+def _allowed(method: str) -> str:
+    return "GET, HEAD, OPTIONS" if method == "GET" else f"{method}, OPTIONS"
 
 
 def connection_header(head: Head) -> bytes:

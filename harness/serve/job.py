@@ -21,6 +21,7 @@ from harness.serve.loop import Loop
 from harness.serve.node.handler import NodeHandler
 from harness.serve.node.job import answering, open_node
 from harness.serve.openai.completions import Completions
+from harness.serve.openai.replies import problem
 from harness.serve.options import DEFAULT_NAME, ServeOptions
 from harness.serve.served import ServedGeneration, ServedModel, open_served
 
@@ -70,7 +71,8 @@ def _loop_of(
             f"{option} is of the Open Inference Protocol, and {served.name!r} answers by OpenAI's API: drop it"
         )
     completions = Completions(served)
-    return Loop(listening, completions.handle, completions.batching.step), completions
+    loop = Loop(listening, completions.handle, completions.batching.step, problem)
+    return loop, completions
 
 
 def _serve(

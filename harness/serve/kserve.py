@@ -19,8 +19,10 @@ from harness.serve.answers import (
     JSON,
     Refusal,
     answer_head,
+    check_method,
     connection_header,
     json_answer,
+    options_answer,
 )
 from harness.serve.calls import Call, Template, read_call
 from harness.serve.loop import Later
@@ -79,26 +81,28 @@ class OpenInference:
         taken_ns = time_ns()
         head = request.head
         try:
+            method = self._method(head.path)
+            if head.method == "OPTIONS":
+                return [options_answer(head, method)]
+            check_method(head, method)
             if head.path in self._infer_paths:
                 return self._infer(request, arrived_ns, taken_ns)
-            content = self._get(head)
         except Refusal as e:
             return self._refusal(head, e)
         self.answered += 1
-        return [json_answer(content, connection_header(head))]
+        return [json_answer(self._routes[head.path](), connection_header(head))]
 
     def _refusal(self, head: Head, refusal: Refusal) -> Sequence[bytes | memoryview]:
         self.refused += 1
         error = {"error": str(refusal)}
         return [json_answer(error, connection_header(head), refusal.status, refusal.headers)]
 
-    def _get(self, head: Head) -> Mapping[str, Any] | None:
-        route = self._routes.get(head.path)
-        if route is None:
-            raise Refusal(404, self._no_route(head.path))
-        if head.method != "GET":
-            raise Refusal(405, f"{head.path} is read with GET", {"Allow": "GET"})
-        return route()
+    def _method(self, path: str) -> str:
+        if path in self._infer_paths:
+            return "POST"
+        if path not in self._routes:
+            raise Refusal(404, self._no_route(path))
+        return "GET"
 
     def _no_route(self, path: str) -> str:
         name = self._served.name
@@ -147,8 +151,6 @@ class OpenInference:
     def _asked(self, request: Request) -> tuple[Call, Batch]:
         """What a request asks for, and its inputs. Raises a Refusal."""
         head, body = request
-        if head.method != "POST":
-            raise Refusal(405, f"{head.path} is asked with POST", {"Allow": "POST"})
         size = len(body) if head.json_length is None else head.json_length
         if size > len(body):
             raise Refusal(400, "Inference-Header-Content-Length is more than the body has")

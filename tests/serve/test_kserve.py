@@ -396,7 +396,7 @@ def test_values_that_the_type_cannot_hold_are_refused(
         ("/v2/models/digits/versions/2/infer", "POST", b"{}", 404, "there is nothing at"),
         ("/", "GET", b"", 404, "ask for /v2/models/digits/infer"),
         (INFER, "GET", b"", 405, "is asked with POST"),
-        ("/v2", "POST", b"{}", 405, "is read with GET"),
+        ("/v2", "POST", b"{}", 405, "is asked with GET"),
     ],
 )
 def test_a_wrong_path_or_method_is_refused(

@@ -23,13 +23,26 @@ _FLOATS = ("float32", "float16")
 class Answering:
     """One prompt and its answer so far."""
 
-    __slots__ = ("finish_reason", "ignores_end", "is_wanted", "most", "prompt", "tokens")
+    __slots__ = (
+        *("finish_reason", "ignores_end", "is_wanted", "least", "most", "prompt"),
+        *("stops", "tokens"),
+    )
 
-    def __init__(self, prompt: Sequence[int], most: int, *, ignores_end: bool = False) -> None:
-        """most: tokens of the answer."""
+    def __init__(
+        self,
+        prompt: Sequence[int],
+        most: int,
+        *,
+        ignores_end: bool = False,
+        least: int = 0,
+        stops: frozenset[int] = frozenset(),
+    ) -> None:
+        """most: tokens of the answer. least: tokens before one that ends it. stops: tokens that end it, too."""
         self.prompt = prompt
         self.most = most
         self.ignores_end = ignores_end
+        self.least = least
+        self.stops = stops
         self.tokens: list[int] = []
         """The answer; the token that ended it is the last one."""
         self.finish_reason = ""
@@ -172,12 +185,23 @@ class Generator:
 
     def _take(self, sequences: Sequence[Answering], logits: Array) -> None:
         """logits: (n, vocabulary)."""
+        if any(len(one.tokens) < one.least for one in sequences):
+            logits = self._without_ends(sequences, logits)
         for one, token in zip(sequences, logits.argmax(-1).tolist(), strict=True):
             one.tokens.append(token)
-            if token in self._end and not one.ignores_end:
+            if token in one.stops or (token in self._end and not one.ignores_end):
                 one.finish_reason = "stop"
             elif len(one.tokens) >= one.most:
                 one.finish_reason = "length"
+
+    def _without_ends(self, sequences: Sequence[Answering], logits: Array) -> Array:
+        """A copy in which no end is likely where the answer is too short for one."""
+        logits = logits.copy()
+        for one, row in zip(sequences, logits, strict=True):
+            if len(one.tokens) < one.least:
+                ends = self._end | one.stops
+                row[[token for token in ends if 0 <= token < len(row)]] = -np.inf
+        return logits
 
     def _remove(self, leaves: Callable[[Answering], bool]) -> None:
         working, lengths = self._working, self._lengths

@@ -1,10 +1,13 @@
 """Reads the prompt of a request as OpenAI's API has it: token ids, a text or a chat."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeGuard
 
 from harness.models.generation.vocabulary import Vocabulary
 from harness.models.manifest.schema import Generation
+
+_TEXT_PARTS = ("text", "input_text", "output_text")
+"""Types of parts that vLLM reads as text."""
 
 
 class Prompts:
@@ -17,14 +20,25 @@ class Prompts:
 
     def tokens(self, request: Mapping[str, Any]) -> list[int]:
         """The token ids of `prompt` or `messages`. Raises a ValueError that says what is wrong."""
+        first, *more = self.all_tokens(request)
+        if more:
+            raise ValueError("prompt must be one text or one list of token ids")
+        return first
+
+    def all_tokens(self, request: Mapping[str, Any]) -> list[list[int]]:
+        """As `tokens`, of each prompt where `prompt` is a list of texts or of lists of token ids."""
         if "messages" in request:
-            return self._encoded(_last_content(request["messages"]))
+            return [self._encoded(_last_text(request["messages"]))]
         prompt = request.get("prompt")
+        prompts = prompt if _holds_prompts(prompt) else [prompt]
+        return [self._one(each) for each in prompts]
+
+    def _one(self, prompt: object) -> list[int]:
         if isinstance(prompt, str):
             return self._encoded(prompt)
         if isinstance(prompt, list) and prompt and all(type(token) is int for token in prompt):
             return prompt
-        raise ValueError("prompt must be one text or one list of token ids")
+        raise ValueError("prompt must be a text, a list of token ids, or a list of either")
 
     def most(self, value: object) -> int:
         """The most tokens of an answer: the value of `max_tokens`, or the manifest's for None."""
@@ -48,10 +62,43 @@ class Prompts:
         return tokens
 
 
-def _last_content(messages: object) -> str:
-    """The text of the last message; those before it are not read, as the model was trained on one prompt."""
-    last = messages[-1] if isinstance(messages, list) and messages else None
-    content = last.get("content") if isinstance(last, dict) else None
-    if not isinstance(content, str):
-        raise ValueError("messages must be a list, and the content of the last one a text")
-    return content
+def _holds_prompts(prompt: object) -> TypeGuard[list[object]]:
+    return isinstance(prompt, list) and any(isinstance(each, str | list) for each in prompt)
+
+
+def _last_text(messages: object) -> str:
+    """The text of the last message; those before it are not used, as the model was trained on one prompt."""
+    if not isinstance(messages, list) or not messages:
+        raise ValueError("messages must be a list of at least one message")
+    *_, last = [_text(message) for message in messages]
+    if last is None:
+        raise ValueError("the last message has no content")
+    return last
+
+
+def _text(message: object) -> str | None:
+    """None for a message without content, as one that calls tools. Parts are joined as vLLM does."""
+    if not isinstance(message, dict):
+        raise ValueError(f"a message is {message!r:.40}, and must be an object")
+    content = message.get("content")
+    if isinstance(content, list):
+        return "\n".join(map(_part, content))
+    if content is None or isinstance(content, str):
+        return content
+    raise ValueError(
+        f"the content of a message is {content!r:.40}, and must be a text or a list of parts"
+    )
+
+
+def _part(part: object) -> str:
+    """The text of a part. Raises a ValueError with the type of one that has no text, as an image."""
+    if isinstance(part, str):
+        return part
+    kind = part.get("type") if isinstance(part, dict) else None
+    if not isinstance(part, dict) or kind not in _TEXT_PARTS:
+        what = f"of type {kind!r:.40}" if kind is not None else f"{part!r:.40}"
+        raise ValueError(f"the content of a message has a part {what}: the model takes text alone")
+    text = part.get("text")
+    if not isinstance(text, str):
+        raise ValueError(f"the text of a part is {text!r:.40}, and must be a text")
+    return text

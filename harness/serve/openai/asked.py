@@ -1,4 +1,4 @@
-"""Reads requests for completions and chat completions. What would change the answer and is not done is refused."""
+"""Reads requests for completions and chat completions as vLLM does."""
 
 import json
 from collections.abc import Mapping
@@ -6,42 +6,40 @@ from typing import Any, NamedTuple, NoReturn
 
 from harness.models.generation.prompts import Prompts
 from harness.serve.answers import Refusal
-
-_GREEDY: Mapping[str, tuple[Any, ...]] = {
-    "temperature": (None, 0),
-    "n": (None, 1),
-    "best_of": (None, 1),
-    "echo": (None, False),
-    "stop": (None, []),
-    "suffix": (None, ""),
-    "logprobs": (None, False),
-    "logit_bias": (None, {}),
-    "presence_penalty": (None, 0),
-    "frequency_penalty": (None, 0),
-    "repetition_penalty": (None, 1),
-    "min_tokens": (None, 0),
-    "tools": (None, []),
-}
-"""Fields that would change an answer, and the values with which they do not."""
-
-_WITHOUT_EFFECT = ("user", "seed", "top_p", "top_k", "min_p")
-"""Fields that change nothing where the likeliest token is always taken."""
-
-_READ = (
-    *("model", "prompt", "messages", "max_tokens", "max_completion_tokens", "ignore_eos"),
-    *("stream", "stream_options", "return_token_ids"),
+from harness.serve.openai.fields import (
+    BAD_REQUEST,
+    MOST_CHOICES,
+    check_fields,
+    is_on,
+    refuse,
+    texts,
+    tokens,
+    whole_number,
 )
-_BAD_REQUEST, _NOT_FOUND = 400, 404
+
+_NOT_FOUND = 404
 
 
 class Asked(NamedTuple):
     """What a client wants."""
 
-    prompt: list[int]
+    prompts: list[list[int]]
+    copies: int
+    """Answers to each prompt."""
     most: int
-    """Tokens of the answer."""
+    """Tokens of an answer."""
+    least: int
+    """Tokens of an answer before one that ends it."""
     is_chat: bool
     ignores_end: bool
+    stops: tuple[str, ...]
+    """Texts that end an answer."""
+    stop_tokens: frozenset[int]
+    """Tokens that end an answer, beside the model's."""
+    keeps_stop: bool
+    """What ended the answer is in its text."""
+    echoes: bool
+    """The text begins with the prompt."""
     streams: bool
     usage_at_end: bool
     """A last chunk of a stream tells the tokens."""
@@ -49,66 +47,78 @@ class Asked(NamedTuple):
     """Each chunk of a stream does."""
     wants_ids: bool
 
+    @property
+    def held_characters(self) -> int:
+        """The longest end of a text that may turn out to begin a stop string."""
+        return 0 if self.keeps_stop else max(map(len, self.stops), default=1) - 1
+
 
 def read(body: bytes, *, is_chat: bool, model: str, prompts: Prompts) -> Asked:
     """body: the JSON of a request. model: the name that is served. Raises a Refusal that names the field at fault."""
     try:
         request = json.loads(body, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as e:
-        raise Refusal(_BAD_REQUEST, f"the request is no JSON: {e}") from None
+        raise Refusal(BAD_REQUEST, f"the request is not JSON: {e}") from None
     if not isinstance(request, dict):
-        raise Refusal(_BAD_REQUEST, "the request is no JSON object")
-    if request.get("model") != model:
-        raise Refusal(
-            _NOT_FOUND, f"there is no model {request.get('model')!r:.80}: this server has {model!r}"
-        )
-    _check_fields(request)
-    streams = _is_on(request, "stream")
+        raise Refusal(BAD_REQUEST, "the request is not a JSON object")
+    if request.get("model") not in (None, model):
+        text = f"there is no model {request['model']!r:.80}: this server has {model!r}"
+        raise Refusal(_NOT_FOUND, text, param="model")
+    check_fields(request)
+    streams = is_on(request, "stream")
     options = request.get("stream_options") or {}
     if not isinstance(options, dict) or (options and not streams):
-        raise Refusal(_BAD_REQUEST, "stream_options must be an object, beside stream: true")
-    source, other = ("messages", "prompt") if is_chat else ("prompt", "messages")
-    if source not in request or other in request:
-        raise Refusal(_BAD_REQUEST, f"the request needs {source}, and no {other}")
-    most = request.get("max_tokens", request.get("max_completion_tokens"))
-    try:
-        prompt, most = prompts.tokens(request), prompts.most(most)
-    except ValueError as e:
-        raise Refusal(_BAD_REQUEST, str(e)) from None
-    always = _is_on(options, "continuous_usage_stats")
+        refuse("stream_options", "stream_options must be an object, beside stream: true")
+    echoes = is_on(request, "echo")
+    if echoes and is_chat:
+        refuse("echo", "echo is true: a chat has no echo; leave echo out, or send false")
+    given = _prompts(request, prompts, is_chat=is_chat)
+    copies = whole_number(request, "n", 1, MOST_CHOICES)
+    if len(given) * copies > MOST_CHOICES:
+        refuse(
+            "n",
+            f"the request asks for {len(given) * copies:,} answers, and the most is {MOST_CHOICES:,}",
+        )
+    most = _most(request, prompts)
+    usage_at_end = is_on(options, "include_usage")
     return Asked(
-        prompt=prompt,
+        prompts=given,
+        copies=copies,
         most=most,
+        least=whole_number(request, "min_tokens", 0, most),
         is_chat=is_chat,
-        ignores_end=_is_on(request, "ignore_eos"),
+        ignores_end=is_on(request, "ignore_eos"),
+        stops=texts(request, "stop"),
+        stop_tokens=tokens(request, "stop_token_ids"),
+        keeps_stop=is_on(request, "include_stop_str_in_output"),
+        echoes=echoes,
         streams=streams,
-        usage_at_end=_is_on(options, "include_usage"),
-        usage_always=always and _is_on(options, "include_usage"),
-        wants_ids=_is_on(request, "return_token_ids"),
+        usage_at_end=usage_at_end,
+        usage_always=is_on(options, "continuous_usage_stats") and usage_at_end,
+        wants_ids=is_on(request, "return_token_ids"),
     )
 
 
+def _prompts(request: Mapping[str, Any], prompts: Prompts, *, is_chat: bool) -> list[list[int]]:
+    source, other = ("messages", "prompt") if is_chat else ("prompt", "messages")
+    wrong = source if request.get(source) is None else other
+    if wrong == source or request.get(other) is not None:
+        refuse(wrong, f"the request needs {source}, and no {other}")
+    try:
+        return prompts.all_tokens(request)
+    except ValueError as e:
+        refuse(source, str(e))
+
+
+def _most(request: Mapping[str, Any], prompts: Prompts) -> int:
+    """The newer name counts where both are given, as in vLLM."""
+    names = ("max_completion_tokens", "max_tokens")
+    name = next((name for name in names if request.get(name) is not None), "max_tokens")
+    try:
+        return prompts.most(request.get(name))
+    except ValueError as e:
+        refuse(name, str(e))
+
+
 def _refuse_constant(text: str) -> NoReturn:
-    raise ValueError(f"{text} is no number of JSON")
-
-
-def _check_fields(request: Mapping[str, Any]) -> None:
-    for name, value in request.items():
-        if name in _GREEDY and value not in _GREEDY[name]:
-            neutral = _GREEDY[name][1]
-            raise Refusal(
-                _BAD_REQUEST,
-                f"{name} is {value!r:.40}: this server takes the likeliest token each time; leave {name} out, or "
-                f"send {json.dumps(neutral)}",
-            )
-        if name not in _GREEDY and name not in _READ and name not in _WITHOUT_EFFECT:
-            raise Refusal(
-                _BAD_REQUEST, f"this server does not know the field {name!r:.40}: leave it out"
-            )
-
-
-def _is_on(owner: Mapping[str, Any], name: str) -> bool:
-    value = owner.get(name)
-    if value is not None and not isinstance(value, bool):
-        raise Refusal(_BAD_REQUEST, f"{name} is {value!r:.40}, and must be true or false")
-    return bool(value)
+    raise ValueError(f"{text} is not a number of JSON")

@@ -6,6 +6,7 @@ from time import time_ns
 from harness.errors import type_and_text
 from harness.models.generation.engine import Answering, Generator
 from harness.serve.loop import Part
+from harness.serve.openai.choices import Choice
 from harness.serve.openai.replies import Answer
 
 
@@ -14,14 +15,17 @@ class Batching:
 
     def __init__(self, generator: Generator) -> None:
         self._generator = generator
-        self._answers: dict[Answering, Answer] = {}
+        self._working: dict[Answering, tuple[Answer, Choice]] = {}
         self.first_failure = ""
         """What the backend raised first."""
 
     def add(self, answer: Answer) -> None:
-        """It joins at the next step with room. Raises a ValueError for a prompt that the model does not take."""
-        self._generator.add(answer.one)
-        self._answers[answer.one] = answer
+        """Its choices join at the next steps with room. Raises a ValueError for a prompt that the model does not take."""
+        for choice in answer.choices:
+            self._generator.room(choice.one.prompt)
+        for choice in answer.choices:
+            self._generator.add(choice.one)
+            self._working[choice.one] = (answer, choice)
 
     def step(self) -> Sequence[Part] | None:
         """The parts of replies that one step gives; None where nothing is in work."""
@@ -34,24 +38,24 @@ class Batching:
         except Exception as e:  # noqa: BLE001 - the frameworks' own exceptions share no base class
             self.first_failure = self.first_failure or type_and_text(e)
             self._generator.drop_all()
-            dropped, self._answers = [*self._answers.values()], {}
+            dropped, self._working = dict.fromkeys(a for a, _ in self._working.values()), {}
             return [Part(answer, answer.failure(e), is_last=True) for answer in dropped]
         return [*self._parts(answered, begun_ns)]
 
     def _drop_unwanted(self) -> None:
         """Forgets the answers whose clients have gone."""
-        for one, answer in [*self._answers.items()]:
+        for one, (answer, _) in [*self._working.items()]:
             if not answer.is_awaited:
                 one.is_wanted = False
-                del self._answers[one]
+                del self._working[one]
 
     def _parts(self, answered: Sequence[Answering], begun_ns: int) -> Iterator[Part]:
         for one in answered:
-            answer = self._answers[one]
-            if len(one.tokens) == 1:
-                answer.begun_ns = begun_ns
-            part = answer.part()
-            if one.finish_reason:
-                del self._answers[one]
+            answer, choice = self._working[one]
+            answer.begun_ns = answer.begun_ns or begun_ns
+            choice.take()
+            part = answer.part(choice)
+            if choice.finish_reason:
+                del self._working[one]
             if part is not None:
-                yield Part(answer, part, is_last=bool(one.finish_reason))
+                yield Part(answer, part, is_last=answer.is_complete)

@@ -5,7 +5,13 @@ from itertools import count
 from typing import Any
 
 from harness import __version__
-from harness.serve.answers import Refusal, connection_header, json_answer
+from harness.serve.answers import (
+    Refusal,
+    check_method,
+    connection_header,
+    json_answer,
+    options_answer,
+)
 from harness.serve.loop import Later
 from harness.serve.openai.asked import read
 from harness.serve.openai.batching import Batching
@@ -26,7 +32,8 @@ class Completions:
         self._numbers = count(1)
         self.batching = Batching(served.generator)
         self._routes: dict[str, Callable[[], Mapping[str, Any]]] = {
-            "/v1/models": self._models,
+            "/v1/models": lambda: {"object": "list", "data": [self._model()]},
+            f"/v1/models/{served.name}": self._model,
             "/version": lambda: {"version": __version__},
             "/health": dict,
         }
@@ -43,46 +50,43 @@ class Completions:
         """The reply; for a prompt what its parts will be of."""
         head = request.head
         try:
-            if head.path in _ASKED:
-                answer: Sequence[bytes] | Later = self._begin(request, arrived_ns)
-            else:
-                answer = [json_answer(self._get(request), connection_header(head))]
+            answer = self._answer(request, arrived_ns)
         except Refusal as e:
             self.refused += 1
-            return [refused(head, e.status, str(e), e.headers)]
+            return [refused(head, e.status, str(e), e.headers, e.param)]
         self.answered += 1
         return answer
 
-    def _get(self, request: Request) -> Mapping[str, Any]:
-        path, method = request.head.path, request.head.method
-        route = self._routes.get(path)
-        if route is None:
+    def _answer(self, request: Request, arrived_ns: int) -> Sequence[bytes] | Later:
+        head = request.head
+        path, route = head.path, self._routes.get(head.path)
+        if route is None and path not in _ASKED:
             raise Refusal(404, f"there is nothing at {path}: ask for {', '.join(_ASKED)}")
-        if method != "GET":
-            raise Refusal(405, f"{path} is read with GET", {"Allow": "GET"})
-        return route()
+        method = "GET" if route else "POST"
+        if head.method == "OPTIONS":
+            return [options_answer(head, method)]
+        check_method(head, method)
+        if route is None:
+            return self._begin(request, arrived_ns)
+        return [json_answer(route(), connection_header(head))]
 
     def _begin(self, request: Request, arrived_ns: int) -> Answer:
         head, served = request.head, self._served
-        if head.method != "POST":
-            raise Refusal(405, f"{head.path} is asked with POST", {"Allow": "POST"})
         asked = read(
             bytes(request.body),
             is_chat=_ASKED[head.path],
             model=served.name,
             prompts=served.prompts,
         )
-        if asked.streams and head.is_old:
-            raise Refusal(400, "a stream needs HTTP/1.1")
         answer = Answer(asked, head, served.name, next(self._numbers), served.prompts, arrived_ns)
         try:
             self.batching.add(answer)
         except ValueError as e:
-            raise Refusal(400, str(e)) from None
+            raise Refusal(400, str(e), param="messages" if asked.is_chat else "prompt") from None
         return answer
 
-    def _models(self) -> Mapping[str, Any]:
+    def _model(self) -> Mapping[str, Any]:
         served = self._served
         about = {"object": "model", "created": 0, "owned_by": "mlperf-harness"}
         model = {"id": served.name, **about, "max_model_len": served.context}
-        return {"object": "list", "data": [{**model, "properties": served.properties}]}
+        return {**model, "properties": served.properties}

@@ -1,40 +1,36 @@
 """Writes replies as OpenAI's API has them, with the token ids of vLLM where they are asked for."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from time import time, time_ns
 from typing import Any
 
 from harness.errors import type_and_text
-from harness.models.generation.engine import Answering
 from harness.models.generation.prompts import Prompts
-from harness.serve.answers import JSON, answer_head, connection_header, json_answer
+from harness.serve.answers import CLOSE, JSON, answer_head, connection_header, json_answer
 from harness.serve.loop import Later
 from harness.serve.openai.asked import Asked
+from harness.serve.openai.choices import Choice
 from harness.serve.requests import Head
 
-_STREAM = {"Content-Type": "text/event-stream; charset=utf-8", "Transfer-Encoding": "chunked"}
+_STREAM = {"Content-Type": "text/event-stream; charset=utf-8"}
+_CHUNKED = {**_STREAM, "Transfer-Encoding": "chunked"}
 _DONE = b"data: [DONE]\n\n"
-_LAST_CHUNK = b"0\r\n\r\n"
 _TIMES = b"Server-Timing: queue;dur=%.6f, compute;dur=%.6f, total;dur=%.6f\r\n\r\n"
 """In ms: until the prompt is computed, from then to the last token, and from arrival to sending."""
-
-
-def _chunk(content: bytes) -> bytes:
-    """Of HTTP's chunked coding."""
-    return b"%x\r\n%b\r\n" % (len(content), content)
 
 
 class Answer(Later):
     """The reply to one request while it is generated."""
 
-    __slots__ = ("_about", "_arrived_ns", "_asked", "_head", "_prompts", "_told", "begun_ns", "one")
+    __slots__ = ("_about", "_arrived_ns", "_asked", "_has_begun", "_head", "begun_ns", "choices")
 
     def __init__(
         self, asked: Asked, head: Head, model: str, number: int, prompts: Prompts, arrived_ns: int
     ) -> None:
         """number: of the request. arrived_ns: its last byte, wall clock."""
         super().__init__()
+        self.closes = asked.streams and head.is_old  # HTTP/1.0 has no chunks
         kind, prefix = (
             ("chat.completion", "chatcmpl") if asked.is_chat else ("text_completion", "cmpl")
         )
@@ -46,36 +42,35 @@ class Answer(Later):
             "created": int(time()),
             "model": model,
         }
-        self._asked, self._head, self._prompts = asked, head, prompts
-        self._arrived_ns = self.begun_ns = arrived_ns
-        """`begun_ns` is set to the beginning of the step that computes the prompt."""
-        self._told = 0  # tokens that were sent
-        self.one = Answering(asked.prompt, asked.most, ignores_end=asked.ignores_end)
+        self._asked, self._head = asked, head
+        self._arrived_ns = arrived_ns
+        self.begun_ns = 0
+        """When the step began that computes the first prompt; 0 until then."""
+        self._has_begun = False
+        self.choices = [
+            Choice(asked, index, prompts) for index in range(len(asked.prompts) * asked.copies)
+        ]
 
-    def part(self) -> bytes | None:
-        """What is to be sent after a step; None where nothing is."""
+    @property
+    def is_complete(self) -> bool:
+        return all(choice.finish_reason for choice in self.choices)
+
+    def part(self, choice: Choice) -> bytes | None:
+        """What is to be sent after a step that gave `choice` a token; None where nothing is."""
         if self._asked.streams:
-            return self._events()
-        return self._whole() if self.one.finish_reason else None
+            return self._events(choice)
+        return self._whole() if self.is_complete else None
 
     def failure(self, error: BaseException) -> bytes:
         """The end of a reply that cannot be completed."""
         text = f"the model cannot answer: {type_and_text(error)}"
-        if self._told:
-            return _chunk(_event({"error": {"message": text, "code": 500}})) + _LAST_CHUNK
+        if self._has_begun:
+            return self._chunk(_event(problem(500, text))) + self._last_chunk()
         return refused(self._head, 500, text)
 
     def _whole(self) -> bytes:
-        one = self.one
-        choice: dict[str, Any] = {
-            "index": 0,
-            **self._text(one.tokens, whole=True),
-            "logprobs": None,
-        }
-        choice["finish_reason"] = one.finish_reason
-        if self._asked.wants_ids:
-            choice |= {"token_ids": one.tokens, "prompt_token_ids": [*one.prompt]}
-        body = json.dumps({**self._about, "choices": [choice], "usage": self._usage()}).encode()
+        choices = [self._choice(choice) for choice in self.choices]
+        body = json.dumps({**self._about, "choices": choices, "usage": self._usage()}).encode()
         head = answer_head(200, {"Content-Type": JSON, "Content-Length": len(body)})
         # A clock that was set back in between makes no time negative.
         now_ns = time_ns()
@@ -87,57 +82,98 @@ class Answer(Later):
         times = _TIMES % tuple(max(0, end - begin) / 1e6 for begin, end in spans)
         return head + connection_header(self._head) + times + body
 
-    def _events(self) -> bytes:
-        one, asked = self.one, self._asked
-        first = b"" if self._told else self._opening()
-        new = one.tokens[self._told :]
-        self._told = len(one.tokens)
-        events = _event(self._delta(new, one.finish_reason or None))
-        if not one.finish_reason:
-            return first + _chunk(events)
-        if asked.usage_at_end:
+    def _choice(self, choice: Choice) -> Mapping[str, Any]:
+        message = {"message": {"role": "assistant", "content": choice.text}}
+        text = message if self._asked.is_chat else {"text": choice.text}
+        ids: dict[str, Any] = {}
+        if self._asked.wants_ids:
+            ids = {"token_ids": choice.one.tokens, "prompt_token_ids": [*choice.one.prompt]}
+        return {**self._described(choice, text), **ids}
+
+    def _described(self, choice: Choice, text: Mapping[str, Any]) -> Mapping[str, Any]:
+        return {
+            "index": choice.index,
+            **text,
+            "logprobs": None,
+            "finish_reason": choice.finish_reason,
+            "stop_reason": choice.stop_reason,
+        }
+
+    def _events(self, choice: Choice) -> bytes:
+        first = b"" if self._has_begun else self._opening()
+        self._has_begun = True
+        events = _event(self._delta(choice))
+        if not self.is_complete:
+            return first + self._chunk(events)
+        if self._asked.usage_at_end:
             events += _event({**self._about, "choices": [], "usage": self._usage()})
-        return first + _chunk(events + _DONE) + _LAST_CHUNK
+        return first + self._chunk(events + _DONE) + self._last_chunk()
 
     def _opening(self) -> bytes:
-        """The head of the reply, and of a chat the chunk that has the role alone."""
-        head = answer_head(200, _STREAM) + connection_header(self._head) + b"\r\n"
+        """The head of the reply, and of a chat the chunks that have the role alone."""
+        if self.closes:
+            head = answer_head(200, _STREAM) + CLOSE + b"\r\n"
+        else:
+            head = answer_head(200, _CHUNKED) + connection_header(self._head) + b"\r\n"
         if not self._asked.is_chat:
             return head
-        role = {"index": 0, "delta": {"role": "assistant", "content": ""}, "finish_reason": None}
-        usage = {"usage": self._usage(0)} if self._asked.usage_always else {}
-        return head + _chunk(_event({**self._about, "choices": [role], **usage}))
+        delta = {"delta": {"role": "assistant", "content": ""}, "finish_reason": None}
+        usage = {}
+        if self._asked.usage_always:
+            usage = {"usage": _usage(len(self.choices[0].one.prompt), 0)}
+        roles = [
+            _event({**self._about, "choices": [{"index": choice.index, **delta}], **usage})
+            for choice in self.choices
+        ]
+        return head + self._chunk(b"".join(roles))
 
-    def _delta(self, new: Sequence[int], finish_reason: str | None) -> Mapping[str, Any]:
-        choice: dict[str, Any] = {"index": 0, **self._text(new, whole=False), "logprobs": None}
-        choice["finish_reason"] = finish_reason
+    def _delta(self, choice: Choice) -> Mapping[str, Any]:
+        one, text = choice.one, choice.next_text()
+        content = {"delta": {"content": text}} if self._asked.is_chat else {"text": text}
+        described = {**self._described(choice, content)}
         if self._asked.wants_ids:
-            choice["token_ids"] = new
-        usage = {"usage": self._usage()} if self._asked.usage_always else {}
-        return {**self._about, "choices": [choice], **usage}
+            described["token_ids"] = one.tokens[choice.tokens_sent :]
+        choice.tokens_sent = len(one.tokens)
+        usage = {}
+        if self._asked.usage_always:
+            usage = {"usage": _usage(len(one.prompt), len(one.tokens))}
+        return {**self._about, "choices": [described], **usage}
 
-    def _text(self, tokens: Sequence[int], *, whole: bool) -> Mapping[str, Any]:
-        text = self._prompts.text(tokens)
-        if not self._asked.is_chat:
-            return {"text": text}
-        return (
-            {"message": {"role": "assistant", "content": text}}
-            if whole
-            else {"delta": {"content": text}}
-        )
+    def _usage(self) -> Mapping[str, int]:
+        """A prompt with several answers counts once."""
+        prompts = sum(map(len, self._asked.prompts))
+        return _usage(prompts, sum(len(choice.one.tokens) for choice in self.choices))
 
-    def _usage(self, tokens: int | None = None) -> Mapping[str, int]:
-        """tokens: of the answer, by default all so far."""
-        given, got = len(self.one.prompt), len(self.one.tokens) if tokens is None else tokens
-        return {"prompt_tokens": given, "completion_tokens": got, "total_tokens": given + got}
+    def _chunk(self, content: bytes) -> bytes:
+        """Bytes of a stream, as the connection has them."""
+        return content if self.closes else b"%x\r\n%b\r\n" % (len(content), content)
+
+    def _last_chunk(self) -> bytes:
+        return b"" if self.closes else b"0\r\n\r\n"
 
 
-def refused(head: Head, status: int, text: str, headers: Mapping[str, str] | None = None) -> bytes:
-    """An error as OpenAI's API has it."""
-    error = {"message": text, "type": "invalid_request_error" if status < 500 else "server_error"}
-    return json_answer(
-        {"error": {**error, "code": status}}, connection_header(head), status, headers
-    )
+def _usage(prompt: int, answer: int) -> Mapping[str, int]:
+    return {
+        "prompt_tokens": prompt,
+        "completion_tokens": answer,
+        "total_tokens": prompt + answer,
+    }
+
+
+def problem(status: int, text: str, param: str | None = None) -> Mapping[str, Any]:
+    """An error as OpenAI's API has it, with the status as its code, as in vLLM. param: the field at fault."""
+    kind = "invalid_request_error" if status < 500 else "server_error"
+    return {"error": {"message": text, "type": kind, "param": param, "code": status}}
+
+
+def refused(
+    head: Head,
+    status: int,
+    text: str,
+    headers: Mapping[str, str] | None = None,
+    param: str | None = None,
+) -> bytes:
+    return json_answer(problem(status, text, param), connection_header(head), status, headers)
 
 
 def _event(content: Mapping[str, Any]) -> bytes:

@@ -1,0 +1,125 @@
+"""Checks the fields of a request: one that would change the likeliest answer, and is not done, is refused by its name."""
+
+import json
+from collections.abc import Mapping
+from typing import Any, NoReturn
+
+from harness.serve.answers import Refusal
+
+BAD_REQUEST = 400
+
+MOST_CHOICES = 1024
+"""Answers of one request, so that no request keeps the others waiting: OpenAI's API allows 128 for a prompt."""
+
+_READ = (
+    *("model", "prompt", "messages", "max_tokens", "max_completion_tokens", "min_tokens"),
+    *("ignore_eos", "stop", "stop_token_ids", "include_stop_str_in_output", "n", "echo"),
+    *("stream", "stream_options", "return_token_ids"),
+)
+_NEUTRAL: Mapping[str, tuple[Any, ...]] = {
+    "temperature": (0,),
+    "suffix": ("",),
+    "logprobs": (False,),
+    "top_logprobs": (0,),
+    "logit_bias": ({},),
+    "presence_penalty": (0,),
+    "frequency_penalty": (0,),
+    "repetition_penalty": (1,),
+    "use_beam_search": (False,),
+    "bad_words": ([],),
+    "tools": ([],),
+    "functions": ([],),
+    "tool_choice": ("none", "auto"),
+    "function_call": ("none", "auto"),
+    "response_format": ({"type": "text"},),
+    "modalities": (["text"],),
+    "documents": ([],),
+    "continue_final_message": (False,),
+    "return_tokens_as_token_ids": (False,),
+    "logits_processors": ([],),
+    "kv_transfer_params": ({},),
+    "vllm_xargs": ({},),
+    "mm_processor_kwargs": ({},),
+}
+"""Fields that would change an answer, and the values, beside null, with which they do not."""
+
+_NUMBERS = ("temperature", "top_p", "top_k", "min_p", "seed", "best_of", "length_penalty")
+_WITHOUT_EFFECT = (
+    *("top_p", "top_k", "min_p", "seed", "best_of", "length_penalty", "early_stopping"),
+    *("user", "store", "metadata", "service_tier", "safety_identifier", "request_id", "priority"),
+    *("prompt_cache_key", "prompt_cache_retention", "cache_salt", "prediction"),
+    *("parallel_tool_calls", "reasoning_effort", "include_reasoning", "verbosity"),
+    *("skip_special_tokens", "spaces_between_special_tokens", "add_special_tokens"),
+    *("add_generation_prompt", "chat_template_kwargs", "chat_template_content_format"),
+)
+"""Fields that change nothing where the likeliest token is always taken and no chat template is used."""
+
+
+def check_fields(request: Mapping[str, Any]) -> None:
+    """Raises a Refusal that names the field at fault."""
+    for name, value in request.items():
+        if value is None or name in _READ:
+            continue
+        if name in _NUMBERS and (isinstance(value, bool) or not isinstance(value, int | float)):
+            refuse(name, f"{name} is {value!r:.40}, and must be a number")
+        if name in _NEUTRAL:
+            if not _is_neutral(name, value, request):
+                refuse(
+                    name,
+                    f"{name} is {value!r:.40}: this server takes the likeliest token each time; leave {name} out, or "
+                    f"send {json.dumps(_NEUTRAL[name][0])}",
+                )
+        elif name not in _WITHOUT_EFFECT:
+            refuse(name, f"this server does not know the field {name!r:.40}: leave it out")
+
+
+def _is_neutral(name: str, value: object, request: Mapping[str, Any]) -> bool:
+    if name == "temperature" and request.get("top_k") == 1:
+        return True  # the likeliest token is the only one to choose from
+    if name == "logit_bias" and isinstance(value, dict):
+        return all(bias == 0 for bias in value.values())
+    return value in _NEUTRAL[name]
+
+
+def refuse(name: str, text: str) -> NoReturn:
+    """name: of the field at fault."""
+    raise Refusal(BAD_REQUEST, text, param=name)
+
+
+def is_on(owner: Mapping[str, Any], name: str) -> bool:
+    """A field that is true, false or null; without it false."""
+    value = owner.get(name)
+    if value is not None and not isinstance(value, bool):
+        refuse(name, f"{name} is {value!r:.40}, and must be true or false")
+    return bool(value)
+
+
+def whole_number(owner: Mapping[str, Any], name: str, least: int, most: int) -> int:
+    """A field that is a whole number or null; without it `least`."""
+    value = owner.get(name)
+    if value is None:
+        return least
+    if type(value) is not int or not least <= value <= most:
+        refuse(
+            name, f"{name} is {value!r:.40}, and must be a whole number from {least} to {most:,}"
+        )
+    return value
+
+
+def texts(owner: Mapping[str, Any], name: str) -> tuple[str, ...]:
+    """A field that is a text, a list of texts or null; none of the texts is empty."""
+    value = owner.get(name)
+    found = [] if value is None else [value] if isinstance(value, str) else value
+    if not isinstance(found, list) or not all(isinstance(text, str) and text for text in found):
+        refuse(name, f"{name} is {value!r:.40}, and must be a text or a list of texts")
+    return tuple(found)
+
+
+def tokens(owner: Mapping[str, Any], name: str) -> frozenset[int]:
+    """A field that is a list of token ids or null."""
+    value = owner.get(name)
+    if value is not None and not (
+        isinstance(value, list) and all(type(token) is int for token in value)
+    ):
+        refuse(name, f"{name} is {value!r:.40}, and must be a list of token ids")
+    return frozenset(value or ())
