@@ -6,10 +6,11 @@ from typing import Any
 
 import numpy as np
 
+from harness.backends.parts.refusals import refused
 from harness.backends.parts.remote_options import setup_problems
 from harness.core.number_types import BITS, number_type
-from harness.errors import ConfigError, one_line, refuse
-from harness.remote import BadAnswer, Exchange, Refused, Remote, Reply, Request
+from harness.errors import ConfigError, refuse
+from harness.remote import BadAnswer, Exchange, Remote, Reply, Request
 from harness.types import Array, BackendSetup, Batch
 
 _OPTIONS = {
@@ -69,8 +70,7 @@ class HttpRawRemote:
 
     def answer(self, reply: Reply, samples: int) -> Array:
         if reply.status != _OK:
-            text = bytes(reply.body[:2000]).decode("utf-8", "replace")
-            raise Refused(reply.status, one_line(text) or "no text")
+            raise refused(reply)
         if len(reply.body) != samples * self._row_bytes:
             raise BadAnswer(
                 f"the reply has {len(reply.body)} bytes, and {samples} x {self._dtype.name} of shape "

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 from harness.backends.parts.openai.replies import Completion
 from harness.backends.parts.openai.streams import Streamed, fields
+from harness.backends.parts.refusals import said
 from harness.backends.parts.remote_options import setup_problems
 from harness.errors import ConfigError, one_line, refuse
 from harness.remote import BadAnswer, Exchange, Refused, Remote, Reply, Request
@@ -186,9 +187,8 @@ def _served(exchange: Exchange, setup: BackendSetup) -> tuple[str, str]:
     if reply.status in _NOT_THERE or reply.status >= _SERVER_ERROR:
         return wanted or setup.model_name, "unknown"
     if reply.status != _OK:
-        text = one_line(bytes(reply.body[:2000]).decode("utf-8", "replace"))
         raise ConfigError(
-            f"the server does not tell its models: /v1/models answered {reply.status}: {text}"
+            f"the server does not tell its models: /v1/models answered {reply.status}: {said(reply)}"
         )
     listed = _json(reply)
     data = listed.get("data") if isinstance(listed, dict) else None

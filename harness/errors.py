@@ -99,8 +99,13 @@ def one_line(error: BaseException | str) -> str:
 
 
 def type_and_text(error: BaseException) -> str:
-    """`ValueError: its text`; the type alone of an exception without a text, such as KeyboardInterrupt."""
-    return ": ".join(filter(None, [type(error).__name__, one_line(error)]))
+    """`ValueError: its text`; the type alone of an exception without a text, such as KeyboardInterrupt.
+
+    The text alone where the harness, or a connection, raised it: such a text says what the type does.
+    """
+    text = one_line(error)
+    is_own = type(error).__module__.startswith("harness.") or isinstance(error, ConnectionError)
+    return text if is_own and text else ": ".join(filter(None, [type(error).__name__, text]))
 
 
 BY_EXIT_STATUS: dict[int, type[HarnessError]] = {

@@ -1,5 +1,6 @@
 """Writes the heads of HTTP/1.1 requests and parses replies, without sockets (RFC 9112)."""
 
+import re
 from collections.abc import Sequence
 
 from harness.remote import Headers, Reply, Request
@@ -16,9 +17,16 @@ _TIMING = b"\r\nServer-Timing:"
 _MOST_HEADS = 4096
 _OK = 200
 
+_VERSIONED = re.compile(r"(/v\d+)(/(chat/)?completions|/models(/.*)?)?")
+"""The end of a prefix that names an API's version, or one of its endpoints, as other clients take it."""
+
 
 class BadReply(ValueError):
     """The bytes of a server are no HTTP reply."""
+
+
+class EncodedReply(BadReply):
+    """The body is compressed, although the request does not accept that."""
 
 
 class Heads:
@@ -34,7 +42,9 @@ class Heads:
         Raises ValueError where a header holds a line break or another control character.
         """
         self._prefix = prefix
-        self._more = (("Host", host), *headers)
+        own = {name.lower() for name, _ in headers}
+        plain = () if "accept-encoding" in own else (("Accept-Encoding", "identity"),)
+        self._more = (("Host", host), *plain, *headers)
         self._known: dict[tuple[str, str, Headers, int], bytes] = {}
         _check(self._more)
 
@@ -51,9 +61,18 @@ class Heads:
     def _made(self, request: Request, length: int) -> bytes:
         _check([("path", request.path), *request.headers])
         sized = () if request.method == "GET" else (("Content-Length", str(length)),)
-        lines = [f"{request.method} {self._prefix}{request.path} HTTP/1.1"]
+        path = joined(self._prefix, request.path)
+        lines = [f"{request.method} {path} HTTP/1.1"]
         lines += [f"{name}: {value}" for name, value in (*self._more, *request.headers, *sized)]
         return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1")
+
+
+def joined(prefix: str, path: str) -> str:
+    """The path of a request below the prefix of --url; a version of the API that both have stands once."""
+    for match in _VERSIONED.finditer(prefix):
+        if match.end() == len(prefix) and f"{path}/".startswith(f"{match[1]}/"):
+            prefix = prefix[: match.start()]
+    return prefix + path
 
 
 def is_sendable(text: str) -> bool:
@@ -105,6 +124,11 @@ class Framing:
             if value.lower() != b"chunked":
                 raise BadReply(f"the transfer encoding is {value[:40]!r}")
             self.chunked = True
+        elif name == b"content-encoding" and value.lower() not in (b"", b"identity"):
+            raise EncodedReply(
+                f"the server answered {self.status} with Content-Encoding: {value.decode('latin-1')!r:.40}, and the "
+                "request accepts none: turn the compression off, at the server or a proxy before it"
+            )
         elif name == b"connection":
             tokens = value.lower().replace(b" ", b"").split(b",")
             self.closes = b"close" in tokens or (self.closes and b"keep-alive" not in tokens)

@@ -6,8 +6,8 @@ from time import monotonic
 from types import TracebackType
 from typing import Any, Self
 
-from harness.errors import ConfigError
-from harness.remote import HasTotals, Remote, Reply, Request, ServerTotals
+from harness.errors import ConfigError, one_line
+from harness.remote import BadAnswer, HasTotals, Refused, Remote, Reply, Request, ServerTotals
 from harness.types import Batch, HasOutputs, HasSignature, Outputs, TensorSpec
 from harness.wire.connections import (
     Connection,
@@ -18,7 +18,7 @@ from harness.wire.connections import (
     unreachable,
 )
 from harness.wire.grpc.calls import CallLink
-from harness.wire.http1 import BadReply, Heads
+from harness.wire.http1 import BadReply, EncodedReply, Heads
 from harness.wire.opener import CONNECT_TIMEOUT_S
 
 
@@ -71,6 +71,8 @@ class Link:
             return self.exchange(request)
         except OSError as e:
             unreachable(self.server.address, e)
+        except EncodedReply as e:
+            raise ConfigError(f"--url {self.server.address}: {e}") from e
         except BadReply as e:
             raise ConfigError(f"--url {self.server.address} does not speak HTTP/1.1: {e}") from e
 
@@ -167,7 +169,11 @@ class RemoteBackend:
         self._link.close()
 
     def infer(self, batch: Batch) -> Outputs:
-        return self.remote.answer(self.reply(batch), batch.size)
+        reply = self.reply(batch)
+        try:
+            return self.remote.answer(reply, batch.size)
+        except (Refused, BadAnswer) as e:
+            raise ConfigError(f"--url {self._link.server.address}: {one_line(e)}") from e
 
     def reply(self, batch: Batch) -> Reply:
         """The server's own bytes for a batch; a ConfigError where there are none."""
@@ -176,6 +182,8 @@ class RemoteBackend:
             return self._link.exchange(request)
         except OSError as e:
             unreachable(self._link.server.address, e)
+        except BadReply as e:
+            raise ConfigError(f"--url {self._link.server.address}: {one_line(e)}") from e
 
     def totals(self) -> ServerTotals | None:
         """The statistics of the server; None where it has none, or does not answer now."""

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from harness.remote import Reply, Request
 from harness.wire import http1
-from harness.wire.http1 import BadReply, Framing, Heads, ReplyParser
+from harness.wire.http1 import BadReply, EncodedReply, Framing, Heads, ReplyParser
 
 _BODY = b'{"outputs": []}'
 
@@ -138,12 +138,47 @@ def test_a_head_is_made_once_for_each_length() -> None:
     assert head.decode().splitlines() == [
         "POST /prefix/v2/models/m/infer HTTP/1.1",
         "Host: host:8000",
+        "Accept-Encoding: identity",
         "Authorization: secret",
         "Content-Type: application/json",
         "Content-Length: 12",
         "",
     ]
     assert b"Content-Length" not in heads.head(Request("/v2", method="GET"), 0)
+
+
+@pytest.mark.parametrize(
+    ("prefix", "path", "whole"),
+    [
+        ("/v1", "/v1/models", "/v1/models"),
+        ("/v1/chat/completions", "/v1/completions", "/v1/completions"),
+        ("/api/v1", "/v1/models", "/api/v1/models"),
+        ("/v2", "/v2", "/v2"),
+        ("/v2/models/digits", "/v2/models/digits/infer", "/v2/models/digits/infer"),
+        ("/v1", "/v2/models", "/v1/v2/models"),
+        ("/v1", "/version", "/v1/version"),
+        ("/v1/team/gateway", "/v1/models", "/v1/team/gateway/v1/models"),
+        ("/v10", "/v1/models", "/v10/v1/models"),
+        ("", "/v1/models", "/v1/models"),
+    ],
+)
+def test_a_version_that_url_and_path_have_stands_once(prefix: str, path: str, whole: str) -> None:
+    head = Heads("host", prefix).head(Request(path, method="GET"), 0)
+    assert head.startswith(f"GET {whole} HTTP/1.1\r\n".encode())
+
+
+@pytest.mark.parametrize("coding", [b"gzip", b"br", b"deflate", b"ZSTD"])
+@pytest.mark.parametrize("how", [b"Content-Length: 0", b"Transfer-Encoding: chunked"])
+def test_a_compressed_reply_is_refused_by_its_name(coding: bytes, how: bytes) -> None:
+    with pytest.raises(
+        EncodedReply, match=rf"answered 200 with Content-Encoding: '{coding.decode()}'"
+    ):
+        fed(b"HTTP/1.1 200 OK\r\ncontent-encoding: %b\r\n%b\r\n\r\n" % (coding, how), [])
+
+
+def test_a_reply_that_says_it_is_not_compressed_is_read() -> None:
+    reply, _ = fed(sized(_BODY, b"Content-Encoding: identity"), [])
+    assert reply is not None
 
 
 @pytest.mark.parametrize("value", ["a\r\nX: y", "a\nb", "\x00", "é\u20ac"])

@@ -9,7 +9,7 @@ import numpy as np
 
 from harness.backends.parts.kserve.datatypes import NAMES, ON_THE_WIRE, TEXT, Tensor
 from harness.backends.parts.kserve.values import from_bytes, from_list, shown
-from harness.errors import one_line
+from harness.backends.parts.refusals import refused, words
 from harness.remote import BadAnswer, Refused, Reply
 from harness.types import Array, Outputs, show_shape
 
@@ -106,7 +106,7 @@ class Decoder:
     def read(self, reply: Reply, rows: int) -> Mapping[str, Array]:
         """The outputs by name, each of so many rows."""
         if reply.status != _OK:
-            raise Refused(reply.status, error_text(bytes(reply.body)))
+            raise refused(reply)
         body = reply.body
         start = _json_bytes(reply.head, len(body))
         if start is None:
@@ -183,7 +183,7 @@ class Decoder:
     def _outputs(self, text: bytes) -> list[Output]:
         content = json_object(text)
         if content.get("error"):
-            raise Refused(_OK, error_text(text))
+            raise Refused(_OK, words(text))
         return self.outputs_of(content)
 
     def outputs_of(self, content: Mapping[str, Any]) -> list[Output]:
@@ -247,20 +247,6 @@ class Decoder:
 _MOST_DIMENSIONS = 32
 _MOST_VALUES = 2**59
 """More have no NumPy array, whatever their type."""
-
-
-def error_text(body: bytes) -> str:
-    """The text of a refusal, as one line."""
-    try:
-        content = json.loads(body)
-        said = content
-        if isinstance(content, dict):
-            said = content.get("error") or content.get("detail") or content
-        if isinstance(said, list) and said and isinstance(said[0], dict):  # FastAPI's
-            said = said[0].get("msg") or said
-        return one_line(said if isinstance(said, str) else json.dumps(said))
-    except (ValueError, RecursionError):
-        return one_line(body[:2000].decode("utf-8", "replace")) or "no text"
 
 
 def json_object(text: bytes) -> Mapping[str, Any]:

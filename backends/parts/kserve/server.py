@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from harness.backends.parts.kserve.datatypes import NAMES, Tensor
-from harness.backends.parts.kserve.decoding import error_text
+from harness.backends.parts.refusals import said
 from harness.errors import ConfigError
 from harness.remote import Exchange, Reply, Request, ServerTotals
 
@@ -123,7 +123,7 @@ def _json(reply: Reply) -> object:
 
 
 def _said(reply: Reply) -> str:
-    return f"{reply.status} ({error_text(bytes(reply.body))})"
+    return f"{reply.status} ({said(reply)})"
 
 
 def _tensors(listed: object, kind: str) -> tuple[Tensor, ...]:

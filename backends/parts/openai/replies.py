@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from harness.backends.parts.refusals import refused
 from harness.errors import one_line
 from harness.remote import BadAnswer, Refused, Reply, Usage
 from harness.types import Array
@@ -26,6 +27,8 @@ class Completion:
 
     def answer(self, reply: Reply) -> list[Array]:
         """One answer: token ids as int32, or UTF-8 as uint8. Raises Refused or BadAnswer."""
+        if reply.status != _OK:
+            raise refused(reply)
         content = checked(reply.status, _object(reply))
         choice = only_choice(content)
         if choice is None:

@@ -561,7 +561,7 @@ def test_binary_texts_must_fill_their_bytes(texts: bytes) -> None:
         (500, b'{"error":"out of\\nmemory"}', "the server answered 500: out of memory"),
         (422, b'{"detail":[{"msg":"bad input","loc":["body"]}]}', "answered 422: bad input"),
         (404, b'{"detail":"Not Found"}', "the server answered 404: Not Found"),
-        (503, b"<html>busy</html>", "the server answered 503: <html>busy</html>"),
+        (503, b"<html>busy</html>", "the server answered 503: a page, 'busy'"),
         (503, b"", "the server answered 503: no text"),
         (500, b"[" * 100_000, "the server answered 500: [[["),
         (500, b'{"error":' + b"[" * 900 + b"]" * 900 + b"}", "the server answered 500: "),
@@ -755,7 +755,7 @@ def test_the_served_name_and_version_make_the_path() -> None:
         (
             {path: reply(404, b"<h1>Not Found</h1>") for path in METADATA},
             (
-                "the server speaks no KServe v2: /v2 answered 404 (<h1>Not Found</h1>); give its address "
+                "the server speaks no KServe v2: /v2 answered 404 (a page, 'Not Found'); give its address "
                 "with --url, and the path under which /v2 lies, or pass --backend openai where it has a language "
                 "model"
             ),
@@ -763,7 +763,7 @@ def test_the_served_name_and_version_make_the_path() -> None:
         (
             {path: reply(200, b"<h1>Welcome</h1>") for path in METADATA},
             (
-                "the server speaks no KServe v2: /v2 answered 200 (<h1>Welcome</h1>); give its address with "
+                "the server speaks no KServe v2: /v2 answered 200 (a page, 'Welcome'); give its address with "
                 "--url, and the path under which /v2 lies, or pass --backend openai where it has a language model"
             ),
         ),

@@ -16,7 +16,7 @@ from harness.core.config.address import parse_address
 from harness.core.config.run_config import RunConfig
 from harness.errors import ConfigError
 from harness.models.opened.remote import remote_class
-from harness.remote import BadAnswer, Refused, Reply, ServerTotals
+from harness.remote import BadAnswer, Reply, ServerTotals
 from harness.types import BackendSetup, Batch, TensorSpec
 from harness.wire.connections import Server
 from harness.wire.remote_backend import RemoteBackend, remote_backend
@@ -113,7 +113,7 @@ def test_what_the_server_refuses_is_told_in_its_words() -> None:
     no = refuse("INVALID_ARGUMENT", "unexpected shape")
     with (
         opened(GrpcServer(lambda c, r, nth: (sums if nth == 1 else no)(c, r, nth))) as backend,
-        pytest.raises(Refused, match=r"answered 3: INVALID_ARGUMENT: unexpected shape$"),
+        pytest.raises(ConfigError, match=r"answered 3: INVALID_ARGUMENT: unexpected shape$"),
     ):
         backend.infer(images(1))
 

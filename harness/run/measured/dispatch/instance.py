@@ -41,6 +41,8 @@ class Failures:
                 lines = traceback.format_exception(error)
                 if dataset is not None:
                     lines.append(raised_in_batch(dataset, error))
+                elif kind:
+                    lines.append(type_and_text(error))
                 self.first = "".join(lines)
             self.samples += samples
             if kind:
