@@ -82,7 +82,7 @@ def regressions(
 ) -> Iterator[str]:
     """The lines of `compare` for limits that the run breaks, or why it cannot be compared."""
     before, after = named_apart([side(str(baseline)), side(str(folder))])
-    comparison = compare(before, after, noise)
+    comparison = compare(before, after, noise, [limit.name for limit in limits])
     yield from (f"not comparable: {refusal}" for refusal in comparison.refusals)
     yield from (f"limit: {one.line}" for one in report.judge(comparison, limits) if one.broken)
 

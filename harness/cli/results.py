@@ -13,11 +13,17 @@ from harness.core.console import say, show
 from harness.errors import ConfigError, RunInvalid, refuse
 
 if TYPE_CHECKING:
+    from harness.core.config.run_config import RunConfig
     from harness.results.compare.finished import FinishedRun
     from harness.results.compare.report import Limit
     from harness.results.recheck import CheckedFolder
 
 _RUN = "the folder of a run, e.g. results/latest"
+
+_ROUNDS = 5
+"""Runs of each configuration in turns; with five a side, a change of 10 % is found on a quiet machine."""
+
+_MOST_ROUNDS = 1000
 
 
 def compare(arguments: list[str]) -> int:
@@ -70,8 +76,8 @@ def _add_gate(parser: Parser) -> None:
     parser.text(
         "--noise",
         "PERCENT",
-        "difference between runs of one configuration that is noise (default: measured where a "
-        "side has several runs, else assumed)",
+        "difference between runs of one configuration that is noise (default: as the runs show it; one run "
+        "a side shows none)",
     )
 
 
@@ -131,7 +137,7 @@ def _compared(
     comparisons = []
     for other in others:
         with reading_run(", ".join(sides)):
-            comparison = compare_two(first, other, noise)
+            comparison = compare_two(first, other, noise, [limit.name for limit in limits])
         comparisons.append((comparison, compare_report.judge(comparison, limits)))
     if as_json:
         show(json.dumps([compare_report.to_json(*one) for one in comparisons], indent=2))
@@ -147,53 +153,108 @@ def _compared(
 def rerun(arguments: list[str]) -> int:
     parser = Parser(
         "rerun",
-        "Run the configuration of a finished run again on this machine, and compare the two runs.",
-        "RUN [options]",
+        "Run the configuration of a finished run again on this machine, and compare the two runs. Of several "
+        "runs, run their configurations again in turns, and compare these new runs.",
+        "RUN... [options]",
     )
-    parser.text("run", "RUN", _RUN)
+    parser.text("runs", "RUN", _RUN, nargs="+")
     parser.text(
-        "--out", "DIR", "result folder (default RUN-rerun; of a run in a study, beside the study)"
+        "--repeats",
+        "N",
+        f"runs of each configuration, in turns (default {_ROUNDS} of several, 1 of one RUN)",
+    )
+    parser.text(
+        "--out",
+        "DIR",
+        "result folder (default RUN-rerun, of several RUN-turns; of a run in a study, beside the study)",
     )
     add_trust(parser, "code that the run names, so that it may run")
     _add_gate(parser)
     parser.flag("--quiet", "print no progress and no notices")
     options = parser.parse_args(arguments)
     limits, noise = _gate(options)
+    rounds = _rounds(options.repeats, len(options.runs))
+    runs = [Path(run).resolve() for run in options.runs]  # `latest` will point elsewhere
+    configs = [_config_again(path, text) for path, text in zip(runs, options.runs, strict=True)]
+    _announce(options.runs, configs, options.trust or (), quiet=options.quiet)
+    if rounds > 1 or len(runs) > 1:
+        return _in_turns(runs, configs, rounds, options, (limits, noise))
     from dataclasses import replace
 
     from harness.cluster.job import execute
-    from harness.core.config import code
+
+    out = Path(options.out) if options.out else _new_folder(runs[0], "rerun")
+    status = execute(replace(configs[0], out=out), quiet=options.quiet)
+    if not out.is_dir():
+        return status  # the run was stopped or died, and said so
+    show("")
+    return _compared([str(runs[0]), str(out)], limits, noise, [None, None], as_json=False)
+
+
+def _rounds(text: str | None, runs: int) -> int:
+    if text is None:
+        return 1 if runs == 1 else _ROUNDS
+    if not (text.isascii() and text.isdigit() and 1 <= int(text) <= _MOST_ROUNDS):
+        raise ConfigError(f"--repeats {text}: write a number of runs from 1 to {_MOST_ROUNDS:,}")
+    return int(text)
+
+
+def _config_again(run: Path, named: str) -> "RunConfig":
     from harness.core.config.run_config import from_plain
     from harness.results.compare.finished import read
     from harness.results.resolved import without_folder
 
-    before = Path(options.run).resolve()  # `latest` will point elsewhere
-    plain = read(before).config
-    out = Path(options.out) if options.out else _rerun_folder(before)
-    config = replace(from_plain(plain, str(before / "config.yaml")), out=out)
+    config = from_plain(read(run).config, str(run / "config.yaml"))
     if bare := without_folder(config):
-        raise ConfigError(published(options.run, bare))
-    named = code.values_of(config)
-    refuse(code.untrusted(options.run, named, options.trust or ()))
-    if not options.quiet:
-        say(code.announcement(options.run, named))
-    status = execute(config, quiet=options.quiet)
-    if not out.is_dir():
-        return status  # the run was stopped or died, and said so
-    show("")
-    return _compared([str(before), str(out)], limits, noise, [None, None], as_json=False)
+        raise ConfigError(published(named, bare))
+    return config
 
 
-def _rerun_folder(run: Path) -> Path:
-    """A folder beside the run; beside the study that the run is part of, whose seal has all of its files."""
+def _announce(
+    runs: Sequence[str], configs: "Sequence[RunConfig]", trusted: Sequence[str], *, quiet: bool
+) -> None:
+    """Refuses code that the user does not name, and says which runs."""
+    from harness.core.config import code
+
+    named = {run: code.values_of(config) for run, config in zip(runs, configs, strict=True)}
+    refuse([line for run, values in named.items() for line in code.untrusted(run, values, trusted)])
+    for run, values in named.items():
+        if not quiet:
+            say(code.announcement(run, values))
+
+
+def _in_turns(
+    runs: Sequence[Path],
+    configs: "Sequence[RunConfig]",
+    rounds: int,
+    options: argparse.Namespace,
+    gate: "tuple[Sequence[Limit], float | None]",
+) -> int:
+    """Compares new runs of several configurations; of one, the new runs with the finished one."""
+    from harness.cluster.job import measure
+    from harness.search.turns import run_in_turns
+
+    out = Path(options.out) if options.out else _new_folder(runs[0], "turns")
+    status, made = run_in_turns(configs, rounds, out, measure, quiet=options.quiet)
+    if not all(made):
+        return status
+    sides = [",".join(map(str, side)) for side in made]
+    if len(sides) == 1:
+        sides.insert(0, str(runs[0]))
+    judged = _compared(sides, *gate, [None] * len(sides), as_json=False)
+    return max(status, judged)
+
+
+def _new_folder(run: Path, word: str) -> Path:
+    """A folder beside the run, named after it and `word`; beside the study that the run is part of, whose seal has all of its files."""
     from harness.core.files import free_name
     from harness.results.run_folder import is_study
     from harness.results.seal.digests import SEAL
 
     around = [one for one in run.parents if is_study(one) or (one / SEAL).is_file()]
     if not around:
-        return free_name(run.with_name(f"{run.name}-rerun"))
-    return free_name(around[-1].with_name(f"{around[-1].name}-{run.name}-rerun"))
+        return free_name(run.with_name(f"{run.name}-{word}"))
+    return free_name(around[-1].with_name(f"{around[-1].name}-{run.name}-{word}"))
 
 
 def check(arguments: list[str]) -> int:

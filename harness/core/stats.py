@@ -17,9 +17,6 @@ LEVEL = 0.95
 EARLY_STOPPING_CONFIDENCE = 0.99
 """LoadGen's confidence that the true percentile meets the bound (early_stopping.cc)."""
 
-_T = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179)
-"""Student's t, two-sided 95 %, for 1, 2, ... degrees of freedom (any table of it)."""
-
 
 def percentile_ns(sorted_ns: Sequence[int] | Array, fraction: float) -> int:
     """The latency that `fraction` of the samples do not exceed, without interpolation.
@@ -127,11 +124,32 @@ def queries_to_settle(late: int, queries: int, percentile: float) -> int | None:
     return high
 
 
-def student_t(freedom: int) -> float:
-    """Student's t, two-sided LEVEL; beyond the table an expansion in 1 / freedom, wrong by 0.3 % at most."""
-    if freedom <= len(_T):
-        return _T[freedom - 1]
-    return 1.95996 + 2.37227 / freedom + 2.8225 / freedom**2
+@lru_cache(maxsize=1024)
+def student_t(freedom: int, level: float = LEVEL) -> float:
+    """Student's t: a variable of `freedom` degrees lies within -t and t with probability `level`.
+
+    Source: Abramowitz and Stegun, Handbook of Mathematical Functions, 26.7.3 and 26.7.4: the
+    probability is a finite sum; t is found by halving. Beyond 10,000 degrees it is the normal distribution's
+    to four digits.
+    """
+    freedom = min(freedom, 10_000)
+    low, high = 0.0, math.pi / 2  # of the angle whose tangent is t / sqrt(freedom)
+    for _ in range(60):
+        angle = (low + high) / 2
+        low, high = (angle, high) if _within_t(angle, freedom) < level else (low, angle)
+    return math.sqrt(freedom) * math.tan((low + high) / 2)
+
+
+def _within_t(angle: float, freedom: int) -> float:
+    """The probability of student_t for t = sqrt(freedom) * tan(angle)."""
+    odd = freedom % 2
+    term = math.cos(angle) if odd else 1.0
+    total = 0.0
+    for k in range(odd + 2, freedom + 1, 2):
+        total += term
+        term *= math.cos(angle) ** 2 * (k - 1) / k
+    share = math.sin(angle) * total
+    return 2 / math.pi * (angle + share) if odd else share
 
 
 def _at_most(n: int, p: float, last: int) -> tuple[int, Array]:

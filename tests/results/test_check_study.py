@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from harness.cli.main import main
-from harness.cli.results import _rerun_folder
+from harness.cli.results import _new_folder
 from harness.explain.profile import job as _profile
 from harness.results import recheck, run_folder
 from harness.results.seal import digests
@@ -115,9 +115,9 @@ def test_a_result_that_is_none_is_no_traceback(
 
 def test_a_rerun_lies_outside_of_every_sealed_folder(study: Path, tmp_path: Path) -> None:
     """Bug: `rerun` of a probe wrote into the folder of the peak, and broke its seal."""
-    assert _rerun_folder(study / "run-1") == tmp_path / "all-run-1-rerun"
+    assert _new_folder(study / "run-1", "rerun") == tmp_path / "all-run-1-rerun"
     (tmp_path / "all-run-1-rerun").mkdir()
-    assert _rerun_folder(study / "run-1") == tmp_path / "all-run-1-rerun-2"
+    assert _new_folder(study / "run-1", "rerun") == tmp_path / "all-run-1-rerun-2"
     digests.remove(study)  # of a sweep that was killed: its runs are its points
-    assert _rerun_folder(study / "run-1") == tmp_path / "all-run-1-rerun-2"
-    assert _rerun_folder(study) == tmp_path / "all-rerun"
+    assert _new_folder(study / "run-1", "rerun") == tmp_path / "all-run-1-rerun-2"
+    assert _new_folder(study, "rerun") == tmp_path / "all-rerun"

@@ -65,7 +65,7 @@ def _workload_refusals(
 
 def _configuration_refusals(side: Sequence[FinishedRun]) -> Iterator[str]:
     for run in side[1:]:
-        ours, theirs = _settings(side[0]), _settings(run)
+        ours, theirs = settings(side[0].config), settings(run.config)
         differ = [n for n in {**ours, **theirs} if ours.get(n) != theirs.get(n)]
         if differ:
             names = ", ".join(differ)
@@ -170,8 +170,9 @@ _PER_RUN = frozenset(("queries", "duration", "out", "schedule_seed"))
 """Settings that differ between runs of one configuration: --repeats advances the seed."""
 
 
-def _settings(run: FinishedRun) -> Mapping[str, Any]:
-    return {name: value for name, value in run.config.items() if name not in _PER_RUN}
+def settings(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The settings that are equal in all runs of one configuration. config: content of config.yaml."""
+    return {name: value for name, value in config.items() if name not in _PER_RUN}
 
 
 def differences(

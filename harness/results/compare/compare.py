@@ -4,34 +4,31 @@ A side is one run, or several of one configuration, which show the noise between
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from harness.core.codes import About, Kind, codes
 from harness.core.config.parse import leading, parse_slos
+from harness.core.stats import LEVEL, student_t
 from harness.loadgen.scenario import scenario_named
 from harness.results.agreement import Agreement, agreement, limits
 from harness.results.compare import comparable
 from harness.results.compare.comparable import Difference
 from harness.results.compare.finished import FinishedRun, Number
-from harness.results.evidence.between_runs import LEAST_FREEDOM, between_runs
+from harness.results.compare.noise import Noise, noise_of
+from harness.results.evidence.between_runs import between_runs
 from harness.results.evidence.stages import STAGES
 from harness.types import Array
 
 BETTER, WORSE, SAME, MIXED = "better", "worse", "no difference", "better and worse"
+UNDECIDED = "not decided"
 
-CALM_NOISE: Mapping[str, float] = {"rate": 0.05, "body": 0.05, "tail": 0.20}
-BUSY_NOISE: Mapping[str, float] = {"rate": 0.30, "body": 1.0, "tail": 4.0}
-"""Assumed noise between two runs of one configuration, as shares by kind of number. Busy: a run has a
-doubt about its machine. docs/compare.md has the measurements.
-"""
+ALIKE = 0.05
+"""Share within which the whole interval of a change must lie, so that there is no difference."""
 
-MEASURED_NOISE = 0.02
-"""Share added for all kinds where several runs a side show noise: consecutive runs do not show all."""
-
-_MACHINE_DOUBTS = codes(Kind.DOUBT, About.MACHINE)
+_MOST_RUNS = 100
+"""Most runs a side that are worth recommending."""
 
 _APART = frozenset((*STAGES, "throughput_per_core", "throughput_per_watt", "samples_per_price"))
 
@@ -52,7 +49,7 @@ class Change(NamedTuple):
     high: float | None
     """Upper end."""
     noise: float
-    """Share that the whole interval must exceed; noise between several runs a side is in the interval."""
+    """Share that the whole interval must exceed; noise between runs is in the interval."""
     higher_is_better: bool
     verdict: str | None
     """None where the sides must not be ranked."""
@@ -77,39 +74,55 @@ class Comparison(NamedTuple):
     differences: Sequence[Difference]
     answers: Agreement | None
     """None where a side has no accuracy run."""
-    noise: str
-    """Origin of the margins."""
-    margins: Mapping[str, float]
-    """Share that counts as no difference, by kind of number."""
+    noise: Noise
     headline: Change | None
     """The scenario's own number; None where a side did not measure it."""
+    runs_needed: int | None
+    """Runs a side, in turns, that would decide the headline if the noise stays the same; None if it is decided
+    or no reasonable number would.
+    """
 
     @property
     def verdict(self) -> str | None:
-        """The headline's verdict, unless other numbers of the whole run differ."""
+        """The headline's verdict, unless the accuracy changed."""
         if self.refusals or self.headline is None:
             return None
-        verdicts = {c.verdict for c in self.changes if c.is_whole}
+        verdicts = {c.verdict for c in self.changes if c is self.headline or c.name == "accuracy"}
         if {BETTER, WORSE} <= verdicts:
             return MIXED
-        return next((v for v in (WORSE, BETTER) if v in verdicts), SAME)
+        return next((v for v in (WORSE, BETTER) if v in verdicts), self.headline.verdict)
 
 
 def compare(
-    before: Sequence[FinishedRun], after: Sequence[FinishedRun], noise: float | None = None
+    before: Sequence[FinishedRun],
+    after: Sequence[FinishedRun],
+    noise: float | None = None,
+    chosen: Collection[str] = (),
 ) -> Comparison:
-    """noise: share in place of the assumed noise between single runs."""
+    """Each change with its interval and verdict.
+
+    noise: share in place of the noise that the runs show. chosen: numbers that were chosen before they were
+    looked at. These and the scenario's own number are judged at 95 % each, all others at 95 % together.
+    """
     far = limits(comparable.precision_of(before[0])).far
     answers = agreement(before[0].folder, after[0].folder, far)
     refusals = list(comparable.refusals(before, after, answers))
-    margins, origin = _noise(before, after, noise)
+    shown = noise_of(before, after, noise)
+    headline = _headline(before[0])
     names = [n for n in before[0].numbers if all(n in r.numbers for r in (*before, *after))]
+    others = len([n for n in names if n not in (headline, *chosen)])
     changes = []
     for name in names:
         ours, theirs = ([run.numbers[name] for run in side] for side in (before, after))
-        change = _exact if ours[0].kind == "exact" else _change
-        changes.append(change(name, ours, theirs, margins, ranked=not refusals))
-    headline = _headline(before[0])
+        if ours[0].kind == "exact":
+            change = _exact(name, ours, theirs)
+        else:
+            alone = name in (headline, *chosen)
+            change = _change(
+                name, ours, theirs, shown, LEVEL if alone else 1 - (1 - LEVEL) / others
+            )
+        changes.append(change._replace(verdict=None) if refusals else change)
+    own = next((c for c in changes if c.name == headline), None)
     return Comparison(
         before=before,
         after=after,
@@ -117,28 +130,10 @@ def compare(
         refusals=refusals,
         differences=list(comparable.differences(before, after)),
         answers=answers,
-        noise=origin,
-        margins=margins,
-        headline=next((c for c in changes if c.name == headline), None),
+        noise=shown,
+        headline=own,
+        runs_needed=_runs_needed(before, after, own) if own and shown.between else None,
     )
-
-
-def _noise(
-    before: Sequence[FinishedRun], after: Sequence[FinishedRun], option: float | None
-) -> tuple[Mapping[str, float], str]:
-    """Noise by kind of number, and its origin. option: the share of --noise."""
-    if option is not None:
-        return dict.fromkeys(CALM_NOISE, option), "from --noise"
-    runs = len(before) + len(after)
-    if runs - 2 >= LEAST_FREEDOM:
-        return dict.fromkeys(CALM_NOISE, MEASURED_NOISE), "measured, from several runs a side"
-    doubts = {doubt["code"] for run in (*before, *after) for doubt in run.result["doubts"]}
-    busy = not doubts.isdisjoint(_MACHINE_DOUBTS)
-    few = "one run a side" if runs == 2 else "two runs of one side"
-    origin = (
-        f"assumed for a {'busy' if busy else 'calm'} machine: {few} cannot show it (two a side can)"
-    )
-    return BUSY_NOISE if busy else CALM_NOISE, origin
 
 
 def _headline(run: FinishedRun) -> str:
@@ -154,31 +149,28 @@ def _headline(run: FinishedRun) -> str:
 
 
 def _change(
-    name: str,
-    before: Sequence[Number],
-    after: Sequence[Number],
-    noise: Mapping[str, float],
-    *,
-    ranked: bool,
+    name: str, before: Sequence[Number], after: Sequence[Number], noise: Noise, level: float
 ) -> Change:
     """Computed in logarithms: noise multiplies, and a change is symmetric there."""
     first = before[0]
     log_before, log_after = (_logs([n.value for n in side], first.unit) for side in (before, after))
     change = float(log_after.mean() - log_before.mean())
-    within = _within(before, after)
-    between = between_runs(log_before.tolist(), log_after.tolist())
+    between = noise.half_width(name, log_before.tolist(), log_after.tolist(), level)
+    within = _within(before, after) if noise.counts_within or between is None else None
     low = high = None
     if within is not None or between is not None:
         least, most = within or (0.0, 0.0)
         low = change + min(least, -(between or 0.0))
         high = change + max(most, between or 0.0)
-    margin = math.log1p(noise[first.kind])
+    share = noise.smallest[first.kind]
     verdict = _verdict(
         change if low is None else low,
         change if high is None else high,
-        margin,
+        math.log1p(share),
         higher_is_better=first.higher_is_better,
     )
+    if verdict == SAME and not (noise.is_given or _is_alike(low, high, between)):
+        verdict = UNDECIDED
     return Change(
         name=name,
         unit=first.unit,
@@ -187,10 +179,17 @@ def _change(
         change=math.expm1(change),
         low=_end(low),
         high=_end(high),
-        noise=noise[first.kind],
+        noise=share,
         higher_is_better=first.higher_is_better,
-        verdict=verdict if ranked else None,
+        verdict=verdict,
     )
+
+
+def _is_alike(low: float | None, high: float | None, between: float | None) -> bool:
+    """Whether noise between runs was seen, and the whole interval lies within ALIKE."""
+    if low is None or high is None or between is None:
+        return False
+    return max(-low, high) <= math.log1p(ALIKE)
 
 
 def _end(log_change: float | None) -> float | None:
@@ -198,14 +197,7 @@ def _end(log_change: float | None) -> float | None:
     return math.expm1(log_change) if log_change is not None and math.isfinite(log_change) else None
 
 
-def _exact(
-    name: str,
-    before: Sequence[Number],
-    after: Sequence[Number],
-    _noise: Mapping[str, float],
-    *,
-    ranked: bool,
-) -> Change:
+def _exact(name: str, before: Sequence[Number], after: Sequence[Number]) -> Change:
     """The change of a score, which may be 0 or negative. Its only noise is between the runs of a side."""
     ours, theirs = ([n.value for n in side] for side in (before, after))
     size = abs(float(np.mean(ours))) or 1.0
@@ -213,7 +205,6 @@ def _exact(
     between = (between_runs(ours, theirs) or 0.0) / size
     low, high = change - between, change + between
     higher = before[0].higher_is_better
-    verdict = _verdict(low, high, 0.0, higher_is_better=higher)
     return Change(
         name=name,
         unit=before[0].unit,
@@ -224,8 +215,27 @@ def _exact(
         high=high,
         noise=0.0,
         higher_is_better=higher,
-        verdict=verdict if ranked else None,
+        verdict=_verdict(low, high, 0.0, higher_is_better=higher),
     )
+
+
+def _runs_needed(
+    before: Sequence[FinishedRun], after: Sequence[FinishedRun], change: Change
+) -> int | None:
+    """Runs a side that would judge a change of this size, or show that there is none, with this noise."""
+    if change.verdict != UNDECIDED:
+        return None
+    ours, theirs = ([r.numbers[change.name].value for r in side] for side in (before, after))
+    log_before, log_after = (_logs(values, change.unit) for values in (ours, theirs))
+    freedom = len(ours) + len(theirs) - 2
+    squares = sum(float(np.var(logs)) * len(logs) for logs in (log_before, log_after))
+    deviation = math.sqrt(squares / freedom)
+    size = abs(math.log1p(change.change))
+    enough = max(size - math.log1p(change.noise), math.log1p(ALIKE) - size)
+    for runs in range(2, _MOST_RUNS + 1):
+        if student_t(2 * runs - 2) * deviation * math.sqrt(2 / runs) <= enough:
+            return runs
+    return None
 
 
 def _verdict(low: float, high: float, margin: float, *, higher_is_better: bool) -> str:

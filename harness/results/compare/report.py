@@ -1,6 +1,8 @@
 """Prints a comparison as a table or JSON, and judges the limits of `--fail-on`."""
 
+import math
 import re
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from string import ascii_uppercase
@@ -9,7 +11,7 @@ from typing import Any, NamedTuple
 from harness.core.units import counted, show_ns, show_percent, show_rate, show_si
 from harness.errors import Regression, RunInvalid, refuse
 from harness.results.compare.comparable import Difference
-from harness.results.compare.compare import SAME, WORSE, Change, Comparison
+from harness.results.compare.compare import BETTER, UNDECIDED, WORSE, Change, Comparison
 from harness.results.compare.finished import FinishedRun
 from harness.results.pages.tables import Column, aligned, show_cell
 
@@ -19,6 +21,9 @@ _KINDS: Mapping[str, str] = {
     "body": "in other numbers",
 }
 """Kinds of numbers in the line on noise."""
+
+_RUNS = 5
+"""Runs a side that the next command makes if nothing tells how many would do."""
 
 _OF_BACKEND = "backend."
 _RATIOS = ("change", "low", "high")
@@ -95,7 +100,9 @@ def _judged(limit: Limit, change: Change) -> Judged:
         return Judged(limit, False, f"kept     {summary}")
     if change.verdict == WORSE:
         return Judged(limit, True, f"broken   {summary}")
-    noise = f"not more than noise (interval {_interval(change)}): make more or longer runs"
+    noise = (
+        f"not shown to be more than noise (interval {_interval(change)}): make more runs in turns"
+    )
     return Judged(limit, False, f"unclear  {summary}, {noise}")
 
 
@@ -133,11 +140,31 @@ def notes(
     elif comparison.before[0].result["backend"] != comparison.after[0].result["backend"]:
         yield "answers", "not compared: both sides need an accuracy run (--mode both)"
     yield from _differences(comparison.differences, other)
-    yield "noise", f"{comparison.noise}{_margins(comparison)}"
+    yield "noise", f"{comparison.noise.source}: {_margins(comparison)}"
+    yield "intervals", _levels(comparison)
     if promised := _promised(comparison, other):
         yield "promise", promised
     yield from (("limit", one.line) for one in judged)
     yield from (("refused", _shortened(refusal)) for refusal in comparison.refusals)
+    if comparison.verdict == UNDECIDED:
+        yield "next", _next(comparison)
+
+
+def _levels(comparison: Comparison) -> str:
+    headline = comparison.headline
+    own = f"95 % for {headline.name}; " if headline else ""
+    return f"{own}95 % for all other numbers together"
+
+
+def _next(comparison: Comparison) -> str:
+    """The command whose runs would decide."""
+    runs = max(comparison.runs_needed or _RUNS, len(comparison.before))
+    sides = (comparison.before, comparison.after)
+    folders = " ".join(shlex.quote(str(side[0].folder)) for side in sides)
+    command = f"python -m harness rerun {folders} --repeats {runs}"
+    if comparison.noise.between and comparison.runs_needed is None:
+        return f"{command}, on a quieter machine: this noise hides a change of this size"
+    return command
 
 
 _PEAKS = {
@@ -203,17 +230,15 @@ def verdict(comparison: Comparison) -> str:
         return "not comparable: nothing is ranked"
     if headline is None:
         return "none: the number of the scenario was not measured on both sides"
+    own = f"{headline.name} {_size(headline)} (interval {_interval(headline)})"
     others = [
-        f"{change.name} {change.verdict}"
+        f"{change.name} {change.verdict}, {_size(change)}"
         for change in comparison.changes
-        if change.verdict != SAME and change is not headline and change.is_whole
+        if change.verdict in (BETTER, WORSE) and change is not headline and change.is_whole
     ]
-    size = _size(headline)
-    own = f"{headline.name} {size} (interval {_interval(headline)})"
-    if headline.verdict == SAME and others:  # the others decide
-        return f"{comparison.verdict}: {', '.join(others)}; {headline.name} {SAME}, {size}"
-    also = f"; {', '.join(others)}" if others else ""
-    return f"{comparison.verdict}: {own}{also}"
+    if headline.verdict != comparison.verdict:  # the accuracy decides
+        own = f"{own}: {headline.verdict}"
+    return "; ".join([f"{comparison.verdict}: {own}", *others])
 
 
 def to_json(comparison: Comparison, judged: Sequence[Judged]) -> Mapping[str, Any]:
@@ -225,7 +250,8 @@ def to_json(comparison: Comparison, judged: Sequence[Judged]) -> Mapping[str, An
         "verdict": comparison.verdict,
         "headline": headline.name if headline else None,
         "refusals": list(comparison.refusals),
-        "noise_source": comparison.noise,
+        "noise_source": comparison.noise.source,
+        "runs_needed": comparison.runs_needed,
         "changes": {
             change.name: {
                 k: v if change.has_ratio or k not in _RATIOS else None
@@ -256,7 +282,7 @@ def _side(runs: Sequence[FinishedRun]) -> str:
 
 def columns(other: str = "B") -> list[Column]:
     """The columns of `row`. other: letter of the second side."""
-    names = ("number", "A", other, "change", "95 % interval", "verdict")
+    names = ("number", "A", other, "change", "interval", "verdict")
     return [Column(name, "count" if name in ("A", other, "change") else "") for name in names]
 
 
@@ -317,12 +343,16 @@ def _answers(comparison: Comparison) -> str:
 
 
 def _margins(comparison: Comparison) -> str:
+    """The smallest change that is judged, by kind of number."""
+    noise = comparison.noise
+    if math.isinf(noise.smallest["rate"]):
+        return "nothing is judged"
     margins = {
         kind: f"{share * 100:.3g} %" if share < 1 else f"a factor of {1 + share:.3g}"
-        for kind, share in comparison.margins.items()
+        for kind, share in noise.smallest.items()
     }
     if len(set(margins.values())) == 1:
         text = margins["rate"]
     else:
         text = ", ".join(f"{margins[kind]} {words}" for kind, words in _KINDS.items())
-    return f": a change of less than {text} is no difference"
+    return f"a change of less than {text} is {'no difference' if noise.is_given else 'not judged'}"

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from harness.core.stats import student_t
+from harness.core.stats import LEVEL, student_t
 
 LEAST_FREEDOM = 2
 """Fewest degrees of freedom of a reported spread. With one, the interval of two runs' mean would
@@ -16,17 +16,19 @@ LEAST_RUNS = LEAST_FREEDOM + 1
 """Runs of one configuration that an interval over runs needs."""
 
 
-def between_runs(before: Sequence[float], after: Sequence[float]) -> float | None:
+def between_runs(
+    before: Sequence[float], after: Sequence[float], level: float = LEVEL
+) -> float | None:
     """Half the width of the interval of mean(after) - mean(before), from the spread within each side.
 
-    The spread is pooled: both sides ran on this machine. None below LEAST_FREEDOM.
+    The spread is pooled: both sides ran on this machine. None below LEAST_FREEDOM. level: confidence.
     """
     freedom = len(before) + len(after) - 2
     if freedom < LEAST_FREEDOM:
         return None
     squares = sum(float(np.var(side)) * len(side) for side in (before, after))
     error = math.sqrt(squares / freedom * (1 / len(before) + 1 / len(after)))
-    return student_t(freedom) * error
+    return student_t(freedom, level) * error
 
 
 def over_runs(values: Sequence[float]) -> tuple[float, tuple[float, float] | None] | None:

@@ -1,0 +1,193 @@
+"""Finds the noise between runs of one configuration, as far as runs on this machine have shown it.
+
+Two equal runs differ by more than the noise within each of them. Several runs a side show how much. If the
+sides took turns, a machine that drifts changes both alike; if not, a change must also exceed the largest
+difference between two equal runs, and nothing is judged if the machine disturbed one side more. With one run a side,
+only earlier runs of the same configuration show the noise.
+"""
+
+import math
+import sqlite3
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from harness.core.codes import About, Kind, codes
+from harness.core.units import counted
+from harness.errors import ConfigError
+from harness.results import database
+from harness.results.compare import comparable
+from harness.results.compare.finished import FinishedRun
+from harness.results.evidence.between_runs import LEAST_FREEDOM, between_runs
+from harness.results.run_files import read_files
+from harness.types import Array
+
+SMALLEST_CHANGE = 0.02
+"""Smaller changes are never judged: where a process lies in memory changes as much."""
+
+LEAST_EQUAL_RUNS = 10
+"""Equal runs, with the compared ones, whose largest difference stands for what equal runs show."""
+
+_OF_MACHINE = codes(Kind.DOUBT, About.MACHINE)
+
+_MOST_UNLIKE = 0.5
+"""Difference of the shares of disturbed runs from which on two sides did not have one machine."""
+
+_MOST_READ = 100
+"""Earlier runs that are read, from the newest on."""
+
+EXTREME: Mapping[str, float] = {"rate": 1.0, "body": 3.0, "tail": 9.0}
+"""Changes by kind of number that no pair of equal runs has shown on any machine, as shares: a factor of 2, 4
+and 10. One run a side is judged beyond them. docs/compare.md has the measurements.
+"""
+
+
+class Noise(NamedTuple):
+    """The noise between the runs of two sides. Differences are of logarithms."""
+
+    source: str
+    """Where it was seen, as a sentence."""
+    smallest: Mapping[str, float]
+    """Share by kind of number: changes below it are not judged."""
+    counts_within: bool
+    """Whether the noise within the runs counts beside that between them."""
+    between: bool
+    """Whether the spread of each side shows the noise."""
+    apart: Mapping[str, float] | None
+    """Name of a number -> difference that equal runs may have; None if it does not count."""
+    is_given: bool
+    """Whether the user gave it: then a change below it is no difference."""
+
+    def half_width(
+        self, name: str, before: Sequence[float], after: Sequence[float], level: float
+    ) -> float | None:
+        """Half the width of the interval of mean(after) - mean(before); None if no runs show it.
+
+        before, after: logarithms of the number, one per run. level: confidence.
+        """
+        halves = [between_runs(before, after, level) if self.between else None]
+        halves += [self.apart.get(name)] if self.apart is not None else []
+        return max((half for half in halves if half is not None), default=None)
+
+
+def noise_of(
+    before: Sequence[FinishedRun], after: Sequence[FinishedRun], option: float | None
+) -> Noise:
+    """option: the share of --noise, which replaces what the runs show."""
+    smallest = dict.fromkeys(EXTREME, SMALLEST_CHANGE)
+    if option is not None:
+        return Noise("from --noise", dict.fromkeys(EXTREME, option), True, True, None, True)
+    runs = len(before) + len(after)
+    between = runs - 2 >= LEAST_FREEDOM
+    sizes = f"{len(before)} and {counted(len(after), 'run')}"
+    if between and in_turns(before, after):
+        return Noise(f"measured by {sizes}, made in turns", smallest, False, True, None, False)
+    if disturbed := _disturbed(before, after):
+        nothing = dict.fromkeys(EXTREME, math.inf)
+        source = f"unknown: {disturbed}, and the sides did not take turns"
+        return Noise(source, nothing, not between, between, None, False)
+    if between:
+        groups = [list(map(_plain_numbers, side)) for side in (before, after)]
+        # A steady drift moves two sides of n runs n / (n - 1) times as far apart as runs of one side.
+        drift = runs / (runs - 2)
+        apart = {name: drift * most for name, most in _largest_differences(groups).items()}
+        source = (
+            f"measured by {sizes}; the sides did not take turns, so a change must also exceed {drift:.3g} "
+            "times the largest difference between two runs of one side"
+        )
+        return Noise(source, smallest, False, True, apart, False)
+    compared = {run.folder.resolve() for run in (*before, *after)}
+    groups = [
+        [*map(_plain_numbers, side), *_earlier(side[0], compared)] for side in (before, after)
+    ]
+    equal = max(map(len, groups))
+    if equal >= LEAST_EQUAL_RUNS:
+        source = f"measured by {equal} equal runs of {database.path_in(before[0].folder.parent)}"
+        return Noise(source, smallest, True, False, _largest_differences(groups), False)
+    few = "one run a side does" if runs == 2 else "two runs and one do"
+    source = f"unknown: {few} not show how far equal runs lie apart"
+    return Noise(source, EXTREME, True, False, None, False)
+
+
+def _disturbed(before: Sequence[FinishedRun], after: Sequence[FinishedRun]) -> str:
+    """How the machine disturbed one side more than the other; '' if it did not."""
+    shares, seen = [], set()
+    for side in (before, after):
+        doubts = [{doubt["code"] for doubt in run.result["doubts"]} & _OF_MACHINE for run in side]
+        shares.append(sum(map(bool, doubts)) / len(side))
+        seen |= set().union(*doubts)
+    alone = min(len(before), len(after)) == 1
+    if not seen or (not alone and abs(shares[0] - shares[1]) < _MOST_UNLIKE):
+        return ""
+    named = " ".join(sorted(seen))
+    return f"the machine disturbed {'a run' if alone else 'the runs of one side'} ({named})"
+
+
+def in_turns(before: Sequence[FinishedRun], after: Sequence[FinishedRun]) -> bool:
+    """Whether each run of one side has one of the other side directly before or after it, as in ABBAAB."""
+    started = sorted(
+        [(str(run.result.get("started")), 0) for run in before]
+        + [(str(run.result.get("started")), 1) for run in after]
+    )
+    sides = [side for _, side in started]
+    return len(before) == len(after) and all(
+        one != other for one, other in zip(sides[::2], sides[1::2], strict=True)
+    )
+
+
+def _plain_numbers(run: FinishedRun) -> Mapping[str, float]:
+    return {name: number.value for name, number in run.numbers.items() if number.kind != "exact"}
+
+
+def _largest_differences(
+    groups: Sequence[Sequence[Mapping[str, float]]],
+) -> Mapping[str, float]:
+    """Name of a number -> the largest difference of its logarithms between two runs of one group.
+
+    groups: each the numbers of equal runs. Numbers that are not above 0 are skipped.
+    """
+    largest: dict[str, float] = {}
+    for group in groups:
+        for name in set().union(*group):
+            logs: Array = np.log([run[name] for run in group if run.get(name, 0.0) > 0])
+            if len(logs) > 1:
+                largest[name] = max(largest.get(name, 0.0), float(np.ptp(logs)))
+    return largest
+
+
+def _earlier(first: FinishedRun, compared: Collection[Path]) -> Iterator[Mapping[str, float]]:
+    """Latencies and rate of other VALID runs of its configuration on its machine, from the database beside it.
+
+    compared: folders that are not read.
+    """
+    results = first.folder.resolve().parent
+    alike = {key: str(first.result[key]) for key in ("scenario", "backend", "model", "verdict")}
+    try:
+        rows = database.newest_first(results, _MOST_READ, **_literal(alike))
+    except sqlite3.Error:
+        return
+    for folder in (results / row["folder"] for row in rows if not row["removed"]):
+        if folder in compared:
+            continue
+        try:
+            run = read_files(folder, with_evidence=False)
+        except ConfigError:
+            continue
+        if comparable.settings(run.config) != comparable.settings(first.config):
+            continue
+        if _machine(run.environment) == _machine(first.environment):
+            stored = {**(run.result["latency_ns"] or {})}
+            stored["throughput"] = (run.result["throughput_per_s"] or {}).get("completed")
+            yield {name: value for name, value in stored.items() if isinstance(value, int | float)}
+
+
+def _literal(conditions: Mapping[str, str]) -> Mapping[str, str]:
+    """The conditions as patterns of SQLite that match nothing else."""
+    escaped = str.maketrans({"*": "[*]", "?": "[?]", "[": "[[]"})
+    return {name: text.translate(escaped) for name, text in conditions.items()}
+
+
+def _machine(environment: Mapping[str, Any]) -> object:
+    return (environment.get("machine") or {}).get("fingerprint")

@@ -1,0 +1,44 @@
+"""Makes runs of several configurations in turns: A B, B A, A B, ...
+
+A machine that becomes faster or slower then changes all of them alike, and no side always comes first.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from harness.core.config.run_config import RunConfig
+from harness.core.config.schema import MAX_SEED
+from harness.core.console import say
+from harness.errors import RunInvalid
+from harness.loadgen.versions import seeds_of
+from harness.results.compare.report import letter
+from harness.results.outcome import Measure
+from harness.run.progress import Progress
+
+
+def run_in_turns(
+    configs: Sequence[RunConfig], rounds: int, folder: Path, measure: Measure, *, quiet: bool
+) -> tuple[int, list[list[Path]]]:
+    """The exit status, and the folders of each configuration's runs: a-1, a-2, ...; b-1, ... in `folder`.
+
+    Runs of one round have one schedule seed. A run that is stopped or dies is the last one.
+    """
+    progress = Progress(quiet=quiet)
+    made: list[list[Path]] = [[] for _ in configs]
+    status = 0
+    for number in range(rounds):
+        turn = list(enumerate(configs))
+        for side, config in reversed(turn) if number % 2 else turn:
+            out = folder / f"{letter(side).lower()}-{number + 1}"
+            seed = (seeds_of(configs[0]).schedule + number) & MAX_SEED
+            seeded = config if config.mlperf else replace(config, schedule_seed=seed)
+            progress.series(f"{out.name} of {rounds} rounds", None, "about")
+            finished = measure(replace(seeded, out=out), progress=progress, quiet=True)
+            status = max(status, finished.status)
+            if finished.status not in (0, RunInvalid.exit_status):
+                return status, made
+            made[side].append(finished.folder)
+            if not quiet:
+                say(f"{out.name}: {finished.result['verdict']}")
+    return status, made
