@@ -14,6 +14,7 @@ from pathlib import Path
 
 from harness.cli import verbs
 from harness.core.console import program, say, show
+from harness.core.shown.secrets import learn, learn_from_urls
 from harness.core.signals import INTERRUPT_EXIT, Terminated, signal_name, terminable
 from harness.errors import ConfigError, HarnessError, RunInvalid
 
@@ -31,6 +32,9 @@ examples:
 """
 
 
+_URLS = ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
+"""Variables whose URLs may hold a password."""
+
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 """What a file system that takes no more says; it can come from any write of any verb."""
 
@@ -43,6 +47,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         complete()
     _fill_standard_streams()
     typed = sys.argv[1:] if arguments is None else arguments
+    learn_from_urls([*typed, *(os.environ.get(name, "") for name in _URLS)])
+    learn(os.environ.get("RAY_AUTH_TOKEN", ""))
     try:
         return _call(typed)
     except HarnessError as e:

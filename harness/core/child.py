@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import IO, Any, NoReturn
 
 from harness.core.console import PROGRAM_VARIABLE, program
+from harness.core.shown.secrets import masked_values
 from harness.errors import BY_EXIT_STATUS, HarnessError, PluginUnavailable, type_and_text
 
 _BOOT = (
@@ -67,12 +68,16 @@ class Guard:
 class Channel:
     """One end of a connection. `receive` returns None once the other end has closed or died."""
 
-    def __init__(self, sock: socket.socket) -> None:
+    def __init__(self, sock: socket.socket, *, is_child: bool = False) -> None:
+        """is_child: what is sent holds texts from outside, in which secrets are masked."""
         self._socket = sock
+        self._is_child = is_child
         self._received = b""
 
     def send(self, event: str, **values: Any) -> None:
         """Send a message. The death of the other end is left to `receive`."""
+        if self._is_child:
+            values = masked_values(values)
         with suppress(ConnectionError):
             self._socket.sendall(json.dumps({"event": event, **values}).encode() + b"\n")
 
@@ -175,7 +180,7 @@ def serve(work: Callable[..., None]) -> NoReturn:
     parent, number, *fds = map(int, sys.argv[1:])
     _die_with(parent)
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # ends the process as any other signal does
-    channel = Channel(socket.socket(fileno=number))
+    channel = Channel(socket.socket(fileno=number), is_child=True)
     status = 0
     try:
         work(channel, *fds)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import BinaryIO, TextIO
 
 from harness.core.shown.escapes import visible
+from harness.core.shown.secrets import masked
 from harness.core.shown.status_line import StatusLine
 
 _user_stderr: TextIO | None = None
@@ -112,7 +113,7 @@ def _print(lines: Sequence[str], stream: TextIO, paint: Callable[[str], str] | N
     clear_status()
     try:
         for line in lines:
-            text = visible(line)
+            text = visible(masked(line))
             print(paint(text) if paint else text, file=stream, flush=True)
     except OSError as e:
         _give_up(stream, e)
@@ -154,7 +155,7 @@ def frameworks_output() -> Iterator[BinaryIO]:
             raise
         except Exception:
             log.seek(0)
-            _user_stderr.write(visible(log.read().decode("utf-8", "replace")))
+            _user_stderr.write(visible(masked(log.read().decode("utf-8", "replace"))))
             raise
         finally:
             theirs.flush()
@@ -166,7 +167,7 @@ def keep_output(log: BinaryIO, path: Path) -> None:
     """log: of `frameworks_output`. No file where nothing was printed."""
     log.seek(0)
     if printed := log.read():
-        path.write_bytes(printed)
+        path.write_text(masked(printed.decode("utf-8", "replace")), encoding="utf-8")
 
 
 def _is_descriptor_2(stream: TextIO) -> bool:

@@ -2,6 +2,7 @@
 
 import ctypes
 import fcntl
+import html
 import json
 import os
 import socket
@@ -11,9 +12,11 @@ import subprocess
 import sys
 import threading
 import time
+from base64 import b64encode, urlsafe_b64encode
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
@@ -160,6 +163,37 @@ def test_a_server_that_closes_after_each_reply_without_a_word_is_measured(tmp_pa
     assert result["client"]["replies_per_connection"] == 1
     assert (result["client"]["resent"], result["queries"]["samples_failed"]) == (0, 0)
     assert "resent-often" not in [reason["code"] for reason in result["reasons"]]
+
+
+def test_a_secret_that_the_server_echoes_is_stored_and_shown_nowhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    secret = 'sk-"t0k3n/of+mine<&>'
+    raw = secret.encode()
+    encoded = (
+        secret,
+        json.dumps(secret)[1:-1],
+        quote(secret, safe=""),
+        html.escape(secret),
+        b64encode(raw).decode(),
+        urlsafe_b64encode(b"user:" + raw).decode().rstrip("="),
+        raw.hex(),
+    )
+
+    def echo(connection: Connection, request: Request, nth: int) -> None:
+        assert secret in request.headers["authorization"]
+        bad.refuse(401, text=" ".join(encoded))(connection, request, nth)
+
+    monkeypatch.setenv("SECRET", f"Bearer {secret}")
+    with BadServer(in_the_run(echo, 10)) as server:
+        status, result = ran(tmp_path / "run", server, "--header", "Authorization=env:SECRET")
+    assert (status, result["client"]["failures"]) == (4, {"refused": QUERIES // 10})
+    files = [path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()]
+    texts = [*files, *(text.encode() for text in capfd.readouterr())]
+    assert any(b"answered 401: ***" in text for text in texts)
+    pieces = ("t0k3n", *(text[4:16] for text in encoded))
+    found = [piece for piece in pieces if any(piece.encode() in text for text in texts)]
+    assert not found
 
 
 @pytest.mark.slow

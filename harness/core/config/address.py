@@ -4,6 +4,8 @@ import ipaddress
 from typing import NamedTuple
 from urllib.parse import SplitResult, unquote, urlsplit
 
+from harness.core.shown.secrets import learn_from_urls
+
 _PORTS = {"http": 80, "https": 443}
 _GRPC = ("grpc", "grpcs")
 
@@ -45,6 +47,7 @@ class Address(NamedTuple):
 
 def parse_address(text: str) -> Address:
     """Raises ValueError with what is wrong."""
+    learn_from_urls([text])
     parts = urlsplit(text)
     if parts.scheme != "http+unix":
         _check_port(text, parts)

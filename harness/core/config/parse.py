@@ -11,6 +11,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 from harness.core.config.address import parse_address
 from harness.core.registry import SCENARIOS
+from harness.core.shown.secrets import learn_from_urls
 from harness.core.units import parse_duration_ns, write_duration
 from harness.types import Interval, Lognormal, TensorSpec
 
@@ -90,6 +91,7 @@ def parse_load_hosts(text: str) -> LoadHosts:
 
 def parse_http_url(text: str, noun: str, example: str) -> str:
     """An http or https URL of a host, without a fragment and without a user: that would be stored and shown."""
+    learn_from_urls([text])
     wrong = f"{text!r} is not {noun}: write http://HOST:PORT, e.g. {example}"
     try:
         parts = urlsplit(text.strip())

@@ -8,6 +8,7 @@ from typing import Any
 from harness.core import registry
 from harness.core.config.address import is_private, parse_address
 from harness.core.config.run_config import RunConfig
+from harness.core.shown.secrets import learn
 from harness.core.units import NS_PER_S
 from harness.errors import ConfigError
 from harness.remote import HasName
@@ -46,6 +47,7 @@ def server_problems(config: RunConfig) -> Iterator[str]:
     for header, source in config.header:
         variable = source.removeprefix("env:")
         value = os.environ.get(variable)
+        learn(value or "")
         if not value:
             yield f"--header {header}={source}: the environment has no {variable}"
         elif not is_sendable(value):
@@ -74,6 +76,8 @@ def servers_of(config: RunConfig) -> list[Server]:
     headers = tuple(
         (name, os.environ[source.removeprefix("env:")]) for name, source in config.header
     )
+    for _, value in headers:
+        learn(value)
     addresses = [parse_address(url) for url in config.url]
     grpc = any(a.grpc for a in addresses)
     tls = tls_context(config.insecure, grpc=grpc) if any(a.tls for a in addresses) else None

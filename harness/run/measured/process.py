@@ -12,6 +12,7 @@ descriptor.
     sends      ended    resources used, failures     (or `error` at any time before)
 """
 
+import sys
 import time
 import traceback
 from collections.abc import Mapping
@@ -21,6 +22,7 @@ from typing import Any, NoReturn
 from harness.core import registry
 from harness.core.child import Channel, end_process, serve
 from harness.core.clock import wall_ns
+from harness.core.shown.secrets import masked
 from harness.errors import ConfigError, HarnessError, PluginUnavailable, RunDied, type_and_text
 from harness.loadgen.answers import AnswerRow
 from harness.loadgen.binding import Callbacks
@@ -159,7 +161,7 @@ class _Measurement:
         try:
             stack.close()
         except BaseException as e:  # noqa: BLE001 - a plug-in's; becomes a doubt
-            traceback.print_exc()
+            sys.stderr.write(masked(traceback.format_exc()))
             close_error = type_and_text(e)
         self._channel.send(
             "ended",

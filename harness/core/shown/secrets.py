@@ -1,0 +1,119 @@
+"""Replaces the values that the user keeps secret in texts from outside, however those encode them.
+
+A server's reply may echo the request, and with it a header that is read from the environment. What was learned
+here is masked where a text leaves the process that may hold it: on the screen, and on the way to the supervisor.
+"""
+
+import base64
+import binascii
+import re
+from collections.abc import Iterable, Mapping
+from html.entities import codepoint2name
+from typing import Any
+from urllib.parse import unquote
+
+MASK = "***"
+
+_FEWEST = 4
+"""A shorter value is found in every text."""
+
+_WHOLE = 8
+"""Characters that are masked alone, where a text was cut off within the value."""
+
+_LONG = 64
+_TO_THE_END = r"""[^\s"'<>]*"""
+"""What follows so many characters of a longer value is masked whatever it is."""
+
+_GAP = r"""[\s"'+,\\]{0,6}"""
+"""What a value that is written in parts, or over several lines, has between them."""
+
+_USER = re.compile(r"://([^/?#\s]+)@")
+
+_known: set[str] = set()
+_patterns: list[re.Pattern[str]] = []
+
+
+def learn(value: str) -> None:
+    """Has the value masked from now on, its parts as `Basic` and `Bearer` send them, too."""
+    value = value.strip()
+    if len(value) < _FEWEST or value in _known:
+        return
+    _known.add(value)
+    _patterns.extend(re.compile(pattern, re.IGNORECASE) for pattern in _forms(value))
+    scheme, space, rest = value.partition(" ")
+    if space:
+        learn(rest)
+    if scheme.lower() == "basic":
+        try:
+            _, _, password = base64.b64decode(rest, validate=True).decode().partition(":")
+        except (binascii.Error, UnicodeDecodeError):
+            return
+        learn(password)
+
+
+def learn_from_urls(texts: Iterable[str]) -> None:
+    """Learns the password of each URL in the texts; the name where there is none, which is a token then."""
+    for text in texts:
+        for found in _USER.findall(text):
+            user, colon, password = found.partition(":")
+            value = password if colon else user
+            learn(value)
+            learn(unquote(value))
+
+
+def masked(text: str) -> str:
+    """The text with `***` in the place of each secret."""
+    for pattern in _patterns:
+        text = pattern.sub(MASK, text)
+    return text
+
+
+def masked_values(value: Any) -> Any:
+    """A JSON value with `masked` applied to every text but the keys of objects."""
+    if not _patterns:
+        return value
+    if isinstance(value, str):
+        return masked(value)
+    if isinstance(value, Mapping):
+        return {key: masked_values(one) for key, one in value.items()}
+    return [masked_values(one) for one in value] if isinstance(value, list | tuple) else value
+
+
+def _forms(value: str) -> Iterable[str]:
+    """Patterns of the value as text with any escapes, in hexadecimal digits, and in base64 at any place of it."""
+    yield _sequence([_character(char) for char in value])
+    raw = value.encode()
+    yield _sequence([re.escape(digit) for digit in raw.hex()])
+    for before in range(3):
+        text = base64.b64encode(bytes(before) + raw).decode()
+        # The first and last digits hold bits of what stands beside the value.
+        start, end = -(-8 * before // 6), 8 * (before + len(raw)) // 6
+        if end - start >= _FEWEST:
+            yield _sequence([_digit(char) for char in text[start:end]])
+
+
+def _sequence(parts: list[str]) -> str:
+    """One after another; after the first ones, as many as there are, and to its end where it is long."""
+    needed, more = parts[:_WHOLE], parts[_WHOLE:_LONG]
+    end = _TO_THE_END if len(parts) > _LONG else ""
+    return _GAP.join(needed) + "".join(f"(?:{_GAP}{part})?" for part in more) + end
+
+
+def _character(char: str) -> str:
+    """The character itself, or escaped as in JSON, Python, a URL or HTML."""
+    code = ord(char)
+    percent = "".join(f"%(?:25)*{byte:02x}" for byte in char.encode())
+    octets = "".join(rf"\\+x{byte:02x}" for byte in char.encode())
+    forms = [percent, octets, rf"\\+u{code:04x}", rf"\\+x{code:02x}"]
+    forms += [f"&(?:amp;)?#0*{code};?", f"&(?:amp;)?#x0*{code:x};?"]
+    if code in codepoint2name:
+        forms.append(f"&(?:amp;)?{codepoint2name[code]};")
+    if char == " ":
+        forms.append(r"\+")
+    return f"(?:{'|'.join([*forms, re.escape(char)])})"  # itself last: `&` begins an escape
+
+
+def _digit(char: str) -> str:
+    """A digit of base64, also of its alphabet for URLs."""
+    other = {"+": "-", "/": "_"}.get(char)
+    return f"(?:{_character(char)}|{other})" if other else re.escape(char)

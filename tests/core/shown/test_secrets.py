@@ -1,0 +1,104 @@
+import base64
+import html
+import json
+from collections.abc import Iterator
+from urllib.parse import quote, quote_plus
+
+import pytest
+
+from harness.core.shown import secrets
+from harness.core.shown.secrets import MASK, learn, learn_from_urls, masked, masked_values
+
+SECRET = 'sk-"Ab/9+é <x>&z=_0123456789'
+
+
+@pytest.fixture(autouse=True)
+def _forgets() -> Iterator[None]:
+    """The process knows no secret of another test."""
+    known, patterns = {*secrets._known}, [*secrets._patterns]
+    yield
+    secrets._known.clear()
+    secrets._known.update(known)
+    secrets._patterns[:] = patterns
+
+
+RAW = SECRET.encode()
+ENCODED = {
+    "plain": SECRET,
+    "json": json.dumps(SECRET)[1:-1],
+    "json in json": json.dumps(json.dumps(SECRET))[1:-1],
+    "json of other characters": "".join(f"\\u{ord(c):04X}" for c in SECRET),
+    "python": repr(SECRET),
+    "bytes": repr(RAW),
+    "percent": quote(SECRET, safe=""),
+    "percent twice": quote(quote(SECRET, safe=""), safe=""),
+    "form": quote_plus(SECRET),
+    "html": html.escape(SECRET),
+    "entities": "".join(f"&#{ord(c)};" for c in SECRET),
+    "hexadecimal entities": "".join(f"&#x{ord(c):X};" for c in SECRET),
+    "base64": base64.b64encode(RAW).decode(),
+    "base64 for URLs": base64.urlsafe_b64encode(RAW).decode().rstrip("="),
+    "basic": base64.b64encode(b"me:" + RAW).decode(),
+    "basic of another user": base64.b64encode(b"ann:" + RAW).decode(),
+    "hex": RAW.hex(),
+    "hex in capitals": RAW.hex().upper(),
+    "two lines": f"{SECRET[:9]}\n  {SECRET[9:]}",
+    "split in quotes": f"'{SECRET[:9]}' '{SECRET[9:]}'",
+    "joined in quotes": f'"{SECRET[:6]}" + "{SECRET[6:]}"',
+    "small letters": SECRET.lower(),
+    "cut off": SECRET[:14],
+}
+
+
+@pytest.mark.parametrize("text", [pytest.param(t, id=name) for name, t in ENCODED.items()])
+def test_a_secret_is_masked_however_a_text_encodes_it(text: str) -> None:
+    assert masked(f"Authorization: {text}.") == f"Authorization: {text}."
+    learn(SECRET)
+    found = masked(f"Authorization: {text}.")
+    assert MASK in found
+    assert len(found) <= len("Authorization: ***.") + len("YW5uOn"), found  # of the user beside it
+
+
+def test_a_secret_within_a_base64_of_more_is_masked() -> None:
+    learn(SECRET)
+    whole = base64.b64encode(b'{"key": "' + RAW + b'", "model": "m"}').decode()
+    assert masked(whole) == f"{whole[:12]}***{whole[-22:]}"
+
+
+def test_what_basic_and_bearer_send_is_a_secret_too() -> None:
+    learn("Bearer tok-3n-of-mine")
+    learn("Basic " + base64.b64encode(b"ann:open sesame").decode())
+    assert masked("tok-3n-of-mine, open sesame") == "***, ***"
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("http://ann:pa55word@host:1/x", "http://ann:***@host:1/x"),
+        ("--metrics-push=http://ann:pa%2055@host", "--metrics-push=http://ann:***@host"),
+        ("ray://t0ken-of-mine@host", "ray://***@host"),
+        ("http://host/@x", "http://host/@x"),
+    ],
+)
+def test_the_password_of_a_url_is_a_secret(url: str, shown: str) -> None:
+    learn_from_urls([url])
+    assert masked(url) == shown
+
+
+def test_values_are_masked_and_keys_and_numbers_stay() -> None:
+    learn("hunter22")
+    assert masked_values({"hunter22": ["a hunter22", 5, None, ("x",)]}) == {
+        "hunter22": ["a ***", 5, None, ["x"]]
+    }
+
+
+def test_a_long_secret_is_masked_in_a_long_text_in_time() -> None:
+    learn("k7" * 2000)
+    assert masked("x" * 100_000 + "k7" * 2000 + "é") == "x" * 100_000 + "***"
+
+
+def test_what_is_too_short_to_be_found_is_left() -> None:
+    learn("abc")
+    learn("")
+    assert masked("abc") == "abc"
+    assert "abc" not in secrets._known
