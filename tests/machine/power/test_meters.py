@@ -15,8 +15,8 @@ from harness.cli.main import main
 from harness.errors import ConfigError, PluginUnavailable
 from harness.machine import sampler as sampler_module
 from harness.machine.power.energy import PowerLog
+from harness.machine.power.meters import command, rapl
 from harness.machine.power.meters import hwmon as hwmon_module
-from harness.machine.power.meters import rapl
 from harness.machine.power.meters.command import CommandMeter
 from harness.machine.power.meters.estimate import EstimateMeter
 from harness.machine.power.meters.hwmon import HwmonMeter
@@ -319,7 +319,10 @@ def test_a_command_that_keeps_running_is_read_as_it_prints(tmp_path: Path) -> No
     ("text", "line"),
     [
         ("raise SystemExit(3)", "the program ended with status 3 and printed no line such as"),
-        ("print('224 Watts')", "the program ended with status 0 and printed no line such as"),
+        (
+            "print('224 Watts')",
+            "the program ended with status 0 and printed no line such as '12.3 W' or '456 J'; it printed '224 Watts'",
+        ),
     ],
 )
 def test_a_command_without_readings_is_refused(text: str, line: str, tmp_path: Path) -> None:
@@ -327,6 +330,36 @@ def test_a_command_without_readings_is_refused(text: str, line: str, tmp_path: P
     with pytest.raises(ConfigError) as raised, CommandMeter(words):
         pass
     assert str(raised.value).startswith(f"--meter command={sys.executable}: {line}")
+
+
+@pytest.mark.parametrize(
+    ("printed", "shown"),
+    [
+        ("'12,5 W\\n'", "; it printed '12,5 W'"),
+        ("'12.5 w\\n'", "; it printed '12.5 w'"),
+        ("'12.5\\n\\n'", "; it printed '12.5'"),
+        ("'12.5 W\\r'", "; it printed '12.5 W"),
+        ("''", ""),
+    ],
+)
+def test_a_command_that_prints_other_lines_is_refused_with_the_limit_and_the_line(
+    printed: str, shown: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(command, "FIRST_LIMIT_S", 1.5)
+    text = f"import time\nwhile True:\n    print({printed}, end='', flush=True); time.sleep(0.05)"
+    with (
+        pytest.raises(ConfigError) as raised,
+        CommandMeter(script(tmp_path / "other.py", text)),
+    ):
+        pass
+    came = "no line such as '12.3 W' or '456 J' came within 1.5 s"
+    assert str(raised.value).startswith(f"--meter command={sys.executable}: {came}{shown}")
+
+
+def test_a_reading_without_the_end_of_its_line_is_read(tmp_path: Path) -> None:
+    words = script(tmp_path / "once.py", "print('5 W', end='')")
+    with CommandMeter(words) as meter:
+        assert [meter.read() for _ in range(2)] == [[5], [5]]
 
 
 def test_a_command_and_its_children_end_with_a_supervisor_that_is_killed() -> None:

@@ -23,6 +23,8 @@ FIRST_LIMIT_S = 10.0
 
 READ_LIMIT_S = 1.0
 _BYTES = 65_536
+_SHOWN_CHARACTERS = 60
+"""Of a line that is no reading, in a message."""
 
 
 class CommandMeter:
@@ -46,6 +48,8 @@ class CommandMeter:
         self._left = b""
         self._unit: Literal["J", "W"] | None = None
         self._has_read = False
+        self._unread = ""
+        """The last line that is no reading."""
 
     def __enter__(self) -> Self:
         self._guard = Guard()
@@ -77,16 +81,27 @@ class CommandMeter:
         """The newest reading already printed, else the next one. Raises OSError where none comes."""
         deadline = time.monotonic() + limit_s
         while True:
-            lines = self._lines(deadline - time.monotonic())
+            try:
+                lines = self._lines(deadline - time.monotonic())
+            except TimeoutError:
+                raise TimeoutError(
+                    f"no line such as '12.3 W' or '456 J' came within {limit_s:g} s{self._printed()}"
+                ) from None
             for line in reversed(lines):
                 match = _LINE.fullmatch(line)
                 if match is not None:
                     self._has_read = True
                     unit: Literal["J", "W"] = "J" if match[3] == "J" else "W"
                     return float(match[1]) * _FACTORS[match[2]], unit
+            self._unread = next((line for line in reversed(lines) if line.strip()), self._unread)
+
+    def _printed(self) -> str:
+        """What the program printed in place of a reading, for messages; "" where it printed nothing."""
+        text = self._unread or self._left.decode(errors="replace")
+        return f"; it printed {text[:_SHOWN_CHARACTERS]!r}" if text.strip() else ""
 
     def _lines(self, limit_s: float) -> list[str]:
-        """Whole lines as soon as there are any; [] where the program has just ended."""
+        """Whole lines as soon as there are any; [] where the program has just ended. A TimeoutError after limit_s."""
         if self._process is None:
             self._start()
         assert self._process is not None
@@ -95,11 +110,14 @@ class CommandMeter:
         printed = select.poll()  # which takes a descriptor of any number, as `select` does not
         printed.register(fd, select.POLLIN)
         if not printed.poll(max(0.0, limit_s) * 1000):
-            raise TimeoutError(f"no line such as '12.3 W' or '456 J' came within {limit_s:.1f} s")
+            raise TimeoutError
         chunk = os.read(fd, _BYTES)
         whole, newline, self._left = (self._left + chunk).rpartition(b"\n")
         if not chunk:
             whole, newline, self._left = self._left, b"", b""
+            last = whole.decode(errors="replace")  # without the end of a line
+            self._has_read |= _LINE.fullmatch(last) is not None
+            self._unread = last or self._unread
             self._ended()
         return (whole + newline).decode(errors="replace").splitlines()
 
@@ -124,7 +142,7 @@ class CommandMeter:
         if not has_read:
             raise ChildProcessError(
                 f"the program ended with status {process.returncode} and printed no line such as "
-                "'12.3 W' or '456 J': run it in a shell to see why"
+                f"'12.3 W' or '456 J'{self._printed()}: run it in a shell to see why"
             )
 
     def _kill(self) -> None:
