@@ -421,7 +421,11 @@ _DOUBTS: _Rows = {
         "power-missing": (
             "`--meter` is set, and no meter has readings for the whole run.",
             "Read the text; [power.md](power.md) explains each meter.",
-        )
+        ),
+        "power-implausible": (
+            "A source read more than 200 kW on average, or one of a whole computer less than 0.3 W.",
+            "Check the unit that the meter prints, and what it is connected to.",
+        ),
     },
 }
 

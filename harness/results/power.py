@@ -3,11 +3,25 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from harness.core.codes import Reason
 from harness.machine.power import ptdaemon_log
 from harness.machine.power.energy import Energy, NoReading, PowerLog, window_ns
 from harness.machine.power.ptdaemon_log import PtdaemonLog
 from harness.results.schema.machine import MissingReading, Power, PowerReading, PowerSection
 from harness.types import PowerSource
+
+MOST_WATTS = 200e3
+"""Mean power above which a source is doubted: a rack of accelerators draws some 130 kW, the supply of the largest
+server 15 kW.
+"""
+
+LEAST_WATTS = 0.3
+"""Mean power of a whole computer below which its source is doubted: the smallest boards that run Linux draw 0.4 W
+when they are idle.
+"""
+
+_WHOLE = ("command", ptdaemon_log.SOURCE.name)
+"""Meters that stand for the whole computer; the sensors of the others may cover a part that draws milliwatts."""
 
 NO_METER = "no meter was requested: --meter NAME reads one, `list` shows which work here"
 NOT_OFFICIAL = "not an MLPerf Power result: those are read at the wall by PTDaemon"
@@ -60,6 +74,24 @@ def report(
         "note": _note(readings, ptdaemon, under_rules),
     }
     return {"power": power, "power_reason": None}
+
+
+def doubts(section: PowerSection) -> Iterator[Reason]:
+    """Mean powers that no computer draws. A unit or a factor is mistaken, or another device is read."""
+    power = section["power"]
+    for reading in power["readings"] if power is not None else ():
+        watts = reading["mean_watts"]
+        is_whole = reading["source"].partition(":")[0].partition("#")[0] in _WHOLE
+        if watts > MOST_WATTS or (is_whole and watts < LEAST_WATTS):
+            bound = (
+                f"more than {MOST_WATTS / 1e3:g} kW, above a full rack"
+                if watts > MOST_WATTS
+                else f"less than {LEAST_WATTS:g} W, below the smallest idle board"
+            )
+            yield Reason(
+                "power-implausible",
+                f"{reading['source']} read {watts:.3g} W on average, {bound}: check its unit and what it is connected to",
+            )
 
 
 def _energies(

@@ -18,6 +18,7 @@ from harness.results.evidence.performance import Performance
 from harness.results.findings import NOT_STORED, Findings
 from harness.results.load_hosts import section as load_hosts
 from harness.results.nodes import section as nodes
+from harness.results.power import doubts as power_doubts
 from harness.results.power import report
 from harness.results.schema.machine import Calibration as CalibrationEntry
 from harness.results.schema.machine import Cold, Host, NoiseFloor, Plan, PowerSection, WarmUp
@@ -183,6 +184,7 @@ def _doubts(findings: Findings, power: PowerSection, host: Host | None) -> Itera
     metered = findings.power is not None or findings.ptdaemon is not None
     if run is not None and metered and power["power"] is None:
         yield Reason("power-missing", f"no meter has a reading: {power['power_reason']}")
+    yield from power_doubts(power)
     if host is not None:
         samples = len(run.done) if run is not None and run.done is not None else 0
         others, remote = findings.load.get("others"), bool(findings.config.url)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from harness.core.units import NS_PER_MS, NS_PER_S
 from harness.machine.power.energy import Energy, NoReading, PowerLog, cut, unique, window_ns
 from harness.results.pages import run_table
-from harness.results.power import NOT_OFFICIAL, ON_ANOTHER_MACHINE, report
+from harness.results.power import NOT_OFFICIAL, ON_ANOTHER_MACHINE, doubts, report
 from harness.types import PowerSource
 from tests.builders.result import result
 from tests.builders.support import evidence, golden_log
@@ -232,6 +232,29 @@ def test_a_report_without_a_window_or_a_reading_has_a_reason() -> None:
         "power": None,
         "power_reason": "hwmon:board: the meter returned no value",
     }
+
+
+@pytest.mark.parametrize(
+    ("name", "watts", "doubted"),
+    [
+        ("command:sh", 900e3, True),
+        ("rapl:package-0", 900e3, True),
+        ("command:sh", 0.001, True),
+        ("command:sh#2", 0.001, True),
+        ("ptdaemon:wall", 0.001, True),
+        ("hwmon:nic/power1", 0.001, False),  # of a part
+        ("command:sh", 130e3, False),  # a rack
+        ("command:sh", 0.4, False),  # the smallest board
+    ],
+)
+def test_a_mean_power_of_no_computer_is_doubted(name: str, watts: float, doubted: bool) -> None:
+    source = PowerSource(name, "board", "W")
+    at = [START_NS + step * 100 * NS_PER_MS for step in range(13)]
+    log = PowerLog(sources=(source,), series={name: [(t, watts) for t in at]})
+    logged = {"power_begin": "11-21-2026 03:47:25.207", "power_end": "11-21-2026 03:47:26.007"}
+    found = [*doubts(report(log, logged, 10, 10))]
+    assert [doubt.code for doubt in found] == ["power-implausible"] * doubted
+    assert all(doubt.text.startswith(f"{name} read {watts:.3g} W on average") for doubt in found)
 
 
 def test_sources_with_the_same_name_are_renamed() -> None:
