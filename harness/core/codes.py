@@ -103,7 +103,7 @@ _REASONS: _Rows = {
             "Read `mlperf_log_detail.txt`.",
         ),
         "client-bound": (
-            "The client, not the server, limited the run: it read replies late, had no time left, or reached its ceiling.",
+            "The client, not the server, limited the run: it stood still, read replies late, had no time left, or reached its ceiling.",
             "Lower the rate, give the client a machine of its own or more hosts (`--load-hosts`), or send larger requests (`--max-batch`).",
         ),
         "samples-lost": (
@@ -306,6 +306,10 @@ _DOUBTS: _Rows = {
             "The server counts other tokens of prompts than the token ids that it was sent.",
             "Find what it adds or cuts off: a token at the beginning, a template, or a limit of its context.",
         ),
+        "load-host-faster": (
+            "A load host on another machine reports shorter times than the server needed for others at the same time.",
+            "Find out what runs on that host; run the command near the hosts, with the same way to the server.",
+        ),
         "node-slower": (
             "A node needs more than 1.2 times as long for a batch as the median of the nodes.",
             "Look what else runs there, and at its cores and settings; or leave it out.",
@@ -375,7 +379,7 @@ _DOUBTS: _Rows = {
             "Free memory, or hold fewer samples with `--performance-count`.",
         ),
         "stalled": (
-            "Samples waited, but none was completed for more than 1 s and 20 times the slowest batch.",
+            "Samples waited, but none was completed for more than 1 s and 20 times the slowest batch, or a client stood still for more than 1 s.",
             "Look for what stopped the process, and run again.",
         ),
         "drift": (

@@ -64,6 +64,7 @@ def write(outdir: Path, run: Evidence, started: str) -> None:
             "clock": run.clock.to_json(),
             "looks": run.looks,
             "load_hosts": hidden(run.load_hosts),
+            **({"witness": run.witness} if run.witness is not None else {}),
         },
     )
 
@@ -89,6 +90,7 @@ def read(outdir: Path, loadgen_scenario: str) -> Evidence | None:
             looks=[(int(at), int(answered)) for at, answered in content["looks"]],
             changed_files=changed_files(content["ended"], outdir),
             load_hosts=content.get("load_hosts", ()),
+            witness=content.get("witness"),
         )
 
 

@@ -17,6 +17,7 @@ from harness.results.evidence.evidence import Evidence
 from harness.results.evidence.performance import Performance
 from harness.results.findings import NOT_STORED, Findings
 from harness.results.load_hosts import section as load_hosts
+from harness.results.load_hosts import witness
 from harness.results.nodes import section as nodes
 from harness.results.power import doubts as power_doubts
 from harness.results.power import report
@@ -162,11 +163,13 @@ def _doubts(findings: Findings, power: PowerSection, host: Host | None) -> Itera
         yield from doubts.few_samples(run, percentile)
         yield from doubts.few_held(run.plan, findings.loaded)
         yield from client.doubts(run, bound_ns)
+        yield from witness.doubts(numbers.run)
         yield from nodes.doubts(run)
         yield from model_doubts.cached(numbers.input_probe)
         if numbers.done is not None:
             slowest_ns = calibration.slowest_batch_ns if calibration else 0
             yield from doubts.stall(numbers.done, run.plan.scenario, slowest_ns)
+            yield from client.standstill_doubts(numbers.run)
             yield from doubts.drift(numbers.steady_state)
             fixed = findings.loaded.fixed_batch if findings.loaded else None
             yield from model_doubts.padding(numbers.mean_batch or 0.0, fixed)
@@ -319,6 +322,8 @@ def _client(
         sections["nodes"] = of_nodes
     if numbers is not None and (hosts := load_hosts.section(numbers.run)) is not None:
         sections["load_hosts"] = hosts
+    if numbers is not None and (seen := witness.section(numbers.run)) is not None:
+        sections["witness"] = seen
     if numbers is not None and (generated := tokens.section(numbers.run)) is not None:
         sections["tokens"] = generated
     return sections

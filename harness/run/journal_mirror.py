@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from harness.core.units import show_ns
 from harness.run.journal import SETTLE_S, Journal
 from harness.types import Array
 
@@ -61,9 +62,20 @@ class Mirror:
         elif "rows" in news:
             self._add_rows(int(news["worker"]), news["rows"], news["indices"])
         else:
-            start_ns = int(news["start_ns"])
-            journal.start_ns = start_ns and start_ns - self._ahead_ns
+            self._note_start(int(news["start_ns"]))
             journal.loading = bool(news["loading"])
+
+    def _note_start(self, start_ns: int) -> None:
+        """start_ns: on the other machine's clock; 0 before the start. Latencies count from it, so it must be the ordered one."""
+        if not start_ns:
+            return
+        journal, started_ns = self._journal, start_ns - self._ahead_ns
+        if journal.start_ns and started_ns != journal.start_ns:
+            away_ns = abs(started_ns - journal.start_ns)
+            raise ValueError(
+                f"its schedule started {show_ns(away_ns)} away from the ordered moment"
+            )
+        journal.start_ns = started_ns
 
     def _add_rows(self, worker: int, text: str, indices: str) -> None:
         journal = self._journal

@@ -8,13 +8,14 @@ from typing import Any
 
 from harness.cluster.load_hosts import merged_messages
 from harness.cluster.load_hosts.merged_journal import MergedJournal, Share, merged_completions
-from harness.cluster.load_hosts.thinning import parts_of, plan_of
+from harness.cluster.load_hosts.thinning import parts_of, plan_of, witness_plan
 from harness.core.clock import ClockWatch, wall_ns
 from harness.core.units import NS_PER_S
 from harness.errors import HarnessError, LoadHostLost, RunDied
 from harness.loadgen.logs import ANSWERS, digests
 from harness.loadgen.plan import LoadPlan
 from harness.results.evidence.stages import Completions
+from harness.results.load_hosts.witness import seen
 from harness.run import messages
 from harness.run.journal import RowKind
 from harness.run.supervisor.completions import NewRows
@@ -59,32 +60,37 @@ class Host:
 class HostGroup:
     """As `Measured`: all hosts of one run."""
 
-    def __init__(self, hosts: Sequence[Host], outdir: Path) -> None:
-        """outdir: of the run, where the hosts' answers are brought together."""
+    def __init__(self, hosts: Sequence[Host], outdir: Path, witness: Host | None = None) -> None:
+        """outdir: of the run, where the hosts' answers are brought together.
+
+        witness: a process of this machine with queries of its own, which enter no number of the run.
+        """
         self._hosts = hosts
+        self._witness = witness
+        self._all = [*hosts, *([witness] if witness is not None else [])]
         self._outdir = outdir
         self.clock = ClockWatch()
 
     @property
     def pids(self) -> Sequence[int]:
-        return [pid for host in self._hosts for pid in host.process.pids]
+        return [pid for host in self._all for pid in host.process.pids]
 
     @property
     def was_killed(self) -> bool:
-        return any(host.process.was_killed for host in self._hosts)
+        return any(host.process.was_killed for host in self._all)
 
     @property
     def names(self) -> Sequence[str]:
         return [host.name for host in self._hosts]
 
     def kill(self) -> None:
-        for host in self._hosts:
+        for host in self._all:
             host.process.kill()
 
     def expect(self, events: Sequence[str], limit_s: float, show_loading: _Show) -> dict[str, Any]:
         """The next message of every host, merged. Raises what one of them raises, with its name."""
         found = {}
-        for host in self._hosts:
+        for host in self._all:
             try:
                 message = host.process.expect(events, limit_s, show_loading)
                 _CHECKS[message["event"]](message)
@@ -93,7 +99,7 @@ class HostGroup:
             found[host.name] = message
         if "loaded" in events:
             return merged_messages.loaded(found)
-        return merged_messages.calibrated([*found.values()])
+        return merged_messages.calibrated([found[name] for name in self.names])
 
     def start(
         self,
@@ -108,6 +114,9 @@ class HostGroup:
             host.share = Share(own, part, journal)
             host.watchdog = Watchdog(NewRows(journal, own))
             shares.append(host.share)
+        if (witness := self._witness) is not None:
+            own = witness_plan(plan, witness.outdir)
+            witness.watchdog = Watchdog(NewRows(witness.process.start(own, workers, rows), own))
         self._shares = shares
         self._journal = MergedJournal(shares)
         return self._journal
@@ -124,12 +133,12 @@ class HostGroup:
         while True:
             self.clock.sample()
             show(watchdog.look())
-            running = [host for host in self._hosts if host.ended is None]
+            running = [host for host in self._all if host.ended is None]
             if not running:
                 return self._ended()
             for host in running:
                 self._look_at(host, hang_s, load_limit_s, show_loading, LOOK_EVERY_S / len(running))
-            if not self._journal.start_ns and all(host.is_ready for host in self._hosts):
+            if not self._journal.start_ns and all(host.is_ready for host in self._all):
                 self._begin()
 
     def _look_at(
@@ -158,7 +167,7 @@ class HostGroup:
         slowest_ns = max(host.process.slowest_ping_ns for host in self._hosts)
         start_ns = wall_ns() + max(START_NS, START_ROUND_TRIPS * slowest_ns)
         self._journal.start_ns = start_ns
-        for host in self._hosts:
+        for host in self._all:
             host.process.begin(start_ns + host.ahead_ns)
 
     def completions(self, _plan: LoadPlan, _shortest_ns: int | None = None) -> Completions:
@@ -192,6 +201,13 @@ class HostGroup:
     def summary(self) -> list[dict[str, Any]]:
         """What the run's files say of each host, in the order of the column `host`."""
         return [_told(host) for host in self._hosts]
+
+    def witnessed(self) -> dict[str, Any] | None:
+        """`witness` of the run's files; None without one, and where the run did not come to its end."""
+        witness = self._witness
+        if witness is None or witness.ended is None or witness.watchdog is None:
+            return None
+        return seen(witness.process.completions(witness.watchdog.rows.plan))
 
 
 def _told(host: Host) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from harness.core.config.parse import Endpoint
 from harness.errors import HarnessError, refuse
 from harness.loadgen.plan import Calibration, Loaded, LoadPlan
 from harness.results.evidence.evidence import Evidence
+from harness.results.load_hosts.witness import COORDINATOR
 from harness.run.supervisor.loadgen_run import LoadGenRun
 from harness.run.supervisor.measured_process import Measured
 from harness.run.supervisor.watchdog import Watchdog
@@ -30,13 +31,15 @@ class HostsRun(LoadGenRun):
         load_hosts = self._findings.config.load_hosts
         assert load_hosts is not None
         with ExitStack() as stack:
+            witness = None
             folder = Path(stack.enter_context(TemporaryDirectory(prefix="mlperf-load-hosts-")))
             if load_hosts.addresses:
                 hosts = self._remote(stack, folder, load_hosts.addresses)
+                witness = self._local(stack, folder, COORDINATOR)
             else:
                 numbers = range(1, load_hosts.count + 1)
                 hosts = [self._local(stack, folder, f"local-{n}") for n in numbers]
-            self._group = HostGroup(hosts, self.outdir)
+            self._group = HostGroup(hosts, self.outdir, witness)
             self._with.host.pids = self._group.pids
             yield self._group
 
@@ -78,4 +81,4 @@ class HostsRun(LoadGenRun):
         watchdog: Watchdog,
     ) -> Evidence:
         evidence = super()._evidence(process, plan, ended, failure, watchdog)
-        return replace(evidence, load_hosts=self._group.summary())
+        return replace(evidence, load_hosts=self._group.summary(), witness=self._group.witnessed())

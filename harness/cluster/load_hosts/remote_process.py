@@ -145,6 +145,7 @@ class RemoteProcess(Supervised):
         return self._journal
 
     def begin(self, start_ns: int) -> None:
+        self._journal.start_ns = start_ns - self.clocks[0].offset_ns
         with suppress(OSError):
             self._channel.send("begin", start_ns=start_ns)
 

@@ -35,6 +35,9 @@ class Evidence:
     """Of --load-hosts, in the order of the column `host`: name, queries, clock_offset_ns, clock_error_ns and
     clock_drift_ns, lost (why it ended the run) and client (of its last message)."""
 
+    witness: Mapping[str, Any] | None = None
+    """Of --load-hosts on other machines, the coordinator's own queries: `seen` of results/load_hosts/witness.py."""
+
     @property
     def logged(self) -> bool:
         """Whether LoadGen's log is whole and belongs to this run, so that its numbers can be used."""

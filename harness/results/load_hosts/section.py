@@ -19,16 +19,15 @@ HOST = "host"
 def runs_of(run: Evidence) -> Iterator[tuple[str, Evidence]]:
     """(name, the run as this host alone saw it); nothing without --load-hosts."""
     for place, told in enumerate(run.load_hosts):
-        done = _done_of(run.done, place)
+        done = part_of(run.done, place) if run.done is not None else None
         ended = {"client": told["client"]} if told["client"] is not None else None
         rate, share = run.plan.target_qps, told["queries"] / max(run.plan.query_count, 1)
         plan = replace(run.plan, target_qps=rate * share if rate is not None else None)
         yield told["name"], replace(run, plan=plan, done=done, ended=ended, load_hosts=())
 
 
-def _done_of(done: Completions | None, place: int) -> Completions | None:
-    if done is None or HOST not in done.columns:
-        return None
+def part_of(done: Completions, place: int) -> Completions:
+    """The samples of one host of a run that load hosts made."""
     of_host = done.columns[HOST] == place
     columns = {name: column[of_host] for name, column in done.columns.items()}
     return Completions(columns, int(of_host.sum()), done.answered_once)

@@ -146,6 +146,19 @@ class LoadHost(TypedDict):
     """Why the run was ended, where this host was lost; empty otherwise."""
 
 
+class Witness(TypedDict):
+    """The coordinator's own queries, on top of the schedule, of a run with load hosts on other machines."""
+
+    queries: int
+    """Queries that it asked."""
+    answered: int
+    """Of these, the ones that did not fail."""
+    p50_ns: int | None
+    """Median time of the server for them, from the sending to the reply's arrival, in ns; null without one."""
+    p99_ns: int | None
+    """99th percentile of it in ns."""
+
+
 class JudgedSlo(TypedDict):
     """What the journal tells of one SLO."""
 

@@ -10,7 +10,7 @@ from typing import Any, Literal, NotRequired
 from typing_extensions import TypedDict  # pydantic reads typing's from Python 3.12 on only
 
 from harness.results.schema import machine, performance
-from harness.results.schema.client import Client, Goodput, LoadHost, Servers, Tokens
+from harness.results.schema.client import Client, Goodput, LoadHost, Servers, Tokens, Witness
 from harness.results.schema.models import Models
 from harness.results.schema.nodes import Node
 
@@ -36,6 +36,7 @@ class ClientSection(TypedDict):
     client: NotRequired[Client]
     servers: NotRequired[Servers]
     load_hosts: NotRequired[Sequence[LoadHost]]
+    witness: NotRequired[Witness]
     tokens: NotRequired[Tokens]
     nodes: NotRequired[Sequence[Node]]
 
@@ -116,6 +117,9 @@ class Result(TypedDict):
     """The nodes of --nodes, in its order; missing without nodes, and where the run did not end by itself."""
     load_hosts: NotRequired[Sequence[LoadHost]]
     """The hosts that shared the load, whose client they are together; missing without --load-hosts."""
+    witness: NotRequired[Witness]
+    """The coordinator's own queries of the same server; missing without load hosts on other machines, and where the run
+    did not end by itself."""
     tokens: NotRequired[Tokens]
     """Tokens of a language model's answers; missing for other models, and where the run did not end by itself."""
     models: NotRequired[Models]

@@ -7,7 +7,7 @@ import numpy as np
 
 from harness.core.codes import Reason
 from harness.core.stats import percentile_ns
-from harness.core.units import counted, show_ns, show_percent, show_rate
+from harness.core.units import NS_PER_MS, NS_PER_S, counted, show_ns, show_percent, show_rate
 from harness.loadgen.scenario import scenario_named
 from harness.results.evidence.evidence import Evidence
 from harness.results.load_hosts.section import runs_of
@@ -16,6 +16,13 @@ from harness.results.schema.client import Client
 NOTICE_DOUBT = 0.10
 NOTICE_REASON = 0.50
 """Shares of the latency's p99 (the doubt: also of the SLO's bound) that the stage `notice` has at its p99."""
+
+STOOD_NS = 250 * NS_PER_MS
+STOOD_DOUBT_NS = NS_PER_S
+STOOD_REASON = 0.50
+"""A client that issues nothing for so long although a query is due stood still, which is a doubt of its own from
+STOOD_DOUBT_NS on. The share of the latency's tail that the delay of the issue then has at the same percentile.
+"""
 
 BUSY_DOUBT = 0.70
 BUSY_SECOND = 0.95
@@ -162,6 +169,7 @@ def _bound_by(run: Evidence, client: Client, completed_per_s: float | None) -> I
             f"1 % of the replies lay in the kernel for more than {show_ns(notice_ns)} before the client "
             f"read them, more than half of the latency's p99 ({show_ns(p99_ns)})"
         )
+    yield from _stood_still(run)
     if (client["busy_seconds"] or 0) > BUSY_SECONDS_REASON:
         yield (
             f"the client's receiving thread was busy for more than {show_percent(BUSY_SECOND)} of the time in "
@@ -174,6 +182,46 @@ def _bound_by(run: Evidence, client: Client, completed_per_s: float | None) -> I
             f"{show_rate(completed_per_s)} samples/s are more than {show_percent(REACHED_REASON)} of what this "
             f"client reaches against a server that answers at once ({show_rate(ceiling)})"
         )
+
+
+def standstill_ns(run: Evidence) -> int:
+    """The longest time in which the client of a schedule issued nothing although a query was due; 0 for other runs."""
+    done, scenario = run.done, scenario_named(run.plan.scenario)
+    if done is None or not len(done) or not done.is_remote or not scenario.scheduled:
+        return 0
+    entry_ns, due_ns = (np.sort(done.columns[name]) for name in ("entry_ns", "scheduled_ns"))
+    before_ns = np.concatenate([due_ns[:1], entry_ns[:-1]])
+    return int((entry_ns - np.maximum(due_ns, before_ns)).max())
+
+
+def _stood_still(run: Evidence) -> Iterator[str]:
+    assert run.done is not None
+    stood_ns = standstill_ns(run)
+    if stood_ns < STOOD_NS:
+        return
+    fraction = max(0.99, run.plan.percentile or 0)
+    delay_ns = run.done.columns["entry_ns"] - run.done.columns["scheduled_ns"]
+    late_ns, tail_ns = (
+        percentile_ns(np.sort(ns), fraction) for ns in (delay_ns, run.done.latency_ns)
+    )
+    if late_ns > STOOD_REASON * tail_ns:
+        yield (
+            f"the client stood still for {show_ns(stood_ns)}: {show_percent(1 - fraction, 1)} of the queries were issued "
+            f"more than {show_ns(late_ns)} after their time, more than half of the latency's p{fraction * 100:.10g} "
+            f"({show_ns(tail_ns)})"
+        )
+
+
+def standstill_doubts(run: Evidence) -> Iterator[Reason]:
+    """A client that stood still for long, whether or not a percentile shows it."""
+    for name, of_host in [*runs_of(run)] or [("", run)]:
+        stood_ns = standstill_ns(of_host)
+        if stood_ns > STOOD_DOUBT_NS:
+            yield Reason(
+                "stalled",
+                f"{f'load host {name}' if name else 'the client'} stood still for {show_ns(stood_ns)}: it issued nothing "
+                "although queries were due",
+            )
 
 
 def doubts(run: Evidence, bound_ns: int | None) -> Iterator[Reason]:

@@ -224,7 +224,10 @@ def clock_reasons(run: Evidence) -> Iterator[Reason]:
 
 def _impossible(run: Evidence, done: Completions, max_batch: int | None) -> Iterator[str]:
     columns = done.columns
-    stamps = ["entry_ns", *(end for _, end in [*done.edges.values()][1:])]
+    own = (
+        ["scheduled_ns"] if run.plan.harness_scheduled else []
+    )  # LoadGen's start is only estimated
+    stamps = [*own, "entry_ns", *(end for _, end in [*done.edges.values()][1:])]
     for earlier, later in pairwise(stamps):
         before = columns[later] < columns[earlier]
         if before.any():

@@ -15,10 +15,14 @@ class Host(NamedTuple):
 
 
 @contextmanager
-def load_host(*options: str, under: Sequence[str] = (), host: str = "127.0.0.1") -> Iterator[Host]:
-    """under: begins the command. host: where it listens."""
-    command = [*under, sys.executable, "-m", "harness", "load-host", "--listen", f"{host}:0"]
-    command += options
+def load_host(
+    *options: str, under: Sequence[str] = (), host: str = "127.0.0.1", forging: str = ""
+) -> Iterator[Host]:
+    """under: begins the command. host: where it listens. forging: what it does with its rows (forging_host.py)."""
+    program = ["-m", "harness", "load-host"]
+    if forging:
+        program = ["-m", "tests.cluster.load_hosts.forging_host", forging]
+    command = [*under, sys.executable, *program, "--listen", f"{host}:0", *options]
     with subprocess.Popen(
         command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     ) as process:

@@ -1,0 +1,127 @@
+"""Holds what load hosts report against the coordinator's own queries of the same server, and against each other. Pure.
+
+A host on another machine measures alone, so nothing here can prove its times. What can be seen is that they are shorter
+than the server was at the same time, by its replies to the coordinator and to the other hosts.
+"""
+
+import math
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from harness.core.codes import Reason
+from harness.core.stats import percentile_ns
+from harness.core.units import show_ns
+from harness.results.evidence.evidence import Evidence
+from harness.results.evidence.stages import Completions
+from harness.results.load_hosts.section import part_of
+from harness.results.schema.client import Witness
+from harness.types import Array
+
+COORDINATOR = "coordinator"
+"""Name of the process of this machine that makes the coordinator's own queries."""
+
+WITNESS_FACTOR = 1.25
+PEER_FACTOR = 2.0
+"""A host's percentile may lie below the coordinator's, and below another host's, by these factors: no two ways to a
+server are alike. The round trips of the pings between the machines come on top.
+"""
+
+FRACTIONS = (0.5, 0.75, 0.9, 0.95, 0.99)
+
+CHANCE = 1e-4
+"""Probability below which a difference is not put down to the draw of the queries."""
+
+
+class _Times(NamedTuple):
+    """Times of a server, by one machine's clients: from the sending of a request on. All: (n,) ns, ascending."""
+
+    answer_ns: Array
+    first_token_ns: Array
+
+
+def seen(done: Completions) -> dict[str, Any]:
+    """What the run's files hold of the coordinator's queries: the server's time for each, by the stages `sent` to `arrived`."""
+    times = _server_times(done)
+    return {
+        "queries": done.issued,
+        "answered": len(times.answer_ns),
+        "remote_ns": times.answer_ns.tolist(),
+        "first_token_ns": times.first_token_ns.tolist(),
+    }
+
+
+def section(run: Evidence) -> Witness | None:
+    """The section of result.json; None without load hosts on other machines."""
+    told = run.witness
+    if told is None:
+        return None
+    ordered = told["remote_ns"]
+    p50, p99 = (percentile_ns(ordered, f) if ordered else None for f in (0.50, 0.99))
+    return {
+        "queries": told["queries"],
+        "answered": told["answered"],
+        "p50_ns": p50,
+        "p99_ns": p99,
+    }
+
+
+def doubts(run: Evidence) -> Iterator[Reason]:
+    """Hosts whose times are shorter than the coordinator's, or than those of every other host."""
+    done, hosts = run.done, run.load_hosts
+    if done is None or run.witness is None:
+        return
+    trips_ns = [2 * host["clock_error_ns"] for host in hosts]
+    times = [_server_times(part_of(done, place)) for place in range(len(hosts))]
+    witness = _Times(*(np.array(run.witness[key]) for key in ("remote_ns", "first_token_ns")))
+    for place, host in enumerate(hosts):
+        own = times[place]
+        text = _shorter(own, witness, WITNESS_FACTOR, trips_ns[place], "the coordinator")
+        if not text:
+            others = [
+                _shorter(
+                    own, times[n], PEER_FACTOR, trips_ns[place] + trips_ns[n], hosts[n]["name"]
+                )
+                for n in range(len(hosts))
+                if n != place
+            ]
+            text = others[0] if others and all(others) else ""
+        if text:
+            yield Reason("load-host-faster", f"load host {host['name']}: {text}")
+
+
+def _shorter(own: _Times, others: _Times, factor: float, allowed_ns: int, name: str) -> str:
+    """How a host's times contradict another machine's; "" where they do not."""
+    for what, ours, theirs in zip(("answer", "first token"), own, others, strict=True):
+        for fraction in FRACTIONS if len(ours) and len(theirs) else ():
+            reported_ns = percentile_ns(ours, fraction)
+            longer = int((theirs > factor * reported_ns + allowed_ns).sum())
+            if _is_unlikely(longer, len(theirs), 1 - fraction):
+                percentile = f"p{fraction * 100:.0f}"
+                return (
+                    f"from request to {what} it reports a {percentile} of {show_ns(reported_ns)}, and {name} measured "
+                    f"{show_ns(percentile_ns(theirs, fraction))}: {longer:,} of its {len(theirs):,} queries took more "
+                    f"than {factor:g} times as long"
+                )
+    return ""
+
+
+def _is_unlikely(count: int, of: int, share: float) -> bool:
+    """Whether fewer than CHANCE of all binomial draws have `count` or more, by Chernoff's bound."""
+    found = count / of
+    if found <= share:
+        return False
+    rest = (1 - found) * math.log((1 - found) / (1 - share)) if found < 1 else 0.0
+    return of * (found * math.log(found / share) + rest) > -math.log(CHANCE)
+
+
+def _server_times(done: Completions) -> _Times:
+    """Without what the client needed: replies count by the kernel's stamp. Failed ones are left out."""
+    columns, (begin, end) = done.columns, done.answer_edge
+    good = columns["failed"] == 0
+    first_ns = np.zeros(0, np.int64)
+    if "first_token_ns" in columns:
+        streamed = good & (columns["first_token_ns"] > 0)
+        first_ns = np.sort((columns["first_token_ns"] - columns[begin])[streamed])
+    return _Times(np.sort((columns[end] - columns[begin])[good]), first_ns)
