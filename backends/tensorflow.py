@@ -12,6 +12,7 @@ os.environ.setdefault("KERAS_BACKEND", "tensorflow")
 
 import tensorflow as tf
 
+from harness.backends.parts import saved_model
 from harness.backends.parts.framework import Choices, FrameworkBackend, named
 from harness.backends.parts.tensorflow_network import network_of, weights_of
 from harness.core.extras import how_to_install
@@ -20,14 +21,12 @@ from harness.errors import ConfigError
 from harness.profiler import Profiler
 from harness.types import Array, Backend, Batch, Network, Outputs, TensorSpec, declared_shape
 
-_SIGNATURE = "serving_default"
-
 _MIXED = "auto_mixed_precision_onednn_bfloat16"
 """The rewriter's option; it has no effect, and no message, where oneDNN has no bfloat16."""
 
 
 class TensorFlowBackend(FrameworkBackend):
-    """A SavedModel's signature `serving_default`, or a Keras model.
+    """A SavedModel's signature `serving_default`, or its only one, or a Keras model.
 
     Threads belong to the process and are fixed at its first op: `threads` within an op, `instances` ops
     at a time.
@@ -73,11 +72,8 @@ class TensorFlowBackend(FrameworkBackend):
                 "--backend-option compile=off: a SavedModel holds compiled functions only: "
                 "add --backend-option format=keras, or give a .keras file as --model"
             )
-        self._model: Any = tf.saved_model.load(str(path))
-        if _SIGNATURE not in self._model.signatures:
-            have = ", ".join(self._model.signatures) or "none"
-            raise ConfigError(f"{path}: there is no signature {_SIGNATURE!r}: it has {have}")
-        function = self._model.signatures[_SIGNATURE]
+        self._model: Any
+        self._model, function = saved_model.load(path)
         self._weights = weights_of(function)
         specs = function.structured_input_signature[1]
         names = list(function.function_type.parameters)  # the order of the flat arguments

@@ -106,6 +106,10 @@ class FrameworkBackend(ABC):
     def _answer_padded(self, batch: Batch, size: int) -> Outputs:
         """Pads the batch to the file's fixed size with its last sample, and drops the surplus answers."""
         count = batch.size
+        if count > size:
+            raise ConfigError(
+                f"the file fixes the batch at {size}: {count} samples at once do not fit"
+            )
         outputs = self._answer(
             {
                 name: np.concatenate([rows, np.repeat(rows[-1:], size - count, axis=0)])

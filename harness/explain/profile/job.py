@@ -20,6 +20,7 @@ from harness.explain.profile.spans import otlp
 from harness.explain.profile.spans.collector import Collector, from_environment, post
 from harness.explain.profile.tables import folder as files
 from harness.explain.profile.tables.layer_tables import Profiled
+from harness.explain.profile.tables.tables import contended
 from harness.machine import cores, host
 from harness.machine.characterise.here import stored_or_none
 from harness.models.manifest.defaults import default_dataset
@@ -99,6 +100,8 @@ def _lines(profiled: Profiled, tables: Sequence[Table], name: str | None) -> Ite
     if name is None:
         yield from files.headline(profiled)
     yield files.text(tables, files.SHOWN_ROWS if name is None else None)
+    if name is not None:  # else the table of the levels says so
+        yield from contended(profiled.content)
 
 
 def _export(profiled: Profiled, folder: Path, target: Path | str | None) -> None:
@@ -236,8 +239,8 @@ class _ProfileJob(Study[ProfileOptions]):
                 batches = (options.batch,)  # a server may take no larger one
                 subject = self._opened(options.batch, stack)
                 self._say(f"batch {options.batch} alone: {e}")
-            if subject.fixed is not None and subject.fixed != options.batch:
-                self._say(f"the model file fixes the batch: {subject.fixed}")
+            if subject.fixed is not None and {options.batch, *batches} != {subject.fixed}:
+                self._say(f"the file fixes the batch at {subject.fixed}: no other is measured")
                 self._content["batch"] = subject.fixed
                 batches = (subject.fixed,)
             batch = self._content["batch"]

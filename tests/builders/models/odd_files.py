@@ -163,6 +163,11 @@ def reduced_to_one(path: Path) -> Path:
     return write(path, [node], [value("x", ("n", 4))], [value("y", ())])
 
 
+def fixed(path: Path, batch: int) -> Path:
+    ends = value("x", (batch, 4)), value("y", (batch, 4))
+    return write(path, [helper.make_node("Relu", ["x"], ["y"])], ends[:1], ends[1:])
+
+
 def of_opset(path: Path, opset: int, ir: int = 8) -> Path:
     old = {"consumed_inputs": [0]} if opset < 6 else {}
     node = helper.make_node("Relu", ["x"], ["y"], **old)

@@ -28,7 +28,7 @@ from harness.explain.profile.measure.counters import EVENTS, Counters
 from harness.explain.profile.spans.spans import Span, chrome_trace, lanes, with_parents
 from harness.explain.profile.tables.batch_tables import batch_tables
 from harness.explain.profile.tables.layer_tables import Profiled, layer_tables
-from harness.explain.profile.tables.tables import _data
+from harness.explain.profile.tables.tables import _data, contended
 from harness.explain.profile.tables.tables import tables as every_table
 from harness.models.graph.graph import Constant, Graph, Node, Tensor
 from harness.results.optimal_batch import optimum
@@ -36,6 +36,7 @@ from harness.results.outcome import Finished
 from harness.results.pages import tables
 from harness.results.pages.tables import Column, Table
 from harness.results.seal.digests import SEAL
+from tests.builders.models import odd_files
 from tests.stand_ins.chromium import needs_chromium, shown
 from tests.stand_ins.fake_peak import System, names
 from tests.stand_ins.servers import otlp_collector
@@ -542,3 +543,48 @@ def test_the_page_draws_everything_without_a_complaint(profiled: Path) -> None:
     assert found.console == []
     assert found.drawn >= 5
     assert "iciclelayer" in found.document
+
+
+def _calls(wall_ns: int, cpu_ns: int, last_ns: int = 0) -> dict[str, list[int]]:
+    return {"wall_ns": [wall_ns] * 9 + [last_ns or wall_ns], "cpu_ns": [cpu_ns] * 10}
+
+
+@pytest.mark.parametrize(
+    ("threads", "calls", "note"),
+    [
+        (
+            1,
+            _calls(300, 100),
+            "Contended: a call took 3.00 times its CPU time, load average 9.0 to",
+        ),
+        (1, _calls(100, 100), None),
+        (
+            2,
+            _calls(300, 600, last_ns=100),
+            "Unsteady: the mean call took 3.00 times the fastest one",
+        ),
+        (2, _calls(110, 200, last_ns=100), None),
+    ],
+)
+@pytest.mark.parametrize("kind", ["plain", "profiled"])
+def test_calls_that_others_disturbed_say_so(
+    kind: str, threads: int, calls: dict[str, list[int]], note: str | None
+) -> None:
+    """Bug: with two threads, means three times the medians came without a word."""
+    load = {"before": 9.0, "after": 9.5}
+    profile = {"plain": _calls(100, 100), "profiled": _calls(100, 100)} | {kind: calls}
+    content = {"layer": {"profile": profile}, "threads": threads, "load_average": load, "batch": 1}
+    assert [line[: len(note or "")] for line in contended(content)] == ([note] if note else [])
+
+
+def test_a_file_of_a_fixed_batch_is_profiled_at_that_batch_alone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Bug: "batch 2: negative dimensions are not allowed"."""
+    pytest.importorskip("onnx")
+    path = odd_files.fixed(tmp_path / "m.onnx", 1)
+    out = tmp_path / "p"
+    options = ["--model", str(path), "--levels", "model", "--runs", "5", "--no-report"]
+    assert main(["profile", *options, "--batches", "1,2", "--out", str(out)]) == 0
+    assert "the file fixes the batch at 1: no other is measured" in capsys.readouterr().err
+    assert list(json.loads((out / "profile.json").read_text())["model"]["batches"]) == ["1"]

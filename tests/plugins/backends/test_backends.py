@@ -28,6 +28,7 @@ from harness.models.manifest.lookup import load_model
 from harness.models.manifest.model import MODELS_DIR
 from harness.models.opened.loading import open_backends
 from harness.types import BackendSetup, Batch, DatasetSetup, TensorSpec, fixed_batch
+from tests.builders.models import odd_files
 
 ROOT = Path(__file__).parents[3]
 DIGITS = load_model("digits").path(("onnx",))
@@ -371,6 +372,16 @@ def test_an_output_that_is_not_a_row_a_sample_is_not_hidden_by_the_padding(tmp_p
     with OrtBackend(setup(path)) as backend:
         found = backend.infer(Batch(2, {"x": _rows(2)}))
     assert np.asarray(found).shape == (3, 4)
+
+
+def test_more_samples_than_a_file_fixes_are_one_line(tmp_path: Path) -> None:
+    """Bug: "negative dimensions are not allowed"."""
+    path = odd_files.fixed(tmp_path / "m.onnx", 2)
+    with OrtBackend(setup(path)) as backend:
+        rows = {"x": np.zeros((3, 4), np.float32)}
+        with pytest.raises(ConfigError) as caught:
+            backend.infer(Batch(3, rows))
+    assert str(caught.value) == "the file fixes the batch at 2: 3 samples at once do not fit"
 
 
 def test_the_batch_that_a_file_fixes() -> None:

@@ -44,6 +44,10 @@ CONTENDED = 1.2
 """Wall time / CPU time of one thread above which other processes have probably used its core."""
 
 
+UNSTEADY = 1.5
+"""Mean / least wall time of a call of several threads above which other processes have probably used its cores."""
+
+
 def tables(profiled: Profiled) -> list[Table]:
     """All tables, outermost level first."""
     content, done = profiled.content, profiled.done
@@ -98,24 +102,34 @@ def _levels(profiled: Profiled) -> Table:
         [
             "The harness's journal is always on, so query, batch and stage add nothing to each other.",
             "The headline is the query level's. No latency of a model is taken from a profiled run.",
-            *_contended(content),
+            *contended(content),
         ],
     )
 
 
-def _contended(content: Content) -> Iterator[str]:
-    """A note where other processes disturbed the single thread of the calls."""
-    calls = _bare_calls(content)
-    if not calls and content.get("layer"):
-        calls = content["layer"]["profile"]["plain"]
-    if not calls or content.get("threads") != 1:
+def contended(content: Content) -> Iterator[str]:
+    """Yields a note where other processes disturbed the calls, on which all times of kernels depend."""
+    layer = (content.get("layer") or {}).get("profile", {})
+    calls = [c for c in (_bare_calls(content), layer.get("plain"), layer.get("profiled")) if c]
+    if not calls:
         return
-    ratio = ly.trimmed_mean(calls["wall_ns"]) / max(ly.trimmed_mean(calls["cpu_ns"]), 1.0)
-    if ratio > CONTENDED:
-        load = content["load_average"]
+    load = content.get("load_average")  # of a profile that was stopped there is none
+    then = f", load average {load['before']:.1f} to {load['after']:.1f}" if load else ""
+    if content.get("threads") == 1:
+        ratio = max(
+            ly.trimmed_mean(c["wall_ns"]) / max(ly.trimmed_mean(c["cpu_ns"]), 1.0) for c in calls
+        )
+        if ratio > CONTENDED:
+            yield (
+                f"Contended: a call took {ratio:.2f} times its CPU time{then}: compare CPU times, or "
+                "measure again."
+            )
+        return
+    ratio = max(ly.trimmed_mean(c["wall_ns"]) / max(min(c["wall_ns"]), 1) for c in calls)
+    if ratio > UNSTEADY:
         yield (
-            f"Contended: a call took {ratio:.2f} times its CPU time, load average "
-            f"{load['before']:.1f} to {load['after']:.1f}: compare CPU times, or measure again."
+            f"Unsteady: the mean call took {ratio:.2f} times the fastest one{then}: other processes may have "
+            "used the cores; measure again."
         )
 
 

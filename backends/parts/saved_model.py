@@ -1,0 +1,57 @@
+"""Loads a SavedModel for inference, and chooses the signature to call."""
+
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.core.protobuf import saved_model_pb2
+
+from harness.errors import ConfigError
+
+_SIGNATURE = "serving_default"
+_GRAPH = "saved_model.pb"
+
+
+def load(path: Path) -> tuple[Any, Any]:
+    """Returns the loaded object, which must live as long as its signature, and the signature to call.
+
+    Of several signatures `serving_default` is called. The state of an optimiser, which training left in the
+    file, is not loaded. A ConfigError where no signature can be chosen.
+    """
+    try:
+        model = tf.saved_model.load(str(path))
+    except AttributeError:  # an optimiser of a class that is not here has no `add_slot`
+        model = _without_optimisers(path)
+    return model, _signature(path, model.signatures)
+
+
+def _signature(path: Path, signatures: Mapping[str, Any]) -> Any:
+    if _SIGNATURE in signatures:
+        return signatures[_SIGNATURE]
+    if len(signatures) == 1:
+        return next(iter(signatures.values()))
+    if not signatures:
+        raise ConfigError(
+            f"{path}: it has no signature to call: save the model with "
+            "tf.saved_model.save(model, folder, signatures=...), or a Keras model with model.export(folder)"
+        )
+    raise ConfigError(
+        f"{path}: there is no signature {_SIGNATURE!r}: it has {', '.join(signatures)}: save the model with one"
+    )
+
+
+def _without_optimisers(path: Path) -> Any:
+    """Loads a copy of the graph in which no object has slot variables; variables and assets are those of `path`."""
+    content = saved_model_pb2.SavedModel.FromString((path / _GRAPH).read_bytes())
+    for meta_graph in content.meta_graphs:
+        for node in meta_graph.object_graph_def.nodes:
+            node.ClearField("slot_variables")
+    with tempfile.TemporaryDirectory(prefix="harness-savedmodel-") as name:
+        folder = Path(name)
+        (folder / _GRAPH).write_bytes(content.SerializeToString())
+        for part in path.iterdir():
+            if part.name != _GRAPH:
+                (folder / part.name).symlink_to(part.absolute())
+        return tf.saved_model.load(name)
