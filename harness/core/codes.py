@@ -378,8 +378,16 @@ _DOUBTS: _Rows = {
             "The measured process read memory or files from the disk more often than once in 100 samples.",
             "Free memory, or hold fewer samples with `--performance-count`.",
         ),
+        "cores-lost": (
+            "During the run the measured threads lost cores that they could run on.",
+            "Find the program that moved them (`taskset`, a cpuset, a container's manager), and run again.",
+        ),
+        "priority-lowered": (
+            "During the run the measured threads lost a part of their priority.",
+            "Find the program that changed it (`renice`, a daemon), and run again.",
+        ),
         "stalled": (
-            "Samples waited, but none was completed for more than 1 s and 20 times the slowest batch, or a client stood still for more than 1 s.",
+            "Samples waited, but none was completed for more than 1 s and 20 times the slowest batch, or a client stood still for more than 1 s, or a signal stopped the process.",
             "Look for what stopped the process, and run again.",
         ),
         "drift": (
@@ -395,7 +403,7 @@ _DOUBTS: _Rows = {
             "Cool the machine, or quote only runs that are hot from beginning to end.",
         ),
         "settings-changed": (
-            "The frequency governor, turbo, SMT or the container's CPU quota changed during the run.",
+            "The frequency governor, turbo, SMT, the cores online or the container's CPU quota changed during the run.",
             "Find the program that changed it, such as a power daemon, and run again.",
         ),
     },

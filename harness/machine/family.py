@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
 from harness.core.units import NS_PER_S
 
@@ -19,7 +20,8 @@ _SWITCHES = {
 }
 """Line in a thread's status -> column of host.csv."""
 
-_PREFIXES = tuple(_SWITCHES)
+_CORES = b"Cpus_allowed"
+_PREFIXES = (*_SWITCHES, _CORES + b":")
 _MOST_BYTES = 1 << 16
 
 RUN_QUEUE = "measured_run_queue_s"
@@ -27,6 +29,15 @@ RUN_QUEUE = "measured_run_queue_s"
 
 ANONYMOUS = "measured_anonymous_bytes"
 """Resident memory that is neither of a file nor shared: the journal and LoadGen's maps do not count."""
+
+STOPPED = "measured_stopped_looks"
+"""Looks at which a process was stopped by a signal or a debugger."""
+
+CONFINED = "measured_confined_threads"
+LOWERED = "measured_lowered_threads"
+"""How often a thread had lost cores, or a part of its priority, since the look before."""
+
+_TRACED_OR_STOPPED = "Tt"
 
 Row = Mapping[str, float]
 
@@ -66,6 +77,7 @@ class Family:
             "measured_minor_faults": int(fields[7]),
             "measured_major_faults": int(fields[9]),
             "measured_cpu_s": (int(fields[11]) + int(fields[12])) / _TICKS_PER_S,
+            STOPPED: self._used.get(pid, {}).get(STOPPED, 0) + (fields[0] in _TRACED_OR_STOPPED),
             **self._threads.setdefault(pid, _Threads(folder)).read(),
         }
         held: dict[str, float] = {"measured_rss_bytes": int(fields[21]) * _PAGE_BYTES}
@@ -85,7 +97,7 @@ class Family:
 
 
 class _Threads:
-    """Adds up the context switches and the run-queue time of all threads of a process.
+    """Adds up the context switches and the run-queue time of all threads of a process, and what they lost.
 
     The kernel forgets the counts of a thread that ends. The counts last read stay in the sum; those of
     the thread's last second may be missing.
@@ -96,12 +108,16 @@ class _Threads:
         self.process = process
         self._threads: dict[str, Row] = {}
         self._of_others: dict[str, float] = {}  # ended threads whose IDs newer threads have by now
+        self._places: dict[str, _Place] = {}
+        self._lost = {CONFINED: 0.0, LOWERED: 0.0}
 
     def read(self) -> Row:
         for task in (self.process / "task").iterdir():
             with suppress(OSError):  # the thread has ended meanwhile
-                self._note(task.name, _counts(task))
-        sums = dict.fromkeys(_SWITCHES.values(), 0.0)
+                counts, place = _read(task)
+                self._note(task.name, counts)
+                self._note_place(task.name, place)
+        sums = dict.fromkeys(_SWITCHES.values(), 0.0) | self._lost
         for counts in (*self._threads.values(), self._of_others):
             _add(sums, counts)
         return sums
@@ -112,16 +128,36 @@ class _Threads:
             _add(self._of_others, before)
         self._threads[thread] = now
 
+    def _note_place(self, thread: str, now: "_Place") -> None:
+        before = self._places.get(thread, now)
+        self._lost[CONFINED] += now.cores & before.cores == now.cores != before.cores
+        self._lost[LOWERED] += now.nice > before.nice
+        self._places[thread] = now
 
-def _counts(task: Path) -> Row:
+
+class _Place(NamedTuple):
+    """Where and how a thread may run."""
+
+    cores: int
+    """One bit for each logical processor."""
+    nice: int
+
+
+def _read(task: Path) -> tuple[Row, _Place]:
     counts: dict[str, float] = {}
+    cores = nice = 0
     for line in _content(f"{task}/status").splitlines():
         if line.startswith(_PREFIXES):
-            name, _, count = line.partition(b":")
-            counts[_SWITCHES[name]] = int(count)
+            name, _, value = line.partition(b":")
+            if name == _CORES:
+                cores = int(value.replace(b",", b""), 16)
+            else:
+                counts[_SWITCHES[name]] = int(value)
     with suppress(OSError, ValueError, IndexError):
         counts[RUN_QUEUE] = int(_content(f"{task}/schedstat").split()[1]) / NS_PER_S
-    return counts
+    with suppress(OSError, ValueError, IndexError):
+        nice = int(_content(f"{task}/stat").rpartition(b")")[2].split()[16])
+    return counts, _Place(cores, nice)
 
 
 def _content(path: str) -> bytes:

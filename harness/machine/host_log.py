@@ -18,7 +18,15 @@ import psutil
 from harness.core.clock import wall_ns
 from harness.core.shown.cells import write_rows
 from harness.machine import cgroup, host
-from harness.machine.family import ANONYMOUS, Family, Row, added
+from harness.machine.family import (
+    ANONYMOUS,
+    CONFINED,
+    LOWERED,
+    STOPPED,
+    Family,
+    Row,
+    added,
+)
 from harness.machine.kernel import text
 
 HOST_CSV = "host.csv"
@@ -27,7 +35,7 @@ HOST_PERIOD_S = 1.0
 
 ROOT = Path("/")
 _CPU_MODES = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
-_SETTINGS = ("governor_", "smt_active", "turbo", "cgroup_cpu_cores")
+_SETTINGS = ("governor_", "smt_active", "turbo", "cgroup_cpu_cores", "cores_online")
 """Prefixes of the columns that only an administrator or a daemon changes."""
 
 FEWEST_ROWS = 9
@@ -89,6 +97,9 @@ class HostReader:
         self._families: list[Family] = []
         self._throttles = sorted(self._cpus.glob("cpu[0-9]*/thermal_throttle/*_throttle_count"))
         self._governors = sorted(self._cpus.glob("cpu[0-9]*/cpufreq/scaling_governor"))
+        self._online = sorted(
+            self._cpus.glob("cpu[0-9]*/online")
+        )  # the first core, which stays, has none
 
     def look(self) -> None:
         row: dict[str, float] = {"wall_ns": wall_ns()}
@@ -117,6 +128,9 @@ class HostReader:
             "smt_active": text(self._cpus / "smt/active"),
             "turbo": host.turbo(self._cpus),
             "cgroup_cpu_cores": cgroup.cpu_limit(),
+            "cores_online": sum(text(path) == "1" for path in self._online) + 1
+            if self._online
+            else None,
         }
         for name, value in others.items():
             with suppress(ValueError):  # '' where there is no such file
@@ -158,6 +172,9 @@ def summary(log: HostLog | None, window_ns: tuple[int, int] | None) -> dict[str,
         "measured_voluntary_switches",
         "measured_involuntary_switches",
         "measured_cpu_s",
+        CONFINED,
+        LOWERED,
+        STOPPED,
     )
     fastest = [f for f in (_highest(row, "mhz_") for row in rows) if f is not None]
     thirds = len(fastest) // 3 if len(fastest) >= FEWEST_ROWS else 0

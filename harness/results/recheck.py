@@ -258,7 +258,7 @@ def _stored_scoring(folder: Path, derived: Findings) -> score.Scoring:
             return score.Scoring(failure=Reason.stored(entry))
     accuracy = stored["accuracy"]
     if accuracy["value"] is None:
-        return score.Scoring(no_score=accuracy["reason"])
+        return score.Scoring(no_score=accuracy["reason"].removesuffix(score.LEFT_OUT))
     assert derived.accuracy is not None
     assert derived.accuracy.ended is not None
     dtype = str(derived.accuracy.ended["answer_dtype"])

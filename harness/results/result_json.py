@@ -38,8 +38,8 @@ from harness.results.slos import section as goodput
 from harness.results.tokens import section as tokens
 from harness.results.verdict import busy, client, code_doubts, doubts, model_doubts, reasons
 from harness.results.verdict.host_doubts import host_doubts
+from harness.results.verdict.score import LEFT_OUT, refusal
 from harness.results.verdict.score import no_score as pointless
-from harness.results.verdict.score import refusal
 
 
 def result(findings: Findings) -> Result:
@@ -288,6 +288,8 @@ def _accuracy(findings: Findings) -> Scored | NotScored:
         random = findings.model.has_random_weights
         return {"value": None, "reason": "random weights" if random else "performance run only"}
     why = failure.text if failure else no_score
+    if no_score and findings.accuracy is None:
+        why += LEFT_OUT
     return {"value": None, "reason": why or "the run ended before it was scored"}
 
 

@@ -1,5 +1,6 @@
 """What a process and its descendants used is added up from the real /proc."""
 
+import os
 import subprocess
 import sys
 import time
@@ -7,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.machine.family import ANONYMOUS, RUN_QUEUE, Family
+from harness.machine.family import ANONYMOUS, CONFINED, LOWERED, RUN_QUEUE, STOPPED, Family
 from tests.builders.power_trees import STATUS, files
 
 COMPUTES = "print(1, flush=True)\nwhile True: pass"
@@ -73,3 +74,52 @@ def test_the_wait_of_ended_threads_stays_in_the_sum(tmp_path: Path) -> None:
 
 def test_this_process_is_read_by_default() -> None:
     assert Family().read()["measured_rss_bytes"] > 10**7
+
+
+SPINS = """
+import threading, time
+def spin():
+    while True: pass
+for _ in range(2): threading.Thread(target=spin, daemon=True).start()
+print(1, flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize(
+    ("command", "column"),
+    [
+        (("taskset", "--all-tasks", "--cpu-list", "--pid", "0"), CONFINED),
+        (("renice", "-n", "5", "-p"), LOWERED),
+        (("kill", "-STOP"), STOPPED),
+    ],
+)
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="there is no core to lose")
+def test_what_another_program_does_to_a_process_is_counted(
+    command: tuple[str, ...], column: str
+) -> None:
+    """Bug: all threads were moved to one core in mid-run, and no file said so."""
+    with subprocess.Popen([sys.executable, "-c", SPINS], stdout=subprocess.PIPE) as process:
+        try:
+            assert process.stdout is not None
+            process.stdout.readline()
+            family = Family(process.pid)
+            before, again = family.read(), family.read()
+            subprocess.run([*command, str(process.pid)], check=True, capture_output=True)
+            after = family.read()
+        finally:
+            process.kill()
+    kinds = (CONFINED, LOWERED, STOPPED)
+    assert {before[kind] + again[kind] for kind in kinds} == {0}
+    assert {kind for kind in kinds if after[kind]} == {column}
+
+
+def test_a_thread_that_gets_cores_back_has_lost_none(tmp_path: Path) -> None:
+    folder = files(tmp_path / "1", {"stat": "1 (a b) S " + "0 " * 20 + "1"})
+    family = Family(1, tmp_path)
+    seen = []
+    for mask in ("1", "3", "ff,ffffffff", "ff,ffffffff", "2", "4"):
+        status = f"{STATUS.format(1, 1)}\nCpus_allowed:\t{mask}"
+        files(folder / "task/1", {"status": status})
+        seen.append(family.read()[CONFINED])
+    assert seen == [0, 0, 0, 0, 1, 1]

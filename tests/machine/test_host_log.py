@@ -14,7 +14,7 @@ from harness.core.codes import CODES, Reason
 from harness.core.units import NS_PER_S
 from harness.machine import host
 from harness.machine.cgroup import throttled_s
-from harness.machine.family import ANONYMOUS, Row
+from harness.machine.family import ANONYMOUS, CONFINED, LOWERED, STOPPED, Row
 from harness.machine.host_log import HostLog, HostReader, summary
 from harness.machine.power.energy import window_ns
 from harness.results.verdict.host_doubts import host_doubts
@@ -390,3 +390,12 @@ def test_turbo_is_read_from_either_driver(
     folder, _, file = name.partition("/")
     files(tmp_path / folder, {file: text})
     assert host.turbo(tmp_path) is turbo
+
+
+@pytest.mark.parametrize(
+    ("column", "code"),
+    [(CONFINED, "cores-lost"), (LOWERED, "priority-lowered"), (STOPPED, "stalled")],
+)
+def test_what_another_program_did_to_the_threads_is_doubted(column: str, code: str) -> None:
+    assert [doubt.code for doubt in doubts(5, {column: (2, 2)})] == []
+    assert [doubt.code for doubt in doubts(5, {column: (0, 2)})] == [code]

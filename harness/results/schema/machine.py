@@ -100,6 +100,12 @@ class Host(TypedDict):
     """Involuntary context switches of the measured process."""
     measured_cpu_s: float | None
     """CPU time of the measured process in s."""
+    measured_confined_threads: float | None
+    """How often a thread of the measured process lost cores that it could run on."""
+    measured_lowered_threads: float | None
+    """How often a thread of the measured process lost a part of its priority."""
+    measured_stopped_looks: float | None
+    """Rows at which the measured process was stopped by a signal or a debugger."""
     measured_anonymous_bytes: Sequence[float] | None
     """Memory of the measured process without files and shared pages, in bytes: at the beginning and after each quarter of the run; null below nine rows."""
     settings: Mapping[str, float]

@@ -48,6 +48,7 @@ def host_doubts(
     yield from _memory_doubts(host, samples)
     yield from _leak_doubts(host, samples)
     yield from _preemption_doubts(host, others, remote=remote)
+    yield from _interference_doubts(host)
 
 
 def _frequency_doubts(host: Mapping[str, Any]) -> Iterator[Reason]:
@@ -136,4 +137,29 @@ def _preemption_doubts(
             "preempted",
             f"other threads took the cores {switches:,.0f} times ({switches / cpu_s:,.0f} per second of CPU "
             f"time){advice}",
+        )
+
+
+def _interference_doubts(host: Mapping[str, Any]) -> Iterator[Reason]:
+    """What another program did to the measured threads in the run."""
+    confined, lowered, stopped = (
+        host[f"measured_{name}"]
+        for name in ("confined_threads", "lowered_threads", "stopped_looks")
+    )
+    if confined:
+        yield Reason(
+            "cores-lost",
+            f"{confined:,.0f} times a measured thread lost cores that it could run on before: a part of the "
+            "run had fewer cores than the rest",
+        )
+    if lowered:
+        yield Reason(
+            "priority-lowered",
+            f"{lowered:,.0f} times a measured thread lost a part of its priority during the run",
+        )
+    if stopped:
+        yield Reason(
+            "stalled",
+            f"at {stopped:,.0f} of {host['rows']:,} looks, one a second, a signal or a debugger had stopped the "
+            "measured process",
         )

@@ -100,6 +100,10 @@ def label_of(dataset: Dataset, index: int, model: Model, answer_dtype: str = "")
     return {"text": label, "symbols": symbols} if symbols and isinstance(label, str) else label
 
 
+LEFT_OUT = ": no accuracy run, and no answers compared"
+"""The end of a reason for no score where a run was asked for both modes."""
+
+
 def no_score(model: Model, loaded: Loaded, metric: str | None) -> str:
     """Why an accuracy run would be pointless; empty where it makes sense."""
     if model.has_random_weights:
