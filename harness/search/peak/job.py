@@ -219,8 +219,8 @@ class PeakJob(Study[PeakOptions]):
         self._save()
         left = self.time_left(self._planned_s(kind), "at most") if probe.ended is None else ""
         self._say(table.progress(number, probe, self._axis.unit) + left)
-        # At a lower load the client may keep up; a calibration has no load to lower.
-        if allowed is None or probe.ended != table.CLIENT_BOUND:
+        # At a lower load the client may keep up; the search begins at half of what a calibration found.
+        if probe.ended != table.CLIENT_BOUND:
             what = "this run says nothing about its load, so the search ends"
             self._check_answered(finished, what)
         return finished

@@ -41,7 +41,7 @@ def warnings(content: Mapping[str, Any]) -> Iterator[str]:
         yield _idle_text(run, content)
     yield from _unrest(run, content)
     yield from _unsustained(run, content)
-    bound = [p["load"] for p in content["probes"] if p["ended"] == CLIENT_BOUND]
+    bound = [p["load"] or 0.0 for p in content["probes"] if p["ended"] == CLIENT_BOUND]
     if bound and max(bound) > content["peak"]:
         yield (
             f"the client was the limit at {show_rate(max(bound))} {content['unit']} ({CLIENT_BOUND}): the server may "

@@ -403,6 +403,23 @@ def test_a_load_that_the_client_cannot_offer_is_searched_below(
     assert f"\nwarning     {warning}" in capsys.readouterr().out
 
 
+def test_a_calibration_that_the_client_bounds_is_searched_below(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Bug: a server that is faster than its client had no peak at all."""
+    system = System(5000.0)
+    system.broken = {1: ("client-bound", 4)}
+    monkeypatch.setattr("harness.run.supervisor.job.measure", _ClientBound(system, 1300))
+    assert main([*SERVER, "--out", "found"]) == 0
+    content = peak_json()
+    assert (content["probes"][0]["kind"], content["probes"][0]["ended"]) == (
+        "calibration",
+        "client-bound",
+    )
+    assert 1000 <= content["peak"] <= 1300
+    assert content["warnings"][0].startswith("the client was the limit at ")
+
+
 def test_where_no_full_length_run_fits_into_memory_it_is_said_what_to_do(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
