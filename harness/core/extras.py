@@ -166,10 +166,27 @@ def _is_in_venv(name: str) -> bool:
     return (ROOT / ".venv" / f".installed-{name}").is_file()
 
 
+def _extra_of(name: str) -> str | None:
+    """The extra that a plug-in or a shipped model of that name needs, '' for none; None where nothing has it."""
+    from harness.core.registry import KINDS
+
+    extras = [table[name].extra for table in KINDS.values() if name in table]
+    if not extras and (Path(harness.__file__).parent / f"models/shipped/{name}.yaml").is_file():
+        return ""
+    return min(extras, default=None)
+
+
 def _check_names(names: Sequence[str]) -> None:
     problems = []
     for name in names:
-        if name not in EXTRAS:
+        if name not in EXTRAS and (own := _extra_of(name)) is not None:
+            hint = (
+                f"comes with the extra {own}: name that"
+                if own
+                else "needs no extra: it is installed"
+            )
+            problems.append(f"{name!r} {hint}")
+        elif name not in EXTRAS:
             near = get_close_matches(name, EXTRAS, n=1)
             hint = f"did you mean {near[0]!r}?" if near else "`./run.sh install` lists them"
             problems.append(f"no extra named {name!r}: {hint}")

@@ -230,9 +230,12 @@ def test_install_without_names_lists_the_extras_and_what_is_there(checkout: Path
 
 
 def test_install_understands_no_name_but_an_extras(checkout: Path) -> None:
-    done = install(checkout, "openvno", "xyzzy", "onnx")
+    done = install(checkout, "openai", "tinylm", "map", "openvno", "xyzzy", "onnx")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.splitlines() == [
+        "harness: 'openai' needs no extra: it is installed",
+        "harness: 'tinylm' needs no extra: it is installed",
+        "harness: 'map' comes with the extra coco: name that",
         "harness: no extra named 'openvno': did you mean 'openvino'?",
         "harness: no extra named 'xyzzy': `./run.sh install` lists them",
     ]

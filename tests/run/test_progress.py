@@ -11,19 +11,22 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
 
 from harness.core import clock
+from harness.core.config.parse import Slo
+from harness.core.config.run_config import RunConfig
 from harness.core.console import say
 from harness.core.shown.status_line import StatusLine
 from harness.core.units import NS_PER_S
-from harness.loadgen.plan import LoadPlan, Seeds
+from harness.loadgen.plan import Calibration, InstanceGroup, LoadPlan, Seeds
 from harness.run import progress as module
 from harness.run.bar import Bar
 from harness.run.progress import Pace, Progress
-from harness.run.supervisor.progress import RunProgress
+from harness.run.supervisor.progress import RunProgress, announcement
 from harness.run.supervisor.watchdog import Now
 
 PLAN = LoadPlan(
@@ -37,6 +40,24 @@ PLAN = LoadPlan(
     expected_s=10.0,
 )
 HALF = Now(issued=500, completed=500, failed=0, p99_ns=1.5e6, idle_ns=0)
+
+
+@pytest.mark.parametrize(
+    ("count", "more", "told"),
+    [
+        (2010, {"slo": (Slo(0.99, 1, "ttft"),)}, " (the fewest that judge a p99; --duration alone"),
+        (2010, {"slo": (Slo(0.9, 1), Slo(0.999, 1, "ttft"))}, " (the fewest that judge a p99.9; "),
+        (2010, {"queries": 2010}, ", at 10/s"),
+        (88, {}, ", at 10/s"),
+    ],
+)
+def test_the_line_about_a_run_says_why_it_is_longer_than_asked(
+    count: int, more: dict[str, Any], told: str
+) -> None:
+    plan = replace(PLAN, query_count=count, target_qps=10.0)
+    config = RunConfig(scenario="server", duration_ns=8 * NS_PER_S, **more)
+    line = announcement(plan, Calibration(slowest_batch_ns=1), InstanceGroup(1, 1, 1), config)
+    assert line.startswith(f"server: {count:,} queries{told}")
 
 
 class Terminal(io.StringIO):

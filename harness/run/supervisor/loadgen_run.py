@@ -84,7 +84,7 @@ class LoadGenRun:
             plan = self._plan(loaded, calibration)
             run = self._findings.resolved
             if self._role == "performance" and not self._with.quiet:
-                say(announcement(plan, calibration, run.instances))
+                say(announcement(plan, calibration, run.instances, run.config))
             if self._is_first:
                 self._keeper.write_resolved(plan, loaded)
             evidence = self._watch(process, plan, calibration)

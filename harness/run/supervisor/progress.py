@@ -1,11 +1,17 @@
 """Shows how far one LoadGen run has come, from the load of its model to its last query."""
 
+from math import ceil
+
 from harness.core.clock import monotonic_ns
+from harness.core.config.run_config import RunConfig
 from harness.core.units import NS_PER_S, counted, show_ns, show_rate
 from harness.loadgen.plan import Calibration, InstanceGroup, LoadPlan
 from harness.loadgen.scenario import scenario_named
 from harness.run.progress import Progress
 from harness.run.supervisor.watchdog import Now
+
+_NOTED = 1.1
+"""Times as many queries as --duration asks for, above which the line about the run says why."""
 
 LEAST_S = 1.0
 """Before a run has lasted this long, no time left is estimated."""
@@ -89,12 +95,33 @@ class RunProgress:
         return parts
 
 
-def announcement(plan: LoadPlan, calibration: Calibration, group: InstanceGroup) -> str:
-    """One line about the run to come and its duration."""
+def _more_than_asked(plan: LoadPlan, config: RunConfig) -> str:
+    """Why there are more queries than --duration asks for; '' where there are not."""
+    if (
+        plan.target_qps is None
+        or config.queries is not None
+        or config.mlperf
+        or plan.schedule is not None
+    ):
+        return ""
+    asked = ceil(config.duration_ns / NS_PER_S * plan.target_qps)
+    if plan.query_count <= _NOTED * asked:
+        return ""
+    percents = [slo.percentile for slo in config.slo] or [plan.percentile or 0.0]
+    return (
+        f" (the fewest that judge a p{100 * max(percents):.10g}; --duration alone would be {asked:,}: a lower "
+        "percentile in --slo, or --queries, makes fewer)"
+    )
+
+
+def announcement(
+    plan: LoadPlan, calibration: Calibration, group: InstanceGroup, config: RunConfig
+) -> str:
+    """One line about the run to come and its duration, and about what makes it longer than --duration."""
     scenario = scenario_named(plan.scenario)
     all_at_once, calibrated = scenario.all_at_once, calibration.rate_per_s is not None
     unit = "samples" if all_at_once or plan.accuracy else "queries"
-    parts = [f"{plan.scenario}: {plan.query_count:,} {unit}"]
+    parts = [f"{plan.scenario}: {plan.query_count:,} {unit}{_more_than_asked(plan, config)}"]
     if plan.target_qps is not None:
         chosen = ", a demonstration rate" if scenario.scheduled and calibrated else ""
         parts.append(f"at {show_rate(plan.target_qps)}/s{chosen}")
