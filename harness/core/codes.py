@@ -330,6 +330,10 @@ _DOUBTS: _Rows = {
             "Tensors go to the server and back as JSON text, which costs both sides time; the text says how much here.",
             "Use a server that takes binary tensors, or `--backend-option encoding=binary` where it does.",
         ),
+        "server-away": (
+            "A server took no connection for more than 0.25 s in the run, and took one again after it.",
+            "Read the server's log for what ended or blocked it, and run again.",
+        ),
         "resent": (
             "A request was sent twice, because the server closed its connection at that moment.",
             "Raise the server's keep-alive time or its limit of requests a connection, or have it send `Connection: close`.",

@@ -160,6 +160,7 @@ class _Client(TypedDict):
     resent: Count
     reopened: Count
     closes_after: NotRequired[Count]
+    outage_s: NotRequired[Seconds]
     server_gone: str
     failures: dict[str, Count]
     server_times: _ServerTimes | None

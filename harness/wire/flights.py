@@ -98,6 +98,8 @@ class Flights:
         """Why the servers are given up."""
         self.refused: dict[int, Exception] = {}
         """Servers that have refused every connection for GIVE_UP_S at some time, and how."""
+        self.outage_s = 0.0
+        """Longest time in which a server took no connection, and took one after it."""
         self.closes_after = [0] * len(servers)
         """Replies after which each server closes a connection without saying so; 0: none is known."""
         self._last_ends = [(0, 0)] * len(servers)  # replies of one that a server closed, and when
@@ -105,7 +107,7 @@ class Flights:
         """Flights whose first token came in the last turn, for who takes them; None where nobody does."""
         self._refusing: set[int] = set()  # servers that have refused all connections for GIVE_UP_S
         self._openers = [
-            Opener(server, number, self._opened, self._refused)
+            Opener(server, number, self._opened, self._refused, self._returned)
             for number, server in enumerate(servers)
         ]
         try:
@@ -460,6 +462,9 @@ class Flights:
             self.gone = error
             eventfd_write(self._wake, 1)
 
+    def _returned(self, seconds: float) -> None:
+        self.outage_s = max(self.outage_s, seconds)
+
     def wake(self) -> None:
         """Ends the wait of a `turn` in another thread."""
         eventfd_write(self._wake, 1)
@@ -467,6 +472,7 @@ class Flights:
     def forget(self) -> None:
         """Sets the counts to 0, before the run."""
         self.waited = self.resent = self.reopened = 0
+        self.outage_s = 0.0
         self.refused.clear()
 
     def peers(self) -> list[tuple[str, bool]]:

@@ -28,13 +28,17 @@ class Opener(threading.Thread):
         number: int,
         opened: Callable[[Connection], None],
         refused: Callable[[int, Exception], None],
+        returned: Callable[[float], None],
     ) -> None:
-        """number: of the server, for its connections. refused: called while it is given up."""
+        """number: of the server, for its connections. refused: called while it is given up. returned: once it takes
+        a connection again, with the seconds in which it took none.
+        """
         super().__init__(name="opener", daemon=True)
         self._server = server
         self._number = number
         self._opened = opened
         self._refused = refused
+        self._returned = returned
         self._wanted: SimpleQueue[bool] = SimpleQueue()
 
     def open(self) -> None:
@@ -57,6 +61,8 @@ class Opener(threading.Thread):
                 self._wanted.put(True)
                 threading.Event().wait(RETRY_S)
             else:
+                if refused_since_s is not None:
+                    self._returned(monotonic() - refused_since_s)
                 refused_since_s = None
                 self._opened(connection)
 

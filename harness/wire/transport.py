@@ -21,6 +21,7 @@ class Transport(Protocol):
     waited_s: float
     resent: int
     reopened: int
+    outage_s: float
     gone: Exception | None
 
     @property

@@ -236,6 +236,8 @@ def test_a_server_that_restarts_loses_what_was_in_flight(tmp_path: Path) -> None
         _, result = ran(tmp_path / "run", server)
     is_whole(result)
     assert result["queries"]["samples_failed"] < QUERIES / 2
+    assert 0.5 < result["client"]["outage_s"] < 5
+    assert "server-away" in [doubt["code"] for doubt in result["doubts"]]
 
 
 @pytest.mark.slow

@@ -90,6 +90,7 @@ def _client(clients: Sequence[Message]) -> dict[str, Any]:
         **clients[0],
         **{key: sum(c[key] for c in clients) for key in _CLIENT_SUMS},
         "request_timeout_s": max(c["request_timeout_s"] for c in clients),
+        "outage_s": max(c["outage_s"] for c in clients),
         "ceiling_per_s": ceilings,
         "floor_p50_ns": max(floors) if ceilings is not None else None,
         "no_ceiling": _first(c["no_ceiling"] for c in clients),

@@ -72,6 +72,8 @@ class Client(TypedDict):
     """Connections replaced because they had been idle for too long."""
     replies_per_connection: int | None
     """Replies after which the server closes each connection without saying so; null where it does not."""
+    outage_s: float
+    """Longest time in which a server took no connection, before it took one again; 0 without such a time."""
     failures: Mapping[str, int]
     """Kind -> samples that failed: refused, reset, timeout, bad-reply, bad-answer, server-gone, encode."""
     json_ns: int | None

@@ -35,6 +35,9 @@ REACHED_REASON = 0.80
 
 WAITED_DOUBT = 0.001
 RESENT_REASON = 0.001
+OUTAGE_S = 0.25
+"""A server that takes no connection for longer was away; a full queue of new ones ends sooner."""
+
 RESENT_FEW = 3
 """So many may be sent twice in a short run, of whose requests one alone is more than the share."""
 
@@ -63,6 +66,7 @@ def section(run: Evidence) -> Client | None:
         "resent": told["resent"],
         "reopened": told["reopened"],
         "replies_per_connection": told.get("closes_after") or None,
+        "outage_s": told.get("outage_s", 0.0),
         "failures": told["failures"],
         "json_ns": told["json_ns"],
         "server_times": told["server_times"],
@@ -251,6 +255,12 @@ def doubts(run: Evidence, bound_ns: int | None) -> Iterator[Reason]:
             "resent",
             f"{counted(client['resent'], 'request')} sent twice: {_how_it_closes(client)}; their latency counts from "
             "the schedule",
+        )
+    if client["outage_s"] > OUTAGE_S:
+        yield Reason(
+            "server-away",
+            f"a server took no connection for {show_ns(round(client['outage_s'] * NS_PER_S))}: it was away or was "
+            "started again, and the latencies hold the wait for it",
         )
     if (json_ns := client["json_ns"]) is not None:
         p50_ns = percentile_ns(np.sort(done.latency_ns), 0.50)

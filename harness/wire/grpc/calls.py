@@ -203,6 +203,7 @@ class Calls:
     """
 
     resent = reopened = 0
+    outage_s = 0.0
     closes_after: Sequence[int] = ()
     refused: Mapping[int, Exception] = {}
     """As Flights has it: grpcio opens connections, and tells of none."""

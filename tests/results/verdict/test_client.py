@@ -27,6 +27,7 @@ CLIENT: Mapping[str, Any] = {
     "waited": 0,
     "resent": 0,
     "reopened": 0,
+    "outage_s": 0.0,
     "server_gone": "",
     "failures": {},
     "json_ns": None,
@@ -125,6 +126,8 @@ def test_without_stamps_of_the_kernel_there_is_no_stage_notice() -> None:
         ({"ceiling_per_s": 4_001.0}, [], []),
         ({"ceiling_per_s": None, "no_ceiling": "OSError"}, [], []),
         ({"waited": 1}, [], ["few-connections"]),
+        ({"outage_s": 0.2}, [], []),
+        ({"outage_s": 0.3}, [], ["server-away"]),
         ({"resent": 3}, [], ["resent"]),
         ({"resent": 4}, ["resent-often"], ["resent"]),
         (

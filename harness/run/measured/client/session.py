@@ -315,6 +315,7 @@ class Session:
             "waited": self._flights.waited,
             "resent": self._flights.resent,
             "reopened": self._flights.reopened,
+            "outage_s": self._flights.outage_s,
             "closes_after": min(filter(None, self._flights.closes_after), default=0),
             "server_gone": self._gone(),
             "failures": dict(failures.kinds),
