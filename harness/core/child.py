@@ -12,6 +12,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, suppress
@@ -68,11 +69,25 @@ class Guard:
 class Channel:
     """One end of a connection. `receive` returns None once the other end has closed or died."""
 
-    def __init__(self, sock: socket.socket, *, is_child: bool = False) -> None:
-        """is_child: what is sent holds texts from outside, in which secrets are masked."""
+    def __init__(
+        self,
+        sock: socket.socket,
+        *,
+        is_child: bool = False,
+        message_limit_s: float | None = None,
+        most_bytes: int | None = None,
+    ) -> None:
+        """is_child: what is sent holds texts from outside, in which secrets are masked.
+
+        message_limit_s: for a whole message, from its first byte on. most_bytes: of one. None: no limit. `receive` raises
+        a ConnectionAbortedError where the other end exceeds one of them.
+        """
         self._socket = sock
         self._is_child = is_child
-        self._received = b""
+        self._message_limit_s = message_limit_s
+        self._most_bytes = most_bytes
+        self._received = bytearray()
+        self._begun_s = 0.0
 
     def send(self, event: str, **values: Any) -> None:
         """Send a message. The death of the other end is left to `receive`."""
@@ -95,21 +110,44 @@ class Channel:
         return status
 
     def receive(self, timeout_s: float | None = None) -> dict[str, Any] | None:
-        """The next message; None when the other end has closed. TimeoutError after timeout_s."""
-        self._socket.settimeout(timeout_s)
-        while b"\n" not in self._received:
+        """The next message; None when the other end has closed. TimeoutError where it is not whole after timeout_s."""
+        deadline_s = None if timeout_s is None else time.monotonic() + timeout_s
+        looked = 0
+        while (end := self._received.find(b"\n", looked)) < 0:
+            looked = len(self._received)
+            self._socket.settimeout(self._left_s(deadline_s))
             try:
                 chunk = self._socket.recv(1 << 16)
             except ConnectionError:
                 return None
-            except BlockingIOError:
+            except (BlockingIOError, TimeoutError):
+                self._left_s(None)
                 raise TimeoutError from None
             if not chunk:
                 return None
+            if not looked:
+                self._begun_s = time.monotonic()
             self._received += chunk
-        line, _, self._received = self._received.partition(b"\n")
+        line = bytes(self._received[:end])
+        del self._received[: end + 1]
+        self._begun_s = time.monotonic()
         message: dict[str, Any] = json.loads(line)
         return message
+
+    def _left_s(self, deadline_s: float | None) -> float | None:
+        """How long the next bytes may take; None for ever. A ConnectionAbortedError where the message exceeds a limit."""
+        now_s = time.monotonic()
+        left_s = None if deadline_s is None else max(0.0, deadline_s - now_s)
+        if self._most_bytes is not None and len(self._received) > self._most_bytes:
+            raise ConnectionAbortedError(f"a message is longer than {self._most_bytes:,} bytes")
+        if self._message_limit_s is None or not self._received:
+            return left_s
+        rest_s = self._begun_s + self._message_limit_s - now_s
+        if rest_s <= 0:
+            raise ConnectionAbortedError(
+                f"a message was not whole after {self._message_limit_s:g} s"
+            )
+        return rest_s if left_s is None else min(left_s, rest_s)
 
     def fileno(self) -> int:
         return self._socket.fileno()

@@ -40,6 +40,11 @@ from harness.run.supervisor.measured_process import MeasuredProcess
 
 NEWS_EVERY_S = 0.25
 HELLO_LIMIT_S = 10.0
+"""Limit of a connection's first message, until which it keeps no run waiting."""
+
+MOST_SILENT = 64
+"""Connections without their first message; for one more, the oldest is closed."""
+
 BUSY_LIMIT_S = 5.0
 """Time for the process of the run before to end."""
 
@@ -56,6 +61,7 @@ class Agent:
         self._allowed = allowed
         self._busy = threading.Lock()
         self._answering: dict[socket.socket, threading.Thread] = {}
+        self._silent: dict[socket.socket, None] = {}  # the oldest first
 
     def run(self) -> None:
         """Returns after `stop`, once nothing is left of the last run."""
@@ -64,6 +70,11 @@ class Agent:
                 connected, (peer, *_) = self._listening.accept()
             except OSError:
                 break
+            if len(self._silent) >= MOST_SILENT:
+                for oldest in [*self._silent][:1]:
+                    self._silent.pop(oldest, None)
+                    _hang_up(oldest)
+            self._silent[connected] = None
             thread = threading.Thread(target=self._answer, args=(connected, peer))
             self._answering[connected] = thread
             thread.start()
@@ -74,34 +85,43 @@ class Agent:
         """Also ends the part in a run. May be called by a signal's handler."""
         self._listening.close()
         for connected in [*self._answering]:
-            with suppress(OSError):
-                connected.shutdown(socket.SHUT_RDWR)
+            _hang_up(connected)
 
     def _answer(self, connected: socket.socket, peer: str) -> None:
         with closing(channel_over(connected)) as channel:
-            if not self._busy.acquire(timeout=BUSY_LIMIT_S):
-                channel.send_error(ConfigError("it takes part in another run: wait for its end"))
-            else:
-                self._lend(channel, peer)
-            del self._answering[connected]
+            try:
+                with suppress(OSError):  # the run's machine is gone
+                    self._hear(channel, connected, peer)
+            except BaseException as e:  # noqa: BLE001 - shown there
+                channel.send_error(e)
+            finally:
+                self._silent.pop(connected, None)
+                del self._answering[connected]
 
-    def _lend(self, channel: Channel, peer: str) -> None:
+    def _hear(self, channel: Channel, connected: socket.socket, peer: str) -> None:
+        """A peer is silent, and no run, until its first message is whole."""
+        setup = channel.receive(HELLO_LIMIT_S)
+        self._silent.pop(connected, None)
+        if setup is None:
+            return
+        if not self._busy.acquire(timeout=BUSY_LIMIT_S):
+            raise ConfigError("it takes part in another run: wait for its end")
         say(f"{peer}: a run begins")
         try:
-            with suppress(OSError):  # the run's machine is gone
-                _take_part(channel, self._allowed)
-        except BaseException as e:  # noqa: BLE001 - shown there
-            channel.send_error(e)
+            _take_part(channel, setup, self._allowed)
         finally:
             self._busy.release()
-        say(f"{peer}: the run has ended")
+            say(f"{peer}: the run has ended")
 
 
-def _take_part(channel: Channel, allowed: frozenset[str]) -> None:
-    """One run, from `setup` to its end. Raises what refuses it."""
-    message = channel.receive(HELLO_LIMIT_S)
-    if message is None:
-        return
+def _hang_up(connected: socket.socket) -> None:
+    """Its thread finds the end."""
+    with suppress(OSError):
+        connected.shutdown(socket.SHUT_RDWR)
+
+
+def _take_part(channel: Channel, message: Mapping[str, Any], allowed: frozenset[str]) -> None:
+    """One run, from its `setup` to its end. Raises what refuses it."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(TemporaryDirectory(prefix="mlperf-load-host-")))
         setup = _accepted(message, folder, allowed)

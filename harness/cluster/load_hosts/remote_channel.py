@@ -13,6 +13,10 @@ from harness.core.units import NS_PER_MS, NS_PER_S
 LOST_S = 10.0
 """A machine that is not heard of for so long is lost."""
 
+MESSAGE_LIMIT_S = 10.0
+MOST_MESSAGE_BYTES = 1 << 26
+"""Limits of one whole message, from its first byte on: a peer that drips is cut off."""
+
 _PROBE_EVERY_S = 3
 _PIECE_BYTES = 2**19
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}", re.ASCII)
@@ -26,7 +30,7 @@ def channel_over(connected: socket.socket) -> Channel:
     connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, _PROBE_EVERY_S)
     lost_ms = int(LOST_S * NS_PER_S / NS_PER_MS)
     connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, lost_ms)
-    return Channel(connected)
+    return Channel(connected, message_limit_s=MESSAGE_LIMIT_S, most_bytes=MOST_MESSAGE_BYTES)
 
 
 def send_file(channel: Channel, path: Path) -> None:
