@@ -28,6 +28,7 @@ from starlette.types import ASGIApp
 from harness.browse import within
 from harness.browse.guard import TOKEN, Guard, new_token
 from harness.browse.index import Index, Missing
+from harness.browse.protocol import MOST_CONNECTIONS, bounded
 from harness.browse.selection import Selection
 from harness.browse.texts import asset, render
 from harness.browse.views import FILES, Views
@@ -215,10 +216,10 @@ def serve(folder: Path, host: str, port: int | None) -> int:
         server_header=False,
         lifespan="off",
         ws="none",
-        http="h11",
+        http=bounded(),
         loop="asyncio",
         proxy_headers=False,
-        limit_concurrency=200,
+        limit_concurrency=MOST_CONNECTIONS + 1,
         timeout_graceful_shutdown=1,  # live pages never end by themselves
     )
     os.nice(NICENESS)

@@ -1,0 +1,110 @@
+"""Bounds how long a client may hold a connection of `browse`, and how many are open at once."""
+
+import asyncio
+from typing import Any, cast
+
+from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
+
+REQUEST_LIMIT_S = 5.0
+"""Limit for a whole request, from the opening of its connection or the answer before it on."""
+
+ANSWER_LIMIT_S = 10.0
+LEAST_TAKEN_BYTES = 1 << 16
+"""A client that does not take so much of its answer in this time is closed, also one of a live page."""
+
+MOST_CONNECTIONS = 200
+"""Connections that are open at once; for one more, the one that has waited longest for its request is closed."""
+
+
+def bounded() -> type[asyncio.Protocol]:
+    """The protocol of one server, whose connections know of each other."""
+    waiting: dict[_Bounded, None] = {}
+
+    class Protocol(_Bounded):
+        def __init__(self, *arguments: Any, **named: Any) -> None:
+            super().__init__(*arguments, **named)
+            self.waiting = waiting
+
+    return Protocol
+
+
+class _Bounded(H11Protocol):
+    """uvicorn's protocol, which waits for ever for the first request, and for the rest of one."""
+
+    waiting: "dict[_Bounded, None]"
+    """Connections without a whole request, the oldest first."""
+    _deadline: asyncio.TimerHandle | None = None
+    _taking: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        if len(self.connections) > MOST_CONNECTIONS and self.waiting:
+            next(iter(self.waiting)).hang_up()
+        self._wait()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self._has_request:
+            self._stop_waiting()
+        else:
+            self._wait()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if not self._has_request:
+            self._wait()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_waiting()
+        self.resume_writing()
+        super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._take(self.transport.get_write_buffer_size() + LEAST_TAKEN_BYTES)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        if self._taking is not None:
+            self._taking.cancel()
+            self._taking = None
+
+    def _take(self, before: int) -> None:
+        """before: bytes of the answer that were held back ANSWER_LIMIT_S ago."""
+        held = self.transport.get_write_buffer_size()
+        if before - held < LEAST_TAKEN_BYTES:
+            self.hang_up()
+        else:
+            self._taking = self.loop.call_later(ANSWER_LIMIT_S, self._take, held)
+
+    @property
+    def _has_request(self) -> bool:
+        """A whole request is here, and its answer is not complete."""
+        cycle = cast(
+            "RequestResponseCycle | None", self.cycle
+        )  # there is none before the first request
+        return cycle is not None and not cycle.response_complete and not cycle.more_body
+
+    def _wait(self) -> None:
+        """The time runs from the first call on, not from the last byte."""
+        if self._deadline is None:
+            self._deadline = self.loop.call_later(REQUEST_LIMIT_S, self._hang_up_unless_taking)
+            self.waiting[self] = None
+
+    def _stop_waiting(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+            del self.waiting[self]
+
+    def _hang_up_unless_taking(self) -> None:
+        """A client that still takes a long answer asks for nothing meanwhile."""
+        self._stop_waiting()
+        if self._taking is not None:
+            self._wait()
+        else:
+            self.hang_up()
+
+    def hang_up(self) -> None:
+        self._stop_waiting()
+        self.transport.abort()
