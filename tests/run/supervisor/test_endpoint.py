@@ -38,6 +38,7 @@ from harness.run.supervisor.metrics.machine_series import HostSeries, PowerSerie
 from tests.builders.finished import RUNS
 from tests.builders.support import SCENARIOS, evidence, golden_journal, golden_log, journal, plan
 from tests.faults.command import ROOT, result, start
+from tests.stand_ins.holding import GARBAGE, connected, dripping, is_dropped
 
 LABELS = {"run": "r1", "scenario": "server", "backend": "ort", "model": "digits"}
 RESULT = {
@@ -526,3 +527,32 @@ def test_a_real_run_is_scraped_while_it_goes_on_and_after_its_verdict(tmp_path: 
             quantile=quantile,
         )
         assert scraped * 1e9 == pytest.approx(content["latency_ns"][name], rel=0.26), name
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET /metrics HTTP/1.1\r\n"])
+def test_clients_that_hold_the_port_keep_no_scrape_waiting(sent: bytes) -> None:
+    with (
+        serving(config(metrics=FREE)) as (_, url),
+        connected(parse_endpoint(url.split("/")[2]).port, 40, sent) as clients,
+    ):
+        began_s = time.monotonic()
+        fetch(url)
+        assert time.monotonic() - began_s < 10  # of 40 clients, each of which may take 2 s
+        assert all(is_dropped(client, 20) for client in clients)
+
+
+def test_a_client_that_drips_is_dropped() -> None:
+    with (
+        serving(config(metrics=FREE)) as (_, url),
+        dripping(parse_endpoint(url.split("/")[2]).port, b"GET /metrics" + b"x" * 500) as client,
+    ):
+        assert is_dropped(client, 20)
+
+
+def test_garbage_is_dropped_without_a_traceback(capfd: pytest.CaptureFixture[str]) -> None:
+    with serving(config(metrics=FREE)) as (_, url):
+        for sent in GARBAGE:
+            with connected(parse_endpoint(url.split("/")[2]).port, 1, sent) as (client,):
+                assert is_dropped(client, 20), sent[:80]
+        fetch(url)
+    assert "Traceback" not in capfd.readouterr().err

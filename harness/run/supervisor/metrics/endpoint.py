@@ -1,8 +1,9 @@
 """Serves a run's metrics to Prometheus while the run goes on.
 
 The supervisor makes them from the journal; the measured process takes no part. A scrape reads the
-journal's new rows. One thread serves one page after the other, and a page younger than PAGE_LASTS_S
-is served again, so that a storm of scrapes takes no core from the run. Without --metrics only
+journal's new rows. A page younger than PAGE_LASTS_S is served again, and pages leave one after the other,
+so that a storm of scrapes takes no core from the run; each client has a thread, so that a silent one keeps no other
+waiting. Without --metrics only
 clients on this machine are served.
 """
 
@@ -14,7 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from socketserver import TCPServer
 from typing import Any, Self
@@ -37,7 +38,10 @@ from harness.run.supervisor.metrics.run_series import RunSeries
 DEFAULT = Endpoint("127.0.0.1", 9464)
 PAGE_LASTS_S = 0.2
 CLIENT_LIMIT_S = 2.0
-"""Limit for a client to send its request, and again to take the page; the others wait meanwhile."""
+"""Limit for a client to send its request, and again to take the page."""
+
+MOST_CLIENTS = 32
+"""Clients at once; for one more, the oldest is closed."""
 
 JOB = "mlperf-harness"
 """Label `job` of what is pushed."""
@@ -45,7 +49,10 @@ JOB = "mlperf-harness"
 PUSH_LIMIT_S = 5.0
 
 PAUSE_S = 0.02
-"""Pause after each client: all clients together get at most 50 pages a second."""
+"""Between two pages: all clients together get at most 50 a second."""
+
+ACCEPT_PAUSE_S = 0.002
+"""Between two connections."""
 
 Source = Callable[[Mapping[str, str]], Iterable[Metric]]
 """Makes further families for each page, e.g. of a power meter. It is called with the run's labels, on
@@ -126,25 +133,42 @@ class Exporter(Collector):
         push_to_gateway(url, JOB, self._registry, grouping_key=group, timeout=PUSH_LIMIT_S)
 
 
-class _Server(HTTPServer):
-    request_queue_size = 32
+class _Server(ThreadingHTTPServer):
+    request_queue_size = 128
 
     def __init__(self, endpoint: Endpoint, exporter: Exporter) -> None:
         self.address_family = socket.AF_INET6 if ":" in endpoint.host else socket.AF_INET
         self.timeout = PAGE_LASTS_S  # how soon the thread notices that it must end
         self._exporter = exporter
         self._page: tuple[float, bytes] | None = None
+        self._turn = threading.Lock()
+        self._clients: dict[socket.socket, None] = {}  # the oldest first
         super().__init__(endpoint, _Handler)
 
     def server_bind(self) -> None:
         """Skips HTTPServer's look-up of the host's name, which may take seconds."""
         TCPServer.server_bind(self)
 
+    def process_request(self, request: Any, client_address: Any) -> None:
+        if len(self._clients) >= MOST_CLIENTS:
+            for oldest in [*self._clients][:1]:
+                self._clients.pop(oldest, None)
+                with suppress(OSError):  # its thread finds the end
+                    oldest.shutdown(socket.SHUT_RDWR)
+        self._clients[request] = None
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        self._clients.pop(request, None)
+        super().shutdown_request(request)
+
     def page(self) -> bytes:
-        if self._page is None or time.monotonic() - self._page[0] > PAGE_LASTS_S:
-            page = self._exporter.page()
-            self._page = (time.monotonic(), page)
-        return self._page[1]
+        with self._turn:
+            if self._page is None or time.monotonic() - self._page[0] > PAGE_LASTS_S:
+                page = self._exporter.page()
+                self._page = (time.monotonic(), page)
+            time.sleep(PAUSE_S)
+            return self._page[1]
 
     def handle_error(self, request: object, client_address: object) -> None:
         """Ignores clients that went away or never sent a request."""
@@ -268,7 +292,7 @@ class MetricsEndpoint:
     def _serve(self) -> None:
         while self._server is not None and not self._closing.is_set():
             self._server.handle_request()
-            self._closing.wait(PAUSE_S)
+            self._closing.wait(ACCEPT_PAUSE_S)
 
     def push(self) -> None:
         """Pushes the metrics for --metrics-push. A failure loses nothing: metrics.prom holds them, too."""
