@@ -30,7 +30,7 @@ class LoadedRows:
         A repeated index (multi-stream's padding) keeps its first row.
         """
         self._position[:] = -1
-        self._position[np.asarray(indices)[::-1]] = np.arange(len(indices))[::-1]
+        self._position[np.asarray(indices, np.int64)[::-1]] = np.arange(len(indices))[::-1]
         self._arrays = dict(arrays)
         for array in self._arrays.values():
             array.setflags(write=False)  # batches are views: a backend must not change the data

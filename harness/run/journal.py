@@ -69,7 +69,7 @@ REMOTE_ROW_DTYPE = np.dtype(
 )
 """A batch that a server answered. arrived_ns: the kernel's stamp of the reply; 0 where it gave none.
 
-first_token_ns: stamp of the first token, tokens: of the answer; 0 where the reply was no stream of known tokens.
+first_token_ns: stamp of the first token; 0 where the reply was no stream. tokens: of the answer; 0 where unknown.
 late_tokens: those that came later after the one before them than the SLO of the time between tokens allows.
 server: its number in the order of --url or --nodes.
 """

@@ -14,11 +14,20 @@ TIMES = {"p50": 10_000_000, "p90": 11_000_000, "p99": 20_000_000}
     [
         ({}, "120 tokens/s, TTFT 10.0 ms / 20.0 ms, TPOT 10.0 ms / 20.0 ms, ITL 10.0 ms / 20.0 ms"),
         ({"itl_ns": None}, "120 tokens/s, TTFT 10.0 ms / 20.0 ms, TPOT 10.0 ms / 20.0 ms"),
-        ({"output_per_s": None, "tpot_ns": None, "itl_ns": None}, "TTFT 10.0 ms / 20.0 ms"),
+        (
+            {"output_per_s": None, "tpot_ns": None, "itl_ns": None},
+            "not counted by the server, TTFT 10.0 ms / 20.0 ms",
+        ),
     ],
 )
 def test_what_is_known_is_shown(tokens: dict[str, Any], line: str) -> None:
-    known = {"output_per_s": 120.0, "ttft_ns": TIMES, "tpot_ns": TIMES, "itl_ns": TIMES}
+    known = {
+        "answers": 1,
+        "output_per_s": 120.0,
+        "ttft_ns": TIMES,
+        "tpot_ns": TIMES,
+        "itl_ns": TIMES,
+    }
     text = shown({"tokens": {**known, **tokens}})
     assert text is not None
     assert text.removesuffix(" (p50 / p99)") == line
@@ -26,5 +35,6 @@ def test_what_is_known_is_shown(tokens: dict[str, Any], line: str) -> None:
 
 def test_what_is_unknown_is_no_number() -> None:
     nothing = dict.fromkeys(("output_per_s", "ttft_ns", "tpot_ns", "itl_ns"))
-    assert shown({"tokens": nothing}) == "the server does not count them"
+    assert shown({"tokens": {"answers": 1, **nothing}}) == "not counted by the server"
+    assert shown({"tokens": {"answers": 0, **nothing}}) == "none: no answer was read"
     assert shown({}) is None

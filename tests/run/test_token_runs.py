@@ -217,3 +217,43 @@ def test_an_error_in_a_reply_is_a_failed_sample(tmp_path: Path) -> None:
     assert result["tokens"]["answers"] == QUERIES - QUERIES // 10
     (text,) = [r["text"] for r in result["reasons"] if r["code"] == "requests-failed"]
     assert "the server answered 200: the engine is dead" in text
+
+
+@pytest.mark.parametrize("stream", ["on", "off"])
+def test_a_server_that_counts_no_tokens_is_timed_all_the_same(tmp_path: Path, stream: str) -> None:
+    """Bug: the run was lost after its last answer, as it had no prompt to compare."""
+    words = (*SERVER, "--mode", "performance", "--backend-option", f"stream={stream}")
+    result = right(*ran(tmp_path, replace(VLLM, ids=False, usage="none"), *words))
+    tokens = result["tokens"]
+    assert tokens["answers"] == QUERIES
+    for key in ("input", "output", "output_per_s", "tpot_ns", "itl_ns", "cached"):
+        assert tokens[key] is None
+    assert result["latency_ns"]["p90"] > 0
+    assert (tokens["ttft_ns"] is not None) == (stream == "on")
+    assert (tokens["compared_prompts"], tokens["finish_reasons"]) == (0, {"length": QUERIES})
+    assert main(["check", str(tmp_path / "run")]) == 0
+
+
+EMPTY = {
+    "server": (*SERVER, *OF_TOKENS),
+    "closed-loop": ("--scenario", "server", "--concurrency", "4", "--queries", "60"),
+    "single-stream": ("--scenario", "single-stream", "--queries", "1"),
+    "multi-stream": ("--scenario", "multi-stream", "--queries", "5"),
+    "offline": ("--scenario", "offline", "--queries", "40"),
+}
+
+
+@pytest.mark.parametrize(
+    "name", ["server", *(pytest.param(name, marks=pytest.mark.slow) for name in [*EMPTY][1:])]
+)
+def test_a_run_without_one_answer_keeps_what_was_measured(tmp_path: Path, name: str) -> None:
+    """Bug: such a run ended in a traceback, and its numbers were lost."""
+    dialect = replace(VLLM, fault="error", in_run=True)
+    status, result = ran(tmp_path, dialect, *EMPTY[name], "--mode", "performance")
+    assert status == 4
+    queries, tokens = result["queries"], result["tokens"]
+    assert queries["samples_failed"] == queries["samples_answered"] == queries["samples_issued"] > 0
+    assert (tokens["answers"], tokens["input"], tokens["output"]) == (0, None, None)
+    assert tokens["ttft_ns"] is tokens["tpot_ns"] is tokens["itl_ns"] is None
+    assert "requests-failed" in {reason["code"] for reason in result["reasons"]}
+    assert main(["check", str(tmp_path / "run")]) == 0

@@ -231,16 +231,16 @@ class Tokens(TypedDict):
     answers: int
     """Answers that were read; failed samples have none."""
     input: int | None
-    """Tokens of all prompts; null where the server does not tell them of each."""
+    """Tokens of all prompts; null where the server does not tell them of each, and without answers."""
     output: int | None
-    """Tokens of all answers; null where the server does not tell them of each."""
+    """Tokens of all answers; null where the server does not tell them of each, and without answers."""
     source: str
     """What `output` is counted from: `usage` of each reply, or its `token ids`; `the engine` for a model that runs here;
     empty where it is null."""
     output_per_s: float | None
     """Tokens of the answers per s, from the first scheduled query to the last answer; null where `output` is."""
     output_mean: float | None
-    """Mean tokens of an answer; null where `output` is, and without answers."""
+    """Mean tokens of an answer; null where `output` is."""
     cached: int | None
     """Tokens of the prompts that the server had computed before; null where it does not tell them of each."""
     cached_answers: int
@@ -253,9 +253,10 @@ class Tokens(TypedDict):
     """Whether the server told the tokens of each chunk of a stream, by `usage` or token ids."""
     ttft_ns: TokenTimes | None
     """Schedule -> the kernel's stamp of the first token, or the end of its step in a model that runs here; null without
-    streams of known tokens."""
+    streams."""
     tpot_ns: TokenTimes | None
-    """(answer complete - first token) / (tokens - 1), of answers of two tokens and more; null where `ttft_ns` is."""
+    """(answer complete - first token) / (tokens - 1), of answers of two tokens and more; null where `ttft_ns` is, and
+    where the tokens of no answer are known."""
     itl_ns: TokenTimes | None
     """Between tokens: the gap between two arrivals / the tokens of the later one, once for each of these; null where
     these are unknown and `tokens_per_chunk` is above 1.25."""

@@ -28,7 +28,7 @@ def section(run: Evidence) -> Tokens | None:
         "output": output,
         "source": sources,
         "output_per_s": output / seconds if output is not None and seconds else None,
-        "output_mean": output / answers if output is not None and answers else None,
+        "output_mean": output / answers if output is not None else None,
         "cached": told["cached"],
         "cached_answers": told["cached_answers"],
         "compared_prompts": told["compared_prompts"],

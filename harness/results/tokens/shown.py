@@ -17,14 +17,15 @@ def shown(result: Mapping[str, Any]) -> str | None:
     tokens = result.get("tokens")
     if not tokens:
         return None
-    parts = []
-    if tokens["output_per_s"] is not None:
-        parts.append(f"{show_rate(tokens['output_per_s'])} tokens/s")
-    parts += [
+    if not tokens["answers"]:
+        return "none: no answer was read"
+    per_s = tokens["output_per_s"]
+    count = f"{show_rate(per_s)} tokens/s" if per_s is not None else "not counted by the server"
+    times = [
         f"{name} {show_ns(tokens[key]['p50'])} / {show_ns(tokens[key]['p99'])}"
         for key, name in _TIMES.items()
         if tokens[key] is not None
     ]
-    if len(parts) > 1:
-        parts[-1] += " (p50 / p99)"
-    return ", ".join(parts) or "the server does not count them"
+    if times:
+        times[-1] += " (p50 / p99)"
+    return ", ".join([count, *times])

@@ -34,6 +34,13 @@ def rows_of(indices: Sequence[int]) -> tuple[LoadedRows, Any]:
     return rows, held
 
 
+def test_no_rows_can_be_held() -> None:
+    """Bug: an IndexError, as numpy makes an empty list one of floats."""
+    rows, _ = rows_of([])
+    with pytest.raises(KeyError, match="sample 0 is not loaded"):
+        rows.batch([0])
+
+
 loaded = st.lists(st.integers(0, TOTAL - 1), min_size=1, max_size=30)
 
 

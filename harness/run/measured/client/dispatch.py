@@ -240,11 +240,18 @@ class Delivery:
             flight.read_ns,
             decoded_ns,
             completed_ns,
-            flight.chunks[0][0] if flight.chunks and flight.tokens else 0,
+            self._first_token_ns(flight) if not failed else 0,
             flight.tokens,
             flight.late_tokens,
             flight.server,
         )
+
+    @staticmethod
+    def _first_token_ns(flight: Flight) -> int:
+        """0 where the reply was no stream. An answer that never showed a token has its first one at its end."""
+        if flight.chunks:
+            return flight.chunks[0][0]
+        return flight.arrived_ns or flight.read_ns if flight.reader is not None else 0
 
 
 def _merged(many: Sequence[Outputs]) -> Outputs | None:

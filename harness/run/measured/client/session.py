@@ -343,14 +343,18 @@ class Session:
     def _changed_prompts(self, told: Mapping[int, int]) -> tuple[int, int]:
         """Prompts of token ids whose count was looked at, and of which the server counted another.
 
-        told: dataset index -> tokens. Samples are loaded for it, after the run.
+        told: dataset index -> tokens. Samples are loaded for it, after the run: a dataset that raises then loses
+        this comparison, and no run.
         """
         remote, dataset = self._remote, self._answerer.dataset
-        if not isinstance(remote, HasPromptTokens):
-            return 0, 0
         indices = [*told][:_PROMPTS]
-        dataset.load(indices)
-        sent = {index: remote.prompt_tokens(dataset.batch([index])) for index in indices}
-        dataset.unload(indices)
+        if not indices or not isinstance(remote, HasPromptTokens):
+            return 0, 0
+        try:
+            dataset.load(indices)
+            sent = {index: remote.prompt_tokens(dataset.batch([index])) for index in indices}
+            dataset.unload(indices)
+        except Exception:  # noqa: BLE001 - of a plug-in or its files
+            return 0, 0
         known = [index for index in indices if sent[index] is not None]
         return len(known), sum(sent[index] != told[index] for index in known)

@@ -138,13 +138,13 @@ class Tokens:
             self._finished[reason] += 1
 
     def summary(self) -> dict[str, Any]:
-        """`tokens` of the last message. A sum is None where a reply did not tell its part."""
+        """`tokens` of the last message. A sum is None where a reply did not tell its part, and without answers."""
         answers = self._answers
         return {
             "answers": answers,
-            "input": self._input if self._known["input"] == answers else None,
-            "output": self._output if "" not in self._sources else None,
-            "cached": self._cached if self._known["cached"] == answers else None,
+            "input": self._input if 0 < self._known["input"] == answers else None,
+            "output": self._output if answers and "" not in self._sources else None,
+            "cached": self._cached if 0 < self._known["cached"] == answers else None,
             "cached_answers": self._from_cache,
             "one_token_answers": self._alone,
             "sources": dict(self._sources),

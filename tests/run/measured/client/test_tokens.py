@@ -117,3 +117,9 @@ def test_sums_are_null_where_a_reply_tells_less() -> None:
     assert content["finish_reasons"] == {"stop": 1, "length": 1}
     counted.add(Usage(), 0)
     assert counted.summary()["output"] is None
+
+
+def test_sums_without_an_answer_are_null_and_no_zeros() -> None:
+    content = Tokens().summary()
+    assert content["answers"] == 0
+    assert content["input"] is content["output"] is content["cached"] is content["streams"] is None
