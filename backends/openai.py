@@ -9,11 +9,14 @@ from harness.backends.parts.openai.streams import Streamed, fields
 from harness.backends.parts.refusals import said
 from harness.backends.parts.remote_options import setup_problems
 from harness.errors import ConfigError, one_line, refuse
-from harness.remote import BadAnswer, Exchange, Refused, Remote, Reply, Request
+from harness.remote import BadAnswer, Exchange, Refused, Remote, Reply, Request, Sent
 from harness.types import Array, BackendSetup, Batch
 
 MAX_TOKENS = 128
 """Tokens of an answer where neither the sample nor --backend-option max_tokens bounds it."""
+
+BEGIN_TOKENS, TEMPLATE_TOKENS = 16, 1024
+"""Tokens that a server may put before a prompt, and around a chat: its template, with a prompt of the system."""
 
 _OPTIONS = {
     "served": "NAME",
@@ -84,6 +87,8 @@ class OpenAiRemote:
         """Whether replies are read while they arrive."""
         self._dialects: dict[bool, _Dialect] = {}
         self._refusals: dict[bool, str] = {}
+        self._needs_end = False  # the server tells why an answer ended
+        self._ignores_end = options.get("ignore_eos") == "on"
 
     def open(self, exchange: Exchange) -> None:
         self._model, self._server = _served(exchange, self._setup)
@@ -117,10 +122,11 @@ class OpenAiRemote:
             bounded = {**self._fields(extras), "max_tokens": self._max_tokens}
             has_ids = answer.dtype.kind == "i"
             self._dialects[chat] = _Dialect(head, _head(bounded), (*extras,), has_ids)
+            self._needs_end |= bool(reading.usage.finish_reason)
             return
 
     def _fields(self, extras: Mapping[str, Any]) -> Mapping[str, Any]:
-        ignore = {"ignore_eos": True} if self._setup.options.get("ignore_eos") == "on" else {}
+        ignore = {"ignore_eos": True} if self._ignores_end else {}
         return {"model": self._model, "temperature": 0, **ignore, **extras}
 
     def request(self, batch: Batch) -> Request:
@@ -139,17 +145,28 @@ class OpenAiRemote:
         head = dialect.head if is_bounded else dialect.bounded_head
         return Request(_PATHS[chat], _HEADERS, (head, sample[1:]))
 
-    def prompt_tokens(self, batch: Batch) -> int | None:
+    def sent(self, batch: Batch) -> Sent:
         (rows,) = batch.inputs.values()
-        prompt = json.loads(rows.reshape(-1)[0]).get("prompt")
-        return len(prompt) if isinstance(prompt, list) else None
+        sample = rows.reshape(-1)[0]
+        fields = json.loads(sample)
+        prompt = fields.get("prompt")
+        template = BEGIN_TOKENS if "prompt" in fields else TEMPLATE_TOKENS
+        return Sent(
+            len(prompt) if isinstance(prompt, list) else None,
+            len(sample) + template,
+            fields.get("max_tokens", self._max_tokens),
+        )
 
     def answer(self, reply: Reply, samples: int) -> list[Array]:
         return self.reader().answer(reply)
 
     def reader(self) -> Streamed | Completion:
         cls = Streamed if self.streams else Completion
-        return cls(wants_text=self._wanted == "text")
+        return cls(
+            wants_text=self._wanted == "text",
+            needs_end=self._needs_end,
+            ignores_end=self._ignores_end,
+        )
 
     def describe(self) -> Mapping[str, object]:
         return {

@@ -63,6 +63,10 @@ class BadAnswer(ValueError):
     """The reply is not what was asked for: another shape, type or count, or bytes too many or too few."""
 
 
+class CutOff(BadAnswer):
+    """The server ended the answer before it was whole, or does not say why it ended."""
+
+
 class Usage(NamedTuple):
     """What a reply tells of its tokens, beside the answer. None: the server does not tell."""
 
@@ -76,6 +80,10 @@ class Usage(NamedTuple):
     """In the server's words, e.g. `length` or `stop`."""
     cached: int | None = None
     """Tokens of the prompt that the server had computed before."""
+    contradiction: str = ""
+    """Why the counts cannot be right, one of a few texts: it makes a run INVALID."""
+    doubt: str = ""
+    """Why they may not be right, one of a few texts."""
 
 
 class Reader(Protocol):
@@ -121,12 +129,23 @@ class HasReader(Protocol):
     def reader(self) -> Reader: ...
 
 
-@runtime_checkable
-class HasPromptTokens(Protocol):
-    """Of a Remote that sends token ids."""
+class Sent(NamedTuple):
+    """What the request of one prompt asks for."""
 
-    def prompt_tokens(self, batch: Batch, /) -> int | None:
-        """The token ids that the request of a batch of one sample sends; None where it sends a text."""
+    prompt_tokens: int | None
+    """Token ids of the prompt; None where it is a text."""
+    most_prompt_tokens: int
+    """Tokens that a server can count of it, at most: the bytes of the prompt, and what it puts around it."""
+    max_tokens: int | None
+    """The most tokens of the answer; None without a bound."""
+
+
+@runtime_checkable
+class HasSent(Protocol):
+    """Of a Remote whose server counts tokens."""
+
+    def sent(self, batch: Batch, /) -> Sent:
+        """Of a batch of one sample."""
 
 
 Exchange = Callable[[Request], Reply]

@@ -30,7 +30,7 @@ def said(reply: Reply) -> str:
 def words(body: bytes) -> str:
     """The text of an error, whether it is JSON, a page or a line; as one line."""
     try:
-        return one_line(_in_json(json.loads(body))) or "no text"
+        return one_line(error_text(json.loads(body))) or "no text"
     except (ValueError, RecursionError):
         text = body[:_MOST_BYTES].decode("utf-8", "replace")
     if text.lstrip().startswith("<"):
@@ -42,12 +42,12 @@ def words(body: bytes) -> str:
     return one_line(text) or "no text"
 
 
-def _in_json(content: object) -> str:
+def error_text(content: object) -> str:
+    """The text of an error that is JSON."""
     error = content
     if isinstance(content, dict):
-        error = next(
-            (content[key] for key in ("error", "detail", "message") if content.get(key)), content
-        )
+        found = (content.get(key) for key in ("error", "detail", "message", "errors"))
+        error = next((value for value in found if value and value is not True), content)
     if isinstance(error, list) and error and isinstance(error[0], dict):  # FastAPI's
         error = error[0].get("msg") or error
     if isinstance(error, dict):  # OpenAI's

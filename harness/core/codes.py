@@ -146,6 +146,10 @@ _REASONS: _Rows = {
             "A node closed a connection or left a batch unanswered for too long; what it held has failed.",
             "Find what ended or stopped the node, and run again.",
         ),
+        "tokens-contradicted": (
+            "The server's counts of tokens are not those of its token ids, fell within a stream, exceed `max_tokens`, or cannot be those of the text.",
+            "Read the text; correct what counts the tokens, or do without counts where it drops token ids.",
+        ),
         "prompts-cached": (
             "In an official run the server had computed parts of the prompts before: the rules prohibit such a cache.",
             "Turn the server's prefix cache off.",
@@ -303,12 +307,24 @@ _DOUBTS: _Rows = {
             "Turn the server's prefix cache off (vLLM: `--no-enable-prefix-caching`), or quote the run as one with it.",
         ),
         "prompt-changed": (
-            "The server counts other tokens of prompts than the token ids that it was sent.",
+            "The server counts other tokens of prompts than the ids that it was sent, more than they can have, or other ones for the same prompt.",
             "Find what it adds or cuts off: a token at the beginning, a template, or a limit of its context.",
         ),
         "load-host-faster": (
             "A load host on another machine reports shorter times than the server needed for others at the same time.",
             "Find out what runs on that host; run the command near the hosts, with the same way to the server.",
+        ),
+        "tokens-doubtful": (
+            "The server counts tokens that answers do not show, such as hidden reasoning, or a total that is not the sum.",
+            "Ask for answers that show all their tokens, or quote the rate with this doubt.",
+        ),
+        "tokens-at-once": (
+            "More than half of the streams of several tokens came in one chunk, so that TTFT and TPOT are not times of tokens.",
+            "Find what gathers the stream: the server, or a proxy before it that buffers.",
+        ),
+        "ends-unexplained": (
+            "The server gives no `finish_reason`, so that nobody can see whether its answers are whole.",
+            "Use a server that says why an answer ended, or check the answers by `--mode accuracy`.",
         ),
         "node-slower": (
             "A node needs more than 1.2 times as long for a batch as the median of the nodes.",

@@ -36,7 +36,15 @@ from harness.results.servers import section as servers
 from harness.results.slos import reasons as slo_reasons
 from harness.results.slos import section as goodput
 from harness.results.tokens import section as tokens
-from harness.results.verdict import busy, client, code_doubts, doubts, model_doubts, reasons
+from harness.results.verdict import (
+    busy,
+    client,
+    code_doubts,
+    doubts,
+    model_doubts,
+    reasons,
+    token_counts,
+)
 from harness.results.verdict.host_doubts import host_doubts
 from harness.results.verdict.score import LEFT_OUT, refusal
 from harness.results.verdict.score import no_score as pointless
@@ -126,7 +134,7 @@ def _reasons(findings: Findings) -> Iterable[Reason]:
         yield findings.unsaved
     if findings.performance is not None:
         run, slos = findings.performance, findings.resolved.slos
-        yield from client.one_token_answers(run)
+        yield from token_counts.one_token_answers(run)
         yield from reasons.performance(run, [*slo_reasons.reasons(findings.scenario, run, slos)])
         yield from findings.contradictions(findings.performance)
         yield from reasons.slo(findings.scenario, findings.performance, findings.slo)

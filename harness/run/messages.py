@@ -125,6 +125,8 @@ class _ServerTimes(TypedDict):
 
 class _Streams(TypedDict):
     chunks: Count
+    several: Count
+    at_once: Count
     tokens_per_chunk: Seconds | None
     exact: bool
     itl_ns: dict[str, Count] | None
@@ -141,6 +143,13 @@ class _Tokens(TypedDict):
     one_token_answers: Count
     sources: dict[str, Count]
     finish_reasons: dict[str, Count]
+    contradictions: dict[str, Count]
+    doubts: dict[str, Count]
+    varied_prompts: Count
+    compared_prompts: Count
+    changed_prompts: Count
+    long_prompts: Count
+    long_answers: Count
     streams: _Streams | None
 
 

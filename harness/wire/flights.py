@@ -30,6 +30,7 @@ PACED_CONNECTS = 128
 """Connections opened before a pause: a server's queue of new ones has 128 places or more."""
 PACE_S = 0.05
 
+_OK = 200
 _TICK_S = 0.1
 
 _AT_ONCE_NS = 100_000_000
@@ -43,6 +44,11 @@ def _in_turn(connections: int | Sequence[int], servers: int) -> Iterator[int]:
     counts = [connections] * servers if isinstance(connections, int) else connections
     for turn in range(max(counts)):
         yield from (number for number, count in enumerate(counts) if turn < count)
+
+
+def _is_answer(flight: Flight, reply: Reply | None) -> bool:
+    """Whether tokens or a whole answer came. A refusal may come early, e.g. of a body that is too large."""
+    return bool(flight.chunks) or (reply is not None and reply.status == _OK)
 
 
 class Flights:
@@ -255,14 +261,17 @@ class Flights:
         except (OSError, BadReply) as e:
             self._broke(connection, e, done)
             return
+        flight = flight or connection.flight  # it may have been sent and answered since
+        if not data:
+            self._ended(connection, done)
+            return
         if parser.pieces and flight is not None:
             self._feed(parser, flight, stamp_ns or read_ns)
-        if reply is None:
-            if not data:
-                self._ended(connection, done)
+        if flight is None or (connection.unsent and _is_answer(flight, reply)):
+            what = "without a request" if flight is None else "before the whole request was sent"
+            self._broke(connection, BadReply(f"bytes of a reply arrived {what}"), done)
             return
-        if flight is None:
-            self._broke(connection, BadReply("bytes arrived without a request"), done)
+        if reply is None:
             return
         self._finish(connection, flight, reply, stamp_ns, read_ns)
         done.append(flight)

@@ -6,22 +6,38 @@ from typing import Any
 
 import numpy as np
 
-from harness.backends.parts.refusals import refused
+from harness.backends.parts.openai.counts import counts_in, usage_of
+from harness.backends.parts.refusals import error_text, refused, words
 from harness.errors import one_line
-from harness.remote import BadAnswer, Refused, Reply, Usage
+from harness.remote import BadAnswer, CutOff, Refused, Reply, Usage
 from harness.types import Array
 
 _OK = 200
+
+_WHOLE = frozenset(
+    (
+        *("stop", "length", "tool_calls", "function_call"),  # OpenAI, vLLM, SGLang, llama.cpp
+        *("eos_token", "stop_sequence", "eos", "end_turn", "max_tokens", "model_length"),
+        "complete",
+    )
+)
+"""Values of finish_reason of answers that ended as they should, in lower case."""
+
+_QUOTED = 200
+"""Characters of a reply that a message quotes."""
 
 
 class Completion:
     """The reply to one prompt, read as one JSON object.
 
-    wants_text: give the text even where the reply has token ids.
+    wants_text: give the text even where the reply has token ids. needs_end: an answer without a finish_reason is cut
+    off. ignores_end: as of `usage_of`.
     """
 
-    def __init__(self, *, wants_text: bool) -> None:
-        self._wants_text = wants_text
+    def __init__(
+        self, *, wants_text: bool, needs_end: bool = False, ignores_end: bool = False
+    ) -> None:
+        self._wants_text, self._needs_end, self._ignores_end = wants_text, needs_end, ignores_end
         self.usage = Usage()
         self.first_token: int | None = None
 
@@ -29,50 +45,49 @@ class Completion:
         """One answer: token ids as int32, or UTF-8 as uint8. Raises Refused or BadAnswer."""
         if reply.status != _OK:
             raise refused(reply)
-        content = checked(reply.status, _object(reply))
+        content = checked(json_in(bytes(reply.body), "the reply"))
         choice = only_choice(content)
         if choice is None:
-            raise BadAnswer("the reply has no choices")
+            raise BadAnswer(f"the reply has no choices: {content!r:.{_QUOTED}}")
         text, ids = parts_of(choice)
-        finish = choice.get("finish_reason")
-        counts = usage_of(content)
-        output, source = counts.get("completion_tokens"), "usage"
-        if output is None:
-            output, source = (None, "") if ids is None else (len(ids), "token ids")
-        self.usage = Usage(
-            counts.get("prompt_tokens"), output, source, str(finish or ""), counts.get("cached")
-        )
+        finish = end_of(choice.get("finish_reason"), needs_end=self._needs_end)
+        counts = counts_in(content)
+        self.usage = usage_of(counts, ids, text, finish, ignores_end=self._ignores_end)
         self.first_token = ids[0] if ids else None
-        return [as_answer(text, ids, output, wants_text=self._wants_text)]
+        return [as_answer(text, ids, self.usage.output, wants_text=self._wants_text)]
 
 
-def checked(status: int, content: Any) -> Mapping[str, Any]:
-    """content: JSON that a server sent. Raises Refused where it is an error, BadAnswer where it is no object."""
-    error = content.get("error") if isinstance(content, dict) else None
-    if status != _OK or error:
-        if isinstance(content, dict):
-            error = error or content.get("detail") or content.get("message") or content
-        text = error.get("message", error) if isinstance(error, dict) else error
-        raise Refused(status, one_line(str(text or content or "no text")))
+def checked(content: Any) -> Mapping[str, Any]:
+    """content: JSON in a reply of status 200. Raises Refused where it is an error, BadAnswer where it is no object."""
+    if _is_error(content):
+        raise Refused(_OK, one_line(error_text(content)))
     if not isinstance(content, dict):
-        raise BadAnswer(f"the reply is no JSON object: {content!r:.60}")
+        raise BadAnswer(f"the reply is no JSON object: {content!r:.{_QUOTED}}")
     return content
 
 
-def _object(reply: Reply) -> Any:
+def _is_error(content: Any) -> bool:
+    """Servers of this API name an error by `error`, by `object`, or by a text in place of an answer."""
+    if not isinstance(content, dict):
+        return False
+    if content.get("error") or content.get("object") == "error":
+        return True
+    has_answer = "choices" in content or "usage" in content
+    return not has_answer and any(content.get(key) for key in ("message", "detail", "errors"))
+
+
+def json_in(text: bytes, what: str) -> Any:
+    """what: the text is of. Raises a BadAnswer that quotes the text where it is no JSON: it may be an error's."""
     try:
-        return json.loads(bytes(reply.body))
+        return json.loads(text)
     except (ValueError, RecursionError) as e:
-        text = bytes(reply.body[:2000]).decode("utf-8", "replace")
-        if reply.status != _OK:
-            return text
-        raise BadAnswer(f"the reply is no JSON: {text[:60]!r}") from e
+        raise BadAnswer(f"{what} is no JSON: {words(text)[:_QUOTED]}") from e
 
 
 def only_choice(content: Mapping[str, Any]) -> Mapping[str, Any] | None:
     """The choice of a reply or chunk; None where it has none, as chunks that carry usage alone."""
     choices = content.get("choices")
-    if choices == []:
+    if choices is None or choices == []:
         return None
     if not isinstance(choices, list) or len(choices) != 1 or not isinstance(choices[0], dict):
         raise BadAnswer(f"`choices` of the reply is no list of one choice: {choices!r:.60}")
@@ -84,8 +99,8 @@ def parts_of(choice: Mapping[str, Any]) -> tuple[str, list[int] | None]:
     inner = choice.get("message") or choice.get("delta")
     texts = [choice.get("text")]
     if isinstance(inner, dict):
-        texts = [inner.get(key) for key in ("reasoning_content", "reasoning", "content")]
-        texts += _calls(inner.get("tool_calls"))
+        texts = [inner.get(key) for key in ("reasoning_content", "reasoning", "content", "refusal")]
+        texts += _calls(inner)
     if any(not isinstance(text, str | None) for text in texts):
         raise BadAnswer("the text of the reply is no text")
     ids = choice.get("token_ids")
@@ -96,29 +111,29 @@ def parts_of(choice: Mapping[str, Any]) -> tuple[str, list[int] | None]:
     return "".join(text for text in texts if text), ids
 
 
-def _calls(calls: Any) -> list[Any]:
-    functions = [call.get("function") for call in calls or () if isinstance(call, dict)]
+def _calls(inner: Mapping[str, Any]) -> list[Any]:
+    calls = inner.get("tool_calls")
+    functions = [c.get("function") for c in calls if isinstance(c, dict)] if isinstance(calls, list) else []  # fmt: skip
+    functions.append(inner.get("function_call"))
     return [f.get(key) for f in functions if isinstance(f, dict) for key in ("name", "arguments")]
 
 
-def usage_of(content: Mapping[str, Any]) -> Mapping[str, int]:
-    """The counts of `usage` that are there and are numbers; `cached` of prompt_tokens_details."""
-    usage = content.get("usage")
-    if not isinstance(usage, dict):
-        return {}
-    details = usage.get("prompt_tokens_details")
-    cached = details.get("cached_tokens") if isinstance(details, dict) else None
-    found = {
-        "prompt_tokens": usage.get("prompt_tokens"),
-        "completion_tokens": usage.get("completion_tokens"),
-        "cached": cached,
-    }
-    return {k: v for k, v in found.items() if type(v) is int and v >= 0}
+def end_of(finish_reason: Any, *, needs_end: bool) -> str:
+    """The finish_reason of a whole answer, '' where the server gives none. Raises CutOff."""
+    if finish_reason is None or finish_reason == "":
+        if needs_end:
+            raise CutOff(
+                "the answer ended without a finish_reason, which the server gave before the run"
+            )
+        return ""
+    if not isinstance(finish_reason, str) or finish_reason.lower() not in _WHOLE:
+        raise CutOff(f"the server ended the answer with the finish_reason {finish_reason!r:.60}")
+    return finish_reason
 
 
 def as_answer(text: str, ids: list[int] | None, tokens: int | None, *, wants_text: bool) -> Array:
     """tokens: None where the server tells no count. Raises BadAnswer for an answer without a token."""
-    if tokens == 0 or (tokens is None and not text):
+    if tokens is None and not text:
         raise BadAnswer("the answer has no token")
     if ids is not None and not wants_text:
         return np.array(ids, np.int32)

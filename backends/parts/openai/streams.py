@@ -1,35 +1,42 @@
 """Decodes streamed replies of OpenAI's API while they arrive: a chunk is not a token."""
 
-import json
 from typing import Any
 
+from harness.backends.parts.openai.counts import counts_in, usage_of
 from harness.backends.parts.openai.replies import (
     Completion,
     as_answer,
     checked,
+    end_of,
+    json_in,
     only_choice,
     parts_of,
-    usage_of,
 )
+from harness.backends.parts.refusals import words
 from harness.core.formats.sse import DONE, BadEvents, EventParser
-from harness.errors import one_line
-from harness.remote import BadAnswer, Refused, Reply, Usage
+from harness.remote import BadAnswer, CutOff, Refused, Reply, Usage
 from harness.types import Array
 
 _OK = 200
 
 
 class Streamed:
-    """One stream. `feed` each piece of its body; or only call `answer`, which feeds the whole of it."""
+    """One stream. `feed` each piece of its body; or only call `answer`, which feeds the whole of it.
 
-    def __init__(self, *, wants_text: bool) -> None:
-        self._wants_text = wants_text
+    The arguments are those of Completion.
+    """
+
+    def __init__(
+        self, *, wants_text: bool, needs_end: bool = False, ignores_end: bool = False
+    ) -> None:
+        self._wants_text, self._needs_end, self._ignores_end = wants_text, needs_end, ignores_end
         self._events = EventParser()
         self._texts: list[str] = []
         self._ids: list[int] | None = None
-        self._usage: dict[str, int] = {}
-        self._finish = ""
-        self._done = self._fed = False
+        self._counts: dict[str, int] = {}
+        self._finish: Any = None
+        self._done = self._fed = self._fell = False
+        self._has_begun = False  # a chunk had a token that can be seen
         self._fault: Exception | None = None
         self._tokens = 0
         self._has_uncounted = False  # a chunk had a text and no count
@@ -48,9 +55,8 @@ class Streamed:
                     self._take(event)
             except (Refused, BadAnswer) as e:
                 self._fault = e
-            except (ValueError, RecursionError) as e:  # no event, or no JSON in it
-                what = str(e) if isinstance(e, BadEvents) else "an event is no JSON"
-                self._fault = BadAnswer(f"the stream cannot be read: {one_line(what)}")
+            except BadEvents as e:
+                self._fault = BadAnswer(f"the stream cannot be read: {e}")
         return self._tokens
 
     @property
@@ -61,24 +67,31 @@ class Streamed:
         if event == DONE:
             self._done = True
             return
-        content = checked(_OK, json.loads(event))
-        counts = usage_of(content)
-        self._usage.update(counts)
+        content = checked(json_in(event, "an event of the stream"))
+        counts = counts_in(content)
+        told = counts.get("completion_tokens")
+        self._fell |= told is not None and told < self._counts.get("completion_tokens", 0)
+        self._counts.update(counts)
         choice = only_choice(content)
         if choice is None:  # usage alone, behind the last token
             return
         text, ids = parts_of(choice)
-        self._finish = str(choice.get("finish_reason") or self._finish)
+        self._finish = choice.get("finish_reason") or self._finish
         if text:
             self._texts.append(text)
         if ids is not None:
             self._ids = ids if self._ids is None else self._ids + ids
-        self._count(counts.get("completion_tokens"), text)
+        self._count(told, text)
 
     def _count(self, told: int | None, text: str) -> None:
+        """Nobody can read white space: a server can send it before it has begun, so it is no first token."""
         before = self._tokens
         count = told if told is not None or self._ids is None else len(self._ids)
         self._has_uncounted |= bool(text) and count is None
+        self._has_begun = self._has_begun or bool(self._ids) or _is_visible(text)
+        if not self._has_begun:
+            self.chunks += bool(text)
+            return
         if self._has_uncounted:  # a count that comes later is that of the whole answer
             self.is_exact = False
             self._tokens += bool(text)
@@ -97,27 +110,30 @@ class Streamed:
             raise self._fault
         if not (self._done or self._finish):
             raise self._no_end(reply)
-        output, source = self._usage.get("completion_tokens"), "usage"
-        if output is None:
-            output, source = (None, "") if self._ids is None else (len(self._ids), "token ids")
-        told = self._usage
-        self.usage = Usage(
-            told.get("prompt_tokens"), output, source, self._finish, told.get("cached")
-        )
+        finish = end_of(self._finish, needs_end=self._needs_end)
         text = "".join(self._texts)
-        return [as_answer(text, self._ids, output, wants_text=self._wants_text)]
+        self.usage = usage_of(
+            self._counts, self._ids, text, finish, fell=self._fell, ignores_end=self._ignores_end
+        )
+        return [as_answer(text, self._ids, self.usage.output, wants_text=self._wants_text)]
 
     def _no_end(self, reply: Reply) -> Exception:
         begin = bytes(reply.body[:2000]).lstrip()
         if begin.startswith(b"{"):  # an error, or a server that does not stream
             try:
-                checked(_OK, json.loads(bytes(reply.body)))
+                checked(json_in(bytes(reply.body), "the reply"))
             except Refused as e:
                 return e
-            except (ValueError, RecursionError):
+            except BadAnswer:
                 pass
             return BadAnswer("the reply is no stream: add --backend-option stream=off")
-        return BadAnswer("the stream ended before the answer did")
+        if begin and not begin.startswith((b"data", b"event", b"id", b"retry", b":")):
+            return BadAnswer(f"the reply is no stream of events: {words(begin)[:200]}")
+        return CutOff("the stream ended before the answer did")
+
+
+def _is_visible(text: str) -> bool:
+    return any(c.isprintable() and c != " " for c in text)
 
 
 def fields() -> tuple[dict[str, Any], ...]:

@@ -117,14 +117,17 @@ def _tokens(tokens: Sequence[Message | None]) -> dict[str, Any] | None:
         "answers",
         "cached_answers",
         "one_token_answers",
+        "varied_prompts",
         "compared_prompts",
         "changed_prompts",
+        "long_prompts",
+        "long_answers",
     )
+    counted = ("sources", "finish_reasons", "contradictions", "doubts")
     return {
         **{key: sum(t[key] for t in known) for key in summed},
         **{key: _sum(t[key] for t in known) for key in ("input", "output", "cached")},
-        "sources": _counts(t["sources"] for t in known),
-        "finish_reasons": _counts(t["finish_reasons"] for t in known),
+        **{key: _counts(t[key] for t in known) for key in counted},
         "streams": _streams([t["streams"] for t in known if t["streams"] is not None]),
     }
 
@@ -139,6 +142,7 @@ def _streams(streams: Sequence[Message]) -> dict[str, Any] | None:
         "chunks": chunks,
         "tokens_per_chunk": tokens / chunks if tokens is not None else None,
         "exact": all(s["exact"] for s in streams),
+        **{key: sum(s[key] for s in streams) for key in ("several", "at_once")},
         "itl_ns": None,
         "chunk_gap_ns": None,
     }

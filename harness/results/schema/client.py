@@ -246,9 +246,23 @@ class Tokens(TypedDict):
     cached_answers: int
     """Answers of which the server had computed a part of the prompt before, as far as it tells."""
     compared_prompts: int
-    """Prompts of which the tokens that the server counted were compared with the ids that were sent: 100 at most."""
+    """Prompts of which the tokens that the server counted were compared with the ids that were sent."""
     changed_prompts: int
     """Of these, the ones where they differ."""
+    varied_prompts: int
+    """Answers of which the server counted the prompt's tokens otherwise than at the first answer to the same prompt."""
+    long_prompts: int
+    """Prompts that cannot have as many tokens as the server counted: more than their bytes, and 16, or 1,024 of a chat."""
+    long_answers: int
+    """Prompts with an answer that has more tokens, by the server's count, than the `max_tokens` that was sent."""
+    contradictions: Mapping[str, int]
+    """Answers whose counts cannot be right, by why."""
+    doubts: Mapping[str, int]
+    """Answers whose counts may not be right, by why."""
+    several_token_answers: int | None
+    """Streams of two tokens and more; null without streams."""
+    at_once_answers: int | None
+    """Of these, the ones whose tokens all came in one chunk; null without streams."""
     is_exact: bool
     """Whether the server told the tokens of each chunk of a stream, by `usage` or token ids."""
     ttft_ns: TokenTimes | None
@@ -259,7 +273,7 @@ class Tokens(TypedDict):
     where the tokens of no answer are known."""
     itl_ns: TokenTimes | None
     """Between tokens: the gap between two arrivals / the tokens of the later one, once for each of these; null where
-    these are unknown and `tokens_per_chunk` is above 1.25."""
+    these are unknown and `tokens_per_chunk` is above 1.25 or below 0.8."""
     chunk_gap_ns: TokenTimes | None
     """Between arrivals: chunks that arrived at once are one. Null without streams."""
     loadgen: LoadGenTokens | None
@@ -270,4 +284,5 @@ class Tokens(TypedDict):
     one_token_answers: int
     """Answers of a single token."""
     finish_reasons: Mapping[str, int]
-    """Why answers ended, in the server's words -> answers: `length` at max_tokens, `stop` by the model."""
+    """Why answers ended, in the server's words -> answers: `length` at max_tokens, `stop` by the model, an empty text where the
+    server does not tell."""

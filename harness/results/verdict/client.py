@@ -1,7 +1,6 @@
 """Judges whether the client, not the server, limited a run, and what happened to its requests. Pure."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -12,6 +11,8 @@ from harness.loadgen.scenario import scenario_named
 from harness.results.evidence.evidence import Evidence
 from harness.results.load_hosts.section import runs_of
 from harness.results.schema.client import Client
+from harness.results.verdict import token_counts
+from harness.results.verdict.token_counts import client_told
 
 NOTICE_DOUBT = 0.10
 NOTICE_REASON = 0.50
@@ -73,11 +74,6 @@ def section(run: Evidence) -> Client | None:
     }
 
 
-def client_told(run: Evidence) -> Mapping[str, Any]:
-    """`client` of the last message; empty where there is none."""
-    return (run.ended or {}).get("client") or {}
-
-
 def elsewhere(run: Evidence) -> Sequence[str]:
     """The servers and nodes on other machines."""
     return [peer["url"] for peer in client_told(run).get("peers") or () if not peer["local"]]
@@ -105,9 +101,7 @@ def reasons(run: Evidence, completed_per_s: float | None) -> Iterator[Reason]:
     client = section(run)
     if client is None or run.done is None or not len(run.done):
         return
-    told = client_told(run).get("tokens") or {}
-    if told.get("cached_answers") and run.plan.model_key is not None:
-        yield Reason("prompts-cached", f"{_cached(told)}: the rules allow no cache of queries")
+    yield from token_counts.reasons(run)
     for name, of_host in [*runs_of(run)] or [("", run)]:
         own = section(of_host)
         if own is not None and of_host.done:
@@ -126,42 +120,6 @@ def _how_it_closes(client: Client) -> str:
     if most is None:
         return "the server had just closed their connections, which it had not announced"
     return f"the server closes a connection after {counted(most, 'reply', 'replies')}, and does not announce it"
-
-
-def _prompt_doubts(run: Evidence) -> Iterator[Reason]:
-    told = client_told(run).get("tokens") or {}
-    if told.get("cached_answers") and run.plan.model_key is None:
-        yield Reason("prefix-cache", _cached(told))
-    if told.get("changed_prompts"):
-        yield Reason(
-            "prompt-changed",
-            f"of {told['changed_prompts']:,} of {told['compared_prompts']:,} prompts the server counts other tokens "
-            "than were sent",
-        )
-
-
-def _cached(told: Mapping[str, Any]) -> str:
-    share = (
-        f", {show_percent(told['cached'] / told['input'], 1)} of all their tokens"
-        if (told["cached"] and told["input"])
-        else ""
-    )
-    return (
-        f"for {told['cached_answers']:,} of {told['answers']:,} answers the server had computed a part of the prompt "
-        f"before{share}"
-    )
-
-
-def one_token_answers(run: Evidence) -> Iterator[Reason]:
-    """Answers that LoadGen cannot take: it wants a time for each further token."""
-    told = (client_told(run) or run.ended or {}).get("tokens") or {}
-    alone = told.get("one_token_answers", 0)
-    if run.plan.token_latencies and alone and run.done is not None:
-        yield Reason(
-            "one-token-answers",
-            f"{alone:,} of {len(run.done):,} answers have one token, and LoadGen takes none without a second: drop "
-            "--slo of the tokens' times, or have longer ones, e.g. by --backend-option ignore_eos=on",
-        )
 
 
 def _bound_by(run: Evidence, client: Client, completed_per_s: float | None) -> Iterator[str]:
@@ -269,7 +227,7 @@ def doubts(run: Evidence, bound_ns: int | None) -> Iterator[Reason]:
             f"tensors go as JSON: the client encodes a request and decodes its reply in {show_ns(json_ns)}, "
             f"{show_percent(json_ns / max(p50_ns, 1))} of the latency's p50",
         )
-    yield from _prompt_doubts(run)
+    yield from token_counts.doubts(run)
     local = [peer["url"] for peer in client["peers"] if peer["local"]]
     if local:
         yield Reason(

@@ -235,6 +235,11 @@ def _impossible(run: Evidence, done: Completions, max_batch: int | None) -> Iter
                 f"{int(before.sum()):,} samples were {later.removesuffix('_ns')} before they were "
                 f"{earlier.removesuffix('_ns')}"
             )
+    if done.is_remote and "first_token_ns" in columns:
+        first_ns = columns["first_token_ns"]
+        early = (first_ns > 0) & (first_ns < columns["sent_ns"])
+        if early.any():
+            yield f"{int(early.sum()):,} samples had a first token before they were sent"
     index = columns["index"]
     if int(index.min()) < 0 or int(index.max()) >= run.plan.total_count:
         yield f"dataset indices lie outside 0 to {run.plan.total_count - 1:,}"

@@ -15,7 +15,7 @@ from harness.loadgen.answers import AnswerRow
 from harness.loadgen.plan import LoadPlan
 from harness.machine.threads import running_on
 from harness.models.steps.postprocess import flat
-from harness.remote import Refused
+from harness.remote import CutOff, Refused
 from harness.run.measured.answerer import Answerer
 from harness.run.measured.calibration import (
     busy_at,
@@ -298,11 +298,11 @@ class Preparation:
 
     @contextmanager
     def _warming(self) -> Iterator[None]:
-        """A ConfigError where a server refuses the samples."""
+        """A ConfigError where a server refuses the samples, or cuts their answers off."""
         with plugin(f"warm-up of backend {self._config.backend!r} on {self._name!r}"):
             try:
                 yield
-            except Refused as e:
+            except (Refused, CutOff) as e:
                 raise ConfigError(
                     f"the server refused the first samples of dataset {self._name!r}: {one_line(e)}: check the "
                     "address and what it takes, or read its log"

@@ -17,7 +17,7 @@ from harness.results.slos.judged import good_queries, judged
 from harness.results.slos.reasons import reasons
 from harness.results.slos.section import section
 from harness.results.slos.shown import shown
-from harness.results.verdict import client
+from harness.results.verdict import token_counts
 from harness.types import Array
 from tests.builders.support import ENDED, evidence
 
@@ -160,9 +160,9 @@ def test_times_that_answers_do_not_have_are_a_reason() -> None:
 def test_answers_of_one_token_are_a_reason_where_loadgen_counts_tokens() -> None:
     ended = {**ENDED, "client": {"tokens": {"one_token_answers": 3}}}
     made = replace(run(), ended=ended)
-    assert [*client.one_token_answers(made)] == []
+    assert [*token_counts.one_token_answers(made)] == []
     counted = replace(made, plan=replace(made.plan, token_latencies=True))
-    (reason,) = client.one_token_answers(counted)
+    (reason,) = token_counts.one_token_answers(counted)
     assert reason.text.startswith("3 of 200 answers have one token")
 
 

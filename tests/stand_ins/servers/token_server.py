@@ -66,6 +66,12 @@ class Dialect:
     """After two chunks: `error` in the stream, `cut` of the connection, `stall`; of the reply: `error-200`, `busy`."""
     every: int = 1
     """The fault is of each request of which the number is a multiple, from 1."""
+    finish: str | None = "by the model"
+    """finish_reason of each answer, where it is another one; None: it has none."""
+    factor: int = 1
+    """`usage` has so many times the tokens of the answer."""
+    lead: str | None = None
+    """Text of an event that is sent before the first token is due, with one token in its `usage`."""
     in_run: bool = False
     """Only the requests of the run are numbered: those after the pause in which the client measures itself."""
 
@@ -178,7 +184,7 @@ class _Handler(BaseHTTPRequestHandler):
         number = self.owner.came(body)
         fault = dialect.fault if number and number % dialect.every == 0 else ""
         try:
-            answer = _Answer(dialect, api, body)
+            answer = _Answer(dialect, api, body, number)
         except _Refused as e:
             self._json({"error": {"message": str(e), "type": "invalid_request_error"}}, 422)
             return
@@ -250,7 +256,8 @@ class _Handler(BaseHTTPRequestHandler):
 class _Answer:
     """The reply to one request."""
 
-    def __init__(self, dialect: Dialect, api: str, body: Mapping[str, Any]) -> None:
+    def __init__(self, dialect: Dialect, api: str, body: Mapping[str, Any], number: int) -> None:
+        """number: as TokenServer.came."""
         self._dialect, self._chat = dialect, api.startswith("chat")
         for field, is_known in (
             ("return_token_ids", dialect.ids),
@@ -266,6 +273,8 @@ class _Answer:
         own = dialect.tokens if not body.get("ignore_eos") else None
         self.ids = ids_of(prompt, min(most, own or most))
         self._finish = "length" if len(self.ids) == most else "stop"
+        if dialect.finish != Dialect.finish and number:
+            self._finish = dialect.finish or ""
         self._wants_ids = bool(body.get("return_token_ids"))
         options = body.get("stream_options") or {}
         self._usage = dialect.usage
@@ -275,7 +284,10 @@ class _Answer:
             self._usage = "last"
 
     def _counts(self, tokens: int) -> dict[str, Any]:
-        counts = {"prompt_tokens": self._prompt_tokens, "completion_tokens": tokens}
+        counts = {
+            "prompt_tokens": self._prompt_tokens,
+            "completion_tokens": tokens * self._dialect.factor,
+        }
         if cached := self._dialect.cached:
             return {**counts, "prompt_tokens_details": {"cached_tokens": cached}}
         return counts
@@ -297,6 +309,11 @@ class _Answer:
         if self._chat and self._dialect.role_chunk:
             delta = {"role": "assistant", "content": ""}
             yield self._chunk({"delta": delta}, 0), False
+        if (lead := self._dialect.lead) is not None:
+            yield (
+                self._chunk({"delta": {"content": lead}} if self._chat else {"text": lead}, 1),
+                False,
+            )
         step = self._dialect.per_chunk
         for begin in range(0, len(self.ids), step):
             ids = self.ids[begin : begin + step]

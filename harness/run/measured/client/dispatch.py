@@ -15,7 +15,7 @@ from harness.core.clock import wall_ns
 from harness.core.units import NS_PER_MS
 from harness.loadgen.answers import AnswerRow, Answers
 from harness.models.steps.postprocess import NOT_FINITE, Postprocess
-from harness.remote import BadAnswer, HasReader, Refused, Remote, StreamReader
+from harness.remote import BadAnswer, CutOff, HasReader, Refused, Remote, StreamReader
 from harness.run.measured.client.server_times import Heads
 from harness.run.measured.client.tokens import Tokens
 from harness.run.measured.dispatch.instance import Failures, Responder
@@ -227,7 +227,7 @@ class Delivery:
 
     def _note(self, flight: Flight, failed: int, decoded_ns: int, completed_ns: int) -> None:
         taken_ns, sent_ns, arrived_ns = flight.taken_ns, flight.sent_ns, flight.arrived_ns
-        seen_ns = arrived_ns or flight.read_ns
+        seen_ns = flight.chunks[0][0] if flight.chunks else arrived_ns or flight.read_ns
         if seen_ns < sent_ns:  # noqa: PLR1730 - min() takes three times as long
             sent_ns = seen_ns  # the sending thread lost its core before its stamp
         self._write(
@@ -281,7 +281,7 @@ def _joined(many: Sequence[object]) -> Array | None:
 def _kind(error: BaseException) -> str:
     if isinstance(error, Refused):
         return "refused"
-    return "bad-answer"
+    return "cut-off" if isinstance(error, CutOff) else "bad-answer"
 
 
 def _requests(

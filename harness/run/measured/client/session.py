@@ -1,6 +1,7 @@
 """One run's requests to the servers: opened and proven before LoadGen starts, summed up when it has ended."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import chain
 from statistics import median
 from time import monotonic, perf_counter_ns
@@ -16,8 +17,8 @@ from harness.loadgen.scenario import scenario_named
 from harness.models.opened.remote import check_hosts, request_timeout_s, servers_of
 from harness.remote import (
     BadAnswer,
-    HasPromptTokens,
     HasReader,
+    HasSent,
     Refused,
     Reply,
     Request,
@@ -35,6 +36,7 @@ from harness.run.measured.client.dispatch import (
 )
 from harness.run.measured.client.nodes import Nodes
 from harness.run.measured.client.shared_samples import SharedSamples, check_here, shares_samples
+from harness.run.measured.client.tokens import Tokens
 from harness.run.measured.dispatch.instance import Failures
 from harness.wire.connections import LateReply, Server, unreachable
 from harness.wire.flight import Flight
@@ -44,9 +46,6 @@ from harness.wire.remote_backend import RemoteBackend
 from harness.wire.transport import Transport, transport
 
 _REHEARSAL_S = 0.1
-
-_PROMPTS = 100
-"""Prompts of which the server's count is compared with the token ids that were sent, at most."""
 
 _CODINGS = 20
 """Requests that are encoded and decoded to time it."""
@@ -337,24 +336,26 @@ class Session:
     def _token_summary(self) -> Mapping[str, Any] | None:
         if self._tokens is None:
             return None
-        compared, changed = self._changed_prompts(self._tokens.prompts)
-        return {**self._tokens.summary(), "compared_prompts": compared, "changed_prompts": changed}
+        return {**self._tokens.summary(), **self._compared(self._tokens)}
 
-    def _changed_prompts(self, told: Mapping[int, int]) -> tuple[int, int]:
-        """Prompts of token ids whose count was looked at, and of which the server counted another.
+    def _compared(self, tokens: Tokens) -> Mapping[str, int]:
+        """Holds what the server counted against what was sent: prompts of token ids, and bounds of the others.
 
-        told: dataset index -> tokens. Samples are loaded for it, after the run: a dataset that raises then loses
-        this comparison, and no run.
+        Samples are loaded for it, after the run: a dataset that raises then loses this comparison, and no run.
         """
-        remote, dataset = self._remote, self._answerer.dataset
-        indices = [*told][:_PROMPTS]
-        if not indices or not isinstance(remote, HasPromptTokens):
-            return 0, 0
-        try:
-            dataset.load(indices)
-            sent = {index: remote.prompt_tokens(dataset.batch([index])) for index in indices}
-            dataset.unload(indices)
-        except Exception:  # noqa: BLE001 - of a plug-in or its files
-            return 0, 0
-        known = [index for index in indices if sent[index] is not None]
-        return len(known), sum(sent[index] != told[index] for index in known)
+        remote, dataset, sent = self._remote, self._answerer.dataset, {}
+        indices = [*{**tokens.prompts, **tokens.longest}]
+        if indices and isinstance(remote, HasSent):
+            with suppress(Exception):  # of a plug-in or its files
+                dataset.load(indices)
+                sent = {index: remote.sent(dataset.batch([index])) for index in indices}
+                dataset.unload(indices)
+        prompts = {index: (told, sent[index]) for index, told in tokens.prompts.items() if sent}
+        exact = [(told, s.prompt_tokens) for told, s in prompts.values() if s.prompt_tokens]
+        longest = [(told, sent[index].max_tokens) for index, told in tokens.longest.items() if sent]
+        return {
+            "compared_prompts": len(exact),
+            "changed_prompts": sum(told != ids for told, ids in exact),
+            "long_prompts": sum(told > s.most_prompt_tokens for told, s in prompts.values()),
+            "long_answers": sum(most is not None and told > most for told, most in longest),
+        }

@@ -14,11 +14,16 @@ from harness.types import Array
 PERCENTILES = {"p50": 0.50, "p90": 0.90, "p99": 0.99}
 
 MOST_PER_CHUNK = 1.25
-"""Mean tokens of a chunk above which a chunk whose tokens are unknown is not taken for one token."""
+"""Mean tokens of a chunk above which a chunk whose tokens are unknown is not taken for one token, nor below its inverse."""
+
+NOTHING_COMPARED = dict.fromkeys(
+    ("compared_prompts", "changed_prompts", "long_prompts", "long_answers"), 0
+)
+"""The part of the last message's `tokens` that compares a server's counts with what was sent, without a server."""
 
 _MOST_REASONS = 16
-_REASON_CHARACTERS = 40
-"""Kinds of finish_reason, and length of each, that are kept: they are the server's own words."""
+_REASON_CHARACTERS = 60
+"""Texts of one kind, and length of each, that are kept: they are the server's or the plug-in's own words."""
 
 
 class Streams:
@@ -29,7 +34,7 @@ class Streams:
         self._bound_ns = bound_ns
         self._gaps_ns = array("q")
         self._sizes = array("q")  # tokens of the later chunk
-        self._extra = self._chunks = self._tokens = 0
+        self._extra = self._chunks = self._tokens = self._at_once = self._several = 0
         self._all_exact = self._all_known = True
 
     def add(
@@ -44,6 +49,9 @@ class Streams:
         self._tokens += tokens or 0
         self._all_exact &= exact
         self._all_known &= tokens is not None
+        if tokens is not None and tokens > 1:
+            self._several += 1
+            self._at_once += chunks <= 1
         if arrivals:
             self._extra += arrivals[0][1] - 1
         for (before_ns, before), (stamp_ns, count) in pairwise(arrivals):
@@ -66,13 +74,17 @@ class Streams:
         gaps, sizes = np.array(self._gaps_ns), np.array(self._sizes)
         per_chunk = self._tokens / self._chunks if self._all_known else None
         itl: Mapping[str, int] | None = None
-        if self._all_exact or (per_chunk is not None and per_chunk <= MOST_PER_CHUNK):
+        if self._all_exact or (
+            per_chunk is not None and 1 / MOST_PER_CHUNK <= per_chunk <= MOST_PER_CHUNK
+        ):
             between = np.append(gaps / np.maximum(sizes, 1), 0.0)
             itl = percentiles(between, np.append(sizes, self._extra))
         return {
             "chunks": self._chunks,
             "tokens_per_chunk": per_chunk,
             "exact": self._all_exact,
+            "several": self._several,
+            "at_once": self._at_once,
             "itl_ns": itl,
             "chunk_gap_ns": percentiles(gaps, np.ones_like(gaps)),
         }
@@ -91,6 +103,12 @@ def percentiles(values: Array, weights: Array) -> Mapping[str, int] | None:
     }
 
 
+def _count(counter: Counter[str], text: str) -> None:
+    text = text[:_REASON_CHARACTERS]
+    if text in counter or len(counter) < _MOST_REASONS:
+        counter[text] += 1
+
+
 class Tokens:
     """Sums over the answers of a run. Used by one thread."""
 
@@ -99,7 +117,12 @@ class Tokens:
         self._answers = self._input = self._output = self._cached = self._alone = 0
         self._from_cache = 0
         self.prompts: dict[int, int] = {}
-        """Dataset index -> tokens of the prompt, as the server tells them."""
+        """Dataset index -> tokens of the prompt, as the server told them first."""
+        self.longest: dict[int, int] = {}
+        """Dataset index -> tokens of its longest answer, as the server tells them."""
+        self._varied = 0  # answers whose prompt had other tokens than at its first one
+        self._contradictions: Counter[str] = Counter()
+        self._doubts: Counter[str] = Counter()
         self._known: Counter[str] = Counter()
         self._sources: Counter[str] = Counter()
         self._finished: Counter[str] = Counter()
@@ -122,20 +145,24 @@ class Tokens:
         """usage: of one answer. index: of its sample in the dataset."""
         self._answers += 1
         if usage.input is not None:
-            self.prompts[index] = usage.input
+            self._varied += self.prompts.setdefault(index, usage.input) != usage.input
             self._known["input"] += 1
             self._input += usage.input
         if usage.output is not None:
             self._output += usage.output
             self._alone += usage.output == 1
+            if usage.output > self.longest.get(index, 0):
+                self.longest[index] = usage.output
         if usage.cached is not None:
             self._known["cached"] += 1
             self._cached += usage.cached
             self._from_cache += usage.cached > 0
         self._sources[usage.source] += 1
-        reason = usage.finish_reason[:_REASON_CHARACTERS]
-        if reason in self._finished or len(self._finished) < _MOST_REASONS:
-            self._finished[reason] += 1
+        _count(self._finished, usage.finish_reason)
+        if usage.contradiction:
+            _count(self._contradictions, usage.contradiction)
+        if usage.doubt:
+            _count(self._doubts, usage.doubt)
 
     def summary(self) -> dict[str, Any]:
         """`tokens` of the last message. A sum is None where a reply did not tell its part, and without answers."""
@@ -149,5 +176,8 @@ class Tokens:
             "one_token_answers": self._alone,
             "sources": dict(self._sources),
             "finish_reasons": dict(self._finished),
+            "contradictions": dict(self._contradictions),
+            "doubts": dict(self._doubts),
+            "varied_prompts": self._varied,
             "streams": self._streams.summary(),
         }

@@ -16,7 +16,7 @@ from harness.models.steps.postprocess import Postprocess
 from harness.remote import Usage
 from harness.run.journal import TokensWriter
 from harness.run.measured.client.dispatch import TokenResponder
-from harness.run.measured.client.tokens import Tokens
+from harness.run.measured.client.tokens import NOTHING_COMPARED, Tokens
 from harness.run.measured.dispatch.instance import Failures
 from harness.types import Batch, Dataset, show_shape
 
@@ -48,8 +48,8 @@ class Generated:
             return self._tokens.generated(stamps_ns, usage, index)
 
     def summary(self) -> Mapping[str, Any]:
-        """`tokens` of the last message. No server counts the prompts otherwise, so none is compared."""
-        return {**self._tokens.summary(), "compared_prompts": 0, "changed_prompts": 0}
+        """`tokens` of the last message. No server counts otherwise than the harness, so nothing is compared."""
+        return {**self._tokens.summary(), **NOTHING_COMPARED}
 
 
 class _InWork:

@@ -1,0 +1,96 @@
+"""Judges what a server says of the tokens of its prompts and answers. Pure."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from harness.core.codes import Reason
+from harness.core.units import show_percent
+from harness.results.evidence.evidence import Evidence
+
+AT_ONCE_SHARE = 0.5
+"""Share of the streams of several tokens that came in one chunk above which the tokens' times are doubted."""
+
+
+def client_told(run: Evidence) -> Mapping[str, Any]:
+    """`client` of the last message; empty where there is none."""
+    return (run.ended or {}).get("client") or {}
+
+
+def reasons(run: Evidence) -> Iterator[Reason]:
+    """Counts that cannot be right, and, in an official run, a cache of prompts."""
+    told = client_told(run).get("tokens") or {}
+    if told.get("cached_answers") and run.plan.model_key is not None:
+        yield Reason("prompts-cached", f"{_cached(told)}: the rules allow no cache of queries")
+    wrong = [*_by_why(told, "contradictions")]
+    if told.get("long_answers"):
+        wrong.append(f"of {told['long_answers']:,} prompts an answer has more than `max_tokens`")
+    if wrong:
+        yield Reason("tokens-contradicted", f"the server's counts of tokens: {'; '.join(wrong)}")
+
+
+def doubts(run: Evidence) -> Iterator[Reason]:
+    told = client_told(run).get("tokens") or {}
+    if told.get("cached_answers") and run.plan.model_key is None:
+        yield Reason("prefix-cache", _cached(told))
+    changed = [*_changed(told)]
+    if changed:
+        yield Reason("prompt-changed", "; ".join(changed))
+    doubted = [*_by_why(told, "doubts")]
+    if doubted:
+        yield Reason("tokens-doubtful", f"the server's counts of tokens: {'; '.join(doubted)}")
+    yield from _of_streams(told.get("streams") or {})
+    unexplained = told.get("finish_reasons", {}).get("")
+    if unexplained:
+        text = f"{unexplained:,} of {told['answers']:,} answers have no finish_reason"
+        yield Reason("ends-unexplained", f"{text}: whether they are whole is unknown")
+
+
+def _by_why(told: Mapping[str, Any], key: str) -> Iterator[str]:
+    for why, count in sorted(told.get(key, {}).items()):
+        yield f"{why} ({count:,} of {told['answers']:,} answers)"
+
+
+def _changed(told: Mapping[str, Any]) -> Iterator[str]:
+    if told.get("changed_prompts"):
+        yield (
+            f"of {told['changed_prompts']:,} of {told['compared_prompts']:,} prompts the server counts other tokens "
+            "than were sent"
+        )
+    if told.get("long_prompts"):
+        yield f"{told['long_prompts']:,} prompts cannot have as many tokens as the server counts"
+    if told.get("varied_prompts"):
+        yield f"{told['varied_prompts']:,} times the server counted other tokens for a prompt than at its first time"
+
+
+def _of_streams(told: Mapping[str, Any]) -> Iterator[Reason]:
+    at_once, several = told.get("at_once", 0), told.get("several", 0)
+    if at_once > AT_ONCE_SHARE * several:
+        yield Reason(
+            "tokens-at-once",
+            f"{at_once:,} of {several:,} streams of several tokens came in one chunk: TTFT is the time of the whole "
+            "answer there, and TPOT that of no token",
+        )
+
+
+def _cached(told: Mapping[str, Any]) -> str:
+    share = (
+        f", {show_percent(told['cached'] / told['input'], 1)} of all their tokens"
+        if (told["cached"] and told["input"])
+        else ""
+    )
+    return (
+        f"for {told['cached_answers']:,} of {told['answers']:,} answers the server had computed a part of the prompt "
+        f"before{share}"
+    )
+
+
+def one_token_answers(run: Evidence) -> Iterator[Reason]:
+    """Answers that LoadGen cannot take: it wants a time for each further token."""
+    told = (client_told(run) or run.ended or {}).get("tokens") or {}
+    alone = told.get("one_token_answers", 0)
+    if run.plan.token_latencies and alone and run.done is not None:
+        yield Reason(
+            "one-token-answers",
+            f"{alone:,} of {len(run.done):,} answers have one token, and LoadGen takes none without a second: drop "
+            "--slo of the tokens' times, or have longer ones, e.g. by --backend-option ignore_eos=on",
+        )

@@ -1,0 +1,58 @@
+"""Each server that cheats with tokens ends as docs/adversaries.md says."""
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from harness.core.units import NS_PER_MS
+from tests.adversaries.test_cheats import PAGE
+from tests.run.test_token_runs import SERVER, ran
+from tests.stand_ins.servers.token_server import VLLM, Dialect
+
+FIRST_MS = 30
+
+SERVERS = {
+    "forged-usage": replace(VLLM, factor=10),
+    "forged-usage-of-text": replace(VLLM, ids=False, factor=10, tokens=1),
+    "above-max-tokens": replace(VLLM, ids=False, factor=2),
+    "cuts-off": replace(VLLM, finish="abort", in_run=True),
+    "no-end": replace(VLLM, finish=None, in_run=True),
+    "one-chunk": replace(VLLM, per_chunk=100),
+    "empty-first-token": replace(VLLM, ids=False, lead="", first_s=FIRST_MS / 1000),
+    "blank-first-token": replace(VLLM, ids=False, lead=" ", first_s=FIRST_MS / 1000),
+}
+QUICK = ("forged-usage", "cuts-off")
+
+
+def rows() -> dict[str, str]:
+    """Name -> what finds it, of the page."""
+    part = PAGE.split("\n## Language models on a server\n")[1]
+    return dict(re.findall(r"^\| `([\w-]+)` \| .* \| (.*) \|$", part, re.MULTILINE))
+
+
+def test_the_page_lists_every_server() -> None:
+    assert [*rows()] == [*SERVERS]
+
+
+@pytest.mark.parametrize(
+    "name", [n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in SERVERS]
+)
+def test_a_server_that_cheats_with_tokens_is_found(name: str, tmp_path: Path) -> None:
+    """Bug: each was VALID without a doubt."""
+    _, result = ran(tmp_path, SERVERS[name], *SERVER, "--mode", "performance")
+    found = {entry["code"] for entry in (*result["reasons"], *result["doubts"])}
+    code = re.match("`(.*)`", rows()[name])
+    if code is None:
+        assert result["tokens"]["ttft_ns"]["p50"] >= FIRST_MS * NS_PER_MS
+    else:
+        assert code[1] in found
+        assert result["verdict"] == ("VALID" if code[1] == "tokens-at-once" else "INVALID")
+
+
+def test_an_honest_server_is_not_suspected(tmp_path: Path) -> None:
+    _, result = ran(tmp_path, Dialect(), *SERVER, "--mode", "performance")
+    found = {entry["code"] for entry in (*result["reasons"], *result["doubts"])}
+    suspicions = ("tokens-contradicted", "tokens-doubtful", "tokens-at-once", "ends-unexplained")
+    assert not found & {*suspicions, "prompt-changed", "requests-failed"}

@@ -1,0 +1,157 @@
+"""Counts of tokens that cannot be right, ends that nobody explains, and errors in a server's own words."""
+
+import json
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from harness.backends.parts.openai import counts
+from harness.backends.parts.openai.counts import counts_in, usage_of
+from harness.backends.parts.openai.replies import Completion
+from harness.backends.parts.openai.streams import Streamed
+from harness.remote import BadAnswer, CutOff, Refused, Reply, Usage
+
+TEXT = "eight words of text"
+
+
+def told(usage: Any, text: str = TEXT, ids: list[int] | None = None, **more: bool) -> Usage:
+    return usage_of(counts_in({"usage": usage}), ids, text, "stop", **more)
+
+
+@pytest.mark.parametrize(
+    ("usage", "ids", "why"),
+    [
+        ({"completion_tokens": 3}, [1, 2, 3], ""),
+        ({"completion_tokens": 4}, [1, 2, 3], counts.NOT_THE_IDS),
+        ({"completion_tokens": 2}, [1, 2, 3], counts.NOT_THE_IDS),
+        ({"completion_tokens": len(TEXT) + 16}, None, ""),
+        ({"completion_tokens": len(TEXT) + 17}, None, counts.NOT_TEXT),
+        ({"completion_tokens": 10**30}, None, counts.NOT_TEXT),
+        ({"prompt_tokens": 2, "prompt_tokens_details": {"cached_tokens": 3}}, None, counts.CACHED),
+        ({"completion_tokens": 90, "completion_tokens_details": {"reasoning_tokens": 80}}, None, ""),
+        ({"completion_tokens": 90, "completion_tokens_details": {"reasoning_tokens": 80}}, [1] * 10, ""),
+    ],
+)  # fmt: skip
+def test_a_count_that_cannot_be_right_is_a_contradiction(
+    usage: Any, ids: list[int] | None, why: str
+) -> None:
+    assert told(usage, ids=ids).contradiction == why
+
+
+def test_a_count_that_may_be_right_is_a_doubt() -> None:
+    assert told({"completion_tokens": len(TEXT) + 4}).doubt == ""
+    assert told({"completion_tokens": len(TEXT) + 5}).doubt == counts.HIDDEN
+    none_shown = told({"completion_tokens": 90}, ignores_end=True)
+    assert (none_shown.contradiction, none_shown.doubt) == ("", counts.HIDDEN)
+    whole = {"prompt_tokens": 5, "completion_tokens": 4}
+    assert told({**whole, "total_tokens": 9}).doubt == ""
+    assert told({**whole, "total_tokens": 10}).doubt == counts.NO_SUM
+
+
+@pytest.mark.parametrize("usage", [None, {}, {"completion_tokens": 0, "prompt_tokens": 0}, [1],
+                                   {"completion_tokens": 8.0}, {"completion_tokens": True}])  # fmt: skip
+def test_a_count_that_is_none_is_unknown(usage: Any) -> None:
+    assert told(usage)[:4] == (None, None, "", "stop")
+
+
+def streamed(*events: Any, **more: bool) -> Streamed:
+    reader = Streamed(wants_text=True, **more)
+    for event in events:
+        text = event if isinstance(event, str) else json.dumps(event)
+        reader.feed(f"data: {text}\n\n".encode())
+    return reader
+
+
+def chunk(text: str, finish: Any = None, tokens: int | None = None) -> dict[str, Any]:
+    usage = {} if tokens is None else {"usage": {"completion_tokens": tokens}}
+    return {"choices": [{"text": text, "finish_reason": finish}], **usage}
+
+
+EMPTY = Reply(200, b"", memoryview(b""))
+
+
+@pytest.mark.parametrize("lead", ["", " ", "\n\t", "\u200b"])
+def test_a_chunk_that_shows_nothing_is_no_first_token(lead: str) -> None:
+    reader = Streamed(wants_text=True)
+    assert reader.feed(f"data: {json.dumps(chunk(lead, tokens=1))}\n\n".encode()) == 0
+    assert reader.feed(f"data: {json.dumps(chunk('word', tokens=2))}\n\n".encode()) == 2
+
+
+def test_a_count_that_falls_is_a_contradiction() -> None:
+    reader = streamed(chunk("a", tokens=1), chunk("b", tokens=9), chunk("c", "stop", tokens=3))
+    reader.answer(EMPTY)
+    assert reader.usage.contradiction == counts.FELL
+
+
+@pytest.mark.parametrize("end", [{}, {"choices": []}, {"choices": None}])
+def test_a_usage_without_a_choice_is_taken(end: Any) -> None:
+    reader = streamed(chunk("word", "stop"), {**end, "usage": {"completion_tokens": 1}}, "[DONE]")
+    reader.answer(EMPTY)
+    assert (reader.usage.output, reader.usage.source) == (1, "usage")
+
+
+def test_zeros_beside_a_text_are_no_counts() -> None:
+    reader = streamed(chunk("word", tokens=0), chunk("s", "stop", tokens=0))
+    assert reader.answer(EMPTY)[0].tobytes() == b"words"
+    assert (reader.usage.output, reader.chunks) == (None, 2)
+
+
+@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize(
+    ("finish", "told"),
+    [
+        *(("stop", ""), ("length", ""), ("eos_token", ""), ("tool_calls", ""), ("STOP", "")),
+        *((reason, repr(reason)) for reason in ("abort", "error", "content_filter", "timeout", 7)),
+        (None, "without a finish_reason"),
+    ],
+)
+def test_an_answer_that_is_cut_off_is_none(stream: bool, finish: Any, told: str) -> None:
+    whole = chunk("word", finish)
+    reply = EMPTY if stream else Reply(200, b"", memoryview(json.dumps(whole).encode()))
+    reader = (
+        streamed(whole, "[DONE]", needs_end=True)
+        if stream
+        else Completion(wants_text=True, needs_end=True)
+    )
+    if not told:
+        assert reader.answer(reply)[0].tobytes() == b"word"
+        return
+    with pytest.raises(CutOff, match=told):
+        reader.answer(reply)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        {"object": "error", "message": "no memory", "code": 500},
+        *({"error": "no memory"}, {"error": {"message": "no memory"}}, {"detail": "no memory"}),
+        *({"message": "no memory", "status": 500}, {"error": True, "message": "no memory"}),
+        "no memory",
+    ],
+)
+def test_an_error_is_told_in_the_server_s_words(error: Any) -> None:
+    with pytest.raises((Refused, BadAnswer), match="no memory"):
+        streamed(chunk("word"), error, "[DONE]").answer(EMPTY)
+    body = error if isinstance(error, str) else json.dumps(error)
+    with pytest.raises((Refused, BadAnswer), match="no memory"):
+        Completion(wants_text=True).answer(Reply(200, b"", memoryview(body.encode())))
+
+
+@pytest.mark.parametrize("key", ["choices", "usage", "text", "finish_reason", "token_ids", "delta", "message", "logprobs", "error"])  # fmt: skip
+@pytest.mark.parametrize("value", [None, [], {}, "", "\ud800", 7, -1, 1e308, 10**30, True, [[[]]], {"tool_calls": 7}, {"content": 5}])  # fmt: skip
+def test_any_value_of_any_key_is_an_answer_or_an_error(key: str, value: Any) -> None:
+    """Bug: a number in place of a list of calls ended the thread that receives."""
+    whole = chunk("word", "stop", tokens=1)
+    for place in (whole, whole["choices"][0]):
+        before = place.get(key)
+        place[key] = value
+        for wants_text in (True, False):
+            reader = Streamed(wants_text=wants_text, needs_end=True)
+            reader.feed(f"data: {json.dumps(whole)}\n\ndata: [DONE]\n\n".encode())
+            body = Reply(200, b"", memoryview(json.dumps(whole).encode()))
+            for one, reply in ((reader, EMPTY), (Completion(wants_text=wants_text), body)):
+                with suppress(Refused, BadAnswer):
+                    one.answer(reply)
+                    assert (one.usage.output or 0) < 2**31
+        place[key] = before
