@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
+from harness.core.formats.impostors import impostor
 from harness.errors import ConfigError, HarnessError, one_line
 from harness.profiler import Executed
 from harness.types import Array, Backend, BackendSetup, Batch, Outputs, TensorSpec, fixed_batch
@@ -64,9 +65,8 @@ class FrameworkBackend(ABC):
         except (HarnessError, ImportError, MemoryError):
             raise
         except Exception as e:  # the frameworks' own exceptions share no base class
-            raise ConfigError(
-                f"{self._path}: {self.title} cannot load it: {one_line(e) or type(e).__name__}"
-            ) from e
+            why = impostor(self._path) or one_line(e) or type(e).__name__
+            raise ConfigError(f"{self._path}: {self.title} cannot load it: {why}") from e
         if not self._inputs:
             raise ConfigError(f"{self._path}: it has no inputs, so no sample can be asked of it")
         self._fixed = fixed_batch(self._inputs)

@@ -93,6 +93,8 @@ class Runner:
                     self._check(outputs, batch, chosen)
                     self._is_checked = True
                 answers = self._postprocess.answers(outputs, chosen)
+                if answers.shape == ():
+                    raise ConfigError(wrong_count(1, len(chosen)))
                 rows += answers.rows if isinstance(answers, Ragged) else list(answers)
         if len(rows) != len(indices):
             raise ConfigError(wrong_count(len(rows), len(indices)))

@@ -23,6 +23,7 @@ from harness.explain.pieces.database import Database
 from harness.machine import host
 from harness.models.graph.graph import Graph
 from harness.models.graph.onnx_file import read
+from harness.models.manifest.formats import format_of
 from harness.models.manifest.lookup import is_path, load_model
 from harness.models.opened.ort_session import SessionSetup
 from harness.results import run_folder
@@ -131,12 +132,18 @@ def _subjects(models: Sequence[str], options: BrickOptions) -> list[Subject]:
 
 def _cut(name: str, options: BrickOptions, other_names: Collection[str]) -> Subject:
     """Named as a run names the model; by its path where `other_names` has that name."""
+    own = format_of(Path(name)) if is_path(name) else None
+    if own is not None and own.name != "onnx":
+        raise ConfigError(f"{name} is {own.about}: only ONNX files can be cut: convert it")
     model = load_model(name)
     model.obtain(("onnx",), say)
     path = model.path(("onnx",))
     assert path is not None
     title = name if not is_path(name) or model.name in other_names else model.name
-    return record.cut(title, read(path, options.batch, dict(options.size)), options.most_layers)
+    graph = read(path, options.batch, dict(options.size))
+    if not graph.layers:
+        raise ConfigError(f"{path}: no layer depends on an input, so there is nothing to time")
+    return record.cut(title, graph, options.most_layers)
 
 
 def _unused(graphs: Sequence[Graph], options: BrickOptions) -> Iterator[str]:

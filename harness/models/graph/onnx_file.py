@@ -14,6 +14,7 @@ import numpy as np
 
 from harness.core.config.parse import EXAMPLE_SIZE
 from harness.core.extras import how_to_install
+from harness.core.formats.impostors import impostor
 from harness.core.units import counted
 from harness.errors import ConfigError, PluginUnavailable, one_line, refuse
 from harness.models.graph import onnx_nodes
@@ -78,10 +79,12 @@ def _parsed(onnx: Any, path: Path) -> Any:
     except OSError as e:
         raise ConfigError(f"{path} cannot be read: {e.strerror}") from e
     except Exception as e:  # noqa: BLE001 - protobuf's own has no public name
-        raise ConfigError(f"{path} is not an ONNX model: {one_line(e)}") from None
+        why = impostor(path) or one_line(e)
+        raise ConfigError(f"{path} is not an ONNX model: {why}") from None
     if not model.graph.node or not model.opset_import:
         raise ConfigError(
-            f"{path} is not an ONNX model: it has no layers, or names no operator set"
+            f"{path} is not an ONNX model: "
+            + (impostor(path) or "it has no layers, or names no operator set")
         )
     if not all(isinstance(name, str) for name in _names(model.graph)):
         raise ConfigError(f"{path} is not an ONNX model: a name in it is no UTF-8 text")

@@ -16,6 +16,7 @@ from harness.core import registry
 from harness.errors import ConfigError
 from harness.explain.baseline import Baseline, open_runner
 from harness.explain.subjects import subjects
+from harness.models.graph.onnx_file import read
 from harness.models.opened.ort_session import open_session
 from harness.models.opened.template import manifest_of
 from harness.types import Batch, TensorSpec, fixed_batch
@@ -142,3 +143,29 @@ def test_the_backend_of_the_documents_holds_state_and_scalar(tmp_path: Path) -> 
     assert np.allclose(answers, rows.sum(axis=1, keepdims=True) * 16000)
     done = answered(path, backend=f"{tmp_path}/recurrent.py:Recurrent")
     assert [row.shape for row in done.rows] == [(1,)] * 3
+
+
+@pytest.mark.parametrize(
+    ("content", "line"),
+    [
+        (b"", "the file is empty: fetch it again"),
+        (
+            b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n",
+            "it is a Git LFS pointer, not",
+        ),
+        (b"\n<!DOCTYPE html><html>", "it is a web page, not the model: fetch the file itself"),
+        (b"\x08\x08\x3a\xff\x01cut", "it is no ONNX file, or a part of one: fetch it again"),
+    ],
+)
+def test_a_file_that_is_no_model_is_named(content: bytes, line: str, tmp_path: Path) -> None:
+    """Bug: "INVALID_PROTOBUF : Load model failed: Protobuf parsing failed"."""
+    (tmp_path / "m.onnx").write_bytes(content)
+    assert f"ONNX Runtime cannot load it: {line}" in refused(tmp_path / "m.onnx")
+    with pytest.raises(ConfigError, match=f"m.onnx is not an ONNX model: {line}"):
+        read(tmp_path / "m.onnx")
+
+
+def test_one_number_for_a_whole_batch_is_one_line(tmp_path: Path) -> None:
+    """Bug: "infer raised TypeError: iteration over a 0-d array"."""
+    with pytest.raises(ConfigError, match="the model returned 1 row for 3 samples"):
+        answered(odd_files.reduced_to_one(tmp_path / "m.onnx"))

@@ -1,0 +1,122 @@
+"""Each verb ends with a result or with one line on files that others wrote: the test models of the onnx package."""
+
+import contextlib
+import io
+import re
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("onnx")
+pytest.importorskip("onnxruntime")
+
+import onnx
+
+from harness.cli.main import main
+from harness.errors import HarnessError
+from harness.explain.advise.options import AdviseOptions
+from harness.explain.advise.subject import open_job
+from harness.explain.baseline import Baseline, open_runner
+from harness.explain.subjects import subjects
+from harness.models.opened.template import manifest_of
+from tests.builders.models import odd_files
+
+DATA = Path(onnx.__file__).parent / "backend/test/data"
+FOREIGN = re.compile(r"Traceback|Error: |pybind|object at 0x|NoneType|<class ")
+"""Words of Python and C++ that no user should read first."""
+
+
+def init(path: Path) -> None:
+    manifest_of(path, path.with_suffix(".yaml"), {})
+
+
+def bricks(path: Path) -> None:
+    with contextlib.redirect_stdout(io.StringIO()):
+        assert main(["bricks", "--structure", str(path)]) in (0, 2)
+
+
+def answers(path: Path) -> None:
+    with ExitStack() as stack:
+        (subject,) = subjects({"model": str(path)}, stack)
+        Baseline(subject, 3, open_runner(subject, stack))
+
+
+def advise(path: Path) -> None:
+    with ExitStack() as stack, tempfile.TemporaryDirectory() as folder:
+        (subject,) = subjects({"model": str(path)}, stack)
+        open_job(AdviseOptions(quiet=True), subject, Path(folder))
+
+
+VERBS = (init, bricks, answers, advise)
+
+
+def scanned(path: Path, verb: Callable[[Path], None]) -> str:
+    """'' or the line that the verb ended with; any other exception is a traceback."""
+    try:
+        verb(path)
+    except HarnessError as e:
+        return str(e)
+    return ""
+
+
+def check(path: Path) -> None:
+    for verb in VERBS:
+        line = scanned(path, verb)
+        assert not FOREIGN.match(line), f"{verb.__name__} {path}: {line}"
+
+
+def models(kind: str) -> list[Path]:
+    return sorted((DATA / kind).rglob("*.onnx"))
+
+
+@pytest.mark.parametrize("kind", ["simple", "pytorch-converted", "pytorch-operator"])
+def test_files_of_the_onnx_package(kind: str, tmp_path: Path) -> None:
+    for number, model in enumerate(models(kind)[::8]):
+        check(Path(shutil.copy(model, tmp_path / f"{number}.onnx")))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["light", "simple", "pytorch-converted", "pytorch-operator"])
+def test_all_files_of_the_onnx_package(kind: str, tmp_path: Path) -> None:
+    found = models(kind)
+    assert found
+    for number, model in enumerate(found):
+        check(Path(shutil.copy(model, tmp_path / f"{number}.onnx")))
+
+
+def odd(folder: Path) -> Iterator[Path]:
+    for number, size in enumerate(odd_files.OPEN_SIZES.values()):
+        yield odd_files.pooled(folder / f"size{number}.onnx", size)
+    for opset in (1, 5, 6, 7, 99):
+        yield odd_files.of_opset(folder / f"opset{opset}.onnx", opset)
+    yield odd_files.of_opset(folder / "ir.onnx", 17, ir=99)
+    for write in (
+        odd_files.two_texts,
+        odd_files.quantised_shape,
+        odd_files.classifier,
+        odd_files.sequence,
+        odd_files.of_sequence,
+        odd_files.of_bfloat16,
+        odd_files.recurrent,
+        odd_files.without_inputs,
+        odd_files.without_outputs,
+        odd_files.reduced_to_one,
+        odd_files.of_vendor,
+    ):
+        yield write(folder / f"{write.__name__}.onnx")
+    for name, content in {
+        "empty": b"",
+        "page": b"<!DOCTYPE html><html></html>",
+        "pointer": b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 9\n",
+    }.items():
+        (folder / f"{name}.onnx").write_bytes(content)
+        yield folder / f"{name}.onnx"
+
+
+def test_files_that_exporters_write_and_damaged_ones(tmp_path: Path) -> None:
+    for path in odd(tmp_path):
+        check(path)
