@@ -117,8 +117,8 @@ _REASONS: _Rows = {
             "Correct the model or the plug-in: `run.json` has the first traceback.",
         ),
         "answers-by-index": (
-            "Given the inputs of other samples, the backend answered as for the dataset indices in the harness's memory.",
-            "Use a backend that computes the inputs that it gets.",
+            "Given the inputs of other samples, the backend or the hook answered as for the dataset indices in the harness's memory.",
+            "Use a backend, and a hook, that compute what they get.",
         ),
         "cache-differs": (
             "The cache of `--models` counted other hits or loads than the journal has, or a simulation does.",
@@ -367,6 +367,14 @@ _DOUBTS: _Rows = {
         "too-good": (
             "The score is better than the manifest's `accuracy.reference` by more than noise.",
             "Find where the answers come from; correct the manifest where the model is another one.",
+        ),
+        "judge-changed": (
+            "The manifest has the name or the file of a shipped model, and judges its answers by other values.",
+            "Use the shipped manifest, or say beside the score what differs.",
+        ),
+        "judge-weak": (
+            "The manifest's target or tolerances are so wide that wrong answers pass.",
+            "Set `accuracy.target`, `tolerance` and `sampling_tolerance` to what the model's publisher states.",
         ),
         "target-not-checked": (
             "The manifest has an accuracy target, and the run was not compared with it.",

@@ -215,6 +215,10 @@ def _accuracy_doubts(findings: Findings) -> Iterable[Reason]:
     own = findings.own_data and findings.config.model_file is None
     if target is not None and scored is not None and own:
         yield from model_doubts.too_good(scored, target)
+    yield from model_doubts.other_judge(findings.model)
+    if target is not None:
+        answers = compared.answers if compared is not None else None
+        yield from model_doubts.weak_judge(target, scored, answers)
     run = findings.compared_run
     if compared is not None and run is not None:
         yield from model_doubts.few_compared(compared.answers, run.plan.logged_answers)

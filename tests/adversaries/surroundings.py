@@ -3,7 +3,12 @@
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import yaml
+
+from harness.core.formats.strict_yaml import load_yaml
+from harness.models.manifest.model import MODELS_DIR
 
 TABLE_IN_INFER = """\
 import sys
@@ -52,6 +57,45 @@ def category_of_warnings(folder: Path) -> Prepared:
     return Prepared((), {"PYTHONPATH": str(folder), "PYTHONWARNINGS": "ignore::odd.Odd"})
 
 
+HOOK = """\
+import numpy as np
+from harness.datasets.digits import FILE
+
+with np.load(FILE) as file:
+    LABELS = file["labels"].astype(np.int64)
+
+
+def answer(outputs, indices):
+    return LABELS[list(indices)]
+"""
+
+
+def _manifest(folder: Path, **fields: object) -> Path:
+    """The shipped manifest of `digits` with other fields, beside the model's file."""
+    shipped: Any = load_yaml(MODELS_DIR / "digits.yaml")
+    content = {**shipped, **fields}
+    content["files"] = {"onnx": content["files"]["onnx"]}
+    (folder / "digits.onnx").write_bytes((MODELS_DIR / "digits.onnx").read_bytes())
+    path = folder / "digits.yaml"
+    path.write_text(yaml.safe_dump(content))
+    return path
+
+
+def hook_with_labels(folder: Path) -> Prepared:
+    """A manifest's hook answers with the label of each dataset index, whatever the null backend computes."""
+    steps = [{"hook": {"file": "hook.py", "function": "answer"}}]
+    path = _manifest(folder, outputs=[{"name": "logits", "postprocess": steps}])
+    (folder / "hook.py").write_text(HOOK)
+    return Prepared(("--model", str(path), "--hook", f"{folder}/hook.py", "--backend", "null"))
+
+
+def judge_of_its_own(folder: Path) -> Prepared:
+    """A manifest of the shipped name and file allows any score and any difference of answers; the null backend runs."""
+    accuracy = {"metric": "top1", "target": 0.0, "sampling_tolerance": 100_000}
+    return Prepared(("--model", str(_manifest(folder, accuracy=accuracy)), "--backend", "null"))
+
+
 CASES: Mapping[str, Callable[[Path], Prepared]] = {
-    one.__name__: one for one in (hook_of_python, category_of_warnings)
+    one.__name__: one
+    for one in (hook_of_python, category_of_warnings, hook_with_labels, judge_of_its_own)
 }

@@ -5,6 +5,8 @@ from collections.abc import Iterator
 
 from harness.core.codes import Reason
 from harness.core.units import show_percent
+from harness.models.manifest import judge
+from harness.models.manifest.model import Model
 from harness.models.manifest.schema import Accuracy
 from harness.results.evidence.evidence import Evidence
 from harness.results.schema.performance import InputProbe, NotProbed
@@ -26,6 +28,10 @@ FEWEST_INFER_S = 0.1
 
 NOISE_SIGMAS = 3
 """Standard deviations of a mean by which a score may exceed the reference."""
+
+TOLERATED_SHARE = 0.10
+WIDEST_TOLERANCE = 0.10
+"""Share of the compared answers, and relative difference of numbers, beyond which a tolerance hides errors."""
 
 PERFECT_ERRORS = 3
 """Errors that the reference predicts; a score without an error is then a doubt: chance makes one in 5 % of cases."""
@@ -85,6 +91,36 @@ def padding(mean_batch: float, fixed_batch: int | None) -> Iterator[Reason]:
             f"on average: {show_percent(1 - mean_batch / fixed_batch)} of the work was padding; export the "
             "model with a symbolic batch dimension",
         )
+
+
+def other_judge(model: Model) -> Iterator[Reason]:
+    """The manifest judges by other values than the shipped one of its name or file."""
+    for name, differing in judge.differences(model):
+        yield Reason(
+            "judge-changed",
+            f"the manifest has the name or the file of the shipped model {name!r}, and "
+            f"{'; '.join(differing)}",
+        )
+
+
+def weak_judge(target: Accuracy, score: Score | None, compared: int | None) -> Iterator[Reason]:
+    """compared: answers of the performance run that were compared; None where none were."""
+    weak = []
+    if score is not None and target.metric == score.metric:
+        whole = 100.0 if score.unit == "%" else 1.0
+        passed = target.target >= whole if score.lower_is_better else target.target <= 0
+        if passed:
+            weak.append(f"any score reaches the target {target.target:g} {score.unit}".rstrip())
+    if compared is not None and target.sampling_tolerance > TOLERATED_SHARE * compared:
+        weak.append(
+            f"sampling_tolerance allows {target.sampling_tolerance:,} of {compared:,} compared answers to differ"
+        )
+    if target.tolerance > WIDEST_TOLERANCE:
+        weak.append(
+            f"tolerance takes numbers as equal that differ by {show_percent(target.tolerance)}"
+        )
+    if weak:
+        yield Reason("judge-weak", "; ".join(weak))
 
 
 def unscored(target: Accuracy, metric: str | None, why: str, other_data: str) -> Iterator[Reason]:

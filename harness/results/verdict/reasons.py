@@ -230,12 +230,12 @@ def answers(compared: Compared, allowed: int) -> Iterator[Reason]:
 
 
 def by_index(probe: InputProbe | NotProbed | None) -> Iterator[Reason]:
-    """The answers to exchanged inputs followed the dataset indices that the backend does not get."""
+    """The answers to exchanged inputs followed the dataset indices that a backend does not get, and a hook only marks with."""
     if probe is None or "reason" in probe:
         return
     if probe["by_index"] >= max(FEWEST_BY_INDEX, BY_INDEX_SHARE * probe["rows"]):
         yield Reason(
             "answers-by-index",
             f"for the inputs of other samples {probe['by_index']} of {probe['rows']} answers were those of the "
-            "samples whose dataset indices stood in the caller's frames: the backend answers from a table",
+            "samples whose dataset indices stood in the caller's frames: the backend or the hook answers from a table",
         )

@@ -5,7 +5,8 @@ responder and its journal are this module's. Two comparisons, in untimed batches
 
 time      a batch never seen, of slightly changed values, against the same batch again, and against a
           batch of the dataset, in turns; MLPerf's audit TEST04 compares two runs for this
-answers   the inputs of other samples in a call whose frames hold the dataset indices of the first ones
+answers   the inputs of other samples in a call whose frames, and whose postprocessing, get the dataset indices of
+          the first ones
 """
 
 import time
@@ -18,7 +19,6 @@ from harness.core.clock import wall_ns
 from harness.core.units import NS_PER_S
 from harness.errors import type_and_text
 from harness.loadgen.answers import AnswerRow, Answers, Ragged, is_close
-from harness.models.steps.postprocess import Postprocess
 from harness.run.measured.answerer import Answerer
 from harness.run.measured.dispatch.instance import Failures, Instance
 from harness.run.measured.load import on_loadgens_thread
@@ -117,17 +117,17 @@ class _Probe:
             _Recorder(),
             Failures(),
         )
-        first = list(loaded[:1])
         inputs: Any = self._inputs
         recorder: Any = self._recorder
-
-        def answers(outputs: Any, indices: Sequence[int]) -> Answers:
-            # A hook may write the indices into its answers: here they are the same for every batch.
-            return each.postprocess.answers(outputs, first * len(indices))
-
-        same = Postprocess(answers, each.postprocess.not_finite)
         self._answer = Instance(
-            each.backend, inputs, same, recorder, recorder, row, self._failures, each.cpus
+            each.backend,
+            inputs,
+            each.postprocess,
+            recorder,
+            recorder,
+            row,
+            self._failures,
+            each.cpus,
         ).answer
 
     def run(self, sizes: Sequence[int], most_s: float) -> Mapping[str, Any]:
@@ -210,7 +210,8 @@ class _Probe:
 
     def _rows(self, indices: Sequence[int], inputs: Inputs) -> list[Array]:
         self._took_ns(indices, inputs)
-        return self._recorder.rows
+        rows = self._recorder.rows
+        return [_without(index, row) for index, row in zip(indices, rows, strict=False)]
 
     def _is_equal(self, ours: Array, theirs: Array) -> bool:
         return np.array_equal(ours, theirs) or is_close(ours, theirs, self._tolerance)
@@ -219,6 +220,11 @@ class _Probe:
         """The last line of the first exception, cut; "" without one."""
         lines = self._failures.first.strip().splitlines()
         return lines[-1][:MOST_CHARACTERS] if lines else ""
+
+
+def _without(index: int, row: Array) -> Array:
+    """The answer without its own dataset index, which a postprocess step may write into it: 0 in its place."""
+    return np.where(row == index, row.dtype.type(0), row) if row.dtype.kind in "iuf" else row
 
 
 def _copy(inputs: Inputs) -> Inputs:

@@ -19,6 +19,7 @@ from harness.loadgen.plan import Calibration, Loaded, LoadPlan
 from harness.machine import host
 from harness.machine.host_log import HostReader
 from harness.machine.running_code import running_code
+from harness.models.manifest.judge import judged_by
 from harness.models.opened.resolved_run import ResolvedRun
 from harness.results import records
 from harness.results.evidence.evidence import Evidence
@@ -131,6 +132,8 @@ class LoadGenRun:
         if not findings.environment:
             # while the model loads
             findings.environment = {**host.fingerprint(), "code": running_code()}
+            if manifest := findings.model.manifest:
+                findings.environment |= {"judge": judged_by(manifest)}
         self._progress.begin_step("loading the model")
         message = process.expect(["loaded"], self._start_limit_s, self._progress.show_loading)
         loaded = messages.loaded(message)

@@ -145,6 +145,28 @@ def test_an_answer_that_a_hook_marks_with_its_index_is_no_answer_by_index() -> N
     assert (message["rows"], codes(message)) == (0, [])
 
 
+def test_a_hook_that_answers_by_its_index_is_found() -> None:
+    """Bug: the probe gave hooks the same index each time, and a hook with the labels was VALID."""
+    labels = np.random.default_rng(1).permutation(SAMPLES).astype(np.float32)
+
+    def answers(_outputs: Any, indices: Sequence[int]) -> Any:
+        return labels[list(indices)]
+
+    assert codes(probed(Model(), postprocess=Postprocess(answers, not_finite))) == [
+        "answers-by-index"
+    ]
+
+
+def test_a_hook_that_marks_answers_with_a_number_of_its_own_table_is_not_accused() -> None:
+    numbers = np.random.default_rng(2).permutation(10_000)[:SAMPLES].astype(np.float32)
+
+    def marked(outputs: Any, indices: Sequence[int]) -> Any:
+        return np.stack([numbers[list(indices)], outputs], axis=1)
+
+    row = AnswerRow((2,), np.dtype(np.float32))
+    assert codes(probed(Model(), postprocess=Postprocess(marked, not_finite), row=row)) == []
+
+
 def test_it_is_called_as_in_the_run() -> None:
     names: set[str] = set()
 

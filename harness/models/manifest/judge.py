@@ -1,0 +1,52 @@
+"""Names what a manifest judges answers by, and where a manifest differs from the shipped one of its name or file."""
+
+from collections.abc import Iterator, Mapping
+from functools import cache
+from typing import Any
+
+from harness.models.manifest.lookup import load_model, shipped_models
+from harness.models.manifest.model import MODELS_DIR, Model
+from harness.models.manifest.schema import Manifest
+
+
+def judged_by(manifest: Manifest) -> Mapping[str, Any]:
+    """`judge` of environment.json: the dataset, the steps, the metric, its target and the tolerances."""
+    content = manifest.model_dump(mode="json")
+    steps = {
+        f"{kind}.{one['name']}": one[step]
+        for kind, step in (("inputs", "preprocess"), ("outputs", "postprocess"))
+        for one in content[kind]
+    }
+    accuracy = {f"accuracy.{name}": value for name, value in (content["accuracy"] or {}).items()}
+    return {"dataset": content["dataset"], **accuracy, **steps}
+
+
+def differences(model: Model) -> Iterator[tuple[str, list[str]]]:
+    """(shipped model, "field: value, there value") of each shipped model whose name or file this one has.
+
+    Nothing for a model that is shipped itself, and where the values are the same.
+    """
+    if model.manifest is None or model.folder == MODELS_DIR:
+        return
+    ours, digests = judged_by(model.manifest), _digests(model.manifest)
+    for name, shipped in _shipped().items():
+        if name != model.name and digests.isdisjoint(_digests(shipped)):
+            continue
+        theirs = judged_by(shipped)
+        differing = [
+            f"{key} is {ours.get(key)}, there {theirs.get(key)}"
+            for key in dict.fromkeys([*ours, *theirs])
+            if ours.get(key) != theirs.get(key)
+        ]
+        if differing:
+            yield name, differing
+
+
+def _digests(manifest: Manifest) -> set[str]:
+    return {file.sha256 for file in manifest.files.values() if file.sha256 is not None}
+
+
+@cache
+def _shipped() -> Mapping[str, Manifest]:
+    models = (load_model(name) for name in shipped_models())
+    return {model.name: model.manifest for model in models if model.manifest is not None}
