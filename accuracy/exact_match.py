@@ -2,11 +2,11 @@
 
 from collections.abc import Iterable, Mapping
 
-from harness.accuracy.parts.text import texts
+from harness.accuracy.parts.text import TextLabels, texts
 from harness.types import Answer, Metric, Score
 
 
-class ExactMatch:
+class ExactMatch(TextLabels):
     """Answers that are the label, character by character, in percent of all.
 
     White space before and after either text does not count. `texts` describes labels and answers.

@@ -2,13 +2,13 @@
 
 from collections.abc import Iterable, Mapping
 
-from harness.accuracy.parts.text import texts
+from harness.accuracy.parts.text import TextLabels, texts
 from harness.types import Answer, Metric, Score
 
 KINDS = ("rouge1", "rouge2", "rougeL", "rougeLsum")
 
 
-class Rouge:
+class Rouge(TextLabels):
     """Mean F-measures in percent, of stemmed words. `rougeLsum` treats each line as a sentence.
 
     The value is rouge1's; the details hold all four. `texts` describes labels and answers.

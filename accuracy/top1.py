@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from harness.types import Answer, HasAnswerShape, Metric, Score
+from harness.types import Answer, HasAnswerShape, HasLabelCheck, Metric, Score
 
 
 class Top1:
@@ -32,12 +32,17 @@ class Top1:
                 "numbers: postprocess with argmax or topk, or score with another metric"
             )
 
+    def check_labels(self, labels: Mapping[int, object]) -> None:
+        for index, label in labels.items():
+            if not isinstance(label, int | np.integer):
+                text = " ".join(repr(label).split())
+                raise ValueError(
+                    f"{self._name} needs labels that are class numbers, but the label of sample {index} is "
+                    f"{text:.80}: number the classes 0, 1, ..., or score texts with exact_match"
+                )
+
     def score(self, answers: Iterable[Answer], labels: Mapping[int, object]) -> Score:
-        wrong = next((v for v in labels.values() if not isinstance(v, int | np.integer)), None)
-        if wrong is not None:
-            raise ValueError(
-                f"{self._name} needs labels that are class numbers, but one label is {wrong!r}"
-            )
+        self.check_labels(labels)
         total = longest = 0
         good = dict.fromkeys((1, 5), 0)
         for index, payload in answers:
@@ -88,3 +93,4 @@ class Top1:
 
 _: type[Metric] = Top1
 __: type[HasAnswerShape] = Top1
+___: type[HasLabelCheck] = Top1

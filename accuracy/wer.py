@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
-from harness.accuracy.parts.text import texts
+from harness.accuracy.parts.text import TextLabels, texts
 from harness.types import Answer, Metric, Score
 
 JOINED = 3
@@ -12,7 +12,7 @@ JOINED = 3
 _WORD = re.compile(r"[\w'$%+-]+")
 
 
-class WordErrorRate:
+class WordErrorRate(TextLabels):
     """Substituted, deleted and inserted words in percent of the label's words; lower is better.
 
     Case, punctuation and joining up to three words into one do not count as errors. The official

@@ -1,16 +1,45 @@
 """Reads any directory of images: labels from its sub-folders, or from labels.csv."""
 
 import csv
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
 from pathlib import Path
 
+from harness.core.units import counted
 from harness.datasets.parts.image.preprocessed import ImageDataset
 from harness.datasets.parts.listing import Sample, plain, twice
 from harness.datasets.parts.sources import given_folder, refuse
-from harness.errors import ConfigError
+from harness.errors import ConfigError, say_once
 from harness.types import Dataset, DatasetSetup
 
-SUFFIXES = {".bmp", ".jpeg", ".jpg", ".png", ".ppm", ".webp"}
+SUFFIXES = {
+    *(".jpeg", ".jpg", ".jpe", ".jfif", ".jif"),
+    *(".png", ".webp", ".bmp", ".dib", ".ppm", ".pgm", ".pbm", ".pnm"),
+}
+UNREAD = {
+    *(".tif", ".tiff", ".gif", ".avif", ".heic", ".heif", ".jxl", ".jp2", ".j2k", ".jpx", ".svg"),
+    *(".ico", ".tga", ".psd", ".dds", ".exr", ".hdr", ".dng", ".raw", ".apng", ".pcx"),
+}
+"""Suffixes of images that are refused: no decoder here reads all of them, or they hold more than one image."""
+
+_BEGINNINGS = (
+    *(
+        b"\xff\xd8\xff",
+        b"\x89PNG\r\n",
+        b"GIF8",
+        b"II*\0",
+        b"MM\0*",
+        b"P5\n",
+        b"P6\n",
+    ),
+)
+"""First bytes of images, by which a file without a known suffix is taken for one."""
+
+_SHOWN_EMPTY = 5
+
+_NOT_DATA = {"Thumbs.db", "desktop.ini", "__MACOSX", "@eaDir"}
+"""Names that file managers leave behind; names that begin with a point are skipped, too."""
+
 LABELS = "labels.csv"
 EXPECTED = f"one sub-folder of images for each class, or images and {LABELS} (file,label)"
 
@@ -19,7 +48,8 @@ class FolderDataset(ImageDataset):
     """The label is the class's number. With sub-folders, their sorted names are the classes 0, 1, ...
 
     labels.csv has the columns file and label in its first line. A label is a whole number, and the file's
-    order is the samples' order. Images that the file does not name are an error.
+    order is the samples' order. Images that the file does not name are an error, and so are images of a format
+    or with a suffix that is not read.
     """
 
     name = "folder"
@@ -30,7 +60,17 @@ class FolderDataset(ImageDataset):
         has_labels = labels.exists() or labels.is_symlink()
         samples = _from_csv(folder, labels) if has_labels else _from_folders(folder)
         self._class_names = {} if has_labels else dict(enumerate(_classes(folder)))
+        empty = sorted({*self._class_names} - {sample.label for sample in samples})
+        self._empty = [self._class_names[label] for label in empty]
         super().__init__(folder, samples, setup)
+
+    def _notes(self) -> list[str]:
+        empty = ", ".join(self._empty[:_SHOWN_EMPTY])
+        count = counted(len(self._empty), "sub-folder")
+        return [
+            *([f"{count} without an image, e.g. {empty}"] if self._empty else []),
+            *super()._notes(),
+        ]
 
     def class_names(self) -> Mapping[int, str]:
         return self._class_names
@@ -38,12 +78,12 @@ class FolderDataset(ImageDataset):
 
 def _classes(folder: Path) -> list[str]:
     """The sorted names of the sub-folders."""
-    return sorted(p.name for p in folder.iterdir() if p.is_dir() and not p.name.startswith("."))
+    return sorted(p.name for p in folder.iterdir() if p.is_dir() and not _is_skipped(p.name))
 
 
 def _from_folders(folder: Path) -> list[Sample]:
     """Sorted by class, then by name."""
-    entries = [p for p in folder.iterdir() if not p.name.startswith(".")]
+    entries = [p for p in folder.iterdir() if not _is_skipped(p.name)]
     refuse([f"{p} is a broken link: repair or remove it" for p in entries if _dangles(p)])
     classes = _classes(folder)
     loose = _images(folder, entries)
@@ -53,10 +93,10 @@ def _from_folders(folder: Path) -> list[Sample]:
             f"write {folder / LABELS} with the columns file and label"
         )
     _check_order(folder, classes)
+    inside = [sorted((folder / name).rglob("*")) for name in classes]
+    refuse(say_once([*_unread(folder, entries), *_unread(folder, chain.from_iterable(inside))]))
     return [
-        Sample(file, label)
-        for label, name in enumerate(classes)
-        for file in _images(folder, (folder / name).rglob("*"))
+        Sample(file, label) for label, paths in enumerate(inside) for file in _images(folder, paths)
     ]
 
 
@@ -75,10 +115,44 @@ def _check_order(folder: Path, classes: list[str]) -> None:
 def _images(folder: Path, paths: Iterable[Path]) -> list[str]:
     """Broken links are included, so that they are reported."""
     return sorted(
-        p.relative_to(folder).as_posix()
-        for p in paths
+        name
+        for p, name in _named(folder, paths)
         if p.suffix.lower() in SUFFIXES and (p.is_file() or _dangles(p))
     )
+
+
+def _named(folder: Path, paths: Iterable[Path]) -> Iterator[tuple[Path, str]]:
+    """The paths without those that are skipped, each with its name relative to the folder."""
+    for path in paths:
+        relative = path.relative_to(folder)
+        if not any(map(_is_skipped, relative.parts)):
+            yield path, relative.as_posix()
+
+
+def _is_skipped(name: str) -> bool:
+    return name.startswith(".") or name in _NOT_DATA
+
+
+def _unread(folder: Path, paths: Iterable[Path]) -> Iterator[str]:
+    """A problem for each image that is not read, `FILE: text`, and for each link to a folder of them."""
+    advice = "convert it to JPEG or PNG, or move it away"
+    for path, name in _named(folder, paths):
+        suffix = path.suffix.lower()
+        if path.is_dir():
+            if path.is_symlink() and "/" in name:
+                yield f"{path}: it is a link to a folder, which is not followed: copy the folder"
+        elif suffix in UNREAD:
+            yield f"{path}: {suffix} is not read: {advice}"
+        elif suffix not in SUFFIXES and path.is_file() and _begins_as_image(path):
+            yield f"{path}: it begins as an image, but its name does not say so: add the suffix, e.g. .jpg"
+
+
+def _begins_as_image(path: Path) -> bool:
+    try:
+        with path.open("rb") as file:
+            return file.read(8).startswith(_BEGINNINGS)
+    except OSError:
+        return False
 
 
 def _dangles(path: Path) -> bool:
@@ -100,11 +174,12 @@ def _from_csv(folder: Path, path: Path) -> list[Sample]:
     ]
     files = [plain(row["file"] or "") for row in rows]
     problems += twice(f"{path} names", files)
-    unnamed = sorted(set(_images(folder, folder.rglob("*"))) - set(files))
+    paths = sorted(folder.rglob("*"))
+    unnamed = sorted(set(_images(folder, paths)) - set(files))
     problems += [
         f"{folder / name} is not in {path.name}: add it, or move it away" for name in unnamed
     ]
-    refuse(problems)
+    refuse([*problems, *say_once([*_unread(folder, paths)])])
     return [Sample(f, int(row["label"])) for f, row in zip(files, rows, strict=True)]
 
 

@@ -13,6 +13,7 @@ from harness.errors import ConfigError
 from harness.types import Dataset, DatasetSetup
 
 LABELS = "val_map.txt"
+_SUFFIXES = (".jpeg", ".jpg", ".jpe", ".jfif")
 EXPECTED = f"{LABELS} (for each image a line: its file's name, a space, its class) and the images"
 
 
@@ -29,7 +30,7 @@ class ImagenetDataset(ImageDataset):
 def _samples(folder: Path) -> list[Sample]:
     path = folder / LABELS
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = path.read_text(encoding="utf-8-sig").split("\n")
     except FileNotFoundError:
         raise ConfigError(f"{path}: there is no such file; expected are {EXPECTED}") from None
     except (OSError, ValueError) as e:
@@ -55,7 +56,9 @@ def _samples(folder: Path) -> list[Sample]:
 
 
 def _jpegs(folder: Path, inside: str) -> list[str]:
-    return [f"{inside}{p.name}" for p in (folder / inside).iterdir() if p.suffix == ".JPEG"]
+    return [
+        f"{inside}{p.name}" for p in (folder / inside).iterdir() if p.suffix.lower() in _SUFFIXES
+    ]
 
 
 _: type[Dataset] = ImagenetDataset

@@ -122,7 +122,9 @@ def read_utterances(root: Path, rate: int) -> list[Utterance]:
     """
     problems: list[str] = []
     sounds: dict[str, Path] = {}
-    for path in sorted(p for p in root.rglob("*") if p.suffix in (".flac", ".wav")):
+    for path in sorted(
+        p for p in root.rglob("*") if p.suffix.lower() in (".flac", ".wav") and p.name[0] != "."
+    ):
         if path.stem in sounds:
             problems.append(f"{path}: {sounds[path.stem]} has the same name: names must differ")
         sounds[path.stem] = path
@@ -151,7 +153,7 @@ def _transcripts(root: Path, problems: list[str]) -> Iterator[tuple[str, tuple[s
     seen: dict[str, str] = {}
     for path in sorted(root.rglob("*.trans.txt")):
         try:
-            lines = path.read_text(encoding="utf-8").splitlines()
+            lines = path.read_text(encoding="utf-8-sig").split("\n")
         except (OSError, UnicodeError) as e:
             problems.append(str(sources.unreadable(path, e)))
             continue

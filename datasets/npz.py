@@ -25,7 +25,7 @@ class NpzDataset(LoadedRows):
     """One .npz file. The first axis of every array is the sample; `labels` may be missing.
 
     At first only the headers are read, and later only the requested samples and labels
-    (datasets/parts/archive.py). A label of one number is an int or a float, a row of several is an array.
+    (datasets/parts/archive.py). A label of one number is an int or a float, a whole float is an int, a row of several is an array.
     """
 
     def __init__(self, setup: DatasetSetup) -> None:
@@ -97,7 +97,13 @@ class NpzDataset(LoadedRows):
         steps = self._setup.steps.get(spec.name, ())
         for start in range(0, len(chosen), block):
             part = chosen[start : start + block]
-            rows = numbers.apply(self._archived[spec.name].rows(part), steps)
+            rows = self._archived[spec.name].rows(part)
+            if (bad := numbers.not_finite(rows)) is not None:
+                raise ConfigError(
+                    f"{self._path}: array {spec.name!r}, row {int(part[bad])}: it holds NaN or infinity: "
+                    "replace them, or leave the row out"
+                )
+            rows = numbers.apply(rows, steps)
             rows, bad = numbers.cast(rows, spec.dtype)
             if bad is not None:
                 raise ConfigError(
@@ -111,8 +117,7 @@ class NpzDataset(LoadedRows):
     def label(self, index: int) -> object:
         if LABELS not in self._headers:
             return None
-        label: object = self._archived[LABELS].rows(np.array([index]))[0]
-        return label.item() if isinstance(label, np.generic) else label
+        return numbers.plain_label(self._archived[LABELS].rows(np.array([index]))[0])
 
     def describe(self) -> Mapping[str, object]:
         return {

@@ -396,6 +396,14 @@ class HasAnswerShape(Protocol):
         """
 
 
+@runtime_checkable
+class HasLabelCheck(Protocol):
+    """A metric that checks the labels before the run."""
+
+    def check_labels(self, labels: Mapping[int, object], /) -> None:
+        """Raise a ValueError that names a label and what the metric takes. labels: of all samples."""
+
+
 class Quantity(NamedTuple):
     """A number with its name, its unit and its source."""
 

@@ -17,11 +17,27 @@ def texts(
     """
     for index, payload in answers:
         label = labels[index]
-        right = label["text"] if isinstance(label, Mapping) else label
-        if not isinstance(right, str):
-            raise ValueError(f"the label of sample {index} is not a text: {right!r:.40}")
+        right = text_of(index, label)
         symbols = label.get("symbols") if isinstance(label, Mapping) else None
         yield _text(payload, np.dtype(dtype), symbols), right
+
+
+def text_of(index: int, label: object) -> str:
+    """The right text of a sample; a ValueError for another label."""
+    right = label["text"] if isinstance(label, Mapping) else label
+    if not isinstance(right, str):
+        shown = " ".join(repr(right).split())
+        raise ValueError(f"the label of sample {index} is not a text: {shown:.40}")
+    return right
+
+
+class TextLabels:
+    """Base of the metrics whose labels are texts."""
+
+    def check_labels(self, labels: Mapping[int, object]) -> None:
+        """A ValueError names a label that is not a text."""
+        for index, label in labels.items():
+            text_of(index, label)
 
 
 def _text(payload: bytes, dtype: "np.dtype[np.generic]", symbols: object) -> str:

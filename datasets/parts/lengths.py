@@ -25,7 +25,7 @@ def draw(source: Lognormal | Path, count: int, seed: int, dimension: str) -> Arr
 def read_lengths(path: Path) -> Array:
     """One whole number a line, without empty lines. A ConfigError names every other line."""
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = path.read_text(encoding="utf-8-sig").split("\n")
     except (OSError, UnicodeError) as e:
         raise unreadable(path, e) from e
     problems = []

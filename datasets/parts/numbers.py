@@ -70,6 +70,23 @@ def cast(rows: Array, dtype: str) -> tuple[Array, int | None]:
     return result, int(bad.argmax()) if bad.any() else None
 
 
+def plain_label(value: object) -> object:
+    """A label as Python has it: one number in an array is that number, and a whole float an int, as in CSV."""
+    if isinstance(value, np.generic) or (isinstance(value, np.ndarray) and value.size == 1):
+        value = value.item()
+    if isinstance(value, list) and len(value) == 1:
+        (value,) = value
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def not_finite(rows: Array) -> int | None:
+    """The first row with NaN or infinity. rows: (n, ...)."""
+    if rows.dtype.kind != "f":
+        return None
+    bad = ~np.isfinite(rows).reshape(len(rows), -1).all(axis=1)
+    return int(bad.argmax()) if bad.any() else None
+
+
 def array_of(values: Sequence[float | int]) -> Array:
     """(n,) float64; int64 where one value is an int, all are whole, and all fit."""
     if any(isinstance(value, int) for value in values) and all(v == v // 1 for v in values):

@@ -1,8 +1,10 @@
-"""Decodes sound files: WAV with the standard library, FLAC with soundfile."""
+"""Decodes sound files: WAV with PCM, and FLAC with soundfile."""
 
-import wave
+import os
+import struct
 from pathlib import Path
 from types import ModuleType
+from typing import NamedTuple
 
 import numpy as np
 
@@ -14,10 +16,16 @@ from harness.types import Array
 _PCM_SCALE = {1: 1 << 7, 2: 1 << 15, 3: 1 << 23, 4: 1 << 31}
 """Bytes of a value -> full scale."""
 
+_PCM, _EXTENSIBLE = 1, 0xFFFE
+_FORMATS = {2: "ADPCM", 3: "floats", 6: "A-law", 7: "mu-law", 0x55: "MP3"}
+"""Source: mmreg.h of the Windows SDK."""
+
 
 def checked_frames(path: Path, rate: int) -> int:
     """The number of samples in the file. A ConfigError for another rate, two channels or no sound."""
-    channels, actual, frames = _flac_header(path) if path.suffix == ".flac" else _wav_header(path)
+    channels, actual, frames = (
+        _flac_header(path) if path.suffix.lower() == ".flac" else _wav_header(path)
+    )
     if actual != rate:
         raise ConfigError(
             f"{path}: {actual:,} Hz, the audio step says {rate:,}: convert the file: resampling "
@@ -32,26 +40,80 @@ def checked_frames(path: Path, rate: int) -> int:
 
 def decode(path: Path) -> Array:
     """(frames,) float32 in [-1, 1]."""
-    return _flac(path) if path.suffix == ".flac" else _wav(path)
+    return _flac(path) if path.suffix.lower() == ".flac" else _wav(path)
+
+
+class _Wav(NamedTuple):
+    """The format of a WAV file, and the place of its values."""
+
+    channels: int
+    rate: int
+    width: int
+    """Bytes of a value."""
+    start: int
+    """Offset of the values."""
+    size: int
+    """Bytes of the values, as the file says."""
+
+    @property
+    def frames(self) -> int:
+        return self.size // (self.width * self.channels)
 
 
 def _wav_header(path: Path) -> tuple[int, int, int]:
+    about = _read_wav_header(path)
+    return about.channels, about.rate, about.frames
+
+
+def _read_wav_header(path: Path) -> _Wav:
+    """A ConfigError where the file is not WAV with PCM, WAVE_FORMAT_EXTENSIBLE included."""
     try:
-        with wave.open(str(path), "rb") as file:
-            return file.getnchannels(), file.getframerate(), file.getnframes()
-    except (OSError, EOFError, wave.Error) as e:
-        raise unreadable(path, _named(e, "not PCM in a WAV file")) from e
+        with path.open("rb") as file:
+            riff, _, wave = struct.unpack("<4sI4s", file.read(12))
+            if (riff, wave) != (b"RIFF", b"WAVE"):
+                raise ValueError("it is not a WAV file")
+            form = b""
+            while True:
+                name, size = struct.unpack("<4sI", file.read(8))
+                if name == b"data":
+                    return _format(form, file.tell(), size)
+                if name == b"fmt ":
+                    form = file.read(size)
+                    file.seek(size % 2, os.SEEK_CUR)
+                else:
+                    file.seek(size + size % 2, os.SEEK_CUR)
+    except (OSError, ValueError) as e:
+        raise unreadable(path, e) from e
+    except struct.error as e:
+        raise unreadable(path, ValueError("not PCM in a WAV file")) from e
+
+
+def _format(form: bytes, start: int, size: int) -> _Wav:
+    tag, channels, rate, _, _, bits = struct.unpack_from("<HHIIHH", form)
+    if tag == _EXTENSIBLE:
+        (tag,) = struct.unpack_from("<H", form, 24)  # the first bytes of the sub-format's GUID
+    if tag != _PCM:
+        name = _FORMATS.get(tag, f"of format {tag}")
+        raise ValueError(
+            f"its values are {name} with {bits} bits: convert it to 16-bit PCM, e.g. with ffmpeg -c:a pcm_s16le"
+        )
+    width = (bits + 7) // 8
+    if width not in _PCM_SCALE or not channels:
+        raise ValueError(f"{bits} bits and {channels} channels: 8, 16, 24 and 32 bits are read")
+    return _Wav(channels, rate, width, start, size)
 
 
 def _wav(path: Path) -> Array:
     """PCM with 8 (unsigned), 16, 24 or 32 bits."""
+    about = _read_wav_header(path)
+    width, frames = about.width, about.frames
     try:
-        with wave.open(str(path), "rb") as file:
-            width, frames = file.getsampwidth(), file.getnframes()
-            content = file.readframes(frames)
-    except (OSError, EOFError, wave.Error) as e:
-        raise unreadable(path, _named(e, "not PCM in a WAV file")) from e
-    if width not in _PCM_SCALE or len(content) != frames * width:
+        with path.open("rb") as file:
+            file.seek(about.start)
+            content = file.read(frames * width)
+    except OSError as e:
+        raise unreadable(path, e) from e
+    if len(content) != frames * width:
         raise ConfigError(f"{path} is cut off: {len(content)} of {frames * width} bytes")
     if width == 1:
         values = np.frombuffer(content, np.uint8).astype(np.int32) - 128
@@ -92,8 +154,3 @@ def _soundfile(path: Path) -> ModuleType:
         ) from None
     module: ModuleType = soundfile
     return module
-
-
-def _named(error: Exception, otherwise: str) -> Exception:
-    """The error, or `otherwise` where it has no text, as EOFError."""
-    return error if str(error) else ValueError(otherwise)

@@ -207,7 +207,7 @@ class TableDataset(LoadedRows):
         self.hold(indices, held)
 
     def label(self, index: int) -> object:
-        return self._table.labels[index] if self._table.labels else None
+        return numbers.plain_label(self._table.labels[index]) if self._table.labels else None
 
     def describe(self) -> Mapping[str, object]:
         return {

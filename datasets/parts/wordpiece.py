@@ -30,7 +30,7 @@ class Wordpiece:
 
     def __init__(self, vocab: Path, *, lower: bool) -> None:
         try:
-            pieces = vocab.read_text(encoding="utf-8").splitlines()
+            pieces = vocab.read_text(encoding="utf-8").removesuffix("\n").split("\n")
         except (OSError, UnicodeError) as e:
             raise unreadable(vocab, e) from e
         missing = [piece for piece in SPECIAL if piece not in pieces]

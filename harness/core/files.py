@@ -38,8 +38,13 @@ MOST_NAMED = 3
 
 
 def cache_dir() -> Path:
-    """The folder where downloaded models and preprocessed samples stay between runs."""
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    """The folder where downloaded models and preprocessed samples stay between runs.
+
+    A user ID without an account and without HOME, or a HOME that is not absolute, gives a folder that
+    cannot be made: there is no cache.
+    """
+    home = os.path.expanduser("~/.cache")  # noqa: PTH111 - Path.home() raises
+    base = os.environ.get("XDG_CACHE_HOME") or (home if home.startswith("/") else os.devnull)
     return Path(base) / "mlperf-harness"
 
 

@@ -21,10 +21,19 @@ from pydantic import (
 from harness.types import Step
 
 LISTED = Strict(False)
-"""Lets a tuple of a strict model take YAML's lists. Its entries stay strict: `yes` and "5" are no numbers."""
+
+
+def _one_or_more(item: Any) -> BeforeValidator:
+    """Lets a tuple take one entry alone, which counts for all."""
+    return BeforeValidator(
+        lambda value: value if isinstance(value, list | tuple) else (value,),
+        json_schema_input_type=item | tuple[item, ...],
+    )
+
 
 Size = Annotated[int, Field(ge=1, le=65_536)]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Sizes = Size | Annotated[tuple[Size, Size], LISTED]
 """One number for both, or [height, width]."""
 
@@ -80,8 +89,8 @@ class Normalise(_Options):
     """(x * scale - mean) / std in float32, with one mean and std for all channels, or one for each."""
 
     scale: Finite = 1.0
-    mean: Annotated[tuple[Finite, ...], LISTED] = (0.0,)
-    std: Annotated[tuple[Annotated[float, Field(gt=0, allow_inf_nan=False)], ...], LISTED] = (1.0,)
+    mean: Annotated[tuple[Finite, ...], LISTED, _one_or_more(Finite)] = (0.0,)
+    std: Annotated[tuple[Positive, ...], LISTED, _one_or_more(Positive)] = (1.0,)
 
 
 class Layout(_Options):
@@ -127,7 +136,7 @@ class Clip(_Options):
 class Column(_Options):
     """The columns of a table that make this input."""
 
-    names: Annotated[tuple[str, ...], LISTED] = ()
+    names: Annotated[tuple[str, ...], LISTED, _one_or_more(str)] = ()
     """In order; () for all columns that no other input and no label takes."""
     label: str = "label"
     """The column of the labels; inputs that set it must agree."""

@@ -31,6 +31,7 @@ from harness.loadgen.plan import LoadPlan
 from harness.models.manifest.schema import TOLERANCE
 from harness.models.opened.loading import declared
 from harness.run.journal import Journal
+from harness.run.labels import check_labels
 from harness.run.measured.callbacks import SampleCallbacks, issuing, no_worker_dies_alone
 from harness.run.measured.client.dispatch import DirectDispatcher
 from harness.run.measured.dispatch.instance import Failures
@@ -175,7 +176,7 @@ class _Measurement:
         )
 
     def _check_metric(self, row: AnswerRow, dataset: Dataset) -> None:
-        """A ConfigError, before the run, where the metric cannot score answers of this shape and type."""
+        """A ConfigError, before the run, if the metric cannot score these labels or answers."""
         setup = self._setup
         pointless = setup.model.has_random_weights or getattr(dataset, "synthetic", False)
         if setup.metric is None or pointless or not setup.config.runs_accuracy:
@@ -184,6 +185,9 @@ class _Measurement:
             scorer = registry.load("metric", setup.metric)(str(row.dtype))
             if isinstance(scorer, HasAnswerShape):
                 scorer.check_shape(row.shape)
+            check_labels(setup.metric, [dataset.label(i) for i in range(len(dataset))])
+        except ConfigError:
+            raise
         except ValueError as e:
             raise ConfigError(
                 f"metric {setup.metric!r} cannot score what the model answers: {e}"

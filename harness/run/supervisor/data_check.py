@@ -7,13 +7,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from harness.core import registry
 from harness.core.config.run_config import RunConfig, make_config
 from harness.core.registry import plugin
 from harness.core.units import counted, show_rate
-from harness.errors import ConfigError
+from harness.errors import ConfigError, HarnessError
 from harness.models.manifest.lookup import load_model
 from harness.models.manifest.model import Model
 from harness.models.opened.loading import missing_data, open_dataset, samples_held, unknown_names
+from harness.run.labels import check_labels
 from harness.run.progress import Progress
 from harness.run.supervisor.progress import show_loading
 from harness.types import Dataset, HasClassNames, HasFaults
@@ -46,13 +48,14 @@ def check(name: str, data_dir: Path | None, model: str | None) -> Checked:
     """Reads every label and decodes every sample, with the steps of `model` if it is set."""
     options = {"scenario": "offline", "dataset": name, "data_dir": data_dir, "model": model}
     values = {key: value for key, value in options.items() if value is not None}
-    config = make_config(values, [*unknown_names(values), *missing_data(data_dir)])
     loaded = load_model(model) if model else Model("none", None, Path(), None)
+    config = make_config(values, [*unknown_names({"dataset": name}), *missing_data(data_dir)])
     with Progress() as progress:
         show = partial(show_loading, progress, name)
         dataset = open_dataset(config, loaded, name, loaded.inputs, progress=show)
         labels, faults = _labels(dataset)
         begun_s = time.perf_counter()
+        faults += _unscorable(loaded, labels)
         faults += _unusable(dataset, name, config)
         speed = len(dataset) / (time.perf_counter() - begun_s)
     with plugin(f"dataset {name!r}: describe()"):
@@ -83,6 +86,16 @@ def _labels(dataset: Dataset) -> tuple[list[object], list[str]]:
             f"{counted(bare, 'sample')} without a label, and others have one: sample {first} is first"
         )
     return labels, faults
+
+
+def _unscorable(model: Model, labels: Sequence[object]) -> Iterator[str]:
+    """A fault if the metric of the model's manifest cannot score the labels."""
+    if model.accuracy is None or registry.is_foreign("metric", model.accuracy.metric):
+        return
+    try:
+        check_labels(model.accuracy.metric, labels)
+    except HarnessError as e:
+        yield str(e)
 
 
 def _unusable(dataset: Dataset, name: str, config: RunConfig) -> list[str]:

@@ -125,7 +125,9 @@ def test_a_class_for_each_pixel_is_no_list_of_labels(
 
 
 def test_labels_that_are_texts_are_no_zero_percent() -> None:
-    with pytest.raises(ValueError, match="labels that are class numbers, but one label is 'cat'"):
+    with pytest.raises(
+        ValueError, match="labels that are class numbers, but the label of sample 0 is 'cat'"
+    ):
         Top1("int64").score([Answer(0, bytes(8))], {0: "cat"})
 
 

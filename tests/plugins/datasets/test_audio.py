@@ -47,6 +47,60 @@ def wav(path: Path, values: list[int], rate: int = RATE, channels: int = 1) -> N
         file.writeframes(struct.pack(f"<{len(values)}h", *values))
 
 
+def chunks(path: Path, form: bytes, values: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    body = b"WAVEfmt " + struct.pack("<I", len(form)) + form + b"LIST\3\0\0\0abc\0"
+    body += b"data" + struct.pack("<I", len(values)) + values
+    path.write_bytes(b"RIFF" + struct.pack("<I", len(body)) + body)
+
+
+def extensible(tag: int, bits: int) -> bytes:
+    head = (0xFFFE, 1, RATE, RATE * bits // 8, bits // 8, bits, 22, bits, 4)
+    guid = bytes.fromhex("000000001000800000aa00389b71")
+    return struct.pack("<HHIIHHHHI", *head) + struct.pack("<H", tag) + guid
+
+
+@pytest.mark.parametrize("name", ["1-2-0.wav", "1-2-0.WAV", "1-2-0.Wav"])
+@pytest.mark.parametrize("bits", [16, 32])
+def test_the_extensible_format_is_the_same_sound(name: str, bits: int, tmp_path: Path) -> None:
+    values = np.array(ramp(10), "<i4") << (bits - 16)
+    chunks(tmp_path / "1/2" / name, extensible(1, bits), values.astype(f"<i{bits // 8}").tobytes())
+    (tmp_path / "1/2/1-2.trans.txt").write_text("1-2-0 A\n")
+    data = LibrispeechDataset(setup(tmp_path))
+    data.load([0])
+    assert data.batch([0]).inputs["wave"][0, :10].tolist() == (np.array(ramp(10)) / 32768).tolist()
+
+
+@pytest.mark.parametrize(
+    ("form", "shown"),
+    [
+        (extensible(3, 32), "floats with 32 bits"),
+        (struct.pack("<HHIIHH", 3, 1, RATE, RATE * 8, 8, 64), "floats with 64 bits"),
+        (struct.pack("<HHIIHH", 7, 1, RATE, RATE, 1, 8), "mu-law with 8 bits"),
+        (struct.pack("<HHIIHH", 99, 1, RATE, RATE, 1, 8), "of format 99 with 8 bits"),
+    ],
+)
+def test_values_other_than_pcm_are_named_with_what_to_do(
+    form: bytes, shown: str, tmp_path: Path
+) -> None:
+    chunks(tmp_path / "1/2/1-2-0.wav", form, bytes(64))
+    (tmp_path / "1/2/1-2.trans.txt").write_text("1-2-0 A\n")
+    with pytest.raises(ConfigError) as caught:
+        LibrispeechDataset(setup(tmp_path))
+    assert str(caught.value) == (
+        f"{tmp_path}/1/2/1-2-0.wav cannot be read: its values are {shown}: convert it to 16-bit PCM, "
+        "e.g. with ffmpeg -c:a pcm_s16le"
+    )
+
+
+@pytest.mark.parametrize("text", ["THE\u2028CAT", "THE\u0085CAT", "THE\x0bCAT", "THE\x1cCAT"])
+def test_a_transcript_ends_at_its_line_feed(text: str, tmp_path: Path) -> None:
+    wav(tmp_path / "1/2/1-2-0.wav", ramp(10))
+    content = f"\ufeff1-2-0 {text}\r\n"
+    (tmp_path / "1/2/1-2.trans.txt").write_bytes(content.encode())
+    assert LibrispeechDataset(setup(tmp_path)).label(0) == text
+
+
 def chapter(folder: Path) -> Path:
     """Two speakers; the second utterance is longer than half a second."""
     wav(folder / "19/198/19-198-0001.wav", ramp(800))

@@ -91,6 +91,70 @@ def test_labels_and_their_order_come_from_a_csv(tmp_path: Path) -> None:
     assert np.array_equal(rows(made_again(tmp_path), [0, 1, 2]), by_name[[2, 0, 1]])
 
 
+@pytest.mark.parametrize("name", ["x.jfif", "x.jpe", "X.JPEG", "deep/er/x.Jif", "x.pgm"])
+def test_every_suffix_of_a_format_that_is_read_counts(name: str, tmp_path: Path) -> None:
+    in_classes(tmp_path, 2)
+    target = tmp_path / "ant" / name
+    write(target.with_suffix(".jpg"), 1)
+    target.with_suffix(".jpg").rename(target)
+    assert len(FolderDataset(setup(tmp_path))) == 3
+
+
+@pytest.mark.parametrize("suffix", [".tif", ".TIFF", ".gif", ".avif", ".heic"])
+@pytest.mark.parametrize("labels", ["", "file,label\nant/1.jpg,0\nbird/0.jpg,1\n"])
+def test_images_that_are_not_read_are_refused_and_counted(
+    suffix: str, labels: str, tmp_path: Path
+) -> None:
+    in_classes(tmp_path, 2)
+    for name in "ab":
+        (tmp_path / f"bird/{name}{suffix}").write_bytes(b"an image")
+    if labels:
+        (tmp_path / "labels.csv").write_text(labels)
+    assert refusal(lambda: FolderDataset(setup(tmp_path))) == [
+        f"{tmp_path}/bird/a{suffix} and 1 more: {suffix.lower()} is not read: convert it to JPEG or PNG, or move it away"
+    ]
+
+
+@pytest.mark.parametrize("name", ["0", "0.img", "0.jpg_large"])
+def test_an_image_without_its_suffix_is_refused(name: str, tmp_path: Path) -> None:
+    in_classes(tmp_path, 2)
+    (tmp_path / "ant/1.jpg").rename(tmp_path / "ant" / name)
+    (line,) = refusal(lambda: FolderDataset(setup(tmp_path)))
+    assert line.startswith(f"{tmp_path}/ant/{name}: it begins as an image")
+
+
+def test_a_link_to_a_folder_of_images_is_refused(tmp_path: Path) -> None:
+    in_classes(tmp_path / "data", 2)
+    in_classes(tmp_path / "other", 2)
+    (tmp_path / "data/ant/more").symlink_to(tmp_path / "other/ant")
+    (line,) = refusal(lambda: FolderDataset(setup(tmp_path / "data")))
+    assert line.startswith(f"{tmp_path}/data/ant/more: it is a link to a folder")
+
+
+def test_what_file_managers_leave_behind_is_skipped(tmp_path: Path) -> None:
+    in_classes(tmp_path, 2)
+    for name in (
+        ".DS_Store",
+        "ant/.DS_Store",
+        "ant/._0.jpg",
+        "bird/Thumbs.db",
+        "__MACOSX/ant/._0.jpg",
+    ):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(b"no image")
+    (tmp_path / "bird/notes.txt").write_text("no image")
+    dataset = FolderDataset(setup(tmp_path))
+    assert (len(dataset), dataset.class_names()) == (2, {0: "ant", 1: "bird"})
+
+
+def test_a_class_without_an_image_is_a_note(tmp_path: Path) -> None:
+    in_classes(tmp_path, 2)
+    (tmp_path / "cat").mkdir()
+    notes = FolderDataset(setup(tmp_path)).describe()["notes"]
+    assert isinstance(notes, list)
+    assert "1 sub-folder without an image, e.g. cat" in notes
+
+
 def made_again(folder: Path) -> FolderDataset:
     (folder / "labels.csv").write_text("file,label\na/2.png,7\na/0.png,0\na/1.png,7\n")
     return FolderDataset(setup(folder))

@@ -274,6 +274,27 @@ def test_an_npz_is_its_arrays(tmp_path: Path) -> None:
     assert data.describe()["count"] == 4
 
 
+@pytest.mark.parametrize(
+    "labels", [np.array([[2], [0]]), np.array([2.0, 0.0]), np.array([[2.0], [0.0]], np.float32)]
+)
+def test_labels_of_one_whole_number_are_ints_as_in_csv(labels: Any, tmp_path: Path) -> None:
+    npz(tmp_path, x=np.zeros((2, 2)), labels=labels)
+    data = NpzDataset(setup(tmp_path))
+    assert [data.label(0), data.label(1)] == [2, 0]
+    assert {type(data.label(i)) for i in range(2)} == {int}
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_an_input_of_an_npz_that_is_not_finite_is_refused(value: float, tmp_path: Path) -> None:
+    path = npz(tmp_path, x=np.array([[0, 1], [value, 1]]))
+    data = NpzDataset(setup(tmp_path))
+    with pytest.raises(ConfigError) as caught:
+        data.load([0, 1])
+    assert str(caught.value) == (
+        f"{path}: array 'x', row 1: it holds NaN or infinity: replace them, or leave the row out"
+    )
+
+
 def test_labels_of_several_numbers_are_rows_and_they_may_be_missing(tmp_path: Path) -> None:
     npz(tmp_path, x=np.zeros((2, 2)), labels=np.eye(2))
     label: Any = NpzDataset(setup(tmp_path)).label(1)

@@ -1,0 +1,69 @@
+"""`data check` refuses what a run would refuse."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from harness.cli.main import main
+from harness.core.files import cache_dir
+
+MANIFEST = """name: net
+files: {}
+inputs: [{name: x, dtype: float32, shape: [batch, 4], preprocess: [{normalise: {mean: 0.5, std: 0.5}}]}]
+outputs: [{name: y, postprocess: [{hook: {file: hook.py, function: best}}]}]
+dataset: npz
+accuracy: {metric: METRIC, target: 50}
+"""
+
+
+def checked(
+    folder: Path, labels: object, metric: str, capsys: pytest.CaptureFixture[str]
+) -> tuple[int, str]:
+    """The exit status of `data check`, and what it prints."""
+    (folder / "net.yaml").write_text(MANIFEST.replace("METRIC", metric))
+    (folder / "hook.py").write_text("raise RuntimeError('data check runs no model')")
+    np.savez(folder / "d.npz", x=np.zeros((2, 4)), labels=np.array(labels))
+    model, data = str(folder / "net.yaml"), str(folder / "d.npz")
+    status = main(["data", "check", "npz", "--model", model, "--data-dir", data])
+    return status, "".join(capsys.readouterr())
+
+
+@pytest.mark.parametrize(
+    ("labels", "metric"),
+    [([0, 1], "top1"), ([[0], [1]], "top5"), ([0.0, 1.0], "top1"), (["a", "b"], "exact_match")],
+)
+def test_labels_that_the_metric_takes_pass_without_the_hook(
+    labels: object, metric: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status, _ = checked(tmp_path, labels, metric, capsys)
+    assert status == 0
+
+
+@pytest.mark.parametrize(
+    ("labels", "metric", "shown"),
+    [
+        ([[1, 0], [0, 1]], "top1", "the label of sample 0 is array([1, 0])"),
+        ([0.5, 1], "top1", "the label of sample 0 is 0.5"),
+        (["cat", "dog"], "top5", "the label of sample 0 is 'cat'"),
+        ([1, 2], "exact_match", "the label of sample 0 is not a text: 1"),
+        ([1, 2], "wer", "the label of sample 0 is not a text: 1"),
+    ],
+)
+def test_labels_that_the_metric_does_not_take_are_a_fault(
+    labels: object, metric: str, shown: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status, text = checked(tmp_path, labels, metric, capsys)
+    assert status == 4
+    assert f"metric '{metric}' cannot score the labels" in text
+    assert shown in text
+
+
+@pytest.mark.parametrize("home", [None, "relative"])
+def test_without_a_home_there_is_no_cache_folder(
+    home: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr("os.path.expanduser", lambda path: path.replace("~", home or "~"))
+    with pytest.raises(OSError, match=r"File exists|Not a directory"):
+        cache_dir().mkdir(parents=True, exist_ok=True)
