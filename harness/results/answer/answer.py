@@ -149,9 +149,12 @@ def _duration(ns: int) -> str:
 
 
 def _interval(result: Mapping[str, Any], name: str, value_ns: float) -> str:
-    """In brackets; empty where the run is too short for an interval."""
+    """In brackets, or why there is none."""
     intervals = result.get("latency_intervals_ns") or {}
-    low, high = intervals.get(name, {}).get("block_interval", (None, None))
+    one = intervals.get(name, {})
+    if reason := one.get("block_interval_reason"):
+        return f" (no interval: {reason})"
+    low, high = one.get("block_interval", (None, None))
     span = show_span(low, high)
     holds = (low is None or low <= value_ns) and (high is None or value_ns <= high)
     return f" ({show_percent(intervals['level'])}: {span})" if span and holds else ""

@@ -30,6 +30,9 @@ from harness.results.evidence.stages import (
 from harness.results.run_files import RunFiles, read_files, reading_run
 from harness.types import Array
 
+_OPEN = (0.0, math.inf)
+"""The ends of a number whose run has too few independent parts for an interval."""
+
 
 class Number(NamedTuple):
     value: float
@@ -155,10 +158,10 @@ def _throughput(rate: float, done: Completions) -> Number:
     """rate: LoadGen's, in samples/s; its interval comes from the journal."""
     completed_ns = done.columns["completed_ns"]
     begun_ns = int(done.columns["scheduled_ns"].min())
-    interval = rate_interval(completed_ns, begun_ns)
+    low, high = rate_interval(completed_ns, begun_ns) or _OPEN
     estimate = len(completed_ns) * 1e9 / max(int(completed_ns.max()) - begun_ns, 1)
     number = Number(rate, "samples/s", "rate", higher_is_better=True)
-    return number if interval is None else _with_interval(number, estimate, *interval)
+    return _with_interval(number, estimate, low, high)
 
 
 def _latencies(
@@ -174,9 +177,8 @@ def _latencies(
     mean = stored.get("mean")
     if mean is not None:
         number = Number(float(mean), "ns", "body")
-        interval = mean_interval(latency_ns, block)
-        estimate = float(latency_ns.mean())
-        yield "mean", _with_interval(number, estimate, *interval) if interval else number
+        low, high = mean_interval(latency_ns, block) or _OPEN
+        yield "mean", _with_interval(number, float(latency_ns.mean()), low, high)
 
 
 def _kind(percentile: str) -> str:
@@ -198,7 +200,7 @@ def _stages(
 def _percentiles(
     values_ns: Array, block: Array, stored: Mapping[str, float]
 ) -> Iterator[tuple[str, Number]]:
-    """stored: name -> percentile. An end beyond all samples is open: 0, or infinity."""
+    """stored: name -> percentile. Without an interval both ends are open."""
     fractions = {name: PERCENTILES[name] for name in stored}
     ordered_ns = np.sort(values_ns)
     for name, interval in percentile_intervals(values_ns, block, fractions).items():
@@ -208,8 +210,8 @@ def _percentiles(
             _with_interval(
                 number,
                 percentile_ns(ordered_ns, fractions[name]),
-                interval.low if interval.low is not None else 0.0,
-                interval.high if interval.high is not None else math.inf,
+                _OPEN[0] if interval.low is None else interval.low,
+                _OPEN[1] if interval.high is None else interval.high,
             ),
         )
 

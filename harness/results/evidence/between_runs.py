@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from harness.core.stats import LEVEL, student_t
+from harness.types import Array
 
 LEAST_FREEDOM = 2
 """Fewest degrees of freedom of a reported spread. With one, the interval of two runs' mean would
@@ -31,6 +32,15 @@ def between_runs(
     return student_t(freedom, level) * error
 
 
+def mean_over(values: Array) -> tuple[float, float] | None:
+    """Student's interval of the mean of independent values; None with one value. values: (n,)."""
+    if len(values) < 2:
+        return None
+    mean = float(values.mean())
+    half = student_t(len(values) - 1) * float(values.std(ddof=1)) / math.sqrt(len(values))
+    return mean - half, mean + half
+
+
 def over_runs(values: Sequence[float]) -> tuple[float, tuple[float, float] | None] | None:
     """Geometric mean over runs of one configuration, and its interval (Student's t of the logarithms:
     noise multiplies). The interval is None with fewer than LEAST_RUNS values.
@@ -40,8 +50,6 @@ def over_runs(values: Sequence[float]) -> tuple[float, tuple[float, float] | Non
     if not values or min(values) <= 0:
         return None
     logs = np.log(np.asarray(values, np.float64))
-    mean = float(logs.mean())
-    if len(values) < LEAST_RUNS:
-        return math.exp(mean), None
-    half = student_t(len(values) - 1) * float(logs.std(ddof=1)) / math.sqrt(len(values))
-    return math.exp(mean), (math.exp(mean - half), math.exp(mean + half))
+    mean = math.exp(float(logs.mean()))
+    interval = mean_over(logs) if len(values) >= LEAST_RUNS else None
+    return mean, (math.exp(interval[0]), math.exp(interval[1])) if interval else None

@@ -1,8 +1,8 @@
 """Computes intervals of one run's numbers that allow for neighbouring samples being alike.
 
-One stall delays a hundred neighbours, so the samples of a run are not independent. A run is cut into
-20 blocks of neighbouring samples; the spread between the blocks says how many independent samples the
-run is worth. docs/intervals.md shows how often these intervals hold the truth.
+One stall delays a hundred neighbours, and a queue a thousand, so the samples of a run are not independent.
+The spread between blocks of neighbouring samples shows how many independent samples the run is worth. A
+run of too few has no interval. docs/intervals.md shows how often these intervals hold the truth.
 """
 
 import math
@@ -12,10 +12,9 @@ from typing import NamedTuple
 import numpy as np
 
 from harness.core.stats import LEVEL, interval_ranks, student_t
+from harness.core.units import counted
+from harness.results.evidence.parts import BLOCKS, Spread, spread_of
 from harness.types import Array
-
-_BLOCKS = 20
-"""Blocks of a run, equal in samples: few enough that each is longer than a stall."""
 
 _NORMAL = 1.959964
 """The normal distribution's two-sided 95 % bound; Student's, which replaces it, is wider."""
@@ -25,24 +24,34 @@ _MOST_EFFECTIVE = 2
 samples may be more alike than independent ones are expected to be.
 """
 
+_LEAST_PARTS = 60
+"""Independent parts on either side of the number that an interval needs. With fewer, runs whose parts
+happen to look independent are frequent among the runs that would get an interval.
+"""
+
+_LEAST_EVENTS = 10
+"""Events that an interval needs: with fewer slow phases, a run does not show how often they come."""
+
 
 class PercentileInterval(NamedTuple):
     """The interval of one percentile."""
 
     low: int | None
-    """In the unit of the values; None where no sample lies far enough out."""
+    """In the unit of the values; None without an interval."""
     high: int | None
-    """In the unit of the values; None where no sample lies far enough out."""
+    """In the unit of the values; None without an interval."""
     effective_samples: int
     """Number of independent samples that would give an interval as wide."""
+    reason: str | None
+    """Why there is no interval; None with one."""
 
 
 def blocks(completed_ns: Array) -> Array:
-    """(n,) block of each sample, 0 to 19, in the order of completion."""
+    """(n,) block of each sample, 0 to BLOCKS - 1, in the order of completion."""
     n = len(completed_ns)
     rank = np.empty(n, np.int64)
     rank[np.argsort(completed_ns, kind="stable")] = np.arange(n)
-    block: Array = rank * min(_BLOCKS, n) // n
+    block: Array = rank * min(BLOCKS, n) // n
     return block
 
 
@@ -53,10 +62,9 @@ def percentile_intervals(
 
     values: (n,) integers, n >= 1. block: (n,) from `blocks`.
 
-    The number of samples above the percentile varies from block to block. Where samples are
-    independent, its variance is the binomial one; the ratio of both is the design effect, which
-    divides the number of samples. Student's t allows for a variance estimated from few blocks, and
-    the ranks of that number of independent samples are exact.
+    The number of samples above the percentile varies. Where samples are independent, its variance is the
+    binomial one; the ratio of both is the design effect, which divides the number of samples. Student's t
+    allows for an estimated variance, and the ranks of that number of independent samples are exact.
 
     Source: Korn and Graubard, Confidence intervals for proportions with small expected number of
     positive counts estimated from survey data, Survey Methodology 24 (1998), with the inversion of
@@ -64,28 +72,34 @@ def percentile_intervals(
     """
     order = np.argsort(values, kind="stable")
     ordered, block = values[order], block[order]
-    return {name: _percentile(ordered, block, fraction) for name, fraction in fractions.items()}
+    sizes = np.bincount(block)
+    return {
+        name: _percentile(ordered, block, sizes, fraction) for name, fraction in fractions.items()
+    }
 
 
 def mean_interval(values: Array, block: Array) -> tuple[float, float] | None:
-    """Student's interval of the mean, from the means of the blocks; None with one block.
+    """Student's interval of the mean; None when the run is worth too few independent samples.
 
     values: (n,). block: (n,) from `blocks`.
     """
-    sizes = np.bincount(block)
-    if len(sizes) < 2:
-        return None
     mean = float(values.mean())
-    # The ratio of block sums to block sizes, which differ by one sample at most.
-    rests = np.bincount(block, weights=values - mean)
-    half = student_t(len(sizes) - 1) * _deviation_of_sum(rests) / len(values)
+    spread = spread_of(np.bincount(block, weights=values - mean))
+    if spread is None:
+        return None
+    deviation = student_t(_whole(spread.freedom)) * math.sqrt(spread.variance)
+    independent = float(np.var(values)) * len(values)
+    effective = independent * (_NORMAL / deviation) ** 2 * len(values) if deviation else math.inf
+    if _longer(min(effective, len(values)) / 2, spread.events) > 1:
+        return None
+    half = deviation / len(values)
     return mean - half, mean + half
 
 
 def rate_interval(completed_ns: Array, begun_ns: int) -> tuple[float, float] | None:
-    """Interval of the completions a second, from the times that blocks of them took; None with one block.
+    """Interval of the completions a second, from the gaps between them; None as `mean_interval`.
 
-    completed_ns: (n,). begun_ns: start of the first block.
+    completed_ns: (n,). begun_ns: start of the first gap.
     """
     gaps_ns = np.diff(np.sort(completed_ns), prepend=begun_ns)
     interval = mean_interval(gaps_ns, blocks(np.arange(len(gaps_ns))))
@@ -95,38 +109,49 @@ def rate_interval(completed_ns: Array, begun_ns: int) -> tuple[float, float] | N
     return 1e9 / slowest_ns, 1e9 / fastest_ns if fastest_ns > 0 else math.inf
 
 
-def _percentile(ordered: Array, block: Array, fraction: float) -> PercentileInterval:
-    """ordered: (n,) ascending. block: (n,) block of each."""
+def _percentile(ordered: Array, block: Array, sizes: Array, fraction: float) -> PercentileInterval:
+    """ordered: (n,) ascending. block: (n,) block of each. sizes: samples of each block."""
     n = len(ordered)
     rank = int(n * fraction)  # as percentile_ns
-    effective = _effective_samples(ordered, block, rank)
+    above = int(np.searchsorted(ordered, ordered[rank], side="right"))
+    share = 1 - above / n
+    spread = spread_of(np.bincount(block[above:], minlength=len(sizes)) - share * sizes)
+    effective = _effective_samples(n, share, spread)
+    parts = effective * min(fraction, 1 - fraction)
+    longer = _longer(parts, spread.events if spread else math.inf)
+    if spread is None or longer > 1:
+        return PercentileInterval(None, None, effective, _run_longer(parts, longer))
     low, high = interval_ranks(effective, fraction, LEVEL)
+    assert low is not None
+    assert high is not None
     return PercentileInterval(
-        low=None if low is None else int(ordered[min(rank, low * n // effective)]),
-        high=None if high is None else _at(ordered, max(rank, -(-high * n // effective))),
+        low=int(ordered[min(rank, low * n // effective)]),
+        high=int(ordered[max(rank, min(n - 1, -(-high * n // effective)))]),
         effective_samples=effective,
+        reason=None,
     )
 
 
-def _at(ordered: Array, rank: int) -> int | None:
-    return int(ordered[rank]) if rank < len(ordered) else None
-
-
-def _effective_samples(ordered: Array, block: Array, rank: int) -> int:
-    """Independent samples that would tell as much about the samples above ordered[rank]."""
-    n = len(ordered)
-    above = np.searchsorted(ordered, ordered[rank], side="right")
-    share = 1 - above / n
-    counts = np.bincount(block[above:], minlength=int(block.max()) + 1)
+def _effective_samples(n: int, share: float, spread: Spread | None) -> int:
+    """Independent samples that would tell as much about the `share` of samples above a percentile."""
     independent = n * share * (1 - share)
-    if len(counts) < 2 or independent == 0:
+    if spread is None or independent == 0:
         return n
-    widening = student_t(len(counts) - 1) / _NORMAL * _deviation_of_sum(counts)
-    if widening == 0:
-        return _MOST_EFFECTIVE * n
-    return int(min(max(1, n * independent / widening**2), _MOST_EFFECTIVE * n))
+    widened = (student_t(_whole(spread.freedom)) / _NORMAL) ** 2 * spread.variance
+    return int(max(1, n * min(_MOST_EFFECTIVE, independent / widened if widened else math.inf)))
 
 
-def _deviation_of_sum(parts: Array) -> float:
-    """Standard deviation of the sum of independent parts, estimated from their spread."""
-    return float(np.std(parts, ddof=1)) * math.sqrt(len(parts))
+def _longer(parts: float, events: float) -> float:
+    """How many times as long a run needs to be for an interval; 1 or less when it is long enough."""
+    return max(_LEAST_PARTS / parts, _LEAST_EVENTS / events)
+
+
+def _run_longer(parts: float, longer: float) -> str:
+    """The sentence in place of an interval. parts, longer: see `_longer`."""
+    count = round(min(parts, _LEAST_PARTS / longer))
+    factor = math.ceil(longer) if longer < 10 else math.ceil(longer / 10) * 10
+    return f"the run has about {counted(max(1, count), 'independent part')}: run {factor:,} times as long"
+
+
+def _whole(freedom: float) -> int:
+    return int(max(1.0, min(freedom, 1e6)))

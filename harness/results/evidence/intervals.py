@@ -4,7 +4,7 @@ estimate          the percentile to quote: LoadGen's where its log has it
 order_statistic   the samples between which the true percentile lies, for any distribution; valid for
                   independent samples, too narrow where neighbours are correlated
 block_interval    the same for as many samples as the spread between blocks of neighbouring samples shows
-                  to be independent: valid for correlated samples, too
+                  to be independent: valid for correlated samples, too; absent where these are too few
 early_stopping    LoadGen's bound: with 99 % confidence the true percentile is not above it
 
 The ranks of all of them come from the journal, which has every sample. Their times are on LoadGen's clock
@@ -34,7 +34,8 @@ def latency_intervals(
     """Intervals in ns of the latencies of queries; None without a whole query.
 
     logged: the percentiles, `min` and `max` of LoadGen's log; None: the journal's are quoted.
-    An end is None where the run is too short: no sample lies far enough out.
+    An end of an order statistic is None where no sample lies far enough out. Both ends of a block interval
+    are None where the run has too few independent parts, which `block_interval_reason` says.
     """
     latency_ns = query_latency_ns(done, samples_per_query)
     if not len(latency_ns):
@@ -52,6 +53,7 @@ def latency_intervals(
                 for rank in interval_ranks(len(ordered_ns), fraction, LEVEL)
             ],
             "block_interval": [clock.low(intervals[name].low), clock.high(intervals[name].high)],
+            "block_interval_reason": intervals[name].reason,
             "effective_samples": intervals[name].effective_samples,
             "early_stopping": clock.high(early_stopping_ns(ordered_ns, fraction)),
         }

@@ -217,17 +217,27 @@ def latency_table(result: Mapping[str, Any], *, journal: bool) -> Table | None:
         level = show_percent(intervals["level"])
         columns += [Column(f"{level} interval", "count"), Column("if independent", "count")]
         columns += [Column("by the journal", "ns")] if journal else []
+        about += _without_interval(intervals)
     cells = [(name, latency[name], *_interval_cells(intervals.get(name))) for name in PERCENTILES]
     rows = [row[: len(columns)] for row in cells]
     return Table("latency", "Latency", about, columns, rows)
 
 
 def _interval_cells(one: Mapping[str, Any] | None) -> Sequence[Cell]:
-    """Spans are `-` where the run is too short for both ends."""
+    """Spans are `-` where the run is too short."""
     if one is None:
         return ()
     spans = (show_span(*one[kind]) or "-" for kind in ("block_interval", "order_statistic"))
     return (*spans, one["journal"])
+
+
+def _without_interval(intervals: Mapping[str, Any]) -> str:
+    """A sentence for each reason why percentiles have no interval."""
+    names: dict[str, list[str]] = {}
+    for name in PERCENTILES:
+        if reason := intervals[name].get("block_interval_reason"):
+            names.setdefault(reason, []).append(name)
+    return "".join(f" No interval of {', '.join(of)}: {why}." for why, of in names.items())
 
 
 def stage_table(result: Mapping[str, Any]) -> Table | None:

@@ -44,10 +44,13 @@ class PercentileInterval(TypedDict):
     order_statistic: Sequence[int | None]
     """[low, high] in ns, for independent samples; an end is null where the run is too short for it."""
     block_interval: Sequence[int | None]
-    """[low, high] in ns, for samples whose neighbours are alike; an end is null where the run is too
-    short for it."""
+    """[low, high] in ns, for samples whose neighbours are alike; both ends are null where the run has too
+    few independent parts."""
+    block_interval_reason: NotRequired[str | None]
+    """Why `block_interval` has no ends, and how much longer the run must be; null where it has both. Absent
+    in results of earlier versions."""
     effective_samples: int
-    """Number of independent samples that the run is worth for this percentile, by the spread between 20
+    """Number of independent samples that the run is worth for this percentile, by the spread between
     blocks of neighbouring samples."""
     early_stopping: int | None
     """ns; with 99 % confidence the true percentile is not above it. Null where queries are too few."""

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from harness.results.evidence.block_intervals import mean_interval
+from harness.results.evidence.between_runs import mean_over
 
 SEND = "encode and send"
 NETWORK = "network and protocol"
@@ -94,7 +94,7 @@ class Mean(NamedTuple):
 def mean_of(values: Sequence[float]) -> Mean:
     """Student's interval of the mean over pairs. values: at least one, which may be negative."""
     array = np.array(values, np.float64)
-    low, high = mean_interval(array, np.arange(len(array))) or (None, None)
+    low, high = mean_over(array) or (None, None)
     return Mean(float(array.mean()), low, high)
 
 

@@ -1,0 +1,134 @@
+"""Estimates how far the sum of a run's values may vary when neighbouring values are alike. Pure.
+
+Slow changes, such as a queue that fills and empties, vary the sum most. They show as power at the lowest
+frequencies of the values in time. A constant is fitted to the power spectrum, with a peak at frequency 0
+of each width and height; the likelihood weighs the fits. The power at frequency 0 is the variance of the
+sum, and the spread between the fits says how well it is known.
+"""
+
+import math
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+
+from harness.types import Array
+
+BLOCKS = 1024
+"""Blocks of neighbouring values, whose sums are the input; fewer values have a block each."""
+
+LEAST_BLOCKS = 32
+"""Blocks that a spectrum needs."""
+
+_FREQUENCIES = 256
+"""Lowest frequencies that are fitted: multiples of half a period per run."""
+
+_WIDTHS = (4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
+"""Half widths of a peak, in frequencies. A narrower one cannot be told from the rest by so few of them."""
+
+_HEIGHTS = tuple(2.0**power for power in range(-2, 11))
+"""Heights of a peak as multiples of the constant."""
+
+_FLAT = 0.9
+"""Prior probability of values that are independent between blocks."""
+
+_FEWEST_GROUPS, _MOST_GROUPS = 16, 512
+"""Limits of the groups of blocks whose sums show rare events."""
+
+
+class Spread(NamedTuple):
+    """How far the sum of a run's values may vary."""
+
+    variance: float
+    """Of the sum."""
+    freedom: float
+    """Degrees of freedom of the estimated variance."""
+    events: float
+    """Number of equal events at random times that would vary as much from stretch to stretch; infinite
+    when no stretch sticks out.
+    """
+
+
+def spread_of(sums: Array) -> Spread | None:
+    """sums: (m,) block sums of the deviations from the mean, in the order of time. None below LEAST_BLOCKS.
+
+    A trend that is linear in time is removed first: every run of a machine that drifts so has it.
+    """
+    if len(sums) < LEAST_BLOCKS:
+        return None
+    rest = _without_trend(np.asarray(sums, np.float64))
+    if not np.any(rest):
+        return Spread(0.0, math.inf, math.inf)
+    power = _power(rest)
+    shapes = _shapes(len(power))
+    means = shapes.inverse @ power / len(power)
+    log_weights = shapes.log_weights - len(power) / 2 * np.log(means)
+    weights = np.exp(log_weights - log_weights.max())
+    weights /= weights.sum()
+    log_variances = np.log(means * shapes.at_zero)
+    log_variance = float(weights @ log_variances)
+    unsure = float(weights @ (log_variances - log_variance) ** 2) + 2 / len(power)
+    events = _events(rest, math.exp(float(weights @ shapes.log_widths)))
+    # Both are relative variances of an estimated variance, which is 2 / freedom.
+    return Spread(math.exp(log_variance), 2 / (unsure + 1 / events), events)
+
+
+def _without_trend(sums: Array) -> Array:
+    time = np.arange(len(sums)) - (len(sums) - 1) / 2
+    rest: Array = sums - (sums @ time) / (time @ time) * time
+    # Rounding alone is no spread.
+    return rest if np.abs(rest).max() > 1e-9 * np.abs(sums).max() else np.zeros_like(rest)
+
+
+def _power(sums: Array) -> Array:
+    """(k,) squared cosine coefficients of frequencies 1 to k, each the variance of the sum in expectation
+    where the spectrum is flat.
+    """
+    blocks = len(sums)
+    frequency = np.arange(1, min(_FREQUENCIES, blocks // 2) + 1)
+    waves = np.fft.rfft(np.concatenate([sums, sums[::-1]]))[frequency]
+    cosines = (waves * np.exp(-0.5j * np.pi * frequency / blocks)).real / 2
+    power: Array = 2 * cosines**2
+    return power
+
+
+class _Shapes(NamedTuple):
+    """Spectra up to a factor."""
+
+    inverse: Array
+    """(shapes, frequencies) 1 / power."""
+    at_zero: Array
+    """(shapes,) power at frequency 0."""
+    log_weights: Array
+    """(shapes,) log of prior and of the part of the likelihood that does not depend on the data."""
+    log_widths: Array
+    """(shapes,) log of the half width of the peak."""
+
+
+@lru_cache(maxsize=16)
+def _shapes(frequencies: int) -> _Shapes:
+    frequency = np.arange(1, frequencies + 1)
+    peaks = [(height, width) for width in _WIDTHS if width <= frequencies for height in _HEIGHTS]
+    powers = np.array(
+        [np.ones(frequencies)]
+        + [1 + height / (1 + (frequency / width) ** 2) for height, width in peaks]
+    )
+    prior = np.array([_FLAT] + [(1 - _FLAT) / len(peaks)] * len(peaks))
+    return _Shapes(
+        inverse=1 / powers,
+        at_zero=np.array([1.0] + [1 + height for height, _ in peaks]),
+        log_weights=np.log(prior) - np.log(powers).sum(axis=1) / 2,
+        log_widths=np.log([frequencies] + [width for _, width in peaks]),
+    )
+
+
+def _events(sums: Array, width: float) -> float:
+    """From the excess kurtosis of the sums of two stretches per frequency below `width`: that of n events
+    in m stretches is m / n.
+    """
+    groups = min(max(2 ** round(math.log2(2 * width)), _FEWEST_GROUPS), _MOST_GROUPS)
+    groups = min(groups, len(sums))
+    grouped = np.add.reduceat(sums, np.arange(groups) * len(sums) // groups)
+    squares = grouped**2
+    excess = float(np.mean(squares**2) / np.mean(squares) ** 2) - 3
+    return groups / excess if excess > 0 else math.inf
