@@ -158,14 +158,19 @@ class OpenAiRemote:
         )
 
     def answer(self, reply: Reply, samples: int) -> list[Array]:
-        return self.reader().answer(reply)
+        """Before the run: an answer that the server cut off warms it up as well. In the run, `reader` fails it."""
+        return self._reader(takes_any_end=True).answer(reply)
 
     def reader(self) -> Streamed | Completion:
+        return self._reader(takes_any_end=False)
+
+    def _reader(self, *, takes_any_end: bool) -> Streamed | Completion:
         cls = Streamed if self.streams else Completion
         return cls(
             wants_text=self._wanted == "text",
             needs_end=self._needs_end,
             ignores_end=self._ignores_end,
+            takes_any_end=takes_any_end,
         )
 
     def describe(self) -> Mapping[str, object]:

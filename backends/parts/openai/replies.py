@@ -31,13 +31,19 @@ class Completion:
     """The reply to one prompt, read as one JSON object.
 
     wants_text: give the text even where the reply has token ids. needs_end: an answer without a finish_reason is cut
-    off. ignores_end: as of `usage_of`.
+    off. ignores_end: as of `usage_of`. takes_any_end: whether an answer is whole is not asked.
     """
 
     def __init__(
-        self, *, wants_text: bool, needs_end: bool = False, ignores_end: bool = False
+        self,
+        *,
+        wants_text: bool,
+        needs_end: bool = False,
+        ignores_end: bool = False,
+        takes_any_end: bool = False,
     ) -> None:
         self._wants_text, self._needs_end, self._ignores_end = wants_text, needs_end, ignores_end
+        self._takes_any_end = takes_any_end
         self.usage = Usage()
         self.first_token: int | None = None
 
@@ -50,7 +56,8 @@ class Completion:
         if choice is None:
             raise BadAnswer(f"the reply has no choices: {content!r:.{_QUOTED}}")
         text, ids = parts_of(choice)
-        finish = end_of(choice.get("finish_reason"), needs_end=self._needs_end)
+        finish = choice.get("finish_reason")
+        finish = "" if self._takes_any_end else end_of(finish, needs_end=self._needs_end)
         counts = counts_in(content)
         self.usage = usage_of(counts, ids, text, finish, ignores_end=self._ignores_end)
         self.first_token = ids[0] if ids else None

@@ -27,9 +27,15 @@ class Streamed:
     """
 
     def __init__(
-        self, *, wants_text: bool, needs_end: bool = False, ignores_end: bool = False
+        self,
+        *,
+        wants_text: bool,
+        needs_end: bool = False,
+        ignores_end: bool = False,
+        takes_any_end: bool = False,
     ) -> None:
         self._wants_text, self._needs_end, self._ignores_end = wants_text, needs_end, ignores_end
+        self._takes_any_end = takes_any_end
         self._events = EventParser()
         self._texts: list[str] = []
         self._ids: list[int] | None = None
@@ -110,7 +116,7 @@ class Streamed:
             raise self._fault
         if not (self._done or self._finish):
             raise self._no_end(reply)
-        finish = end_of(self._finish, needs_end=self._needs_end)
+        finish = "" if self._takes_any_end else end_of(self._finish, needs_end=self._needs_end)
         text = "".join(self._texts)
         self.usage = usage_of(
             self._counts, self._ids, text, finish, fell=self._fell, ignores_end=self._ignores_end

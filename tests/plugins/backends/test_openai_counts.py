@@ -6,11 +6,13 @@ from typing import Any
 
 import pytest
 
+from harness.backends.openai import OpenAiRemote
 from harness.backends.parts.openai import counts
 from harness.backends.parts.openai.counts import counts_in, usage_of
 from harness.backends.parts.openai.replies import Completion
 from harness.backends.parts.openai.streams import Streamed
 from harness.remote import BadAnswer, CutOff, Refused, Reply, Usage
+from harness.types import BackendSetup
 
 TEXT = "eight words of text"
 
@@ -119,6 +121,14 @@ def test_an_answer_that_is_cut_off_is_none(stream: bool, finish: Any, told: str)
         return
     with pytest.raises(CutOff, match=told):
         reader.answer(reply)
+
+
+def test_an_answer_that_is_cut_off_warms_a_server_up_as_well() -> None:
+    remote = OpenAiRemote(BackendSetup(model=None, model_name="m", options={"stream": "off"}))
+    body = memoryview(json.dumps(chunk("word", "abort")).encode())
+    assert remote.answer(Reply(200, b"", body), 1)[0].tobytes() == b"word"
+    with pytest.raises(CutOff):
+        remote.reader().answer(Reply(200, b"", body))
 
 
 @pytest.mark.parametrize(
