@@ -350,6 +350,10 @@ _DOUBTS: _Rows = {
             "A server took no connection for more than 0.25 s in the run, and took one again after it.",
             "Read the server's log for what ended or blocked it, and run again.",
         ),
+        "server-times": (
+            "What the server says of its own time cannot be right: less than 1 us, or more than the whole took.",
+            "Leave out `client.server_times`, or correct the server's header `Server-Timing` or its statistics; durations there are in ms.",
+        ),
         "resent": (
             "A request was sent twice, because the server closed its connection at that moment.",
             "Raise the server's keep-alive time or its limit of requests a connection, or have it send `Connection: close`.",

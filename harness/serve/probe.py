@@ -86,10 +86,11 @@ def _kserve(
     if not isinstance(server, dict) or not isinstance(server.get("name"), str):
         return None
     names = [model] if model is not None else _names(ask)[:MOST_MODELS]
+    extensions = server.get("extensions")
     return {
         "name": server["name"],
         "version": str(server.get("version", "")),
-        "extensions": [str(e) for e in server.get("extensions") or ()],
+        "extensions": [str(e) for e in extensions] if isinstance(extensions, list) else [],
         "models": [_model(exchange, is_grpc, name) for name in names],
     }
 

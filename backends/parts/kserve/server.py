@@ -2,16 +2,19 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from math import prod
 from types import MappingProxyType
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from harness.backends.parts.kserve.datatypes import NAMES, Tensor
+from harness.backends.parts.kserve.values import shown
 from harness.backends.parts.refusals import said
 from harness.errors import ConfigError
 from harness.remote import Exchange, Reply, Request, ServerTotals
 
 _OK = 200
+_MOST_VALUES = 2**31
 _NOT_THERE = (404, 405, 501)
 """A server without this endpoint, which the protocol leaves open for some."""
 
@@ -135,12 +138,14 @@ def _tensors(listed: object, kind: str) -> tuple[Tensor, ...]:
 def _tensor(one: object, kind: str) -> Tensor:
     about = one if isinstance(one, dict) else {}
     name, datatype, shape = (about.get(key) for key in ("name", "datatype", "shape"))
-    is_shape = isinstance(shape, list) and all(
-        isinstance(size, int) and not isinstance(size, bool) for size in shape
-    )
+    is_shape = isinstance(shape, list) and all(type(size) is int and size for size in shape)
+    if is_shape and prod(max(size, 1) for size in shape or ()) > _MOST_VALUES:
+        raise ConfigError(
+            f"the server's metadata name the {kind} {shown(name)} of shape {shown(shape)}, which no request can hold"
+        )
     if not (isinstance(name, str) and isinstance(datatype, str) and datatype in NAMES and is_shape):
         raise ConfigError(
-            f"the server's metadata name the {kind} {name!r} of datatype {datatype!r} and shape {shape!r}, "
+            f"the server's metadata name the {kind} {shown(name)} of datatype {shown(datatype)} and shape {shown(shape)}, "
             "which KServe v2 does not allow"
         )
     return Tensor(name, datatype, tuple(None if size < 0 else size for size in shape or ()))

@@ -10,7 +10,7 @@ from harness.core.units import NS_PER_MS, NS_PER_S, counted, show_ns, show_perce
 from harness.loadgen.scenario import scenario_named
 from harness.results.evidence.evidence import Evidence
 from harness.results.load_hosts.section import runs_of
-from harness.results.schema.client import Client
+from harness.results.schema.client import Client, ServerTimes
 from harness.results.verdict import token_counts
 from harness.results.verdict.token_counts import client_told
 
@@ -38,6 +38,10 @@ WAITED_DOUBT = 0.001
 RESENT_REASON = 0.001
 OUTAGE_S = 0.25
 """A server that takes no connection for longer was away; a full queue of new ones ends sooner."""
+
+LEAST_TOTAL_NS = 1_000
+TIMES_TOLERANCE = 1.25
+"""No server reads and answers a request in less time, and its parts, and it itself, take no longer than the whole."""
 
 RESENT_FEW = 3
 """So many may be sent twice in a short run, of whose requests one alone is more than the share."""
@@ -208,18 +212,7 @@ def doubts(run: Evidence, bound_ns: int | None) -> Iterator[Reason]:
             else f"{held} for a free connection of {client['connections']}: raise --connections, or the server is "
             "the limit",
         )
-    if client["resent"]:
-        yield Reason(
-            "resent",
-            f"{counted(client['resent'], 'request')} sent twice: {_how_it_closes(client)}; their latency counts from "
-            "the schedule",
-        )
-    if client["outage_s"] > OUTAGE_S:
-        yield Reason(
-            "server-away",
-            f"a server took no connection for {show_ns(round(client['outage_s'] * NS_PER_S))}: it was away or was "
-            "started again, and the latencies hold the wait for it",
-        )
+    yield from _server_doubts(client, percentile_ns(np.sort(done.latency_ns), 0.50))
     if (json_ns := client["json_ns"]) is not None:
         p50_ns = percentile_ns(np.sort(done.latency_ns), 0.50)
         yield Reason(
@@ -234,6 +227,37 @@ def doubts(run: Evidence, bound_ns: int | None) -> Iterator[Reason]:
             "loopback",
             f"{local[0]} is on this machine: client and server share its cores, and no network was crossed",
         )
+
+
+def _server_doubts(client: Client, p50_ns: int) -> Iterator[Reason]:
+    """p50_ns: of the latency."""
+    if client["resent"]:
+        yield Reason(
+            "resent",
+            f"{counted(client['resent'], 'request')} sent twice: {_how_it_closes(client)}; their latency counts from "
+            "the schedule",
+        )
+    if client["outage_s"] > OUTAGE_S:
+        yield Reason(
+            "server-away",
+            f"a server took no connection for {show_ns(round(client['outage_s'] * NS_PER_S))}: it was away or was "
+            "started again, and the latencies hold the wait for it",
+        )
+    if client["server_times"] is not None:
+        for text in _odd_times(client["server_times"], p50_ns):
+            yield Reason("server-times", text)
+
+
+def _odd_times(told: ServerTimes, p50_ns: int) -> Iterator[str]:
+    """What cannot be right in a server's account of its own time. p50_ns: of the latency."""
+    total_ns, parts_ns = told["total_ns"], told["queue_ns"] + told["compute_ns"]
+    said = f"the server says that a request takes {show_ns(total_ns)}"
+    if total_ns < LEAST_TOTAL_NS:
+        yield f"{said}, in which none can be read and answered, of {show_ns(p50_ns)} at the median here"
+    if parts_ns > TIMES_TOLERANCE * total_ns + LEAST_TOTAL_NS:
+        yield f"{said}, and {show_ns(parts_ns)} of it in its queue and the model"
+    if total_ns > TIMES_TOLERANCE * p50_ns and told["source"] == "Server-Timing":
+        yield f"{said} at the median, and here it was {show_ns(p50_ns)} with the network"
 
 
 def _nearly(run: Evidence, client: Client, bound_ns: int | None) -> Iterator[str]:

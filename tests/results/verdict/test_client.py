@@ -126,6 +126,29 @@ def test_without_stamps_of_the_kernel_there_is_no_stage_notice() -> None:
         ({"ceiling_per_s": 4_001.0}, [], []),
         ({"ceiling_per_s": None, "no_ceiling": "OSError"}, [], []),
         ({"waited": 1}, [], ["few-connections"]),
+        *(
+            (
+                {
+                    "server_times": {
+                        "source": s,
+                        "requests": 9,
+                        "queue_ns": q,
+                        "compute_ns": c,
+                        "total_ns": t,
+                    }
+                },
+                [],
+                ["server-times"] * odd,
+            )
+            for s, q, c, t, odd in (
+                ("Server-Timing", 1_000_000, 2_000_000, 4_000_000, 0),
+                ("Server-Timing", 0, 0, 200, 1),  # ns for ms
+                ("Server-Timing", 10_000, 5_000_000, 3_000_000, 1),
+                ("Server-Timing", 0, 1_000, 9_000_000, 1),  # the latency is 5 ms
+                ("statistics", 0, 1_000, 9_000_000, 0),  # a mean, beside a median
+                ("statistics", 0, 0, 0, 1),
+            )
+        ),
         ({"outage_s": 0.2}, [], []),
         ({"outage_s": 0.3}, [], ["server-away"]),
         ({"resent": 3}, [], ["resent"]),
