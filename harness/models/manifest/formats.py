@@ -27,6 +27,41 @@ BY_SUFFIX: Mapping[str, Format] = {
 SAVED_MODEL = Format("savedmodel", "a SavedModel", "tensorflow")
 FORMATS = {one.name for one in (*BY_SUFFIX.values(), SAVED_MODEL)}
 
+_TO_ONNX = "export the network to ONNX"
+_OTHERS: Mapping[str, tuple[str, str]] = {
+    **dict.fromkeys(
+        (".pth", ".ckpt", ".safetensors"),
+        (
+            "weights without their network",
+            "load them in their code, and export with torch.onnx.export",
+        ),
+    ),
+    ".jit": ("TorchScript by its suffix", "rename it to .pt"),
+    **dict.fromkeys((".h5", ".hdf5"), ("an HDF5 file of Keras", "load it and save it as .keras")),
+    **dict.fromkeys((".pkl", ".pickle", ".joblib"), ("a pickle, which is code", _TO_ONNX)),
+    ".gguf": ("a GGUF file of llama.cpp", "serve it with llama-server, and name its --url"),
+    **dict.fromkeys(
+        (".engine", ".plan", ".trt"),
+        (
+            "an engine of TensorRT",
+            "pass the ONNX file that it was built from, or serve it with Triton",
+        ),
+    ),
+    **dict.fromkeys(
+        (".mlmodel", ".mlpackage"), ("a model of Core ML", f"{_TO_ONNX} from its source")
+    ),
+}
+"""Suffix -> what the file or folder is, and what to do with it."""
+
+_FOLDERS: Mapping[str, tuple[str, str]] = {
+    "config.json": ("a HuggingFace checkpoint", "export it with optimum-cli export onnx"),
+    "model.json": (
+        "a model of TensorFlow.js",
+        "convert it to a SavedModel with tensorflowjs_converter",
+    ),
+}
+"""A file in a folder -> what the folder is, and what to do with it."""
+
 _HEAD_BYTES = 4096
 _TEXT = frozenset(range(0x20, 0x100)) | frozenset(b"\t\n\f\r\x1b")
 
@@ -46,6 +81,8 @@ def check(path: Path, formats: Collection[str]) -> None:
         return
     own = format_of(path)
     refuse_other(path.name, own, formats)
+    if found := _no_model(path):
+        raise ConfigError(f"{path.name} is {': '.join(found)}")
     if own is None and path.is_dir():
         raise ConfigError(
             f"{path.name} is a folder without a model: a SavedModel has saved_model.pb"
@@ -55,6 +92,34 @@ def check(path: Path, formats: Collection[str]) -> None:
             f"{path.name} is a text: --model takes a model file ({', '.join(BY_SUFFIX)}), the folder "
             "of a SavedModel, or a manifest (.yaml)"
         )
+
+
+def _no_model(path: Path) -> tuple[str, str] | None:
+    """What the file or folder is instead of a model that a backend reads, and what to do; None if not known."""
+    own, other = format_of(path), _OTHERS.get(path.suffix.lower())
+    if path.is_dir():
+        inside = (about for name, about in _FOLDERS.items() if (path / name).is_file())
+        return None if own else next(inside, other)
+    if path.name == "model.json":
+        return _FOLDERS["model.json"]
+    try:
+        with path.open("rb") as file:
+            return _by_content(file.read(_HEAD_BYTES), own) or other
+    except OSError:
+        return None
+
+
+def _by_content(begin: bytes, own: Format | None) -> tuple[str, str] | None:
+    """begin: first bytes of the file."""
+    if not begin:
+        return "empty", "download or export it again"
+    if begin.startswith(b"version https://git-lfs"):
+        return "a pointer of Git LFS and not the file", "run git lfs pull"
+    if begin.lstrip().lower().startswith((b"<!doctype html", b"<html")):
+        return "an HTML page and not a model", "download the file itself"
+    if own and begin.startswith(b"{") and _TEXT.issuperset(begin):
+        return "JSON and not a model, perhaps a server's error", "download the file itself"
+    return None
 
 
 def refuse_other(name: str, own: Format | None, formats: Collection[str]) -> None:

@@ -59,3 +59,31 @@ def test_the_backend_that_is_advised_reads_the_format(one: Format) -> None:
     if not entry.installed:
         pytest.skip(f"needs {entry.needs}")
     assert one.name in registry.load("backend", one.backend).formats
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "text"),
+    [
+        ("net.onnx", b"", "empty: download"),
+        ("net.onnx", b"version https://git-lfs.github.com/spec/v1\n", "a pointer of Git LFS"),
+        ("net.tflite", b"\n<!DOCTYPE html><html>", "an HTML page"),
+        ("net.keras", b'{"error": "not found"}', "JSON and not a model"),
+        ("net.pth", b"PK\x03\x04\x00", "weights without their network: load them"),
+        ("net.SafeTensors", b"\x00\x01", "weights without their network: load them"),
+        ("net.gguf", b"GGUF\x00", "a GGUF file of llama.cpp: serve it"),
+        ("net.plan", b"\x00", "an engine of TensorRT: pass the ONNX file"),
+        ("model.json", b"{}", "a model of TensorFlow.js: convert it"),
+    ],
+)
+def test_a_file_that_is_no_model_is_named_with_what_to_do(
+    name: str, content: bytes, text: str, tmp_path: Path
+) -> None:
+    path = tmp_path / name
+    path.write_bytes(content)
+    formats = {"net.tflite": "tflite", "net.keras": "keras"}
+    assert refusal(path, formats.get(name, "onnx")).startswith(f"{name} is {text}")
+
+
+def test_a_checkpoint_folder_names_its_export(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    assert "is a HuggingFace checkpoint: export it with optimum-cli" in refusal(tmp_path, "onnx")
