@@ -2,7 +2,7 @@
 
 import os
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar
 
 # torch.export.load falls back to a full unpickling, which runs code from the file; this forbids it.
@@ -147,8 +147,9 @@ class TorchBackend(FrameworkBackend):
             return self._to_array(outputs)
         if isinstance(outputs, Mapping):
             return {name: self._to_array(tensor) for name, tensor in outputs.items()}
-        names = [f"output_{n}" for n in range(len(outputs))]
-        return named(names, [self._to_array(tensor) for tensor in outputs])
+        tensors = list(_tensors(outputs))
+        names = [f"output_{n}" for n in range(len(tensors))]
+        return named(names, [self._to_array(tensor) for tensor in tensors])
 
     def _to_tensor(self, rows: Array) -> torch.Tensor:
         tensor = torch.from_numpy(rows).to(self._device)
@@ -189,6 +190,15 @@ class _Recorded(TorchBackend):
 
     def mark(self, around: Callable[[Any], Any]) -> None:
         self._module = around(self._module)
+
+
+def _tensors(outputs: Any) -> Iterator[torch.Tensor]:
+    """The tensors of nested tuples and lists in their order, e.g. of an LSTM's (output, (h, c))."""
+    for one in outputs:
+        if isinstance(one, torch.Tensor):
+            yield one
+        else:
+            yield from _tensors(one)
 
 
 def _device(name: str) -> torch.device:
