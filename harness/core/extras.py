@@ -32,7 +32,7 @@ EXTRAS: Mapping[str, str] = {
     "openvino": "backend openvino",
     "litert": "backend litert",
     "torch": "backend torch",
-    "kserve-grpc": "grpc:// servers of backend kserve",
+    "kserve-grpc": "grpc:// servers of backend kserve, and `serve --grpc`",
     "ray": "--nodes ray://HEAD: nodes of a Ray cluster",
     "onnx": "models light/* and zoo/*; advise, bricks, layers of profile; int8 and fp16; --ops",
     "report": "pages with plots: report.html and those of the other verbs",

@@ -1,7 +1,7 @@
 """Builds HTTP answers: status line, headers, and errors as the Open Inference Protocol has them."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
 
@@ -59,7 +59,7 @@ def answer_head(status: int, headers: Mapping[str, object]) -> bytes:
 
 
 def json_answer(
-    content: Mapping[str, Any] | None,
+    content: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None,
     connection: bytes,
     status: int = 200,
     headers: Mapping[str, str] | None = None,

@@ -78,12 +78,16 @@ class Call:
         return {**self.given, **arrays} if self.given else arrays
 
 
-def read_call(text: bytes, served: Served) -> Call:
-    """text: the JSON. Raises a Refusal that names the field at fault."""
+def parsed(text: bytes) -> object:
+    """The content of JSON. Raises a Refusal."""
     try:
-        content = json.loads(text, parse_constant=_refuse_constant)
+        return json.loads(text, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as e:
         raise Refusal(400, f"the request is no JSON: {e}") from None
+
+
+def read_call(content: object, served: Served) -> Call:
+    """content: of the JSON. Raises a Refusal that names the field at fault."""
     request = _mapping(content, "the request")
     parameters = _parameters(request, "the request")
     request_id = request.get("id")

@@ -15,6 +15,8 @@ from harness.core.config.run_config import RunConfig
 from harness.core.console import frameworks_output, say, show
 from harness.core.units import counted
 from harness.errors import ConfigError
+from harness.serve.grpc.server import GrpcHandler
+from harness.serve.grpc.server import answering as over_grpc
 from harness.serve.kserve import OpenInference
 from harness.serve.listening import BACKLOG, bound, in_use
 from harness.serve.loop import Loop
@@ -39,7 +41,7 @@ def serve(config: RunConfig, options: ServeOptions) -> int:
             listening.listen(BACKLOG)
         _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-        loop, inference = _loop_of(served, options, listening)
+        loop, inference = _loop_of(served, options, listening, stack)
         _serve(inference, loop, served.name, served.backend_name, listen)
     return 0
 
@@ -50,6 +52,8 @@ def _serve_node(
     name = options.name if options.name != DEFAULT_NAME else platform.node()
     if options.postprocess:
         raise ConfigError("--postprocess: a node does it anyway: drop it")
+    if options.grpc is not None:
+        raise ConfigError("--grpc: a node answers over HTTP alone: drop it")
     opened = open_node(config, name, stack)
     with in_use(options.listen):
         listening.listen(BACKLOG)
@@ -59,13 +63,27 @@ def _serve_node(
 
 
 def _loop_of(
-    served: ServedModel | ServedGeneration, options: ServeOptions, listening: socket.socket
+    served: ServedModel | ServedGeneration,
+    options: ServeOptions,
+    listening: socket.socket,
+    stack: ExitStack,
 ) -> tuple[Loop, Completions | OpenInference]:
-    """The loop and its handler. A ConfigError for options of the Open Inference Protocol at a language model."""
+    """The loop and its handler; `stack` ends what they need. A ConfigError for options of the Open Inference Protocol at a language model."""
     if isinstance(served, ServedModel):
         inference = OpenInference(served, options.name)
-        return Loop(listening, inference.handle), inference
-    given = {"--postprocess": options.postprocess, "--name": options.name != DEFAULT_NAME}
+        if options.grpc is None:
+            return Loop(listening, inference.handle), inference
+        calls = GrpcHandler(inference)
+        loop = Loop(listening, inference.handle, calls.work)
+        at = stack.enter_context(over_grpc(calls, loop, options.grpc))
+        say(exposure(socket.gethostbyname(at.host), at))
+        show(f"serving {served.name} ({served.backend_name}) on grpc://{at}")
+        return loop, inference
+    given = {
+        "--postprocess": options.postprocess,
+        "--name": options.name != DEFAULT_NAME,
+        "--grpc": options.grpc is not None,
+    }
     for option in (option for option, is_given in given.items() if is_given):
         raise ConfigError(
             f"{option} is of the Open Inference Protocol, and {served.name!r} answers by OpenAI's API: drop it"

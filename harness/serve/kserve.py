@@ -24,17 +24,28 @@ from harness.serve.answers import (
     json_answer,
     options_answer,
 )
-from harness.serve.calls import Call, Template, read_call
+from harness.serve.calls import Call, Template, parsed, read_call
 from harness.serve.loop import Later
 from harness.serve.options import DEFAULT_NAME
 from harness.serve.requests import Head, Request
 from harness.serve.served import Served
+from harness.serve.statistics import TEXT_TYPE, Stamps, Statistics
 from harness.types import Array, Batch
 
-Route = Callable[[], Mapping[str, Any] | None]
+_Content = Mapping[str, Any] | Sequence[Mapping[str, Any]] | bytes | None
+"""Of an answer: JSON, a text, or nothing."""
 
 VERSION = "1"
-EXTENSIONS = ("binary_tensor_data", "model_configuration")
+EXTENSIONS = ("binary_tensor_data", "model_configuration", "statistics")
+INDEX = "/v2/repository/index"
+_ABSENT = {
+    "model_repository, but for its index": "/v2/repository/",
+    "system_shared_memory": "/v2/systemsharedmemory",
+    "cuda_shared_memory": "/v2/cudasharedmemory",
+    "trace": "/v2/trace",
+    "logging": "/v2/logging",
+}
+"""Triton's extensions that are not here -> the begin of their paths."""
 
 MOST_CALLS = 256
 """Requests whose JSON is remembered: a client sends a few sizes of batches."""
@@ -56,23 +67,25 @@ class OpenInference:
     def __init__(self, served: Served, name: str = DEFAULT_NAME) -> None:
         """name: the server's own."""
         self._served = served
+        self.statistics = Statistics(served.name)
         self._name = name
         self._calls: dict[bytes, Call] = {}
         model = f"/v2/models/{served.name}"
         paths = (model, f"{model}/versions/{VERSION}")
         self._infer_paths = {f"{path}/infer" for path in paths}
-        self._routes: dict[str, Route] = {
-            "/v2": self._server,
+        self._routes: dict[str, Callable[[], _Content]] = {
+            "/v2": self.about_server,
             "/v2/models": self._models,
             "/v2/health/live": _empty,
             "/v2/health/ready": _empty,
+            "/v2/models/stats": self.totals,
+            INDEX: self.index,
+            "/metrics": self.statistics.page,
         }
         for path in paths:
-            self._routes |= {path: self._model, f"{path}/ready": _empty}
-            self._routes[f"{path}/config"] = self._config
+            self._routes |= {path: self.about_model, f"{path}/ready": _empty}
+            self._routes |= {f"{path}/config": self.config, f"{path}/stats": self.totals}
         self.answered = 0
-        self.refused = 0
-        """Requests that were answered with an error."""
         self.first_failure = ""
         """What the backend raised first."""
 
@@ -90,15 +103,24 @@ class OpenInference:
         except Refusal as e:
             return self._refusal(head, e)
         self.answered += 1
-        return [json_answer(self._routes[head.path](), connection_header(head))]
+        return [_answer(self._routes[head.path](), head)]
+
+    @property
+    def model(self) -> str:
+        return self._served.name
+
+    @property
+    def refused(self) -> int:
+        """Requests that were answered with an error."""
+        return self.statistics.refused
 
     def _refusal(self, head: Head, refusal: Refusal) -> Sequence[bytes | memoryview]:
-        self.refused += 1
+        self.statistics.refused += 1
         error = {"error": str(refusal)}
         return [json_answer(error, connection_header(head), refusal.status, refusal.headers)]
 
     def _method(self, path: str) -> str:
-        if path in self._infer_paths:
+        if path in self._infer_paths or path == INDEX:
             return "POST"
         if path not in self._routes:
             raise Refusal(404, self._no_route(path))
@@ -106,18 +128,38 @@ class OpenInference:
 
     def _no_route(self, path: str) -> str:
         name = self._served.name
+        for extension, begin in _ABSENT.items():
+            if path.startswith(begin):
+                return f"this server does not have the extension {extension}"
         if path.startswith("/v2/models/") and not path.startswith(f"/v2/models/{name}"):
             return f"there is no model at {path}: this server has {name!r}, version {VERSION}"
         return f"there is nothing at {path}: ask for /v2/models/{quote(name, safe='')}/infer"
 
-    def _server(self) -> Mapping[str, Any]:
+    def about_server(self) -> Mapping[str, Any]:
         return {"name": self._name, "version": __version__, "extensions": [*EXTENSIONS]}
 
     def _models(self) -> Mapping[str, Any]:
         """As the KServe SDK lists them; the protocol itself has no list."""
         return {"models": [self._served.name]}
 
-    def _model(self) -> Mapping[str, Any]:
+    def index(self) -> Sequence[Mapping[str, Any]]:
+        """As Triton lists its repository."""
+        return [{"name": self.model, "version": VERSION, "state": "READY", "reason": ""}]
+
+    def totals(self) -> Mapping[str, Any]:
+        """As Triton's statistics extension has them."""
+        return self.statistics.of_triton(VERSION)
+
+    def check_model(self, name: str, version: str) -> None:
+        """Raises a Refusal for another model than the one that is served."""
+        if name != self.model or version not in ("", VERSION):
+            path = f"/v2/models/{name}/versions/{version}" if version else f"/v2/models/{name}"
+            raise Refusal(
+                404,
+                f"there is no model at {path}: this server has {self.model!r}, version {VERSION}",
+            )
+
+    def about_model(self) -> Mapping[str, Any]:
         served = self._served
         return {
             "name": served.name,
@@ -128,7 +170,7 @@ class OpenInference:
             "properties": served.properties,
         }
 
-    def _config(self) -> Mapping[str, Any]:
+    def config(self) -> Mapping[str, Any]:
         served = self._served
         return {
             "name": served.name,
@@ -140,13 +182,34 @@ class OpenInference:
         self, request: Request, arrived_ns: int, taken_ns: int
     ) -> Sequence[bytes | memoryview] | Later:
         call, batch = self._asked(request)
+        outputs, stamps = self._computed(batch, arrived_ns, taken_ns)
+        return self._replied(request.head, call, outputs, stamps)
+
+    def answered_call(
+        self, content: object, tensors: memoryview, arrived_ns: int, taken_ns: int
+    ) -> tuple[Call, Mapping[str, Array]]:
+        """Answers a request that did not come over HTTP. content, tensors: its JSON and the bytes behind it.
+
+        Returns what it asks for, and the outputs. Raises a Refusal.
+        """
+        call = read_call(content, self._served)
+        batch = Batch(call.samples, call.inputs(tensors))
+        outputs, stamps = self._computed(batch, arrived_ns, taken_ns)
+        outputs = _asked_for(call, outputs)
+        self.answered += 1
+        self.statistics.add(call.samples, stamps, time_ns())
+        return call, outputs
+
+    def _computed(
+        self, batch: Batch, arrived_ns: int, taken_ns: int
+    ) -> tuple[Mapping[str, Array], Stamps]:
         begun_ns = time_ns()
         try:
             outputs = self._served.infer(batch)
         except Exception as e:  # the frameworks' own exceptions share no base class
+            self.statistics.add_failed(time_ns() - arrived_ns)
             raise self._failed(e) from e
-        stamps_ns = (arrived_ns, taken_ns, begun_ns, time_ns())
-        return self._replied(request.head, call, outputs, stamps_ns)
+        return outputs, Stamps(arrived_ns, taken_ns, begun_ns, time_ns())
 
     def _asked(self, request: Request) -> tuple[Call, Batch]:
         """What a request asks for, and its inputs. Raises a Refusal."""
@@ -167,18 +230,17 @@ class OpenInference:
         head: Head,
         call: Call,
         outputs: Mapping[str, Array],
-        stamps_ns: tuple[int, int, int, int],
+        stamps: Stamps,
         told: bytes = b"",
     ) -> Sequence[bytes | memoryview]:
-        """The parts of the answer. stamps_ns: request here, taken up, model begun and ended.
-
-        told: put before the times in their header.
-        """
-        arrived_ns, taken_ns, begun_ns, ended_ns = stamps_ns
+        """The parts of the answer. told: put before the times in their header."""
+        arrived_ns, taken_ns, begun_ns, ended_ns = stamps
         template, tensors = self._answer(call, outputs)
         self.answered += 1
         # A clock that was set back in between makes no time negative.
-        waited_ns, total_ns = max(0, taken_ns - arrived_ns), max(0, time_ns() - arrived_ns)
+        now_ns = time_ns()
+        self.statistics.add(call.samples, stamps, now_ns)
+        waited_ns, total_ns = max(0, taken_ns - arrived_ns), max(0, now_ns - arrived_ns)
         times = _TIMES % (told, waited_ns / 1e6, (ended_ns - begun_ns) / 1e6, total_ns / 1e6)
         first = template.head + connection_header(head) + times + template.json
         if sum(map(len, tensors)) <= JOINED_BYTES:
@@ -188,7 +250,7 @@ class OpenInference:
     def _call(self, text: bytes) -> Call:
         call = self._calls.get(text)
         if call is None:
-            call = read_call(text, self._served)
+            call = read_call(parsed(text), self._served)
             if not call.given and len(text) <= MOST_CALL_BYTES:
                 if len(self._calls) >= MOST_CALLS:
                     self._calls.clear()
@@ -199,8 +261,7 @@ class OpenInference:
         self, call: Call, outputs: Mapping[str, Array]
     ) -> tuple[Template, Sequence[bytes | memoryview]]:
         """(the answer, the bytes of its binary tensors)."""
-        if call.outputs is not None:
-            outputs = {name: _output(outputs, name) for name in call.outputs}
+        outputs = _asked_for(call, outputs)
         key = [(name, rows.dtype, rows.shape) for name, rows in outputs.items()]
         if call.template is not None and call.template.key == key:
             return call.template, [_raw(rows) for rows in outputs.values()]
@@ -256,10 +317,20 @@ def _empty() -> None:
     """The body of an answer that says all by its status."""
 
 
-def _output(outputs: Mapping[str, Array], name: str) -> Array:
-    if name not in outputs:
-        raise Refusal(400, f"there is no output {name!r}: the model's are {', '.join(outputs)}")
-    return outputs[name]
+def _answer(content: _Content, head: Head) -> bytes:
+    if not isinstance(content, bytes):
+        return json_answer(content, connection_header(head))
+    about = answer_head(200, {"Content-Type": TEXT_TYPE, "Content-Length": len(content)})
+    return about + connection_header(head) + b"\r\n" + content
+
+
+def _asked_for(call: Call, outputs: Mapping[str, Array]) -> Mapping[str, Array]:
+    if call.outputs is None:
+        return outputs
+    for name in call.outputs:
+        if name not in outputs:
+            raise Refusal(400, f"there is no output {name!r}: the model's are {', '.join(outputs)}")
+    return {name: outputs[name] for name in call.outputs}
 
 
 def _raw(rows: Array) -> bytes | memoryview:

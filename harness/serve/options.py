@@ -38,6 +38,10 @@ def _listening(text: str) -> Endpoint:
     return parse_endpoint(text, "127.0.0.1:8000")
 
 
+def _listening_grpc(text: str) -> Endpoint:
+    return parse_endpoint(text, "127.0.0.1:8001")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServeOptions:
     GROUP: ClassVar = "server"
@@ -46,6 +50,12 @@ class ServeOptions:
         "address to listen at (default 127.0.0.1:8000; port 0: a free one)",
         parse=_listening,
         default=Endpoint("127.0.0.1", 8000),
+        metavar="HOST:PORT",
+    )
+    grpc: Endpoint | None = option(
+        "address to answer the Open Inference Protocol over gRPC at, too (needs the extra kserve-grpc)",
+        parse=_listening_grpc,
+        default=None,
         metavar="HOST:PORT",
     )
     name: str = option(

@@ -121,8 +121,21 @@ class ServedModel:
         return {self._names[0]: rows}
 
     def _output(self, name: str, rows: Array) -> TensorInfo:
+        strange = _not_text(rows)
+        if strange is not None:
+            raise ConfigError(
+                f"the model's output {name!r} has values of the type {type(strange).__name__}, and the protocol has "
+                "numbers and texts alone: export the model without it (skl2onnx: zipmap=False)"
+            )
         sizes = (ANY,) * (rows.ndim - 1) if self._sizes_vary else rows.shape[1:]
         return TensorInfo(name, datatype_of_array(rows) or rows.dtype.name, (ANY, *sizes))
+
+
+def _not_text(rows: Array) -> object | None:
+    """The first value of an array of objects that is not a text."""
+    if rows.dtype.kind != "O":
+        return None
+    return next((value for value in rows.flat if not isinstance(value, str | bytes)), None)
 
 
 def tensors_of(specs: Sequence[TensorSpec]) -> tuple[TensorInfo, ...]:

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
+from prometheus_client.parser import text_string_to_metric_families
 
 from harness.core.formats.kserve_tensors import (
     DATATYPES,
@@ -466,3 +467,77 @@ def test_small_and_large_integers_stay_what_they_are() -> None:
     for wrong in ([-1, 2**63], [0.5, 2**63], [2**64, 1]):
         with pytest.raises(ValueError, match="UINT64"):
             from_json(wrong, "UINT64", (2,))
+
+
+def test_statistics_and_metrics_count_what_was_answered_failed_and_refused() -> None:
+    def fails_for_two(batch: Batch) -> Outputs:
+        if batch.size == 2:
+            raise RuntimeError("out of luck")
+        return dict(batch.inputs)
+
+    inference = OpenInference(digits(Fake(fails_for_two)))
+    for size in (1, 1, 4, 2):
+        infer(inference, {"image": np.zeros((size, 1, 8, 8), np.float32)}, binary=True)
+    ask(inference, body=b"{}")
+    (found,) = ask(inference, "/v2/models/digits/stats").json["model_stats"]
+    assert (found["inference_count"], found["execution_count"]) == (6, 3)
+    stats = found["inference_stats"]
+    assert {name: each["count"] for name, each in stats.items() if each["count"]} == {
+        **dict.fromkeys(["success", "queue", "compute_input", "compute_infer"], 3),
+        "compute_output": 3,
+        "fail": 1,
+    }
+    assert stats["success"]["ns"] >= stats["queue"]["ns"] + stats["compute_infer"]["ns"] > 0
+    assert [(b["batch_size"], b["compute_infer"]["count"]) for b in found["batch_stats"]] == [
+        (1, 2),
+        (4, 1),
+    ]
+    for path in ("/v2/models/stats", "/v2/models/digits/versions/1/stats"):
+        assert ask(inference, path).json == {"model_stats": [found]}
+    page = ask(inference, "/metrics")
+    assert page.headers["content-type"].startswith("text/plain; version=0.0.4")
+    families = {f.name: f for f in text_string_to_metric_families(page.body.decode())}
+    requests = {s.labels["end"]: s.value for s in families["harness_serve_requests"].samples}
+    assert requests == {"answered": 3, "failed": 1, "refused": 1}
+    sizes = families["harness_serve_batch_samples"].samples
+    values = {(s.name, s.labels.get("le")): s.value for s in sizes}
+    assert values["harness_serve_batch_samples_bucket", "1.0"] == 2
+    assert values["harness_serve_batch_samples_bucket", "+Inf"] == 3
+    assert values["harness_serve_batch_samples_sum", None] == 6
+    for part in ("request", "queue", "compute"):
+        (total,) = (
+            s.value
+            for s in families[f"harness_serve_{part}_seconds"].samples
+            if s.name.endswith("_sum")
+        )
+        name = {"request": "success", "compute": "compute_infer"}.get(part, part)
+        assert total == pytest.approx(stats[name]["ns"] / 1e9)
+
+
+def test_the_index_lists_the_model_and_extensions_that_are_absent_are_named() -> None:
+    inference = OpenInference(digits())
+    (listed,) = json.loads(ask(inference, "/v2/repository/index", b"{}").body)
+    assert (listed["name"], listed["version"], listed["state"]) == ("digits", "1", "READY")
+    for path, name in (
+        ("/v2/repository/models/digits/load", "model_repository"),
+        ("/v2/systemsharedmemory/status", "system_shared_memory"),
+        ("/v2/trace/setting", "trace"),
+    ):
+        answer = ask(inference, path, b"{}")
+        assert answer.status == 404
+        assert f"does not have the extension {name}" in answer.json["error"]
+
+
+@pytest.mark.parametrize("value", [{0: 0.5, 1: 0.5}, [0.5], 0.5])
+def test_an_output_of_python_s_objects_is_refused_before_it_is_served(value: object) -> None:
+    def maps(batch: Batch) -> Outputs:
+        rows = np.empty(batch.size, object)
+        rows[:] = [value] * batch.size
+        return {"probabilities": rows}
+
+    batch = Batch(2, {"image": np.zeros((2, 1, 8, 8), np.float32)})
+    line = (
+        f"^the model's output 'probabilities' has values of the type {type(value).__name__}, and "
+    )
+    with pytest.raises(ConfigError, match=line):
+        digits(Fake(maps)).infer(batch)

@@ -7,19 +7,29 @@ from collections.abc import Callable, Mapping, Sequence
 from math import prod
 from typing import Any
 
-import numpy as np
-
 from harness.backends.parts.kserve.datatypes import ON_THE_WIRE, Tensor
 from harness.backends.parts.kserve.decoding import Decoder, Output, wrong_rows, wrong_size
 from harness.backends.parts.kserve.encoding import MOST_HEADS, REQUEST_ID, Encoder
 from harness.backends.parts.kserve.values import from_bytes, from_list
+from harness.core.formats.kserve_messages import (
+    DATATYPE,
+    ID,
+    INPUTS,
+    MODEL,
+    NAME,
+    OUTPUTS,
+    PARAMETERS,
+    RAW_INPUTS,
+    RAW_OUTPUTS,
+    SHAPE,
+    VERSION,
+    tensor,
+)
 from harness.core.formats.protobuf import (
     field,
     fields,
     number_field,
     opening,
-    packed,
-    signed,
     varint,
 )
 from harness.errors import one_line
@@ -28,29 +38,8 @@ from harness.types import Array, Batch
 
 SERVICE = "/inference.GRPCInferenceService"
 
-_MODEL, _VERSION, _ID, _INPUTS, _RAW_INPUTS = 1, 2, 3, 5, 7
-"""Fields of ModelInferRequest."""
-
-_OUTPUTS, _RAW_OUTPUTS = 5, 6
-"""Fields of ModelInferResponse; the model's name and version are as in the request."""
-
-_NAME, _DATATYPE, _SHAPE, _PARAMETERS, _CONTENTS = 1, 2, 3, 4, 5
-"""Fields of a tensor; each of its parameters has a key (1) and a value (2)."""
-
 _NUMBER, _TEXT = 2, 3
 """Fields of a parameter's value: an integer, a text."""
-
-_TYPED: Mapping[str, int] = {
-    "BOOL": 1,
-    **dict.fromkeys(("INT8", "INT16", "INT32"), 2),
-    "INT64": 3,
-    **dict.fromkeys(("UINT8", "UINT16", "UINT32"), 4),
-    "UINT64": 5,
-    "FP32": 6,
-    "FP64": 7,
-    "BYTES": 8,
-}
-"""Datatype -> field of InferTensorContents. FP16 and BF16 travel as raw bytes only."""
 
 
 class MessageEncoder(Encoder):
@@ -60,10 +49,10 @@ class MessageEncoder(Encoder):
         self, model: str, version: str | None, inputs: Sequence[Tensor], size: int | None
     ) -> None:
         super().__init__(f"{SERVICE}/ModelInfer", inputs, size)
-        named = field(_MODEL, model.encode())
+        named = field(MODEL, model.encode())
         if version is not None:
-            named += field(_VERSION, version.encode())
-        self._begin = named + field(_ID, REQUEST_ID.encode())
+            named += field(VERSION, version.encode())
+        self._begin = named + field(ID, REQUEST_ID.encode())
         self._openings: dict[object, bytes] = {}
 
     def as_message(self, batch: Batch) -> Request:
@@ -74,14 +63,14 @@ class MessageEncoder(Encoder):
         if head is None:
             self.check(arrays)
             tensors = (self._tensor(name, rows) for name, rows in arrays.items())
-            head = self._begin + b"".join(field(_INPUTS, tensor) for tensor in tensors)
+            head = self._begin + b"".join(field(INPUTS, tensor) for tensor in tensors)
             if len(self._openings) >= MOST_HEADS:
                 self._openings.clear()
             self._openings[key] = head
         body: list[Buffer] = [head]
         for name, rows in arrays.items():
             values = self.values(name, rows)
-            body += [opening(_RAW_INPUTS, memoryview(values).nbytes), values]
+            body += [opening(RAW_INPUTS, memoryview(values).nbytes), values]
         return Request(self.path, body=body)
 
     def encoder(self, _encoding: str) -> Callable[[Batch], Request]:
@@ -99,19 +88,18 @@ class MessageEncoder(Encoder):
                 ("shared_memory_byte_size", number_field(_NUMBER, size)),
             )
             parameters = (
-                field(_PARAMETERS, field(1, key.encode()) + field(2, value))
-                for key, value in places
+                field(PARAMETERS, field(1, key.encode()) + field(2, value)) for key, value in places
             )
-            message += field(_INPUTS, self._tensor(name, rows) + b"".join(parameters))
+            message += field(INPUTS, self._tensor(name, rows) + b"".join(parameters))
             offset += size
         return Request(self.path, body=[message])
 
     def _tensor(self, name: str, rows: Array) -> bytes:
         shape = b"".join(map(varint, rows.shape))
         return (
-            field(_NAME, name.encode())
-            + field(_DATATYPE, self.datatypes[name].encode())
-            + field(_SHAPE, shape)
+            field(NAME, name.encode())
+            + field(DATATYPE, self.datatypes[name].encode())
+            + field(SHAPE, shape)
         )
 
 
@@ -167,7 +155,7 @@ def _parted(message: memoryview) -> tuple[tuple[tuple[int, object], ...], list[m
         for number, value in fields(message):
             if isinstance(value, int):
                 others.append((number, value))
-            elif number == _RAW_OUTPUTS:
+            elif number == RAW_OUTPUTS:
                 raws.append(value)
             else:
                 others.append((number, bytes(value)))
@@ -181,51 +169,14 @@ def _content(others: Sequence[tuple[int, object]]) -> Mapping[str, Any]:
     texts = {number: value for number, value in others if isinstance(value, bytes)}
     try:
         return {
-            "model_name": texts.get(_MODEL, b"").decode(),
-            "model_version": texts.get(_VERSION, b"").decode(),
+            "model_name": texts.get(MODEL, b"").decode(),
+            "model_version": texts.get(VERSION, b"").decode(),
             "outputs": [
-                tensor(memoryview(v)) for n, v in others if n == _OUTPUTS and isinstance(v, bytes)
+                tensor(memoryview(v)) for n, v in others if n == OUTPUTS and isinstance(v, bytes)
             ],
         }
     except (TypeError, ValueError) as e:
         raise BadAnswer(f"the reply is no ModelInferResponse: {one_line(e)}") from e
-
-
-def tensor(message: memoryview) -> dict[str, Any]:
-    """Name, datatype and shape of a tensor, as JSON has them, and its typed values as `data`."""
-    name = datatype = ""
-    shape: list[int] = []
-    contents = memoryview(b"")
-    for number, value in fields(message):
-        if number == _SHAPE:  # one by one, or packed into one field
-            shape += [signed(n) for n in ([value] if isinstance(value, int) else packed(value))]
-        elif isinstance(value, int):
-            continue
-        elif number == _NAME:
-            name = str(value, "utf-8")
-        elif number == _DATATYPE:
-            datatype = str(value, "utf-8")
-        elif number == _CONTENTS:
-            contents = value
-    return {"name": name, "datatype": datatype, "shape": shape, "data": _typed(datatype, contents)}
-
-
-def _typed(datatype: str, contents: memoryview) -> list[Any]:
-    values: list[Any] = []
-    for number, value in fields(contents):
-        if number != _TYPED.get(datatype):
-            raise ValueError(f"a tensor of {datatype} has values of another type")
-        if isinstance(value, int):
-            values.append(signed(value) if datatype.startswith("INT") else value)
-        elif datatype == "BYTES":
-            values.append(str(value, "utf-8", "surrogateescape"))
-        elif datatype in ("FP32", "FP64"):
-            values += np.frombuffer(value, ON_THE_WIRE[datatype]).tolist()
-        elif datatype.startswith("INT"):
-            values += map(signed, packed(value))
-        else:
-            values += packed(value)
-    return values
 
 
 def _values(output: Tensor, shape: tuple[int, ...], raw: memoryview) -> Array:

@@ -9,7 +9,8 @@ import json
 from collections.abc import Callable, Mapping
 from urllib.parse import unquote
 
-from harness.backends.parts.kserve.infer_messages import SERVICE, refusal_text, tensor
+from harness.backends.parts.kserve.infer_messages import SERVICE, refusal_text
+from harness.core.formats.kserve_messages import tensor
 from harness.core.formats.protobuf import field, fields, messages
 from harness.errors import one_line
 from harness.remote import Exchange, Reply, Request

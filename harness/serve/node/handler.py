@@ -32,6 +32,7 @@ from harness.serve.node.instances import (
 )
 from harness.serve.requests import Head, Request
 from harness.serve.served import ANY, TensorInfo
+from harness.serve.statistics import Stamps
 from harness.types import Array, Batch, Dataset, Outputs
 
 _ROW = b"row;desc=%d, "
@@ -94,9 +95,9 @@ class _Inference(OpenInference):
         if isinstance(done, BaseException):
             return b"".join(self._refusal(head, self._failed(done)))
         row = self._rows.add(arrived_ns, taken_ns, *done[1:], time_ns())
-        stamps_ns = (arrived_ns, taken_ns, taken_ns, done.postprocessed_ns)
+        stamps = Stamps(arrived_ns, taken_ns, taken_ns, done.postprocessed_ns)
         try:
-            return b"".join(self._replied(head, call, done.outputs, stamps_ns, _ROW % row))
+            return b"".join(self._replied(head, call, done.outputs, stamps, _ROW % row))
         except Refusal as e:
             return b"".join(self._refusal(head, e))
 

@@ -1,0 +1,163 @@
+"""Answers the Open Inference Protocol over gRPC beside HTTP: grpcio owns the sockets, the loop's thread computes."""
+
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from functools import partial
+from time import time_ns
+from typing import Any, NamedTuple
+
+from harness.core.config.parse import Endpoint
+from harness.core.extras import how_to_install
+from harness.errors import ConfigError, PluginUnavailable
+from harness.serve.answers import Refusal
+from harness.serve.bodies import MOST_BODY_BYTES
+from harness.serve.grpc.messages import LAYOUTS, infer_reply, infer_request, message_of, named
+from harness.serve.kserve import VERSION, OpenInference
+from harness.serve.loop import Loop
+
+SERVICE = "inference.GRPCInferenceService"
+WAITING = 64
+"""Calls that wait for the loop; grpcio keeps further ones. A thread each."""
+
+_CODES = {
+    400: "INVALID_ARGUMENT",
+    404: "NOT_FOUND",
+    413: "RESOURCE_EXHAUSTED",
+}
+"""Status of HTTP -> gRPC's; of another one INTERNAL."""
+
+_OPTIONS = (
+    ("grpc.max_receive_message_length", MOST_BODY_BYTES),
+    ("grpc.max_send_message_length", -1),
+    ("grpc.so_reuseport", 0),
+)
+
+
+class _Call(NamedTuple):
+    """One call that waits for the loop."""
+
+    method: str
+    message: memoryview
+    arrived_ns: int
+    reply: "Future[bytes]"
+
+
+class GrpcHandler:
+    """Answers calls by the handler of HTTP. `work` is the `Work` of its loop."""
+
+    def __init__(self, inference: OpenInference) -> None:
+        self._inference = inference
+        self._waiting: deque[_Call] = deque()
+        self._has_ended = False
+        self.wake: Callable[[], None]
+        """Of the loop, whose thread calls `work`."""
+
+    def call(self, method: str, message: bytes) -> bytes:
+        """The reply; in any thread but the loop's. Raises a Refusal."""
+        made = _Call(method, memoryview(message), time_ns(), Future())
+        self._waiting.append(made)
+        if self._has_ended:
+            self.end()
+        else:
+            with suppress(OSError):  # the loop has just ended: `end` refuses what waits
+                self.wake()
+        return made.reply.result()
+
+    def work(self) -> tuple[()] | None:
+        """Answers one call; None where none waits."""
+        if not self._waiting:
+            return None
+        made = self._waiting.popleft()
+        try:
+            made.reply.set_result(self._answered(made))
+        except Refusal as e:
+            self._inference.statistics.refused += 1
+            made.reply.set_exception(e)
+        return ()
+
+    def end(self) -> None:
+        """Refuses the calls that wait; the loop works no more."""
+        self._has_ended = True
+        while self._waiting:
+            self._waiting.popleft().reply.set_exception(Refusal(503, "the server ends"))
+
+    def _answered(self, made: _Call) -> bytes:
+        taken_ns = time_ns()
+        try:
+            if made.method == "ModelInfer":
+                return self._infer(made, taken_ns)
+            return message_of(self._told(made), LAYOUTS[made.method])
+        except (TypeError, ValueError) as e:
+            raise Refusal(400, f"the message is not one of {made.method}: {e}") from None
+
+    def _infer(self, made: _Call, taken_ns: int) -> bytes:
+        inference = self._inference
+        inference.check_model(*named(made.message))
+        request, raws = infer_request(made.message)
+        call, outputs = inference.answered_call(
+            request, memoryview(b"".join(raws)), made.arrived_ns, taken_ns
+        )
+        return infer_reply(inference.model, VERSION, call.request_id, outputs)
+
+    def _told(self, made: _Call) -> Mapping[str, Any]:
+        inference = self._inference
+        if made.method.startswith("Model"):
+            inference.check_model(*named(made.message))
+        told: Mapping[str, Callable[[], Mapping[str, Any]]] = {
+            "ServerLive": lambda: {"live": True},
+            "ServerReady": lambda: {"ready": True},
+            "ModelReady": lambda: {"ready": True},
+            "ServerMetadata": inference.about_server,
+            "ModelMetadata": inference.about_model,
+            "ModelConfig": lambda: {"config": inference.config()},
+            "ModelStatistics": inference.totals,
+            "RepositoryIndex": lambda: {"models": inference.index()},
+        }
+        return told[made.method]()
+
+
+@contextmanager
+def answering(handler: GrpcHandler, loop: Loop, listen: Endpoint) -> Iterator[Endpoint]:
+    """Listens for calls until the block ends; gives the address. A ConfigError where it cannot be used."""
+    grpc = _grpc()
+    handler.wake = loop.wake
+    pool = ThreadPoolExecutor(WAITING, "grpc")
+    server = grpc.server(pool, options=_OPTIONS)
+    handlers = {
+        method: grpc.unary_unary_rpc_method_handler(partial(_reply, grpc, handler, method))
+        for method in ("ModelInfer", *LAYOUTS)
+    }
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
+    try:
+        port = server.add_insecure_port(str(listen))
+    except RuntimeError:
+        port = 0
+    if not port:
+        raise ConfigError(f"--grpc {listen} cannot be used: choose another one")
+    server.start()
+    try:
+        yield listen._replace(port=port)
+    finally:
+        handler.end()
+        server.stop(None)
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _grpc() -> Any:
+    try:
+        import grpc
+    except ModuleNotFoundError as e:
+        raise PluginUnavailable(
+            f"--grpc needs the module {e.name!r}: {how_to_install('kserve-grpc')}"
+        ) from e
+    return grpc
+
+
+def _reply(grpc: Any, handler: GrpcHandler, method: str, message: bytes, context: Any) -> bytes:
+    try:
+        return handler.call(method, message)
+    except Refusal as e:
+        context.abort(getattr(grpc.StatusCode, _CODES.get(e.status, "INTERNAL")), str(e))
+        raise

@@ -1,0 +1,154 @@
+"""Counts the inferences of a served model, for Triton's statistics and for Prometheus."""
+
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import accumulate
+from typing import Any, NamedTuple
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
+from harness.core.units import NS_PER_S
+
+TEXT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+"""Content-Type of Prometheus' text format."""
+
+_LIMITS_NS = tuple(
+    round(step * 10**exponent) for exponent in range(4, 11) for step in (1, 2, 5)
+)  # 10 us to 50 s
+_LIMITS_SAMPLES = tuple(2**exponent for exponent in range(11))
+_MOST_SIZES = 1024
+"""Sizes of batches that are told apart in Triton's statistics."""
+
+
+class Stamps(NamedTuple):
+    """ns of the wall clock: the request is here, taken up, and the model begins and ends."""
+
+    arrived_ns: int
+    taken_ns: int
+    begun_ns: int
+    ended_ns: int
+
+
+class _Histogram:
+    __slots__ = ("counts", "limits", "total")
+
+    def __init__(self, limits: Sequence[int]) -> None:
+        self.limits = limits
+        self.counts = [0] * (len(limits) + 1)
+        self.total = 0
+
+    def add(self, value: int) -> None:
+        self.counts[bisect_left(self.limits, value)] += 1
+        self.total += value
+
+    def family(self, name: str, text: str, model: str, unit: int = 1) -> Metric:
+        edges = [*(repr(limit / unit) for limit in self.limits), "+Inf"]
+        buckets = [*zip(edges, map(float, accumulate(self.counts)), strict=True)]
+        family = HistogramMetricFamily(name, text, labels=["model"])
+        family.add_metric([model], buckets, self.total / unit)
+        return family
+
+
+class Statistics(Collector):
+    """Used by the thread that serves."""
+
+    def __init__(self, model: str) -> None:
+        self._model = model
+        self._requests = self._samples = 0
+        self._failed = self._failed_ns = 0
+        self.refused = 0
+        """Requests that were answered with an error, those that failed included."""
+        self._last_ns = 0
+        self._total = _Histogram(_LIMITS_NS)
+        self._queue = _Histogram(_LIMITS_NS)
+        self._compute = _Histogram(_LIMITS_NS)
+        self._sizes = _Histogram(_LIMITS_SAMPLES)
+        self._by_size: dict[int, tuple[int, int]] = {}
+        self._registry = CollectorRegistry(auto_describe=False)
+        self._registry.register(self)
+
+    def add(self, samples: int, stamps: Stamps, sent_ns: int) -> None:
+        """An inference that is answered. sent_ns: when the answer is given to the kernel."""
+        # A clock that was set back in between makes no time negative.
+        compute_ns = max(0, stamps.ended_ns - stamps.begun_ns)
+        self._requests += 1
+        self._samples += samples
+        self._last_ns = sent_ns
+        self._total.add(max(0, sent_ns - stamps.arrived_ns))
+        self._queue.add(max(0, stamps.taken_ns - stamps.arrived_ns))
+        self._compute.add(compute_ns)
+        self._sizes.add(samples)
+        if samples in self._by_size or len(self._by_size) < _MOST_SIZES:
+            count, spent_ns = self._by_size.get(samples, (0, 0))
+            self._by_size[samples] = (count + 1, spent_ns + compute_ns)
+
+    def add_failed(self, spent_ns: int) -> None:
+        """An inference at which the backend raised."""
+        self._failed += 1
+        self._failed_ns += max(0, spent_ns)
+
+    def of_triton(self, version: str) -> Mapping[str, Any]:
+        """As Triton's statistics extension has it. What is not measured apart is 0 ns."""
+        count = self._requests
+        parts = {
+            "success": _spent(count, self._total.total),
+            "fail": _spent(self._failed, self._failed_ns),
+            "queue": _spent(count, self._queue.total),
+            "compute_input": _spent(count, 0),
+            "compute_infer": _spent(count, self._compute.total),
+            "compute_output": _spent(count, 0),
+            "cache_hit": _spent(0, 0),
+            "cache_miss": _spent(0, 0),
+        }
+        batches = [
+            {
+                "batch_size": size,
+                "compute_input": _spent(n, 0),
+                "compute_infer": _spent(n, spent_ns),
+                "compute_output": _spent(n, 0),
+            }
+            for size, (n, spent_ns) in sorted(self._by_size.items())
+        ]
+        about = {
+            "name": self._model,
+            "version": version,
+            "last_inference": self._last_ns // 1_000_000,
+            "inference_count": self._samples,
+            "execution_count": count,
+            "inference_stats": parts,
+            "batch_stats": batches,
+        }
+        return {"model_stats": [about]}
+
+    def page(self) -> bytes:
+        """Prometheus' text format."""
+        return generate_latest(self._registry)
+
+    def collect(self) -> Iterator[Metric]:
+        requests = CounterMetricFamily(
+            "harness_serve_requests", "Requests by their end", labels=["model", "end"]
+        )
+        requests.add_metric([self._model, "answered"], self._requests)
+        requests.add_metric([self._model, "failed"], self._failed)
+        requests.add_metric([self._model, "refused"], self.refused - self._failed)
+        yield requests
+        samples = CounterMetricFamily(
+            "harness_serve_samples", "Samples in the requests that were answered", labels=["model"]
+        )
+        samples.add_metric([self._model], self._samples)
+        yield samples
+        for name, text, histogram in (
+            ("request", "From the arrival of a request to its answer", self._total),
+            ("queue", "From the arrival of a request until it is taken up", self._queue),
+            ("compute", "Inside the backend", self._compute),
+        ):
+            yield histogram.family(f"harness_serve_{name}_seconds", text, self._model, NS_PER_S)
+        text = "Samples of a request that was answered"
+        yield self._sizes.family("harness_serve_batch_samples", text, self._model)
+
+
+def _spent(count: int, spent_ns: int) -> Mapping[str, int]:
+    return {"count": count, "ns": spent_ns}
