@@ -150,9 +150,13 @@ class OpenInference:
         """As Triton's statistics extension has them."""
         return self.statistics.of_triton(VERSION)
 
+    def has_model(self, name: str, version: str) -> bool:
+        """version: "" for any."""
+        return name == self.model and version in ("", VERSION)
+
     def check_model(self, name: str, version: str) -> None:
         """Raises a Refusal for another model than the one that is served."""
-        if name != self.model or version not in ("", VERSION):
+        if not self.has_model(name, version):
             path = f"/v2/models/{name}/versions/{version}" if version else f"/v2/models/{name}"
             raise Refusal(
                 404,

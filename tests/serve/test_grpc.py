@@ -102,6 +102,7 @@ def test_the_server_tells_of_itself_and_of_its_model(client: Client, images: Any
     assert client.call("ServerLive", empty, "Ready").ready
     assert client.call("ServerReady", empty, "Ready").ready
     assert client.call("ModelReady", named, "Ready").ready
+    assert not client.call("ModelReady", MESSAGES["Named"](name="other"), "Ready").ready
     about = client.call("ServerMetadata", empty, "Server")
     assert about.name == "here"
     assert "statistics" in about.extensions
@@ -116,6 +117,7 @@ def test_the_server_tells_of_itself_and_of_its_model(client: Client, images: Any
     client.infer(inputs=[image(images)], raw=[images.tobytes()])
     after = client.call("ModelStatistics", named, "Statistics").model_stats[0].inference_stats
     assert after.success.count == before.success.count + 1
+    assert len(client.call("ModelStatistics", empty, "Statistics").model_stats) == 1
     assert after.compute_infer.ns > before.compute_infer.ns
 
 

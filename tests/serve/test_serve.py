@@ -73,6 +73,9 @@ def serving(
             assert process.stdout is not None
             assert process.stderr is not None
             line = process.stdout.readline()
+            if "--grpc" in words:
+                assert " on grpc://127.0.0.1:" in line
+                line = process.stdout.readline()
             assert line, process.stderr.read()
             before, _, port = line.strip().rpartition(":")
             backend = words[words.index("--backend") + 1]

