@@ -76,7 +76,8 @@ def _loop_of(
         calls = GrpcHandler(inference)
         loop = Loop(listening, inference.handle, calls.work)
         at = stack.enter_context(over_grpc(calls, loop, options.grpc))
-        say(exposure(socket.gethostbyname(at.host), at))
+        (_, _, _, _, (address, *_)), *_ = socket.getaddrinfo(at.host, at.port)
+        say(exposure(str(address), at))
         show(f"serving {served.name} ({served.backend_name}) on grpc://{at}")
         return loop, inference
     given = {

@@ -306,6 +306,25 @@ def test_out_of_descriptors_new_clients_wait(
     assert "no further connection can be opened: Too many open files" in capsys.readouterr().err
 
 
+def test_a_silent_connection_makes_room_for_a_new_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    import resource
+
+    monkeypatch.setattr(loop_module, "SILENT_NS", 0)
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with served() as loop, connected(loop) as silent:
+        until(lambda: loop.open_connections == 1)
+        with socket.socket() as second:  # its descriptor is above that of the silent one
+            try:
+                resource.setrlimit(resource.RLIMIT_NOFILE, (second.fileno() + 1, limits[1]))
+                second.connect(loop.address)
+                second.sendall(GET % b"second")
+                second.settimeout(TIMEOUT_S)
+                assert b'"/second"' in answer_of(second)[1]
+            finally:
+                resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        assert all_of(silent) == b""
+
+
 class _Putting:
     """A handler that puts every answer off, and its work: the head and a byte of one answer, then all the rest."""
 
