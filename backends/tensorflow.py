@@ -127,7 +127,8 @@ class TensorFlowBackend(FrameworkBackend):
         return named(self._outputs, [tensor.numpy() for tensor in outputs])
 
     def network(self, batch: Batch) -> Network:
-        return network_of(self._traceable, [batch.inputs[name] for name in self._feeds])
+        inputs = self._in_file(batch.inputs)
+        return network_of(self._traceable, [inputs[name] for name in self._feeds])
 
     def describe(self) -> Mapping[str, object]:
         threading = tf.config.threading

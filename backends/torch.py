@@ -16,7 +16,16 @@ from harness.backends.parts.torch_network import recording, weights_of
 from harness.core.number_types import precision
 from harness.errors import ConfigError
 from harness.profiler import Profiler
-from harness.types import Array, Backend, Batch, Network, Outputs, TensorSpec, declared_shape
+from harness.types import (
+    OTHER_NAMES,
+    Array,
+    Backend,
+    Batch,
+    Network,
+    Outputs,
+    TensorSpec,
+    declared_shape,
+)
 
 _EXPECTED_WARNINGS = (
     "The given NumPy array is not writable",  # a dataset's view; nothing here writes to its input
@@ -74,7 +83,8 @@ class TorchBackend(FrameworkBackend):
                 "compute, so this file is not loaded"
             )
         arguments = [a.name for a in module.forward.schema.arguments[1:]]
-        declared = {spec.name: spec for spec in self._setup.inputs}
+        names = self._setup.names
+        declared = {names.get(spec.name, spec.name): spec for spec in self._setup.inputs}
         if not declared:
             raise ConfigError(
                 f"{self._path}: a TorchScript file does not record the shapes of its inputs: name a "
@@ -83,7 +93,7 @@ class TorchBackend(FrameworkBackend):
         if set(arguments) != set(declared):
             raise ConfigError(
                 f"model {self._setup.model_name!r}: the manifest's inputs are {sorted(declared)}, "
-                f"the file's are {sorted(arguments)}"
+                f"the file's are {sorted(arguments)}: {OTHER_NAMES}"
             )
         self._read(module)
         self._quantised = _QUANTISED in operators
@@ -92,7 +102,7 @@ class TorchBackend(FrameworkBackend):
             module = torch.jit.optimize_for_inference(torch.jit.freeze(module))
             self._compiler = "TorchScript"
         self._module = module
-        return tuple(declared[name] for name in arguments)
+        return tuple(declared[name]._replace(name=name) for name in arguments)
 
     def _load_exported(self) -> tuple[tuple[TensorSpec, ...], tuple[str, ...]]:
         check_is_data(self._path)
@@ -134,7 +144,8 @@ class TorchBackend(FrameworkBackend):
         if self._compiler != "none":
             return Network(self._weights, None, None)
         with recording() as recorder:
-            self._module(*[self._to_tensor(batch.inputs[name]) for name in self._feeds])
+            inputs = self._in_file(batch.inputs)
+            self._module(*[self._to_tensor(inputs[name]) for name in self._feeds])
         return Network([*self._weights, *recorder.weights], recorder.strides, recorder.macs)
 
     def __exit__(self, *exc: object) -> None:

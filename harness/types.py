@@ -90,6 +90,13 @@ BATCH_FIRST = (
 """The end of each message about an input that is no batch of samples."""
 
 
+OTHER_NAMES = (
+    "where the file has other names, `names` of this file in the manifest says them, as in {image: input_2}: "
+    "docs/manifest.md#one-network-in-several-formats"
+)
+"""The end of each message about an input or output of the manifest that a file lacks."""
+
+
 def fixed_batch(inputs: Iterable[TensorSpec]) -> int | None:
     """The batch size that a model's file fixes; None where every input allows any size.
 
@@ -148,6 +155,8 @@ class BackendSetup:
     """For messages."""
     inputs: tuple[TensorSpec, ...] = ()
     """The inputs that the manifest declares; () without a manifest."""
+    names: Mapping[str, str] = field(default_factory=dict)
+    """The manifest's name of an input or output -> its name in the file, where that is another."""
     threads: int = 1
     """Threads that this instance may compute with, >= 1."""
     instances: int = 1

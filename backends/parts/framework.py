@@ -69,6 +69,7 @@ class FrameworkBackend(ABC):
             raise ConfigError(f"{self._path}: {self.title} cannot load it: {why}") from e
         if not self._inputs:
             raise ConfigError(f"{self._path}: it has no inputs, so no sample can be asked of it")
+        self._check_names()
         self._fixed = fixed_batch(self._inputs)
         return self
 
@@ -91,13 +92,48 @@ class FrameworkBackend(ABC):
     def describe(self) -> Mapping[str, object]:
         """Versions, device, precision, threads: the actual values, not the requested ones."""
 
+    def _check_names(self) -> None:
+        """Refuses names of the manifest's `names` that the file lacks."""
+        have = [*(spec.name for spec in self._inputs), *self._outputs]
+        for name, own in self._setup.names.items():
+            is_output = name not in {spec.name for spec in self._setup.inputs}
+            if own not in have and (self._outputs or not is_output):
+                raise ConfigError(
+                    f"{self._path}: {name!r} is {own!r} in `names` of the manifest, and the file has "
+                    f"{', '.join(have)}: name one of these"
+                )
+
     def signature(self) -> tuple[TensorSpec, ...]:
-        return self._inputs
+        """With the manifest's names."""
+        of_file = self._of_file(are_inputs=True)
+        return tuple(s._replace(name=of_file.get(s.name, s.name)) for s in self._inputs)
 
     def outputs(self) -> tuple[str, ...]:
-        return self._outputs
+        of_file = self._of_file(are_inputs=False)
+        return tuple(of_file.get(name, name) for name in self._outputs)
+
+    def _of_file(self, *, are_inputs: bool) -> Mapping[str, str]:
+        """The file's name -> the manifest's, of inputs or of outputs, where they differ."""
+        inputs = {spec.name for spec in self._setup.inputs}
+        names = self._setup.names.items()
+        return {own: name for name, own in names if (name in inputs) == are_inputs}
+
+    def _in_file(self, inputs: Mapping[str, Array]) -> Mapping[str, Array]:
+        """Arrays by the manifest's names -> the same by the file's."""
+        names = self._setup.names
+        return {names.get(n, n): rows for n, rows in inputs.items()} if names else inputs
 
     def infer(self, batch: Batch) -> Outputs:
+        if not self._setup.names:
+            return self._infer(batch)
+        outputs = self._infer(Batch(batch.size, self._in_file(batch.inputs)))
+        if not isinstance(outputs, Mapping):
+            return outputs
+        of_file = self._of_file(are_inputs=False)
+        return {of_file.get(name, name): rows for name, rows in outputs.items()}
+
+    def _infer(self, batch: Batch) -> Outputs:
+        """batch: by the file's names, as the result."""
         size = self._fixed
         if size is None or batch.size == size:
             return self._answer(batch.inputs)

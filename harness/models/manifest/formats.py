@@ -25,6 +25,8 @@ BY_SUFFIX: Mapping[str, Format] = {
     ".tflite": Format("tflite", "a LiteRT file", "litert"),
 }
 SAVED_MODEL = Format("savedmodel", "a SavedModel", "tensorflow")
+MADE_OF: Mapping[str, str] = {"openvino": "onnx", "tflite": "savedmodel"}
+"""Format -> the format of the files that the harness converts to it, where that is another."""
 FORMATS = {one.name for one in (*BY_SUFFIX.values(), SAVED_MODEL)}
 
 _TO_ONNX = "export the network to ONNX"

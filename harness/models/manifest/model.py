@@ -8,18 +8,20 @@ import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from harness.core.config.parse import Slo, parse_slo
 from harness.core.files import cache_dir
 from harness.errors import ConfigError
 from harness.models.manifest.fetch import fetch
 from harness.models.manifest.files import files_of, sha256_alone, sha256_of
-from harness.models.manifest.formats import check, may_have
+from harness.models.manifest.formats import MADE_OF, check, format_of, may_have
 from harness.models.manifest.schema import Accuracy, Generation, Manifest, ModelFile, Output
 from harness.types import Step, TensorSpec
 
 MODELS_DIR = Path(__file__).parents[1] / "shipped"
+
+V = TypeVar("V")
 
 
 class Model:
@@ -174,6 +176,26 @@ class Model:
             place = self._inside(path.parent, part.path)
             if part.source is not None and not place.exists():
                 yield part.source, part.sha256, place
+
+    def names_in(self, path: Path) -> Mapping[str, str]:
+        """Name of an input or output -> its name in the file, where that is another.
+
+        path: a file of the model, or one in another format or precision that was made of such a file.
+        """
+        files = self.manifest.files if self.manifest else {}
+        for file in files.values():
+            there = self._existing(file)
+            if there is not None and there.resolve() == path.resolve():
+                return file.names
+        kind = format_of(path)
+        own = kind.name if kind is not None else "onnx"  # ONNX Runtime's .ort
+        source = files.get(MADE_OF.get(own, own)) or files.get(own)
+        return source.names if source is not None else {}
+
+    def in_file(self, path: Path, values: Mapping[str, V]) -> dict[str, V]:
+        """Values by names of inputs -> the same by their names in the file."""
+        names = self.names_in(path)
+        return {names.get(name, name): value for name, value in values.items()}
 
     def sha256(self, path: Path) -> str:
         """The digest of a file that `path` returned, with all files it reads; `path` has checked it."""

@@ -49,6 +49,8 @@ class ModelFile(_Strict):
     """`https://` or `file://` address to fetch it from; needs a `sha256`."""
     obtain: str | None = None
     """Instructions for a person, shown when the file is missing and has no `source`."""
+    names: dict[str, Annotated[str, Field(min_length=1)]] = {}
+    """Inputs and outputs that have another name in this file: `{image: "serving_default_input_2:0"}`."""
 
     @property
     def is_own(self) -> bool:
@@ -116,7 +118,7 @@ class Input(_Strict):
     """One input of the model."""
 
     name: str
-    """The name in the file: `input_tensor:0`."""
+    """The name in the file (`input_tensor:0`), unless `names` of the file has another."""
     dtype: DataType
     """`float16`, `float32`, `float64`, `int8`, `int16`, `int32`, `int64`, `uint8`, `uint16`, `uint32`, `uint64`,
     `bool` or `string`.
@@ -141,7 +143,7 @@ class Output(_Strict):
     """One output of the model."""
 
     name: str
-    """The name in the file."""
+    """The name in the file, unless `names` of the file has another."""
     postprocess: Annotated[PostprocessSteps, AfterValidator(_check_stack)] = ()
     """Steps from the outputs to the answer, timed; only the first output may have them."""
 
@@ -345,6 +347,24 @@ class Manifest(_Strict):
                 "field 'inputs': with `generation` there is one, of dtype string and shape [batch]: the prompt; the "
                 "file's own inputs are not listed"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _names_are_of_this_model(self) -> Self:
+        inputs, outputs = ([one.name for one in ends] for ends in (self.inputs, self.outputs))
+        for key, file in self.files.items():
+            for name in file.names.keys() - {*inputs, *outputs}:
+                raise ValueError(
+                    f"field 'files.{key}.names': {name!r} is neither an input nor an output of this manifest, which "
+                    f"has {', '.join([*inputs, *outputs])}: write NAME: NAME IN THE FILE"
+                )
+            for ends in (inputs, outputs):
+                own = [file.names.get(name, name) for name in ends]
+                if len(set(own)) < len(own):
+                    raise ValueError(
+                        f"field 'files.{key}.names': {' and '.join(ends)} are {' and '.join(own)} in the file: each "
+                        "needs a name of its own"
+                    )
         return self
 
     @model_validator(mode="after")

@@ -31,6 +31,7 @@ from harness.models.opened.separate_instance import Declared, SeparateInstance
 from harness.models.tables.tables import FORMATS, tables_of
 from harness.types import (
     BATCH_FIRST,
+    OTHER_NAMES,
     Backend,
     BackendSetup,
     Batch,
@@ -159,6 +160,7 @@ def open_backends(
         model=path,
         model_name=model.name,
         inputs=model.inputs,
+        names=model.names_in(path) if path is not None else {},
         threads=spec.threads,
         instances=1 if in_processes else spec.instances,
         max_batch=spec.max_batch,
@@ -236,8 +238,8 @@ def inputs_of(model: Model, backend: Backend, *, qdl: bool = False) -> tuple[Ten
             remote = isinstance(backend, RemoteBackend)
             raise ConfigError(
                 f"model {model.name!r}: the manifest's inputs are {sorted(declared)}, the "
-                f"{'server' if remote else 'file'}'s are {sorted(s.name for s in in_file)}"
-                + (": name the server's model with --model" if remote else "")
+                f"{'server' if remote else 'file'}'s are {sorted(s.name for s in in_file)}: "
+                + ("name the server's model with --model" if remote else OTHER_NAMES)
             )
         _check_declared(model, in_file)
         _check_batches(in_file)
@@ -253,6 +255,7 @@ def inputs_of(model: Model, backend: Backend, *, qdl: bool = False) -> tuple[Ten
         raise ConfigError(
             f"model {model.name!r}: the manifest's output {model.output.name!r} is not among the "
             f"file's: {', '.join(names)}"
+            + ("" if isinstance(backend, RemoteBackend) else f": {OTHER_NAMES}")
         )
     return inputs
 
@@ -349,7 +352,8 @@ def _tables(config: RunConfig, model: Model) -> Mapping[str, Table]:
                 paths.append(model.path((name,)))
     for path in (*paths, config.model_file):
         if path is not None and (tables := tables_of(path)):
-            return tables
+            of_file = {own: name for name, own in model.names_in(path).items()}
+            return {of_file.get(own, own): table for own, table in tables.items()}
     return {}
 
 

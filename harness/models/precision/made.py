@@ -91,6 +91,8 @@ def make(request: Mapping[str, Any]) -> dict[str, Any]:
     samples = None
     if precision == "int8":
         samples = _samples(config, model, source, request)
+        feeds = [model.in_file(source, feed) for feed in samples.feeds]
+        samples = samples._replace(feeds=feeds)
         recipe |= {
             "samples": samples.about,
             "samples_count": samples.total,

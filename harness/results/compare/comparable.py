@@ -79,7 +79,8 @@ def _model_refusals(
     digests = [_texts(run.config.get("model_sha256") for run in side) for side in (before, after)]
     differ = digests[0] != digests[1]
     if differ and not _are_of_one_manifest(before[0], after[0]):
-        yield f"model digest: {label(before)} {digests[0]}, {label(after)} {digests[1]}"
+        line = f"model digest: {label(before)} {digests[0]}, {label(after)} {digests[1]}"
+        yield f"{line}: {_ONE_MANIFEST}" if _reader(before[0]) != _reader(after[0]) else line
     elif differ and answers is None:
         yield (
             f"answers: {label(before)} and {label(after)} read different files of the model, whose "
@@ -92,6 +93,12 @@ def _model_refusals(
                 f"answers: {show_percent(answers.alike, 2)} of {answers.samples:,} are alike, fewer than "
                 f"{show_percent(share)}: one backend or one file does not compute this model"
             )
+
+
+_ONE_MANIFEST = (
+    "if both files hold one network, run both from one manifest that lists both: "
+    "docs/compare.md#the-same-model-on-two-frameworks"
+)
 
 
 def _are_of_one_manifest(ours: FinishedRun, theirs: FinishedRun) -> bool:

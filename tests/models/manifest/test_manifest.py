@@ -137,6 +137,8 @@ def test_a_path_that_leaves_the_folder_is_refused(
         ({"name": "../x"}, r"field 'name': String should match pattern '^[A-Za-z0-9][A-Za-z0-9._-]*$', not '../x'"),
         ({"outputs": [{"name": "y", "postprocess": ["argmax", {"stack": {"outputs": ["y"]}}]}]}, "field 'outputs.0.postprocess': stack sees the outputs by name: it must be the first step"),
         ({"outputs": [{"name": "y"}, {"name": "z", "postprocess": "argmax"}]}, "field 'outputs': 'z' has postprocess steps, and only the first output's are run"),
+        ({"files": {"tflite": {"path": "m.tflite", "names": {"input_2": "image"}}}}, "field 'files.tflite.names': 'input_2' is neither an input nor an output of this manifest, which has image, logits: write NAME: NAME IN THE FILE"),
+        ({"files": {"tflite": {"path": "m.tflite", "names": {"logits": "b"}}}, "outputs": [{"name": "logits"}, {"name": "b"}]}, "field 'files.tflite.names': logits and b are b and b in the file: each needs a name of its own"),
         (
             {
                 "inputs": [{"name": "x", "dtype": "float32", "shape": ["n", 3, 512, 512]}],
@@ -194,6 +196,22 @@ def test_a_value_that_no_model_can_have_is_refused(
         assert line.startswith(f"m.yaml: field '{next(iter(change))}")
 
 
+def test_a_file_that_was_made_of_another_has_the_names_of_that_one(
+    tmp_path: Path, content: dict[str, Any]
+) -> None:
+    (tmp_path / "m.tflite").touch()
+    content["files"]["onnx"]["names"] = {"image": "input_2"}
+    content["files"]["tflite"] = {"path": "m.tflite", "names": {"image": "x:0"}}
+    content["files"]["savedmodel"] = {"path": "m", "names": {"image": "x"}}
+    model = written(tmp_path, content)
+    made = {
+        name: model.names_in(tmp_path / "made" / name)["image"]
+        for name in ("m.onnx", "m.xml", "m.ort", "m.tflite")
+    }
+    assert made == {"m.onnx": "input_2", "m.xml": "input_2", "m.ort": "input_2", "m.tflite": "x"}
+    assert model.in_file(tmp_path / "m.tflite", {"image": 1, "more": 2}) == {"x:0": 1, "more": 2}
+
+
 @pytest.mark.parametrize("text", ["- a\n- b\n", "just words", "5", ""])
 def test_what_is_no_mapping_is_no_manifest(text: str, tmp_path: Path) -> None:
     path = tmp_path / "m.yaml"
@@ -241,7 +259,7 @@ def test_a_large_file_is_not_read(tmp_path: Path) -> None:
 
 def test_a_bare_file_is_a_model_about_which_nothing_is_known(tmp_path: Path) -> None:
     path = tmp_path / "net.onnx"
-    path.write_bytes(b"")
+    path.write_bytes(b"weights")
     model = load_model(str(path))
     assert (model.name, model.manifest, model.inputs, model.output) == ("net", None, (), None)
     assert model.path(("onnx",)) == path

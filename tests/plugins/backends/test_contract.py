@@ -509,3 +509,23 @@ def test_a_batch_that_the_file_fixes_is_filled_up(case: Case, fixed: Path, tmp_p
             rows = np.arange(3 * count, dtype=np.float32).reshape(count, 3)
             found = np.asarray(backend.infer(Batch(count, {spec.name: rows})))
             assert found.tolist() == (2 * rows).tolist()
+
+
+@each_case
+def test_a_file_may_have_names_of_its_own(case: Case, digits: DigitsDataset, logits: Any) -> None:
+    (image,) = MODEL.inputs
+    names = {"pixels": "image", "scores": "logits"}
+    if case.backend == "torch":  # a TorchScript file names no outputs
+        del names["scores"]
+    renamed = (image._replace(name="pixels"),)
+    rows = digits.batch(range(3)).inputs["image"]
+    with case.open(inputs=renamed, names=names) as backend:
+        assert [spec.name for spec in backend.signature()] == ["pixels"]
+        assert backend.outputs() in (("scores",), ())
+        found = np.asarray(backend.infer(Batch(3, {"pixels": rows})))
+    assert np.abs(found - logits[:3]).max() < 1e-4
+    with (
+        pytest.raises(ConfigError, match="PIXELS"),
+        case.open(inputs=renamed, names={"pixels": "PIXELS"}),
+    ):
+        pass

@@ -13,6 +13,7 @@ import yaml
 from harness.cli.main import main
 from harness.core import registry
 from harness.models.manifest.lookup import load_model
+from harness.models.manifest.model import MODELS_DIR
 from harness.results.compare.finished import named_apart, side
 from harness.results.compare.report import letter
 
@@ -340,3 +341,51 @@ def test_the_digits_are_ranked_on_every_pair_of_frameworks(
     out = tmp_path / backend
     assert main([*DIGITS, "--backend", backend, "--out", str(out)]) == 0
     assert refused(capsys, ort, out) == []
+
+
+def renamed_onnx(path: Path, names: dict[str, str]) -> None:
+    """The digits' ONNX file with other names of inputs and outputs."""
+    onnx = pytest.importorskip("onnx")
+    model = onnx.load(MODELS_DIR / "digits.onnx")
+    for node in model.graph.node:
+        node.input[:] = [names.get(name, name) for name in node.input]
+        node.output[:] = [names.get(name, name) for name in node.output]
+    for port in (*model.graph.input, *model.graph.output):
+        port.name = names[port.name]
+    onnx.save(model, path)
+
+
+def test_one_network_whose_files_have_other_names_is_one_model(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("ai_edge_litert")
+    renamed_onnx(tmp_path / "net.onnx", {"image": "input_2", "logits": "Identity"})
+    shutil.copy(MODELS_DIR / "digits.tflite", tmp_path)
+    content = yaml.safe_load((MODELS_DIR / "digits.yaml").read_text())
+    content["inputs"][0]["name"], content["outputs"][0]["name"] = "pixels", "scores"
+    content["files"] = {
+        "onnx": {"path": "net.onnx", "names": {"pixels": "input_2", "scores": "Identity"}},
+        "tflite": {"path": "digits.tflite", "names": {"pixels": "image", "scores": "logits"}},
+    }
+    manifest = tmp_path / "net.yaml"
+    manifest.write_text(yaml.safe_dump(content))
+    words = [*DIGITS, "--model", str(manifest), "--dataset", "digits"]
+    ours, theirs = tmp_path / "ours", tmp_path / "theirs"
+    assert main([*words, "--backend", "ort", "--out", str(ours)]) == 0
+    assert main([*words, "--backend", "litert", "--out", str(theirs)]) == 0
+    capsys.readouterr()
+    assert main(["compare", str(ours), str(theirs)]) == 0
+    assert "answers   top-1 agreement 100.00 % of 500 samples" in capsys.readouterr().out
+
+
+def test_bare_files_of_two_formats_are_refused_with_the_manifest_that_ranks_them(
+    ort: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bare: dict[str, Edit] = {"environment": lambda c: c.update(manifest_sha256=None)}
+    (line,) = refused(capsys, ort, twin(ort, tmp_path / "other", **bare))
+    assert line.endswith(
+        "run both from one manifest that lists both: docs/compare.md#the-same-model-on-two-frameworks"
+    )
+    one_format = {"result": lambda c: c.update(backend="ort")}
+    (line,) = refused(capsys, ort, twin(ort, tmp_path / "third", **one_format))
+    assert "manifest" not in line

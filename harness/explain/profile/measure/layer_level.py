@@ -65,7 +65,7 @@ def _of_ort(subject: Subject, batch: int, runs: int, events: Path | None) -> Fra
     config, spec = subject.config, subject.spec
     options = dict(config.backend_option)
     setup = setup_of(options, spec.threads, owns_cores=spec.owns_cores, provider=config.provider)
-    feeds = dict(subject.batch(batch).inputs)
+    feeds = subject.feeds(batch)
     profiled = ort.profile(subject.path, feeds, runs=runs, setup=setup, keep_events=events)
     return FrameworkProfile(profiled, read_wiring(subject.path), {}, is_onnx=True)
 

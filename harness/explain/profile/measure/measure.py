@@ -49,8 +49,14 @@ class Subject:
         indices = [i % len(self.dataset) for i in range(size)]
         return self.dataset.batch(indices)
 
+    def feeds(self, size: int) -> dict[str, Array]:
+        """The inputs of such a batch by their names in the file."""
+        assert self.path is not None
+        return self.model.in_file(self.path, self.batch(size).inputs)
+
     def shapes(self, size: int) -> dict[str, tuple[int, ...]]:
-        return {name: tuple(rows.shape) for name, rows in self.batch(size).inputs.items()}
+        """Of `feeds`."""
+        return {name: tuple(rows.shape) for name, rows in self.feeds(size).items()}
 
 
 def opened(

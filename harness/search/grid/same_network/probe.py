@@ -17,6 +17,7 @@ from harness.errors import ConfigError, PluginUnavailable
 from harness.loadgen.plan import InstanceGroup
 from harness.models.manifest.defaults import default_dataset
 from harness.models.manifest.lookup import load_model
+from harness.models.manifest.model import Model
 from harness.models.network.files import of_onnx, of_openvino, onnx_macs
 from harness.models.network.network import Structure, of_shapes
 from harness.models.network.tflite import of_tflite
@@ -55,7 +56,7 @@ def probe(request: Mapping[str, Any]) -> dict[str, Any]:
         total = len(dataset)
         chosen = sorted({i * total // SAMPLES for i in range(SAMPLES)})
         first = [chosen[i % len(chosen)] for i in range(batch_in_file(backend, inputs) or 1)]
-        structure, unknown = _structure(path, backend, _loaded(dataset, first))
+        structure, unknown = _structure(path, model, backend, _loaded(dataset, first))
         for at in range(0, len(chosen), size):
             batch = _loaded(dataset, chosen[at : at + size])
             with plugin(f"backend {config.backend!r}: infer"):
@@ -87,18 +88,20 @@ def _rows(outputs: Outputs, name: str | None) -> list[Array]:
     return [np.asarray(row) for row in outputs]
 
 
-def _structure(path: Path | None, backend: object, batch: Batch) -> tuple[Structure | None, str]:
+def _structure(
+    path: Path | None, model: Model, backend: object, batch: Batch
+) -> tuple[Structure | None, str]:
     """The network, or None with the reason. batch: the smallest one that the file accepts."""
     if path is None:
         return None, "it has no file"
     try:
-        network = _read(path, backend, batch)
+        network = _read(path, model, backend, batch)
     except (ConfigError, PluginUnavailable) as e:
         return None, str(e)
     return network, "" if network else f"the weights of {path.name} are not read here"
 
 
-def _read(path: Path, backend: object, batch: Batch) -> Structure | None:
+def _read(path: Path, model: Model, backend: object, batch: Batch) -> Structure | None:
     if isinstance(backend, HasNetwork):
         with plugin("the backend: network"):
             weights, strides, macs = backend.network(batch)
@@ -106,7 +109,7 @@ def _read(path: Path, backend: object, batch: Batch) -> Structure | None:
     if path.suffix == ".tflite":
         return of_tflite(path)
     if path.suffix == ".onnx":
-        shapes = {name: rows.shape for name, rows in batch.inputs.items()}
+        shapes = {n: rows.shape for n, rows in model.in_file(path, batch.inputs).items()}
         macs = onnx_macs(path, shapes)
         return of_onnx(path)._replace(macs=macs // batch.size if macs else None)
     ir = [path] if path.suffix == ".xml" else sorted(path.glob("*.xml"))
