@@ -9,6 +9,9 @@ from harness.serve.requests import Head
 
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 JSON = "application/json"
+METRICS = "text/plain; version=0.0.4; charset=utf-8"
+"""Content-Type of Prometheus' text format."""
+
 CLOSE = b"Connection: close\r\n"
 _KEEP_ALIVE = b"Connection: keep-alive\r\n"
 
@@ -49,6 +52,16 @@ def connection_header(head: Head) -> bytes:
     if not head.keeps_open:
         return CLOSE
     return _KEEP_ALIVE if head.is_old else b""
+
+
+def route_answer(
+    content: Mapping[str, Any] | Sequence[Mapping[str, Any]] | bytes | None, head: Head
+) -> bytes:
+    """A whole answer to a GET. content: JSON, a page of metrics, or None for an empty body."""
+    if not isinstance(content, bytes):
+        return json_answer(content, connection_header(head))
+    about = answer_head(200, {"Content-Type": METRICS, "Content-Length": len(content)})
+    return about + connection_header(head) + b"\r\n" + content
 
 
 def answer_head(status: int, headers: Mapping[str, object]) -> bytes:

@@ -23,13 +23,14 @@ from harness.serve.answers import (
     connection_header,
     json_answer,
     options_answer,
+    route_answer,
 )
 from harness.serve.calls import Call, Template, parsed, read_call
 from harness.serve.loop import Later
 from harness.serve.options import DEFAULT_NAME
 from harness.serve.requests import Head, Request
 from harness.serve.served import Served
-from harness.serve.statistics import TEXT_TYPE, Stamps, Statistics
+from harness.serve.statistics import Stamps, Statistics
 from harness.types import Array, Batch
 
 _Content = Mapping[str, Any] | Sequence[Mapping[str, Any]] | bytes | None
@@ -103,7 +104,7 @@ class OpenInference:
         except Refusal as e:
             return self._refusal(head, e)
         self.answered += 1
-        return [_answer(self._routes[head.path](), head)]
+        return [route_answer(self._routes[head.path](), head)]
 
     @property
     def model(self) -> str:
@@ -319,13 +320,6 @@ class OpenInference:
 
 def _empty() -> None:
     """The body of an answer that says all by its status."""
-
-
-def _answer(content: _Content, head: Head) -> bytes:
-    if not isinstance(content, bytes):
-        return json_answer(content, connection_header(head))
-    about = answer_head(200, {"Content-Type": TEXT_TYPE, "Content-Length": len(content)})
-    return about + connection_header(head) + b"\r\n" + content
 
 
 def _asked_for(call: Call, outputs: Mapping[str, Array]) -> Mapping[str, Array]:

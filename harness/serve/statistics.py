@@ -1,4 +1,4 @@
-"""Counts the inferences of a served model, for Triton's statistics and for Prometheus."""
+"""Counts the requests to a served model, for Triton's statistics and for Prometheus."""
 
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,10 +12,7 @@ from prometheus_client.registry import Collector
 
 from harness.core.units import NS_PER_S
 
-TEXT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-"""Content-Type of Prometheus' text format."""
-
-_LIMITS_NS = tuple(
+LIMITS_NS = tuple(
     round(step * 10**exponent) for exponent in range(4, 11) for step in (1, 2, 5)
 )  # 10 us to 50 s
 _LIMITS_SAMPLES = tuple(2**exponent for exponent in range(11))
@@ -32,7 +29,9 @@ class Stamps(NamedTuple):
     ended_ns: int
 
 
-class _Histogram:
+class Histogram:
+    """How many values are at most each limit."""
+
     __slots__ = ("counts", "limits", "total")
 
     def __init__(self, limits: Sequence[int]) -> None:
@@ -52,34 +51,72 @@ class _Histogram:
         return family
 
 
-class Statistics(Collector):
-    """Used by the thread that serves."""
+class Requests(Collector):
+    """Requests by their end, and the times of those that were answered. Used by the thread that serves."""
 
     def __init__(self, model: str) -> None:
         self._model = model
-        self._requests = self._samples = 0
-        self._failed = self._failed_ns = 0
+        self._answered = self._failed = 0
         self.refused = 0
         """Requests that were answered with an error, those that failed included."""
-        self._last_ns = 0
-        self._total = _Histogram(_LIMITS_NS)
-        self._queue = _Histogram(_LIMITS_NS)
-        self._compute = _Histogram(_LIMITS_NS)
-        self._sizes = _Histogram(_LIMITS_SAMPLES)
-        self._by_size: dict[int, tuple[int, int]] = {}
+        self._total, self._queue, self._compute = (Histogram(LIMITS_NS) for _ in range(3))
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(self)
 
+    def _add(self, total_ns: int, queue_ns: int, compute_ns: int) -> None:
+        """A request that is answered. A clock that was set back in between makes no time negative."""
+        self._answered += 1
+        self._total.add(max(0, total_ns))
+        self._queue.add(max(0, queue_ns))
+        self._compute.add(max(0, compute_ns))
+
+    def page(self) -> bytes:
+        """Prometheus' text format."""
+        return generate_latest(self._registry)
+
+    def collect(self) -> Iterator[Metric]:
+        requests = CounterMetricFamily(
+            "harness_serve_requests", "Requests by their end", labels=["model", "end"]
+        )
+        for end, count in self._ends().items():
+            requests.add_metric([self._model, end], count)
+        yield requests
+        for name, text, histogram in (
+            ("request", "From the arrival of a request to its answer", self._total),
+            ("queue", "From the arrival of a request until it is taken up", self._queue),
+            ("compute", "Computing the answer", self._compute),
+        ):
+            yield self._times(name, text, histogram)
+
+    def _ends(self) -> Mapping[str, int]:
+        refused = self.refused - self._failed
+        return {"answered": self._answered, "failed": self._failed, "refused": refused}
+
+    def _times(self, name: str, text: str, histogram: Histogram) -> Metric:
+        return histogram.family(f"harness_serve_{name}_seconds", text, self._model, NS_PER_S)
+
+    def _counter(self, name: str, text: str, count: int) -> Metric:
+        family = CounterMetricFamily(f"harness_serve_{name}", text, labels=["model"])
+        family.add_metric([self._model], count)
+        return family
+
+
+class Statistics(Requests):
+    """Inferences of the Open Inference Protocol."""
+
+    def __init__(self, model: str) -> None:
+        super().__init__(model)
+        self._samples = self._failed_ns = 0
+        self._last_ns = 0
+        self._sizes = Histogram(_LIMITS_SAMPLES)
+        self._by_size: dict[int, tuple[int, int]] = {}
+
     def add(self, samples: int, stamps: Stamps, sent_ns: int) -> None:
         """An inference that is answered. sent_ns: when the answer is given to the kernel."""
-        # A clock that was set back in between makes no time negative.
         compute_ns = max(0, stamps.ended_ns - stamps.begun_ns)
-        self._requests += 1
+        self._add(sent_ns - stamps.arrived_ns, stamps.taken_ns - stamps.arrived_ns, compute_ns)
         self._samples += samples
         self._last_ns = sent_ns
-        self._total.add(max(0, sent_ns - stamps.arrived_ns))
-        self._queue.add(max(0, stamps.taken_ns - stamps.arrived_ns))
-        self._compute.add(compute_ns)
         self._sizes.add(samples)
         if samples in self._by_size or len(self._by_size) < _MOST_SIZES:
             count, spent_ns = self._by_size.get(samples, (0, 0))
@@ -92,7 +129,7 @@ class Statistics(Collector):
 
     def of_triton(self, version: str) -> Mapping[str, Any]:
         """As Triton's statistics extension has it. What is not measured apart is 0 ns."""
-        count = self._requests
+        count = self._answered
         parts = {
             "success": _spent(count, self._total.total),
             "fail": _spent(self._failed, self._failed_ns),
@@ -123,29 +160,10 @@ class Statistics(Collector):
         }
         return {"model_stats": [about]}
 
-    def page(self) -> bytes:
-        """Prometheus' text format."""
-        return generate_latest(self._registry)
-
     def collect(self) -> Iterator[Metric]:
-        requests = CounterMetricFamily(
-            "harness_serve_requests", "Requests by their end", labels=["model", "end"]
-        )
-        requests.add_metric([self._model, "answered"], self._requests)
-        requests.add_metric([self._model, "failed"], self._failed)
-        requests.add_metric([self._model, "refused"], self.refused - self._failed)
-        yield requests
-        samples = CounterMetricFamily(
-            "harness_serve_samples", "Samples in the requests that were answered", labels=["model"]
-        )
-        samples.add_metric([self._model], self._samples)
-        yield samples
-        for name, text, histogram in (
-            ("request", "From the arrival of a request to its answer", self._total),
-            ("queue", "From the arrival of a request until it is taken up", self._queue),
-            ("compute", "Inside the backend", self._compute),
-        ):
-            yield histogram.family(f"harness_serve_{name}_seconds", text, self._model, NS_PER_S)
+        yield from super().collect()
+        text = "Samples in the requests that were answered"
+        yield self._counter("samples", text, self._samples)
         text = "Samples of a request that was answered"
         yield self._sizes.family("harness_serve_batch_samples", text, self._model)
 

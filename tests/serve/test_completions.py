@@ -4,10 +4,12 @@ import http.client
 import json
 import socket
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from harness import __version__
 from harness.core.formats.sse import EventParser
@@ -65,8 +67,18 @@ def test_token_ids_a_text_and_a_chat_are_the_same_prompt(server: Server) -> None
     assert "".join(chunk["choices"][0]["delta"]["content"] for chunk in chunks) == right
 
 
-def test_a_client_that_leaves_frees_its_place(server: Server) -> None:
+def test_a_client_that_leaves_frees_its_place(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Each asks for all that the context holds, and leaves after the first chunk."""
+    generator = server.served.generator
+    real = generator.step
+
+    def slow() -> Any:
+        time.sleep(0.02)
+        return real()
+
+    monkeypatch.setattr(generator, "step", slow)
     body = json.dumps(
         {
             "model": "tinylm",
@@ -76,15 +88,19 @@ def test_a_client_that_leaves_frees_its_place(server: Server) -> None:
             "stream": True,
         }
     ).encode()
+    before = counts(server)
     for _ in range(8):
         with socket.create_connection(server.loop.address, TIMEOUT_S) as sock:
-            head = b"POST /v1/completions HTTP/1.1\r\nContent-Length: %d\r\n\r\n"
+            head = b"POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n"
             sock.sendall(head % len(body) + body)
-            assert sock.recv(1)
+            assert sock.recv(12) == b"HTTP/1.1 200"
+    monkeypatch.undo()
     assert server.complete("sort 21=", max_tokens=3)["usage"]["completion_tokens"] == 3
     whole = server.complete([2, 5, 4], max_tokens=44, ignore_eos=True)
     assert whole["usage"]["completion_tokens"] == 44
     assert whole["choices"][0]["finish_reason"] == "length"
+    grown = {name: value - before[name] for name, value in counts(server).items()}
+    assert (grown["requests_total", "left"], grown["requests_total", "answered"]) == (8, 2)
 
 
 def test_whole_replies_tell_where_the_time_went(server: Server) -> None:
@@ -98,6 +114,35 @@ def test_whole_replies_tell_where_the_time_went(server: Server) -> None:
     queue, compute, total = (float(parts[name]) for name in ("queue", "compute", "total"))
     assert compute > 0
     assert total == pytest.approx(queue + compute, abs=1e-3)
+
+
+def counts(server: Server) -> dict[tuple[str, str | None], float]:
+    """(sample, end) -> its value; of a histogram its sum and its count."""
+    status, page = server.ask("/metrics")
+    assert status == 200
+    return {
+        (sample.name.removeprefix("harness_serve_"), sample.labels.get("end")): sample.value
+        for family in text_string_to_metric_families(page.decode())
+        for sample in family.samples
+        if "le" not in sample.labels and not sample.name.endswith("_created")
+    }
+
+
+def test_metrics_count_requests_by_their_end_tokens_and_times(server: Server) -> None:
+    before = counts(server)
+    whole = server.complete(["sort 21=", "sort 1="], n=2, max_tokens=2, ignore_eos=True)
+    server.stream({"model": "tinylm", "prompt": "sort 21=", "stream": True, "max_tokens": 1})
+    assert server.ask("/v1/completions", {"model": "tinylm"})[0] == 400
+    grown = {name: value - before[name] for name, value in counts(server).items()}
+    ends = {end: grown["requests_total", end] for end in ("answered", "refused", "failed", "left")}
+    assert ends == {"answered": 2, "refused": 1, "failed": 0, "left": 0}
+    assert grown["prompt_tokens_total", None] == whole["usage"]["prompt_tokens"] + 4
+    assert grown["generated_tokens_total", None] == whole["usage"]["completion_tokens"] + 1 == 9
+    parts = ("request", "queue", "compute", "first_token")
+    assert {grown[f"{part}_seconds_count", None] for part in parts} == {2}
+    total, queue, compute, first = (grown[f"{part}_seconds_sum", None] for part in parts)
+    assert total == pytest.approx(queue + compute)
+    assert queue < first < total
 
 
 @pytest.mark.parametrize(
@@ -143,6 +188,7 @@ def test_a_backend_that_fails_ends_the_replies_in_work_and_no_others(
     generator = server.served.generator
     real = generator.step
     streaming = threading.Event()
+    before = counts(server)["requests_total", "failed"]
 
     def failing() -> Any:
         if streaming.is_set():
@@ -163,4 +209,5 @@ def test_a_backend_that_fails_ends_the_replies_in_work_and_no_others(
     monkeypatch.undo()
     assert server.complete("sort 21=", max_tokens=1)["usage"]["completion_tokens"] == 1
     assert server.completions.first_failure == "RuntimeError: out of luck"
+    assert counts(server)["requests_total", "failed"] - before == 2
     assert generator.is_idle

@@ -8,13 +8,15 @@ from harness.models.generation.engine import Answering, Generator
 from harness.serve.loop import Part
 from harness.serve.openai.choices import Choice
 from harness.serve.openai.replies import Answer
+from harness.serve.openai.statistics import Answers
 
 
 class Batching:
     """The answers in work. `step` is the `Work` of a loop."""
 
-    def __init__(self, generator: Generator) -> None:
-        self._generator = generator
+    def __init__(self, generator: Generator, statistics: Answers) -> None:
+        """statistics: of the requests, counted here when they end."""
+        self._generator, self._statistics = generator, statistics
         self._working: dict[Answering, tuple[Answer, Choice]] = {}
         self.first_failure = ""
         """What the backend raised first."""
@@ -39,23 +41,30 @@ class Batching:
             self.first_failure = self.first_failure or type_and_text(e)
             self._generator.drop_all()
             dropped, self._working = dict.fromkeys(a for a, _ in self._working.values()), {}
+            for _ in dropped:
+                self._statistics.add_failed()
             return [Part(answer, answer.failure(e), is_last=True) for answer in dropped]
         return [*self._parts(answered, begun_ns)]
 
     def _drop_unwanted(self) -> None:
         """Forgets the answers whose clients have gone."""
-        for one, (answer, _) in [*self._working.items()]:
-            if not answer.is_awaited:
-                one.is_wanted = False
-                del self._working[one]
+        left = {one: answer for one, (answer, _) in self._working.items() if not answer.is_awaited}
+        for one in left:
+            one.is_wanted = False
+            del self._working[one]
+        self._statistics.left += len({*left.values()})
 
     def _parts(self, answered: Sequence[Answering], begun_ns: int) -> Iterator[Part]:
+        now_ns = time_ns()
         for one in answered:
             answer, choice = self._working[one]
-            answer.begun_ns = answer.begun_ns or begun_ns
+            if not answer.begun_ns:
+                answer.begun_ns, answer.first_ns = begun_ns, now_ns
             choice.take()
             part = answer.part(choice)
             if choice.finish_reason:
                 del self._working[one]
+                if answer.is_complete:
+                    self._statistics.add(answer, now_ns)
             if part is not None:
                 yield Part(answer, part, is_last=answer.is_complete)

@@ -8,14 +8,14 @@ from harness import __version__
 from harness.serve.answers import (
     Refusal,
     check_method,
-    connection_header,
-    json_answer,
     options_answer,
+    route_answer,
 )
 from harness.serve.loop import Later
 from harness.serve.openai.asked import read
 from harness.serve.openai.batching import Batching
 from harness.serve.openai.replies import Answer, refused
+from harness.serve.openai.statistics import Answers
 from harness.serve.requests import Request
 from harness.serve.served import ServedGeneration
 
@@ -30,16 +30,25 @@ class Completions:
     def __init__(self, served: ServedGeneration) -> None:
         self._served = served
         self._numbers = count(1)
-        self.batching = Batching(served.generator)
-        self._routes: dict[str, Callable[[], Mapping[str, Any]]] = {
+        self._statistics = Answers(served.name)
+        self.batching = Batching(served.generator, self._statistics)
+        self._routes: dict[str, Callable[[], Mapping[str, Any] | bytes]] = {
             "/v1/models": lambda: {"object": "list", "data": [self._model()]},
             f"/v1/models/{served.name}": self._model,
             "/version": lambda: {"version": __version__},
             "/health": dict,
+            "/metrics": self._statistics.page,
         }
-        self.answered = 0
-        """Requests that were not refused."""
-        self.refused = 0
+        self._told = 0  # requests for anything but an answer of the model
+
+    @property
+    def answered(self) -> int:
+        return self._told + self._statistics.answered
+
+    @property
+    def refused(self) -> int:
+        """Requests that were answered with an error."""
+        return self._statistics.refused
 
     @property
     def first_failure(self) -> str:
@@ -50,12 +59,10 @@ class Completions:
         """The reply; for a prompt what its parts will be of."""
         head = request.head
         try:
-            answer = self._answer(request, arrived_ns)
+            return self._answer(request, arrived_ns)
         except Refusal as e:
-            self.refused += 1
+            self._statistics.refused += 1
             return [refused(head, e.status, str(e), e.headers, e.param)]
-        self.answered += 1
-        return answer
 
     def _answer(self, request: Request, arrived_ns: int) -> Sequence[bytes] | Later:
         head = request.head
@@ -68,7 +75,8 @@ class Completions:
         check_method(head, method)
         if route is None:
             return self._begin(request, arrived_ns)
-        return [json_answer(route(), connection_header(head))]
+        self._told += 1
+        return [route_answer(route(), head)]
 
     def _begin(self, request: Request, arrived_ns: int) -> Answer:
         head, served = request.head, self._served

@@ -23,7 +23,10 @@ _TIMES = b"Server-Timing: queue;dur=%.6f, compute;dur=%.6f, total;dur=%.6f\r\n\r
 class Answer(Later):
     """The reply to one request while it is generated."""
 
-    __slots__ = ("_about", "_arrived_ns", "_asked", "_has_begun", "_head", "begun_ns", "choices")
+    __slots__ = (
+        *("_about", "_asked", "_has_begun", "_head"),
+        *("arrived_ns", "begun_ns", "choices", "first_ns"),
+    )
 
     def __init__(
         self, asked: Asked, head: Head, model: str, number: int, prompts: Prompts, arrived_ns: int
@@ -43,9 +46,9 @@ class Answer(Later):
             "model": model,
         }
         self._asked, self._head = asked, head
-        self._arrived_ns = arrived_ns
-        self.begun_ns = 0
-        """When the step began that computes the first prompt; 0 until then."""
+        self.arrived_ns = arrived_ns
+        self.begun_ns = self.first_ns = 0
+        """When the step began that computes the first prompt, and when it ended; 0 until then."""
         self._has_begun = False
         self.choices = [
             Choice(asked, index, prompts) for index in range(len(asked.prompts) * asked.copies)
@@ -70,14 +73,16 @@ class Answer(Later):
 
     def _whole(self) -> bytes:
         choices = [self._choice(choice) for choice in self.choices]
-        body = json.dumps({**self._about, "choices": choices, "usage": self._usage()}).encode()
+        body = json.dumps(
+            {**self._about, "choices": choices, "usage": _usage(*self.tokens())}
+        ).encode()
         head = answer_head(200, {"Content-Type": JSON, "Content-Length": len(body)})
         # A clock that was set back in between makes no time negative.
         now_ns = time_ns()
         spans = (
-            (self._arrived_ns, self.begun_ns),
+            (self.arrived_ns, self.begun_ns),
             (self.begun_ns, now_ns),
-            (self._arrived_ns, now_ns),
+            (self.arrived_ns, now_ns),
         )
         times = _TIMES % tuple(max(0, end - begin) / 1e6 for begin, end in spans)
         return head + connection_header(self._head) + times + body
@@ -106,7 +111,7 @@ class Answer(Later):
         if not self.is_complete:
             return first + self._chunk(events)
         if self._asked.usage_at_end:
-            events += _event({**self._about, "choices": [], "usage": self._usage()})
+            events += _event({**self._about, "choices": [], "usage": _usage(*self.tokens())})
         return first + self._chunk(events + _DONE) + self._last_chunk()
 
     def _opening(self) -> bytes:
@@ -139,10 +144,10 @@ class Answer(Later):
             usage = {"usage": _usage(len(one.prompt), len(one.tokens))}
         return {**self._about, "choices": [described], **usage}
 
-    def _usage(self) -> Mapping[str, int]:
-        """A prompt with several answers counts once."""
+    def tokens(self) -> tuple[int, int]:
+        """Of the prompts, and of the answers so far. A prompt with several answers counts once."""
         prompts = sum(map(len, self._asked.prompts))
-        return _usage(prompts, sum(len(choice.one.tokens) for choice in self.choices))
+        return prompts, sum(len(choice.one.tokens) for choice in self.choices)
 
     def _chunk(self, content: bytes) -> bytes:
         """Bytes of a stream, as the connection has them."""

@@ -1,0 +1,49 @@
+"""Counts the answers of a served language model, for Prometheus."""
+
+from collections.abc import Iterator, Mapping
+
+from prometheus_client.metrics_core import Metric
+
+from harness.serve.openai.replies import Answer
+from harness.serve.statistics import LIMITS_NS, Histogram, Requests
+
+
+class Answers(Requests):
+    """Requests for completions."""
+
+    def __init__(self, model: str) -> None:
+        super().__init__(model)
+        self._prompt_tokens = self._tokens = 0
+        self._first = Histogram(LIMITS_NS)
+        self.left = 0
+        """Requests whose client did not wait for the end of its answer."""
+
+    @property
+    def answered(self) -> int:
+        return self._answered
+
+    def add(self, answer: Answer, ended_ns: int) -> None:
+        """An answer that is complete. ended_ns: when its last token was there."""
+        arrived_ns, begun_ns = answer.arrived_ns, answer.begun_ns
+        self._add(ended_ns - arrived_ns, begun_ns - arrived_ns, ended_ns - begun_ns)
+        self._first.add(max(0, answer.first_ns - arrived_ns))
+        prompt, tokens = answer.tokens()
+        self._prompt_tokens += prompt
+        self._tokens += tokens
+
+    def add_failed(self) -> None:
+        """A request at which the backend raised."""
+        self._failed += 1
+        self.refused += 1
+
+    def _ends(self) -> Mapping[str, int]:
+        return {**super()._ends(), "left": self.left}
+
+    def collect(self) -> Iterator[Metric]:
+        yield from super().collect()
+        text = "From the arrival of a request to the first token of its answer"
+        yield self._times("first_token", text, self._first)
+        text = "Tokens of the prompts that were answered"
+        yield self._counter("prompt_tokens", text, self._prompt_tokens)
+        text = "Tokens of the answers that are complete"
+        yield self._counter("generated_tokens", text, self._tokens)
