@@ -14,7 +14,7 @@ from harness.core.units import show_ns
 from harness.errors import ConfigError, refuse
 from harness.results.compare import report
 from harness.results.compare.compare import compare
-from harness.results.compare.finished import named_apart, side
+from harness.results.compare.finished import sides_of
 from harness.results.evidence.stages import PERCENTILES
 
 
@@ -81,7 +81,7 @@ def regressions(
     baseline: Path | str, folder: Path, limits: Sequence[report.Limit], noise: float | None
 ) -> Iterator[str]:
     """The lines of `compare` for limits that the run breaks, or why it cannot be compared."""
-    before, after = named_apart([side(str(baseline)), side(str(folder))])
+    before, after = sides_of([str(baseline), str(folder)])
     comparison = compare(before, after, noise, [limit.name for limit in limits])
     yield from (f"not comparable: {refusal}" for refusal in comparison.refusals)
     yield from (f"limit: {one.line}" for one in report.judge(comparison, limits) if one.broken)

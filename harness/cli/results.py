@@ -14,7 +14,6 @@ from harness.errors import ConfigError, RunInvalid, refuse
 
 if TYPE_CHECKING:
     from harness.core.config.run_config import RunConfig
-    from harness.results.compare.finished import FinishedRun
     from harness.results.compare.report import Limit
     from harness.results.recheck import CheckedFolder
 
@@ -102,21 +101,6 @@ def _gate(options: argparse.Namespace) -> "tuple[list[Limit], float | None]":
     return limits, noise
 
 
-def _tell_same_runs(runs: "Sequence[FinishedRun]") -> None:
-    """Copies of one run differ by nothing, and so show no noise."""
-    by_content: dict[str, list[Path]] = {}
-    for run in runs:
-        content = json.dumps([run.result.get(key) for key in ("started", "latency_ns", "client")])
-        by_content.setdefault(content, []).append(run.folder.resolve())
-    for folders in by_content.values():
-        first, *others = dict.fromkeys(folders)
-        if others:
-            copies = ", ".join(map(str, others))
-            say(f"{copies}: a copy of {first}: one run, which shows no noise; name each run once")
-        elif len(folders) > 1:
-            say(f"{first} is compared with itself: it appears more than once")
-
-
 def _compared(
     sides: Sequence[str],
     limits: "Sequence[Limit]",
@@ -128,12 +112,10 @@ def _compared(
     """Prints how each further side differs from the first; returns the exit status."""
     from harness.results.compare import report as compare_report
     from harness.results.compare.compare import compare as compare_two
-    from harness.results.compare.finished import named_apart, side
+    from harness.results.compare.finished import sides_of
     from harness.results.run_files import reading_run
 
-    runs = [side(text, price) for text, price in zip(sides, prices, strict=True)]
-    _tell_same_runs([one for side_runs in runs for one in side_runs])
-    first, *others = named_apart(runs)
+    first, *others = sides_of(sides, prices)
     comparisons = []
     for other in others:
         with reading_run(", ".join(sides)):

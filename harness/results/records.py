@@ -14,12 +14,14 @@ server.csv        what servers told of themselves, likewise
 """
 
 import dataclasses
+import hashlib
+import json
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from math import prod
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 
@@ -34,16 +36,20 @@ from harness.loadgen.plan import Calibration, InstanceGroup, Loaded, LoadPlan
 from harness.machine.host_log import HOST_CSV, HostLog
 from harness.machine.power.energy import POWER_CSV, PowerLog
 from harness.machine.power.ptdaemon_log import PtdaemonLog
+from harness.results import run_folder
 from harness.results.evidence.evidence import Evidence
 from harness.results.evidence.own_log import detail_log
 from harness.results.evidence.stages import Completions
 from harness.results.findings import Findings
-from harness.results.run_folder import RUN
 from harness.results.seal.digests import missing
+from harness.types import Array
 
 COMPLETIONS = "completions.npz"
 FINDINGS = "findings.json"
 SERVER_CSV = "server.csv"
+_EVENTS = ("scheduled_ns", "completed_ns")
+"""Columns of every journal that `measured` takes."""
+
 _PLAIN = ("started", "dataset", "noise", "ceiling_per_s", "load")
 """Fields of Findings that findings.json holds as they are."""
 
@@ -54,7 +60,7 @@ def write(outdir: Path, run: Evidence, started: str) -> None:
         columns: dict[str, Any] = dict(run.done.columns)
         np.savez(outdir / COMPLETIONS, **columns)
     write_json(
-        outdir / RUN,
+        outdir / run_folder.RUN,
         {
             "started": started,
             "plan": run.plan.to_json(),
@@ -71,7 +77,7 @@ def write(outdir: Path, run: Evidence, started: str) -> None:
 
 def read(outdir: Path, loadgen_scenario: str) -> Evidence | None:
     """None without such a run. A ConfigError names a file that no run wrote."""
-    path = outdir / RUN
+    path = outdir / run_folder.RUN
     if not path.is_file():
         return None
     with _reading(path):
@@ -124,12 +130,34 @@ def _read_completions(path: Path, issued: int) -> Completions | None:
         reading(f"{path} cannot be read", also=(OSError,)),
         path.open("rb") as opened,  # numpy leaves a file open that is no archive
     ):
-        _check_sizes(path)
-        with np.load(opened, allow_pickle=False) as file:
-            columns = {name: file[name] for name in file.files}
+        columns = _columns(path, opened)
         order = columns["order"]
         once = len(order) == issued and bool((order == np.arange(len(order))).all())
         return Completions(columns, issued, once)
+
+
+def _columns(path: Path, opened: BinaryIO, names: Sequence[str] = ()) -> dict[str, Array]:
+    """names: of the columns that are read; all where there are none."""
+    _check_sizes(path)
+    with np.load(opened, allow_pickle=False) as file:
+        return {name: file[name] for name in names or file.files}
+
+
+def measured(folder: Path, result: Mapping[str, Any]) -> str:
+    """What no two runs share: a digest of the times between all events of a run, in ns.
+
+    A copy keeps it, whatever its folder, its dates and its private names are. result: the content of
+    result.json, which stands in for the journal of a run that has none.
+    """
+    for part in run_folder.FOLDERS.values():
+        path = folder / part / COMPLETIONS
+        if not path.is_file():
+            continue
+        with reading(f"{path} cannot be read", also=(OSError,)), path.open("rb") as opened:
+            stamps_ns = np.concatenate([*_columns(path, opened, _EVENTS).values()])
+        if len(stamps_ns):
+            return hashlib.sha256((stamps_ns - stamps_ns.min()).tobytes()).hexdigest()
+    return json.dumps([result.get(key) for key in ("started", "latency_ns", "client")])
 
 
 def _check_sizes(path: Path) -> None:

@@ -10,11 +10,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from harness.core.config.parse import leading, parse_slos
+from harness.core.console import say
 from harness.core.stats import percentile_ns
 from harness.errors import ConfigError
 from harness.loadgen.scenario import scenario_named
 from harness.machine.characterise.here import stored_of
-from harness.results import run_folder
+from harness.results import records, run_folder
 from harness.results.evidence.block_intervals import (
     blocks,
     mean_interval,
@@ -53,6 +54,8 @@ class FinishedRun:
     name: str
     """The folder's name, with as much of its path as distinguishes it in a comparison."""
     folder: Path
+    measured: str
+    """Equal for copies of one run alone, as harness.results.records.measured has it."""
     result: Mapping[str, Any]
     environment: Mapping[str, Any]
     config: Mapping[str, Any]
@@ -63,11 +66,50 @@ class FinishedRun:
 
 def side(text: str, price_per_h: float | None = None) -> list[FinishedRun]:
     """The runs that `text` names: folders or patterns (`a-*`), separated by commas. A folder of --repeats
-    stands for its runs.
+    stands for its runs. Copies of one run count once.
 
     price_per_h: price of one hour of the machine.
     """
+    return _once(_all(text, price_per_h))
+
+
+def _all(text: str, price_per_h: float | None) -> list[FinishedRun]:
     return [read(folder, price_per_h) for folder in _folders(text)]
+
+
+def sides_of(
+    texts: Sequence[str], prices_per_h: Sequence[float | None] = ()
+) -> list[list[FinishedRun]]:
+    """The runs of each side, named apart. A line on stderr names runs that appear more than once.
+
+    prices_per_h: of one hour of each side's machine; none where it is empty.
+    """
+    prices = prices_per_h or [None] * len(texts)
+    sides = [_all(text, price) for text, price in zip(texts, prices, strict=True)]
+    _tell_same_runs([run for one in sides for run in one])
+    return named_apart([_once(runs) for runs in sides])
+
+
+def _once(runs: Sequence[FinishedRun]) -> list[FinishedRun]:
+    """The runs without further copies of one."""
+    first: dict[str, FinishedRun] = {}
+    for run in runs:
+        first.setdefault(run.measured, run)
+    return list(first.values())
+
+
+def _tell_same_runs(runs: Sequence[FinishedRun]) -> None:
+    """Copies of one run differ by nothing, and so show no noise."""
+    by_content: dict[str, list[Path]] = {}
+    for run in runs:
+        by_content.setdefault(run.measured, []).append(run.folder.resolve())
+    for folders in by_content.values():
+        first, *others = dict.fromkeys(folders)
+        if others:
+            copies = ", ".join(map(str, others))
+            say(f"{copies}: a copy of {first}: one run, which shows no noise; name each run once")
+        elif len(folders) > 1:
+            say(f"{first} is compared with itself: it appears more than once")
 
 
 def named_apart(sides: Sequence[Sequence[FinishedRun]]) -> list[list[FinishedRun]]:
@@ -98,6 +140,7 @@ def read(folder: Path, price_per_h: float | None = None) -> FinishedRun:
         return FinishedRun(
             name=files.name,
             folder=folder,
+            measured=records.measured(folder, files.result),
             result=files.result,
             environment=files.environment,
             config=files.config,

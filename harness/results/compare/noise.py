@@ -9,7 +9,6 @@ only earlier runs of the same configuration show the noise.
 import math
 import sqlite3
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,7 +16,7 @@ import numpy as np
 from harness.core.codes import About, Kind, codes
 from harness.core.units import counted
 from harness.errors import ConfigError
-from harness.results import database
+from harness.results import database, records
 from harness.results.compare import comparable
 from harness.results.compare.finished import FinishedRun
 from harness.results.evidence.between_runs import LEAST_FREEDOM, between_runs
@@ -79,7 +78,7 @@ def noise_of(
     smallest = dict.fromkeys(EXTREME, SMALLEST_CHANGE)
     if option is not None:
         return Noise("from --noise", dict.fromkeys(EXTREME, option), True, True, None, True)
-    runs = len(before) + len(after)
+    runs = len({run.measured for run in (*before, *after)})
     between = runs - 2 >= LEAST_FREEDOM
     sizes = f"{len(before)} and {counted(len(after), 'run')}"
     if between and in_turns(before, after):
@@ -98,7 +97,7 @@ def noise_of(
             "times the largest difference between two runs of one side"
         )
         return Noise(source, smallest, False, True, apart, False)
-    compared = {run.folder.resolve() for run in (*before, *after)}
+    compared = {run.measured for run in (*before, *after)}
     groups = [
         [*map(_plain_numbers, side), *_earlier(side[0], compared)] for side in (before, after)
     ]
@@ -106,7 +105,7 @@ def noise_of(
     if equal >= LEAST_EQUAL_RUNS:
         source = f"measured by {equal} equal runs of {database.path_in(before[0].folder.parent)}"
         return Noise(source, smallest, True, False, _largest_differences(groups), False)
-    few = "one run a side does" if runs == 2 else "two runs and one do"
+    few = "one run a side does" if runs <= 2 else "two runs and one do"
     source = f"unknown: {few} not show how far equal runs lie apart"
     return Noise(source, EXTREME, True, False, None, False)
 
@@ -157,10 +156,10 @@ def _largest_differences(
     return largest
 
 
-def _earlier(first: FinishedRun, compared: Collection[Path]) -> Iterator[Mapping[str, float]]:
+def _earlier(first: FinishedRun, compared: Collection[str]) -> Iterator[Mapping[str, float]]:
     """Latencies and rate of other VALID runs of its configuration on its machine, from the database beside it.
 
-    compared: folders that are not read.
+    compared: what the compared runs measured; neither these count, nor further copies of a run.
     """
     results = first.folder.resolve().parent
     alike = {key: str(first.result[key]) for key in ("scenario", "backend", "model", "verdict")}
@@ -168,13 +167,16 @@ def _earlier(first: FinishedRun, compared: Collection[Path]) -> Iterator[Mapping
         rows = database.newest_first(results, _MOST_READ, **_literal(alike))
     except sqlite3.Error:
         return
+    seen = set(compared)
     for folder in (results / row["folder"] for row in rows if not row["removed"]):
-        if folder in compared:
-            continue
         try:
             run = read_files(folder, with_evidence=False)
+            measured = records.measured(folder, run.result)
         except ConfigError:
             continue
+        if measured in seen:
+            continue
+        seen.add(measured)
         if comparable.settings(run.config) != comparable.settings(first.config):
             continue
         if _machine(run.environment) == _machine(first.environment):

@@ -11,7 +11,7 @@ from harness.errors import ConfigError
 from harness.results.answer import answer_of
 from harness.results.compare import report
 from harness.results.compare.compare import BETTER, WORSE, Change, Comparison, compare
-from harness.results.compare.finished import FinishedRun, named_apart, side
+from harness.results.compare.finished import FinishedRun, sides_of
 from harness.results.pages import page
 from harness.results.pages.figures import distributions, stage_means
 from harness.results.pages.page import Article, Figure, Html
@@ -24,7 +24,7 @@ def write(sides: Sequence[str], out: Path, *, standalone: bool) -> Path:
     """The page's path. sides: at least two, as `compare` takes them; each further one is compared with the
     first. plotly's script lies beside the page, or inside with `standalone`.
     """
-    first, *others = named_apart([side(text) for text in sides])
+    first, *others = sides_of(sides)
     if not others:
         raise ConfigError("a comparison needs two sides: name another run")
     with reading_run(", ".join(sides)):

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import numpy as np
 import pytest
@@ -38,6 +39,7 @@ from harness.results.compare.noise import EXTREME, in_turns
 from harness.results.compare.report import _interval, lines, notes, parse_limit, row
 from harness.results.evidence.between_runs import between_runs
 from harness.results.evidence.block_intervals import blocks, percentile_intervals
+from harness.results.publish.copy import publish
 from tests.golden.make_runs import FOLDERS
 
 SLOW = """\
@@ -135,7 +137,13 @@ def a_run(
         "accuracy": {"value": 99.0, "metric": "top1"},
     }
     return FinishedRun(
-        name=name, folder=Path(name), result=result, environment={}, config={}, numbers=made
+        name=name,
+        folder=Path(name),
+        measured=uuid4().hex,
+        result=result,
+        environment={},
+        config={},
+        numbers=made,
     )
 
 
@@ -318,6 +326,7 @@ def test_earlier_equal_runs_show_the_noise_of_single_runs(tmp_path: Path) -> Non
     folders = []
     for number in range(12):
         folder = Path(shutil.copytree(QUIET, tmp_path / f"run-{number}"))
+        later(folder, number)
         result = json.loads((folder / "result.json").read_text())
         factor = 1 + 0.004 * (number % 5) if number < 11 else 3.0
         for name in ("p50", "p90", "p99"):
@@ -334,6 +343,30 @@ def test_earlier_equal_runs_show_the_noise_of_single_runs(tmp_path: Path) -> Non
     assert source == f"measured by 11 equal runs of {tmp_path / 'runs.sqlite'}"
     edited_config(folders[1:7], threads=9)  # of another configuration now
     assert verdicts(first, slow)["p50"] == UNDECIDED
+
+
+def test_copies_of_earlier_runs_show_no_noise(tmp_path: Path) -> None:
+    """Bug: a folder that was copied ten times was ten equal runs, which differ by nothing."""
+    for number in range(12):
+        folder = Path(shutil.copytree(QUIET, tmp_path / f"run-{number}"))
+        result = json.loads((folder / "result.json").read_text()) | {"doubts": []}
+        result["started"] = f"2026-01-01T00:00:{number:02}.000+00:00"
+        (folder / "result.json").write_text(json.dumps(result))
+        database.add(tmp_path, folder.name, result)
+    later(tmp_path / "run-1", 1)
+    first, other = (side(str(tmp_path / f"run-{number}")) for number in (0, 1))
+    assert compare(first, other).noise.source == (
+        "unknown: one run a side does not show how far equal runs lie apart"
+    )
+
+
+def later(folder: Path, by_ns: int) -> None:
+    """The last answer of the run came later: it is another run."""
+    path = folder / "performance/run_1/completions.npz"
+    with np.load(path) as file:
+        columns = dict(file)
+    columns["completed_ns"][-1] += by_ns
+    np.savez(path, **columns)
 
 
 def edited_config(folders: Sequence[Path], **settings: Any) -> None:
@@ -464,16 +497,49 @@ def test_a_run_against_itself_is_no_difference(
     assert printed.err == f"harness: {same} is compared with itself: it appears more than once\n"
 
 
-def test_a_copied_folder_is_the_same_run(
-    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def moved(folder: Path) -> None:
+    """As if the same run had started a day later."""
+    for name in ("result.json", "findings.json", "performance/run_1/run.json"):
+        path = folder / name
+        content = json.loads(path.read_text())
+        content["started"] = "2030-01-01T00:00:00.000+00:00"
+        path.write_text(json.dumps(content))
+    path = folder / "performance/run_1/completions.npz"
+    with np.load(path) as file:
+        columns = {n: c + (86_400 * 10**9 if n.endswith("_ns") else 0) for n, c in file.items()}
+    np.savez(path, **columns)
+
+
+COPIES: dict[str, Callable[[Path, Path], object]] = {
+    "copied": shutil.copytree,
+    "published": publish,
+    "moved in time": lambda run, copy: moved(Path(shutil.copytree(run, copy))),
+}
+
+
+@pytest.mark.parametrize("kind", COPIES)
+def test_a_copy_is_the_same_run(
+    kind: str, runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Bug: copies passed for several runs of one side, whose noise was then zero."""
-    fast, copied = runs / "fast", tmp_path / "copied"
-    shutil.copytree(fast, copied)
-    assert main(["compare", f"{fast},{copied}", str(runs / "slow")]) == 0
-    assert capsys.readouterr().err == (
-        f"harness: {copied}: a copy of {fast.resolve()}: one run, which shows no noise; name each run once\n"
+    """Bug: copies passed for several runs of one side, whose noise was then zero; with another date nothing
+    said so.
+    """
+    fast, copies = runs / "fast", [tmp_path / f"{n}" for n in (1, 2, 3)]
+    for copy in copies:
+        COPIES[kind](fast, copy)
+    capsys.readouterr()
+    every = ",".join(map(str, copies))
+    assert main(["compare", f"{fast},{every}", str(runs / "slow"), "--json"]) == 0
+    printed = capsys.readouterr()
+    assert printed.err == (
+        f"harness: {', '.join(map(str, copies))}: a copy of {fast.resolve()}: one run, which shows no noise; "
+        "name each run once\n"
     )
+    (found,) = json.loads(printed.out)
+    assert found["noise_source"].startswith("unknown: ")
+    assert main(["compare", f"{fast},{copies[0]}", f"{copies[1]},{copies[2]}", "--json"]) == 0
+    (found,) = json.loads(capsys.readouterr().out)
+    assert found["noise_source"].startswith("unknown: ")
 
 
 def shown(before: float, after: float, low: float, high: float) -> list[str]:
@@ -553,6 +619,7 @@ def test_a_side_of_two_configurations_is_refused(
     runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     other = edited(runs / "fast", tmp_path / "other", "config.yaml", lambda c: c.update(threads=9))
+    later(other, 1)
     assert main(["compare", f"{runs / 'fast'},{other}", str(runs / "slow")]) == 4
     assert "fast and other are not one configuration: threads" in capsys.readouterr().out
 
