@@ -165,6 +165,11 @@ def test_multi_stream_fills_the_last_query_of_each_set(good: Path, tmp_path: Pat
 def test_answers_larger_than_an_end_show_no_last_row() -> None:
     """Bug: an honest result with images, whose ends show one row."""
     row = b'[\n{ "seq_id" : 0, "qsl_idx" : 7, "data" : "'
-    assert (
-        wrong_end(row + b"00" * 2000 + CUT + b"00" * 2000 + b'" }\n]\n', 5000, in_order=True) == ""
-    )
+    log = row + b"00" * 2000 + CUT + b"00" * 2000 + b'" }\n]\n'
+    assert wrong_end(log, 5000, "SingleStream") == ""
+
+
+def test_a_few_slow_answers_may_end_a_server_log() -> None:
+    head, tail = accuracy_log(60).encode(), accuracy_log(100).encode()[-1000:]
+    assert wrong_end(head + CUT + tail, 5000, "Server") == ""
+    assert wrong_end(head + CUT + tail, 5000, "MultiStream") != ""

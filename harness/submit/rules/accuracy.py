@@ -6,7 +6,14 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from harness.submit.rules.findings import Finding
-from harness.submit.rules.rows import CUT, impossible, shown_rows, whole_rows, wrong_end
+from harness.submit.rules.rows import (
+    CUT,
+    impossible,
+    shown_answers,
+    shown_rows,
+    whole_rows,
+    wrong_end,
+)
 from harness.submit.rules.run import ACCURACY_MODE, any_run
 from harness.submit.rules.tree.rounds import Benchmark, Bound
 from harness.submit.rules.tree.submission import ACCURACY, Result, RunLog
@@ -103,11 +110,17 @@ def out_of_bounds(
 def _consistent(file: str, text: str, samples: int) -> Iterator[Finding]:
     """Checks a line such as accuracy=76.46%, good=38230, total=50000: all samples count, and the numbers agree."""
     match = _COUNTS.search(text)
+    if match is not None and int(match[3][:18]) != samples:
+        yield Finding("dataset-size", file, f"total={match[3]:.18}", f"total={samples}")
+    yield from counted_score(file, text)
+
+
+def counted_score(file: str, text: str) -> Iterator[Finding]:
+    """Checks that a score follows from the counts beside it."""
+    match = _COUNTS.search(text)
     if match is None:
         return
     good, total = int(match[2][:18]), int(match[3][:18])
-    if total != samples:
-        yield Finding("dataset-size", file, f"total={total}", f"total={samples}")
     percent = 100.0 * good / total if total else math.nan
     stated = match[1]
     if (
@@ -150,14 +163,11 @@ def truncated(result: Result, folder: str, *, once: bool) -> Iterator[Finding]:
     problem = _log_problem(content)
     if problem:
         yield Finding("accuracy-log", path, problem, "a list of answers in LoadGen's format")
-    rows, most = shown_rows(content), padding(result)
-    for fault in impossible(rows, dataset_samples(result), once=once, padding=most):
-        yield Finding("accuracy-log", path, fault, "rows of one run")
-    in_order = once and str(result.measured_scenario).endswith("Stream")
-    if fault := wrong_end(content, dataset_samples(result), in_order=in_order):
-        yield Finding("accuracy-log", path, fault, "the two ends of a longer log")
+    yield from _rows(result, path, content, once=once)
     if not tree.has(text_path):
         return
+    if len({match[1] for match in _HASH.finditer(tree.text(text_path))}) > 1:
+        yield Finding("accuracy-hash", text_path, "several hashes", "the raw log's SHA-256")
     stated = stated_hash(result, folder)
     if not _SHA256.fullmatch(stated):
         actual = f"hash={stated}" if stated else "no line that begins with hash="
@@ -168,6 +178,21 @@ def truncated(result: Result, folder: str, *, once: bool) -> Iterator[Finding]:
         yield Finding("accuracy-hash", text_path, f"hash={stated}", f"hash={whole}")
 
 
+def _rows(result: Result, path: str, content: bytes, *, once: bool) -> Iterator[Finding]:
+    """Checks the rows that a log shows, and the sizes of its two ends."""
+    rows, most = shown_rows(content), padding(result)
+    for fault in impossible(rows, dataset_samples(result), once=once, padding=most):
+        yield Finding("accuracy-log", path, fault, "rows of one run")
+    scenario = str(result.measured_scenario) if once else ""
+    if fault := wrong_end(content, dataset_samples(result), scenario):
+        yield Finding("accuracy-log", path, fault, "the two ends of a longer log")
+    shown, ends = result.round.shown_accuracy_log_bytes, content.split(CUT)
+    if len(ends) > 1 and [len(end) for end in ends] != [shown, shown]:
+        actual = f"ends of {' and '.join(f'{len(end):,}' for end in ends)} bytes"
+        expected = f"two of {shown:,} bytes, as the truncation makes"
+        yield Finding("accuracy-log", path, actual, expected)
+
+
 def stated_hash(result: Result, folder: str) -> str:
     """The hash beside the log in `folder`; '' where there is none."""
     match = _HASH.search(result.tree.text(join(folder, ACCURACY_TEXT)))
@@ -176,6 +201,10 @@ def stated_hash(result: Result, folder: str) -> str:
 
 def _log_problem(content: bytes) -> str:
     """Returns why the content is not an accuracy log with answers, whole or truncated; '' where it is."""
+    try:
+        shown_answers(content)
+    except ValueError:
+        return "an answer that is not hexadecimal"
     if CUT not in content:
         rows = whole_rows(content)
         return "" if rows else "no answer" if rows == [] else "not a list of answers"

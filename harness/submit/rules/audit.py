@@ -4,11 +4,20 @@ import re
 from collections.abc import Iterator
 from math import sqrt
 
+from harness.core.units import counted
 from harness.loadgen.logs import AccuracyLogError, logged_answers
+from harness.results.agreement import is_first_equal
 from harness.submit.rules import run as rules_run
-from harness.submit.rules.accuracy import ACCURACY_LOG, ACCURACY_TEXT, truncated
+from harness.submit.rules.accuracy import (
+    ACCURACY_LOG,
+    ACCURACY_TEXT,
+    counted_score,
+    stated_hash,
+    truncated,
+)
 from harness.submit.rules.findings import Finding
 from harness.submit.rules.layout import exactly, must_have
+from harness.submit.rules.rows import shown_answers
 from harness.submit.rules.tree.consistency import (
     CONSISTENT,
     DTYPES,
@@ -19,6 +28,7 @@ from harness.submit.rules.tree.rounds import Benchmark, Round
 from harness.submit.rules.tree.submission import ACCURACY, PERFORMANCE, Result, RunLog
 from harness.submit.rules.tree.tree import join
 from harness.submit.rules.tree.verify import (
+    ANSWER_DTYPES,
     PASS,
     TEST01,
     Scores,
@@ -135,8 +145,62 @@ def _accuracy(result: Result, folder: str) -> Iterator[Finding]:
     expected = (ACCURACY_LOG, ACCURACY_TEXT) + (() if passed else (BASELINE, COMPLIANCE))
     yield from exactly(tree, inside, expected, result.round)
     yield from truncated(result, inside, once=False)
+    yield from _same_answers(result, inside, passed=passed)
+    yield from _sampled_score(result, inside)
     if text and not passed:
         yield from _delta(result, inside)
+
+
+def _same_answers(result: Result, inside: str, *, passed: bool) -> Iterator[Finding]:
+    """Checks the answers to samples that both truncated logs show, and that each has its own hash."""
+    log, folder = join(inside, ACCURACY_LOG), result.inside(ACCURACY)
+    contents = (result.tree.content(join(place, ACCURACY_LOG)) for place in (inside, folder))
+    try:
+        own, of_accuracy = (shown_answers(content or b"") for content in contents)
+    except ValueError:
+        return  # `truncated` reports it
+    both = [(own[sample], of_accuracy[sample]) for sample in own.keys() & of_accuracy.keys()]
+    different = min(
+        sum(not is_first_equal(*pair, dtype) for pair in both) for dtype in ANSWER_DTYPES
+    )
+    if passed and different:
+        actual = f"{PASS}, but {counted(different, 'answer')} of the accuracy run's log differ"
+        yield Finding("audit-failed", log, actual, "the same answers in both logs")
+    if (hash_ := stated_hash(result, inside)) and hash_ == stated_hash(result, folder):
+        actual = "the hash of the accuracy run's log"
+        yield Finding("accuracy-hash", join(inside, ACCURACY_TEXT), actual, "the raw log's SHA-256")
+
+
+def _sampled_score(result: Result, inside: str) -> Iterator[Finding]:
+    """Checks that the score of TEST01's answers follows from its counts and is a sample's of the accuracy run's.
+
+    Scores of samples between 0 and 1 deviate at most as much as shares of right answers do.
+    """
+    run, benchmark, path = result.audits.get(TEST01), result.benchmark, join(inside, ACCURACY_TEXT)
+    text = result.tree.text(path)
+    yield from counted_score(path, text)
+    held = run.number("effective_performance_sample_count") if run else None
+    answers = stated_counts(result.tree.text(result.inside(TEST01, "verify_accuracy.txt"))).get(
+        "num_perf_log_entries"
+    )
+    if benchmark is None or not held or not answers or held < 1:
+        return
+    metrics = benchmark.targets_in(str(result.scenario))
+    whole = result.round.scores(result.tree.text(result.inside(ACCURACY, ACCURACY_TEXT)), metrics)
+    sampled = result.round.scores(text, metrics)
+    for metric in metrics:
+        highest = result.round.highest_scores.get(metric)
+        if highest is None or not whole.get(metric) or not sampled.get(metric):
+            continue
+        expected, actual = (values[metric][-1] / highest for values in (whole, sampled))
+        deviation = sqrt(max(expected * (1 - expected), 0.01) / min(answers, held))
+        if not abs(actual - expected) <= _DEVIATIONS * deviation:
+            yield Finding(
+                "audit-failed",
+                path,
+                f"{metric} {sampled[metric][-1]:.10g}",
+                f"about {whole[metric][-1]:.10g}, as in the accuracy run",
+            )
 
 
 def _consistency(result: Result, folder: str) -> Iterator[Finding]:
@@ -169,6 +233,12 @@ def _counts(result: Result, path: str, text: str, *, passed: bool) -> Iterator[F
         return
     if passed and different:
         yield Finding("audit-failed", path, f"{PASS} with {different:,} mismatches", "no mismatch")
+    matched, missing = (
+        stated.get(key) for key in ("num_perf_log_qsl_idx_match", "num_missing_qsl_idxs")
+    )
+    if matched is not None and matched + (missing or 0) != answers:
+        actual = f"{answers:,} answers, {matched:,} of them to samples of the accuracy run"
+        yield Finding("audit-failed", path, actual, "all of them, or the number of missing ones")
     issued = result.accuracy.number("effective_accuracy_sample_count") if result.accuracy else None
     if "num_acc_log_duplicate_keys" in stated and "num_acc_log_entries" in stated:
         compared = stated["num_acc_log_entries"] - stated["num_acc_log_duplicate_keys"]

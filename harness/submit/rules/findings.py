@@ -74,6 +74,7 @@ RULES: Mapping[str, str] = {
     "summary-differs": "copy the summary and the detail log of the same run",
     "numbers-disagree": f"a log must stay as LoadGen wrote it: {_AGAIN}",
     "loadgen-version": f"install the round's LoadGen and use it for all runs of a result: {_AGAIN}",
+    "wrong-date": f"set the clock, or leave the log as LoadGen wrote it: {_AGAIN}",
     "wrong-scenario": "put the logs of this scenario into its folder",
     "wrong-mode": "put performance logs into performance/run_1 and accuracy logs into accuracy",
     "wrong-seed": f"install the round's LoadGen: {_AGAIN}",

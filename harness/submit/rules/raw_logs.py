@@ -17,10 +17,12 @@ from harness.submit.rules.findings import Finding
 from harness.submit.rules.rows import CUT, impossible, whole_rows
 from harness.submit.rules.tree.submission import ACCURACY, Result
 from harness.submit.rules.tree.tree import join
-from harness.submit.rules.tree.verify import TEST01, compare_answers, stated_counts
-
-_DTYPES = ("int8", "float32", "int32", "int64", "float16", "float64", "int16")
-"""The tree does not say which type the answers were compared as, so the text must fit one of these."""
+from harness.submit.rules.tree.verify import (
+    ANSWER_DTYPES,
+    TEST01,
+    compare_answers,
+    stated_counts,
+)
 
 
 def raw_logs(result: Result, raw: Path) -> Iterator[Finding]:
@@ -77,7 +79,7 @@ def _answers(result: Result, accuracy: Path, test: Path) -> Iterator[Finding]:
         return  # reported above, or by the layout
     stated = stated_counts(result.tree.text(path))
     differences: dict[str, int] = {}
-    for dtype in _DTYPES:
+    for dtype in ANSWER_DTYPES:
         try:
             found = stated_counts(compare_answers(accuracy, test, dtype))
         except AccuracyLogError as e:

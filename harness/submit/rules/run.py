@@ -1,7 +1,7 @@
 """Checks the logs of one LoadGen run, and the rules for performance runs."""
 
 from collections.abc import Iterator
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from harness.core.stats import late_allowed, queries_needed
 from harness.core.units import counted, show_ns
@@ -22,6 +22,10 @@ _DURATION_SLACK = 0.001
 _MOST_QUERIES = 10**10
 """No real log has more; the table of early stopping would not fit into memory."""
 
+_LONGEST_LOADING = timedelta(days=2)
+_LONGEST_ROUND = timedelta(days=366)
+"""Nobody submits runs of two rounds as one result."""
+
 _SEEDS = ("qsl", "sample_index", "schedule")
 
 
@@ -30,6 +34,7 @@ def any_run(result: Result, run: RunLog, mode: str) -> Iterator[Finding]:
     file, log = run.file, run.detail
     yield from _whole(run)
     yield from _version(result, run)
+    yield from _dates(result, run)
     if log.get("effective_test_mode") != mode:
         yield Finding("wrong-mode", file, run.text("effective_test_mode"), mode)
     if result.scenario and log.get("effective_scenario") != result.measured_scenario:
@@ -78,6 +83,38 @@ def _version(result: Result, run: RunLog) -> Iterator[Finding]:
             expected = f"{reference.text(key)}, as in the performance run"
             yield Finding("loadgen-version", run.file, run.text(key), expected)
             return
+
+
+def _dates(result: Result, run: RunLog) -> Iterator[Finding]:
+    """Checks that the run is no older than its LoadGen, began when its log did, and is of the time of the performance run."""
+    dates = {key: _date(run, key) for key in ("test_datetime", "power_begin")}
+    built = max(filter(None, [result.round.loadgen_since, _date(run, "loadgen_build_date_utc")]))
+    for key, at in dates.items():
+        if at is not None and at < built:
+            expected = f"a time after {built:%Y-%m-%d}, when its LoadGen was made"
+            yield Finding("wrong-date", run.file, f"{key}: {run.text(key)}", expected)
+    begun, measured = dates.values()
+    if begun and measured and abs(measured - begun) > _LONGEST_LOADING:
+        actual = f"test_datetime: {run.text('test_datetime')}"
+        yield Finding("wrong-date", run.file, actual, f"power_begin's {run.text('power_begin')}")
+    reference = result.performance
+    other = _date(reference, "test_datetime") if reference is not None else None
+    if begun and other and abs(begun - other) > _LONGEST_ROUND:
+        actual = f"test_datetime: {run.text('test_datetime')}"
+        yield Finding(
+            "wrong-date", run.file, actual, f"about {other:%Y-%m}, as the performance run"
+        )
+
+
+def _date(run: RunLog, key: str) -> datetime | None:
+    """A time of the log, in UTC; None where there is none."""
+    text = str(run.detail.get(key))
+    try:
+        if key == "power_begin":
+            return datetime.strptime(text, _POWER_TIME)  # noqa: DTZ007 - it is UTC
+        return datetime.fromisoformat(text).replace(tzinfo=None)
+    except ValueError:
+        return None
 
 
 def _summary(run: RunLog) -> Iterator[Finding]:

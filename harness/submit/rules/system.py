@@ -125,6 +125,10 @@ def measurements(result: Result) -> Iterator[Finding]:
     if not isinstance(content, dict):
         yield Finding("bad-json", file, "not a JSON object", "one JSON object")
         return
+    retrained = str(content.get("retraining") or "no").strip().lower()
+    if not result.submitter.is_open and not re.match(r"n|(false|0)$", retrained):
+        actual = f"retraining: {content['retraining']!r:.80}"
+        yield Finding("measurements-key", file, actual, "no, in this division")
     for key in result.round.measurement_keys:
         if not content.get(key):
             actual = f"{key}: {content[key]!r:.80}" if key in content else f"no {key}"

@@ -146,6 +146,35 @@ def tail_of(scenario: str, count: int) -> Mutation:
     return mutate
 
 
+def shown(path: str, pattern: bytes, to: bytes) -> Mutation:
+    """Other answers in a truncated log; its size and its hash stay."""
+    return rows(f"{path}/{ACCURACY}", pattern, to)
+
+
+def dated(path: str, year: int) -> Mutation:
+    """All dates of a run in another year; of its LoadGen, the build's too."""
+
+    def mutate(root: Path) -> None:
+        file = root / path / DETAIL
+        text = file.read_text()
+        write(file, text.replace('"2026-', f'"{year}-').replace("-2026 ", f"-{year} "))
+
+    return mutate
+
+
+DATES = alike(
+    "wrong-date",
+    {
+        "run of 2019": dated(f"{SERVER}/{RUN}", 2019),
+        "audit of 2019": dated(f"{SERVER}/TEST01/{RUN}", 2019),
+        "accuracy of 2019": dated(f"{SERVER}/{ACC}", 2019),
+        "accuracy of 2029": dated(f"{SERVER}/{ACC}", 2029),
+        "run before its LoadGen was built": server(
+            test_datetime="2026-07-03T00:00:00Z", power_begin="07-03-2026 00:00:01.000"
+        ),
+        "run of another date than its log": server(test_datetime="2026-10-01T00:00:00Z"),
+    },
+)
 NUMBERS = {
     **alike(
         "numbers-disagree",
@@ -314,6 +343,21 @@ FILES = {
         "audit-failed",
         {
             "TEST01 of 10 answers": few_answers(10),
+            "TEST01 scores 1 %": sub(
+                f"{SERVER}/TEST01/{ACC}/accuracy.txt",
+                "76.001%, good=3113",
+                "1.001%, good=41",
+            ),
+            "score raised with its counts, beyond TEST01's": sub(
+                f"{SERVER}/{ACC}/accuracy.txt", "76.700%, good=38350", "95.000%, good=47500"
+            ),
+            "TEST01 matched fewer": sub(TEXT1, r"(num_perf_log_qsl_idx_match = )\d+", r"\g<1>9"),
+            "other answers than TEST01's": shown(
+                f"{SERVER}/{ACC}", b'"data" : "08', b'"data" : "07'
+            ),
+            "other answers in TEST01": shown(
+                f"{SERVER}/TEST01/{ACC}", b'"data" : "08', b'"data" : "07'
+            ),
             "TEST PASS alone": put(TEXT1, "TEST PASS\n"),
             "TEST PASS with mismatches": sub(
                 TEXT1, r"(num_perf_log_data_mismatch = )\d+", r"\g<1>7"
@@ -372,9 +416,40 @@ FILES = {
             "accuracy=101.000%, good=50500, total=50000",
         ),
     ),
+    "TEST01's counts do not agree": (
+        "accuracy-text",
+        sub(f"{SERVER}/TEST01/{ACC}/accuracy.txt", "good=3113", "good=3000"),
+    ),
+    **alike(
+        "accuracy-hash",
+        {
+            "a second hash": sub(f"{SERVER}/{ACC}/accuracy.txt", "^hash=", "hash=0\nhash="),
+            "TEST01 has the accuracy run's hash": lambda root: write(
+                root / f"{SERVER}/TEST01/{ACC}/accuracy.txt",
+                (root / f"{SERVER}/{ACC}/accuracy.txt").read_text(),
+            ),
+        },
+    ),
+    **alike(
+        "measurements-key",
+        {
+            "retraining in closed": value(f"{SERVER}/measurements.json", retraining="yes"),
+            "retraining in closed, in words": value(
+                f"{SERVER}/measurements.json", retraining="for 3 epochs"
+            ),
+            "retraining as a bool": value(f"{SERVER}/measurements.json", retraining=True),
+        },
+    ),
     **alike(
         "accuracy-log",
         {
+            "shorter answers": shown(f"{SERVER}/{ACC}", b"0800000000000000", b"08"),
+            "answers in words": shown(f"{SERVER}/{ACC}", b"0800000000000000", b"08000000000000xy"),
+            "last rows cut off": lambda root: write(
+                root / f"{OFFLINE}/{ACC}/{ACCURACY}",
+                (root / f"{OFFLINE}/{ACC}/{ACCURACY}").read_bytes()[:-600] + b"\n]\n",
+            ),
+            "end of a Server log of 1,000 rows": tail_of(SERVER, 1000),
             "answer beyond the data set": rows(
                 f"{SERVER}/{ACC}/{ACCURACY}", rb'"qsl_idx" : 7,', b'"qsl_idx" : 50000,'
             ),
@@ -447,4 +522,12 @@ POWER = {
         ),
     ),
 }
-CONTRADICTIONS: dict[str, Fault] = {**NUMBERS, **TWICE, **VERSIONS, **SETTINGS, **FILES, **POWER}
+CONTRADICTIONS: dict[str, Fault] = {
+    **NUMBERS,
+    **DATES,
+    **TWICE,
+    **VERSIONS,
+    **SETTINGS,
+    **FILES,
+    **POWER,
+}

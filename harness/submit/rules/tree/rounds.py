@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping
+from datetime import datetime
 from functools import lru_cache
 from typing import Annotated
 
@@ -151,6 +152,7 @@ class Round(_Strict):
 
     name: str
     loadgen: tuple[str, ...]
+    loadgen_since: datetime
     seeds: Seeds
     min_duration_ms: int
     multi_stream_samples: int

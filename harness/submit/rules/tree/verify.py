@@ -29,6 +29,9 @@ SHORT = {"SingleStream": 200_000.0, "MultiStream": 1_600_000.0}
 """Up to this score SHORT_MARGIN applies. TEST01 compares latencies in ns, so it applies to fast
 systems; TEST04 compares rates in 1/s with the same numbers, so it nearly always applies."""
 
+ANSWER_DTYPES = ("int8", "float32", "int32", "int64", "float16", "float64", "int16")
+"""A tree does not say which type TEST01's answers were compared as, so they must fit one of these."""
+
 _SUMMARY_SCORES = {
     "SingleStream": re.compile(r".*Early stopping (?:90|90\.0|99\.9)th percentile estimate: (.*)"),
     "MultiStream": re.compile(r".*Early stopping (?:99|99\.0)th percentile estimate: (.*)"),
