@@ -4,7 +4,15 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from harness.types import Answer, HasAnswerShape, HasLabelCheck, Metric, Score
+from harness.types import (
+    Answer,
+    ClassName,
+    HasAnswerShape,
+    HasClassCheck,
+    HasLabelCheck,
+    Metric,
+    Score,
+)
 
 
 class Top1:
@@ -34,11 +42,27 @@ class Top1:
 
     def check_labels(self, labels: Mapping[int, object]) -> None:
         for index, label in labels.items():
-            if not isinstance(label, int | np.integer):
+            if isinstance(label, ClassName) and _is_other_number(label):
+                raise ValueError(
+                    f"{self._name} needs class numbers or names of classes, but the label of sample {index} is the text "
+                    f"{str(label)!r}, which as a name would be class {label.number}: write whole numbers alone, or names "
+                    "alone"
+                )
+            if _class_of(label) is None:
                 text = " ".join(repr(label).split())
                 raise ValueError(
                     f"{self._name} needs labels that are class numbers, but the label of sample {index} is "
                     f"{text:.80}: number the classes 0, 1, ..., or score texts with exact_match"
+                )
+
+    def check_classes(self, labels: Mapping[int, object], classes: range) -> None:
+        for index, label in labels.items():
+            number = _class_of(label)
+            if number is not None and number not in classes:
+                name = f" ({label})" if isinstance(label, str) else ""
+                raise ValueError(
+                    f"the label of sample {index} is {number}{name}, and the model's classes are {classes[0]} to "
+                    f"{classes[-1]}: number the classes as the model does, or shift the answers with the step `shift`"
                 )
 
     def score(self, answers: Iterable[Answer], labels: Mapping[int, object]) -> Score:
@@ -50,7 +74,7 @@ class Top1:
             names = self._labels(payload)
             longest = max(longest, len(names))
             for count in good:
-                good[count] += labels[index] in names[:count]
+                good[count] += _class_of(labels[index]) in names[:count]
         if not longest:
             raise ValueError(
                 f"no answer is a label: {self._name} needs one {self._dtype} number or several integers "
@@ -91,6 +115,21 @@ class Top1:
         return names
 
 
+def _is_other_number(label: ClassName) -> bool:
+    try:
+        return float(label) != label.number
+    except ValueError:
+        return False
+
+
+def _class_of(label: object) -> int | None:
+    """The number of the label's class; None of a label that is no class."""
+    if isinstance(label, ClassName):
+        return label.number
+    return int(label) if isinstance(label, int | np.integer) else None
+
+
 _: type[Metric] = Top1
 __: type[HasAnswerShape] = Top1
 ___: type[HasLabelCheck] = Top1
+____: type[HasClassCheck] = Top1

@@ -1,11 +1,13 @@
 """Reads any directory of images: labels from its sub-folders, or from labels.csv."""
 
 import csv
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 from pathlib import Path
 
 from harness.core.units import counted
+from harness.datasets.parts.classes import class_names, numbered
 from harness.datasets.parts.image.preprocessed import ImageDataset
 from harness.datasets.parts.listing import Sample, plain, twice
 from harness.datasets.parts.sources import given_folder, refuse
@@ -37,6 +39,8 @@ _BEGINNINGS = (
 
 _SHOWN_EMPTY = 5
 
+_NUMBER = re.compile(r"[+-]?[0-9]+([.,][0-9]*)?")
+
 _NOT_DATA = {"Thumbs.db", "desktop.ini", "__MACOSX", "@eaDir"}
 """Names that file managers leave behind; names that begin with a point are skipped, too."""
 
@@ -47,9 +51,9 @@ EXPECTED = f"one sub-folder of images for each class, or images and {LABELS} (fi
 class FolderDataset(ImageDataset):
     """The label is the class's number. With sub-folders, their sorted names are the classes 0, 1, ...
 
-    labels.csv has the columns file and label in its first line. A label is a whole number, and the file's
-    order is the samples' order. Images that the file does not name are an error, and so are images of a format
-    or with a suffix that is not read.
+    labels.csv has the columns file and label in its first line. The labels are whole numbers, or texts, whose
+    sorted names are the classes 0, 1, ...; the file's order is the samples' order. Images that the file does
+    not name are an error, and so are images of a format or with a suffix that is not read.
     """
 
     name = "folder"
@@ -59,9 +63,12 @@ class FolderDataset(ImageDataset):
         labels = folder / LABELS
         has_labels = labels.exists() or labels.is_symlink()
         samples = _from_csv(folder, labels) if has_labels else _from_folders(folder)
-        self._class_names = {} if has_labels else dict(enumerate(_classes(folder)))
-        empty = sorted({*self._class_names} - {sample.label for sample in samples})
-        self._empty = [self._class_names[label] for label in empty]
+        if has_labels:
+            self._class_names = class_names(sample.label for sample in samples)
+        else:
+            self._class_names = dict(enumerate(_classes(folder)))
+        used = {sample.label for sample in samples}
+        self._empty = [n for i, n in self._class_names.items() if not {i, n} & used]
         super().__init__(folder, samples, setup)
 
     def _notes(self) -> list[str]:
@@ -167,10 +174,14 @@ def _from_csv(folder: Path, path: Path) -> list[Sample]:
         raise ConfigError(f"{path} cannot be read: {e}") from e
     if not rows or not {"file", "label"} <= set(rows[0]):
         raise ConfigError(f"{path}: its first line must be file,label, then a line an image")
+    labels = [(row["label"] or "").strip() for row in rows]
+    are_numbers = all(_NUMBER.fullmatch(label) for label in labels if label)
     problems = [
-        f"{path}, row {i}: label {row['label']!r} is not a whole number: number the classes 0, 1, ..."
-        for i, row in enumerate(rows, 1)
-        if not _is_count(row["label"])
+        f"{path}, row {i}: label {label!r} is not a class number: number the classes 0, 1, ..."
+        if label
+        else f"{path}, row {i}: the label is missing"
+        for i, label in enumerate(labels, 1)
+        if not label or (are_numbers and not _is_count(label))
     ]
     files = [plain(row["file"] or "") for row in rows]
     problems += twice(f"{path} names", files)
@@ -180,7 +191,8 @@ def _from_csv(folder: Path, path: Path) -> list[Sample]:
         f"{folder / name} is not in {path.name}: add it, or move it away" for name in unnamed
     ]
     refuse([*problems, *say_once([*_unread(folder, paths)])])
-    return [Sample(f, int(row["label"])) for f, row in zip(files, rows, strict=True)]
+    classes = map(int, labels) if are_numbers else numbered(labels)
+    return [Sample(file, label) for file, label in zip(files, classes, strict=True)]
 
 
 def _is_count(text: object) -> bool:

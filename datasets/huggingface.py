@@ -56,7 +56,8 @@ class HuggingFaceDataset(TableDataset):
 
     def class_names(self) -> Mapping[int, str]:
         label = self._rows.features.get(self._choice.label or "")
-        return dict(enumerate(getattr(label, "names", None) or ()))
+        names = getattr(label, "names", None)
+        return dict(enumerate(names)) if names else super().class_names()
 
     def describe(self) -> Mapping[str, object]:
         revision = {"revision": self._commit} if self._commit else {}

@@ -1,12 +1,14 @@
 """Reads NumPy archives: one array for each of the model's inputs, under its name, and `labels`."""
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from math import prod
 
 import numpy as np
 
 from harness.datasets.parts import numbers
 from harness.datasets.parts.archive import ArchivedArray, read_headers
+from harness.datasets.parts.classes import class_names, numbered
 from harness.datasets.parts.rows import LoadedRows
 from harness.datasets.parts.sources import check_steps, digest, one_file, refuse, shown_steps
 from harness.errors import ConfigError
@@ -25,7 +27,8 @@ class NpzDataset(LoadedRows):
     """One .npz file. The first axis of every array is the sample; `labels` may be missing.
 
     At first only the headers are read, and later only the requested samples and labels
-    (datasets/parts/archive.py). A label of one number is an int or a float, a whole float is an int, a row of several is an array.
+    (datasets/parts/archive.py). A label of one number is an int or a float, a whole float is an int, a row of several is an array;
+    the sorted texts are the classes 0, 1, ...
     """
 
     def __init__(self, setup: DatasetSetup) -> None:
@@ -56,7 +59,7 @@ class NpzDataset(LoadedRows):
                     f"array {spec.name!r} is {numbers.shown_shape(shape)}, the input "
                     f"takes {numbers.shown_shape(spec.shape[1:])} a sample"
                 )
-        if LABELS in self._headers and self._headers[LABELS].dtype.kind not in "biufU":
+        if LABELS in self._headers and self._headers[LABELS].dtype.kind not in "biufSU":
             problems.append(
                 f"array 'labels' is {self._headers[LABELS].dtype}: store numbers or texts"
             )
@@ -117,7 +120,27 @@ class NpzDataset(LoadedRows):
     def label(self, index: int) -> object:
         if LABELS not in self._headers:
             return None
+        if self._texts is not None:
+            return self._texts[index]
         return numbers.plain_label(self._archived[LABELS].rows(np.array([index]))[0])
+
+    @cached_property
+    def _texts(self) -> list[object] | None:
+        """The labels, each with the number of its class; None where they are numbers, or rows of texts."""
+        header = self._headers[LABELS]
+        if header.dtype.kind not in "SU" or prod(header.shape[1:]) != 1:
+            return None
+        rows = self._archived[LABELS].rows(np.arange(len(self))).reshape(-1)
+        try:
+            texts = [one if isinstance(one, str) else one.decode() for one in rows.tolist()]
+        except UnicodeDecodeError as e:
+            raise ConfigError(
+                f"{self._path}: array 'labels' holds bytes that are no UTF-8: store texts"
+            ) from e
+        return numbered(texts)
+
+    def class_names(self) -> Mapping[int, str]:
+        return class_names(self._texts or ()) if LABELS in self._headers else {}
 
     def describe(self) -> Mapping[str, object]:
         return {

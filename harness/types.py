@@ -359,6 +359,17 @@ class HasCalibration(Protocol):
         """A dataset with the same inputs and none of the samples of this one."""
 
 
+class ClassName(str):
+    """A label that is a text: metrics of texts read the text, metrics of classes the class's number."""
+
+    number: int
+
+    def __new__(cls, text: str, number: int = 0) -> Self:
+        name = super().__new__(cls, text)
+        name.number = number
+        return name
+
+
 class Answer(NamedTuple):
     """One row of LoadGen's accuracy log."""
 
@@ -411,6 +422,14 @@ class HasLabelCheck(Protocol):
 
     def check_labels(self, labels: Mapping[int, object], /) -> None:
         """Raise a ValueError that names a label and what the metric takes. labels: of all samples."""
+
+
+@runtime_checkable
+class HasClassCheck(Protocol):
+    """A metric whose labels are numbers of classes."""
+
+    def check_classes(self, labels: Mapping[int, object], classes: range, /) -> None:
+        """Raise a ValueError that names a label outside of the classes that the model can answer."""
 
 
 class Quantity(NamedTuple):

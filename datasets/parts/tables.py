@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from harness.core.extras import how_to_install
-from harness.datasets.parts import numbers, sources
+from harness.datasets.parts import classes, numbers, sources
 from harness.datasets.parts.listing import twice
 from harness.datasets.parts.rows import LoadedRows
 from harness.datasets.parts.sources import one_file, own_step, refuse, unreadable
@@ -124,6 +124,7 @@ class TableDataset(LoadedRows):
             raise unreadable(self._path, e) from e
         if not self._table.rows:
             raise ConfigError(f"{self._path} has no rows: nothing can be measured")
+        self._labels = classes.numbered([*map(numbers.plain_label, self._table.labels)])
         self._tokens, self._vocabularies = self._tokenised()
         problems = (self._problem(spec) for spec in setup.inputs)
         refuse([f"{self._path}: {problem}" for problem in problems if problem])
@@ -207,7 +208,10 @@ class TableDataset(LoadedRows):
         self.hold(indices, held)
 
     def label(self, index: int) -> object:
-        return numbers.plain_label(self._table.labels[index]) if self._table.labels else None
+        return self._labels[index] if self._labels else None
+
+    def class_names(self) -> Mapping[int, str]:
+        return classes.class_names(self._labels)
 
     def describe(self) -> Mapping[str, object]:
         return {

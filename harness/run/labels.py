@@ -4,15 +4,20 @@ from collections.abc import Sequence
 
 from harness.core import registry
 from harness.errors import ConfigError
-from harness.types import HasLabelCheck
+from harness.types import HasClassCheck, HasLabelCheck
 
 
-def check_labels(metric: str, labels: Sequence[object]) -> None:
-    """A ConfigError if the metric cannot score these labels. None stands for a sample without a label."""
+def check_labels(metric: str, labels: Sequence[object], classes: range | None = None) -> None:
+    """A ConfigError if the metric cannot score these labels. None stands for a sample without a label.
+
+    classes: those that the model can answer, None where they are not known.
+    """
     scorer = registry.load("metric", metric)("int64")
-    if not isinstance(scorer, HasLabelCheck):
-        return
+    known = {i: label for i, label in enumerate(labels) if label is not None}
     try:
-        scorer.check_labels({i: label for i, label in enumerate(labels) if label is not None})
+        if isinstance(scorer, HasLabelCheck):
+            scorer.check_labels(known)
+        if isinstance(scorer, HasClassCheck) and classes is not None:
+            scorer.check_classes(known, classes)
     except ValueError as e:
         raise ConfigError(f"metric {metric!r} cannot score the labels: {e}") from e

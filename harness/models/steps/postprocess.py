@@ -145,17 +145,20 @@ def check(
     outputs: Outputs,
     batch: Batch,
     indices: Sequence[int],
-) -> None:
+) -> range | None:
     """Tries the steps one by one on the outputs of a first batch, of the samples `indices`, untimed.
+
+    Returns the classes that the answers can be; None where the steps make no classes of them.
 
     A ConfigError names the manifest's step that cannot take its input; a hook that raises is a
     PluginUnavailable, like all code of the user.
     """
-    rows = _first_input(steps, output, outputs)
+    rows, classes = _first_input(steps, output, outputs), None
     for number, step in enumerate(steps):
         field = f"outputs.0.postprocess.{number}"
         if fault := _fault(step, rows, batch.inputs):
             raise ConfigError(f"the manifest's field {field!r}: {fault}")
+        before = rows
         try:
             rows = _function(step, hook)(rows, indices)
         except ConfigError as e:
@@ -165,6 +168,18 @@ def check(
             if step.name == "hook":
                 raise PluginUnavailable(f"{step.options['file']}: {problem}") from e
             raise ConfigError(f"the manifest's field {field!r}: {problem}") from e
+        classes = _classes_after(step, classes, before)
+    return classes
+
+
+def _classes_after(step: Step, classes: range | None, rows: Any) -> range | None:
+    """The classes after a step. rows: before it."""
+    if step.name in ("argmax", "topk") and isinstance(rows, np.ndarray):
+        return range(rows.shape[1])
+    if step.name == "shift" and classes is not None:
+        by = int(step.options["by"])
+        return range(classes.start + by, classes.stop + by)
+    return classes if step.name == "none" else None
 
 
 _RANKS: Mapping[str, tuple[int, int, str]] = {

@@ -185,7 +185,8 @@ class _Measurement:
             scorer = registry.load("metric", setup.metric)(str(row.dtype))
             if isinstance(scorer, HasAnswerShape):
                 scorer.check_shape(row.shape)
-            check_labels(setup.metric, [dataset.label(i) for i in range(len(dataset))])
+            labels = [dataset.label(i) for i in range(len(dataset))]
+            check_labels(setup.metric, labels, self._system.classes)
         except ConfigError:
             raise
         except ValueError as e:

@@ -18,7 +18,7 @@ from harness.models.opened.loading import missing_data, open_dataset, samples_he
 from harness.run.labels import check_labels
 from harness.run.progress import Progress
 from harness.run.supervisor.progress import show_loading
-from harness.types import Dataset, HasClassNames, HasFaults
+from harness.types import ClassName, Dataset, HasClassNames, HasFaults
 
 SHOWN_CLASSES = 20
 """Up to this number all classes are listed; of more, only the largest and the smallest."""
@@ -151,7 +151,11 @@ def _histogram(labels: Sequence[object], names: Mapping[int, str]) -> Iterator[s
         if isinstance(label, Mapping)
         for one in label.get("annotations", ())
     ]
-    classes = objects or [label for label in labels if isinstance(label, int | str)]
+    classes = objects or [
+        label.number if isinstance(label, ClassName) else label
+        for label in labels
+        if isinstance(label, int | str)
+    ]
     if not classes:
         kind = type(labels[0]).__name__ if labels and labels[0] is not None else "none"
         yield kind if kind == "none" else f"of type {kind}"

@@ -31,7 +31,15 @@ def checked(
 
 @pytest.mark.parametrize(
     ("labels", "metric"),
-    [([0, 1], "top1"), ([[0], [1]], "top5"), ([0.0, 1.0], "top1"), (["a", "b"], "exact_match")],
+    [
+        ([0, 1], "top1"),
+        ([[0], [1]], "top5"),
+        ([0.0, 1.0], "top1"),
+        (["a", "b"], "exact_match"),
+        (["cat", "ant"], "top1"),
+        ([[b"cat"], [b"ant"]], "top5"),
+        (["10", "2"], "top1"),
+    ],
 )
 def test_labels_that_the_metric_takes_pass_without_the_hook(
     labels: object, metric: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -45,7 +53,11 @@ def test_labels_that_the_metric_takes_pass_without_the_hook(
     [
         ([[1, 0], [0, 1]], "top1", "the label of sample 0 is array([1, 0])"),
         ([0.5, 1], "top1", "the label of sample 0 is 0.5"),
-        (["cat", "dog"], "top5", "the label of sample 0 is 'cat'"),
+        (
+            ["cat", "7"],
+            "top5",
+            "the label of sample 1 is the text '7', which as a name would be class 0",
+        ),
         ([1, 2], "exact_match", "the label of sample 0 is not a text: 1"),
         ([1, 2], "wer", "the label of sample 0 is not a text: 1"),
     ],
@@ -57,6 +69,36 @@ def test_labels_that_the_metric_does_not_take_are_a_fault(
     assert status == 4
     assert f"metric '{metric}' cannot score the labels" in text
     assert shown in text
+
+
+def test_bytes_that_are_no_text_are_no_labels(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status, text = checked(tmp_path, [[b"\xff"], [b"a"]], "top1", capsys)
+    assert status == 2
+    assert "array 'labels' holds bytes that are no UTF-8: store texts" in text
+
+
+def test_the_number_of_each_text_is_shown(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, text = checked(tmp_path, ["wasp", "ant"], "top1", capsys)
+    assert "labels          0  ant         1\nlabels          1  wasp        1\n" in text
+
+
+@pytest.mark.parametrize(("last", "status"), [(9, 0), (10, 2)])
+def test_a_label_that_the_model_has_no_class_for_is_refused_before_the_run(
+    last: int, status: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    np.savez(tmp_path / "d.npz", image=np.zeros((2, 1, 8, 8), np.float32), labels=[0, last])
+    words = "--scenario single-stream --queries 64 --quiet --no-report --model digits --dataset npz"
+    data, out = str(tmp_path / "d.npz"), str(tmp_path / "out")
+    assert main([*words.split(), "--data-dir", data, "--out", out]) == status
+    if status:
+        assert (
+            "the label of sample 1 is 10, and the model's classes are 0 to 9: number the classes as the model does"
+            in capsys.readouterr().err
+        )
 
 
 @pytest.mark.parametrize("home", [None, "relative"])

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 from harness.accuracy.map import MeanAveragePrecision
+from harness.accuracy.top1 import Top1
 from harness.core.extras import how_to_install
 from harness.datasets.coco import CocoDataset
 from harness.datasets.folder import FolderDataset
@@ -169,8 +170,8 @@ def made_again(folder: Path) -> FolderDataset:
         ("file,label\n0.png,1\n1.png,1\n2.png,1\n", ["{f}/2.png cannot be read: No such file or directory"]),
         ("file,label\n0.png,1\n1.png,1\n0.png,2\n", ["{f}/labels.csv names 0.png twice: keep one"]),
         ("file,label\n0.png,1\n1.png,1\n./0.png,2\n.//1.png,1\n", ["{f}/labels.csv names 0.png twice: keep one", "{f}/labels.csv names 1.png twice: keep one"]),
-        ("file,label\n0.png,cat\n1.png,-1\n", ["{f}/labels.csv, row 1: label 'cat' is not a whole number: number the classes 0, 1, ...", "{f}/labels.csv, row 2: label '-1' is not a whole number: number the classes 0, 1, ..."]),
-        ("file,label\n0.png,1\n1.png\n", ["{f}/labels.csv, row 2: label None is not a whole number: number the classes 0, 1, ..."]),
+        ("file,label\n0.png,1.5\n1.png,-1\n", ["{f}/labels.csv, row 1: label '1.5' is not a class number: number the classes 0, 1, ...", "{f}/labels.csv, row 2: label '-1' is not a class number: number the classes 0, 1, ..."]),
+        ("file,label\n0.png,cat\n1.png\n", ["{f}/labels.csv, row 2: the label is missing"]),
         ("file,label\n0.png,1\n1.png,1\n../x.png,1\n", ["../x.png leaves {f}: files must lie in it"]),
     ],
 )  # fmt: skip
@@ -182,6 +183,19 @@ def test_a_csv_that_does_not_fit_the_images_is_refused(
     (tmp_path / "labels.csv").write_text(content)
     wanted = [p.format(f=tmp_path) for p in problems]
     assert refusal(lambda: FolderDataset(setup(tmp_path))) == wanted
+
+
+def test_texts_in_labels_csv_are_classes_in_their_sorted_order(tmp_path: Path) -> None:
+    for i in range(3):
+        write(tmp_path / f"{i}.png", i)
+    (tmp_path / "labels.csv").write_text("file,label\n0.png,wasp\n1.png,ant\n2.png,wasp\n")
+    dataset = FolderDataset(setup(tmp_path))
+    assert dataset.class_names() == {0: "ant", 1: "wasp"}
+    labels = {i: dataset.label(i) for i in range(3)}
+    assert labels == {0: "wasp", 1: "ant", 2: "wasp"}
+    rows = [Answer(i, np.int64(n).tobytes()) for i, n in enumerate((1, 0, 0))]
+    assert Top1("int64").score(rows, labels).details == {}
+    assert round(Top1("int64").score(rows, labels).value) == 67
 
 
 def test_an_image_without_a_class_is_refused(tmp_path: Path) -> None:

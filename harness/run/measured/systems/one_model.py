@@ -81,7 +81,8 @@ class OneModel(System):
         output = self._output
         if output is not None and output.postprocess:
             batch = batch_of(dataset, first)
-            check(output.postprocess, output.name, self._hook, backend.infer(batch), batch, first)
+            outputs = backend.infer(batch)
+            self.classes = check(output.postprocess, output.name, self._hook, outputs, batch, first)
 
     def check_numbers(self, dataset: Dataset, loaded: list[int]) -> None:
         check_tables(self.config, self._setup.model, batch_of(dataset, loaded))

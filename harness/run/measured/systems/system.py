@@ -60,6 +60,8 @@ class System(ABC):
     dataset: Dataset
     held: int
     """Samples of the dataset that a run holds at once."""
+    classes: range | None = None
+    """The classes that the answers can be; None where that is not known. Set by `check_steps`."""
 
     def __init__(self, setup: Setup) -> None:
         self._setup = setup
