@@ -4,6 +4,7 @@ import math
 import re
 import shlex
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -245,15 +246,27 @@ def bounded(smallest: int, largest: int) -> Callable[[str], int]:
     """Returns a parser of whole numbers from `smallest` to `largest`."""
 
     def parse(text: str) -> int:
-        try:
-            value = int(_without_thousands(text))
-        except ValueError:
-            raise ValueError(f"{text!r} is not a whole number") from None
+        value = _whole(text)
         if not smallest <= value <= largest:
             raise ValueError(f"{text} must lie between {smallest:,} and {largest:,}")
         return value
 
     return parse
+
+
+def _whole(text: str) -> int:
+    """A ValueError for other texts, also for 0310, 0x20 and 1e3, and then says what to write."""
+    plain = _without_thousands(text).strip()
+    if re.fullmatch(r"[+-]?(0|[1-9]\d{0,99})", plain):
+        return int(plain)
+    if re.fullmatch(r"[+-]?0\d{1,99}", plain):
+        octal = "" if re.search("[89]", plain) else f", or {int(plain, 8)} if it is octal"
+        raise ValueError(f"{text!r} begins with 0: write {int(plain)}{octal}")
+    number: float = math.nan
+    with suppress(ValueError, OverflowError):
+        number = int(plain, 0) if re.match(r"[+-]?0[a-z]", plain, re.IGNORECASE) else float(plain)
+    hint = f": write {int(number)}" if abs(number) < 1e15 and number == int(number) else ""
+    raise ValueError(f"{text!r} is not a whole number{hint}")
 
 
 EXAMPLE_SIZE = 64
