@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from harness.backends.parts.openai.streams import Streamed
 from harness.core.clock import wall_ns
 from harness.core.config.address import Address
 from harness.core.units import NS_PER_S
@@ -329,6 +330,86 @@ def test_a_broken_reply_fails_its_flight_alone(reply: bytes, kind: str) -> None:
         (flight,) = flown(flights, [1])
         assert flight.kind == kind
         assert flight.error is not None
+        assert flown(flights, [1])[0].error is None
+
+
+@pytest.mark.parametrize("replies", [0, 1])
+def test_bytes_without_a_request_drop_their_connection(replies: int) -> None:
+    """They would be taken for the reply to its next request."""
+    said, opened_again = threading.Event(), threading.Event()
+
+    def speaks(peer: socket.socket, number: int) -> None:
+        if number:
+            opened_again.set()
+        else:
+            for _ in range(replies):
+                read_request(peer)
+                peer.sendall(_OK)
+            time.sleep(0.05)  # the reply is read before
+            peer.sendall(_OK.replace(b"ok", b"no"))
+            said.set()
+        answer_all(peer, number)
+
+    with served(speaks) as server, opened(server) as flights:
+        flown(flights, [1] * replies)
+        assert said.wait(5)
+        end_s = time.monotonic() + 5
+        while not opened_again.is_set():
+            assert not flights.turn(0.1)
+            assert time.monotonic() < end_s
+        (flight,) = flown(flights, [1])
+        assert flight.error is None
+        assert flight.reply is not None
+        assert bytes(flight.reply.body) == b"ok"
+        assert flights.resent == 0
+
+
+_CHUNKS = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+_TOKEN = b'data: {"choices": [{"text": "a"}]}\n\n'
+_END = b'data: {"choices": [{"text": "", "finish_reason": "stop"}]}\n\n'
+_LONG = 32 << 20
+"""Bytes of a request that no kernel takes before the server reads them."""
+
+
+def _chunk(data: bytes) -> bytes:
+    return b"%x\r\n%b\r\n" % (len(data), data)
+
+
+@pytest.mark.parametrize(
+    ("early", "late", "kind", "status"),
+    [
+        (_OK, b"", "bad-reply", 0),
+        (_OK[:-1], _OK[-1:], "", 200),
+        (_CHUNKS + _chunk(_TOKEN), _chunk(_END) + _chunk(b""), "bad-reply", 0),
+        (_CHUNKS, _chunk(_TOKEN + _END) + _chunk(b""), "", 200),
+        (b"HTTP/1.1 413 Too Large\r\nContent-Length: 2\r\n\r\nno", b"", "", 413),
+    ],
+)
+def test_no_answer_is_older_than_the_end_of_its_request(
+    early: bytes, late: bytes, kind: str, status: int
+) -> None:
+    """A head may be, and so may a refusal."""
+
+    def hurries(peer: socket.socket, number: int) -> None:
+        if number == 0:
+            while b"\r\n\r\n" not in peer.recv(65_536):
+                pass
+            peer.sendall(early)
+            time.sleep(0.2)
+            left = _LONG - 65_536
+            while left > 0 and (data := peer.recv(1 << 20)):
+                left -= len(data)
+            time.sleep(0.2)
+            peer.sendall(late)
+        answer_all(peer, number)
+
+    reader = partial(Streamed, wants_text=True)
+    with served(hurries) as server, opened(server, reader=reader) as flights:
+        (flight,) = flown(flights, [_LONG])
+        assert flight.kind == kind, flight.error
+        assert (flight.reply.status if flight.reply else 0) == status
+        if kind:
+            assert str(flight.error).endswith("before the whole request was sent")
         assert flown(flights, [1])[0].error is None
 
 
