@@ -13,7 +13,14 @@ import pytest
 from harness.cli.main import main
 from harness.core.units import NS_PER_MS
 from harness.loadgen.logs import ACCURACY, read_logged_answers
-from tests.stand_ins.servers.token_server import VLLM, Dialect, TokenServer, ids_of, text_of
+from tests.stand_ins.servers.token_server import (
+    LLAMA_CPP,
+    VLLM,
+    Dialect,
+    TokenServer,
+    ids_of,
+    text_of,
+)
 
 MANIFEST = """\
 name: tiny
@@ -232,6 +239,29 @@ def test_a_server_that_counts_no_tokens_is_timed_all_the_same(tmp_path: Path, st
     assert (tokens["ttft_ns"] is not None) == (stream == "on")
     assert (tokens["compared_prompts"], tokens["finish_reasons"]) == (0, {"length": QUERIES})
     assert main(["check", str(tmp_path / "run")]) == 0
+
+
+@pytest.mark.parametrize("stream", ["on", pytest.param("off", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    ("dialect", "replies"),
+    [
+        pytest.param(LLAMA_CPP, 1, id="closes"),
+        pytest.param(replace(VLLM, http="1.0", per_chunk=3), None, id="http-1.0"),
+    ],
+)
+def test_replies_that_end_their_connection_are_no_fault(
+    tmp_path: Path, dialect: Dialect, replies: int | None, stream: str
+) -> None:
+    """As llama.cpp's server ends each stream, and HTTP/1.0 each reply."""
+    words = (*SERVER, "--mode", "performance", "--backend-option", f"stream={stream}")
+    result = right(*ran(tmp_path, dialect, *words))
+    client = result["client"]
+    assert (client["resent"], client["failures"]) == (0, {})
+    assert client["replies_per_connection"] == (replies if stream == "on" else None)
+    assert result["tokens"]["answers"] == QUERIES
+    assert {doubt["code"] for doubt in result["doubts"]}.isdisjoint(
+        {"resent", "server-away", "tokens-doubtful", "tokens-at-once", "ends-unexplained"}
+    )
 
 
 EMPTY = {

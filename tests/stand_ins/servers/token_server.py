@@ -53,6 +53,10 @@ class Dialect:
     """A stream is written in pieces of so many bytes."""
     done: bool = True
     """A stream ends with [DONE]."""
+    closes: bool = False
+    """Each stream ends with its connection, which no head says."""
+    http: str = "1.1"
+    """1.0: each connection ends with its reply, and streams have no chunks."""
     tokens: int | None = None
     """Tokens of each answer, as if the model ended it; None: max_tokens."""
     begin: int = 0
@@ -77,6 +81,7 @@ class Dialect:
 
 
 VLLM = Dialect()
+LLAMA_CPP = Dialect(name="llamacpp", version=None, ids=False, usage="finish", closes=True)
 TRANSFORMERS = Dialect(
     name="transformers",
     version=None,
@@ -200,17 +205,18 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _json(self, content: Any, status: int = 200) -> None:
         data = json.dumps(content).encode()
-        head = (
-            f"HTTP/1.1 {status} S\r\nContent-Type: application/json\r\nContent-Length: {len(data)}"
-        )
-        self.wfile.write(head.encode() + b"\r\n\r\n" + data)
+        length = f"Content-Length: {len(data)}\r\n"
+        self.wfile.write(self._head(f"{status} S", "application/json", length) + data)
+
+    def _head(self, status: str, content_type: str, more: str) -> bytes:
+        http = self.owner.dialect.http
+        self.close_connection |= http == "1.0"
+        return f"HTTP/{http} {status}\r\nContent-Type: {content_type}\r\n{more}\r\n".encode()
 
     def _stream(self, answer: "_Answer", fault: str) -> None:
         dialect = self.owner.dialect
-        self.wfile.write(
-            b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream; charset=utf-8\r\n"
-            b"Transfer-Encoding: chunked\r\n\r\n"
-        )
+        more = "Transfer-Encoding: chunked\r\n" if dialect.http == "1.1" else ""
+        self.wfile.write(self._head("200 OK", "text/event-stream; charset=utf-8", more))
         stamps: list[int] = []
         with self.owner.lock:
             self.owner.sent.append(stamps)
@@ -227,7 +233,8 @@ class _Handler(BaseHTTPRequestHandler):
             self._event(json.dumps(content, ensure_ascii=False))
         if dialect.done:
             self._event("[DONE]")
-        self.wfile.write(b"0\r\n\r\n")
+        self._write(b"")
+        self.close_connection |= dialect.closes
 
     def _sleep(self, until_s: float) -> None:
         if (left_s := until_s - time.monotonic()) > 0:
@@ -246,11 +253,15 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _event(self, text: str) -> None:
         end = self.owner.dialect.newline
-        data = f"data: {text}{end}{end}".encode()
+        data = b"data: %b%b" % (text.encode(), 2 * end.encode())
         size = self.owner.dialect.piece_bytes or len(data)
         for begin in range(0, len(data), size):
             piece = data[begin : begin + size]
-            self.wfile.write(b"%x\r\n%s\r\n" % (len(piece), piece))
+            self._write(piece)
+
+    def _write(self, piece: bytes) -> None:
+        is_chunk = self.owner.dialect.http == "1.1"
+        self.wfile.write(b"%x\r\n%b\r\n" % (len(piece), piece) if is_chunk else piece)
 
 
 class _Answer:
