@@ -214,20 +214,21 @@ def _served(exchange: Exchange, setup: BackendSetup) -> tuple[str, str]:
         )
     listed = _json(reply)
     data = listed.get("data") if isinstance(listed, dict) else None
-    models = [m for m in data if isinstance(m, dict)] if isinstance(data, list) else []
-    names = [str(m.get("id")) for m in models]
+    entries = [m for m in data if isinstance(m, dict)] if isinstance(data, list) else []
+    models = {i: m for m in entries if isinstance(i := m.get("id"), str) and i}
+    names = [*models]
     name = wanted or (
         setup.model_name if setup.model_name in names or len(names) != 1 else names[0]
     )
     if names and name not in names:
         raise ConfigError(
-            f"the server has no model {name!r}: it has {', '.join(names[:8])}: name one with "
+            f"the server has no model {name!r}: it has {one_line(', '.join(names[:8]))}: name one with "
             "--backend-option served=NAME"
         )
-    owner = next((str(m.get("owned_by") or "") for m in models if m.get("id") == name), "")
+    owner = models.get(name, {}).get("owned_by") or ""
     about = _json(exchange(Request("/version", method="GET")))
     version = about.get("version") if isinstance(about, dict) else None
-    return name, f"{owner} {version or ''}".strip() or "unknown"
+    return name, one_line(f"{owner} {version or ''}") or "unknown"
 
 
 def _json(reply: Reply) -> Any:

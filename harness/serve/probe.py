@@ -129,7 +129,8 @@ def _openai(reply: Reply) -> list[str] | None:
     data = listed.get("data") if isinstance(listed, dict) else None
     if not isinstance(data, list):
         return None
-    return [str(model["id"]) for model in data if isinstance(model, dict) and "id" in model]
+    names = [model.get("id") for model in data if isinstance(model, dict)]
+    return [one_line(name) for name in names if isinstance(name, str) and name]
 
 
 def _lines(found: Mapping[str, Any]) -> Iterator[str]:

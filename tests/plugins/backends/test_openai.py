@@ -116,6 +116,15 @@ def test_a_server_without_token_ids_answers_with_texts() -> None:
         )
 
 
+@pytest.mark.parametrize("entries", [[{}], [{"id": None}], [{"id": ""}], [{"id": 7}], ["tiny"]])
+def test_models_without_a_name_are_none(entries: list[Any]) -> None:
+    """Bug: a model without an id was named `None`, and all others were refused."""
+    listed = json.dumps({"data": entries}).encode()
+    dialect = replace(VLLM, change=lambda path, data: listed if path == "/v1/models" else data)
+    with asked(dialect, served="tiny", max_tokens="5") as (remote, _, _):
+        assert remote.describe()["model"] == "tiny"
+
+
 def test_a_server_that_fails_to_list_its_models_is_asked_by_name() -> None:
     with asked(replace(VLLM, lists_models=False), served="tiny", max_tokens="5") as found:
         remote, link, _ = found

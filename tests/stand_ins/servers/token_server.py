@@ -13,7 +13,7 @@ import socket
 import socketserver
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler
 from typing import Any, Self
@@ -76,6 +76,8 @@ class Dialect:
     """`usage` has so many times the tokens of the answer."""
     lead: str | None = None
     """Text of an event that is sent before the first token is due, with one token in its `usage`."""
+    change: Callable[[str, bytes], bytes] = lambda _path, data: data
+    """From the JSON of a reply, or of an event of one, at this path to what is sent; of numbered requests."""
     in_run: bool = False
     """Only the requests of the run are numbered: those after the pause in which the client measures itself."""
 
@@ -164,6 +166,7 @@ class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
     wbufsize = 0
+    _number = 1
 
     def log_message(self, *_: object) -> None:
         pass
@@ -186,7 +189,7 @@ class _Handler(BaseHTTPRequestHandler):
         if api not in dialect.apis:
             self._json({"detail": "Not Found"}, 404)
             return
-        number = self.owner.came(body)
+        self._number = number = self.owner.came(body)
         fault = dialect.fault if number and number % dialect.every == 0 else ""
         try:
             answer = _Answer(dialect, api, body, number)
@@ -204,7 +207,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._json(answer.whole())
 
     def _json(self, content: Any, status: int = 200) -> None:
-        data = json.dumps(content).encode()
+        data = self._changed(json.dumps(content))
         length = f"Content-Length: {len(data)}\r\n"
         self.wfile.write(self._head(f"{status} S", "application/json", length) + data)
 
@@ -212,6 +215,10 @@ class _Handler(BaseHTTPRequestHandler):
         http = self.owner.dialect.http
         self.close_connection |= http == "1.0"
         return f"HTTP/{http} {status}\r\nContent-Type: {content_type}\r\n{more}\r\n".encode()
+
+    def _changed(self, text: str) -> bytes:
+        data = text.encode()
+        return self.owner.dialect.change(self.path, data) if self._number else data
 
     def _stream(self, answer: "_Answer", fault: str) -> None:
         dialect = self.owner.dialect
@@ -253,7 +260,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _event(self, text: str) -> None:
         end = self.owner.dialect.newline
-        data = b"data: %b%b" % (text.encode(), 2 * end.encode())
+        data = b"data: %b%b" % (self._changed(text), 2 * end.encode())
         size = self.owner.dialect.piece_bytes or len(data)
         for begin in range(0, len(data), size):
             piece = data[begin : begin + size]
