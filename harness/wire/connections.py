@@ -63,7 +63,8 @@ def tls_context(insecure: bool, *, grpc: bool = False) -> ssl.SSLContext:
 class Connection:
     """One connection. One thread at a time sends, one at a time receives; they may be two.
 
-    number: of the server, for the caller. opened_ns, used_ns: wall clock, the latter of the last reply.
+    number: of the server, for the caller. opened_ns, used_ns: wall clock, the latter of the last reply. connect_s: time
+    until the server took it, without TLS's handshake.
     """
 
     __slots__ = (
@@ -72,6 +73,7 @@ class Connection:
         "_send",
         "_socket",
         "_tls",
+        "connect_s",
         "fd",
         "flight",
         "is_dropped",
@@ -92,6 +94,7 @@ class Connection:
         self.parser = ReplyParser()
         self.replies = 0
         self.opened_ns = self.used_ns = wall_ns()
+        self.connect_s = 0.0
         self.flight: Any = None
         self.is_dropped = False
 
@@ -290,7 +293,9 @@ def _connect(server: Server, at: _Where, timeout_s: float, number: int) -> Conne
     made = socket.socket(family, socket.SOCK_STREAM)
     try:
         made.settimeout(timeout_s)
+        begun_s = monotonic()
         made.connect(where)
+        connect_s = monotonic() - begun_s
         if family != socket.AF_UNIX:
             made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         tls = None
@@ -303,7 +308,9 @@ def _connect(server: Server, at: _Where, timeout_s: float, number: int) -> Conne
     except BaseException:
         made.close()
         raise
-    return Connection(made, tls, number)
+    connection = Connection(made, tls, number)
+    connection.connect_s = connect_s
+    return connection
 
 
 class LateReply(TimeoutError):

@@ -14,6 +14,9 @@ RETRY_S = 0.1
 GIVE_UP_S = 5.0
 """A server that refuses all connections for so long is gone."""
 
+UNHEARD_S = 0.9
+"""A connect that takes longer was not answered at first: the kernel asks once more after 1 s."""
+
 
 class Opener(threading.Thread):
     """Opens connections to one server in the place of broken ones, beside the run.
@@ -63,6 +66,8 @@ class Opener(threading.Thread):
             else:
                 if refused_since_s is not None:
                     self._returned(monotonic() - refused_since_s)
+                elif connection.connect_s > UNHEARD_S:
+                    self._returned(connection.connect_s)
                 refused_since_s = None
                 self._opened(connection)
 

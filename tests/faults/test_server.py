@@ -466,3 +466,4 @@ def test_a_stall_is_in_the_latency_of_all_that_waited(tmp_path: Path) -> None:
     assert result["queries"]["samples_failed"] == 0
     p99_s = result["latency_ns"]["p99"] / 1e9
     assert 1.7 < p99_s < 2.2
+    assert "stalled" in [doubt["code"] for doubt in result["doubts"]]

@@ -3,7 +3,7 @@ import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from statistics import median
 from typing import Any
@@ -510,6 +510,28 @@ def test_a_server_that_answers_no_connect_is_given_up_by_the_first_one(
             done = flown(flights, [1] * 3, limit_s=30)
             assert [flight.kind for flight in done].count("server-gone") == 1
             assert time.monotonic() - begin_s < 2 * 2.0
+
+
+def test_a_connect_that_a_server_answers_late_is_an_outage() -> None:
+    """Bug: only refusals were one, and a server whose machine drops what it is sent refuses nothing."""
+    with silent() as listener, ExitStack() as stack:
+        where = listener.getsockname()
+        with opened(Server(address=Address(*where))) as flights:
+            listener.accept()[0].close()
+            for _ in range(2):
+                stack.enter_context(socket.create_connection(where))
+            flights.turn(1)  # sees the end; the queue is full
+            time.sleep(0.3)
+            for _ in range(2):
+                listener.accept()[0].close()
+            listener.settimeout(10)
+            with listener.accept()[0] as peer:
+                peer.settimeout(10)
+                flights.submit(Flight([0], [1], 0))
+                while not flights.outage_s:
+                    flights.turn(0.1)
+                read_request(peer)
+            assert 0.9 < flights.outage_s < 5
 
 
 def test_a_server_that_answers_no_connect_keeps_no_connection_from_its_replica() -> None:
