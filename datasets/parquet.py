@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from harness.core.formats.impostors import impostor
 from harness.datasets.parts.sources import refuse
 from harness.datasets.parts.tables import Choice, Columns, TableDataset
 from harness.errors import ConfigError
@@ -24,7 +25,7 @@ class ParquetDataset(TableDataset):
         try:
             names: Sequence[str] = pq.read_schema(path).names
         except pa.ArrowInvalid as e:
-            raise ConfigError(f"{path} is not Parquet: {e}") from None
+            raise ConfigError(f"{path} is not Parquet: {impostor(path, 'data') or e}") from None
         return names
 
     def read(self, path: Path, choice: Choice) -> Columns:

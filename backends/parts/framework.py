@@ -65,7 +65,7 @@ class FrameworkBackend(ABC):
         except (HarnessError, ImportError, MemoryError):
             raise
         except Exception as e:  # the frameworks' own exceptions share no base class
-            why = impostor(self._path) or one_line(e) or type(e).__name__
+            why = impostor(self._path) or _no_text(self._path) or one_line(e) or type(e).__name__
             raise ConfigError(f"{self._path}: {self.title} cannot load it: {why}") from e
         if not self._inputs:
             raise ConfigError(f"{self._path}: it has no inputs, so no sample can be asked of it")
@@ -182,6 +182,15 @@ class TwinProfiler(ABC):
 
     @abstractmethod
     def executed(self, calls: int) -> Executed: ...
+
+
+def _no_text(path: Path) -> str:
+    """What to do with a name that the frameworks cannot take; '' for others."""
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        return "its name, or a folder's, is not UTF-8: rename it"
+    return ""
 
 
 def _first(count: int, rows: Any, size: int) -> Any:

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 
+from harness.core.formats.impostors import impostor
 from harness.errors import ConfigError, some_of
 from harness.types import DatasetSetup, Step
 
@@ -135,4 +136,5 @@ def digest(files: Mapping[str, Path], setup: DatasetSetup) -> str:
 def unreadable(path: Path, error: Exception) -> ConfigError:
     """The error for a file that cannot be opened, or is not of the format that its name says."""
     reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    reason = impostor(path, "data") or reason
     return ConfigError(f"{path} cannot be read: {' '.join(reason.split())[:200]}")

@@ -109,3 +109,26 @@ def test_without_a_home_there_is_no_cache_folder(
     monkeypatch.setattr("os.path.expanduser", lambda path: path.replace("~", home or "~"))
     with pytest.raises(OSError, match=r"File exists|Not a directory"):
         cache_dir().mkdir(parents=True, exist_ok=True)
+
+
+@pytest.mark.parametrize("kind", ["npz", "parquet"])
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (
+            b"version https://git-lfs.github.com/spec/v1\n",
+            "it is a Git LFS pointer, not the data: run",
+        ),
+        (b"<!DOCTYPE html>", "it is a web page, not the data: fetch the file itself"),
+        (b"", "the file is empty: fetch it again"),
+    ],
+)
+def test_a_file_that_stands_where_data_should_is_named(
+    kind: str, content: bytes, told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if kind == "parquet":
+        pytest.importorskip("pyarrow")
+    path = tmp_path / f"d.{kind}"
+    path.write_bytes(content)
+    assert main(["data", "check", kind, "--model", "digits", "--data-dir", str(path)]) == 2
+    assert told in capsys.readouterr().err

@@ -1,5 +1,6 @@
 """Backends in this process: order, every batch size, threads really taken, one line for bad files."""
 
+import os
 import re
 import subprocess
 import sys
@@ -408,4 +409,12 @@ def test_weights_are_not_shared_between_processes_and_that_is_said() -> None:
     assert str(error.value) == (
         "--backend-option share_weights=on applies to the instances of one process, and processes=on puts "
         "each instance of backend 'ort' into its own: drop one"
+    )
+
+
+def test_a_file_whose_name_is_no_utf_8_is_to_be_renamed(tmp_path: Path) -> None:
+    path = tmp_path / os.fsdecode(b"n\xff.onnx")
+    path.write_bytes((MODELS_DIR / "digits.onnx").read_bytes())
+    assert "ONNX Runtime cannot load it: its name, or a folder's, is not UTF-8: rename it" in (
+        refusal(setup(path))
     )
