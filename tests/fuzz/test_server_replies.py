@@ -1,17 +1,24 @@
-"""Replies of servers of KServe v2 with each value missing or odd: an answer, or an error in one line."""
+"""Replies of servers of KServe v2 with each value missing or odd, or bytes broken: an answer, or an error in one line."""
 
 import copy
 import json
 from collections.abc import Iterator, Mapping
+from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
 
 from harness.backends.kserve import KserveRemote
+from harness.cli.main import main
 from harness.errors import ConfigError
 from harness.remote import BadAnswer, Refused, Reply, Request
 from harness.serve.probe import _kserve
 from harness.types import BackendSetup
+from tests.faults.test_server import QUERIES, in_the_run, is_whole, ran
+from tests.fuzz import mutate
+from tests.stand_ins.servers import bad_server
+from tests.stand_ins.servers.bad_server import BadServer, Behaviour, Connection
 
 MODEL = {
     "name": "m",
@@ -128,3 +135,26 @@ def test_no_reply_of_a_server_is_a_traceback(path: str) -> None:
             assert "\n" not in text, told
             assert len(text) < 2000, told
             _kserve(exchange, exchange, False, exchange(Request("/v2")), None)
+
+
+def broken(seed: int) -> Behaviour:
+    """Sends the bytes of a right reply, head and all, with places of them changed."""
+    random = Random(seed)
+
+    def behave(connection: Connection, request: bad_server.Request, nth: int) -> None:
+        connection.send(mutate.text(connection.reply(request).raw(), random))
+
+    return behave
+
+
+@pytest.mark.parametrize(
+    "seed", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in range(1, 9))]
+)
+def test_broken_bytes_of_replies_fail_their_samples_alone(seed: int, tmp_path: Path) -> None:
+    with BadServer(in_the_run(broken(seed), 10)) as server:
+        _, result = ran(tmp_path / "run", server, "--request-timeout", "3s")
+    is_whole(result)
+    failed = result["queries"]["samples_failed"]
+    assert 0 < failed <= QUERIES // 10
+    assert sum(result["client"]["failures"].values()) == failed
+    assert main(["check", str(tmp_path / "run")]) == 0
