@@ -1,8 +1,8 @@
 """Installs real servers into environments of their own and serves a model of ours on each.
 
 Triton, MLServer and the KServe SDK have `digits`, vLLM and transformers' server `tinylm`; MLflow and rotel serve none, and
-openai, tritonclient, aiperf and guidellm are clients of ours. All listen on 127.0.0.1. The environments stay in
-pytest's cache: they take 2 GB, those of the two servers of language models another 4.6 GB, those of the two last clients 2.4 GB.
+openai, tritonclient, aiperf, guidellm and genai-bench are clients of ours. All listen on 127.0.0.1. The environments stay in
+pytest's cache: they take 2 GB, those of the two servers of language models another 4.6 GB, those of the three last clients 3.4 GB.
 """
 
 import fcntl
@@ -45,6 +45,7 @@ PACKAGES = {
     "tritonclient": "tritonclient[grpc,http]==2.73.0",
     "aiperf": "aiperf==0.13.0",
     "guidellm": "guidellm==0.8.1",
+    "genai-bench": "genai-bench==0.0.5",
 }
 BESIDE: Mapping[str, tuple[str, ...]] = {
     "transformers": ("torch==2.13.0", "accelerate==1.15.0", "requests==2.34.2"),

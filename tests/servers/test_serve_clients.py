@@ -146,3 +146,20 @@ def test_vllm_bench_serve(tinylm: Served, server_cache: Path, tmp_path: Path) ->
     ran(words, tmp_path)
     found = read(tmp_path / "out.json")
     assert (found["completed"], found["failed"]) == (ASKED, 0)
+
+
+def test_genai_bench(tinylm: Served, server_cache: Path, tmp_path: Path) -> None:
+    tinylm_gpt2.write(tmp_path / TOKENIZER)
+    words = [environment(server_cache, "genai-bench") / "bin/genai-bench", "benchmark"]
+    words += ["--api-backend", "openai", "--api-base", url_of(tinylm), "--api-key", "none"]
+    words += ["--api-model-name", "tinylm", "--model-tokenizer", TOKENIZER]
+    words += ["--task", "text-to-text", "--num-concurrency", 2]
+    words += ["--max-time-per-run", 1, "--max-requests-per-run", ASKED]
+    prompts = tmp_path / "prompts.txt"  # an empty answer to its own would end it
+    prompts.write_text("sort 40271=\nreverse 98=\n")
+    words += ["--dataset-path", prompts, "--experiment-folder-name", "out"]
+    ran(words, tmp_path)
+    (path,) = (tmp_path / "out").glob("*_num_concurrency_2_*.json")
+    found = read(path)["aggregated_metrics"]
+    assert found["num_completed_requests"] >= ASKED
+    assert found["num_error_requests"] == 0
