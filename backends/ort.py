@@ -3,19 +3,24 @@
 import sys
 from collections.abc import Mapping
 from contextlib import redirect_stdout
+from pathlib import Path
 from typing import ClassVar
 
 import onnxruntime as ort
+from onnxruntime.capi.onnxruntime_pybind11_state import NotImplemented as NoImplementation
 
 from harness.backends.parts.framework import Choices, FrameworkBackend, named
 from harness.backends.parts.onnx_weights import SharedWeights, shared_weights, weight_types
 from harness.core.extras import how_to_install
-from harness.core.formats.protobuf import onnx_origin
+from harness.core.formats.protobuf import onnx_opset, onnx_origin
 from harness.core.number_types import ORT_ARRAYS, precision
-from harness.errors import ConfigError
+from harness.errors import ConfigError, one_line
 from harness.types import Array, Backend, Outputs, TensorSpec, declared_shape
 
 _ERROR_LEVEL = 3
+_OLDEST_OPSET = 7
+"""The first that ONNX Runtime promises to run."""
+
 _PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}
 _GRAPH_LEVELS = {
     "all": ort.GraphOptimizationLevel.ORT_ENABLE_ALL,
@@ -64,7 +69,10 @@ class OrtBackend(FrameworkBackend):
         if provider != _PROVIDERS["cpu"]:
             with redirect_stdout(sys.stderr):  # for the names of libraries that it does not find
                 ort.preload_dlls()  # CUDA and cuDNN of Python packages, where no loader looks
-        session = ort.InferenceSession(str(self._path), self._options(), providers=[provider])
+        try:
+            session = ort.InferenceSession(str(self._path), self._options(), providers=[provider])
+        except NoImplementation as e:  # of an operator, in the version of the file's opset
+            raise ConfigError(f"{self._path}: {_without_kernel(self._path, provider, e)}") from e
         used = session.get_providers()
         if used[0] != provider:
             raise ConfigError(
@@ -173,6 +181,19 @@ class OrtBackend(FrameworkBackend):
             **({"outputs_left_out": self._left_out} if self._left_out else {}),
             **onnx_origin(self._path),
         }
+
+
+def _without_kernel(path: Path, provider: str, error: Exception) -> str:
+    """Why ONNX Runtime lacks an implementation, and what to do."""
+    opset = onnx_opset(path)
+    if opset is not None and opset < _OLDEST_OPSET:
+        todo = (
+            f"the file's opset is {opset}, and all operators are implemented from opset {_OLDEST_OPSET} on: "
+            "convert the file with onnx.version_converter, or export it again"
+        )
+    else:
+        todo = f"{provider} lacks the operator for its types: export the model in float32"
+    return f"ONNX Runtime cannot load it: {todo} ({one_line(error)})"
 
 
 _: type[Backend] = OrtBackend

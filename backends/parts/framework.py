@@ -9,7 +9,8 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from harness.core.formats.impostors import impostor
-from harness.errors import ConfigError, HarnessError, one_line
+from harness.core.units import counted
+from harness.errors import ConfigError, HarnessError, PluginUnavailable, one_line
 from harness.profiler import Executed
 from harness.types import Array, Backend, BackendSetup, Batch, Outputs, TensorSpec, fixed_batch
 
@@ -135,9 +136,16 @@ class FrameworkBackend(ABC):
     def _infer(self, batch: Batch) -> Outputs:
         """batch: by the file's names, as the result."""
         size = self._fixed
-        if size is None or batch.size == size:
-            return self._answer(batch.inputs)
-        return self._answer_padded(batch, size)
+        try:
+            if size is None or batch.size == size:
+                return self._answer(batch.inputs)
+            return self._answer_padded(batch, size)
+        except (HarnessError, MemoryError):
+            raise
+        except Exception as e:
+            why = one_line(e) or type(e).__name__
+            samples = counted(batch.size, "sample")
+            raise PluginUnavailable(f"{self.title} cannot answer {samples} at once: {why}") from e
 
     def _answer_padded(self, batch: Batch, size: int) -> Outputs:
         """Pads the batch to the file's fixed size with its last sample, and drops the surplus answers."""

@@ -1,6 +1,7 @@
 """The verbs that explain a result: profile, advise, bricks, cold, pitfalls and machine."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from harness.cli import many_runs
@@ -79,8 +80,16 @@ def _advise_problems(texts: Mapping[str, object], run: Mapping[str, Any]) -> Ite
     elif "model" not in texts:
         yield "advise needs --model MODEL, or --from DIR, the folder of an earlier `advise`"
     else:
+        from harness.models.manifest.formats import ONNX, format_of
         from harness.models.opened.loading import missing_data, unknown_names
 
+        path = Path(run["model"])
+        own = format_of(path)
+        if own not in (None, ONNX):
+            yield (
+                f"advise reads ONNX files, and {path.name} is {own.about}: export the network to ONNX, or try "
+                f"settings with `tune --backend {own.backend}`"
+            )
         yield from (*unknown_names(run), *missing_data(run.get("data_dir")))
 
 

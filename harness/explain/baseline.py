@@ -71,7 +71,8 @@ class Runner:
         self.inputs = inputs_of(model, backend)
         self._backend = backend
         self._name = subject.config.backend
-        self._most = batch_in_file(backend, self.inputs) or CHUNK
+        self.fixed = batch_in_file(backend, self.inputs)
+        """The batch that the file fixes; None where it takes any number of samples."""
         steps = model.output.postprocess if model.output else ()
         hook = load_hook(model, subject.config.hook)
         name = model.output.name if model.output else None
@@ -82,8 +83,9 @@ class Runner:
     def answers(self, inputs: Mapping[str, Array], indices: Sequence[int]) -> Rows:
         rows: Rows = []
         with plugin(f"backend {self._name!r}: infer"):
-            for at in range(0, len(indices), self._most):
-                part = slice(at, at + self._most)
+            most = self.fixed or CHUNK
+            for at in range(0, len(indices), most):
+                part = slice(at, at + most)
                 chosen = indices[part]
                 batch = Batch(
                     len(chosen), {k: np.ascontiguousarray(v[part]) for k, v in inputs.items()}

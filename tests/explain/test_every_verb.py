@@ -7,6 +7,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -16,8 +17,9 @@ pytest.importorskip("onnxruntime")
 
 import onnx
 
+from harness.cli.explain import advise_options
 from harness.cli.main import main
-from harness.errors import HarnessError
+from harness.errors import ConfigError, HarnessError
 from harness.explain.advise.options import AdviseOptions
 from harness.explain.advise.subject import open_job
 from harness.explain.baseline import Baseline, open_runner
@@ -48,7 +50,28 @@ def answers(path: Path) -> None:
 def advise(path: Path) -> None:
     with ExitStack() as stack, tempfile.TemporaryDirectory() as folder:
         (subject,) = subjects({"model": str(path)}, stack)
-        open_job(AdviseOptions(quiet=True), subject, Path(folder))
+        open_job(AdviseOptions(quiet=True, samples=3), subject, Path(folder))
+
+
+def ended(arguments: list[str]) -> None:
+    """Raises what the command refuses."""
+    with (
+        contextlib.redirect_stdout(io.StringIO()),
+        contextlib.redirect_stderr(io.StringIO()) as err,
+    ):
+        status = main(arguments)
+    if status:
+        raise ConfigError(err.getvalue().removeprefix("harness: ").strip())
+
+
+def profile(path: Path) -> None:
+    out = str(path.with_suffix(".profile"))
+    ended(["profile", "--model", str(path), "--levels", "model", "--quiet", "--out", out])
+
+
+def cold(path: Path) -> None:
+    few = ["--trials", "1", "--runs", "1", "--skip", "sharing", "--skip", "benefit", "--quiet"]
+    ended(["cold", str(path), *few, "--out", str(path.with_suffix(".cold"))])
 
 
 VERBS = (init, bricks, answers, advise)
@@ -63,10 +86,11 @@ def scanned(path: Path, verb: Callable[[Path], None]) -> str:
     return ""
 
 
-def check(path: Path) -> None:
-    for verb in VERBS:
+def check(path: Path, *more: Callable[[Path], None]) -> None:
+    for verb in (*VERBS, *more):
         line = scanned(path, verb)
         assert not FOREIGN.match(line), f"{verb.__name__} {path}: {line}"
+        assert not re.search(r"raised [A-Z]\w*(:|$)|Traceback", line), f"{verb.__name__}: {line}"
 
 
 def models(kind: str) -> list[Path]:
@@ -120,3 +144,44 @@ def odd(folder: Path) -> Iterator[Path]:
 def test_files_that_exporters_write_and_damaged_ones(tmp_path: Path) -> None:
     for path in odd(tmp_path):
         check(path)
+
+
+@pytest.mark.parametrize("batch", [2, 20])
+def test_advise_says_which_batch_a_file_fixes(batch: int, tmp_path: Path) -> None:
+    """Bug: "input 'x' has 2 at axis 0, not 1"."""
+    path = odd_files.fixed(tmp_path / "m.onnx", batch)
+    assert scanned(path, advise) == (
+        f"model 'm': the file fixes the batch at {batch}: pass --batch {batch}"
+    )
+
+
+@pytest.mark.parametrize(
+    ("suffix", "about", "backend"),
+    [
+        (".tflite", "a LiteRT file", "litert"),
+        (".pt2", "a torch.export program", "torch"),
+        (".xml", "an OpenVINO IR", "openvino"),
+    ],
+)
+def test_advise_names_no_option_that_it_lacks(
+    suffix: str, about: str, backend: str, tmp_path: Path
+) -> None:
+    """Bug: "pass --backend litert", which advise does not have."""
+    path = tmp_path / f"m{suffix}"
+    path.write_bytes(b"1")
+    with pytest.raises(ConfigError) as refusal:
+        advise_options(["--model", str(path)])
+    assert str(refusal.value) == (
+        f"advise reads ONNX files, and m{suffix} is {about}: export the network to ONNX, or try settings "
+        f"with `tune --backend {backend}`"
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "write", [odd_files.classifier, odd_files.of_three, partial(odd_files.fixed, batch=2)]
+)
+def test_profile_and_cold_end_with_a_result_or_one_line(
+    write: Callable[[Path], Path], tmp_path: Path
+) -> None:
+    check(write(tmp_path / "m.onnx"), profile, cold)

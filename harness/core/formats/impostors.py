@@ -1,5 +1,6 @@
 """Recognises files that stand where a model or data should: Git LFS pointers, web pages, empty and cut files."""
 
+import zipfile
 from pathlib import Path
 
 from harness.core.formats.protobuf import fields, mapped
@@ -20,9 +21,29 @@ def impostor(path: Path, wanted: str = "model") -> str:
         return f"it is a Git LFS pointer, not the {wanted}: run `git lfs pull` where it came from"
     if head.lstrip().lower().startswith((b"<!doctype html", b"<html")):
         return f"it is a web page, not the {wanted}: fetch the file itself"
+    return _of_suffix(path)
+
+
+def _of_suffix(path: Path) -> str:
+    """What a file is that does not have the content of its suffix."""
     if path.suffix == ".onnx" and not _is_message(path):
         return "it is no ONNX file, or a part of one: fetch it again"
+    if path.suffix == ".pt" and _is_checkpoint(path):
+        return (
+            "it is a checkpoint of torch.save and not TorchScript: load it in its code, and export it with "
+            "torch.export.save as .pt2"
+        )
     return ""
+
+
+def _is_checkpoint(path: Path) -> bool:
+    """TorchScript has its constants beside the pickle."""
+    try:
+        with zipfile.ZipFile(path) as parts:
+            names = {name.rpartition("/")[2] for name in parts.namelist()}
+    except zipfile.BadZipFile:
+        return False
+    return "data.pkl" in names and "constants.pkl" not in names
 
 
 def _is_message(path: Path) -> bool:

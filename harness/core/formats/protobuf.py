@@ -15,6 +15,8 @@ _PRODUCER, _PRODUCER_VERSION, _OPSET = 2, 3, 8
 _DOMAIN, _VERSION = 1, 2
 """Fields of ONNX's OperatorSetIdProto."""
 
+_OWN_DOMAINS = ("", "ai.onnx")
+
 _VARINT, _FIXED64, _BYTES, _GROUP, _GROUP_END, _FIXED32 = range(6)
 
 
@@ -67,6 +69,16 @@ def onnx_origin(path: Path) -> dict[str, str]:
     words = [_text(values[n]) for n in (_PRODUCER, _PRODUCER_VERSION) if n in values]
     origin = {"producer": " ".join(words).strip(), "opsets": opsets}
     return {name: value for name, value in origin.items() if value}
+
+
+def onnx_opset(path: Path) -> int | None:
+    """The version of ONNX's own operators that an ONNX file declares; None where it declares none."""
+    try:
+        declared = [dict(fields(message)) for message in messages(mapped(path), _OPSET)]
+    except (OSError, ValueError):
+        return None
+    versions = (one.get(_VERSION) for one in declared if _text(one.get(_DOMAIN)) in _OWN_DOMAINS)
+    return next((version for version in versions if isinstance(version, int)), None)
 
 
 def _opset(message: memoryview) -> str:

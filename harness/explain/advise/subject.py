@@ -45,7 +45,13 @@ class Job(NamedTuple):
 
 def open_job(options: AdviseOptions, subject: Subject, folder: Path) -> Job:
     with ExitStack() as first:  # its session is needed for these answers only
-        baseline = Baseline(subject, options.samples, open_runner(subject, first))
+        runner = open_runner(subject, first)
+        if runner.fixed not in (None, options.batch):
+            raise ConfigError(
+                f"model {subject.model.name!r}: the file fixes the batch at {runner.fixed}: "
+                f"pass --batch {runner.fixed}"
+            )
+        baseline = Baseline(subject, options.samples, runner)
     path = model_file(subject.config, subject.model)
     assert path is not None  # the backend is `ort`, which reads one
     feeds = subject.model.in_file(path, _first(baseline, options.batch))

@@ -16,8 +16,9 @@ class Format(NamedTuple):
     """The backend that such a file is usually meant for."""
 
 
+ONNX = Format("onnx", "an ONNX file", "ort")
 BY_SUFFIX: Mapping[str, Format] = {
-    ".onnx": Format("onnx", "an ONNX file", "ort"),
+    ".onnx": ONNX,
     ".xml": Format("openvino", "an OpenVINO IR", "openvino"),
     ".pt": Format("torchscript", "a TorchScript file", "torch"),
     ".pt2": Format("torch-export", "a torch.export program", "torch"),

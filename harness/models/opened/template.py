@@ -17,7 +17,7 @@ from harness.core.formats.strict_yaml import parse_yaml
 from harness.core.registry import plugin
 from harness.errors import ConfigError, HarnessError
 from harness.models.manifest.files import files_of, sha256_alone, sha256_of
-from harness.models.manifest.formats import BY_SUFFIX, Format, format_of
+from harness.models.manifest.formats import BY_SUFFIX, FORMATS, Format, check, format_of
 from harness.models.manifest.lookup import parse_manifest
 from harness.models.manifest.model import Model
 from harness.models.opened.loading import inputs_of
@@ -50,6 +50,8 @@ def manifest_of(path: Path, manifest: Path, shapes: Shapes, backend: str | None 
     """
     kind = format_of(path)
     if kind is None:
+        if path.exists():
+            check(path, FORMATS)
         raise ConfigError(
             f"{path} is neither a model file ({', '.join(BY_SUFFIX)}) nor the folder of a SavedModel"
         )
@@ -82,7 +84,7 @@ def _opened(
             return _signature(registry.load("backend", backend)(setup), path, shapes)
         except ConfigError as e:
             error = e
-    if kind.name == "torchscript" and not shapes:
+    if kind.name == "torchscript" and not shapes and error.__cause__ is None:  # it was loaded
         raise ConfigError(f"{error}; here their shapes will do: --input-shape NAME=1x3x224x224")
     raise error
 

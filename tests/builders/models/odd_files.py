@@ -8,6 +8,7 @@ import numpy as np
 from onnx import TensorProto, helper, numpy_helper, save
 
 FLOAT, INT64, STRING = TensorProto.FLOAT, TensorProto.INT64, TensorProto.STRING
+BFLOAT16 = TensorProto.BFLOAT16
 
 OPEN_SIZES: Mapping[str, Any] = {
     "minus one": -1,
@@ -177,3 +178,27 @@ def of_opset(path: Path, opset: int, ir: int = 8) -> Path:
 def of_vendor(path: Path) -> Path:
     node = helper.make_node("Foo", ["x"], ["y"], domain="vendor")
     return write(path, [node], [value("x", ("n", 4))], [value("y", ("n", 4))], vendor=1)
+
+
+def doubled(path: Path, opset: int, kind: int) -> Path:
+    """x + x, computed in the type `kind`."""
+    nodes = [
+        helper.make_node("Cast", ["x"], ["k"], to=kind),
+        helper.make_node("Add", ["k", "k"], ["sum"]),
+        helper.make_node("Cast", ["sum"], ["y"], to=FLOAT),
+    ]
+    return write(path, nodes, [value("x", ("n", 4))], [value("y", ("n", 4))], opset=opset)
+
+
+def of_three(path: Path) -> Path:
+    """A graph that takes three samples alone, although its file says any number."""
+    node = helper.make_node("Reshape", ["x", "shape"], ["y"])
+    ends = value("x", ("n", 4)), value("y", ("n", 4))
+    return write(path, [node], ends[:1], ends[1:], {"shape": np.array([3, 4])})
+
+
+def matching(path: Path) -> Path:
+    """A graph that adds rows of three samples, although its file says any number."""
+    node = helper.make_node("Add", ["x", "rows"], ["y"])
+    ends = value("x", ("n", 4)), value("y", ("n", 4))
+    return write(path, [node], ends[:1], ends[1:], {"rows": np.zeros((3, 4), np.float32)})

@@ -1,6 +1,7 @@
 """Files whose inputs are no batches, or whose outputs are no arrays: a result, or one line with the way out."""
 
 import re
+import zipfile
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
@@ -13,12 +14,13 @@ pytest.importorskip("onnxruntime")
 
 from harness.backends.ort import OrtBackend
 from harness.core import registry
-from harness.errors import ConfigError
+from harness.errors import ConfigError, PluginUnavailable
 from harness.explain.baseline import Baseline, open_runner
 from harness.explain.subjects import subjects
 from harness.models.graph.onnx_file import read
 from harness.models.opened.ort_session import open_session
 from harness.models.opened.template import manifest_of
+from harness.run.measured.dispatch.instance import Failures
 from harness.types import Batch, TensorSpec, fixed_batch
 from tests.builders.models import odd_files
 from tests.plugins.backends.test_backends import setup
@@ -169,3 +171,57 @@ def test_one_number_for_a_whole_batch_is_one_line(tmp_path: Path) -> None:
     """Bug: "infer raised TypeError: iteration over a 0-d array"."""
     with pytest.raises(ConfigError, match="the model returned 1 row for 3 samples"):
         answered(odd_files.reduced_to_one(tmp_path / "m.onnx"))
+
+
+@pytest.mark.parametrize(
+    ("opset", "kind", "line"),
+    [
+        (
+            6,
+            odd_files.FLOAT,
+            "the file's opset is 6, and all operators are implemented from opset 7 on",
+        ),
+        (17, odd_files.BFLOAT16, "CPUExecutionProvider lacks the operator for its types"),
+        (13, odd_files.BFLOAT16, "CPUExecutionProvider lacks the operator for its types"),
+    ],
+)
+def test_an_operator_without_an_implementation_is_explained(
+    opset: int, kind: int, line: str, tmp_path: Path
+) -> None:
+    """Bug: "NOT_IMPLEMENTED : Could not find an implementation for Add(6)" alone."""
+    path = odd_files.doubled(tmp_path / "m.onnx", opset, kind)
+    assert f"{path}: ONNX Runtime cannot load it: {line}" in refused(path)
+
+
+@pytest.mark.parametrize("write", [odd_files.of_three, odd_files.matching])
+def test_a_batch_that_the_graph_refuses_is_one_line_without_a_class(
+    write: Callable[[Path], Path], tmp_path: Path
+) -> None:
+    """Bug: "infer raised InvalidArgument: [ONNXRuntimeError] : 2 : …"."""
+    path = write(tmp_path / "m.onnx")
+    with OrtBackend(setup(path)) as backend:
+        for count in (2, 5):
+            rows = np.zeros((count, 4), np.float32)
+            with pytest.raises(PluginUnavailable) as refusal:
+                backend.infer(Batch(count, {"x": rows}))
+            assert str(refusal.value).startswith(
+                f"ONNX Runtime cannot answer {count} samples at once: "
+            )
+            failures = Failures()
+            failures.add(refusal.value, count)
+            assert failures.first.splitlines()[-1].startswith(str(refusal.value)[:200])
+
+
+def test_weights_and_checkpoints_are_named_by_init_too(tmp_path: Path) -> None:
+    """Bug: "here their shapes will do" after a file that cannot be loaded."""
+    weights, checkpoint = tmp_path / "a.pth", tmp_path / "a.pt"
+    weights.write_bytes(b"\x80\x02")
+    with zipfile.ZipFile(checkpoint, "w") as parts:
+        parts.writestr("a/data.pkl", b"\x80\x02.")
+    for path, line in {
+        weights: "a.pth is weights without their network: load them",
+        checkpoint: f"{checkpoint}: PyTorch cannot load it: it is a checkpoint of torch.save and not",
+    }.items():
+        with pytest.raises(ConfigError, match=re.escape(line)) as refusal:
+            manifest_of(path, tmp_path / "m.yaml", {})
+        assert "--input-shape" not in str(refusal.value)
