@@ -196,9 +196,9 @@ install_extras() {
     local python answer names rivals rival packages
     python=$(find_python) || exit
     if [[ $# -eq 0 || $1 == -* ]]; then
-        PYTHONPATH=$root exec "$python" -P -m harness.core.extras "$@"
+        PYTHONPATH=$root exec "$python" -P -m harness.cli.start.install "$@"
     fi
-    answer=$(PYTHONPATH=$root "$python" -P -m harness.core.extras "$@") || exit
+    answer=$(PYTHONPATH=$root "$python" -P -m harness.cli.start.install "$@") || exit
     { read -r -a names && rivals=$(cat); } <<<"$answer"
     while read -r rival packages; do
         # shellcheck disable=SC2086 # names of packages, one a word

@@ -437,7 +437,7 @@ def test_a_run_installs_the_backend_of_its_configuration(config: str, checkout: 
 
 
 def test_the_list_needs_no_installed_package() -> None:
-    command = [sys.executable, "-S", "-P", "-m", "harness.core.extras"]
+    command = [sys.executable, "-S", "-P", "-m", "harness.cli.start.install"]
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=env)
     assert (done.returncode, done.stderr) == (0, "")
