@@ -16,8 +16,8 @@ from harness.results.agreement import Agreement, agreement, limits
 from harness.results.compare import comparable
 from harness.results.compare.comparable import Difference
 from harness.results.compare.finished import FinishedRun, Number
-from harness.results.compare.noise import Noise, noise_of
-from harness.results.evidence.between_runs import between_runs
+from harness.results.compare.noise import EXTREME, Noise, noise_of
+from harness.results.evidence.between_runs import LEAST_FREEDOM, between_runs
 from harness.results.evidence.stages import STAGES
 from harness.types import Array
 
@@ -132,7 +132,7 @@ def compare(
         answers=answers,
         noise=shown,
         headline=own,
-        runs_needed=_runs_needed(before, after, own) if own and shown.between else None,
+        runs_needed=_runs_needed(before, after, own) if own else None,
     )
 
 
@@ -163,13 +163,16 @@ def _change(
         low = change + min(least, -(between or 0.0))
         high = change + max(most, between or 0.0)
     share = noise.smallest[first.kind]
+    if between is None and any(map(_is_open, (*before, *after))):
+        share = max(share, EXTREME[first.kind])  # nothing shows the noise, not even within the runs
     verdict = _verdict(
         change if low is None else low,
         change if high is None else high,
         math.log1p(share),
         higher_is_better=first.higher_is_better,
     )
-    if verdict == SAME and not (noise.is_given or _is_alike(low, high, between)):
+    is_judged = noise.is_given and share == noise.smallest[first.kind]
+    if verdict == SAME and not (is_judged or _is_alike(low, high, between)):
         verdict = UNDECIDED
     return Change(
         name=name,
@@ -193,8 +196,8 @@ def _is_alike(low: float | None, high: float | None, between: float | None) -> b
 
 
 def _end(log_change: float | None) -> float | None:
-    """As a share; None for an open end."""
-    return math.expm1(log_change) if log_change is not None and math.isfinite(log_change) else None
+    """As a share."""
+    return None if log_change is None else math.expm1(log_change)
 
 
 def _exact(name: str, before: Sequence[Number], after: Sequence[Number]) -> Change:
@@ -223,11 +226,11 @@ def _runs_needed(
     before: Sequence[FinishedRun], after: Sequence[FinishedRun], change: Change
 ) -> int | None:
     """Runs a side that would judge a change of this size, or show that there is none, with this noise."""
-    if change.verdict != UNDECIDED:
+    freedom = len(before) + len(after) - 2
+    if change.verdict != UNDECIDED or freedom < LEAST_FREEDOM:
         return None
     ours, theirs = ([r.numbers[change.name].value for r in side] for side in (before, after))
     log_before, log_after = (_logs(values, change.unit) for values in (ours, theirs))
-    freedom = len(ours) + len(theirs) - 2
     squares = sum(float(np.var(logs)) * len(logs) for logs in (log_before, log_after))
     deviation = math.sqrt(squares / freedom)
     size = abs(math.log1p(change.change))
@@ -262,17 +265,20 @@ def _within(before: Sequence[Number], after: Sequence[Number]) -> tuple[float, f
 
 
 def _distances(side: Sequence[Number]) -> tuple[float, float] | None:
-    """From the mean over the runs down and up to the ends of its interval, in logarithms; infinite where an
-    end is open, which is 0 or infinity.
-    """
+    """From the mean over the runs down and up to the ends of its interval, in logarithms; None without one."""
     below, above = [], []
     for number in side:
-        if number.low is None or number.high is None:
+        if number.low is None or number.high is None or _is_open(number):
             return None
         low, value, high = _logs([number.low, number.value, number.high], number.unit)
-        below.append(value - low if number.low > 0 else math.inf)
+        below.append(value - low)
         above.append(high - value)
     return math.hypot(*below) / len(side), math.hypot(*above) / len(side)
+
+
+def _is_open(number: Number) -> bool:
+    """Whether its run was too short for an interval."""
+    return number.high is not None and math.isinf(number.high)
 
 
 def _logs(values: object, unit: str) -> Array:

@@ -27,7 +27,7 @@ SMALLEST_CHANGE = 0.02
 """Smaller changes are never judged: where a process lies in memory changes as much."""
 
 LEAST_EQUAL_RUNS = 10
-"""Equal runs, with the compared ones, whose largest difference stands for what equal runs show."""
+"""Earlier equal runs whose largest difference stands for what equal runs show."""
 
 _OF_MACHINE = codes(Kind.DOUBT, About.MACHINE)
 
@@ -98,12 +98,12 @@ def noise_of(
         )
         return Noise(source, smallest, False, True, apart, False)
     compared = {run.measured for run in (*before, *after)}
-    groups = [
-        [*map(_plain_numbers, side), *_earlier(side[0], compared)] for side in (before, after)
-    ]
+    groups = [list(_earlier(side[0], compared)) for side in (before, after)]
     equal = max(map(len, groups))
     if equal >= LEAST_EQUAL_RUNS:
-        source = f"measured by {equal} equal runs of {database.path_in(before[0].folder.parent)}"
+        source = (
+            f"measured by {equal} earlier equal runs of {database.path_in(before[0].folder.parent)}"
+        )
         return Noise(source, smallest, True, False, _largest_differences(groups), False)
     few = "one run a side does" if runs <= 2 else "two runs and one do"
     source = f"unknown: {few} not show how far equal runs lie apart"

@@ -305,13 +305,9 @@ def _quantity(value: float, unit: str) -> str:
 
 
 def _interval(change: Change) -> str:
-    ends = (change.low, change.high)
-    if ends == (None, None) or not change.has_ratio:
+    if change.low is None or change.high is None or not change.has_ratio:
         return "-"
-    low, high = ("" if end is None else _share(end, change) for end in ends)
-    if not high:
-        return f"from {low}"
-    return f"{low} to {high}" if low else f"up to {high}"
+    return f"{_share(change.low, change)} to {_share(change.high, change)}"
 
 
 def _size(change: Change) -> str:
