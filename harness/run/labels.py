@@ -7,12 +7,17 @@ from harness.errors import ConfigError
 from harness.types import HasClassCheck, HasLabelCheck
 
 
-def check_labels(metric: str, labels: Sequence[object], classes: range | None = None) -> None:
+def check_labels(
+    metric: str, labels: Sequence[object], classes: range | None = None, dtype: str = "int64"
+) -> None:
     """A ConfigError if the metric cannot score these labels. None stands for a sample without a label.
 
-    classes: those that the model can answer, None where they are not known.
+    classes: those that the model can answer, None if they are not known. dtype: of the answers.
     """
-    scorer = registry.load("metric", metric)("int64")
+    try:
+        scorer = registry.load("metric", metric)(dtype)
+    except ValueError:
+        return  # it scores answers of another type, and its labels are no class numbers
     known = {i: label for i, label in enumerate(labels) if label is not None}
     try:
         if isinstance(scorer, HasLabelCheck):

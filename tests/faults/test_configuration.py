@@ -148,7 +148,10 @@ def test_several_mistakes_are_all_told(tmp_path: Path) -> None:
         ("- scenario\n", "is not a configuration: it must map option names to values"),
         ("scenario: [server\n", "is not YAML: "),
         ("a: &a [x, x]\nb: &b [*a, *a]\nscenario: *b\n", "aliases are not allowed here"),
-        ("scenario: !!python/object/apply:os.system [id]\n", "is not YAML: could not determine a"),
+        (
+            "scenario: !!python/object/apply:os.system [id]\n",
+            "line 1: tags such as '!!python/object/apply:os.system' are not allowed here",
+        ),
         ("x" * ((1 << 20) + 1), "is larger than 1 MiB"),
         ("scenario: server\nbackend: {a: 1}\n", "backend: {'a': 1} is not a single value"),
     ],

@@ -45,7 +45,7 @@ PLUGIN_WORLD = (
 )
 """All that a plug-in may import, besides the modules of its own folder."""
 
-MOST_MODULES = 12
+MOST_MODULES = 16
 """A folder with more is two rooms."""
 
 TOP_LEVEL = {

@@ -6,6 +6,7 @@ from pathlib import Path
 from harness.core.formats.protobuf import fields, mapped
 
 _HEAD_BYTES = 512
+_TEXT = frozenset((*range(32, 256), *b"\t\n\r"))
 
 
 def impostor(path: Path, wanted: str = "model") -> str:
@@ -21,6 +22,8 @@ def impostor(path: Path, wanted: str = "model") -> str:
         return f"it is a Git LFS pointer, not the {wanted}: run `git lfs pull` where it came from"
     if head.lstrip().lower().startswith((b"<!doctype html", b"<html")):
         return f"it is a web page, not the {wanted}: fetch the file itself"
+    if head.startswith(b"{") and path.suffix != ".json" and _TEXT.issuperset(head):
+        return f"it is JSON, perhaps a server's error, not the {wanted}: fetch the file itself"
     return _of_suffix(path)
 
 

@@ -4,6 +4,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from harness.core.formats.impostors import impostor
 from harness.errors import ConfigError
 
 
@@ -84,6 +85,8 @@ def check(path: Path, formats: Collection[str]) -> None:
         return
     own = format_of(path)
     refuse_other(path.name, own, formats)
+    if path.is_file() and (content := impostor(path)):
+        raise ConfigError(f"{path.name}: {content}")
     if found := _no_model(path):
         raise ConfigError(f"{path.name} is {': '.join(found)}")
     if own is None and path.is_dir():
@@ -105,24 +108,7 @@ def _no_model(path: Path) -> tuple[str, str] | None:
         return None if own else next(inside, other)
     if path.name == "model.json":
         return _FOLDERS["model.json"]
-    try:
-        with path.open("rb") as file:
-            return _by_content(file.read(_HEAD_BYTES), own) or other
-    except OSError:
-        return None
-
-
-def _by_content(begin: bytes, own: Format | None) -> tuple[str, str] | None:
-    """begin: first bytes of the file."""
-    if not begin:
-        return "empty", "download or export it again"
-    if begin.startswith(b"version https://git-lfs"):
-        return "a pointer of Git LFS and not the file", "run git lfs pull"
-    if begin.lstrip().lower().startswith((b"<!doctype html", b"<html")):
-        return "an HTML page and not a model", "download the file itself"
-    if own and begin.startswith(b"{") and _TEXT.issuperset(begin):
-        return "JSON and not a model, perhaps a server's error", "download the file itself"
-    return None
+    return other
 
 
 def refuse_other(name: str, own: Format | None, formats: Collection[str]) -> None:

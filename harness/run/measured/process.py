@@ -186,7 +186,7 @@ class _Measurement:
             if isinstance(scorer, HasAnswerShape):
                 scorer.check_shape(row.shape)
             labels = [dataset.label(i) for i in range(len(dataset))]
-            check_labels(setup.metric, labels, self._system.classes)
+            check_labels(setup.metric, labels, self._system.classes, str(row.dtype))
         except ConfigError:
             raise
         except ValueError as e:

@@ -64,15 +64,15 @@ def test_the_backend_that_is_advised_reads_the_format(one: Format) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "text"),
     [
-        ("net.onnx", b"", "empty: download"),
-        ("net.onnx", b"version https://git-lfs.github.com/spec/v1\n", "a pointer of Git LFS"),
-        ("net.tflite", b"\n<!DOCTYPE html><html>", "an HTML page"),
-        ("net.keras", b'{"error": "not found"}', "JSON and not a model"),
-        ("net.pth", b"PK\x03\x04\x00", "weights without their network: load them"),
-        ("net.SafeTensors", b"\x00\x01", "weights without their network: load them"),
-        ("net.gguf", b"GGUF\x00", "a GGUF file of llama.cpp: serve it"),
-        ("net.plan", b"\x00", "an engine of TensorRT: pass the ONNX file"),
-        ("model.json", b"{}", "a model of TensorFlow.js: convert it"),
+        ("net.onnx", b"", ": the file is empty: fetch it again"),
+        ("net.onnx", b"version https://git-lfs.github.com/spec/v1\n", ": it is a Git LFS pointer"),
+        ("net.tflite", b"\n<!DOCTYPE html><html>", ": it is a web page"),
+        ("net.keras", b'{"error": "not found"}', ": it is JSON, perhaps a server's error"),
+        ("net.pth", b"PK\x03\x04\x00", " is weights without their network: load them"),
+        ("net.SafeTensors", b"\x00\x01", " is weights without their network: load them"),
+        ("net.gguf", b"GGUF\x00", " is a GGUF file of llama.cpp: serve it"),
+        ("net.plan", b"\x00", " is an engine of TensorRT: pass the ONNX file"),
+        ("model.json", b"{}", " is a model of TensorFlow.js: convert it"),
     ],
 )
 def test_a_file_that_is_no_model_is_named_with_what_to_do(
@@ -81,7 +81,7 @@ def test_a_file_that_is_no_model_is_named_with_what_to_do(
     path = tmp_path / name
     path.write_bytes(content)
     formats = {"net.tflite": "tflite", "net.keras": "keras"}
-    assert refusal(path, formats.get(name, "onnx")).startswith(f"{name} is {text}")
+    assert refusal(path, formats.get(name, "onnx")).startswith(name + text)
 
 
 def test_a_checkpoint_folder_names_its_export(tmp_path: Path) -> None:

@@ -162,7 +162,10 @@ def test_the_backend_of_the_documents_holds_state_and_scalar(tmp_path: Path) -> 
 def test_a_file_that_is_no_model_is_named(content: bytes, line: str, tmp_path: Path) -> None:
     """Bug: "INVALID_PROTOBUF : Load model failed: Protobuf parsing failed"."""
     (tmp_path / "m.onnx").write_bytes(content)
-    assert f"ONNX Runtime cannot load it: {line}" in refused(tmp_path / "m.onnx")
+    with pytest.raises(ConfigError, match=f"m.onnx: {line}"):
+        answered(tmp_path / "m.onnx")
+    with pytest.raises(ConfigError, match=f"ONNX Runtime cannot load it: {line}"):
+        manifest_of(tmp_path / "m.onnx", tmp_path / "m.yaml", {})
     with pytest.raises(ConfigError, match=f"m.onnx is not an ONNX model: {line}"):
         read(tmp_path / "m.onnx")
 

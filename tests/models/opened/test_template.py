@@ -209,7 +209,10 @@ def test_a_fixed_batch_is_the_largest(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "problem"),
     [
-        (["--model", "notes.txt"], "notes.txt is neither a model file (.onnx, .xml, .pt, .pt2, "),
+        (
+            ["--model", "notes.txt"],
+            "notes.txt is a text: --model takes a model file (.onnx, .xml, .pt, .pt2, ",
+        ),
         (
             ["--model", "a/net.onnx", "--out", "b/net.yaml"],
             "b/net.yaml does not lie in the folder of a/",

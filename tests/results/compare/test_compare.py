@@ -40,6 +40,7 @@ from harness.results.compare.report import _interval, lines, notes, parse_limit,
 from harness.results.evidence.between_runs import between_runs
 from harness.results.evidence.block_intervals import blocks, percentile_intervals
 from harness.results.publish.copy import publish
+from tests.builders.finished import answered_later
 from tests.golden.make_runs import FOLDERS
 
 SLOW = """\
@@ -324,7 +325,7 @@ def test_earlier_equal_runs_show_the_noise_of_single_runs(tmp_path: Path) -> Non
     folders = []
     for number in range(12):
         folder = Path(shutil.copytree(QUIET, tmp_path / f"run-{number}"))
-        later(folder, number)
+        answered_later(folder, number)
         result = json.loads((folder / "result.json").read_text())
         factor = 1 + 0.004 * (number % 5) if number < 11 else 3.0
         for name in ("p50", "p90", "p99"):
@@ -351,20 +352,11 @@ def test_copies_of_earlier_runs_show_no_noise(tmp_path: Path) -> None:
         result["started"] = f"2026-01-01T00:00:{number:02}.000+00:00"
         (folder / "result.json").write_text(json.dumps(result))
         database.add(tmp_path, folder.name, result)
-    later(tmp_path / "run-1", 1)
+    answered_later(tmp_path / "run-1", 1)
     first, other = (side(str(tmp_path / f"run-{number}")) for number in (0, 1))
     assert compare(first, other).noise.source == (
         "unknown: one run a side does not show how far equal runs lie apart"
     )
-
-
-def later(folder: Path, by_ns: int) -> None:
-    """The last answer of the run came later: it is another run."""
-    path = folder / "performance/run_1/completions.npz"
-    with np.load(path) as file:
-        columns = dict(file)
-    columns["completed_ns"][-1] += by_ns
-    np.savez(path, **columns)
 
 
 def edited_config(folders: Sequence[Path], **settings: Any) -> None:
@@ -617,7 +609,7 @@ def test_a_side_of_two_configurations_is_refused(
     runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     other = edited(runs / "fast", tmp_path / "other", "config.yaml", lambda c: c.update(threads=9))
-    later(other, 1)
+    answered_later(other, 1)
     assert main(["compare", f"{runs / 'fast'},{other}", str(runs / "slow")]) == 4
     assert "fast and other are not one configuration: threads" in capsys.readouterr().out
 

@@ -16,6 +16,7 @@ from harness.models.manifest.lookup import load_model
 from harness.models.manifest.model import MODELS_DIR
 from harness.results.compare.finished import named_apart, side
 from harness.results.compare.report import letter
+from tests.builders.finished import answered_later
 
 Edit = Callable[[Any], None]
 DIGITS = ["--scenario", "single-stream", "--queries", "64", "--quiet", "--no-report"]
@@ -274,9 +275,10 @@ def test_no_limit_is_judged_where_nothing_is_comparable(
 @pytest.fixture
 def repeated(ort: Path, tmp_path: Path) -> Path:
     """Two folders as --repeats leaves them, `ga` and `gb`, of three runs each; `gb` stopped in the third."""
-    for name in ("ga", "gb"):
+    for name, first_ns in (("ga", 0), ("gb", 100)):
         for number in (1, 2, 10):
-            shutil.copytree(ort, tmp_path / name / f"run-{number}")
+            run = Path(shutil.copytree(ort, tmp_path / name / f"run-{number}"))
+            answered_later(run, first_ns + number)
         (tmp_path / name / "repeats.json").write_text("{}")
     (tmp_path / "gb" / "run-10").rename(tmp_path / "gb" / "run-10.partial")
     return tmp_path

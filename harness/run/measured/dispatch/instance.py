@@ -27,7 +27,7 @@ class Failures:
     def __init__(self) -> None:
         self.samples = 0
         self.first = ""
-        """The traceback, and the error as one line, with the plug-in's name where the backend did not raise it."""
+        """The traceback, whose last line is the error as one line, with the plug-in's name if the backend did not raise it."""
         self.kinds: dict[str, int] = {}
         """Kind of failure -> samples; empty where no server answers."""
         self._lock = threading.Lock()
@@ -40,7 +40,7 @@ class Failures:
             if not self.first:
                 lines = traceback.format_exception(error)
                 last = type_and_text(error) if dataset is None else raised_in_batch(dataset, error)
-                self.first = "".join((*lines, last))
+                self.first = "".join(lines if lines[-1].rstrip() == last else (*lines, last))
             self.samples += samples
             if kind:
                 self.kinds[kind] = self.kinds.get(kind, 0) + samples
