@@ -259,7 +259,7 @@ def test_a_large_file_is_not_read(tmp_path: Path) -> None:
 
 def test_a_bare_file_is_a_model_about_which_nothing_is_known(tmp_path: Path) -> None:
     path = tmp_path / "net.onnx"
-    path.write_bytes(b"weights")
+    path.write_bytes(b"\x08\x08")  # a version of ONNX, and nothing else
     model = load_model(str(path))
     assert (model.name, model.manifest, model.inputs, model.output) == ("net", None, (), None)
     assert model.path(("onnx",)) == path
