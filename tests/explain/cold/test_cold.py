@@ -170,7 +170,7 @@ def test_what_cannot_be_measured_is_refused_before_anything_starts(
 def test_a_file_that_the_framework_refuses_leaves_no_folder(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "net.onnx").write_bytes(b"\x08\x07nonsense")
+    (tmp_path / "net.onnx").write_bytes(b"\x08\x08")
     words = ["cold", str(tmp_path / "net.onnx"), "--skip", "formats", "--out", str(tmp_path / "o")]
     assert main([*words, "--quiet"]) == 2
     assert "ONNX Runtime cannot load it" in capsys.readouterr().err
