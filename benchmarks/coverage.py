@@ -114,7 +114,7 @@ SIZES = {2000: 500, 20_000: 200, 200_000: 60}
 
 
 class Coverage(NamedTuple):
-    """Of one percentile, over simulated runs."""
+    """The coverage of one percentile over simulated runs."""
 
     intervals: float
     """Share of runs that have an interval by blocks."""

@@ -117,7 +117,7 @@ def _show(folder: Path, names: Sequence[str], rounds: int) -> None:
 def _verdicts(
     folder: Path, name: str, sides: tuple[str, str], runs: int, rounds: int
 ) -> Counter[str]:
-    """Of groups that do not overlap; runs that are INVALID or missing are left out with their group."""
+    """Verdicts of groups that do not overlap. A group with a missing run is skipped."""
     before, after = sides
     step = 2 * runs if before == after else runs
     counts: Counter[str] = Counter()

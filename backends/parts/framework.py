@@ -193,7 +193,7 @@ class TwinProfiler(ABC):
 
 
 def _no_text(path: Path) -> str:
-    """What to do with a name that the frameworks cannot take; '' for others."""
+    """The advice for a name that the frameworks cannot take; '' for other names."""
     try:
         str(path).encode()
     except UnicodeEncodeError:

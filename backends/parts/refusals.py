@@ -19,7 +19,7 @@ def refused(reply: Reply) -> Refused:
 
 
 def said(reply: Reply) -> str:
-    """What such a reply says, as one line."""
+    """The reply's own words, as one line."""
     text = words(bytes(reply.body))
     location, again = reply.header("Location"), reply.header("Retry-After")
     if reply.status in _REDIRECTS and location:

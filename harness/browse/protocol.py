@@ -98,7 +98,7 @@ class _Bounded(H11Protocol):
             del self.waiting[self]
 
     def _hang_up_unless_taking(self) -> None:
-        """A client that still takes a long answer asks for nothing meanwhile."""
+        """A client that is still reading a long answer sends no request."""
         self._stop_waiting()
         if self._taking is not None:
             self._wait()

@@ -58,7 +58,7 @@ def usage_of(
     fell: bool = False,
     ignores_end: bool = False,
 ) -> Usage:
-    """What a whole answer tells of its tokens.
+    """The token counts that a whole answer reports.
 
     counts: as `counts_in`, the last ones of a stream. ids: None where the server returned none. fell: an earlier
     count of the stream was larger. ignores_end: the model goes on behind its end, by tokens that show nothing.

@@ -57,7 +57,7 @@ class Noise(NamedTuple):
     apart: Mapping[str, float] | None
     """Name of a number -> difference that equal runs may have; None if it does not count."""
     is_given: bool
-    """Whether the user gave it: then a change below it is no difference."""
+    """Whether the user gave it. A change below it is then not a difference."""
 
     def half_width(
         self, name: str, before: Sequence[float], after: Sequence[float], level: float

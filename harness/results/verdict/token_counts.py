@@ -12,7 +12,7 @@ AT_ONCE_SHARE = 0.5
 
 
 def client_told(run: Evidence) -> Mapping[str, Any]:
-    """`client` of the last message; empty where there is none."""
+    """`client` of the last message; empty if it has none."""
     return (run.ended or {}).get("client") or {}
 
 

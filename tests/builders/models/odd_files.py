@@ -69,7 +69,7 @@ def two_texts(path: Path) -> Path:
 
 
 def quantised_shape(path: Path) -> Path:
-    """An int8 tensor of a fixed shape, of which a layer that is folded reads the shape alone."""
+    """An int8 tensor of a fixed shape; a layer that is folded reads its shape alone."""
     nodes = [
         helper.make_node("QuantizeLinear", ["x", "s", "z"], ["q"]),
         helper.make_node("DequantizeLinear", ["q", "s", "z"], ["d"]),

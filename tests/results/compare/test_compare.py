@@ -55,7 +55,7 @@ class Slow(NullBackend):
 
 
 def test_the_interval_of_a_change_holds_the_truth_as_often_as_it_says() -> None:
-    """Two runs of 20,000 queries, of which one is 10 % slower."""
+    """Two runs of 20,000 queries; one is 10 % slower."""
     rng = np.random.default_rng(4)
     block = blocks(np.arange(20_000))
     held = 0

@@ -49,7 +49,7 @@ class CommandMeter:
         self._unit: Literal["J", "W"] | None = None
         self._has_read = False
         self._unread = ""
-        """The last line that is no reading."""
+        """The last line that is not a reading."""
 
     def __enter__(self) -> Self:
         self._guard = Guard()
