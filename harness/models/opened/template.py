@@ -48,17 +48,17 @@ def manifest_of(path: Path, manifest: Path, shapes: Shapes, backend: str | None 
     shapes: sizes of symbolic dimensions. backend: opens the file; None: the one that such files are meant for.
     Raises a ConfigError or PluginUnavailable where the file cannot be opened or described.
     """
-    kind = format_of(path)
-    if kind is None:
-        if path.exists():
-            check(path, FORMATS)
-        raise ConfigError(
-            f"{path} is neither a model file ({', '.join(BY_SUFFIX)}) nor the folder of a SavedModel"
-        )
     place = os.path.relpath(path.absolute(), manifest.absolute().parent)
     if place.startswith(".."):
         raise ConfigError(
             f"{manifest} does not lie in the folder of {path} or above it, as a manifest must: pass another --out"
+        )
+    if path.exists():
+        check(path, FORMATS)  # it names a file of another kind without a framework
+    kind = format_of(path)
+    if kind is None:
+        raise ConfigError(
+            f"{path} is neither a model file ({', '.join(BY_SUFFIX)}) nor the folder of a SavedModel"
         )
     with frameworks_output():
         inputs, outputs = _opened(path, kind, shapes, backend or kind.backend)
