@@ -173,7 +173,10 @@ class RemoteBackend:
         try:
             return self.remote.answer(reply, batch.size)
         except (Refused, BadAnswer) as e:
-            raise ConfigError(f"--url {self._link.server.address}: {one_line(e)}") from e
+            raise ConfigError(
+                f"--url {self._link.server.address}: {one_line(e)}: check what the model takes, or read the "
+                "server's log"
+            ) from e
 
     def reply(self, batch: Batch) -> Reply:
         """The server's own bytes for a batch; a ConfigError where there are none."""

@@ -49,7 +49,9 @@ class Change(NamedTuple):
     high: float | None
     """Upper end."""
     noise: float
-    """Share that the whole interval must exceed; noise between runs is in the interval."""
+    """Share that a change must exceed to be judged: with runs in turns the change itself, else its whole
+    interval.
+    """
     higher_is_better: bool
     verdict: str | None
     """None where the sides must not be ranked."""
@@ -165,12 +167,16 @@ def _change(
     share = noise.smallest[first.kind]
     if between is None and any(map(_is_open, (*before, *after))):
         share = max(share, EXTREME[first.kind])  # nothing shows the noise, not even within the runs
+    margin = math.log1p(share)
+    is_whole = noise.is_given or not noise.in_turns
     verdict = _verdict(
         change if low is None else low,
         change if high is None else high,
-        math.log1p(share),
+        margin if is_whole else 0.0,
         higher_is_better=first.higher_is_better,
     )
+    if abs(change) <= margin:
+        verdict = SAME
     is_judged = noise.is_given and share == noise.smallest[first.kind]
     if verdict == SAME and not (is_judged or _is_alike(low, high, between)):
         verdict = UNDECIDED
@@ -234,7 +240,7 @@ def _runs_needed(
     squares = sum(float(np.var(logs)) * len(logs) for logs in (log_before, log_after))
     deviation = math.sqrt(squares / freedom)
     size = abs(math.log1p(change.change))
-    enough = max(size - math.log1p(change.noise), math.log1p(ALIKE) - size)
+    enough = max(size if size > math.log1p(change.noise) else 0.0, math.log1p(ALIKE) - size)
     for runs in range(2, _MOST_RUNS + 1):
         if student_t(2 * runs - 2) * deviation * math.sqrt(2 / runs) <= enough:
             return runs
@@ -242,7 +248,7 @@ def _runs_needed(
 
 
 def _verdict(low: float, high: float, margin: float, *, higher_is_better: bool) -> str:
-    """A change is a difference where its whole interval lies beyond the margin."""
+    """A difference where the whole interval lies beyond the margin."""
     if low > margin:
         return BETTER if higher_is_better else WORSE
     if high < -margin:

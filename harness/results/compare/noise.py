@@ -49,14 +49,16 @@ class Noise(NamedTuple):
     source: str
     """Where it was seen, as a sentence."""
     smallest: Mapping[str, float]
-    """Share by kind of number: changes below it are not judged."""
-    counts_within: bool
+    """Share by kind of number: smaller changes are not judged."""
+    counts_within: bool = False
     """Whether the noise within the runs counts beside that between them."""
-    between: bool
+    between: bool = False
     """Whether the spread of each side shows the noise."""
-    apart: Mapping[str, float] | None
+    in_turns: bool = False
+    """Whether the sides took turns, so that a drift of the machine changed both alike."""
+    apart: Mapping[str, float] | None = None
     """Name of a number -> difference that equal runs may have; None if it does not count."""
-    is_given: bool
+    is_given: bool = False
     """Whether the user gave it. A change below it is then not a difference."""
 
     def half_width(
@@ -77,16 +79,22 @@ def noise_of(
     """option: the share of --noise, which replaces what the runs show."""
     smallest = dict.fromkeys(EXTREME, SMALLEST_CHANGE)
     if option is not None:
-        return Noise("from --noise", dict.fromkeys(EXTREME, option), True, True, None, True)
+        return Noise(
+            "from --noise",
+            dict.fromkeys(EXTREME, option),
+            counts_within=True,
+            between=True,
+            is_given=True,
+        )
     runs = len({run.measured for run in (*before, *after)})
     between = runs - 2 >= LEAST_FREEDOM
     sizes = f"{len(before)} and {counted(len(after), 'run')}"
     if between and in_turns(before, after):
-        return Noise(f"measured by {sizes}, made in turns", smallest, False, True, None, False)
+        return Noise(f"measured by {sizes}, made in turns", smallest, between=True, in_turns=True)
     if disturbed := _disturbed(before, after):
         nothing = dict.fromkeys(EXTREME, math.inf)
         source = f"unknown: {disturbed}, and the sides did not take turns"
-        return Noise(source, nothing, not between, between, None, False)
+        return Noise(source, nothing, counts_within=not between, between=between)
     if between:
         groups = [list(map(_plain_numbers, side)) for side in (before, after)]
         # A steady drift moves two sides of n runs n / (n - 1) times as far apart as runs of one side.
@@ -96,7 +104,7 @@ def noise_of(
             f"measured by {sizes}; the sides did not take turns, so a change must also exceed {drift:.3g} "
             "times the largest difference between two runs of one side"
         )
-        return Noise(source, smallest, False, True, apart, False)
+        return Noise(source, smallest, between=True, apart=apart)
     compared = {run.measured for run in (*before, *after)}
     groups = [list(_earlier(side[0], compared)) for side in (before, after)]
     equal = max(map(len, groups))
@@ -104,10 +112,10 @@ def noise_of(
         source = (
             f"measured by {equal} earlier equal runs of {database.path_in(before[0].folder.parent)}"
         )
-        return Noise(source, smallest, True, False, _largest_differences(groups), False)
+        return Noise(source, smallest, counts_within=True, apart=_largest_differences(groups))
     few = "one run a side does" if runs <= 2 else "two runs and one do"
     source = f"unknown: {few} not show how far equal runs lie apart"
-    return Noise(source, EXTREME, True, False, None, False)
+    return Noise(source, EXTREME, counts_within=True)
 
 
 def _disturbed(before: Sequence[FinishedRun], after: Sequence[FinishedRun]) -> str:

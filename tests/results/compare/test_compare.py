@@ -245,6 +245,21 @@ def test_runs_in_turns_are_judged_by_their_spread() -> None:
     assert slightly.verdict == SAME  # within 5 %, and the interval too
 
 
+def test_five_runs_a_side_in_turns_find_ten_percent_and_no_equal_sides() -> None:
+    """At a standard deviation of 4 % between equal runs: power 91 %, false alarms below 5 %."""
+    noise = np.random.default_rng(1).normal(0, 0.04, (100, 2, 5))
+    found = []
+    for change in (0.0, math.log(1.1)):
+        ours, theirs = 1e6 * np.exp(noise), 1e6 * np.exp(noise + change)
+        sides = [
+            (side_of("a", "adehi", a[0]), side_of("b", "bcfgj", b[1]))
+            for a, b in zip(ours, theirs, strict=True)
+        ]
+        found.append(sum(compare(*pair).verdict in (BETTER, WORSE) for pair in sides))
+    assert found[0] <= 7
+    assert found[1] >= 85
+
+
 def test_sides_that_took_no_turns_must_differ_by_more_than_runs_of_one_side() -> None:
     """A machine drifts between the runs of one side and those of the other."""
     ours = [1000.0, 1010.0, 1080.0, 1005.0]
@@ -305,7 +320,7 @@ def test_an_undecided_comparison_says_how_many_runs_would_do() -> None:
     found = compare(ours, theirs)
     assert found.verdict == UNDECIDED
     assert found.runs_needed is not None
-    assert 8 < found.runs_needed < 20
+    assert 4 < found.runs_needed < 20
     assert dict(notes(found, []))["next"] == (
         f"python -m harness rerun aa bb --repeats {found.runs_needed}"
     )
