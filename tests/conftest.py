@@ -9,6 +9,8 @@ import pytest
 from _pytest.faulthandler import fault_handler_stderr_fd_key
 from hypothesis import settings
 
+from harness.core.shown import secrets
+
 settings.register_profile("harness", deadline=None)  # a busy machine is not a failed test
 settings.load_profile("harness")
 
@@ -30,3 +32,10 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     if limit is not None and item.config.getini("faulthandler_timeout"):
         stderr = item.config.stash[fault_handler_stderr_fd_key]
         faulthandler.dump_traceback_later(limit.args[0], exit=True, file=stderr)
+
+
+@pytest.fixture(autouse=True)
+def forgotten_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process learns secrets for good; what one test has it learn must not be masked in another's texts."""
+    monkeypatch.setattr(secrets, "_known", set())
+    monkeypatch.setattr(secrets, "_patterns", [])

@@ -9,7 +9,7 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from importlib.metadata import distributions
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -209,8 +209,11 @@ def turbo(cpus: Path = _CPUS) -> bool | None:
 
 
 def _package_versions() -> Mapping[str, str]:
-    installed = {d.metadata["Name"].lower().replace("_", "-"): d.version for d in distributions()}
-    return {name: installed[name] for name in PACKAGES if name in installed}
+    found = {}
+    for name in PACKAGES:
+        with suppress(PackageNotFoundError):
+            found[name] = version(name)
+    return found
 
 
 def _harness_version() -> Mapping[str, object]:

@@ -147,6 +147,7 @@ def test_code_that_the_user_names_runs(
     assert marker.exists()
 
 
+@pytest.mark.slow
 def test_the_config_of_a_run_has_the_digest_of_its_plug_ins(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

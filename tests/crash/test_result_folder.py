@@ -138,6 +138,7 @@ def test_an_error_of_the_disk_at_a_write_is_one_line(tmp_path: Path, lasting: bo
     fail_at_each(tmp_path, CLOSED, Fault(), lasting=lasting, step=6)
 
 
+@pytest.mark.slow
 def test_a_full_disk_does_not_hide_why_a_model_was_not_loaded(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -219,6 +220,7 @@ def killed_at(results: Path, at: int) -> int:
 
 
 @pytest.mark.parametrize("at", [14])
+@pytest.mark.slow
 def test_a_killed_supervisor_leaves_a_readable_folder(at: int, tmp_path: Path) -> None:
     killed_at(tmp_path / "results", at)
     assert verdict(tmp_path / "results" / "run.partial") == "INVALID"

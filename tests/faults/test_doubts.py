@@ -65,6 +65,7 @@ def test_a_quota_that_holds_the_run_back_is_told(quota: Path, tmp_path: Path) ->
     assert result(tmp_path / "r")["environment"]["machine"]["cgroup_cpu_cores"] == 0.2
 
 
+@pytest.mark.slow
 def test_too_few_samples_for_the_percentile_are_told(tmp_path: Path) -> None:
     streams = ("--scenario", "single-stream", "--slo", "p99=1s", "--queries", "100")
     done = run(*streams, *PERFORMANCE, "--out", f"{tmp_path}/r")
@@ -72,6 +73,7 @@ def test_too_few_samples_for_the_percentile_are_told(tmp_path: Path) -> None:
     assert text(tmp_path / "r", "few-samples") == "100 queries are too few for p99: 459 are needed"
 
 
+@pytest.mark.slow
 def test_a_generator_that_is_late_is_told(tmp_path: Path) -> None:
     """No machine wakes up within two microseconds of the time."""
     bound = ("--target-qps", "500", "--queries", "700", "--slo", "p99=20us")

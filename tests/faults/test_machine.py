@@ -60,6 +60,7 @@ def test_a_signal_in_the_run_keeps_what_was_measured(
     assert gone(measured)
 
 
+@pytest.mark.slow
 def test_ctrl_c_twice_still_saves(tmp_path: Path) -> None:
     process = start(*LONG, "--out", str(tmp_path / "r"))
     wait_until_it_runs(process, tmp_path / "r.partial")
@@ -177,6 +178,7 @@ def test_a_signal_in_warm_up_or_scoring_leaves_a_folder_that_says_so(
 
 @pytest.mark.parametrize("backend", ["BlocksInLoad", *only_all("BlocksInWarmUp")])
 @pytest.mark.parametrize("number", [signal.SIGKILL, TERM])
+@pytest.mark.slow
 def test_killing_the_measured_process_before_its_run_is_told(
     number: signal.Signals, backend: str, tmp_path: Path
 ) -> None:
@@ -366,6 +368,7 @@ def test_a_results_folder_deleted_during_the_run_loses_no_number(tmp_path: Path)
     assert "p99" in done.printed
 
 
+@pytest.mark.slow
 def test_a_full_disk_loses_no_number(tmp_path: Path) -> None:
     with small_disk(tmp_path / "small", "200k") as small:
         done = run(*SERVER, "--target-qps", "3000", "--duration", "2s", "--out", f"{small}/r")

@@ -66,6 +66,7 @@ def test_the_default_port_taken_by_another_is_one_line_and_the_run_goes_on(tmp_p
     assert "\nharness_run_valid{" in (tmp_path / "r/metrics.prom").read_text()
 
 
+@pytest.mark.slow
 def test_an_error_of_the_start_is_the_only_line_where_the_default_port_is_taken(
     tmp_path: Path,
 ) -> None:

@@ -13,9 +13,15 @@ PERFORMANCE = ("--mode", "performance")
     "backend",
     [
         "Raises",
-        "NotANumber",
         *only_all(
-            "Overflows", "RaisesOnce", "TooFew", "TooMany", "WrongType", "WrongShape", "OtherRank"
+            "NotANumber",
+            "Overflows",
+            "RaisesOnce",
+            "TooFew",
+            "TooMany",
+            "WrongType",
+            "WrongShape",
+            "OtherRank",
         ),
     ],
 )

@@ -145,6 +145,7 @@ def test_what_http_allows_is_no_failure(tmp_path: Path, behaviour: Behaviour) ->
     assert result["queries"]["samples_failed"] == 0, result["reasons"]
 
 
+@pytest.mark.slow
 def test_a_lost_keep_alive_is_resent_and_counted(tmp_path: Path) -> None:
     with BadServer(in_the_run(bad.stale, 10)) as server:
         status, result = ran(tmp_path / "run", server)

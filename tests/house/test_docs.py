@@ -41,6 +41,7 @@ def test_only_what_is_between_the_comments_is_replaced(docs: ModuleType) -> None
     assert docs.updated(made, parts) == made
 
 
+@pytest.mark.slow
 def test_a_page_that_is_out_of_date_is_named_and_then_written(
     docs: ModuleType,
     tmp_path: Path,

@@ -83,6 +83,7 @@ def run(folder: Path, *arguments: str) -> tuple[dict[str, Any], dict[int, bytes]
     return json.loads((out / "result.json").read_text()), found
 
 
+@pytest.mark.slow
 def test_a_models_detections_are_scored_by_mean_average_precision(tmp_path: Path) -> None:
     """Half of the categories are found, on every image: 50 %. LoadGen pads the last query."""
     pytest.importorskip("pycocotools")
@@ -98,6 +99,7 @@ def test_a_models_detections_are_scored_by_mean_average_precision(tmp_path: Path
         assert payload == (row.tobytes() if i != 3 else b"")
 
 
+@pytest.mark.slow
 def test_top5_scores_the_best_five_labels(tmp_path: Path) -> None:
     steps = "softmax, topk: {k: 5}"
     manifest = model(tmp_path, logits(), steps, "top5", 99.9)

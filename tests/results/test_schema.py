@@ -63,8 +63,11 @@ def test_another_key_or_type_is_refused(change: Any) -> None:
     [
         ("--scenario", "server", "--target-qps", "500", "--slo", "p99=1s"),
         ("--scenario", "offline"),
-        ("--scenario", "single-stream", "--slo", "p90=1ns"),
-        ("--scenario", "server", "--concurrency", "4", "--slo", "p99=1s"),
+        pytest.param(("--scenario", "single-stream", "--slo", "p90=1ns"), marks=pytest.mark.slow),
+        pytest.param(
+            ("--scenario", "server", "--concurrency", "4", "--slo", "p99=1s"),
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_the_file_of_a_run_fits(words: tuple[str, ...], tmp_path: Path) -> None:

@@ -97,6 +97,7 @@ def test_the_verdict_is_derived_again_from_files_alone(
     assert out.startswith(f"{folder}: result.json agrees with the files; the run is ")
 
 
+@pytest.mark.slow
 def test_the_configuration_repeats_the_run_and_refuses_a_changed_file(
     replayed: Path, written: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -92,6 +92,7 @@ def test_several_rows_a_sample_are_refused_with_what_to_do(
         advise(*advise_options(["--model", str(path), "--out", str(tmp_path / "a"), *skipped]))
 
 
+@pytest.mark.slow
 def test_the_layers_of_a_detector_are_profiled_without_a_manifest(tmp_path: Path) -> None:
     path = nets.detector(tmp_path / "net.onnx")
     assert "nodes, 5 mapped" in layers_profiled(path, tmp_path / "p")

@@ -113,7 +113,10 @@ def test_answers_are_scored_as_texts(tmp_path: Path) -> None:
     assert result["accuracy"]["value"] == 100.0
 
 
-@pytest.mark.parametrize(("words", "told"), [((), 4), (("--backend-option", "answer=text"), 0)])
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [((), 4), pytest.param(("--backend-option", "answer=text"), 0, marks=pytest.mark.slow)],
+)
 def test_loadgen_is_told_the_id_of_each_first_token(
     words: Sequence[str], told: int, tmp_path: Path
 ) -> None:
@@ -226,7 +229,7 @@ def test_an_error_in_a_reply_is_a_failed_sample(tmp_path: Path) -> None:
     assert "the server answered 200: the engine is dead" in text
 
 
-@pytest.mark.parametrize("stream", ["on", "off"])
+@pytest.mark.parametrize("stream", ["on", pytest.param("off", marks=pytest.mark.slow)])
 def test_a_server_that_counts_no_tokens_is_timed_all_the_same(tmp_path: Path, stream: str) -> None:
     """Bug: the run was lost after its last answer, as it had no prompt to compare."""
     words = (*SERVER, "--mode", "performance", "--backend-option", f"stream={stream}")
@@ -246,7 +249,9 @@ def test_a_server_that_counts_no_tokens_is_timed_all_the_same(tmp_path: Path, st
     ("dialect", "replies"),
     [
         pytest.param(LLAMA_CPP, 1, id="closes"),
-        pytest.param(replace(VLLM, http="1.0", per_chunk=3), None, id="http-1.0"),
+        pytest.param(
+            replace(VLLM, http="1.0", per_chunk=3), None, id="http-1.0", marks=pytest.mark.slow
+        ),
     ],
 )
 def test_replies_that_end_their_connection_are_no_fault(

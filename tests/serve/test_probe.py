@@ -82,6 +82,7 @@ def test_a_server_that_speaks_no_grpc_is_one_line(capsys: pytest.CaptureFixture[
     assert told == [f"harness: --url {url} does not speak gRPC: give the server's port for gRPC"]
 
 
+@pytest.mark.slow
 def test_the_manifest_of_a_model_that_only_the_server_knows_runs_as_printed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -224,6 +224,7 @@ def test_a_subset_is_refused(work: Path, tmp_path: Path) -> None:
         packed(CLOSED, tmp_path, tmp_path / "tree")
 
 
+@pytest.mark.slow
 def test_a_rehearsal_says_so_everywhere_and_takes_anything(tmp_path: Path) -> None:
     request = replace(CLOSED, rehearsal=True)
     make_runs(request, tmp_path, not_for_submission=["random weights"])
@@ -296,6 +297,7 @@ def test_the_command_packs_and_checks(
     assert not list(tmp_path.glob("other*"))
 
 
+@pytest.mark.slow
 def test_a_tree_with_findings_keeps_its_partial_name(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -160,6 +160,7 @@ def slowed(work: Path, run: str, factor: float) -> None:
     log.write_text(changed_log(log.read_text(), {key: round(value * factor)}))
 
 
+@pytest.mark.slow
 def test_an_audit_that_fails_is_made_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -202,6 +203,7 @@ def test_a_run_in_another_process_shows_its_time_and_that_of_all(
     )
 
 
+@pytest.mark.slow
 def test_an_audit_with_other_answers_is_failed_with_both_scores(tmp_path: Path) -> None:
     make_runs(CLOSED, tmp_path)
     row = next(r for r in plan(CLOSED, tmp_path) if r.name == "Offline-TEST01")

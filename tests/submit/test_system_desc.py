@@ -100,6 +100,7 @@ def test_a_file_of_another_kind_is_refused(
     assert all(problem in line for problem, line in zip(problems, lines, strict=True))
 
 
+@pytest.mark.slow
 def test_both_files_describe_the_system_and_the_later_one_wins(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -1,6 +1,7 @@
 """Checks a manifest's requirements against the installed framework and this machine."""
 
 from collections.abc import Iterator
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, packages_distributions, version
 from typing import NamedTuple
 
@@ -73,9 +74,12 @@ def satisfies(installed: str, versions: str) -> bool:
 
 def _installed(module: str | None) -> tuple[str, str] | tuple[None, None]:
     """(distribution, version) of a module: onnxruntime may come from onnxruntime-gpu."""
-    for distribution in packages_distributions().get(module or "", ()):
-        try:
-            return distribution, version(distribution)
-        except PackageNotFoundError:  # removed meanwhile
-            continue
+    if not module:
+        return None, None
+    try:
+        return module, version(module)
+    except PackageNotFoundError:  # which of another name has it takes half a second to find
+        for distribution in packages_distributions().get(module, ()):
+            with suppress(PackageNotFoundError):  # removed meanwhile
+                return distribution, version(distribution)
     return None, None

@@ -74,6 +74,7 @@ def test_a_difference_of_one_bit_is_none_of_zero(tmp_path: Path) -> None:
     assert 0 < compare(tmp_path / "a.npz", tmp_path / "b.npz") < 1e-300
 
 
+@pytest.mark.slow
 def test_sharing_pays_for_vgg16_and_not_for_a_model_below_a_megabyte(tmp_path: Path) -> None:
     """TR7, with the constants of this machine."""
     constants = measure.measure_constants(tmp_path)

@@ -47,6 +47,7 @@ def test_a_performance_count_above_the_dataset_is_the_whole_dataset(tmp_path: Pa
     assert result(tmp_path / "r")["accuracy"]["samples"] == 40
 
 
+@pytest.mark.slow
 def test_lengths_that_are_none_are_found_before_the_run(tmp_path: Path) -> None:
     done = run(
         "--scenario", "offline", "--queries", "700", "--backend", "null",
@@ -84,6 +85,7 @@ def test_a_missing_folder_is_one_line(tmp_path: Path) -> None:
         ),
     ],
 )
+@pytest.mark.slow
 def test_a_dataset_that_cannot_load_is_one_line(
     name: str, status: int, line: str, tmp_path: Path
 ) -> None:
@@ -92,6 +94,7 @@ def test_a_dataset_that_cannot_load_is_one_line(
     assert done.said.splitlines()[-1].startswith(line)
 
 
+@pytest.mark.slow
 def test_a_dataset_that_raises_in_batch_fails_every_sample(tmp_path: Path) -> None:
     done = run(*dataset("RaisesInBatch", tmp_path / "r", "--mode", "performance"))
     assert done.status == 4

@@ -49,6 +49,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "run"
 
 
+@pytest.mark.slow
 def test_the_workload_imports_nothing_that_its_command_did_not(finished: Path) -> None:
     """Bug: `mlperf-harness` beside a folder `harness` measured with that folder's code."""
     assert f"{sys.executable} -P -m harness " in (finished / "workload.sh").read_text()

@@ -259,6 +259,7 @@ def test_neither_on_nor_off_is_refused() -> None:
         ),
     ],
 )
+@pytest.mark.slow
 def test_a_cheat_that_changes_loadgens_process_has_no_hold_in_its_own(
     name: str, options: tuple[str, ...], tmp_path: Path
 ) -> None:

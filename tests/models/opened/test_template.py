@@ -261,6 +261,7 @@ def ran(manifest: Path, *words: str) -> dict[str, Any]:
     return content
 
 
+@pytest.mark.slow
 def test_a_whole_run_takes_the_manifest_unchanged(tmp_path: Path) -> None:
     pytest.importorskip("onnxruntime")
     described(nets.with_metadata(tmp_path / "net.onnx", external=True))

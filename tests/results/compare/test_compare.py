@@ -812,6 +812,7 @@ def test_rerun_of_a_changed_model_is_refused_as_any_run_is(
     assert [p.name for p in tmp_path.iterdir()] == ["copy"]
 
 
+@pytest.mark.slow
 def test_rerun_of_two_runs_makes_new_ones_in_turns_and_compares_those(
     runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -292,6 +292,7 @@ def bert(folder: Path) -> Path:
     return folder / "bert.yaml"
 
 
+@pytest.mark.slow
 def test_a_run_on_squad_is_measured(tmp_path: Path) -> None:
     generated(tmp_path)
     done = run(
