@@ -65,10 +65,12 @@ the head: our client knows all that is before it from the reply before.
 class OpenInference:
     """The handler of one model, for `Loop`."""
 
-    def __init__(self, served: Served, name: str = DEFAULT_NAME) -> None:
-        """name: the server's own."""
+    def __init__(
+        self, served: Served, name: str = DEFAULT_NAME, statistics: Statistics | None = None
+    ) -> None:
+        """name: the server's own. statistics: those of several models that count as one."""
         self._served = served
-        self.statistics = Statistics(served.name)
+        self.statistics = statistics or Statistics(served.name)
         self._name = name
         self._calls: dict[bytes, Call] = {}
         model = f"/v2/models/{served.name}"
@@ -190,20 +192,22 @@ class OpenInference:
         outputs, stamps = self._computed(batch, arrived_ns, taken_ns)
         return self._replied(request.head, call, outputs, stamps)
 
-    def answered_call(
+    def computed_call(
         self, content: object, tensors: memoryview, arrived_ns: int, taken_ns: int
-    ) -> tuple[Call, Mapping[str, Array]]:
-        """Answers a request that did not come over HTTP. content, tensors: its JSON and the bytes behind it.
+    ) -> tuple[Call, Mapping[str, Array], Stamps]:
+        """Computes a request that did not come over HTTP. content, tensors: its JSON and the bytes behind it.
 
-        Returns what it asks for, and the outputs. Raises a Refusal.
+        Returns what it asks for, the outputs and their times, for `count`. Raises a Refusal.
         """
         call = read_call(content, self._served)
         batch = Batch(call.samples, call.inputs(tensors))
         outputs, stamps = self._computed(batch, arrived_ns, taken_ns)
-        outputs = _asked_for(call, outputs)
+        return call, _asked_for(call, outputs), stamps
+
+    def count(self, samples: int, stamps: Stamps, now_ns: int) -> None:
+        """A request that was answered."""
         self.answered += 1
-        self.statistics.add(call.samples, stamps, time_ns())
-        return call, outputs
+        self.statistics.add(samples, stamps, now_ns)
 
     def _computed(
         self, batch: Batch, arrived_ns: int, taken_ns: int
@@ -241,10 +245,9 @@ class OpenInference:
         """The parts of the answer. told: put before the times in their header."""
         arrived_ns, taken_ns, begun_ns, ended_ns = stamps
         template, tensors = self._answer(call, outputs)
-        self.answered += 1
         # A clock that was set back in between makes no time negative.
         now_ns = time_ns()
-        self.statistics.add(call.samples, stamps, now_ns)
+        self.count(call.samples, stamps, now_ns)
         waited_ns, total_ns = max(0, taken_ns - arrived_ns), max(0, now_ns - arrived_ns)
         times = _TIMES % (told, waited_ns / 1e6, (ended_ns - begun_ns) / 1e6, total_ns / 1e6)
         first = template.head + connection_header(head) + times + template.json

@@ -190,7 +190,8 @@ def _check_line_ends(raw: bytes, *, is_bare: bool) -> None:
 
 def _parsed(raw: bytes) -> Head:
     """raw: with the empty line at its end."""
-    first, *lines = raw.strip().split(LINE if raw.endswith(LINE) else b"\n")
+    line = LINE if raw.endswith(LINE) else b"\n"
+    first, *lines = raw.removesuffix(2 * line).split(line)
     match = _REQUEST_LINE.fullmatch(first)
     if match is None:
         raise Malformed(400, "the request line is malformed")

@@ -142,7 +142,9 @@ def _cut(name: str, options: BrickOptions, other_names: Collection[str]) -> Subj
     title = name if not is_path(name) or model.name in other_names else model.name
     graph = read(path, options.batch, dict(options.size))
     if not graph.layers:
-        raise ConfigError(f"{path}: no layer depends on an input, so there is nothing to time")
+        raise ConfigError(
+            f"{path}: no layer depends on an input, so there is nothing to time: name another model"
+        )
     return record.cut(title, graph, options.most_layers)
 
 

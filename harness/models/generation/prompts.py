@@ -27,7 +27,7 @@ class Prompts:
 
     def all_tokens(self, request: Mapping[str, Any]) -> list[list[int]]:
         """As `tokens`, of each prompt where `prompt` is a list of texts or of lists of token ids."""
-        if "messages" in request:
+        if request.get("messages") is not None:
             return [self._encoded(_last_text(request["messages"]))]
         prompt = request.get("prompt")
         prompts = prompt if _holds_prompts(prompt) else [prompt]
@@ -72,7 +72,7 @@ def _last_text(messages: object) -> str:
         raise ValueError("messages must be a list of at least one message")
     *_, last = [_text(message) for message in messages]
     if last is None:
-        raise ValueError("the last message has no content")
+        raise ValueError("the last message has no content: end with a message that has a text")
     return last
 
 

@@ -21,6 +21,7 @@ from pydantic import (
 from harness.types import Step
 
 LISTED = Strict(False)
+"""Lets a tuple of a strict model take YAML's lists. Its entries stay strict: `yes` and "5" are no numbers."""
 
 
 def _one_or_more(item: Any) -> BeforeValidator:

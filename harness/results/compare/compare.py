@@ -79,6 +79,8 @@ class Comparison(NamedTuple):
     noise: Noise
     headline: Change | None
     """The scenario's own number; None where a side did not measure it."""
+    with_own_level: Sequence[str]
+    """Numbers whose interval holds with 95 % by itself: the headline, and those that were chosen."""
     runs_needed: int | None
     """Runs a side, in turns, that would decide the headline if the noise stays the same; None if it is decided
     or no reasonable number would.
@@ -112,19 +114,18 @@ def compare(
     shown = noise_of(before, after, noise)
     headline = _headline(before[0])
     names = [n for n in before[0].numbers if all(n in r.numbers for r in (*before, *after))]
-    others = len([n for n in names if n not in (headline, *chosen)])
+    own = [name for name in dict.fromkeys((headline, *chosen)) if name in names]
+    others = len([n for n in names if n not in own and before[0].numbers[n].kind != "exact"])
     changes = []
     for name in names:
         ours, theirs = ([run.numbers[name] for run in side] for side in (before, after))
         if ours[0].kind == "exact":
             change = _exact(name, ours, theirs)
         else:
-            alone = name in (headline, *chosen)
-            change = _change(
-                name, ours, theirs, shown, LEVEL if alone else 1 - (1 - LEVEL) / others
-            )
+            level = LEVEL if name in own else 1 - (1 - LEVEL) / others
+            change = _change(name, ours, theirs, shown, level)
         changes.append(change._replace(verdict=None) if refusals else change)
-    own = next((c for c in changes if c.name == headline), None)
+    deciding = next((c for c in changes if c.name == headline), None)
     return Comparison(
         before=before,
         after=after,
@@ -133,8 +134,9 @@ def compare(
         differences=list(comparable.differences(before, after)),
         answers=answers,
         noise=shown,
-        headline=own,
-        runs_needed=_runs_needed(before, after, own) if own else None,
+        headline=deciding,
+        with_own_level=own,
+        runs_needed=_runs_needed(before, after, deciding) if deciding else None,
     )
 
 
@@ -165,8 +167,8 @@ def _change(
         low = change + min(least, -(between or 0.0))
         high = change + max(most, between or 0.0)
     share = noise.smallest[first.kind]
-    if between is None and any(map(_is_open, (*before, *after))):
-        share = max(share, EXTREME[first.kind])  # nothing shows the noise, not even within the runs
+    if between is None and (noise.apart is not None or any(map(_is_open, (*before, *after)))):
+        share = max(share, EXTREME[first.kind])  # no runs show the noise of this number
     margin = math.log1p(share)
     is_whole = noise.is_given or not noise.in_turns
     verdict = _verdict(

@@ -176,18 +176,19 @@ def _earlier(first: FinishedRun, compared: Collection[str]) -> Iterator[Mapping[
     except sqlite3.Error:
         return
     seen = set(compared)
+    settings, machine = comparable.settings(first.config), _machine(first.environment)
+    if machine is None:
+        return
     for folder in (results / row["folder"] for row in rows if not row["removed"]):
         try:
             run = read_files(folder, with_evidence=False)
+            if comparable.settings(run.config) != settings or _machine(run.environment) != machine:
+                continue
             measured = records.measured(folder, run.result)
         except ConfigError:
             continue
-        if measured in seen:
-            continue
-        seen.add(measured)
-        if comparable.settings(run.config) != comparable.settings(first.config):
-            continue
-        if _machine(run.environment) == _machine(first.environment):
+        if measured not in seen:
+            seen.add(measured)
             stored = {**(run.result["latency_ns"] or {})}
             stored["throughput"] = (run.result["throughput_per_s"] or {}).get("completed")
             yield {name: value for name, value in stored.items() if isinstance(value, int | float)}

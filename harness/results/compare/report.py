@@ -151,9 +151,8 @@ def notes(
 
 
 def _levels(comparison: Comparison) -> str:
-    headline = comparison.headline
-    own = f"95 % for {headline.name}; " if headline else ""
-    return f"{own}95 % for all other numbers together"
+    own = [f"95 % for {name}; " for name in comparison.with_own_level]
+    return f"{''.join(own)}95 % for all other numbers together"
 
 
 def _next(comparison: Comparison) -> str:
@@ -242,7 +241,9 @@ def verdict(comparison: Comparison) -> str:
 
 
 def to_json(comparison: Comparison, judged: Sequence[Judged]) -> Mapping[str, Any]:
-    """Changes, intervals and noise are shares: 0.05 is 5 % more than on the first side."""
+    """Changes, intervals and noise are shares: 0.05 is 5 % more than on the first side. A noise of null: no change
+    of this number is judged.
+    """
     headline = comparison.headline
     return {
         "a": [str(run.folder) for run in comparison.before],
@@ -254,7 +255,7 @@ def to_json(comparison: Comparison, judged: Sequence[Judged]) -> Mapping[str, An
         "runs_needed": comparison.runs_needed,
         "changes": {
             change.name: {
-                k: v if change.has_ratio or k not in _RATIOS else None
+                k: v if (change.has_ratio or k not in _RATIOS) and v != math.inf else None
                 for k, v in change._asdict().items()
                 if k != "name"
             }

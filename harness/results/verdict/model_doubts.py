@@ -103,15 +103,21 @@ def other_judge(model: Model) -> Iterator[Reason]:
         )
 
 
+_WHOLE = {"%": 100.0, "of 1": 1.0}
+"""Unit of a score that is a share -> the largest."""
+
+
 def weak_judge(target: Accuracy, score: Score | None, compared: int | None) -> Iterator[Reason]:
     """compared: answers of the performance run that were compared; None where none were."""
     weak = []
     if score is not None and target.metric == score.metric:
-        whole = 100.0 if score.unit == "%" else 1.0
-        passed = target.target >= whole if score.lower_is_better else target.target <= 0
-        if passed:
+        whole = _WHOLE.get(score.unit)
+        passed = (
+            target.target >= (whole or math.inf) if score.lower_is_better else target.target <= 0
+        )
+        if whole and passed:
             weak.append(f"any score reaches the target {target.target:g} {score.unit}".rstrip())
-    if compared is not None and target.sampling_tolerance > TOLERATED_SHARE * compared:
+    if (compared or 0) >= FEWEST and target.sampling_tolerance > TOLERATED_SHARE * compared:
         weak.append(
             f"sampling_tolerance allows {target.sampling_tolerance:,} of {compared:,} compared answers to differ"
         )

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from harness.core.config.parse import Endpoint
 from harness.core.extras import how_to_install
-from harness.errors import ConfigError, PluginUnavailable
+from harness.errors import ConfigError, PluginUnavailable, type_and_text
 from harness.serve.answers import Refusal
 from harness.serve.bodies import MOST_BODY_BYTES
 from harness.serve.grpc.messages import LAYOUTS, infer_reply, infer_request, message_of, named
@@ -79,6 +79,11 @@ class GrpcHandler:
         except Refusal as e:
             self._inference.statistics.refused += 1
             made.reply.set_exception(e)
+        except (
+            BaseException
+        ) as e:  # the loop ends with it, and the caller's thread must not wait for ever
+            made.reply.set_exception(Refusal(500, type_and_text(e)))
+            raise
         return ()
 
     def end(self) -> None:
@@ -93,6 +98,8 @@ class GrpcHandler:
             if made.method == "ModelInfer":
                 return self._infer(made, taken_ns)
             return message_of(self._told(made), LAYOUTS[made.method])
+        except MemoryError:
+            raise Refusal(413, "the message does not fit into memory: send fewer samples") from None
         except (TypeError, ValueError) as e:
             raise Refusal(400, f"the message is not one of {made.method}: {e}") from None
 
@@ -100,10 +107,12 @@ class GrpcHandler:
         inference = self._inference
         inference.check_model(*named(made.message))
         request, raws = infer_request(made.message)
-        call, outputs = inference.answered_call(
+        call, outputs, stamps = inference.computed_call(
             request, memoryview(b"".join(raws)), made.arrived_ns, taken_ns
         )
-        return infer_reply(inference.model, VERSION, call.request_id, outputs)
+        reply = infer_reply(inference.model, VERSION, call.request_id, outputs)
+        inference.count(call.samples, stamps, time_ns())
+        return reply
 
     def _told(self, made: _Call) -> Mapping[str, Any]:
         inference = self._inference

@@ -32,7 +32,7 @@ from harness.serve.node.instances import (
 )
 from harness.serve.requests import Head, Request
 from harness.serve.served import ANY, TensorInfo
-from harness.serve.statistics import Stamps
+from harness.serve.statistics import Stamps, Statistics
 from harness.types import Array, Batch, Dataset, Outputs
 
 _ROW = b"row;desc=%d, "
@@ -71,16 +71,19 @@ class NodeModel:
 class _Inference(OpenInference):
     """Requests for one model, which the instances answer."""
 
-    def __init__(self, served: NodeModel, name: str, put: Callable[[Waiting], None]) -> None:
-        super().__init__(served, name)
+    def __init__(
+        self,
+        served: NodeModel,
+        name: str,
+        put: Callable[[Waiting], None],
+        rows: Rows,
+        statistics: Statistics,
+    ) -> None:
+        """rows, statistics: the journal and the counts, which both models of a node share."""
+        super().__init__(served, name, statistics)
         self._model_work = served.work
         self._put = put
-        self._rows: Rows
-
-    def with_rows(self, rows: Rows) -> "_Inference":
-        """rows: the journal, which both models of a node share."""
         self._rows = rows
-        return self
 
     def _infer(self, request: Request, arrived_ns: int, _taken_ns: int) -> Later:
         call, batch = self._asked(request)
@@ -93,6 +96,7 @@ class _Inference(OpenInference):
         self, head: Head, call: Call, arrived_ns: int, done: Done | BaseException, taken_ns: int
     ) -> bytes:
         if isinstance(done, BaseException):
+            self.statistics.add_failed(time_ns() - arrived_ns)
             return b"".join(self._refusal(head, self._failed(done)))
         row = self._rows.add(arrived_ns, taken_ns, *done[1:], time_ns())
         stamps = Stamps(arrived_ns, taken_ns, taken_ns, done.postprocessed_ns)
@@ -142,8 +146,10 @@ class NodeHandler:
         def put(waiting: Waiting) -> None:
             self._instances.put(waiting)
 
+        self._statistics = Statistics(facts.model)
         self._inferences = [
-            _Inference(model, name, put).with_rows(self._rows) for model in (of_samples, whole)
+            _Inference(model, name, put, self._rows, self._statistics)
+            for model in (of_samples, whole)
         ]
         self._own: Mapping[tuple[str, str], Callable[[Request, int], bytes]] = {
             ("GET", "/harness/node"): self._tell,
@@ -163,7 +169,7 @@ class NodeHandler:
 
     @property
     def refused(self) -> int:
-        return sum(each.refused for each in self._inferences)
+        return self._statistics.refused
 
     @property
     def first_failure(self) -> str:

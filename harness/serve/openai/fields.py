@@ -78,6 +78,8 @@ def _is_neutral(name: str, value: object, request: Mapping[str, Any]) -> bool:
         return True  # the likeliest token is the only one to choose from
     if name == "logit_bias" and isinstance(value, dict):
         return all(bias == 0 for bias in value.values())
+    if name == "logprobs":
+        return value is False  # 0 asks for the probability of each token
     return value in _NEUTRAL[name]
 
 

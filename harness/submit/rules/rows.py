@@ -34,9 +34,10 @@ def shown_answers(content: bytes) -> dict[int, bytes]:
     answer is not hexadecimal.
     """
     found: dict[int, bytes] = {}
-    for match in _ANSWER.finditer(content):
-        answer = bytes.fromhex(match[2].decode("ascii", "replace"))
-        found.setdefault(int(match[1]), answer)
+    for part in content.split(CUT):  # an answer may be cut within
+        for match in _ANSWER.finditer(part):
+            answer = bytes.fromhex(match[2].decode("ascii", "replace"))
+            found.setdefault(int(match[1]), answer)
     return found
 
 
