@@ -69,7 +69,7 @@ class FrameworkBackend(ABC):
             why = impostor(self._path) or _no_text(self._path) or one_line(e) or type(e).__name__
             raise ConfigError(f"{self._path}: {self.title} cannot load it: {why}") from e
         if not self._inputs:
-            raise ConfigError(f"{self._path}: it has no inputs, so no sample can be asked of it")
+            raise ConfigError(f"{self._path}: it has no inputs to take samples: export it with one")
         self._check_names()
         self._fixed = fixed_batch(self._inputs)
         return self
@@ -152,7 +152,7 @@ class FrameworkBackend(ABC):
         count = batch.size
         if count > size:
             raise ConfigError(
-                f"the file fixes the batch at {size}: {count} samples at once do not fit"
+                f"the file fixes the batch at {size}, and {count} samples came at once: use --max-batch {size}"
             )
         outputs = self._answer(
             {

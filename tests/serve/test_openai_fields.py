@@ -187,6 +187,7 @@ def test_fields_that_change_nothing_are_taken_together_and_as_null(server: Serve
         ("frequency_penalty", -1, "frequency_penalty is -1: this server "),
         ("logit_bias", {"5": 1}, "logit_bias is {'5': 1}: this server "),
         ("logprobs", 0.5, "logprobs is 0.5: this server "),
+        ("logprobs", 0, "logprobs is 0: this server "),
         ("response_format", {"type": "json_object"}, "response_format is {'type': "),
         ("tools", [{"type": "function"}], "tools is [{'type': "),
         ("suffix", "x", "suffix is 'x': this server "),

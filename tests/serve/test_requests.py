@@ -186,6 +186,7 @@ def test_garbage_is_refused_or_waited_for_alike_wherever_it_is_cut(
         (b"GET / HTTP/1.1\r\nHost: h\r\nHost: i\r\n\r\n", 400),
         (b"GET / HTTP/1.1\r\nHost : h\r\n\r\n", 400),
         (b"GET / HTTP/1.1\r\nHost: h\r\n folded\r\n\r\n", 400),
+        (b"GET / HTTP/1.1\r\nHost: h\r\n \r\n\r\n", 400),
         (b"GET / HTTP/1.1\r\nHost: h\r\nX: a\rb\r\n\r\n", 400),
         (b"GET / HTTP/1.1\r\nHost: h\r\nX: \0\r\n\r\n", 400),
         (b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: -1\r\n\r\n", 400),

@@ -13,7 +13,7 @@ from harness.loadgen.logs import ACCURACY
 from harness.submit.pack.pack import truncate
 from harness.submit.rules.findings import Finding
 from harness.submit.rules.raw_logs import raw_logs
-from harness.submit.rules.rows import CUT, wrong_end
+from harness.submit.rules.rows import CUT, shown_answers, wrong_end
 from harness.submit.rules.tree.submission import Result, results, submitters
 from harness.submit.rules.tree.tree import Tree
 from tests.builders.submission.trees import (
@@ -173,3 +173,12 @@ def test_a_few_slow_answers_may_end_a_server_log() -> None:
     head, tail = accuracy_log(60).encode(), accuracy_log(100).encode()[-1000:]
     assert wrong_end(head + CUT + tail, 5000, "Server") == ""
     assert wrong_end(head + CUT + tail, 5000, "MultiStream") != ""
+
+
+def test_a_log_that_is_cut_within_an_answer_shows_the_answers_before_and_after() -> None:
+    """Bug: the two halves around the cut were read as one answer, which was not hexadecimal."""
+    head, tail = (
+        f'{{"qsl_idx" : {n}, "data" : "{data * 9}"}}' for n, data in ((1, "AB"), (2, "CD"))
+    )
+    cut = f'{head}, {{"qsl_idx" : 5, "data" : "ABAB'.encode() + CUT + f'ABAB"}}, {tail}]'.encode()
+    assert shown_answers(cut) == {1: b"\xab" * 9, 2: b"\xcd" * 9}

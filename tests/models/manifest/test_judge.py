@@ -87,3 +87,20 @@ def test_a_judge_that_lets_wrong_answers_pass_is_doubted(
         lower_is_better=lower_is_better,
     )
     assert [doubt.code for doubt in weak_judge(target, score, 500)] == ["judge-weak"] * is_weak
+
+
+@pytest.mark.parametrize(("target", "lower_is_better"), [(2.5, True), (-7.0, False)])
+def test_a_target_of_a_score_that_is_no_share_is_not_judged(
+    target: float, lower_is_better: bool
+) -> None:
+    """A root mean square may be 2.5, and a log-likelihood -7."""
+    score = Score(
+        metric="m", value=2.4, unit="", samples=100, line="", lower_is_better=lower_is_better
+    )
+    assert not list(weak_judge(Accuracy(metric="m", target=target), score, 500))
+
+
+def test_a_tolerance_for_long_runs_is_no_doubt_of_a_short_one() -> None:
+    target = Accuracy(metric="m", target=98.0, sampling_tolerance=5)
+    assert not list(weak_judge(target, None, 0))
+    assert not list(weak_judge(target, None, 40))

@@ -82,7 +82,7 @@ def test_a_session_beside_a_run_skips_maps_as_the_run_does(tmp_path: Path) -> No
             "input 'x' is of the type tensor(bfloat16), for which NumPy has no",
         ),
         (odd_files.without_outputs, "it has no output that is an array"),
-        (odd_files.without_inputs, "it has no inputs, so no sample can be asked of it"),
+        (odd_files.without_inputs, "it has no inputs to take samples: export it with one"),
     ],
 )
 def test_a_file_without_arrays_is_one_line(

@@ -802,7 +802,7 @@ def test_the_served_name_and_version_make_the_path() -> None:
             {"/v2/models/digits": as_json({**DIGITS, "inputs": [{"name": "image"}]})},
             (
                 "the server's metadata name the input 'image' of datatype None and shape None, which KServe "
-                "v2 does not allow"
+                "v2 does not allow: correct the model's configuration there"
             ),
         ),
         (

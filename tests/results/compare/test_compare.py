@@ -348,6 +348,9 @@ def test_earlier_equal_runs_show_the_noise_of_single_runs(tmp_path: Path) -> Non
         result["doubts"] = []
         result["started"] = f"2026-01-01T00:00:{number:02}.000+00:00"
         (folder / "result.json").write_text(json.dumps(result))
+        environment = json.loads((folder / "environment.json").read_text())
+        environment["machine"]["fingerprint"] = "this one"
+        (folder / "environment.json").write_text(json.dumps(environment))
         database.add(tmp_path, folder.name, result)
         folders.append(folder)
     first, alike, slow = (side(str(folders[number])) for number in (0, 10, 11))
@@ -355,6 +358,11 @@ def test_earlier_equal_runs_show_the_noise_of_single_runs(tmp_path: Path) -> Non
     assert verdicts(first, slow)["p50"] == WORSE
     source = compare(first, slow).noise.source
     assert source == f"measured by 10 earlier equal runs of {tmp_path / 'runs.sqlite'}"
+    pair = []
+    for run, value in ((first[0], 100.0), (alike[0], 115.0)):
+        timed = Number(value, "ns", "tail", value - 1, value + 1)
+        pair.append([replace(run, numbers={**run.numbers, "infer.p99": timed})])
+    assert verdicts(*pair)["infer.p99"] == UNDECIDED  # the database does not have it
     edited_config(folders[1:7], threads=9)  # of another configuration now
     assert verdicts(first, slow)["p50"] == UNDECIDED
 

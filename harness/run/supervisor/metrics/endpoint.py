@@ -3,8 +3,7 @@
 The supervisor makes them from the journal; the measured process takes no part. A scrape reads the
 journal's new rows. A page younger than PAGE_LASTS_S is served again, and pages leave one after the other,
 so that a storm of scrapes takes no core from the run; each client has a thread, so that a silent one keeps no other
-waiting. Without --metrics only
-clients on this machine are served.
+waiting. Without --metrics only clients on this machine are served.
 """
 
 import http.client
