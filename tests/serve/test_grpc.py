@@ -1,8 +1,10 @@
 """`serve` over gRPC: tensors raw and typed, what the server tells of itself, refusals, and its end."""
 
 import threading
+import time
 from collections.abc import Iterator
-from contextlib import ExitStack
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
 from typing import Any
 
 import numpy as np
@@ -14,11 +16,13 @@ pytest.importorskip("google.protobuf")
 from harness.core.config.parse import Endpoint  # noqa: E402 - after the packages it needs
 from harness.core.config.run_config import RunConfig  # noqa: E402
 from harness.datasets.digits import DigitsDataset  # noqa: E402
+from harness.serve.answers import Refusal  # noqa: E402
 from harness.serve.grpc.server import SERVICE, GrpcHandler, answering  # noqa: E402
 from harness.serve.kserve import OpenInference  # noqa: E402
 from harness.serve.listening import bound  # noqa: E402
 from harness.serve.loop import Loop  # noqa: E402
 from harness.serve.served import ServedModel, open_served  # noqa: E402
+from harness.serve.statistics import Statistics  # noqa: E402
 from harness.types import Batch, DatasetSetup, TensorSpec  # noqa: E402
 from tests.stand_ins.servers.grpc_server import MESSAGES  # noqa: E402
 
@@ -167,3 +171,29 @@ def test_bytes_that_are_no_message_and_methods_that_are_not_here_are_refused(
         channel.unary_unary(f"/{SERVICE}/ModelStreamInfer")(b"", timeout=TIMEOUT_S)
     assert refused.value.code() is grpc.StatusCode.UNIMPLEMENTED
     assert logits_of(client.infer(inputs=[image(images)], raw=[images.tobytes()])).shape == (8, 10)
+
+
+class Failing:
+    """A model whose first look at a request raises."""
+
+    def __init__(self, error: BaseException) -> None:
+        self.statistics = Statistics("m")
+        self._error = error
+
+    def check_model(self, *_: object) -> None:
+        raise self._error
+
+
+@pytest.mark.parametrize(("error", "status"), [(MemoryError(), 413), (RuntimeError("bug"), 500)])
+def test_no_caller_waits_for_a_call_that_failed(error: BaseException, status: int) -> None:
+    """Bug: the caller's thread waited for ever, and so did the server's end."""
+    handler = GrpcHandler(Failing(error))  # type: ignore[arg-type] # all that `work` asks of it
+    handler.wake = lambda: None
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(handler.call, "ModelInfer", b"")
+        with suppress(RuntimeError):
+            while handler.work() is None:
+                time.sleep(0.001)
+        raised = waiting.exception(TIMEOUT_S)
+    assert isinstance(raised, Refusal)
+    assert raised.status == status
