@@ -12,7 +12,7 @@ import os
 import subprocess
 import sys
 import sysconfig
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -72,45 +72,57 @@ def running_code() -> Mapping[str, Any]:
 
 
 def harness_files(root: Path) -> Mapping[str, Any]:
-    """The digest of all files of the harness, and the first of those that are not as released or committed.
+    """The digest of the harness's files, and the first of those that are not as released or committed.
 
+    Other files of its folders count where Python imports them: they may be a user's data.
     root: the checkout, or the folder that packages are installed in. `known_by` is "commit" or "release";
     None where the folder is neither, or git cannot read it.
     """
-    found = dict(_files(root))
-    listing = "".join(f"{_sha256(data)}  {name}\n" for name, data in sorted(found.items()))
-    if (root / ".git").exists():
-        known_by, expected = "commit", _committed(root)
-        digests = {name: _blob(data) for name, data in found.items()}
-    else:
-        known_by, expected = "release", _recorded(root, "mlperf_harness")
-        digests = {name: _sha256(data) for name, data in found.items()}
-    expected = {name: digest for name, digest in expected.items() if name.startswith(_CODE)}
+    is_checkout = (root / ".git").exists()
+    expected = _committed(root) if is_checkout else _recorded(root, "mlperf_harness")
+    expected = {name: digest for name, digest in expected.items() if _top(name) in _CODE}
+    # A release lies in `harness` alone: beside it may be HuggingFace's `datasets`.
+    tops = sorted({_top(name) for name in expected}) or _CODE
+    digests, lines = {}, {}
+    for name, data in _files(root, tops, expected):
+        digests[name] = _blob(data) if is_checkout else _sha256(data)
+        lines[name] = f"{_sha256(data)}  {name}\n"
     differing = sorted(
-        name
-        for name in {*digests, *expected}
-        if digests.get(name) != expected.get(name)
-        and (name in expected or name.endswith(_IMPORTED))
+        name for name in {*digests, *expected} if digests.get(name) != expected.get(name)
     )
     return {
-        "sha256": _sha256(listing.encode()),
-        "known_by": known_by if expected else None,
+        "sha256": _sha256("".join(lines[name] for name in sorted(lines)).encode()),
+        "known_by": ("commit" if is_checkout else "release") if expected else None,
         "differing": len(differing) if expected else None,
         "first": differing[:_MOST_NAMED] if expected else [],
     }
 
 
-def _files(root: Path) -> Iterator[tuple[str, bytes]]:
-    """Name and content of each file of the harness; a link's content is where it leads."""
-    for top in _CODE:
+def _top(name: str) -> str:
+    return name.partition("/")[0]
+
+
+def _files(
+    root: Path, tops: Iterable[str], expected: Container[str]
+) -> Iterator[tuple[str, bytes]]:
+    """Name and content of each file that counts; a link's content is where it leads.
+
+    That of an unreadable file is the error, which no release and no commit has.
+    """
+    for top in tops:
         for folder, folders, names in os.walk(root / top):
             folders[:] = [name for name in folders if name != "__pycache__"]
             for path in (Path(folder, name) for name in [*names, *folders]):
                 name = path.relative_to(root).as_posix()
-                if path.is_symlink():
-                    yield name, str(path.readlink()).encode()
-                elif path.is_file():
-                    yield name, path.read_bytes()
+                if name not in expected and not name.endswith(_IMPORTED):
+                    continue
+                try:
+                    if path.is_symlink():
+                        yield name, str(path.readlink()).encode()
+                    elif path.is_file():
+                        yield name, path.read_bytes()
+                except OSError as e:
+                    yield name, repr(e).encode()
 
 
 def _committed(root: Path) -> dict[str, str]:

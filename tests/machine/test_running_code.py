@@ -181,6 +181,23 @@ def test_a_changed_or_added_file_of_a_checkout_is_named(name: str, checkout: Pat
     assert harness_files(checkout)["sha256"] != before
 
 
+def test_data_in_a_checkout_is_not_read_and_an_unreadable_file_differs(
+    checkout: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bug: a run read all data below `datasets` into memory, and ended where a file could not be read."""
+    (checkout / "backends/data.npz").write_bytes(b"x")
+    read = Path.read_bytes
+
+    def refusing(path: Path) -> bytes:
+        assert path.suffix != ".npz"
+        if path.name == "judge.py":
+            raise PermissionError(13, "Permission denied", str(path))
+        return read(path)
+
+    monkeypatch.setattr(Path, "read_bytes", refusing)
+    assert judged(checkout) == ("commit", 1, ["harness/judge.py"])
+
+
 def test_a_copy_without_its_commit_is_known_by_nothing(checkout: Path) -> None:
     """Bug: a changed copy that yields no reasons was VALID without a word."""
     (checkout / ".git").rename(checkout / "elsewhere")
@@ -195,6 +212,8 @@ def test_a_checkout_that_git_cannot_read_is_known_by_nothing(checkout: Path) -> 
 def test_an_installed_release_is_held_against_its_record(tmp_path: Path) -> None:
     record(tmp_path, "mlperf_harness", harness__judge=b"reasons = ['late']\n")
     running_code._records.cache_clear()
+    (tmp_path / "datasets").mkdir()
+    (tmp_path / "datasets/load.py").write_text("")  # HuggingFace's
     assert judged(tmp_path) == ("release", 0, [])
     (tmp_path / "harness/judge.py").write_text("reasons = []\n")
     assert judged(tmp_path) == ("release", 1, ["harness/judge.py"])
