@@ -18,7 +18,9 @@ _FEWEST = 4
 """A shorter value is found in every text."""
 
 _WHOLE = 8
-"""Characters that are masked alone, where a text was cut off within the value."""
+"""Characters that are masked alone, where a text was cut off within the value. A shorter value, which may be an ordinary
+word, is masked as a word of a text alone: not within another word, and not encoded.
+"""
 
 _LONG = 64
 _TO_THE_END = r"""[^\s"'<>]*"""
@@ -27,10 +29,14 @@ _TO_THE_END = r"""[^\s"'<>]*"""
 _GAP = r"""[\s"'+,\\]{0,6}"""
 """What a value that is written in parts, or over several lines, has between them."""
 
+_BACKSLASHES = r"\\{1,8}"
+"""Before an escape; a text in JSON in JSON in JSON has four. Without a bound, many of them take quadratic time."""
+
 _USER = re.compile(r"://([^/?#\s]+)@")
 
 _known: set[str] = set()
-_patterns: list[re.Pattern[str]] = []
+_patterns: list[tuple[re.Pattern[str], bool]] = []
+"""Each with whether it is a short value's."""
 
 
 def learn(value: str) -> None:
@@ -39,7 +45,9 @@ def learn(value: str) -> None:
     if len(value) < _FEWEST or value in _known:
         return
     _known.add(value)
-    _patterns.extend(re.compile(pattern, re.IGNORECASE) for pattern in _forms(value))
+    is_short = len(value) < _WHOLE
+    forms = [rf"(?<!\w){re.escape(value)}(?!\w)"] if is_short else _forms(value)
+    _patterns.extend((re.compile(form, re.IGNORECASE), is_short) for form in forms)
     scheme, space, rest = value.partition(" ")
     if space:
         learn(rest)
@@ -61,19 +69,24 @@ def learn_from_urls(texts: Iterable[str]) -> None:
             learn(unquote(value))
 
 
-def masked(text: str) -> str:
-    """The text with `***` in the place of each secret."""
-    for pattern in _patterns:
-        text = pattern.sub(MASK, text)
+def masked(text: str, short: bool = True) -> str:
+    """The text with `***` in the place of each secret. short: also of short ones."""
+    for pattern, is_short in _patterns:
+        if short or not is_short:
+            text = pattern.sub(MASK, text)
     return text
 
 
 def masked_values(value: Any) -> Any:
-    """A JSON value with `masked` applied to every text but the keys of objects."""
+    """A JSON value with `masked` applied to every text but the keys of objects.
+
+    A text of one word is a name, path, URL, type or digest, which a program may read: no short secret is masked there.
+    A list of keys that hold foreign texts would miss those of tomorrow, and servers echo secrets in names, too.
+    """
     if not _patterns:
         return value
     if isinstance(value, str):
-        return masked(value)
+        return masked(value, short=len(value.split()) > 1)
     if isinstance(value, Mapping):
         return {key: masked_values(one) for key, one in value.items()}
     return [masked_values(one) for one in value] if isinstance(value, list | tuple) else value
@@ -88,8 +101,7 @@ def _forms(value: str) -> Iterable[str]:
         text = base64.b64encode(bytes(before) + raw).decode()
         # The first and last digits hold bits of what stands beside the value.
         start, end = -(-8 * before // 6), 8 * (before + len(raw)) // 6
-        if end - start >= _FEWEST:
-            yield _sequence([_digit(char) for char in text[start:end]])
+        yield _sequence([_digit(char) for char in text[start:end]])
 
 
 def _sequence(parts: list[str]) -> str:
@@ -102,9 +114,9 @@ def _sequence(parts: list[str]) -> str:
 def _character(char: str) -> str:
     """The character itself, or escaped as in JSON, Python, a URL or HTML."""
     code = ord(char)
-    percent = "".join(f"%(?:25)*{byte:02x}" for byte in char.encode())
-    octets = "".join(rf"\\+x{byte:02x}" for byte in char.encode())
-    forms = [percent, octets, rf"\\+u{code:04x}", rf"\\+x{code:02x}"]
+    percent = "".join(f"%(?:25){{0,4}}{byte:02x}" for byte in char.encode())
+    octets = "".join(f"{_BACKSLASHES}x{byte:02x}" for byte in char.encode())
+    forms = [percent, octets, f"{_BACKSLASHES}u{code:04x}", f"{_BACKSLASHES}x{code:02x}"]
     forms += [f"&(?:amp;)?#0*{code};?", f"&(?:amp;)?#x0*{code:x};?"]
     if code in codepoint2name:
         forms.append(f"&(?:amp;)?{codepoint2name[code]};")

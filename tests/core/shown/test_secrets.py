@@ -1,6 +1,7 @@
 import base64
 import html
 import json
+import time
 from collections.abc import Iterator
 from urllib.parse import quote, quote_plus
 
@@ -102,3 +103,24 @@ def test_what_is_too_short_to_be_found_is_left() -> None:
     learn("")
     assert masked("abc") == "abc"
     assert "abc" not in secrets._known
+
+
+def test_a_short_secret_is_masked_as_a_word_of_a_sentence_alone() -> None:
+    """Bug: a header's value `test` was masked in paths, types and longer words that programs read."""
+    learn("int8")
+    learn("test")
+    texts = ["int8", "/data/test/x.onnx", "http://test:80", "the latest uint8"]
+    assert masked_values(texts) == texts
+    assert masked_values(["401: 'test' is no token", "key=int8 is wrong"]) == [
+        "401: '***' is no token",
+        "key=*** is wrong",
+    ]
+    assert masked("test") == MASK
+
+
+def test_a_text_of_backslashes_is_searched_in_time() -> None:
+    """Bug: the time grew with the square of their number, minutes for a reply of 200 kB."""
+    learn("a-token-of-mine")
+    begun_s = time.process_time()
+    assert masked("\\" * 50_000) == "\\" * 50_000
+    assert time.process_time() - begun_s < 2
