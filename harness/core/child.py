@@ -79,15 +79,15 @@ class Channel:
     ) -> None:
         """is_child: what is sent holds texts from outside, in which secrets are masked.
 
-        message_limit_s: for a whole message, from its first byte on. most_bytes: of one. None: no limit. `receive` raises
-        a ConnectionAbortedError where the other end exceeds one of them.
+        message_limit_s: to wait for the rest of a message whose first byte is here. most_bytes: of one. None: no limit.
+        `receive` raises a ConnectionAbortedError where the other end exceeds one of them.
         """
         self._socket = sock
         self._is_child = is_child
         self._message_limit_s = message_limit_s
         self._most_bytes = most_bytes
         self._received = bytearray()
-        self._begun_s = 0.0
+        self._waited_s = 0.0  # for the rest of the message
 
     def send(self, event: str, **values: Any) -> None:
         """Send a message. The death of the other end is left to `receive`."""
@@ -115,39 +115,42 @@ class Channel:
         looked = 0
         while (end := self._received.find(b"\n", looked)) < 0:
             looked = len(self._received)
-            self._socket.settimeout(self._left_s(deadline_s))
+            if self._most_bytes is not None and looked > self._most_bytes:
+                raise ConnectionAbortedError(f"a message is longer than {self._most_bytes:,} bytes")
+            asked_s = time.monotonic()
+            self._socket.settimeout(self._left_s(deadline_s, asked_s))
             try:
-                chunk = self._socket.recv(1 << 16)
+                chunk: bytes | None = self._socket.recv(1 << 16)
             except ConnectionError:
                 return None
             except (BlockingIOError, TimeoutError):
-                self._left_s(None)
-                raise TimeoutError from None
+                chunk = None
+            if looked:
+                self._waited_s += time.monotonic() - asked_s
+            if chunk is None:
+                raise self._too_late()
             if not chunk:
                 return None
-            if not looked:
-                self._begun_s = time.monotonic()
             self._received += chunk
         line = bytes(self._received[:end])
         del self._received[: end + 1]
-        self._begun_s = time.monotonic()
+        self._waited_s = 0.0
         message: dict[str, Any] = json.loads(line)
         return message
 
-    def _left_s(self, deadline_s: float | None) -> float | None:
-        """How long the next bytes may take; None for ever. A ConnectionAbortedError where the message exceeds a limit."""
-        now_s = time.monotonic()
-        left_s = None if deadline_s is None else max(0.0, deadline_s - now_s)
-        if self._most_bytes is not None and len(self._received) > self._most_bytes:
-            raise ConnectionAbortedError(f"a message is longer than {self._most_bytes:,} bytes")
-        if self._message_limit_s is None or not self._received:
-            return left_s
-        rest_s = self._begun_s + self._message_limit_s - now_s
-        if rest_s <= 0:
-            raise ConnectionAbortedError(
-                f"a message was not whole after {self._message_limit_s:g} s"
-            )
-        return rest_s if left_s is None else min(left_s, rest_s)
+    def _left_s(self, deadline_s: float | None, now_s: float) -> float | None:
+        """How long the next bytes may take; None for ever."""
+        limits_s = [] if deadline_s is None else [deadline_s - now_s]
+        if self._message_limit_s is not None and self._received:
+            limits_s.append(self._message_limit_s - self._waited_s)
+        return max(0.0, min(limits_s)) if limits_s else None
+
+    def _too_late(self) -> Exception:
+        """The error where no byte came. Time in which nobody called `receive` is not the other end's."""
+        limit_s = self._message_limit_s
+        if limit_s is not None and self._waited_s >= limit_s:
+            return ConnectionAbortedError(f"a message was not whole after {limit_s:g} s")
+        return TimeoutError()
 
     def fileno(self) -> int:
         return self._socket.fileno()

@@ -54,6 +54,25 @@ def test_no_message_within_the_time_is_a_timeout(pair: tuple[Channel, Channel]) 
         ours.receive(0.01)
 
 
+def test_who_does_not_read_in_time_does_not_cut_the_sender_off() -> None:
+    """Bug: a load host was lost because the coordinator itself stood still with half of a message read."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        channel = Channel(ours, message_limit_s=0.2)
+        theirs.sendall(b'{"event": ')
+        with pytest.raises(TimeoutError):
+            channel.receive(0.01)
+        time.sleep(0.3)
+        theirs.sendall(b'"one"}\n{"half')
+        assert channel.receive(0.01) == {"event": "one"}
+        for _ in range(5):  # it drips
+            theirs.sendall(b" ")
+            with pytest.raises(TimeoutError):
+                channel.receive(0.01)
+        with pytest.raises(ConnectionAbortedError, match=r"was not whole after 0\.2 s"):
+            channel.receive(0.5)
+
+
 def test_an_error_is_sent_with_its_status_text_and_cause(pair: tuple[Channel, Channel]) -> None:
     ours, theirs = pair
     assert ours.send_error(ConfigError("--out is taken")) == 2
