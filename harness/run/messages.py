@@ -134,7 +134,7 @@ class _Streams(TypedDict):
 
 
 class _Tokens(TypedDict):
-    """As `Tokens.told`."""
+    """As `Tokens.summary`."""
 
     answers: Count
     input: Count | None
@@ -154,7 +154,7 @@ class _Tokens(TypedDict):
 
 
 class _Client(TypedDict):
-    """As `Session.told`."""
+    """As `Session.summary`."""
 
     dispatcher: str
     peers: list[_Peer]
@@ -168,11 +168,12 @@ class _Client(TypedDict):
     waited: Count
     resent: Count
     reopened: Count
-    closes_after: NotRequired[Count]
-    outage_s: NotRequired[Seconds]
+    closes_after: Count
+    outage_s: Seconds
     server_gone: str
     failures: dict[str, Count]
     server_times: _ServerTimes | None
+    json_ns: Count | None
     tokens: _Tokens | None
 
 

@@ -90,6 +90,7 @@ def _client(clients: Sequence[Message]) -> dict[str, Any]:
         **clients[0],
         **{key: sum(c[key] for c in clients) for key in _CLIENT_SUMS},
         "request_timeout_s": max(c["request_timeout_s"] for c in clients),
+        "closes_after": min(filter(None, (c["closes_after"] for c in clients)), default=0),
         "outage_s": max(c["outage_s"] for c in clients),
         "ceiling_per_s": ceilings,
         "floor_p50_ns": max(floors) if ceilings is not None else None,

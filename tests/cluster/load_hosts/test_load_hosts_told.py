@@ -5,7 +5,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from pydantic import TypeAdapter, ValidationError
 
+from harness.cluster.load_hosts import merged_messages
 from harness.core.config.parse import LoadHosts, parse_load_hosts
 from harness.core.config.run_config import RunConfig, to_plain
 from harness.core.stats import percentile_ns
@@ -15,6 +17,7 @@ from harness.results.evidence.evidence import Evidence
 from harness.results.load_hosts.section import HOST, section
 from harness.results.pages.load_hosts import host_table
 from harness.results.verdict import client
+from harness.run import messages
 from tests.results.verdict.test_client import BOUND_NS, CLIENT, remote
 
 
@@ -117,6 +120,21 @@ def test_the_option_is_written_into_config_yaml() -> None:
     config = RunConfig.of(**SERVED)
     assert config.harness_scheduled
     assert to_plain(config)["load_hosts"] == "2"
+
+
+def test_what_the_hosts_clients_told_is_merged_and_none_may_leave_a_part_out() -> None:
+    """Bug: a host without `outage_s` ended the run with a KeyError; `closes_after` was the first host's."""
+    told = [
+        {**CLIENT, "closes_after": replies, "outage_s": replies / 10, "peers": [], "tokens": None}
+        for replies in (0, 100, 7)
+    ]
+    merged = merged_messages._client(told)
+    assert (merged["closes_after"], merged["outage_s"]) == (7, 10.0)
+    check = TypeAdapter(messages._Client).validate_python
+    check(merged)
+    for key in merged:
+        with pytest.raises(ValidationError):
+            check({name: value for name, value in merged.items() if name != key})
 
 
 @pytest.mark.parametrize(

@@ -27,6 +27,7 @@ CLIENT: Mapping[str, Any] = {
     "waited": 0,
     "resent": 0,
     "reopened": 0,
+    "closes_after": 0,
     "outage_s": 0.0,
     "server_gone": "",
     "failures": {},
