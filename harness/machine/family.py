@@ -112,11 +112,14 @@ class _Threads:
         self._lost = {CONFINED: 0.0, LOWERED: 0.0}
 
     def read(self) -> Row:
+        before, self._places = self._places, {}  # a newer thread may have an ended one's ID
         for task in (self.process / "task").iterdir():
             with suppress(OSError):  # the thread has ended meanwhile
                 counts, place = _read(task)
                 self._note(task.name, counts)
-                self._note_place(task.name, place)
+                if place is not None:
+                    self._note_lost(before.get(task.name, place), place)
+                    self._places[task.name] = place
         sums = dict.fromkeys(_SWITCHES.values(), 0.0) | self._lost
         for counts in (*self._threads.values(), self._of_others):
             _add(sums, counts)
@@ -128,11 +131,9 @@ class _Threads:
             _add(self._of_others, before)
         self._threads[thread] = now
 
-    def _note_place(self, thread: str, now: "_Place") -> None:
-        before = self._places.get(thread, now)
+    def _note_lost(self, before: "_Place", now: "_Place") -> None:
         self._lost[CONFINED] += now.cores & before.cores == now.cores != before.cores
         self._lost[LOWERED] += now.nice > before.nice
-        self._places[thread] = now
 
 
 class _Place(NamedTuple):
@@ -143,9 +144,10 @@ class _Place(NamedTuple):
     nice: int
 
 
-def _read(task: Path) -> tuple[Row, _Place]:
+def _read(task: Path) -> tuple[Row, _Place | None]:
+    """The place is None where the thread ended meanwhile."""
     counts: dict[str, float] = {}
-    cores = nice = 0
+    cores = 0
     for line in _content(f"{task}/status").splitlines():
         if line.startswith(_PREFIXES):
             name, _, value = line.partition(b":")
@@ -157,7 +159,8 @@ def _read(task: Path) -> tuple[Row, _Place]:
         counts[RUN_QUEUE] = int(_content(f"{task}/schedstat").split()[1]) / NS_PER_S
     with suppress(OSError, ValueError, IndexError):
         nice = int(_content(f"{task}/stat").rpartition(b")")[2].split()[16])
-    return counts, _Place(cores, nice)
+        return counts, _Place(cores, nice)
+    return counts, None
 
 
 def _content(path: str) -> bytes:

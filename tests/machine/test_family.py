@@ -11,6 +11,9 @@ import pytest
 from harness.machine.family import ANONYMOUS, CONFINED, LOWERED, RUN_QUEUE, STOPPED, Family
 from tests.builders.power_trees import STATUS, files
 
+STAT = "1 (a b) S " + "0 " * 15 + "{} 0"
+"""Of a thread with this nice value."""
+
 COMPUTES = "print(1, flush=True)\nwhile True: pass"
 FAMILY = "import subprocess, sys; subprocess.run([sys.executable, '-c', sys.argv[1]])"
 
@@ -120,6 +123,22 @@ def test_a_thread_that_gets_cores_back_has_lost_none(tmp_path: Path) -> None:
     seen = []
     for mask in ("1", "3", "ff,ffffffff", "ff,ffffffff", "2", "4"):
         status = f"{STATUS.format(1, 1)}\nCpus_allowed:\t{mask}"
-        files(folder / "task/1", {"status": status})
+        files(folder / "task/1", {"status": status, "stat": STAT.format(0)})
         seen.append(family.read()[CONFINED])
     assert seen == [0, 0, 0, 0, 1, 1]
+
+
+def test_a_thread_that_ended_or_another_of_its_number_has_lost_nothing(tmp_path: Path) -> None:
+    """Bug: a thread of the nice value -5 that ended between two of its files looked as if it had been lowered."""
+    folder = files(tmp_path / "1", {"stat": "1 (a b) S " + "0 " * 20 + "1"})
+    family = Family(1, tmp_path)
+    status = f"{STATUS.format(1, 1)}\nCpus_allowed:\t{{}}"
+    task = files(folder / "task/2", {"status": status.format("3"), "stat": STAT.format(-5)})
+    family.read()
+    (task / "stat").unlink()
+    family.read()
+    files(task, {"status": status.format("1"), "stat": STAT.format(5)})
+    row = family.read()
+    assert (row[CONFINED], row[LOWERED]) == (0, 0)
+    files(task, {"stat": STAT.format(6)})
+    assert family.read()[LOWERED] == 1
