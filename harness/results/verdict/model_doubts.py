@@ -117,7 +117,8 @@ def weak_judge(target: Accuracy, score: Score | None, compared: int | None) -> I
         )
         if whole and passed:
             weak.append(f"any score reaches the target {target.target:g} {score.unit}".rstrip())
-    if (compared or 0) >= FEWEST and target.sampling_tolerance > TOLERATED_SHARE * compared:
+    compared = compared or 0
+    if compared >= FEWEST and target.sampling_tolerance > TOLERATED_SHARE * compared:
         weak.append(
             f"sampling_tolerance allows {target.sampling_tolerance:,} of {compared:,} compared answers to differ"
         )

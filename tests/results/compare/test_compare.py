@@ -362,7 +362,7 @@ def test_earlier_equal_runs_show_the_noise_of_single_runs(tmp_path: Path) -> Non
     for run, value in ((first[0], 100.0), (alike[0], 115.0)):
         timed = Number(value, "ns", "tail", value - 1, value + 1)
         pair.append([replace(run, numbers={**run.numbers, "infer.p99": timed})])
-    assert verdicts(*pair)["infer.p99"] == UNDECIDED  # the database does not have it
+    assert verdicts(pair[0], pair[1])["infer.p99"] == UNDECIDED  # the database does not have it
     edited_config(folders[1:7], threads=9)  # of another configuration now
     assert verdicts(first, slow)["p50"] == UNDECIDED
 
