@@ -360,7 +360,8 @@ class Flights:
         if before != replies:
             self._last_ends[number] = replies, now_ns
         elif connection.opened_ns > seen_ns and not any(
-            other.number == number and other.replies > replies for other in self._open.values()
+            other.number == number and other.replies > replies
+            for other in list(self._open.values())  # the openers add to it
         ):
             self.closes_after[number] = replies
 

@@ -1,5 +1,6 @@
 """Opens connections in the place of broken ones, on a thread of its own."""
 
+import errno
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -16,6 +17,14 @@ GIVE_UP_S = 5.0
 
 UNHEARD_S = 0.9
 """A connect that takes longer was not answered at first: the kernel asks once more after 1 s."""
+
+_LACKS = (errno.EADDRNOTAVAIL, errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+"""Errors of a connect that this machine's own lack of ports, descriptors or memory causes."""
+
+
+def _is_of_server(error: Exception) -> bool:
+    """Whether the server took no connection. A name that cannot be resolved is a ConfigError."""
+    return isinstance(error, OSError) and error.errno not in _LACKS
 
 
 class Opener(threading.Thread):
@@ -52,6 +61,7 @@ class Opener(threading.Thread):
 
     def run(self) -> None:
         refused_since_s: float | None = None
+        is_away = False  # whether the last refusal was of the server
         while self._wanted.get():
             began_s = monotonic()
             try:
@@ -59,12 +69,13 @@ class Opener(threading.Thread):
             except Exception as e:  # noqa: BLE001 - tried again, until the server is given up
                 # From the beginning of the attempt: one that times out has lasted as long as all of GIVE_UP_S.
                 refused_since_s = refused_since_s or began_s
+                is_away = _is_of_server(e)
                 if monotonic() - refused_since_s >= GIVE_UP_S:
                     self._refused(self._number, e)
                 self._wanted.put(True)
                 threading.Event().wait(RETRY_S)
             else:
-                if refused_since_s is not None:
+                if refused_since_s is not None and is_away:
                     self._returned(monotonic() - refused_since_s)
                 elif connection.connect_s > UNHEARD_S:
                     self._returned(connection.connect_s)

@@ -1,3 +1,4 @@
+import errno
 import socket
 import struct
 import threading
@@ -6,7 +7,8 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from statistics import median
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
@@ -14,6 +16,7 @@ from harness.backends.parts.openai.streams import Streamed
 from harness.core.clock import wall_ns
 from harness.core.config.address import Address
 from harness.core.units import NS_PER_S
+from harness.errors import ConfigError
 from harness.remote import Request
 from harness.wire import connections as connections_module
 from harness.wire import flights as flights_module
@@ -280,6 +283,30 @@ def test_connections_that_end_now_and_then_are_used_on() -> None:
         assert flights.closes_after == [0]
 
 
+def test_connections_may_be_opened_while_an_end_is_learned_from() -> None:
+    """Bug: "dictionary changed size during iteration" ended the thread that receives."""
+    with served(answer_all) as server, opened(server) as flights:
+        (connection,) = flights._open.values()
+
+        class Opening:
+            """Another connection is opened when it is looked at."""
+
+            replies = 0
+
+            @property
+            def number(self) -> int:
+                flights._open[-2] = connection
+                return 0
+
+            def close(self) -> None: ...
+
+        flights._open[-1] = cast("Any", Opening())
+        connection.replies, connection.used_ns = 1, wall_ns()
+        flights._last_ends[0] = 1, connection.opened_ns - 1
+        flights._learn(connection)
+        assert flights.closes_after == [1]
+
+
 def test_without_resending_it_fails() -> None:
     with served(closes_on_second) as server, opened(server, resend=False) as flights:
         flown(flights, [1])
@@ -532,6 +559,44 @@ def test_a_connect_that_a_server_answers_late_is_an_outage() -> None:
                     assert time.monotonic() < end_s
                     flights.turn(0.1)
             assert 0.9 < flights.outage_s < 5
+
+
+@pytest.mark.parametrize(
+    ("error", "is_away"),
+    [
+        (ConnectionRefusedError(errno.ECONNREFUSED, "refused"), True),
+        (TimeoutError("timed out"), True),
+        (OSError(errno.EHOSTUNREACH, "no route"), True),
+        (OSError(errno.EADDRNOTAVAIL, "no port"), False),
+        (OSError(errno.EMFILE, "no descriptor"), False),
+        (ConfigError("the name cannot be resolved"), False),
+    ],
+)
+def test_what_the_client_lacks_is_no_outage_of_the_server(
+    error: Exception, is_away: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bug: the doubt `server-away` for a client without a free port."""
+    errors = [error]
+
+    def connecting(*_: object) -> Any:
+        if errors:
+            raise errors.pop()
+        return SimpleNamespace(connect_s=0.0)
+
+    monkeypatch.setattr(opener_module, "connect", connecting)
+    taken, away_s = threading.Event(), list[float]()
+    opener = opener_module.Opener(
+        Server(address=Address("127.0.0.1", 1)),
+        0,
+        lambda _: taken.set(),
+        lambda *_: None,
+        away_s.append,
+    )
+    opener.open()
+    assert taken.wait(10)
+    opener.stop()
+    opener.join(10)
+    assert bool(away_s) == is_away
 
 
 def test_a_server_that_answers_no_connect_keeps_no_connection_from_its_replica() -> None:
