@@ -157,8 +157,8 @@ class TorchBackend(FrameworkBackend):
         if isinstance(outputs, torch.Tensor):
             return self._to_array(outputs)
         if isinstance(outputs, Mapping):
-            return {name: self._to_array(tensor) for name, tensor in outputs.items()}
-        tensors = list(_tensors(outputs))
+            return {name: self._to_array(_tensor(one)) for name, one in outputs.items()}
+        tensors = list(_tensors([outputs]))
         names = [f"output_{n}" for n in range(len(tensors))]
         return named(names, [self._to_array(tensor) for tensor in tensors])
 
@@ -204,12 +204,20 @@ class _Recorded(TorchBackend):
 
 
 def _tensors(outputs: Any) -> Iterator[torch.Tensor]:
-    """The tensors of nested tuples and lists in their order, e.g. of an LSTM's (output, (h, c))."""
-    for one in outputs:
-        if isinstance(one, torch.Tensor):
-            yield one
-        else:
+    """The tensors of nested tuples, lists and dicts in their order, e.g. of an LSTM's (output, (h, c))."""
+    for one in outputs.values() if isinstance(outputs, Mapping) else outputs:
+        if isinstance(one, Mapping | list | tuple):
             yield from _tensors(one)
+        else:
+            yield _tensor(one)
+
+
+def _tensor(output: Any) -> torch.Tensor:
+    if not isinstance(output, torch.Tensor):
+        raise ConfigError(
+            f"an output is a {type(output).__name__}: export the model with tensors alone"
+        )
+    return output
 
 
 def _device(name: str) -> torch.device:

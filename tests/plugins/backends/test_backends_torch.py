@@ -208,3 +208,34 @@ def test_nested_outputs_are_outputs_of_their_own(tmp_path: Path) -> None:
         answer = backend.infer(Batch(2, {"x": np.ones((2, 3), np.float32)}))
     means = {name: float(rows.mean()) for name, rows in answer.items()}
     assert means == {"output_0": 1, "output_1": 2, "output_2": 3}
+
+
+def exported(path: Path, more: Any) -> Path:
+    """x (2, 3) -> (x, what `more` makes of it)."""
+
+    class Nested(torch.nn.Module):  # type: ignore[misc] # torch may not be installed
+        def forward(self, x: Any) -> Any:
+            return x, more(x)
+
+    torch.export.save(torch.export.export(Nested(), (torch.ones(2, 3),)), path)
+    return path
+
+
+def test_a_dict_within_the_outputs_is_flattened(tmp_path: Path) -> None:
+    """Bug: it recursed without end."""
+    path = exported(tmp_path / "module.pt2", lambda x: {"a": 2 * x, "b": (3 * x,)})
+    with opened(path) as backend:
+        answer = backend.infer(Batch(2, {"x": np.ones((2, 3), np.float32)}))
+    means = {name: float(rows.mean()) for name, rows in answer.items()}
+    assert means == {"output_0": 1, "output_1": 2, "output_2": 3}
+
+
+@pytest.mark.parametrize(("more", "kind"), [(None, "NoneType"), (7, "int")])
+def test_an_output_that_is_no_tensor_is_named(more: Any, kind: str, tmp_path: Path) -> None:
+    """Bug: "'NoneType' object is not iterable"."""
+    path = exported(tmp_path / "module.pt2", lambda _: (more,))
+    with (
+        opened(path) as backend,
+        pytest.raises(ConfigError, match=f"an output is a {kind}: export the model with tensors"),
+    ):
+        backend.infer(Batch(2, {"x": np.ones((2, 3), np.float32)}))
