@@ -111,10 +111,11 @@ def fixed_batch(inputs: Iterable[TensorSpec]) -> int | None:
             f"the model's inputs fix different first dimensions ({sizes}): {BATCH_FIRST}"
         )
     first = {s.shape[0] for s in shaped if s.name not in fixed}
+    others = {size for s in shaped if s.name not in fixed for size in s.shape[1:]}
     for name, _, shape in shaped if first else ():
         if shape[0] in (*first, 1):
             continue
-        if any(_may_be_batch(size, first, len(shape)) for size in shape[1:]):
+        if _has_batch_behind(shape, first, others):
             raise ConfigError(
                 f"input {name!r} of the model has the shape {show_shape(shape)}, whose first dimension, "
                 f"{shape[0]}, is not the batch: {BATCH_FIRST}"
@@ -122,11 +123,17 @@ def fixed_batch(inputs: Iterable[TensorSpec]) -> int | None:
     return next(iter(fixed.values()), None)
 
 
-def _may_be_batch(size: int | str | None, first: Collection[int | str | None], rank: int) -> bool:
-    """first: the open first dimensions of the other inputs."""
-    if isinstance(size, str):
-        return size in first or "batch" in size.lower() or size.lower() in ("b", "bs", "n")
-    return size is None and rank > 2
+def _has_batch_behind(
+    shape: Shape, first: Collection[int | str | None], others: Collection[int | str | None]
+) -> bool:
+    """Whether a dimension behind the first one is the batch, as in [layers, batch, hidden].
+
+    first: the open first dimensions of the other inputs. others: the sizes behind them, whose names are of no batch.
+    """
+    names = [size for size in shape[1:] if isinstance(size, str) and size not in others]
+    if any(size in first or "batch" in size.lower() for size in names):
+        return True
+    return len(shape) > 2 and shape[1] is None and None not in shape[2:]
 
 
 class Step(NamedTuple):

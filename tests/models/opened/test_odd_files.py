@@ -129,6 +129,18 @@ def test_an_input_with_a_fixed_batch_beside_an_open_one_stays(other: tuple[int |
     assert fixed_batch(specs) == (other[0] if isinstance(other[0], int) else None)
 
 
+@pytest.mark.parametrize(
+    "other", [(2, "n"), (2, "n", "n"), (2, None, None), (4, 3, None), (2, "b", 8)]
+)
+@pytest.mark.parametrize("first", ["batch_size", None])
+def test_a_size_that_is_no_batch_refuses_no_file(
+    first: str | None, other: tuple[int | str | None, ...]
+) -> None:
+    """Bug: the name `n` was the batch wherever it stood, and so was each open size of three dimensions."""
+    specs = (TensorSpec("x", "float32", (first, "n")), TensorSpec("y", "float32", other))
+    assert fixed_batch(specs) == other[0]
+
+
 def test_the_backend_of_the_documents_holds_state_and_scalar(tmp_path: Path) -> None:
     (code,) = (
         block
