@@ -21,12 +21,16 @@ _VERSIONED = re.compile(r"(/v\d+)(/(chat/)?completions|/models(/.*)?)?")
 """The end of a prefix that names an API's version, or one of its endpoints, as other clients take it."""
 
 
+_BESIDE = ("/metrics", "/version")
+"""Pages that servers have beside their API, in no version of it."""
+
+
 class BadReply(ValueError):
     """The bytes of a server are no HTTP reply."""
 
 
 class EncodedReply(BadReply):
-    """The body is compressed, although the request does not accept that."""
+    """The body is compressed."""
 
 
 class Heads:
@@ -68,9 +72,13 @@ class Heads:
 
 
 def joined(prefix: str, path: str) -> str:
-    """The path of a request below the prefix of --url; a version of the API that both have stands once."""
+    """The path of a request below the prefix of --url.
+
+    A version of the API that both have stands once, and none before a page that is beside the API.
+    """
     for match in _VERSIONED.finditer(prefix):
-        if match.end() == len(prefix) and f"{path}/".startswith(f"{match[1]}/"):
+        is_named = path in _BESIDE or f"{path}/".startswith(f"{match[1]}/")
+        if is_named and match.end() == len(prefix):
             prefix = prefix[: match.start()]
     return prefix + path
 
@@ -127,7 +135,8 @@ class Framing:
         elif name == b"content-encoding" and value.lower() not in (b"", b"identity"):
             raise EncodedReply(
                 f"the server answered {self.status} with Content-Encoding: {value.decode('latin-1')!r:.40}, and the "
-                "request accepts none: turn the compression off, at the server or a proxy before it"
+                "client reads no compressed reply: turn the compression off, at the server or a proxy before it, "
+                "and drop --header Accept-Encoding where it is given"
             )
         elif name == b"connection":
             tokens = value.lower().replace(b" ", b"").split(b",")

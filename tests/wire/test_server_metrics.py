@@ -8,6 +8,8 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 import pytest
 
 from harness.core.config.address import parse_address
+from harness.core.config.run_config import RunConfig
+from harness.models.opened.remote import metrics_pages
 from harness.wire.connections import Server
 from harness.wire.server_metrics import NO_PAGE, ServerMetrics, parse
 
@@ -140,3 +142,13 @@ def test_a_server_that_is_not_there_is_a_reason() -> None:
 
 def test_grpc_has_no_page() -> None:
     assert looked().absent == NO_PAGE
+
+
+@pytest.mark.parametrize(
+    ("url", "page"), [("", "/metrics"), ("/v1", "/metrics"), ("/a", "/a/metrics")]
+)
+def test_the_page_is_beside_a_version_in_the_url(url: str, page: str) -> None:
+    """Bug: /v1/metrics was asked for, and the server's metrics were missing without a word."""
+    urls = [f"http://127.0.0.1:8000{url}"]
+    config = RunConfig.of(scenario="offline", backend="openai", url=urls)
+    assert [server.address.prefix for server in metrics_pages(config)] == [page]

@@ -14,7 +14,7 @@ from harness.errors import ConfigError
 from harness.remote import HasName
 from harness.types import Backend, BackendSetup
 from harness.wire.connections import Server, check_limits, tls_context
-from harness.wire.http1 import is_sendable
+from harness.wire.http1 import is_sendable, joined
 from harness.wire.remote_backend import remote_backend
 
 REQUEST_TIMEOUT_S = 10.0
@@ -91,7 +91,7 @@ def metrics_pages(config: RunConfig) -> list[Server]:
         tls = tls_context(config.insecure) if any(a.tls for a in addresses) else None
         return [Server(address=a, tls=tls if a.tls else None) for a in addresses]
     return [
-        replace(s, address=s.address._replace(prefix=f"{s.address.prefix}/metrics"))
+        replace(s, address=s.address._replace(prefix=joined(s.address.prefix, "/metrics")))
         for s in servers_of(config)
         if not s.address.grpc
     ]
