@@ -1,7 +1,6 @@
 """One run's requests to the servers: opened and proven before LoadGen starts, summed up when it has ended."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from itertools import chain
 from statistics import median
 from time import monotonic, perf_counter_ns
@@ -19,7 +18,6 @@ from harness.remote import (
     BadAnswer,
     CutOff,
     HasReader,
-    HasSent,
     Refused,
     Reply,
     Request,
@@ -37,7 +35,6 @@ from harness.run.measured.client.dispatch import (
 )
 from harness.run.measured.client.nodes import Nodes
 from harness.run.measured.client.shared_samples import SharedSamples, check_here, shares_samples
-from harness.run.measured.client.tokens import Tokens
 from harness.run.measured.dispatch.instance import Failures
 from harness.wire.connections import LateReply, Server, unreachable
 from harness.wire.flight import Flight
@@ -340,26 +337,5 @@ class Session:
     def _token_summary(self) -> Mapping[str, Any] | None:
         if self._tokens is None:
             return None
-        return {**self._tokens.summary(), **self._compared(self._tokens)}
-
-    def _compared(self, tokens: Tokens) -> Mapping[str, int]:
-        """Holds what the server counted against what was sent: prompts of token ids, and bounds of the others.
-
-        Samples are loaded for it, after the run: a dataset that raises then loses this comparison, and no run.
-        """
-        remote, dataset, sent = self._remote, self._answerer.dataset, {}
-        indices = [*{**tokens.prompts, **tokens.longest}]
-        if indices and isinstance(remote, HasSent):
-            with suppress(Exception):  # of a plug-in or its files
-                dataset.load(indices)
-                sent = {index: remote.sent(dataset.batch([index])) for index in indices}
-                dataset.unload(indices)
-        prompts = {index: (told, sent[index]) for index, told in tokens.prompts.items() if sent}
-        exact = [(told, s.prompt_tokens) for told, s in prompts.values() if s.prompt_tokens]
-        longest = [(told, sent[index].max_tokens) for index, told in tokens.longest.items() if sent]
-        return {
-            "compared_prompts": len(exact),
-            "changed_prompts": sum(told != ids for told, ids in exact),
-            "long_prompts": sum(told > s.most_prompt_tokens for told, s in prompts.values()),
-            "long_answers": sum(most is not None and told > most for told, most in longest),
-        }
+        compared = self._tokens.compared(self._remote, self._answerer.dataset)
+        return {**self._tokens.summary(), **compared}

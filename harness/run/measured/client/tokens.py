@@ -3,13 +3,15 @@
 from array import array
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from itertools import pairwise
+from time import monotonic
 from typing import Any
 
 import numpy as np
 
-from harness.remote import StreamReader, Usage
-from harness.types import Array
+from harness.remote import HasSent, Remote, Sent, StreamReader, Usage
+from harness.types import Array, Dataset
 
 PERCENTILES = {"p50": 0.50, "p90": 0.90, "p99": 0.99}
 
@@ -20,6 +22,12 @@ NOTHING_COMPARED = dict.fromkeys(
     ("compared_prompts", "changed_prompts", "long_prompts", "long_answers"), 0
 )
 """The part of the last message's `tokens` that compares a server's counts with what was sent, without a server."""
+
+COMPARE_S = 10.0
+"""Time for this comparison, at most: who waits for the last message gives the run up after minutes."""
+
+_LOADED = 256
+"""Samples that are loaded for it at once."""
 
 _MOST_REASONS = 16
 _REASON_CHARACTERS = 60
@@ -116,10 +124,9 @@ class Tokens:
         """itl_bound_ns: of the SLO of the time between tokens; None without one."""
         self._answers = self._input = self._output = self._cached = self._alone = 0
         self._from_cache = 0
-        self.prompts: dict[int, int] = {}
-        """Dataset index -> tokens of the prompt, as the server told them first."""
-        self.longest: dict[int, int] = {}
-        """Dataset index -> tokens of its longest answer, as the server tells them."""
+        # Dataset index -> tokens of the prompt, as the server told them first, and of its longest answer.
+        self._prompts: dict[int, int] = {}
+        self._longest: dict[int, int] = {}
         self._varied = 0  # answers whose prompt had other tokens than at its first one
         self._contradictions: Counter[str] = Counter()
         self._doubts: Counter[str] = Counter()
@@ -145,14 +152,14 @@ class Tokens:
         """usage: of one answer. index: of its sample in the dataset."""
         self._answers += 1
         if usage.input is not None:
-            self._varied += self.prompts.setdefault(index, usage.input) != usage.input
+            self._varied += self._prompts.setdefault(index, usage.input) != usage.input
             self._known["input"] += 1
             self._input += usage.input
         if usage.output is not None:
             self._output += usage.output
             self._alone += usage.output == 1
-            if usage.output > self.longest.get(index, 0):
-                self.longest[index] = usage.output
+            if usage.output > self._longest.get(index, 0):
+                self._longest[index] = usage.output
         if usage.cached is not None:
             self._known["cached"] += 1
             self._cached += usage.cached
@@ -181,3 +188,35 @@ class Tokens:
             "varied_prompts": self._varied,
             "streams": self._streams.summary(),
         }
+
+    def compared(self, remote: Remote, dataset: Dataset) -> Mapping[str, int]:
+        """Holds what the server counted against what was sent: prompts of token ids, and bounds of the others.
+
+        Samples are loaded for it, after the run: a dataset that raises, or takes longer than COMPARE_S, then loses
+        the rest of this comparison, and no run.
+        """
+        sent: dict[int, Sent] = {}
+        if isinstance(remote, HasSent):
+            with suppress(Exception):  # of a plug-in or its files
+                self._load_sent(remote, dataset, sent)
+        prompts = [(told, sent[i]) for i, told in self._prompts.items() if i in sent]
+        exact = [(told, s.prompt_tokens) for told, s in prompts if s.prompt_tokens]
+        longest = [(told, sent[i].max_tokens) for i, told in self._longest.items() if i in sent]
+        return {
+            "compared_prompts": len(exact),
+            "changed_prompts": sum(told != ids for told, ids in exact),
+            "long_prompts": sum(told > s.most_prompt_tokens for told, s in prompts),
+            "long_answers": sum(most is not None and told > most for told, most in longest),
+        }
+
+    def _load_sent(self, remote: HasSent, dataset: Dataset, sent: dict[int, Sent]) -> None:
+        """Adds what was sent of each sample, as far as the time allows."""
+        indices = [*{**self._prompts, **self._longest}]
+        end_s = monotonic() + COMPARE_S
+        for begin in range(0, len(indices), _LOADED):
+            if monotonic() >= end_s:
+                return
+            part = indices[begin : begin + _LOADED]
+            dataset.load(part)
+            sent.update((index, remote.sent(dataset.batch([index]))) for index in part)
+            dataset.unload(part)

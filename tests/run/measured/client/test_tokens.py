@@ -1,6 +1,8 @@
 """Times between tokens come from known stamps, whatever the number of tokens in a chunk."""
 
-from typing import Any
+from collections.abc import Sequence
+from time import sleep
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -8,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.core.stats import percentile_ns
-from harness.remote import Reply, Usage
+from harness.remote import Reply, Sent, Usage
+from harness.run.measured.client import tokens as tokens_module
 from harness.run.measured.client.tokens import Tokens, percentiles
 from harness.types import Outputs
 
@@ -123,3 +126,53 @@ def test_sums_without_an_answer_are_null_and_no_zeros() -> None:
     content = Tokens().summary()
     assert content["answers"] == 0
     assert content["input"] is content["output"] is content["cached"] is content["streams"] is None
+
+
+class Prompts:
+    """A dataset, and the plug-in that says what was sent of each sample: two tokens, of at most eight."""
+
+    def __init__(self, load_s: float = 0.0) -> None:
+        self.load_s = load_s
+        self.held: set[int] = set()
+        self.most = 0
+
+    def load(self, indices: Sequence[int]) -> None:
+        sleep(self.load_s)
+        self.held.update(indices)
+        self.most = max(self.most, len(self.held))
+
+    def unload(self, indices: Sequence[int]) -> None:
+        self.held.difference_update(indices)
+
+    def batch(self, indices: Sequence[int]) -> Any:
+        assert self.held.issuperset(indices)
+        return indices
+
+    def sent(self, batch: Any) -> Sent:
+        return Sent(2, 3, 8)
+
+
+def compared(prompts: Prompts, samples: int = 1000) -> Any:
+    counted = Tokens()
+    for index in range(samples):
+        counted.add(Usage(4 if index % 2 else 2, 9, "usage", "stop"), index)
+    return counted.compared(cast("Any", prompts), cast("Any", prompts))
+
+
+def test_prompts_are_compared_in_parts() -> None:
+    """Bug: every sample of the run was loaded at once."""
+    prompts = Prompts()
+    assert compared(prompts) == {
+        "compared_prompts": 1000,
+        "changed_prompts": 500,
+        "long_prompts": 500,
+        "long_answers": 1000,
+    }
+    assert (prompts.most, prompts.held) == (256, set())
+
+
+def test_a_comparison_that_takes_too_long_is_of_a_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bug: the run ended as hung."""
+    monkeypatch.setattr(tokens_module, "COMPARE_S", 0.2)
+    content = compared(Prompts(load_s=0.3))
+    assert content["compared_prompts"] == content["long_answers"] == 256
