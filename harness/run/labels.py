@@ -1,6 +1,6 @@
 """Checks labels against the metric that will score them, before a run."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable
 
 from harness.core import registry
 from harness.errors import ConfigError
@@ -8,17 +8,23 @@ from harness.types import HasClassCheck, HasLabelCheck
 
 
 def check_labels(
-    metric: str, labels: Sequence[object], classes: range | None = None, dtype: str = "int64"
+    metric: str,
+    labels: Callable[[], Iterable[object]],
+    classes: range | None = None,
+    dtype: str = "int64",
 ) -> None:
     """A ConfigError if the metric cannot score these labels. None stands for a sample without a label.
 
-    classes: those that the model can answer, None if they are not known. dtype: of the answers.
+    labels: of all samples, called where the metric checks any: they may take hundreds of MB. classes: those that the model can answer, None if they are not known. dtype: of the answers.
     """
     try:
         scorer = registry.load("metric", metric)(dtype)
     except ValueError:
         return  # it scores answers of another type, and its labels are no class numbers
-    known = {i: label for i, label in enumerate(labels) if label is not None}
+    has_classes = isinstance(scorer, HasClassCheck) and classes is not None
+    if not (isinstance(scorer, HasLabelCheck) or has_classes):
+        return
+    known = {i: label for i, label in enumerate(labels()) if label is not None}
     try:
         if isinstance(scorer, HasLabelCheck):
             scorer.check_labels(known)

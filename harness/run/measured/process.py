@@ -185,8 +185,12 @@ class _Measurement:
             scorer = registry.load("metric", setup.metric)(str(row.dtype))
             if isinstance(scorer, HasAnswerShape):
                 scorer.check_shape(row.shape)
-            labels = [dataset.label(i) for i in range(len(dataset))]
-            check_labels(setup.metric, labels, self._system.classes, str(row.dtype))
+            check_labels(
+                setup.metric,
+                lambda: map(dataset.label, range(len(dataset))),
+                self._system.classes,
+                str(row.dtype),
+            )
         except ConfigError:
             raise
         except ValueError as e:

@@ -93,7 +93,7 @@ def _unscorable(model: Model, labels: Sequence[object]) -> Iterator[str]:
     if model.accuracy is None or registry.is_foreign("metric", model.accuracy.metric):
         return
     try:
-        check_labels(model.accuracy.metric, labels)
+        check_labels(model.accuracy.metric, lambda: labels)
     except HarnessError as e:
         yield str(e)
 

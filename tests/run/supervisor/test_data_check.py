@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 from harness.cli.main import main
+from harness.errors import ConfigError
+from harness.run.labels import check_labels
 from tests.builders.pictures import write
 from tests.plugins.datasets.test_image_datasets import coco, imagenet, overwritten
 
@@ -202,3 +204,18 @@ def test_what_cannot_be_checked_is_one_line(
     assert (status, lines) == (2, [])
     assert error.startswith(f"harness: {problem}")
     assert error.count("\n") == 1
+
+
+def test_labels_are_made_only_for_a_metric_that_checks_them() -> None:
+    """Bug: those of SQuAD, hundreds of MB, were made before each run, and nothing looked at them."""
+    made = []
+
+    def labels() -> list[object]:
+        made.append(True)
+        return ["a text"]
+
+    check_labels("squad_f1", labels)
+    assert not made
+    with pytest.raises(ConfigError, match="the label of sample 0 is 'a text'"):
+        check_labels("top1", labels)
+    assert made
