@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from harness.backends.parts.openai.replies import Completion
+from harness.backends.parts.openai.replies import Completion, Reading
 from harness.backends.parts.openai.streams import Streamed, fields
 from harness.backends.parts.refusals import said
 from harness.backends.parts.remote_options import setup_problems
@@ -55,6 +55,8 @@ class _Dialect(NamedTuple):
     """The same for a sample without max_tokens."""
     extras: tuple[str, ...]
     has_ids: bool
+    ends: bool
+    """It tells why an answer ended."""
 
 
 class OpenAiRemote:
@@ -83,12 +85,13 @@ class OpenAiRemote:
         self._setup = setup
         self._max_tokens = _max_tokens(options.get("max_tokens", str(MAX_TOKENS)))
         self._wanted = options.get("answer")
+        self._reading = Reading(
+            wants_text=self._wanted == "text", ignores_end=options.get("ignore_eos") == "on"
+        )
         self.streams = options.get("stream", "on") == "on"
         """Whether replies are read while they arrive."""
         self._dialects: dict[bool, _Dialect] = {}
         self._refusals: dict[bool, str] = {}
-        self._needs_end = False  # the server tells why an answer ended
-        self._ignores_end = options.get("ignore_eos") == "on"
 
     def open(self, exchange: Exchange) -> None:
         self._model, self._server = _served(exchange, self._setup)
@@ -103,6 +106,9 @@ class OpenAiRemote:
             raise ConfigError(
                 "the server returns no token ids: drop --backend-option answer=ids, and answers are texts"
             )
+        self._reading = self._reading._replace(
+            needs_end=all(d.ends for d in self._dialects.values())
+        )
 
     def _probe(self, exchange: Exchange, chat: bool) -> None:
         """Finds the fields that the server takes, by one prompt."""
@@ -121,12 +127,12 @@ class OpenAiRemote:
                 return
             bounded = {**self._fields(extras), "max_tokens": self._max_tokens}
             has_ids = answer.dtype.kind == "i"
-            self._dialects[chat] = _Dialect(head, _head(bounded), (*extras,), has_ids)
-            self._needs_end |= bool(reading.usage.finish_reason)
+            ends = bool(reading.usage.finish_reason)
+            self._dialects[chat] = _Dialect(head, _head(bounded), (*extras,), has_ids, ends)
             return
 
     def _fields(self, extras: Mapping[str, Any]) -> Mapping[str, Any]:
-        ignore = {"ignore_eos": True} if self._ignores_end else {}
+        ignore = {"ignore_eos": True} if self._reading.ignores_end else {}
         return {"model": self._model, "temperature": 0, **ignore, **extras}
 
     def request(self, batch: Batch) -> Request:
@@ -159,19 +165,13 @@ class OpenAiRemote:
 
     def answer(self, reply: Reply, samples: int) -> list[Array]:
         """Before the run: an answer that the server cut off warms it up as well. In the run, `reader` fails it."""
-        return self._reader(takes_any_end=True).answer(reply)
+        return self._reader(self._reading._replace(takes_any_end=True)).answer(reply)
 
     def reader(self) -> Streamed | Completion:
-        return self._reader(takes_any_end=False)
+        return self._reader(self._reading)
 
-    def _reader(self, *, takes_any_end: bool) -> Streamed | Completion:
-        cls = Streamed if self.streams else Completion
-        return cls(
-            wants_text=self._wanted == "text",
-            needs_end=self._needs_end,
-            ignores_end=self._ignores_end,
-            takes_any_end=takes_any_end,
-        )
+    def _reader(self, reading: Reading) -> Streamed | Completion:
+        return Streamed(reading) if self.streams else Completion(reading)
 
     def describe(self) -> Mapping[str, object]:
         return {

@@ -12,6 +12,7 @@ from typing import Any, cast
 
 import pytest
 
+from harness.backends.parts.openai.replies import Reading
 from harness.backends.parts.openai.streams import Streamed
 from harness.core.clock import wall_ns
 from harness.core.config.address import Address
@@ -430,7 +431,7 @@ def test_no_answer_is_older_than_the_end_of_its_request(
             peer.sendall(late)
         answer_all(peer, number)
 
-    reader = partial(Streamed, wants_text=True)
+    reader = partial(Streamed, Reading())
     with served(hurries) as server, opened(server, reader=reader) as flights:
         (flight,) = flown(flights, [_LONG])
         assert flight.kind == kind, flight.error

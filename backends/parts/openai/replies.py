@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -27,23 +27,24 @@ _QUOTED = 200
 """Characters of a reply that a message quotes."""
 
 
+class Reading(NamedTuple):
+    """How replies are read."""
+
+    wants_text: bool = False
+    """The answer is the text even where the reply has token ids."""
+    needs_end: bool = False
+    """An answer without a finish_reason is cut off."""
+    ignores_end: bool = False
+    """As of `usage_of`."""
+    takes_any_end: bool = False
+    """Whether an answer is whole is not asked."""
+
+
 class Completion:
-    """The reply to one prompt, read as one JSON object.
+    """The reply to one prompt, read as one JSON object."""
 
-    wants_text: give the text even where the reply has token ids. needs_end: an answer without a finish_reason is cut
-    off. ignores_end: as of `usage_of`. takes_any_end: whether an answer is whole is not asked.
-    """
-
-    def __init__(
-        self,
-        *,
-        wants_text: bool,
-        needs_end: bool = False,
-        ignores_end: bool = False,
-        takes_any_end: bool = False,
-    ) -> None:
-        self._wants_text, self._needs_end, self._ignores_end = wants_text, needs_end, ignores_end
-        self._takes_any_end = takes_any_end
+    def __init__(self, reading: Reading) -> None:
+        self._reading = reading
         self.usage = Usage()
         self.first_token: int | None = None
 
@@ -56,12 +57,11 @@ class Completion:
         if choice is None:
             raise BadAnswer(f"the reply has no choices: {content!r:.{_QUOTED}}")
         text, ids = parts_of(choice)
-        finish = choice.get("finish_reason")
-        finish = "" if self._takes_any_end else end_of(finish, needs_end=self._needs_end)
-        counts = counts_in(content)
-        self.usage = usage_of(counts, ids, text, finish, ignores_end=self._ignores_end)
+        reading = self._reading
+        finish, counts = end_of(choice.get("finish_reason"), reading), counts_in(content)
+        self.usage = usage_of(counts, ids, text, finish, ignores_end=reading.ignores_end)
         self.first_token = ids[0] if ids else None
-        return [as_answer(text, ids, self.usage.output, wants_text=self._wants_text)]
+        return [as_answer(text, ids, self.usage.output, wants_text=reading.wants_text)]
 
 
 def checked(content: Any) -> Mapping[str, Any]:
@@ -125,10 +125,12 @@ def _calls(inner: Mapping[str, Any]) -> list[Any]:
     return [f.get(key) for f in functions if isinstance(f, dict) for key in ("name", "arguments")]
 
 
-def end_of(finish_reason: Any, *, needs_end: bool) -> str:
-    """The finish_reason of a whole answer, '' where the server gives none. Raises CutOff."""
+def end_of(finish_reason: Any, reading: Reading) -> str:
+    """The finish_reason of a whole answer, '' where the server gives none, or any is taken. Raises CutOff."""
+    if reading.takes_any_end:
+        return ""
     if finish_reason is None or finish_reason == "":
-        if needs_end:
+        if reading.needs_end:
             raise CutOff(
                 "the answer ended without a finish_reason, which the server gave before the run"
             )

@@ -5,6 +5,7 @@ from typing import Any
 from harness.backends.parts.openai.counts import counts_in, usage_of
 from harness.backends.parts.openai.replies import (
     Completion,
+    Reading,
     as_answer,
     checked,
     end_of,
@@ -21,21 +22,10 @@ _OK = 200
 
 
 class Streamed:
-    """One stream. `feed` each piece of its body; or only call `answer`, which feeds the whole of it.
+    """One stream. `feed` each piece of its body; or only call `answer`, which feeds the whole of it."""
 
-    The arguments are those of Completion.
-    """
-
-    def __init__(
-        self,
-        *,
-        wants_text: bool,
-        needs_end: bool = False,
-        ignores_end: bool = False,
-        takes_any_end: bool = False,
-    ) -> None:
-        self._wants_text, self._needs_end, self._ignores_end = wants_text, needs_end, ignores_end
-        self._takes_any_end = takes_any_end
+    def __init__(self, reading: Reading) -> None:
+        self._reading = reading
         self._events = EventParser()
         self._texts: list[str] = []
         self._ids: list[int] | None = None
@@ -109,19 +99,24 @@ class Streamed:
     def answer(self, reply: Reply) -> list[Array]:
         """One answer, as Completion's. Raises Refused or BadAnswer, also where the stream was cut off."""
         if reply.status != _OK:
-            return Completion(wants_text=self._wants_text).answer(reply)
+            return Completion(self._reading).answer(reply)
         if not self._fed:
             self.feed(bytes(reply.body))
         if self._fault is not None:
             raise self._fault
         if not (self._done or self._finish):
             raise self._no_end(reply)
-        finish = "" if self._takes_any_end else end_of(self._finish, needs_end=self._needs_end)
+        finish = end_of(self._finish, self._reading)
         text = "".join(self._texts)
         self.usage = usage_of(
-            self._counts, self._ids, text, finish, fell=self._fell, ignores_end=self._ignores_end
+            self._counts,
+            self._ids,
+            text,
+            finish,
+            fell=self._fell,
+            ignores_end=self._reading.ignores_end,
         )
-        return [as_answer(text, self._ids, self.usage.output, wants_text=self._wants_text)]
+        return [as_answer(text, self._ids, self.usage.output, wants_text=self._reading.wants_text)]
 
     def _no_end(self, reply: Reply) -> Exception:
         begin = bytes(reply.body[:2000]).lstrip()

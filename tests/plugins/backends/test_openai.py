@@ -147,6 +147,18 @@ def test_tokens_are_counted_from_the_best_that_the_server_tells(
         assert answered(remote, link, CHAT)[1] == usage
 
 
+@pytest.mark.parametrize("api", ["/v1/completions", "/v1/chat/completions"])
+def test_an_endpoint_that_tells_no_end_is_asked_as_well(api: str) -> None:
+    """Bug: its answers were cut off where the other endpoint told their ends."""
+
+    def without_end(path: str, data: bytes) -> bytes:
+        return data.replace(b'"length"', b"null") if path == api else data
+
+    with asked(replace(VLLM, change=without_end)) as (remote, link, _):
+        ends = [answered(remote, link, sample)[1].finish_reason for sample in (PROMPT, CHAT)]
+        assert sorted(ends) == ["", "length"]
+
+
 def test_ignore_eos_is_sent_where_it_is_asked_for() -> None:
     with asked(replace(VLLM, tokens=2), ignore_eos="on", max_tokens="9") as (remote, link, server):
         assert len(answered(remote, link, PROMPT)[0]) == 9

@@ -9,7 +9,7 @@ import pytest
 from harness.backends.openai import OpenAiRemote
 from harness.backends.parts.openai import counts
 from harness.backends.parts.openai.counts import counts_in, usage_of
-from harness.backends.parts.openai.replies import Completion
+from harness.backends.parts.openai.replies import Completion, Reading
 from harness.backends.parts.openai.streams import Streamed
 from harness.remote import BadAnswer, CutOff, Refused, Reply, Usage
 from harness.types import BackendSetup
@@ -58,7 +58,7 @@ def test_a_count_that_is_none_is_unknown(usage: Any) -> None:
 
 
 def streamed(*events: Any, **more: bool) -> Streamed:
-    reader = Streamed(wants_text=True, **more)
+    reader = Streamed(Reading(**more))
     for event in events:
         text = event if isinstance(event, str) else json.dumps(event)
         reader.feed(f"data: {text}\n\n".encode())
@@ -75,7 +75,7 @@ EMPTY = Reply(200, b"", memoryview(b""))
 
 @pytest.mark.parametrize("lead", ["", " ", "\n\t", "\u200b"])
 def test_a_chunk_that_shows_nothing_is_no_first_token(lead: str) -> None:
-    reader = Streamed(wants_text=True)
+    reader = Streamed(Reading())
     assert reader.feed(f"data: {json.dumps(chunk(lead, tokens=1))}\n\n".encode()) == 0
     assert reader.feed(f"data: {json.dumps(chunk('word', tokens=2))}\n\n".encode()) == 2
 
@@ -112,9 +112,7 @@ def test_an_answer_that_is_cut_off_is_none(stream: bool, finish: Any, told: str)
     whole = chunk("word", finish)
     reply = EMPTY if stream else Reply(200, b"", memoryview(json.dumps(whole).encode()))
     reader = (
-        streamed(whole, "[DONE]", needs_end=True)
-        if stream
-        else Completion(wants_text=True, needs_end=True)
+        streamed(whole, "[DONE]", needs_end=True) if stream else Completion(Reading(needs_end=True))
     )
     if not told:
         assert reader.answer(reply)[0].tobytes() == b"word"
@@ -145,7 +143,7 @@ def test_an_error_is_told_in_the_server_s_words(error: Any) -> None:
         streamed(chunk("word"), error, "[DONE]").answer(EMPTY)
     body = error if isinstance(error, str) else json.dumps(error)
     with pytest.raises((Refused, BadAnswer), match="no memory"):
-        Completion(wants_text=True).answer(Reply(200, b"", memoryview(body.encode())))
+        Completion(Reading()).answer(Reply(200, b"", memoryview(body.encode())))
 
 
 @pytest.mark.parametrize("key", ["choices", "usage", "text", "finish_reason", "token_ids", "delta", "message", "logprobs", "error"])  # fmt: skip
@@ -157,10 +155,10 @@ def test_any_value_of_any_key_is_an_answer_or_an_error(key: str, value: Any) -> 
         before = place.get(key)
         place[key] = value
         for wants_text in (True, False):
-            reader = Streamed(wants_text=wants_text, needs_end=True)
+            reader = Streamed(Reading(wants_text, needs_end=True))
             reader.feed(f"data: {json.dumps(whole)}\n\ndata: [DONE]\n\n".encode())
             body = Reply(200, b"", memoryview(json.dumps(whole).encode()))
-            for one, reply in ((reader, EMPTY), (Completion(wants_text=wants_text), body)):
+            for one, reply in ((reader, EMPTY), (Completion(Reading(wants_text)), body)):
                 with suppress(Refused, BadAnswer):
                     one.answer(reply)
                     assert (one.usage.output or 0) < 2**31

@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.backends.openai import OpenAiRemote
+from harness.backends.parts.openai.replies import Reading
 from harness.backends.parts.openai.streams import Streamed
 from harness.core.config.address import parse_address
 from harness.core.units import NS_PER_MS
@@ -194,13 +195,13 @@ def test_one_token_is_one_token() -> None:
 )
 def test_what_is_no_whole_stream_is_told(body: bytes, message: str) -> None:
     with pytest.raises(BadAnswer) as error:
-        Streamed(wants_text=True).answer(Reply(200, b"", memoryview(body)))
+        Streamed(Reading()).answer(Reply(200, b"", memoryview(body)))
     assert str(error.value) == message
 
 
 @given(st.lists(st.binary(max_size=40), max_size=5), st.sampled_from([200, 500]))
 def test_any_bytes_are_an_answer_or_an_error(pieces: list[bytes], status: int) -> None:
-    reader = Streamed(wants_text=True)
+    reader = Streamed(Reading())
     for piece in pieces:
         reader.feed(b"data: " + piece + b"\n\n")
     with pytest.raises((Refused, BadAnswer)):
