@@ -49,10 +49,14 @@ def prompts(folder: Path, *, max_tokens: int = TOKENS) -> Path:
 
 
 def ran(
-    folder: Path, dialect: Dialect, *words: str, sent_ns: list[list[int]] | None = None
+    folder: Path,
+    dialect: Dialect,
+    *words: str,
+    sent_ns: list[list[int]] | None = None,
+    max_tokens: int = TOKENS,
 ) -> tuple[int, dict[str, Any]]:
     """sent_ns: extended by the times at which the server sent the chunks of each stream."""
-    data = prompts(folder)
+    data = prompts(folder, max_tokens=max_tokens)
     with TokenServer(dialect) as server:
         status = main(
             [

@@ -57,11 +57,13 @@ def usage_of(
     *,
     fell: bool = False,
     ignores_end: bool = False,
+    shown: int = 0,
 ) -> Usage:
     """The token counts that a whole answer reports.
 
     counts: as `counts_in`, the last ones of a stream. ids: None where the server returned none. fell: an earlier
-    count of the stream was larger. ignores_end: the model goes on behind its end, by tokens that show nothing.
+    count of the stream was larger. ignores_end: the model goes on behind its end, by tokens that show nothing. shown:
+    tokens of a stream that were counted where text came, behind its first one.
     """
     output, source = counts.get("completion_tokens"), "usage"
     if output is None:
@@ -72,13 +74,18 @@ def usage_of(
         source,
         finish_reason,
         counts.get("cached"),
-        FELL if fell else _contradiction(counts, ids, text, ignores_end=ignores_end),
+        FELL if fell else _contradiction(counts, ids, text, shown, ignores_end=ignores_end),
         _doubt(counts, output or 0, text),
     )
 
 
 def _contradiction(
-    counts: Mapping[str, int], ids: Sequence[int] | None, text: str, *, ignores_end: bool
+    counts: Mapping[str, int],
+    ids: Sequence[int] | None,
+    text: str,
+    shown: int,
+    *,
+    ignores_end: bool,
 ) -> str:
     if counts.get("cached", 0) > counts.get("prompt_tokens", MOST):
         return CACHED
@@ -87,8 +94,9 @@ def _contradiction(
         return ""
     if ids:
         return "" if 0 <= output - len(ids) <= reasoning else NOT_THE_IDS
-    hidden = _above_bytes(output, text)
-    return NOT_TEXT if hidden > SPECIAL_TOKENS + reasoning and not ignores_end else ""
+    # Where a server does not report its reasoning, it may have reasoned before its text; and tokens may follow an end.
+    counted = max(shown, output - reasoning if reasoning else 0)
+    return NOT_TEXT if _above_bytes(counted, text) > SPECIAL_TOKENS and not ignores_end else ""
 
 
 def _doubt(counts: Mapping[str, int], output: int, text: str) -> str:

@@ -34,7 +34,7 @@ class Streamed:
         self._done = self._fed = self._fell = False
         self._has_begun = False  # a chunk had a token that can be seen
         self._fault: Exception | None = None
-        self._tokens = 0
+        self._tokens = self._shown = 0
         self._has_uncounted = False  # a chunk had a text and no count
         self.chunks = 0
         """Chunks with tokens, as the server sent them."""
@@ -94,6 +94,8 @@ class Streamed:
         elif count is not None:
             self.is_exact = True
             self._tokens = max(self._tokens, count)
+            if text and before:
+                self._shown += self._tokens - before
         self.chunks += self._tokens > before
 
     def answer(self, reply: Reply) -> list[Array]:
@@ -115,6 +117,7 @@ class Streamed:
             finish,
             fell=self._fell,
             ignores_end=self._reading.ignores_end,
+            shown=self._shown,
         )
         return [as_answer(text, self._ids, self.usage.output, wants_text=self._reading.wants_text)]
 

@@ -27,11 +27,10 @@ def told(usage: Any, text: str = TEXT, ids: list[int] | None = None, **more: boo
         ({"completion_tokens": 3}, [1, 2, 3], ""),
         ({"completion_tokens": 4}, [1, 2, 3], counts.NOT_THE_IDS),
         ({"completion_tokens": 2}, [1, 2, 3], counts.NOT_THE_IDS),
-        ({"completion_tokens": len(TEXT) + 16}, None, ""),
-        ({"completion_tokens": len(TEXT) + 17}, None, counts.NOT_TEXT),
-        ({"completion_tokens": 10**30}, None, counts.NOT_TEXT),
+        ({"completion_tokens": len(TEXT) + 17}, None, ""),
         ({"prompt_tokens": 2, "prompt_tokens_details": {"cached_tokens": 3}}, None, counts.CACHED),
         ({"completion_tokens": 90, "completion_tokens_details": {"reasoning_tokens": 80}}, None, ""),
+        ({"completion_tokens": 90, "completion_tokens_details": {"reasoning_tokens": 9}}, None, counts.NOT_TEXT),
         ({"completion_tokens": 90, "completion_tokens_details": {"reasoning_tokens": 80}}, [1] * 10, ""),
     ],
 )  # fmt: skip
@@ -84,6 +83,28 @@ def test_a_count_that_falls_is_a_contradiction() -> None:
     reader = streamed(chunk("a", tokens=1), chunk("b", tokens=9), chunk("c", "stop", tokens=3))
     reader.answer(EMPTY)
     assert reader.usage.contradiction == counts.FELL
+
+
+def test_a_stream_of_more_tokens_than_its_text_has_bytes_is_a_contradiction() -> None:
+    forged = streamed(*[chunk("word ", tokens=10 * i) for i in range(1, 9)], "[DONE]")
+    forged.answer(EMPTY)
+    assert forged.usage.contradiction == counts.NOT_TEXT
+
+
+@pytest.mark.parametrize(
+    "counted",
+    [
+        [chunk("", tokens=400), chunk("wo", tokens=401), chunk("rd", "stop", tokens=402)],
+        [chunk("wo", tokens=401), chunk("rd", "stop", tokens=402)],
+        [chunk("wo", tokens=1), chunk("rd", tokens=2), chunk("", "length", tokens=400)],
+        [chunk("wo"), chunk("rd", "stop"), {"choices": [], "usage": {"completion_tokens": 400}}],
+    ],
+)
+def test_tokens_hidden_before_a_text_or_behind_it_are_a_doubt(counted: list[Any]) -> None:
+    """Bug: an honest server that reasoned and reported nothing, or went on behind the end, was INVALID."""
+    reader = streamed(*counted, "[DONE]")
+    reader.answer(EMPTY)
+    assert (reader.usage.contradiction, reader.usage.doubt) == ("", counts.HIDDEN)
 
 
 @pytest.mark.parametrize("end", [{}, {"choices": []}, {"choices": None}])
