@@ -118,7 +118,7 @@ def test_a_reply_that_came_before_the_senders_stamp_was_sent_before(arrived_ns: 
 
 class NotesStamps(Recorder):
     def reply(self, first: int, indices: Sequence[int], failed: int, /, *values: int) -> None:
-        self.sent_ns = values[1]
+        self.sent_ns, self.first_token_ns = values[1], values[6]
 
 
 def test_one_bad_reply_among_others_fails_alone() -> None:
@@ -227,6 +227,28 @@ def test_no_answer_comes_before_its_first_token() -> None:
 
 def test_an_answer_of_one_token_is_told_as_one() -> None:
     assert told(stream(0, 1)).told == [("first", [0]), ("tokens", [1])]
+
+
+@pytest.mark.parametrize(
+    ("made", "first_token_ns"),
+    [(stream(0, 2), 3), (stream(0, 2, begun=False), 4), (stream(0, 0), 0)],
+    ids=["of its chunk", "of its end", "of a failed answer"],
+)
+def test_the_row_of_a_stream_has_the_stamp_of_its_first_token(
+    made: Flight, first_token_ns: int
+) -> None:
+    made.arrived_ns = 0
+    notes = NotesStamps()
+    Delivery(
+        cast("Any", TokenRemote()),
+        Postprocess(lambda outputs, _: Ragged([cast("Array", outputs)[0]]), not_finite),
+        notes,
+        notes,
+        AnswerRow((None,), np.dtype(np.float32)),
+        Failures(),
+        64,
+    ).deliver([made])
+    assert notes.first_token_ns == first_token_ns
 
 
 def test_offline_is_told_of_no_first_token() -> None:
