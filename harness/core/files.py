@@ -11,8 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+from harness.core.formats.strict_yaml import yaml_of
 from harness.errors import ConfigError, one_line, type_and_text
 
 PARTIAL = ".partial"
@@ -103,7 +102,7 @@ def write_json(path: Path, content: Mapping[str, Any]) -> None:
 
 
 def write_yaml(path: Path, content: Mapping[str, Any]) -> None:
-    write_text(path, yaml.safe_dump(dict(content), sort_keys=False, allow_unicode=True))
+    write_text(path, yaml_of(dict(content), allow_unicode=True))
 
 
 def not_a_run(folder: Path, name: str, sign: str = "", verb: str = "") -> str:

@@ -7,11 +7,10 @@ from statistics import median
 from textwrap import indent
 from typing import Any
 
-import yaml
-
 from harness.core import registry
 from harness.core.config.run_config import RunConfig
 from harness.core.console import program, show
+from harness.core.formats.strict_yaml import yaml_of
 from harness.core.units import counted, show_ns
 from harness.errors import HarnessError, one_line
 from harness.models.manifest.lookup import named_models
@@ -206,7 +205,7 @@ def _openai_lines(url: str, models: Sequence[str]) -> Iterator[str]:
 
 
 def _as_yaml(fields: Mapping[str, Any]) -> str:
-    return yaml.safe_dump(fields, sort_keys=False, default_flow_style=None, width=120).rstrip()
+    return yaml_of(fields, default_flow_style=None, width=120).rstrip()
 
 
 def _manifest(model: Mapping[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""Reads small YAML files without code, aliases, tags, repeated keys or values with two readings."""
+"""Reads and writes small YAML files without code, aliases, tags, repeated keys or values with two readings."""
 
 import json
 import math
@@ -15,10 +15,19 @@ _PREFIX = "tag:yaml.org,2002:"
 _ONE_READING = {
     "bool": re.compile(r"true|True|TRUE|false|False|FALSE"),
     "int": re.compile(r"[-+]?(0|[1-9][0-9]*)"),
-    "float": re.compile(r"[-+]?[0-9]*\.[0-9]*([eE][-+][0-9]+)?"),
+    "float": re.compile(r"([-+]?[0-9]+\.[0-9]*|\.[0-9]+)([eE][-+][0-9]+)?"),
     "null": re.compile(r"null|Null|NULL"),
 }
 """Plain words that YAML 1.1 and 1.2 read as the same value, by type."""
+
+_NUMBERS_OF_1_2 = {
+    "int": re.compile(r"0o[0-7]+\Z"),
+    "float": re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?\Z"),
+}
+"""Plain words that YAML 1.2 reads as numbers; those that 1.1, and with it PyYAML, reads as texts are refused."""
+
+_EXACT = 1 << 53
+"""Whole numbers below it are exact in 64 bits."""
 
 
 class _Unclear(ValueError):
@@ -69,8 +78,8 @@ class _StrictLoader(yaml.SafeLoader):
             return f"{text} is not a finite number: write one, or quote the text"
         if _ONE_READING[kind].fullmatch(node.value):
             return ""
-        first = value if kind == "float" else json.dumps(value)
-        decimal = text.lstrip("+-").isdigit()
+        first = _written(value) if kind == "float" else json.dumps(value)
+        decimal = kind == "int" and text.lstrip("+-").isdigit()
         other = str(int(text)) if decimal else repr(text)
         second = other if decimal else f"the text {other}"
         return f"{text} may be {first} or {second}: write {first} or {other}"
@@ -82,6 +91,29 @@ class _StrictLoader(yaml.SafeLoader):
             twice = next(key for key, count in Counter(keys).items() if count > 1)
             raise _Unclear(node.start_mark, f"the key {twice!r} comes twice")
         return mapping
+
+
+class _StrictDumper(yaml.SafeDumper):
+    """Quotes the texts that `_StrictLoader` refuses as plain words."""
+
+
+for _kind, _pattern in _NUMBERS_OF_1_2.items():
+    for _class in (_StrictLoader, _StrictDumper):
+        _class.add_implicit_resolver(_PREFIX + _kind, _pattern, "-+.0123456789")
+
+
+def _written(number: float) -> str:
+    """The number as both versions read it: with a point before an exponent."""
+    if number.is_integer() and abs(number) < _EXACT:
+        return str(int(number))
+    text = repr(number)
+    return text if "." in text else text.replace("e", ".0e")
+
+
+def yaml_of(content: object, **options: Any) -> str:
+    """The content as YAML that `parse_yaml` reads. options: PyYAML's."""
+    text: str = yaml.dump(content, Dumper=_StrictDumper, sort_keys=False, **options)
+    return text
 
 
 def parse_yaml(text: str) -> object:

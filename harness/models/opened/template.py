@@ -8,12 +8,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from harness.core import registry
 from harness.core.config.parse import example_shape
 from harness.core.console import frameworks_output
-from harness.core.formats.strict_yaml import parse_yaml
+from harness.core.formats.strict_yaml import parse_yaml, yaml_of
 from harness.core.registry import plugin
 from harness.errors import ConfigError, HarnessError
 from harness.models.manifest.files import files_of, sha256_alone, sha256_of
@@ -209,7 +207,7 @@ def _image_steps(spec: TensorSpec) -> Iterator[str]:
 
 def _flow(value: Any) -> str:
     """A YAML value on one line. A ConfigError for names that are not UTF-8."""
-    text = yaml.safe_dump(value, default_flow_style=True, allow_unicode=True, width=float("inf"))
+    text = yaml_of(value, default_flow_style=True, allow_unicode=True, width=float("inf"))
     try:
         text.encode()
     except UnicodeEncodeError:

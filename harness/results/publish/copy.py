@@ -8,11 +8,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
-import yaml
-
 from harness.core import files
 from harness.core.console import say
-from harness.core.formats.strict_yaml import load_yaml
+from harness.core.formats.strict_yaml import load_yaml, yaml_of
 from harness.core.units import counted
 from harness.errors import ConfigError, HarnessError
 from harness.models.manifest.lookup import is_path
@@ -120,7 +118,7 @@ class _Copy:
                 if is_path(entry["model"]):
                     self._copy_yaml(run, config.models.parent / entry["model"])
                     entry["model"] = Path(entry["model"]).name
-            self._copy_yaml(run, config.models, yaml.safe_dump(content, sort_keys=False))
+            self._copy_yaml(run, config.models, yaml_of(content))
 
     def _copy_yaml(self, run: Path, file: Path, text: str | None = None) -> None:
         """text: the content of the copy, where it is another one. A model that is no manifest is not copied."""

@@ -13,10 +13,9 @@ from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 import numpy as np
-import yaml
 
 from harness.core import registry
-from harness.core.formats.strict_yaml import parse_yaml
+from harness.core.formats.strict_yaml import parse_yaml, yaml_of
 from harness.core.shown import private
 from harness.loadgen.logs import DETAIL, FILES, SUMMARY
 
@@ -104,7 +103,7 @@ class Replacements:
                 plain = parse_yaml(text)
                 changed = self._value(plain, counts)
                 if counts:
-                    text = yaml.safe_dump(changed, sort_keys=False, allow_unicode=True)
+                    text = yaml_of(changed, allow_unicode=True)
                     return text.encode("utf-8", "surrogateescape"), counts
         return self.text(text, counts).encode("utf-8", "surrogateescape"), counts
 

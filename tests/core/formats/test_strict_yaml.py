@@ -33,6 +33,13 @@ def refusal(folder: Path, text: str) -> str:
         ("no", "false or the text 'no': write false or 'no'"),
         ("On", "true or the text 'On': write true or 'On'"),
         ("~", "null or the text '~': write null or '~'"),
+        ("1e3", "1000 or the text '1e3': write 1000 or '1e3'"),
+        ("-1.5E3", "-1500 or the text '-1.5E3': write -1500 or '-1.5E3'"),
+        ("1e23", "1.0e+23 or the text '1e23': write 1.0e+23 or '1e23'"),
+        ("5e-7", "5.0e-07 or the text '5e-7': write 5.0e-07 or '5e-7'"),
+        ("+.5", "0.5 or the text '+.5': write 0.5 or '+.5'"),
+        ("0o17", "15 or the text '0o17': write 15 or '0o17'"),
+        ("08", "8 or the text '08': write 8 or '08'"),
     ],
 )
 def test_a_word_with_two_readings_is_refused_with_both(
@@ -63,8 +70,8 @@ def test_an_absent_value_is_refused(text: str, tmp_path: Path) -> None:
         ("2024-13-45", "2024-13-45"),
         ("<<", "<<"),
         ("=", "="),
-        ("1e3", "1e3"),
-        ("08", "08"),
+        ("1.2.3", "1.2.3"),
+        ("1e3x", "1e3x"),
         ("'0310'", "0310"),
         ("'no'", "no"),
         ("null", None),
@@ -101,7 +108,8 @@ def test_a_repeated_key_and_an_alias_name_their_line(tmp_path: Path) -> None:
 
 def test_texts_with_two_readings_are_quoted_when_written(tmp_path: Path) -> None:
     path = tmp_path / "x.yaml"
-    words = ["0310", "0x20", "no", "~", "5:00", "2024-01-01", "", "1e3", ".inf", "<<", "=", "null"]
+    words = ["0310", "0x20", "no", "~", "5:00", "2024-01-01", "", ".inf", "<<", "=", "null"]
+    words += ["1e3", "+.5", "0o17", "08"]
     content = {"texts": words, "numbers": [0, -1, 1e-05, 1e20, 0.5], "flags": [True, None]}
     write_yaml(path, content)
     assert load_yaml(path) == content == yaml.safe_load(path.read_text())
