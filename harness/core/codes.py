@@ -314,6 +314,10 @@ _DOUBTS: _Rows = {
             "A load host on another machine reports shorter times than the server needed for others at the same time.",
             "Find out what runs on that host; run the command near the hosts, with the same way to the server.",
         ),
+        "load-host-unwitnessed": (
+            "The coordinator's own queries ended before the run, so that little or nothing contradicts what load hosts report.",
+            "Read the text and the log of `coordinator`, and run again.",
+        ),
         "tokens-doubtful": (
             "The server counts tokens that answers do not show, such as hidden reasoning, or a total that is not the sum.",
             "Ask for answers that show all their tokens, or quote the rate with this doubt.",

@@ -70,7 +70,7 @@ def write(outdir: Path, run: Evidence, started: str) -> None:
             "clock": run.clock.to_json(),
             "looks": run.looks,
             "load_hosts": hidden(run.load_hosts),
-            **({"witness": run.witness} if run.witness is not None else {}),
+            **({"witness": hidden(run.witness)} if run.witness is not None else {}),
         },
     )
 

@@ -155,13 +155,22 @@ class HostGroup:
                 host.is_ready = True
             else:
                 host.ended = host.process.ended(message)
-        except RunDied as e:
-            host.lost = str(e)
-            raise LoadHostLost(
-                f"load host {host.name} is lost: {e}: the run was ended, and what was measured until then is kept"
-            ) from None
         except HarnessError as e:
+            if host is self._witness:
+                self._drop(host, e)
+                return
+            if isinstance(e, RunDied):
+                host.lost = str(e)
+                raise LoadHostLost(
+                    f"load host {host.name} is lost: {e}: the run was ended, and what was measured until then is kept"
+                ) from None
             raise type(e)(f"load host {host.name}: {e}") from e.__cause__
+
+    def _drop(self, witness: Host, error: HarnessError) -> None:
+        """Goes on without the witness, which is no part of the run; what it has seen is kept."""
+        witness.lost = str(error)
+        witness.process.kill()
+        self._all.remove(witness)
 
     def _begin(self) -> None:
         slowest_ns = max(host.process.slowest_ping_ns for host in self._hosts)
@@ -205,9 +214,10 @@ class HostGroup:
     def witnessed(self) -> dict[str, Any] | None:
         """`witness` of the run's files; None without one, and where the run did not come to its end."""
         witness = self._witness
-        if witness is None or witness.ended is None or witness.watchdog is None:
+        if witness is None or witness.watchdog is None or not (witness.ended or witness.lost):
             return None
-        return seen(witness.process.completions(witness.watchdog.rows.plan))
+        found = seen(witness.process.completions(witness.watchdog.rows.plan))
+        return {**found, "lost": witness.lost} if witness.lost else found
 
 
 def _told(host: Host) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import numpy as np
 
 from harness.core.codes import Reason
 from harness.core.stats import percentile_ns
-from harness.core.units import show_ns
+from harness.core.units import counted, show_ns
 from harness.results.evidence.evidence import Evidence
 from harness.results.evidence.stages import Completions
 from harness.results.load_hosts.section import part_of
@@ -68,10 +68,16 @@ def section(run: Evidence) -> Witness | None:
 
 
 def doubts(run: Evidence) -> Iterator[Reason]:
-    """Hosts whose times are shorter than the coordinator's, or than those of every other host."""
+    """Hosts whose times are shorter than the coordinator's, or than those of every other host; a coordinator that was lost."""
     done, hosts = run.done, run.load_hosts
     if done is None or run.witness is None:
         return
+    if lost := run.witness.get("lost"):
+        asked = counted(run.witness["answered"], "answer")
+        yield Reason(
+            "load-host-unwitnessed",
+            f"the coordinator's own queries ended before the run: {lost}: {asked} until then can contradict the load hosts",
+        )
     trips_ns = [2 * host["clock_error_ns"] for host in hosts]
     times = [_server_times(part_of(done, place)) for place in range(len(hosts))]
     witness = _Times(*(np.array(run.witness[key]) for key in ("remote_ns", "first_token_ns")))
