@@ -40,9 +40,9 @@ def schedule(folder: Path, queries: int = 700, every_ns: int = 2_000_000) -> Pat
         ("0\n1\n0.5\n", "line 3: earlier than line 2"),
         *only_all(
             ("0\n-1\n", "line 2: '-1' is negative"),
-            ("nan\n", "line 1: 'nan' is not a time"),
+            ("0\nnan\n", "line 2: 'nan' is not a time"),
             ("1e300\n", "line 1: '1e300' is too large"),
-            ("0,1\n1,999\n", "asks for sample 999: the performance run holds samples 0 to 499"),
+            ("arrival,sample\n0,1\n1,999\n", "asks for sample 999: the performance run holds samples 0 to 499"),
             ("0\n\0\n", "is not a time"),
         ),
     ],

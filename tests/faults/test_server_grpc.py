@@ -23,7 +23,7 @@ def no_number(_context: Any, _request: Any, _nth: int) -> Any:
     ("behaviour", "kind", "told"),
     [
         pytest.param(
-            refuse("UNAVAILABLE", "busy"), "reset", "ConnectionError: busy", id="unavailable"
+            refuse("UNAVAILABLE", "busy"), "reset", "first busy", id="unavailable"
         ),
         pytest.param(
             refuse("RESOURCE_EXHAUSTED", "too many"),

@@ -49,7 +49,7 @@ Made = Callable[[], bytes]
         ("npz", "data.npz", lambda: archive(labels=39), ": the arrays have different lengths (image 40, labels 39)"),
         *only_all(
             ("npz", "data.npz", lambda: archive(labels=41), ": the arrays have different lengths (image 40, labels 41)"),
-            ("npz", "data.npz", lambda: b"", " cannot be read: File is not a zip file"),
+            ("npz", "data.npz", lambda: b"", " cannot be read: the file is empty: fetch it again"),
             ("csv", "data.csv", lambda: b"", " is empty: the first line must name the columns"),
             ("csv", "data.csv", lambda: table("0," * 62 + "1"), ":3: 63 fields, 65 columns"),
         ),
