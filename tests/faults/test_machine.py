@@ -154,7 +154,7 @@ def test_a_signal_in_warm_up_or_scoring_leaves_a_folder_that_says_so(
 ) -> None:
     more = {
         "warm-up": ("--backend", f"{FAULTY}:BlocksInWarmUp"),
-        "scoring": ("--backend", "null", "--dataset", f"{DATA}:BlocksInLabel"),
+        "scoring": ("--backend", "null", "--dataset", f"{DATA}:BlocksInScoring"),
     }[where]
     process = start(*SERVER, *SHORT, *more, "--out", str(tmp_path / "r"))
     folder = tmp_path / "r.partial"

@@ -1,6 +1,7 @@
 """Datasets and metrics with one fault each, named as faulty_data.py:Class."""
 
 import os
+import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -91,10 +92,13 @@ class RaisesInLabel(Good):
         raise KeyError(index)
 
 
-class BlocksInLabel(Good):
+class BlocksInScoring(Good):
+    """Its labels can be checked before the run."""
+
     def label(self, index: int) -> int:
-        time.sleep(1e6)
-        return 0
+        if "harness.results.verdict.score" in sys.modules:  # not so in the measured process
+            time.sleep(1e6)
+        return super().label(index)
 
 
 class Unlabelled(Good):
