@@ -42,7 +42,10 @@ def schedule(folder: Path, queries: int = 700, every_ns: int = 2_000_000) -> Pat
             ("0\n-1\n", "line 2: '-1' is negative"),
             ("0\nnan\n", "line 2: 'nan' is not a time"),
             ("1e300\n", "line 1: '1e300' is too large"),
-            ("arrival,sample\n0,1\n1,999\n", "asks for sample 999: the performance run holds samples 0 to 499"),
+            (
+                "arrival,sample\n0,1\n1,999\n",
+                "asks for sample 999: the performance run holds samples 0 to 499",
+            ),
             ("0\n\0\n", "is not a time"),
         ),
     ],
