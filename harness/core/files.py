@@ -11,7 +11,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from harness.core.formats.strict_yaml import yaml_of
 from harness.errors import ConfigError, one_line, type_and_text
 
 PARTIAL = ".partial"
@@ -99,10 +98,6 @@ def sha256(path: Path) -> str:
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
     write_text(path, json.dumps(content, indent=2, allow_nan=False, default=str) + "\n")
-
-
-def write_yaml(path: Path, content: Mapping[str, Any]) -> None:
-    write_text(path, yaml_of(dict(content), allow_unicode=True))
 
 
 def not_a_run(folder: Path, name: str, sign: str = "", verb: str = "") -> str:

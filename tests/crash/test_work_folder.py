@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from harness.cli.main import main
-from harness.core.files import PARTIAL, write_yaml
+from harness.core.files import PARTIAL
+from harness.core.formats.strict_yaml import write_yaml
 from harness.submit.plan import execute
 from harness.submit.plan.attempts import RUNS
 from harness.submit.plan.finished_run import FinishedRun

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from harness.core.config.run_config import to_plain
-from harness.core.files import write_yaml
+from harness.core.formats.strict_yaml import write_yaml
 from harness.core.shown.private import host_id
 from harness.datasets import digits
 from harness.loadgen.logs import ACCURACY

@@ -4,11 +4,13 @@ import json
 import math
 import re
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from harness.core.files import write_text
 from harness.errors import ConfigError
 
 _PREFIX = "tag:yaml.org,2002:"
@@ -152,3 +154,7 @@ def load_mapping(path: Path) -> dict[Any, Any]:
 
 MAX_MANIFEST_BYTES = 1 << 20
 """YAML aliases can grow a small file a millionfold; they are refused, and so are large files."""
+
+
+def write_yaml(path: Path, content: Mapping[str, Any]) -> None:
+    write_text(path, yaml_of(dict(content), allow_unicode=True))

@@ -11,10 +11,9 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from harness.core import files
 from harness.core.config.options import option_key
 from harness.core.config.run_config import RunConfig
-from harness.core.formats.strict_yaml import load_yaml
+from harness.core.formats.strict_yaml import load_yaml, write_yaml
 from harness.core.shown.private import USER
 from harness.core.units import NS_PER_MS
 from harness.errors import ConfigError
@@ -68,7 +67,7 @@ def write(run: RunFiles, out: Path) -> None:
         "tags": [],
         "user_id": USER,
     }
-    files.write_yaml(folder / _META, meta)  # last: a folder without it is no run
+    write_yaml(folder / _META, meta)  # last: a folder without it is no run
 
 
 def id_of(result: bytes) -> str:
@@ -101,7 +100,7 @@ def _experiment(out: Path, started_ms: int) -> Path:
         "lifecycle_stage": "active",
         "name": EXPERIMENT,
     }
-    files.write_yaml(folder / _META, meta)
+    write_yaml(folder / _META, meta)
     return folder
 
 

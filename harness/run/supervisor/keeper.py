@@ -10,6 +10,7 @@ from harness.core import files
 from harness.core.codes import Reason
 from harness.core.config.run_config import to_plain
 from harness.core.console import say, show
+from harness.core.formats.strict_yaml import write_yaml
 from harness.core.shown.private import hidden
 from harness.errors import ConfigError, HarnessError, PluginUnavailable, RunInvalid, one_line
 from harness.loadgen.plan import Loaded, LoadPlan
@@ -48,7 +49,7 @@ class RunKeeper:
         """config.yaml and environment.json: the run with every value that was decided."""
         findings, folder = self.findings, self.folder.path
         config = resolved.config(findings.resolved, plan, loaded)
-        files.write_yaml(folder / run_folder.CONFIG, to_plain(config))
+        write_yaml(folder / run_folder.CONFIG, to_plain(config))
         environment = resolved.environment(findings.environment, plan, loaded, findings.model)
         files.write_json(folder / run_folder.ENVIRONMENT, hidden(environment))
 

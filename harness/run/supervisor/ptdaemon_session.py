@@ -17,6 +17,7 @@ from harness.core import files
 from harness.core.config import code
 from harness.core.config.run_config import RunConfig, to_plain
 from harness.core.console import say
+from harness.core.formats.strict_yaml import write_yaml
 from harness.core.signals import Stopped, signal_name, stoppable
 from harness.core.units import write_duration
 from harness.errors import ConfigError, HarnessError, RunInvalid
@@ -130,7 +131,7 @@ class _Session:
         meter, model = self._meter, self._model
         preflight.obtain_model(self._plain, model)
         self._runs.mkdir()
-        files.write_yaml(self._path / WORKLOAD_CONFIG, to_plain(self._plain))
+        write_yaml(self._path / WORKLOAD_CONFIG, to_plain(self._plain))
         (self._path / WORKLOAD).write_text(self._script(), encoding="utf-8")
         label = re.sub(r"[^\w-]", "_", f"{self._config.scenario}_{model.name}", flags=re.ASCII)
         if not self._quiet:
@@ -178,7 +179,7 @@ class _Session:
         config = replace(
             config, meter=meters, sign=self._config.sign, no_report=self._config.no_report
         )
-        files.write_yaml(path / run_folder.CONFIG, to_plain(config))
+        write_yaml(path / run_folder.CONFIG, to_plain(config))
         findings = recheck.findings(path, config)
         findings.environment = files.read_json(path / run_folder.RESULT)["environment"]
         findings.ptdaemon = PtdaemonLog.from_files({"refused": refused}, path / "performance")

@@ -11,9 +11,9 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from harness.core import files
 from harness.core.config.parse import Slo, leading
 from harness.core.config.run_config import SCHEMA_VERSION, RunConfig, to_plain
+from harness.core.formats.strict_yaml import write_yaml
 from harness.core.signals import Stopped
 from harness.errors import ConfigError, HarnessError, RunInvalid
 from harness.loadgen.scenario import Scenario
@@ -155,7 +155,7 @@ class TuneJob(Study[TuneOptions]):
         plain = to_plain(plan.applied(config))
         for key in _OF_ONE_RUN:
             plain.pop(key, None)
-        files.write_yaml(self.folder / TUNED, plain)
+        write_yaml(self.folder / TUNED, plain)
         with suppress(OSError):
             (self.folder / "bare").rmdir()  # empty, as no process printed anything
         self.folder = self._results.finish(newest=False)

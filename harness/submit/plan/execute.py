@@ -15,7 +15,7 @@ from harness.core.child import start
 from harness.core.config import code
 from harness.core.config.run_config import to_plain
 from harness.core.console import say
-from harness.core.files import write_yaml
+from harness.core.formats.strict_yaml import write_yaml
 from harness.core.signals import Stopped, stoppable
 from harness.errors import ConfigError, RunInvalid, refuse
 from harness.run.progress import Progress

@@ -8,8 +8,7 @@ from typing import Any
 from harness.core.config.options import user_path
 from harness.core.config.parse import Slo, parse_lengths, parse_meter
 from harness.core.config.run_config import config_from
-from harness.core.files import write_yaml
-from harness.core.formats.strict_yaml import load_yaml
+from harness.core.formats.strict_yaml import load_yaml, write_yaml
 from harness.errors import ConfigError, refuse
 from harness.machine.power.meters import ptdaemon
 from harness.models.manifest.lookup import is_path

@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from harness.core.files import write_yaml
-from harness.core.formats.strict_yaml import load_yaml
+from harness.core.formats.strict_yaml import load_yaml, write_yaml
 from harness.errors import ConfigError
 
 

@@ -382,7 +382,10 @@ def test_more_samples_than_a_file_fixes_are_one_line(tmp_path: Path) -> None:
         rows = {"x": np.zeros((3, 4), np.float32)}
         with pytest.raises(ConfigError) as caught:
             backend.infer(Batch(3, rows))
-    assert str(caught.value) == "the file fixes the batch at 2, and 3 samples came at once: use --max-batch 2"
+    assert (
+        str(caught.value)
+        == "the file fixes the batch at 2, and 3 samples came at once: use --max-batch 2"
+    )
 
 
 def test_the_batch_that_a_file_fixes() -> None:

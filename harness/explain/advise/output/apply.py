@@ -5,10 +5,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from harness.core import files
 from harness.core.config.run_config import RunConfig, to_plain
 from harness.core.console import program
 from harness.core.files import sha256
+from harness.core.formats.strict_yaml import write_yaml
 from harness.core.units import show_percent
 from harness.explain.advise.layers.settings import INT8, PARALLEL, SEQUENTIAL, parse_setting
 from harness.results import resolved
@@ -34,7 +34,7 @@ def write(advice: Mapping[str, Any], run: Mapping[str, Any], folder: Path) -> No
         file = (folder / INT8_FILE).absolute()
         changed |= {"model_file": file, "model_sha256": sha256(file)}
     config = replace(RunConfig(scenario="offline", **run), **changed)
-    files.write_yaml(folder / CONFIG, to_plain(replace(config, **resolved.absolute(config))))
+    write_yaml(folder / CONFIG, to_plain(replace(config, **resolved.absolute(config))))
 
 
 def lines(advice: Mapping[str, Any], folder: Path) -> list[str]:
