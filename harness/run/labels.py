@@ -15,12 +15,13 @@ def check_labels(
 ) -> None:
     """A ConfigError if the metric cannot score these labels. None stands for a sample without a label.
 
-    labels: of all samples, called where the metric checks any: they may take hundreds of MB. classes: those that the model can answer, None if they are not known. dtype: of the answers.
+    labels: of all samples, called where the metric checks any: they may take hundreds of MB. classes: those that the
+    model can answer, None if they are not known. dtype: of the answers.
     """
     try:
         scorer = registry.load("metric", metric)(dtype)
     except ValueError:
-        return  # it scores answers of another type, and its labels are no class numbers
+        return  # it scores answers of another type, and its labels do not number classes
     has_classes = isinstance(scorer, HasClassCheck) and classes is not None
     if not (isinstance(scorer, HasLabelCheck) or has_classes):
         return

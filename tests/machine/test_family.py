@@ -12,7 +12,7 @@ from harness.machine.family import ANONYMOUS, CONFINED, LOWERED, RUN_QUEUE, STOP
 from tests.builders.power_trees import STATUS, files
 
 STAT = "1 (a b) S " + "0 " * 15 + "{} 0"
-"""Of a thread with this nice value."""
+"""The line of `stat` of a thread with this nice value."""
 
 COMPUTES = "print(1, flush=True)\nwhile True: pass"
 FAMILY = "import subprocess, sys; subprocess.run([sys.executable, '-c', sys.argv[1]])"

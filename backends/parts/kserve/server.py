@@ -141,7 +141,8 @@ def _tensor(one: object, kind: str) -> Tensor:
     is_shape = isinstance(shape, list) and all(type(size) is int and size for size in shape)
     if is_shape and prod(max(size, 1) for size in shape or ()) > _MOST_VALUES:
         raise ConfigError(
-            f"the server's metadata name the {kind} {shown(name)} of shape {shown(shape)}, which no request can hold: correct the model's configuration there"
+            f"the server's metadata name the {kind} {shown(name)} of shape {shown(shape)}, which no request can hold: "
+            "correct the model's configuration there"
         )
     if not (isinstance(name, str) and isinstance(datatype, str) and datatype in NAMES and is_shape):
         raise ConfigError(

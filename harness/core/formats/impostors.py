@@ -10,7 +10,10 @@ _TEXT = frozenset((*range(32, 256), *b"\t\n\r"))
 
 
 def impostor(path: Path, wanted: str = "model") -> str:
-    """What the file is, and what to do; '' where it may be what is wanted. path: a file, or the folder of a model."""
+    """The sentence that names a file of another kind and what to do; '' where it may be what is wanted.
+
+    path: a file, or the folder of a model.
+    """
     try:
         with path.open("rb") as file:
             head = file.read(_HEAD_BYTES)
@@ -28,7 +31,7 @@ def impostor(path: Path, wanted: str = "model") -> str:
 
 
 def _of_suffix(path: Path) -> str:
-    """What a file is that does not have the content of its suffix."""
+    """The same for a file whose content does not fit its suffix."""
     if path.suffix == ".onnx" and not _is_message(path):
         return "it is no ONNX file, or a part of one: fetch it again"
     if path.suffix == ".pt" and _is_checkpoint(path):

@@ -118,6 +118,10 @@ def yaml_of(content: object, **options: Any) -> str:
     return text
 
 
+def write_yaml(path: Path, content: Mapping[str, Any]) -> None:
+    write_text(path, yaml_of(dict(content), allow_unicode=True))
+
+
 def parse_yaml(text: str) -> object:
     """The content; a ValueError of one line, e.g. `line 3: the key 'a' comes twice`."""
     try:
@@ -154,7 +158,3 @@ def load_mapping(path: Path) -> dict[Any, Any]:
 
 MAX_MANIFEST_BYTES = 1 << 20
 """YAML aliases can grow a small file a millionfold; they are refused, and so are large files."""
-
-
-def write_yaml(path: Path, content: Mapping[str, Any]) -> None:
-    write_text(path, yaml_of(dict(content), allow_unicode=True))

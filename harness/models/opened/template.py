@@ -52,7 +52,7 @@ def manifest_of(path: Path, manifest: Path, shapes: Shapes, backend: str | None 
             f"{manifest} does not lie in the folder of {path} or above it, as a manifest must: pass another --out"
         )
     if path.exists():
-        check(path, FORMATS)  # it names a file of another kind without a framework
+        check(path, FORMATS)  # needs no framework to name a file of another kind
     kind = format_of(path)
     if kind is None:
         raise ConfigError(

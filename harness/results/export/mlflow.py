@@ -67,7 +67,9 @@ def write(run: RunFiles, out: Path) -> None:
         "tags": [],
         "user_id": USER,
     }
-    write_yaml(folder / _META, meta)  # last: a folder without it is no run
+    write_yaml(
+        folder / _META, meta
+    )  # last: MLflow takes a folder for a run once this file is there
 
 
 def id_of(result: bytes) -> str:

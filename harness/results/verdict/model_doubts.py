@@ -112,10 +112,9 @@ def weak_judge(target: Accuracy, score: Score | None, compared: int | None) -> I
     weak = []
     if score is not None and target.metric == score.metric:
         whole = _WHOLE.get(score.unit)
-        passed = (
-            target.target >= (whole or math.inf) if score.lower_is_better else target.target <= 0
-        )
-        if whole and passed:
+        if whole is not None and (
+            target.target >= whole if score.lower_is_better else target.target <= 0
+        ):
             weak.append(f"any score reaches the target {target.target:g} {score.unit}".rstrip())
     compared = compared or 0
     if compared >= FEWEST and target.sampling_tolerance > TOLERATED_SHARE * compared:

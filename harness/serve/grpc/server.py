@@ -79,9 +79,8 @@ class GrpcHandler:
         except Refusal as e:
             self._inference.statistics.refused += 1
             made.reply.set_exception(e)
-        except (
-            BaseException
-        ) as e:  # the loop ends with it, and the caller's thread must not wait for ever
+        except BaseException as e:
+            # The loop ends with it, and the caller's thread must not wait for ever.
             made.reply.set_exception(Refusal(500, type_and_text(e)))
             raise
         return ()

@@ -1,4 +1,4 @@
-"""A run from several load hosts goes on without what is no part of it."""
+"""A run from several load hosts goes on when the coordinator's own queries end."""
 
 import os
 from dataclasses import replace

@@ -111,8 +111,8 @@ def test_a_short_secret_is_masked_as_a_word_of_a_sentence_alone() -> None:
     learn("test")
     texts = ["int8", "/data/test/x.onnx", "http://test:80", "the latest uint8"]
     assert masked_values(texts) == texts
-    assert masked_values(["401: 'test' is no token", "key=int8 is wrong"]) == [
-        "401: '***' is no token",
+    assert masked_values(["401: 'test' is not a token", "key=int8 is wrong"]) == [
+        "401: '***' is not a token",
         "key=*** is wrong",
     ]
     assert masked("test") == MASK
