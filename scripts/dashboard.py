@@ -303,6 +303,27 @@ def machine() -> list[Any]:
             Query(f"harness_host_memory_available_bytes{{{OF_RUN}}}"),
             width=8,
         ),
+        lines(
+            "GPUs: busy",
+            "percentunit",
+            "Share of the time in which a kernel ran",
+            Query(f"harness_gpu_busy_ratio{{{OF_RUN}}}", "{{run}} GPU {{gpu}}"),
+            width=8,
+        ),
+        lines(
+            "GPUs: clock",
+            "hertz",
+            "Clock of the multiprocessors",
+            Query(f"harness_gpu_sm_clock_hertz{{{OF_RUN}}}", "{{run}} GPU {{gpu}}"),
+            width=8,
+        ),
+        lines(
+            "GPUs: power",
+            "watt",
+            "Power of each board",
+            Query(f"harness_gpu_power_watts{{{OF_RUN}}}", "{{run}} GPU {{gpu}}"),
+            width=8,
+        ),
     ]
 
 

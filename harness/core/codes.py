@@ -406,6 +406,22 @@ _DOUBTS: _Rows = {
             "The CPU quota of the container stopped the run for some time.",
             "Raise the quota, or use fewer `--instances` or `--threads`.",
         ),
+        "gpu-throttled": (
+            "A GPU lowered its clock to protect itself from heat or from too much power.",
+            "Cool it, or quote only runs long enough to be slowed throughout.",
+        ),
+        "gpu-clocks": (
+            "A GPU's clock changed by more than 10 % in the run.",
+            "Let it settle with a longer run; `nvidia-smi -q -d CLOCK,POWER` shows its limits.",
+        ),
+        "gpu-shared": (
+            "Other processes computed on a GPU of the run.",
+            "Stop them: `nvidia-smi` names them.",
+        ),
+        "gpu-errors": (
+            "ECC found memory errors that it could not correct on a GPU of the run.",
+            "Run again; where it repeats, have the GPU tested.",
+        ),
         "preempted": (
             "The measured threads lost their cores at least 200 times a CPU second, and at least 100 times.",
             "Stop other programs, or do what the doubt says.",

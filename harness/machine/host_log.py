@@ -17,7 +17,7 @@ import psutil
 
 from harness.core.clock import wall_ns
 from harness.core.shown.cells import write_rows
-from harness.machine import cgroup, host
+from harness.machine import cgroup, gpus, host
 from harness.machine.family import (
     ANONYMOUS,
     CONFINED,
@@ -27,6 +27,7 @@ from harness.machine.family import (
     Row,
     added,
 )
+from harness.machine.gpus import Gpus
 from harness.machine.kernel import text
 
 HOST_CSV = "host.csv"
@@ -87,8 +88,9 @@ def _row(cells: Mapping[str | None, Any], line: int) -> Row:
 class HostReader:
     """Adds a row to `log` with each `look`."""
 
-    def __init__(self, root: Path = ROOT) -> None:
-        """root: the folder of /proc and /sys, whose files are searched for once."""
+    def __init__(self, root: Path = ROOT, device: str = "cpu") -> None:
+        """root: the folder of /proc and /sys, whose files are searched for once. device: the run's --device."""
+        self.gpus = Gpus(device)
         self.log = HostLog()
         self.pids: Sequence[int] = ()  # of the measured processes, once they run
         self._root = root
@@ -118,6 +120,7 @@ class HostReader:
         row |= self._settings()
         with suppress(OSError, ValueError, IndexError):  # the process may have ended
             row |= self._measured()
+        row |= self.gpus.row(self.pids)
         self.log.rows.append(row)
 
     def _settings(self) -> Row:
@@ -194,6 +197,7 @@ def summary(log: HostLog | None, window_ns: tuple[int, int] | None) -> dict[str,
         ANONYMOUS: _quarters(_values(rows, ANONYMOUS)),
         "settings": {n: v for n, v in rows[-1].items() if n.startswith(_SETTINGS)},
         "settings_changed": _changed(rows),
+        "gpus": gpus.summary(rows),
     }
 
 

@@ -1,7 +1,7 @@
 """Documents the sections of result.json about power, the machine and the plan of the run."""
 
 from collections.abc import Mapping, Sequence
-from typing import Literal
+from typing import Literal, NotRequired
 
 from typing_extensions import TypedDict  # pydantic reads typing's from Python 3.12 on only
 
@@ -71,6 +71,38 @@ class FrequencyThirds(TypedDict):
     """MHz."""
 
 
+class Clocks(TypedDict):
+    """Range of a clock."""
+
+    lowest: float
+    """MHz."""
+    highest: float
+    """MHz."""
+
+
+class Gpu(TypedDict):
+    """A GPU in LoadGen's window, read once a second. A value that NVML does not tell is null."""
+
+    number: int
+    """As CUDA counts them for the process."""
+    busy_share: float | None
+    """Mean share of the time in which a kernel ran, in [0, 1]."""
+    sm_mhz: Clocks | None
+    """Clock of the multiprocessors."""
+    hottest_celsius: float | None
+    """Highest temperature, in degrees Celsius."""
+    peak_watts: float | None
+    """Highest power of the board, in W."""
+    memory_used_bytes: float | None
+    """Most memory in use, of all processes, in bytes."""
+    slowdowns: Mapping[str, float]
+    """Why the clock was lowered -> share of the rows."""
+    ecc_errors: float | None
+    """Memory errors that ECC could not correct."""
+    other_processes: float | None
+    """Most processes at once that computed on the GPU beside the measured ones."""
+
+
 class Host(TypedDict):
     """The machine in LoadGen's window, from host.csv. A value that the kernel does not report is null."""
 
@@ -112,6 +144,8 @@ class Host(TypedDict):
     """Settings of the machine in the last row, e.g. cores by governor."""
     settings_changed: Mapping[str, Sequence[float]]
     """Settings that changed in the run -> [lowest, highest]."""
+    gpus: NotRequired[Sequence[Gpu]]
+    """The GPUs that the run used, as NVML tells; empty without --device cuda or without NVML."""
 
 
 class MeasuredProcess(TypedDict):

@@ -4,8 +4,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from harness.core.codes import Reason
-from harness.core.units import show_bytes, show_percent
+from harness.core.units import counted, show_bytes, show_percent
 from harness.loadgen.scenario import scenario_named
+from harness.machine import gpus
 from harness.results.verdict.doubts import OTHERS_SHARE
 
 FREQUENCY_SHARE = 0.10
@@ -18,6 +19,9 @@ PREEMPTED_PER_CPU_S = 200
 """Involuntary context switches a second of CPU time. Measured on two cores, Offline: at most 60 on an
 idle machine, 800 to 24,000 beside other programs.
 """
+
+GPU_CLOCK_SHARE = 0.10
+"""Range of a GPU's clock in a run, as a share of its highest."""
 
 LEAK_SHARE = 0.05
 LEAK_BYTES = 16 << 20
@@ -49,6 +53,8 @@ def host_doubts(
     yield from _leak_doubts(host, samples)
     yield from _preemption_doubts(host, others, remote=remote)
     yield from _interference_doubts(host)
+    for gpu in host.get("gpus", ()):  # earlier runs have none
+        yield from _gpu_doubts(gpu)
 
 
 def _frequency_doubts(host: Mapping[str, Any]) -> Iterator[Reason]:
@@ -162,4 +168,36 @@ def _interference_doubts(host: Mapping[str, Any]) -> Iterator[Reason]:
             "stalled",
             f"at {stopped:,.0f} of {host['rows']:,} looks, one a second, a signal or a debugger had stopped the "
             "measured process",
+        )
+
+
+def _gpu_doubts(gpu: Mapping[str, Any]) -> Iterator[Reason]:
+    """gpu: one of `gpus` of the summary."""
+    name = f"GPU {gpu['number']}"
+    slowed = {why: share for why, share in gpu["slowdowns"].items() if why in gpus.PROTECTIVE}
+    if slowed:
+        why = ", ".join(f"{text} in {show_percent(share)}" for text, share in slowed.items())
+        at = gpu["hottest_celsius"]
+        yield Reason(
+            "gpu-throttled",
+            f"{name} lowered its clock to protect itself ({why} of the seconds)"
+            + (f", at up to {at:.0f} degrees Celsius" if at is not None else ""),
+        )
+    clocks = gpu["sm_mhz"]
+    if clocks is not None and clocks["lowest"] < (1 - GPU_CLOCK_SHARE) * clocks["highest"]:
+        others = [why for why in gpu["slowdowns"] if why not in gpus.PROTECTIVE]
+        yield Reason(
+            "gpu-clocks",
+            f"{name} ran at {clocks['lowest']:,.0f} to {clocks['highest']:,.0f} MHz in the run"
+            + (f" ({', '.join(others)})" if others else ""),
+        )
+    if gpu["other_processes"]:
+        yield Reason(
+            "gpu-shared",
+            f"{counted(int(gpu['other_processes']), 'other process', 'other processes')} computed on {name} during the run",
+        )
+    if gpu["ecc_errors"]:
+        yield Reason(
+            "gpu-errors",
+            f"{name} counted {counted(int(gpu['ecc_errors']), 'memory error')} that ECC could not correct",
         )

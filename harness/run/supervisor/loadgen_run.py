@@ -132,6 +132,9 @@ class LoadGenRun:
         if not findings.environment:
             # while the model loads
             findings.environment = {**host.fingerprint(), "code": running_code()}
+            if findings.config.device != "cpu":
+                gpus = self._with.host.gpus
+                findings.environment |= {"gpus": gpus.about(), "gpus_reason": gpus.missing or None}
             if manifest := findings.model.manifest:
                 findings.environment |= {"judge": judged_by(manifest)}
         self._progress.begin_step("loading the model")

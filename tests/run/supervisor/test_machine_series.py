@@ -1,5 +1,6 @@
 """The metrics of the machine and its meters are right: real meter code on fake kernel trees."""
 
+import sys
 import time
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from harness.run.supervisor.metrics.machine_series import HostSeries, PowerSerie
 from harness.types import PowerSource
 from tests.builders.power_trees import counting, machine, powercap
 from tests.run.supervisor.test_endpoint import LABELS, Samples, parsed
+from tests.stand_ins.nvml import H100, FakeNvml
 
 BOARD = PowerSource("hwmon:board", "board", "W")
 COUNTER = PowerSource("rapl:package-0", "package", "J", wraps_at_joules=100.0)
@@ -53,6 +55,22 @@ def test_what_the_machine_tells_is_served(tmp_path: Path) -> None:
     assert modes == {"user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal"}
     assert of(page, "harness_host_memory_available_bytes")[()] > 10**6
     assert of(page, "harness_measured_cpu_seconds_total")[()] > 0
+
+
+def test_what_the_gpus_tell_is_served(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", FakeNvml(H100, H100))
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    reader = HostReader(device="cuda:0,1")
+    reader.look()
+    page = samples(HostSeries(reader.log))
+    for name, value in {
+        "harness_gpu_busy_ratio": 0.97,
+        "harness_gpu_sm_clock_hertz": 1.98e9,
+        "harness_gpu_temperature_celsius": 38.0,
+        "harness_gpu_memory_used_bytes": 503316480.0,
+        "harness_gpu_power_watts": 123.742,
+    }.items():
+        assert of(page, name) == {("0",): value, ("1",): value}
 
 
 def test_a_sensor_that_is_not_there_is_absent_and_not_zero(tmp_path: Path) -> None:

@@ -74,6 +74,42 @@ _HOST = (
         "CPU time of the measured process that is there now",
         re.compile("measured_cpu_s"),
     ),
+    _Columns(
+        GaugeMetricFamily,
+        "harness_gpu_busy_ratio",
+        "Share of the time in which a kernel ran",
+        re.compile(r"gpu(\d+)_busy_share"),
+        "gpu",
+    ),
+    _Columns(
+        GaugeMetricFamily,
+        "harness_gpu_sm_clock_hertz",
+        "Clock of the multiprocessors",
+        re.compile(r"gpu(\d+)_sm_mhz"),
+        "gpu",
+        1e6,
+    ),
+    _Columns(
+        GaugeMetricFamily,
+        "harness_gpu_temperature_celsius",
+        "Temperature of the GPU",
+        re.compile(r"gpu(\d+)_celsius"),
+        "gpu",
+    ),
+    _Columns(
+        GaugeMetricFamily,
+        "harness_gpu_memory_used_bytes",
+        "Memory that all processes use",
+        re.compile(r"gpu(\d+)_memory_used_bytes"),
+        "gpu",
+    ),
+    _Columns(
+        GaugeMetricFamily,
+        "harness_gpu_power_watts",
+        "Power of the board",
+        re.compile(r"gpu(\d+)_watts"),
+        "gpu",
+    ),
 )
 
 

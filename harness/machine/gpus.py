@@ -1,0 +1,173 @@
+"""Reads what NVML tells of the GPUs that a run uses: their model and settings, and their state once a second."""
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+from harness.errors import one_line
+from harness.machine.family import Row
+
+_IDLE = 0x1
+SLOWDOWNS: Mapping[int, str] = {
+    0x2: "applications clocks",
+    0x4: "power cap",
+    0x8: "hardware slowdown",
+    0x10: "sync boost",
+    0x20: "heat (driver)",
+    0x40: "heat (hardware)",
+    0x80: "power brake",
+    0x100: "display clocks",
+}
+"""Bits of nvmlClocksEventReasons, without idle."""
+
+PROTECTIVE = frozenset({"hardware slowdown", "heat (driver)", "heat (hardware)", "power brake"})
+"""The slowdowns by which a GPU protects itself."""
+
+_SM, _MEMORY, _CORE_TEMPERATURE = 1, 2, 0
+"""Numbers of nvmlClockType_t and nvmlTemperatureSensors_t."""
+
+
+class Gpu(NamedTuple):
+    number: int
+    """As CUDA counts them for this process."""
+    handle: Any
+
+
+class Gpus:
+    """The GPUs of a run. NVML stays open until the process ends.
+
+    device: the run's --device. missing: why NVML tells nothing; '' where it does.
+    """
+
+    def __init__(self, device: str = "cpu") -> None:
+        self.missing = ""
+        self._gpus: Sequence[Gpu] = ()
+        if device == "cpu":
+            return
+        try:
+            import pynvml
+        except ImportError:
+            self.missing = "the module 'pynvml' reads them: ./run.sh install nvml"
+            return
+        self._nvml: Any = pynvml
+        try:
+            pynvml.nvmlInit()
+            numbers = device.partition(":")[2] or "0"
+            self._gpus = [Gpu(int(n), self._handle(int(n))) for n in numbers.split(",")]
+        except (pynvml.NVMLError, IndexError) as e:
+            self.missing = f"NVML: {one_line(e)}"
+
+    def _handle(self, number: int) -> Any:
+        """CUDA_VISIBLE_DEVICES hides and orders GPUs, by number or UUID; NVML counts all of them."""
+        visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+        name = visible.split(",")[number].strip() if visible else str(number)
+        if name.isdecimal():
+            return self._nvml.nvmlDeviceGetHandleByIndex(int(name))
+        return self._nvml.nvmlDeviceGetHandleByUUID(name)
+
+    def about(self) -> list[dict[str, Any]]:
+        """Each GPU's model and settings; a value is missing where NVML does not tell it."""
+        return [dict(self._about(gpu)) for gpu in self._gpus]
+
+    def _about(self, gpu: Gpu) -> Iterator[tuple[str, Any]]:
+        n, handle = self._nvml, gpu.handle
+        yield "number", gpu.number
+        tries: dict[str, Callable[[], Any]] = {
+            "name": lambda: n.nvmlDeviceGetName(handle),
+            "driver": n.nvmlSystemGetDriverVersion,
+            "memory_bytes": lambda: n.nvmlDeviceGetMemoryInfo(handle).total,
+            "sm_mhz_max": lambda: n.nvmlDeviceGetMaxClockInfo(handle, _SM),
+            "memory_mhz_max": lambda: n.nvmlDeviceGetMaxClockInfo(handle, _MEMORY),
+            "power_limit_watts": lambda: n.nvmlDeviceGetEnforcedPowerLimit(handle) / 1e3,
+            "power_limit_default_watts": (
+                lambda: n.nvmlDeviceGetPowerManagementDefaultLimit(handle) / 1e3
+            ),
+            "ecc": lambda: bool(n.nvmlDeviceGetEccMode(handle)[0]),
+            "persistence": lambda: bool(n.nvmlDeviceGetPersistenceMode(handle)),
+            "mig": lambda: bool(n.nvmlDeviceGetMigMode(handle)[0]),
+            "pcie_generation": lambda: n.nvmlDeviceGetCurrPcieLinkGeneration(handle),
+            "pcie_lanes": lambda: n.nvmlDeviceGetCurrPcieLinkWidth(handle),
+        }
+        for name, tried in tries.items():
+            with suppress(n.NVMLError, AttributeError):
+                yield name, tried()
+
+    def row(self, pids: Sequence[int]) -> Row:
+        """Columns of host.csv. pids: of the measured processes, whose children count as theirs."""
+        row: dict[str, float] = {}
+        for gpu in self._gpus:
+            row |= {f"gpu{gpu.number}_{name}": v for name, v in self._state(gpu.handle, pids)}
+        return row
+
+    def _state(self, handle: Any, pids: Sequence[int]) -> Iterator[tuple[str, float]]:
+        n = self._nvml
+        slow = getattr(n, "nvmlDeviceGetCurrentClocksEventReasons", None)
+        slow = slow or n.nvmlDeviceGetCurrentClocksThrottleReasons  # before driver 535
+        tries: dict[str, Callable[[], float]] = {
+            "sm_mhz": lambda: n.nvmlDeviceGetClockInfo(handle, _SM),
+            "memory_mhz": lambda: n.nvmlDeviceGetClockInfo(handle, _MEMORY),
+            "celsius": lambda: n.nvmlDeviceGetTemperature(handle, _CORE_TEMPERATURE),
+            "busy_share": lambda: n.nvmlDeviceGetUtilizationRates(handle).gpu / 100,
+            "watts": lambda: n.nvmlDeviceGetPowerUsage(handle) / 1e3,
+            "memory_used_bytes": lambda: n.nvmlDeviceGetMemoryInfo(handle).used,
+            "slowdowns": lambda: slow(handle) & ~_IDLE,
+            "ecc_errors": lambda: n.nvmlDeviceGetTotalEccErrors(handle, 1, 0),
+            "other_processes": lambda: _others(
+                n.nvmlDeviceGetComputeRunningProcesses(handle), pids
+            ),
+        }
+        for name, tried in tries.items():
+            with suppress(n.NVMLError, AttributeError):
+                yield name, float(tried())
+
+
+def _others(processes: Sequence[Any], pids: Sequence[int]) -> int:
+    """Processes that compute on the GPU and are none of ours.
+
+    In a container NVML tells the host's numbers: then as many as ours are taken for ours.
+    """
+    running = {process.pid for process in processes}
+    known = running & _with_children(pids)
+    return max(0, len(running) - (len(known) or len(pids)))
+
+
+def _with_children(pids: Sequence[int]) -> set[int]:
+    import psutil
+
+    found = {*pids}
+    for pid in pids:
+        with suppress(psutil.Error):
+            found |= {child.pid for child in psutil.Process(pid).children(recursive=True)}
+    return found
+
+
+def summary(rows: Sequence[Row]) -> list[dict[str, Any]]:
+    """`gpus` of result.json: each GPU in LoadGen's window. A value is None where it was not read."""
+    names = dict.fromkeys(name for row in rows for name in row if name.startswith("gpu"))
+    numbers = sorted({int(name[3:].partition("_")[0]) for name in names})
+    return [_summary(number, rows) for number in numbers]
+
+
+def _summary(number: int, rows: Sequence[Row]) -> dict[str, Any]:
+    def values(name: str) -> list[float]:
+        column = f"gpu{number}_{name}"
+        return [row[column] for row in rows if column in row]
+
+    clocks, busy, slowdowns = values("sm_mhz"), values("busy_share"), values("slowdowns")
+    errors = values("ecc_errors")
+    return {
+        "number": number,
+        "busy_share": sum(busy) / len(busy) if busy else None,
+        "sm_mhz": {"lowest": min(clocks), "highest": max(clocks)} if clocks else None,
+        "hottest_celsius": max(values("celsius"), default=None),
+        "peak_watts": max(values("watts"), default=None),
+        "memory_used_bytes": max(values("memory_used_bytes"), default=None),
+        "slowdowns": {
+            text: sum(bool(int(v) & bit) for v in slowdowns) / len(slowdowns)
+            for bit, text in SLOWDOWNS.items()
+            if any(int(v) & bit for v in slowdowns)
+        },
+        "ecc_errors": errors[-1] - errors[0] if errors else None,
+        "other_processes": max(values("other_processes"), default=None),
+    }
