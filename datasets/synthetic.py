@@ -63,6 +63,8 @@ class SyntheticDataset:
         self.performance_count = max(1, min(COUNT, MEMORY_LIMIT_BYTES // max(row_bytes, 1)))
         self._equal, self._ragged = LoadedRows(COUNT), RaggedRows(COUNT)
         self.batch = self._ragged.batch if self._lengths else self._equal.batch
+        if not self._lengths:
+            self.batch_into = self._equal.batch_into
 
     def __len__(self) -> int:
         return COUNT

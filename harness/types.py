@@ -191,6 +191,8 @@ class Backend(Protocol):
     formats      the manifest's file formats that the backend reads, best first (a tuple of str)
     signature()  the inputs, once entered (HasSignature); needed for models without a manifest
     outputs()    the names of the outputs, once entered (HasOutputs); () where the file has none
+    buffers()    memory in which it wants its batches (HasBuffers)
+    used()       what it used in the run, of another device than the processor (HasUse)
     tunable      options that change nothing but speed, and the values `tune` tries (name -> tuple
                  of str)
     profiler()   for the layer level of `profile` (harness/profiler.py)
@@ -220,6 +222,24 @@ class Backend(Protocol):
         precision: the number type the model computes in, by a name of harness/core/number_types.py.
         `compare` ranks runs of two backends only where it is the same.
         """
+
+
+@runtime_checkable
+class HasBuffers(Protocol):
+    """A backend that reads its batches from memory of its own, e.g. from where a GPU copies them."""
+
+    def buffers(self, size: int, /) -> Mapping[str, Array] | None:
+        """(size, ...) arrays by input name, into which the rows of its next batch may be copied; None where it
+        has none for that size. The batch after that overwrites them.
+        """
+
+
+@runtime_checkable
+class HasUse(Protocol):
+    """A backend that reports what it used of another device than the processor."""
+
+    def used(self) -> Mapping[str, object]:
+        """E.g. memory. Called after the run, of the first instance; joins what `describe` said."""
 
 
 @runtime_checkable
@@ -296,6 +316,7 @@ class Dataset(Protocol):
     performance_count  the most samples that a performance run holds in memory
     options            the names of --dataset-option that it takes (tuple of str)
     synthetic          True where answers are neither right nor wrong
+    batch_into()       see HasBatchInto
     lengths()          see HasLengths; faults(), calibration(), class_names() and turns(): see HasFaults,
                        HasCalibration, HasClassNames, HasTurns
     """
@@ -332,6 +353,17 @@ class HasLengths(Protocol):
 
     def lengths(self, indices: Sequence[int], /) -> Array | None:
         """(n,) numbers that grow with the work of each loaded sample; None where all are equal."""
+
+
+@runtime_checkable
+class HasBatchInto(Protocol):
+    """A dataset that copies the rows of a batch to where the backend wants them."""
+
+    def batch_into(self, indices: Sequence[int], into: Mapping[str, Array], /) -> Batch:
+        """As `Dataset.batch`; rows that are not adjacent are copied into `into`, without holding the GIL.
+
+        into: (n, ...) arrays by input name.
+        """
 
 
 @runtime_checkable

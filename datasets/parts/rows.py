@@ -69,6 +69,17 @@ class LoadedRows:
             inputs[name] = array[first:end]
         return Batch(len(indices), inputs)
 
+    def batch_into(self, indices: Sequence[int], into: Mapping[str, Array]) -> Batch:
+        """As `batch`. into: arrays of the batch's shapes; new ones cost page faults, twice the copy's time."""
+        rows = self._position[np.fromiter(indices, np.int64, len(indices))]
+        if rows.min() < 0:
+            raise self._not_loaded(indices)
+        if bool((np.diff(rows) == 1).all()):
+            return self.batch(indices)
+        for name, array in self._arrays.items():
+            np.take(array, rows, axis=0, out=into[name], mode="clip")  # `raise` would copy twice
+        return Batch(len(indices), {name: into[name] for name in self._arrays})
+
     def _not_loaded(self, indices: Sequence[int]) -> KeyError:
         missing = next(i for i in indices if self._position[i] < 0)
         return KeyError(f"sample {missing} is not loaded")

@@ -65,6 +65,20 @@ def test_rows_side_by_side_are_a_view_and_others_one_copy(
         assert not np.shares_memory(backwards, held)
 
 
+@given(loaded, st.data())
+def test_a_batch_can_be_made_in_the_callers_memory(indices: list[int], data: Any) -> None:
+    asked = data.draw(st.lists(st.sampled_from(indices), min_size=1, max_size=20))
+    rows, held = rows_of(indices)
+    into = np.full((len(asked), 3), -1)
+    batch = rows.batch_into(asked, {"x": into})
+    assert batch.size == len(asked)
+    assert batch.inputs["x"].tolist() == [[i, i, i] for i in asked]
+    assert (batch.inputs["x"] is into) != np.shares_memory(batch.inputs["x"], held)
+    if TOTAL - 1 not in indices:
+        with pytest.raises(KeyError, match=f"sample {TOTAL - 1} is not loaded"):
+            rows.batch_into([asked[0], TOTAL - 1], {"x": into[:2]})
+
+
 def test_a_single_row_is_a_view() -> None:
     rows, held = rows_of([5, 3])
     (row,) = rows.batch([3]).inputs["x"]

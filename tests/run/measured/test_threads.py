@@ -15,7 +15,7 @@ from harness.core.clock import wall_ns
 from harness.loadgen.answers import AnswerRow, Ragged
 from harness.models.steps.postprocess import Postprocess, not_finite
 from harness.run.journal import Journal
-from harness.run.measured.dispatch.instance import Failures, Instance
+from harness.run.measured.dispatch.instance import Failures, Instance, batches_of
 from harness.run.measured.dispatch.shared import SPLIT_FROM, SharedDispatcher
 from harness.run.measured.dispatch.threads import (
     Dispatcher,
@@ -47,6 +47,36 @@ class Plugin:
 
     def postprocess(self, outputs: Any, indices: Sequence[int]) -> Any:
         return outputs
+
+
+class InOwnMemory(Plugin):
+    """The same, with the backend's memory for batches of an even size."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.memory = np.zeros(64, np.int64)
+        self.in_memory = 0
+
+    def buffers(self, size: int) -> dict[str, Any] | None:
+        return None if size % 2 else {"samples": self.memory[:size]}
+
+    def batch_into(self, indices: Sequence[int], into: Any) -> Batch:
+        into["samples"][...] = indices
+        self.in_memory += len(indices)
+        return Batch(len(indices), into)
+
+
+def test_batches_are_made_in_the_backends_memory_where_it_has_some() -> None:
+    plugin: Any = InOwnMemory()
+    batch = batches_of(plugin, plugin)
+    for size in (1, 2, 4, 5):
+        made = batch(range(size))
+        assert made.size == size
+        assert made.inputs["samples"].tolist() == list(range(size))
+        assert np.shares_memory(made.inputs["samples"], plugin.memory) == (size % 2 == 0)
+    plain: Any = Plugin()
+    assert batches_of(plain, plugin) == plain.batch
+    assert batches_of(plugin, plain) == plugin.batch
 
 
 class Recorder:

@@ -6,7 +6,7 @@ lost sample. The hot path does no logging and makes no object per sample.
 
 import threading
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from harness.core.clock import wall_ns
@@ -14,7 +14,7 @@ from harness.errors import type_and_text
 from harness.loadgen.answers import AnswerRow, Answers
 from harness.models.steps.postprocess import NOT_FINITE, Postprocess
 from harness.run.journal import Writer
-from harness.types import Backend, Dataset, show_shape
+from harness.types import Backend, Batch, Dataset, HasBatchInto, HasBuffers, show_shape
 
 
 def raised_in_batch(dataset: Dataset, error: BaseException) -> str:
@@ -54,6 +54,19 @@ class Responder(Protocol):
     def complete_empty(self, ids: Sequence[int], /) -> int: ...
 
 
+def batches_of(dataset: Dataset, backend: Backend) -> Callable[[Sequence[int]], Batch]:
+    """Makes batches of dataset indices, where both can do so in the backend's own memory."""
+    if not (isinstance(backend, HasBuffers) and isinstance(dataset, HasBatchInto)):
+        return dataset.batch
+    buffers, plain, copied = backend.buffers, dataset.batch, dataset.batch_into
+
+    def batch(indices: Sequence[int]) -> Batch:
+        into = buffers(len(indices))
+        return plain(indices) if into is None else copied(indices, into)
+
+    return batch
+
+
 class Instance:
     """One copy of the model with all it needs to answer. Used by one thread at a time.
 
@@ -87,7 +100,7 @@ class Instance:
     ) -> None:
         self.cpus = cpus
         self._infer = backend.infer
-        self._dataset, self._to_batch = dataset, dataset.batch
+        self._dataset, self._to_batch = dataset, batches_of(dataset, backend)
         self._postprocess, self._not_finite = postprocess.answers, postprocess.not_finite
         self._responder = responder
         self._write = writer.batch
