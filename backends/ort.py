@@ -22,6 +22,7 @@ _OLDEST_OPSET = 7
 """The first that ONNX Runtime promises to run."""
 
 _PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}
+_OF_GPUS = ("CUDAExecutionProvider", "TensorrtExecutionProvider", "NvTensorRTRTXExecutionProvider")
 _GRAPH_LEVELS = {
     "all": ort.GraphOptimizationLevel.ORT_ENABLE_ALL,
     "extended": ort.GraphOptimizationLevel.ORT_ENABLE_EXTENDED,
@@ -70,7 +71,12 @@ class OrtBackend(FrameworkBackend):
             with redirect_stdout(sys.stderr):  # for the names of libraries that it does not find
                 ort.preload_dlls()  # CUDA and cuDNN of Python packages, where no loader looks
         try:
-            session = ort.InferenceSession(str(self._path), self._options(), providers=[provider])
+            session = ort.InferenceSession(
+                str(self._path),
+                self._options(),
+                providers=[provider],
+                provider_options=[self._provider_options()],
+            )
         except NoImplementation as e:  # of an operator, in the version of the file's opset
             raise ConfigError(f"{self._path}: {_without_kernel(self._path, provider, e)}") from e
         used = session.get_providers()
@@ -114,8 +120,9 @@ class OrtBackend(FrameworkBackend):
     def _provider(self) -> str:
         """The requested provider; a ConfigError when this ONNX Runtime lacks it."""
         device, provider = self._setup.device, self._setup.provider
-        requested = provider or _PROVIDERS[device]
-        if device != "cpu" and requested != _PROVIDERS[device]:
+        usual = _PROVIDERS[device.partition(":")[0]]
+        requested = provider or usual
+        if device != "cpu" and requested not in (usual, *_OF_GPUS):
             raise ConfigError(f"--device {device} and --provider {requested} contradict: keep one")
         have = ort.get_available_providers()
         if requested in have:
@@ -125,6 +132,10 @@ class OrtBackend(FrameworkBackend):
                 f"--device {device}: this ONNX Runtime has no {requested}: {how_to_install('ort-gpu')}"
             )
         raise ConfigError(f"--provider {requested}: this ONNX Runtime has {', '.join(have)}")
+
+    def _provider_options(self) -> dict[str, str]:
+        number = self._setup.device.partition(":")[2]
+        return {"device_id": number} if number else {}
 
     def __exit__(self, *exc: object) -> None:
         del self._run, self._binding, self._session, self._weights

@@ -17,6 +17,7 @@ from harness.backends.parts.framework import Choices, FrameworkBackend, named
 from harness.backends.parts.tensorflow_network import network_of, weights_of
 from harness.core.extras import how_to_install
 from harness.core.number_types import precision
+from harness.core.units import counted
 from harness.errors import ConfigError
 from harness.profiler import Profiler
 from harness.types import Array, Backend, Batch, Network, Outputs, TensorSpec, declared_shape
@@ -177,13 +178,24 @@ def _gpus() -> list[Any]:
 
 
 def _choose_device(device: str) -> None:
-    if device == "cuda" and not _gpus():
+    """The devices of a process are fixed once one of them has computed."""
+    kind, _, number = device.partition(":")
+    gpus = _gpus()
+    if kind == "cuda" and len(gpus) <= int(number or 0):
         raise ConfigError(
-            f"--device cuda: TensorFlow {tf.__version__} sees no CUDA device: where the driver is "
-            f"there, {how_to_install('tensorflow-gpu')}"
+            f"--device {device}: TensorFlow {tf.__version__} sees {counted(len(gpus), 'CUDA device')}: where "
+            f"the driver is there, {how_to_install('tensorflow-gpu')}"
         )
-    if device == "cpu" and tf.config.get_visible_devices("GPU"):
-        tf.config.set_visible_devices([], "GPU")
+    chosen = [] if kind == "cpu" else [gpus[int(number or 0)]]
+    if tf.config.get_visible_devices("GPU") == chosen:
+        return
+    try:
+        tf.config.set_visible_devices(chosen, "GPU")
+    except RuntimeError as e:
+        raise ConfigError(
+            f"--device {device}: TensorFlow computes on one GPU a process, and this one uses another: add "
+            "--backend-option processes=on"
+        ) from e
 
 
 def _set_threads(within: int, between: int) -> None:

@@ -2,16 +2,20 @@
 
 import os
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
+from weakref import WeakValueDictionary
 
 # torch.export.load falls back to a full unpickling, which runs code from the file; this forbids it.
 os.environ["TORCH_FORCE_WEIGHTS_ONLY_LOAD"] = "1"
 
 import torch
+from torch.utils._pytree import tree_map_only
 
 from harness.backends.parts.exported import check_is_data
 from harness.backends.parts.framework import Choices, FrameworkBackend, named
+from harness.backends.parts.torch_cuda import CudaModule, move, opened_device
 from harness.backends.parts.torch_network import recording, weights_of
 from harness.core.number_types import precision
 from harness.errors import ConfigError
@@ -20,6 +24,7 @@ from harness.types import (
     OTHER_NAMES,
     Array,
     Backend,
+    BackendSetup,
     Batch,
     Network,
     Outputs,
@@ -28,12 +33,28 @@ from harness.types import (
 )
 
 _EXPECTED_WARNINGS = (
+    "The given buffer is not writable",  # torch.export.load's own
     "The given NumPy array is not writable",  # a dataset's view; nothing here writes to its input
     r"`torch\.jit\.",  # TorchScript is deprecated, but many models are published in it
+    "TensorFloat32 tensor cores",  # the user says so by precision=tf32
 )
 
-_PRECISIONS = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}
+_PRECISIONS = {
+    "f32": torch.float32,
+    "tf32": torch.float32,
+    "bf16": torch.bfloat16,
+    "f16": torch.float16,
+}
 """The default, f32, leaves a model unchanged."""
+
+_OF_GPUS: Choices = {
+    "cuda_graph": ("auto", "off", "on"),
+    "spinning": ("auto", "off", "on"),
+    "autotune": ("off", "on"),
+}
+
+_LAYOUTS = {"default": None, "channels-last": torch.channels_last}
+_IMAGE_DIMS = 4
 
 _QUANTISED = "quantized::"
 """Prefix of TorchScript's int8 operators, whose weights are not in the module's state."""
@@ -42,12 +63,35 @@ _FILE_OPERATORS = ("aten::from_file", "aten::save")
 """TorchScript's operators that read or write files."""
 
 
+@dataclass(frozen=True, weakref_slot=True, slots=True)
+class _Loaded:
+    """A model file in the memory of a device."""
+
+    module: Any
+    weights: Sequence[tuple[tuple[int, ...], str]]
+    quantised: bool
+    compiler: str
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[str, ...]
+
+
+_shared: WeakValueDictionary[tuple[object, ...], _Loaded] = WeakValueDictionary()
+"""The models that instances hold on a GPU, whose memory is dear."""
+
+
 class TorchBackend(FrameworkBackend):
     """A TorchScript file (.pt), or a program of torch.export (.pt2).
 
     compile: `on` freezes and fuses TorchScript with its own compiler, and an exported program with
     Inductor (torch.compile), which needs a C++ compiler.
-    precision: the type that weights and activations are converted to; inputs and outputs keep theirs.
+    precision: the type that weights and activations are converted to; inputs and outputs keep theirs. tf32,
+    on a GPU: products of float32 numbers that are rounded to 10 bits of mantissa, which PyTorch itself lets
+    convolutions do; f32 rounds none.
+    layout: channels-last keeps images as NHWC in memory, which matrix units of GPUs want.
+    autotune, on a GPU: cuDNN tries its kernels for each shape of a convolution in the warm-up.
+    cuda_graph: each batch shape is launched as a whole. auto: where only the batch is of an open size.
+    spinning: the thread that waits for the GPU polls. auto: where the instance has a core to spare for it.
+    The instances of a process share their weights on a GPU, and each has a stream of its own.
     torch.set_num_threads holds for the process: each instance computes with that many threads, its own
     included. Neither format names a single output; of several outputs the n-th is called `output_n`,
     unless the model returns a dict.
@@ -56,22 +100,69 @@ class TorchBackend(FrameworkBackend):
     name = "torch"
     title = "PyTorch"
     formats = ("torchscript", "torch-export")
-    options: ClassVar[Choices] = {"compile": ("off", "on"), "precision": tuple(_PRECISIONS)}
-    tunable: ClassVar[Choices] = {"compile": ("on",)}
+    options: ClassVar[Choices] = {
+        "compile": ("off", "on"),
+        "precision": tuple(_PRECISIONS),
+        "layout": ("default", "channels-last"),
+        **_OF_GPUS,
+    }
+    tunable: ClassVar[Choices] = {"compile": ("on",), "layout": ("channels-last",)}
     devices = ("cpu", "cuda")
 
+    _module: Any
+    _weights: Sequence[tuple[tuple[int, ...], str]]
+
+    def _problems(self, setup: BackendSetup) -> Iterator[str]:
+        yield from super()._problems(setup)
+        if setup.device != "cpu":
+            return
+        for name in _OF_GPUS:
+            if name in setup.options:
+                yield f"--backend-option {name} is of GPUs: drop it, or add --device cuda"
+        if setup.options.get("precision") == "tf32":
+            yield "--backend-option precision=tf32 is of GPUs: drop it, or add --device cuda"
+
     def _load(self) -> tuple[tuple[TensorSpec, ...], tuple[str, ...]]:
-        self._device = _device(self._setup.device)
+        self._device = opened_device(self._setup.device)
         for text in _EXPECTED_WARNINGS:
             warnings.filterwarnings("ignore", text)
         torch.set_num_threads(self._setup.threads)
-        self._compiler = "none"
-        self._quantised = False
         self._dtype = _PRECISIONS[self._option["precision"]]
-        exported = self._path.suffix == ".pt2"
-        inputs, outputs = self._load_exported() if exported else (self._load_script(), ())
-        self._feeds = [spec.name for spec in inputs]
-        return inputs, outputs
+        self._format = _LAYOUTS[self._option["layout"]]
+        key = (type(self), self._device, self._path, *self._option.items())
+        shared = None if self._device.type == "cpu" else _shared.get(key)
+        if shared is None:
+            self._compiler = "none"
+            self._quantised = False
+            exported = self._path.suffix == ".pt2"
+            inputs, outputs = self._load_exported() if exported else (self._load_script(), ())
+            shared = _Loaded(
+                self._module, self._weights, self._quantised, self._compiler, inputs, outputs
+            )
+            if self._device.type != "cpu":
+                _shared[key] = shared
+        self._loaded = shared
+        self._module, self._weights = shared.module, shared.weights
+        self._quantised, self._compiler = shared.quantised, shared.compiler
+        self._feeds = [spec.name for spec in shared.inputs]
+        self._on_gpu = None if self._device.type == "cpu" else self._gpu(shared.inputs)
+        if self._on_gpu is not None:
+            self.buffers = self._buffers  # on a processor it has none to offer
+        return shared.inputs, shared.outputs
+
+    def _gpu(self, inputs: Sequence[TensorSpec]) -> CudaModule:
+        tf32 = self._option["precision"] == "tf32"
+        torch.set_float32_matmul_precision("high" if tf32 else "highest")
+        torch.backends.cudnn.allow_tf32 = tf32
+        torch.backends.cudnn.benchmark = self._option["autotune"] == "on"
+        closed = all(isinstance(size, int) for spec in inputs for size in spec.shape[1:])
+        graphs, spinning = self._option["cuda_graph"], self._option["spinning"]
+        return CudaModule(
+            self._call,
+            self._device,
+            graphs=graphs == "on" or (graphs == "auto" and closed),
+            spins=spinning == "on" or (spinning == "auto" and self._setup.threads > 1),
+        )
 
     def _load_script(self) -> tuple[TensorSpec, ...]:
         module = torch.jit.load(self._path, map_location=self._device).eval()
@@ -107,6 +198,8 @@ class TorchBackend(FrameworkBackend):
     def _load_exported(self) -> tuple[tuple[TensorSpec, ...], tuple[str, ...]]:
         check_is_data(self._path)
         program = torch.export.load(self._path)
+        if self._device.type != "cpu":
+            program = move(program, self._device)
         names = program.graph_signature.user_inputs
         tensors = {n.name: n.meta["val"] for n in program.graph.nodes if n.op == "placeholder"}
         returned = program.call_spec.out_spec
@@ -130,14 +223,17 @@ class TorchBackend(FrameworkBackend):
                 "PyTorch's profiler does not record the kernels that its compilers generate: drop "
                 "--backend-option compile=on"
             )
-        if self._device.type != "cpu":
-            raise ConfigError("only kernels of the CPU can be profiled: drop --device cuda")
-        return TorchProfiler(_Recorded(self._setup))
+        setup = self._setup
+        if setup.device != "cpu":  # a graph hides its operators
+            setup = replace(setup, options={**setup.options, "cuda_graph": "off"})
+        return TorchProfiler(_Recorded(setup))
 
     def _converted(self, module: Any) -> Any:
         """The module in the requested precision; records the weights' shapes and types in the file."""
         self._weights = weights_of(module)
-        return module if self._dtype is torch.float32 else module.to(self._dtype)
+        if self._dtype is not torch.float32:
+            module = module.to(self._dtype)
+        return module if self._format is None else module.to(memory_format=self._format)
 
     def network(self, batch: Batch) -> Network:
         """A compiled module hides its operators, so only its weights are known."""
@@ -145,51 +241,73 @@ class TorchBackend(FrameworkBackend):
             return Network(self._weights, None, None)
         with recording() as recorder:
             inputs = self._in_file(batch.inputs)
-            self._module(*[self._to_tensor(inputs[name]) for name in self._feeds])
+            self._call(*[torch.from_numpy(inputs[n]).to(self._device) for n in self._feeds])
         return Network([*self._weights, *recorder.weights], recorder.strides, recorder.macs)
 
     def __exit__(self, *exc: object) -> None:
-        del self._module
+        del self._module, self._loaded, self._on_gpu
 
     def _answer(self, inputs: Mapping[str, Array]) -> Outputs:
-        with torch.inference_mode():
-            outputs = self._module(*[self._to_tensor(inputs[name]) for name in self._feeds])
+        rows = [inputs[name] for name in self._feeds]
+        if self._on_gpu is not None:
+            outputs = self._on_gpu.answer(rows)
+        else:
+            with torch.inference_mode():
+                outputs = self._call(*map(torch.from_numpy, rows))
         if isinstance(outputs, torch.Tensor):
-            return self._to_array(outputs)
+            return _array(outputs)
         if isinstance(outputs, Mapping):
-            return {name: self._to_array(_tensor(one)) for name, one in outputs.items()}
-        tensors = list(_tensors([outputs]))
-        names = [f"output_{n}" for n in range(len(tensors))]
-        return named(names, [self._to_array(tensor) for tensor in tensors])
+            return {name: _array(_tensor(one)) for name, one in outputs.items()}
+        arrays = [_array(tensor) for tensor in _tensors([outputs])]
+        return named([f"output_{n}" for n in range(len(arrays))], arrays)
 
-    def _to_tensor(self, rows: Array) -> torch.Tensor:
-        tensor = torch.from_numpy(rows).to(self._device)
-        converts = self._dtype is not torch.float32 and tensor.is_floating_point()
-        return tensor.to(self._dtype) if converts else tensor
+    def _buffers(self, size: int) -> Mapping[str, Array] | None:
+        views = self._on_gpu.buffers(size) if self._on_gpu is not None else None
+        if views is None or self._fixed not in (None, size):
+            return None
+        of_file = self._of_file(are_inputs=True)
+        return {of_file.get(n, n): view for n, view in zip(self._feeds, views, strict=True)}
 
-    def _to_array(self, tensor: torch.Tensor) -> Array:
-        """A converted type becomes float32 again: NumPy has no bfloat16."""
+    def _call(self, *tensors: torch.Tensor) -> Any:
+        """The module with its own types and layout inside, and the file's types outside."""
+        if self._dtype is torch.float32 and self._format is None:
+            return self._module(*tensors)
+        return tree_map_only(torch.Tensor, self._widened, self._module(*map(self._fed, tensors)))
+
+    def _fed(self, tensor: torch.Tensor) -> torch.Tensor:
+        dtype = self._dtype if tensor.is_floating_point() else tensor.dtype
+        images = self._format is not None and tensor.dim() == _IMAGE_DIMS
+        return tensor.to(dtype, memory_format=self._format if images else torch.preserve_format)
+
+    def _widened(self, tensor: torch.Tensor) -> torch.Tensor:
+        """A converted type becomes float32 again: NumPy has no bfloat16. The order of rows is the usual one."""
         narrowed = self._dtype is not torch.float32 and tensor.dtype == self._dtype
-        array: Array = (tensor.float() if narrowed else tensor).cpu().numpy()
-        return array
+        return (tensor.float() if narrowed else tensor).contiguous()
 
     def _precision(self) -> str:
         if self._quantised:
             return "int8"
+        if self._option["precision"] == "tf32":
+            return precision(self._weights, [spec.dtype for spec in self._inputs], "tf32")
         converted = None if self._dtype is torch.float32 else str(self._dtype)
         return precision(self._weights, [spec.dtype for spec in self._inputs], converted)
 
     def describe(self) -> Mapping[str, object]:
-        cuda = self._device.type == "cuda"
+        gpu = self._on_gpu
         return {
             "framework": f"torch {torch.__version__}",
-            "device": torch.cuda.get_device_name(self._device) if cuda else "cpu",
+            "device": "cpu" if gpu is None else torch.cuda.get_device_name(self._device),
             "precision": self._precision(),
             "compile": self._compiler,
+            "layout": self._option["layout"],
             "threads": torch.get_num_threads(),
             "threads_of": "the process",
             "math_library": "oneDNN, MKL" if torch.backends.mkl.is_available() else "oneDNN",
+            **({} if gpu is None else {**gpu.describe(), "autotune": self._option["autotune"]}),
         }
+
+    def used(self) -> Mapping[str, object]:
+        return {} if self._on_gpu is None else self._on_gpu.used()
 
 
 class _Recorded(TorchBackend):
@@ -220,13 +338,9 @@ def _tensor(output: Any) -> torch.Tensor:
     return output
 
 
-def _device(name: str) -> torch.device:
-    if name == "cuda" and not torch.cuda.is_available():
-        raise ConfigError(
-            f"--device cuda: PyTorch {torch.__version__} sees no CUDA device: is the driver installed, "
-            "and PyTorch a CUDA build?"
-        )
-    return torch.device(name)
+def _array(tensor: torch.Tensor) -> Array:
+    array: Array = tensor.numpy()
+    return array
 
 
 def _spec(name: str, tensor: Any) -> TensorSpec:

@@ -55,7 +55,7 @@ class FrameworkBackend(ABC):
             elif value not in self.options[key]:
                 values = ", ".join(self.options[key])
                 yield f"--backend-option {key}: {value!r} is not one of {values}"
-        if setup.device not in self.devices:
+        if setup.device.partition(":")[0] not in self.devices:
             yield f"backend {self.name!r} has no --device {setup.device}: it has {', '.join(self.devices)}"
         if setup.provider is not None and not self.has_providers:
             yield f"backend {self.name!r} has no providers: drop --provider {setup.provider}"

@@ -201,8 +201,10 @@ def _problems(words: Sequence[str]) -> Iterator[str]:
 
 
 def _has_gpu(words: Sequence[str]) -> bool:
-    return "--device=cuda" in words or any(
-        word == "cuda" and words[i - 1] == "--device" for i, word in enumerate(words)
+    return any(
+        word.startswith("--device=cuda")
+        or (word.startswith("cuda") and words[i - 1 : i] == ["--device"])
+        for i, word in enumerate(words)
     )
 
 

@@ -1,7 +1,7 @@
 """Assembles result.json: verdict, reasons, doubts and every number. Pure."""
 
-from collections.abc import Iterable
-from typing import cast
+from collections.abc import Iterable, Mapping
+from typing import Any, cast
 
 from harness.core.codes import Reason
 from harness.core.config.run_config import SCHEMA_VERSION
@@ -96,10 +96,18 @@ def result(findings: Findings) -> Result:
         "calibration": _calibration(findings.calibration),
         "cold": cast("Cold", dict(calibration.cold)) if calibration else None,
         "warm_up": cast("WarmUp", dict(calibration.warm_up)) if calibration else None,
-        "backend_description": findings.loaded.backend if findings.loaded else None,
+        "backend_description": _described(findings, run),
         "dataset_description": findings.loaded.dataset if findings.loaded else None,
         "environment": findings.environment,
     }
+
+
+def _described(findings: Findings, run: Evidence | None) -> Mapping[str, Any] | None:
+    """The backend's own report: when it was loaded, and of the run."""
+    if findings.loaded is None:
+        return None
+    used = run.ended.get("backend") if run is not None and run.ended is not None else None
+    return {**findings.loaded.backend, **(used or {})}
 
 
 def _source(resolved_name: str | None) -> ModelSource:

@@ -210,6 +210,8 @@ class _Ended(TypedDict):
     """Of a language model of this machine; those of a server's are the client's."""
     models: _Models | None
     """Of a set of models: what its cache counted."""
+    backend: NotRequired[dict[str, Any] | None]
+    """What the backend used, as `HasUse.used`."""
 
 
 for _message in (

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from harness.core.config.parse import (
     Slo,
     bounded,
+    parse_device,
     parse_input_shape,
     parse_key_value,
     parse_meter,
@@ -69,6 +70,8 @@ Parser = Callable[[str], Any]
         (words_of(("a", "b")), "b, a,b", ("b", "a")),
         (parse_on_off, "on", True),
         (parse_on_off, "off", False),
+        (parse_device, "cuda", "cuda"),
+        (parse_device, " cuda:0,12 ", "cuda:0,12"),
     ],
 )
 def test_a_value_is_accepted(parse: Parser, text: str, value: object) -> None:
@@ -141,6 +144,14 @@ SHAPE = "is not an input shape: write NAME=1xDIM[xDIM...]"
         (parse_path, "out\udcff", "'out\\udcff' is not UTF-8: rename it"),
         (words_of(("a", "b")), "a,,b", "'' is not one of a, b"),
         (parse_on_off, "yes", "'yes' is neither on nor off"),
+        *(
+            (
+                parse_device,
+                text,
+                f"{text!r} is no device: write cpu, cuda, or the numbers of GPUs as in cuda:0,1",
+            )
+            for text in ("gpu", "cpu:0", "cuda:", "cuda:x", "cuda:0,0", "cuda:-1", "")
+        ),
         (parse_key_value, "spinning", "'spinning' is not KEY=VALUE"),
         (parse_key_value, "=on", "'=on' is not KEY=VALUE"),
     ],

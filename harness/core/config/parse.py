@@ -273,6 +273,24 @@ EXAMPLE_SIZE = 64
 """Size of an open dimension in advice: most texts, images and volumes may be so long or wide."""
 
 
+def parse_device(text: str) -> str:
+    """cpu, cuda, or cuda:0,1."""
+    kind, colon, numbers = text.strip().partition(":")
+    words = numbers.split(",")
+    chosen = not colon or (all(w.isdecimal() for w in words) and len({*words}) == len(words))
+    if kind not in ("cpu", "cuda") or (colon and kind == "cpu") or not chosen:
+        raise ValueError(
+            f"{text!r} is no device: write cpu, cuda, or the numbers of GPUs as in cuda:0,1"
+        )
+    return text.strip()
+
+
+def each_device(device: str) -> list[str]:
+    """cuda:0,1 -> cuda:0 and cuda:1."""
+    kind, _, numbers = device.partition(":")
+    return [f"{kind}:{number}" for number in numbers.split(",")] if numbers else [device]
+
+
 def parse_input_shape(text: str) -> tuple[str, tuple[int, ...]]:
     """'ids=1x128' -> ('ids', (1, 128)): the shape of one sample, with its batch dimension of 1."""
     match = re.fullmatch(r"([^=]+)=(\d+(?:x\d+)*)", text.strip())

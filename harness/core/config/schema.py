@@ -181,9 +181,10 @@ class RunOptions:
         level="expert",
     )
     device: str = option(
-        "cpu or cuda (default cpu); refused by backends without that device",
-        choices=("cpu", "cuda"),
+        "cpu, cuda, or GPUs by number, e.g. cuda:0,1, which the instances take in turns (default cpu)",
+        parse=parsers.parse_device,
         default="cpu",
+        metavar="DEVICE",
         group="backend",
         level="expert",
     )

@@ -4,13 +4,14 @@ import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
 from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from harness.core import registry
-from harness.core.config.parse import HUB
+from harness.core.config.parse import HUB, each_device
 from harness.core.config.run_config import RunConfig
 from harness.core.console import program
 from harness.core.files import cache_dir
@@ -185,6 +186,7 @@ def open_backends(
         elif model.generation is not None and formats:
             cls = partial(GeneratingBackend, chosen, model.generation)
     backends: list[Backend] = []
+    devices = each_device(config.device)
     for i in range(count):
         start = time.monotonic()
         cpus = spec.pinned[i] if spec.pinned else ()
@@ -192,9 +194,8 @@ def open_backends(
         with _formats_missing(formats, model, path), plugin(what), running_on(cpus):
             first = backends[0] if backends else None
             twin = first.twin() if isinstance(first, RemoteBackend) else None
-            backends.append(
-                registry.entered(config.backend, stack.enter_context(twin or cls(setup)))
-            )
+            own = replace(setup, device=devices[i % len(devices)])
+            backends.append(registry.entered(config.backend, stack.enter_context(twin or cls(own))))
         if load_s is not None:
             load_s.append(time.monotonic() - start)
     return backends
@@ -383,12 +384,13 @@ def samples_held(dataset: Dataset, name: str, limit: int | None) -> int:
 def described(backend: Backend, backend_name: str, dataset: Dataset, name: str) -> dict[str, Any]:
     """The descriptions of backend and dataset, as JSON values."""
     with plugin(f"backend {backend_name!r}: describe()"):
-        about_backend = _plain(backend.describe())
+        about_backend = plain(backend.describe())
     with plugin(f"dataset {name!r}: describe()"):
-        return {"backend": about_backend, "dataset": _plain(dataset.describe())}
+        return {"backend": about_backend, "dataset": plain(dataset.describe())}
 
 
-def _plain(about: Mapping[str, object]) -> dict[str, Any]:
+def plain(about: Mapping[str, object]) -> dict[str, Any]:
+    """The same as JSON values; what JSON does not know becomes a text."""
     text = json.dumps(dict(about), default=str)
     plain: dict[str, Any] = json.loads(text, parse_constant=str)  # JSON has no NaN
     return plain

@@ -304,7 +304,7 @@ def _efficiency(
 ) -> Iterator[tuple[str, Number]]:
     """Throughput per core, watt and price. With a GPU, cores are no measure."""
     cores = (files.environment.get("machine") or {}).get("cores_usable")
-    if isinstance(cores, int) and cores > 0 and files.config.get("device") != "cuda":
+    if isinstance(cores, int) and cores > 0 and files.config.get("device", "cpu") == "cpu":
         yield "throughput_per_core", _times(throughput, 1 / cores, "samples/s/core")
     for reading in (files.result.get("power") or {}).get("readings", ()):
         per_watt = _times(throughput, 1 / float(reading["mean_watts"]), "samples/s/W")

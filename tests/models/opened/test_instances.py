@@ -56,6 +56,29 @@ def test_the_plan_fits_the_cores(
     assert not found.issuer
 
 
+@pytest.mark.parametrize(
+    ("cores", "scenario", "asked", "plan"),
+    [
+        (EIGHT, "offline", {}, (4, 2, 64)),
+        (EIGHT, "server", {}, (4, 1, 64)),
+        (EIGHT, "single-stream", {}, (1, 4, 1)),
+        (EIGHT, "multi-stream", {}, (1, 4, 8)),
+        (EIGHT, "offline", {"device": "cuda:0,1"}, (8, 1, 64)),
+        (EIGHT, "offline", {"instances": 2}, (2, 4, 64)),
+        (EIGHT, "offline", {"threads": 3, "max_batch": 7}, (2, 3, 7)),
+        (TWO, "offline", {}, (2, 1, 64)),
+    ],
+)
+def test_a_gpu_has_a_few_instances_and_large_batches(
+    cores: Cores, scenario: str, asked: dict[str, Any], plan: tuple[int, int, int]
+) -> None:
+    """Bug: 16 instances on the 16 cores beside one GPU, with batches of 8."""
+    config = RunConfig(**{"scenario": scenario, "device": "cuda", **asked})
+    model = load_model("mobilenet")  # whose manifest says nothing of batches
+    found = instances.plan(config, registry.load("scenario", scenario), model, cores)
+    assert (found.instances, found.threads, found.max_batch) == plan
+
+
 def test_nodes_are_announced_as_nodes() -> None:
     """Bug: they were "2 connections to each server"."""
     found = planned(TWO, nodes="local:2", node_urls=("http://a:1", "http://b:1"), max_batch=4)

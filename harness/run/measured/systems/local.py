@@ -1,7 +1,12 @@
 """A model that runs in this process, in batches."""
 
+from collections.abc import Mapping
+from typing import Any
+
+from harness.core.registry import plugin
 from harness.loadgen.binding import Complete, responder_for
 from harness.loadgen.plan import LoadPlan
+from harness.models.opened.loading import plain
 from harness.run.journal import Journal
 from harness.run.measured.dispatch.choose import NAMES, dispatcher_class, make_dispatcher
 from harness.run.measured.dispatch.instance import Failures, Instance
@@ -9,10 +14,18 @@ from harness.run.measured.dispatch.shared import SharedDispatcher
 from harness.run.measured.preparation import Preparation
 from harness.run.measured.systems.one_model import OneModel
 from harness.run.measured.systems.system import Dispatch
+from harness.types import HasUse
 
 
 class LocalModel(OneModel):
     """Instances of a model, each answering a batch at a time."""
+
+    def summary(self, _failures: Failures) -> Mapping[str, Any]:
+        backend, name = self.answerers[0].backend, self.config.backend
+        if not isinstance(backend, HasUse):
+            return {}
+        with plugin(f"backend {name!r}: used()"):
+            return {"backend": plain(backend.used())}
 
     def dispatch(
         self,

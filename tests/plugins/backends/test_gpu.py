@@ -1,0 +1,143 @@
+"""Backend `torch` on a real GPU: its answers are the processor's. Skipped where there is none."""
+
+import threading
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from harness.core import registry
+from harness.errors import PluginUnavailable
+from harness.types import Array, BackendSetup, Batch
+
+torch: Any = pytest.importorskip("torch")
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="this machine has no GPU"),
+]
+
+SIZES = (*range(1, 20), 33, 64)
+CLOSE = {"f32": 1e-4, "tf32": 5e-3, "f16": 1e-2, "bf16": 6e-2}
+"""Largest error of an answer over the largest answer, by precision."""
+
+
+class Network(torch.nn.Module):  # type: ignore[misc] # torch may not be installed
+    """Images to a dict of two outputs, one of which does not depend on convolutions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        nn = torch.nn
+        self.body = nn.Sequential(
+            nn.Conv2d(3, 32, 3, padding=1), nn.ReLU(), nn.Conv2d(32, 64, 3, 2), nn.ReLU(),
+            nn.AdaptiveAvgPool2d(4), nn.Flatten(), nn.Linear(1024, 10),
+        )  # fmt: skip
+
+    def forward(self, image: Any) -> dict[str, Any]:
+        places = torch.arange(image.shape[0], device=image.device)
+        return {"scores": self.body(image), "mean": image.mean((1, 2, 3)) + 0 * places}
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    torch.manual_seed(0)
+    folder = tmp_path_factory.mktemp("models")
+    rows: Any = torch.export.Dim("rows", min=1, max=1024)
+    example = (torch.randn(2, 3, 24, 24),)
+    program = torch.export.export(Network().eval(), example, dynamic_shapes=({0: rows},))
+    torch.export.save(program, folder / "network.pt2")
+    return {"pt2": folder / "network.pt2"}
+
+
+def opened(path: Path, device: str = "cuda", **options: str) -> Any:
+    setup = BackendSetup(
+        model=path, model_name="m", device=device, threads=2, max_batch=64, options=options
+    )
+    return registry.load("backend", "torch")(setup)
+
+
+def images(count: int, seed: int = 0) -> Array:
+    return np.random.default_rng(seed).standard_normal((count, 3, 24, 24), np.float32)
+
+
+def answers(backend: Any, sizes: Sequence[int], seed: int = 0) -> list[dict[str, Array]]:
+    return [
+        dict(backend.infer(Batch(size, {"image": images(size, seed + size)}))) for size in sizes
+    ]
+
+
+def largest_error(found: Sequence[dict[str, Array]], right: Sequence[dict[str, Array]]) -> float:
+    return max(
+        float(np.abs(a[name] - b[name]).max() / np.abs(b[name]).max())
+        for a, b in zip(found, right, strict=True)
+        for name in b
+    )
+
+
+@pytest.mark.parametrize("graph", ["off", "on"])
+@pytest.mark.parametrize("layout", ["default", "channels-last"])
+@pytest.mark.parametrize("precision", CLOSE)
+def test_answers_are_the_processors(
+    files: dict[str, Path], precision: str, layout: str, graph: str
+) -> None:
+    with opened(files["pt2"], "cpu") as cpu:
+        right = answers(cpu, SIZES)
+    options = {"precision": precision, "layout": layout, "cuda_graph": graph}
+    with opened(files["pt2"], **options) as gpu:
+        found = [*answers(gpu, SIZES), *answers(gpu, SIZES)]
+        assert gpu.used()["cuda_graphs"] == ("off" if graph == "off" else "21 batch shapes")
+        kind = {"f32": "float32", "f16": "float16", "bf16": "bfloat16"}.get(precision, precision)
+        assert gpu.describe()["precision"] == kind
+    assert largest_error(found, [*right, *right]) < CLOSE[precision]
+
+
+def test_compiled_answers_are_the_processors(files: dict[str, Path]) -> None:
+    with opened(files["pt2"], "cpu") as cpu:
+        right = answers(cpu, (1, 8, 64))
+    with opened(files["pt2"], compile="on") as gpu:
+        assert largest_error(answers(gpu, (1, 8, 64)), right) < CLOSE["f32"]
+
+
+def test_instances_side_by_side_do_not_disturb_each_other(files: dict[str, Path]) -> None:
+    """Bug: a graph's input memory was freed after its capture, and another instance's answers went there."""
+    with opened(files["pt2"], "cpu") as cpu:
+        right = {seed: answers(cpu, SIZES, seed) for seed in range(3)}
+    errors: list[float] = []
+
+    def work(gpu: Any) -> None:
+        for _ in range(10):
+            errors.extend(largest_error(answers(gpu, SIZES, seed), right[seed]) for seed in right)
+
+    with ExitStack() as stack:
+        gpus = [stack.enter_context(opened(files["pt2"])) for _ in range(3)]
+        threads = [threading.Thread(target=work, args=(gpu,)) for gpu in gpus]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert len(errors) == 90
+    assert max(errors) < CLOSE["f32"]
+
+
+def test_instances_share_their_weights(files: dict[str, Path]) -> None:
+    with opened(files["pt2"]) as first, opened(files["pt2"]) as second:
+        assert first._module is second._module
+        with opened(files["pt2"], precision="f16") as third:
+            assert third._module is not first._module
+
+
+def test_too_large_a_batch_is_one_line(files: dict[str, Path]) -> None:
+    with opened(files["pt2"], cuda_graph="off") as gpu:
+        held = torch.empty(0, dtype=torch.uint8, device="cuda")
+        free, _ = torch.cuda.mem_get_info()
+        held = torch.empty(free - (64 << 20), dtype=torch.uint8, device="cuda")
+        with pytest.raises(
+            PluginUnavailable, match=r"PyTorch cannot answer .* at once: CUDA out of memory"
+        ):
+            gpu.infer(Batch(40_000, {"image": images(1).repeat(40_000, axis=0)}))
+        del held
+        torch.cuda.empty_cache()
+        assert len(gpu.infer(Batch(2, {"image": images(2)}))["scores"]) == 2

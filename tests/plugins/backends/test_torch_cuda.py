@@ -1,0 +1,140 @@
+"""The part of backend `torch` that feeds a GPU, on a stand-in of torch.cuda."""
+
+import threading
+from contextlib import contextmanager
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+import pytest
+
+from harness.errors import ConfigError
+
+torch: Any = pytest.importorskip("torch")
+torch_cuda: Any = import_module("harness.backends.parts.torch_cuda")
+stand_in: Any = import_module("tests.stand_ins.cuda")
+
+pytestmark = pytest.mark.slow  # they import PyTorch
+
+
+def module(call: Any, cuda: Any, *, graphs: bool = True) -> Any:
+    return torch_cuda.CudaModule(call, torch.device("cpu"), graphs=graphs, spins=True, cuda=cuda)
+
+
+def rows(count: int, seed: int = 0) -> Any:
+    return np.random.default_rng(seed).standard_normal((count, 3), np.float32)
+
+
+@pytest.mark.parametrize("graphs", [True, False])
+def test_every_batch_size_has_its_own_answers(graphs: bool) -> None:
+    cuda = stand_in.FakeCuda()
+    runs = module(lambda x: {"double": 2 * x, "sum": x.sum(1)}, cuda, graphs=graphs)
+    for seed in range(3):
+        for count in (5, 1, 8, 3):
+            given = rows(count, seed)
+            answer = runs.answer([given])
+            np.testing.assert_array_equal(answer["double"].numpy(), 2 * given)
+            np.testing.assert_allclose(answer["sum"].numpy(), given.sum(1), rtol=1e-6)
+    assert cuda.captures == (4 if graphs else 0)
+    assert runs.used()["cuda_graphs"] == ("4 batch shapes" if graphs else "off")
+
+
+def test_an_answer_outlives_the_next_batch() -> None:
+    runs = module(lambda x: x + 1, stand_in.FakeCuda())
+    first, second = rows(2, 0), rows(2, 1)
+    kept = runs.answer([first])
+    runs.answer([second])
+    np.testing.assert_array_equal(kept.numpy(), first + 1)
+
+
+@pytest.mark.parametrize("outputs", [lambda x: x.sum(1), lambda x: x.sum(1)[:, None] + 0 * x])
+def test_large_inputs_and_outputs_are_copied_as_well(outputs: Any) -> None:
+    runs = module(outputs, stand_in.FakeCuda())
+    large = np.ones((4, torch_cuda._SMALL_BYTES), np.float32)
+    for factor in (1, 2):
+        answer = runs.answer([factor * large]).numpy()
+        assert (answer == factor * torch_cuda._SMALL_BYTES).all()
+        assert answer.shape[0] == 4
+
+
+def test_a_batch_that_was_made_in_the_graphs_memory_is_not_copied(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    runs = module(lambda x, y: x + y, stand_in.FakeCuda())
+    assert runs.buffers(2) is None
+    runs.answer([rows(2), rows(2)])
+    x, y = runs.buffers(2)
+    assert runs.buffers(3) is None
+    x[...], y[...] = rows(2, 1), rows(2, 2)
+    monkeypatch.setattr(torch_cuda, "_copy", lambda *_: pytest.fail("it was copied"))
+    np.testing.assert_array_equal(runs.answer([x, y]).numpy(), rows(2, 1) + rows(2, 2))
+
+
+def test_batches_of_several_shapes_are_made_elsewhere() -> None:
+    runs = module(lambda x: x + 1, stand_in.FakeCuda())
+    for width in (3, 4):
+        runs.answer([np.zeros((2, width), np.float32)])
+    assert runs.buffers(2) is None
+
+
+def test_a_module_that_looks_at_values_runs_without_a_graph_and_says_why() -> None:
+    cuda = stand_in.FakeCuda()
+    runs = module(lambda x: x if x.sum().item() > 0 else -x, cuda)
+    for sign in (1, -1, 1):
+        answer = runs.answer([np.full((2, 3), sign, np.float32)])
+        assert answer.tolist() == [[1.0] * 3] * 2
+    assert cuda.captures == 1
+    assert runs.used()["cuda_graphs"] == (
+        "0 batch shapes; CUDA error: operation not permitted when stream is capturing"
+    )
+
+
+def test_further_shapes_run_without_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch_cuda, "MOST_GRAPHS", 2)
+    cuda = stand_in.FakeCuda()
+    runs = module(lambda x: x * 3, cuda)
+    for count in (1, 2, 3, 4, 3):
+        np.testing.assert_array_equal(runs.answer([rows(count)]).numpy(), rows(count) * 3)
+    assert cuda.captures == 2
+    assert runs.used()["cuda_graphs"] == "2 batch shapes"
+
+
+def test_one_capture_at_a_time() -> None:
+    """An allocation of another thread would become part of the graph, or end it."""
+    inside, most = [0], [0]
+
+    def call(x: Any) -> Any:
+        return x + 1
+
+    class Watched(stand_in.FakeCuda):  # type: ignore[misc]
+        @contextmanager
+        def graph(self, graph: Any, **more: object) -> Any:
+            inside[0] += 1
+            most[0] = max(most[0], inside[0])
+            with super().graph(graph, **more):
+                yield
+            inside[0] -= 1
+
+    modules = [module(call, Watched()) for _ in range(4)]
+    threads = [
+        threading.Thread(target=lambda m=m: [m.answer([rows(n)]) for n in range(1, 30)])
+        for m in modules
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert most == [1]
+
+
+def test_a_gpu_that_is_not_there_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert torch_cuda.opened_device("cpu").type == "cpu"
+    if not torch.cuda.is_available():
+        with pytest.raises(ConfigError, match=r"^--device cuda: PyTorch .* sees no CUDA device"):
+            torch_cuda.opened_device("cuda")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    assert torch_cuda.opened_device("cuda") == torch.device("cuda", 0)
+    with pytest.raises(ConfigError) as refused:
+        torch_cuda.opened_device("cuda:2")
+    assert str(refused.value) == "--device cuda:2: PyTorch sees 1 GPU, from number 0 on"
