@@ -52,7 +52,8 @@ def _workloads(python: str, servers: ExitStack) -> Iterator[tuple[str, list[str]
             mode = ["--mode", "performance"] if backend == "null" else []  # it answers zeros
             yield f"{backend} {scenario}", ["--backend", backend, "--scenario", scenario, *mode]
     for scenario in SCENARIOS:
-        yield f"two nodes {scenario}", ["--nodes", "local:2", "--scenario", scenario]
+        count = 1 if scenario in SCENARIOS[:2] else 2  # streams ask one query at a time
+        yield f"nodes {scenario}", ["--nodes", f"local:{count}", "--scenario", scenario]
     yield "tinylm", ["--model", "tinylm", "--scenario", "offline"]
     digits = servers.enter_context(_serving(python, "digits"))
     ours = ["--backend", "kserve", "--url", digits, "--model", "digits"]

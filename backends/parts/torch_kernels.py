@@ -24,6 +24,8 @@ from harness.types import Backend
 
 _RUN = "harness: module"
 
+_ON_STREAM = "kernels of a GPU start when its stream gets to them, not when the host launches them"
+
 
 class _Called(NamedTuple):
     """One call of an outermost operator."""
@@ -64,24 +66,29 @@ class TorchProfiler(TwinProfiler):
 
     def _marked(self, module: Any) -> Any:
         def call(*tensors: torch.Tensor) -> Any:
+            self._on_gpu = tensors[0].is_cuda
             self._input_sizes = [tuple(tensor.shape) for tensor in tensors]
             self._began_ns = time.perf_counter_ns()
             with record_function(_RUN):
                 self._answer = module(*tensors)
+                if self._on_gpu:  # else only the launches were timed
+                    torch.cuda.current_stream().synchronize()
             return self._answer
 
         return call
 
     @contextmanager
     def recording(self) -> Iterator[None]:
-        with profile(
-            activities=[ProfilerActivity.CPU], record_shapes=True, profile_memory=True
-        ) as profiler:
+        activities = [ProfilerActivity.CPU]
+        if torch.cuda.is_available():
+            activities.append(ProfilerActivity.CUDA)
+        with profile(activities=activities, record_shapes=True, profile_memory=True) as profiler:
             yield
         events = profiler.events()
         run = next(event for event in events if event.name == _RUN)
         begin_us = run.time_range.start
-        called = [_called(event, begin_us) for event in _outermost(run)]
+        read = _called_on_gpu if self._on_gpu else _called
+        called = [read(event, begin_us) for event in _outermost(run)]
         self._recorded.append((self._began_ns, _ns(run.time_range.elapsed_us()), called))
 
     def executed(self, calls: int) -> Executed:
@@ -96,8 +103,9 @@ class TorchProfiler(TwinProfiler):
         nodes = graph.wiring.nodes
         places = _places(names, [node.op_type for node in nodes])
         starts = [began for began, _, _ in recorded]
+        absent = {"start": _ON_STREAM} if self._on_gpu else {}
         kernels = [
-            _kernel(column, nodes[place] if place is not None else None, starts)
+            _kernel(column, nodes[place] if place is not None else None, () if absent else starts)
             for column, place in zip(zip(*rows, strict=True), places, strict=True)
         ]
         without = [node for i, node in enumerate(nodes) if i not in set(places)]
@@ -112,6 +120,7 @@ class TorchProfiler(TwinProfiler):
             run_start_ns=tuple(starts),
             run_ns=tuple(took for _, took, _ in recorded),
             without_time="PyTorch called no operator for it",
+            absent=absent,
         )
 
     def _graph(self) -> FileGraph:
@@ -153,8 +162,31 @@ def _called(event: Any, begin_us: float) -> _Called:
         start_ns=_ns(event.time_range.start - begin_us),
         duration_ns=_ns(event.time_range.elapsed_us()),
         allocated_bytes=event.cpu_memory_usage,
-        arguments=tuple(zip(event.input_dtypes or (), event.input_shapes or (), strict=False)),
+        arguments=tuple(zip(_input_types(event), event.input_shapes or (), strict=False)),
     )
+
+
+def _input_types(event: Any) -> Sequence[str]:
+    """PyTorch 2.11, for one, does not tell them where a GPU is."""
+    return getattr(event, "input_dtypes", None) or ()
+
+
+def _called_on_gpu(event: Any, begin_us: float) -> _Called:
+    """The time is that of the operator's kernels on the GPU: their launches take the host less, or more."""
+    kernels = list(_kernels(event))
+    longest = max(kernels, key=lambda kernel: kernel.duration, default=None)
+    return _called(event, begin_us)._replace(
+        implementation=longest.name if longest is not None else "",
+        duration_ns=_ns(sum(kernel.duration for kernel in kernels)),
+        allocated_bytes=event.device_memory_usage,
+    )
+
+
+def _kernels(event: Any) -> Iterator[Any]:
+    """The kernels that the operator and those that it called launched."""
+    yield from event.kernels
+    for child in event.cpu_children:
+        yield from _kernels(child)
 
 
 def _innermost(event: Any) -> Any:
@@ -180,12 +212,12 @@ def _places(called: Sequence[str], nodes: Sequence[str]) -> list[int | None]:
 def _kernel(
     column: Sequence[_Called], node: WiredNode | None, starts: Sequence[int]
 ) -> ExecutedKernel:
-    """column: the same operator in each call."""
+    """column: the same operator in each call. starts: of the calls; () where kernels have none."""
     last = column[-1]
     return ExecutedKernel(
         node=node or WiredNode(last.name, last.name, "", (), ()),
         implementation=last.implementation,
-        start_ns=tuple(a + one.start_ns for a, one in zip(starts, column, strict=True)),
+        start_ns=tuple(a + one.start_ns for a, one in zip(starts, column, strict=False)),
         duration_ns=tuple(one.duration_ns for one in column),
         allocated_bytes=last.allocated_bytes,
     )

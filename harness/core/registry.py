@@ -151,28 +151,48 @@ SCENARIOS = _table(
         "offline": ("OFFLINE", "all samples at once"),
     },
 )
-BENCHMARKS = _table(
-    "machine.characterise.arithmetic",
-    {
-        "gemm": ("Gemm", "products of square matrices, by library and precision"),
-        "convolution": ("Convolution", "a 3x3 convolution, by library and precision"),
-        "reduction": ("Reduction", "sums of segments: as a matrix product, and native"),
-        "scan": ("Scan", "prefix sums of segments: as matrix products, and native"),
-    },
-) | _table(
-    "machine.characterise.movement",
-    {
-        "memory-copy": ("MemoryCopy", "a copy in memory, by size, warm and evicted"),
-        "first-touch": ("FirstTouch", "the first write to new pages against later ones"),
-        "transport": ("Transport", "the round trip of a payload, by way"),
-        "input-handling": (
-            "InputHandling",
-            "a model's input, copied and bound",
-            "ort",
-            "onnxruntime",
-        ),
-        "dataset-batch": ("DatasetBatch", "a batch gathered from a dataset's samples"),
-    },
+BENCHMARKS = (
+    _table(
+        "machine.characterise.arithmetic",
+        {
+            "gemm": ("Gemm", "products of square matrices, by library and precision"),
+            "convolution": ("Convolution", "a 3x3 convolution, by library and precision"),
+            "reduction": ("Reduction", "sums of segments: as a matrix product, and native"),
+            "scan": ("Scan", "prefix sums of segments: as matrix products, and native"),
+        },
+    )
+    | _table(
+        "machine.characterise.movement",
+        {
+            "memory-copy": ("MemoryCopy", "a copy in memory, by size, warm and evicted"),
+            "first-touch": ("FirstTouch", "the first write to new pages against later ones"),
+            "transport": ("Transport", "the round trip of a payload, by way"),
+            "input-handling": (
+                "InputHandling",
+                "a model's input, copied and bound",
+                "ort",
+                "onnxruntime",
+            ),
+            "dataset-batch": ("DatasetBatch", "a batch gathered from a dataset's samples"),
+        },
+    )
+    | _table(
+        "machine.characterise.gpu",
+        {
+            "gpu-gemm": (
+                "GpuGemm",
+                "products of square matrices on a GPU, by precision",
+                "torch",
+                "torch",
+            ),
+            "gpu-copy": (
+                "GpuCopy",
+                "copies between host and GPU, and within it, by size",
+                "torch",
+                "torch",
+            ),
+        },
+    )
 )
 KINDS: Mapping[str, Mapping[str, Entry]] = {
     "backend": BACKENDS,

@@ -1,0 +1,1 @@
+"""Benchmarks of an NVIDIA GPU: matrix products and copies, through PyTorch."""

@@ -1,0 +1,55 @@
+"""The script of the GPU day, tried on the processor."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+def day(out: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    command = [
+        sys.executable,
+        "-P",
+        "benchmarks/gpu_day.py",
+        str(out),
+        "--device",
+        "cpu",
+        "--short",
+    ]
+    return subprocess.run([*command, *words], cwd=ROOT, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.slow
+def test_sections_are_kept_and_not_measured_again(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    done = day(tmp_path, "--only", "device")
+    assert done.returncode == 0, done.stderr
+    first = json.loads((tmp_path / "gpu_day.json").read_text())
+    assert [*first] == ["device"]
+    assert first["device"]["name"] == "cpu"
+    assert {path.name for path in (tmp_path / "models").iterdir()} == {
+        "resnet50.pt2",
+        "bert.pt2",
+        "gpt.pt2",
+        "resnet50.pt",
+    }
+    for section in ("accuracy", "machine", "device"):
+        done = day(tmp_path, "--only", section)
+        assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["device"] == first["device"]
+    assert found["accuracy"]["f32"] == [pytest.approx(99.2, abs=1), "VALID"]
+    assert found["machine"]["gemm/numpy/fp32/256/1"]["unit"] == "FLOP"
+    late = day(tmp_path, "--only", "profile", "--limit", "1")
+    assert "profile: left out, the time is over; begin again with the same folder" in late.stderr
+
+
+def test_the_script_without_words_explains_itself() -> None:
+    command = ["bash", str(ROOT / "scripts/gpu_day.sh")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stdout.startswith("Measures on a machine with a GPU")
