@@ -136,7 +136,9 @@ class TensorFlowBackend(FrameworkBackend):
         narrowed = self._option["precision"] == "bf16"
         return {
             "framework": f"tensorflow {tf.__version__}",
-            "device": "cpu" if self._setup.device == "cpu" else _gpus()[0].name,
+            "device": "cpu"
+            if self._setup.device == "cpu"
+            else tf.config.get_visible_devices("GPU")[0].name,
             "precision": precision(
                 self._weights, [i.dtype for i in self._inputs], "bfloat16" if narrowed else None
             ),
@@ -193,8 +195,8 @@ def _choose_device(device: str) -> None:
         tf.config.set_visible_devices(chosen, "GPU")
     except RuntimeError as e:
         raise ConfigError(
-            f"--device {device}: TensorFlow computes on one GPU a process, and this one uses another: add "
-            "--backend-option processes=on"
+            f"--device {device}: TensorFlow keeps the devices that a process used first, and these are others: "
+            "add --backend-option processes=on"
         ) from e
 
 

@@ -30,6 +30,7 @@ from harness.types import (
     Outputs,
     TensorSpec,
     declared_shape,
+    fixed_batch,
 )
 
 _EXPECTED_WARNINGS = (
@@ -106,7 +107,7 @@ class TorchBackend(FrameworkBackend):
         "layout": ("default", "channels-last"),
         **_OF_GPUS,
     }
-    tunable: ClassVar[Choices] = {"compile": ("on",), "layout": ("channels-last",)}
+    tunable: ClassVar[Choices] = {"compile": ("on",)}
     devices = ("cpu", "cuda")
 
     _module: Any
@@ -118,9 +119,9 @@ class TorchBackend(FrameworkBackend):
             return
         for name in _OF_GPUS:
             if name in setup.options:
-                yield f"--backend-option {name} is of GPUs: drop it, or add --device cuda"
+                yield f"--backend-option {name} is for GPUs: drop it, or add --device cuda"
         if setup.options.get("precision") == "tf32":
-            yield "--backend-option precision=tf32 is of GPUs: drop it, or add --device cuda"
+            yield "--backend-option precision=tf32 is for GPUs: drop it, or add --device cuda"
 
     def _load(self) -> tuple[tuple[TensorSpec, ...], tuple[str, ...]]:
         self._device = opened_device(self._setup.device)
@@ -129,18 +130,30 @@ class TorchBackend(FrameworkBackend):
         torch.set_num_threads(self._setup.threads)
         self._dtype = _PRECISIONS[self._option["precision"]]
         self._format = _LAYOUTS[self._option["layout"]]
-        key = (type(self), self._device, self._path, *self._option.items())
+        names = tuple(self._setup.names.items())
+        key = (
+            type(self),
+            self._device,
+            self._path,
+            self._setup.inputs,
+            names,
+            *self._option.items(),
+        )
         shared = None if self._device.type == "cpu" else _shared.get(key)
         if shared is None:
             self._compiler = "none"
-            self._quantised = False
+            self._quantised = self._changes_itself = False
             exported = self._path.suffix == ".pt2"
             inputs, outputs = self._load_exported() if exported else (self._load_script(), ())
             shared = _Loaded(
                 self._module, self._weights, self._quantised, self._compiler, inputs, outputs
             )
             if self._device.type != "cpu":
-                _shared[key] = shared
+                torch.cuda.synchronize(
+                    self._device
+                )  # instances' streams do not wait for conversions
+                if not self._changes_itself:
+                    _shared[key] = shared
         self._loaded = shared
         self._module, self._weights = shared.module, shared.weights
         self._quantised, self._compiler = shared.quantised, shared.compiler
@@ -160,6 +173,7 @@ class TorchBackend(FrameworkBackend):
         return CudaModule(
             self._call,
             self._device,
+            largest=max(self._setup.max_batch, fixed_batch(inputs) or 1),
             graphs=graphs == "on" or (graphs == "auto" and closed),
             spins=spinning == "on" or (spinning == "auto" and self._setup.threads > 1),
         )
@@ -203,6 +217,7 @@ class TorchBackend(FrameworkBackend):
         names = program.graph_signature.user_inputs
         tensors = {n.name: n.meta["val"] for n in program.graph.nodes if n.op == "placeholder"}
         returned = program.call_spec.out_spec
+        self._changes_itself = bool(program.graph_signature.buffers_to_mutate)
         self._read(program)
         module = self._converted(program.module().to(self._device))
         if self._option["compile"] == "on":
@@ -287,10 +302,10 @@ class TorchBackend(FrameworkBackend):
     def _precision(self) -> str:
         if self._quantised:
             return "int8"
-        if self._option["precision"] == "tf32":
-            return precision(self._weights, [spec.dtype for spec in self._inputs], "tf32")
         converted = None if self._dtype is torch.float32 else str(self._dtype)
-        return precision(self._weights, [spec.dtype for spec in self._inputs], converted)
+        computes_in = precision(self._weights, [spec.dtype for spec in self._inputs], converted)
+        is_tf32 = self._option["precision"] == "tf32" and computes_in == "float32"
+        return "tf32" if is_tf32 else computes_in
 
     def describe(self) -> Mapping[str, object]:
         gpu = self._on_gpu
@@ -316,6 +331,7 @@ class _Recorded(TorchBackend):
     def _read(self, model: Any) -> None:
         self.file = model
         self.dtype = self._dtype
+        self.on_gpu = self._device.type != "cpu"
 
     def mark(self, around: Callable[[Any], Any]) -> None:
         self._module = around(self._module)

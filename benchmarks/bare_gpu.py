@@ -28,11 +28,11 @@ class Lane:
         self.pinned = rows.clone().pin_memory()
         self.stream, self.done = torch.cuda.Stream(), torch.cuda.Event()
         self.graph = torch.cuda.CUDAGraph()
-        device = rows.cuda()
+        self.device = rows.cuda()  # the graph reads it as long as it lives
 
         def run() -> torch.Tensor:
-            device.copy_(self.pinned, non_blocking=True)
-            x = device.to(dtype) if device.is_floating_point() else device
+            self.device.copy_(self.pinned, non_blocking=True)
+            x = self.device.to(dtype) if self.device.is_floating_point() else self.device
             return module(x.to(memory_format=layout) if x.dim() == 4 else x).float()
 
         with torch.cuda.stream(self.stream):

@@ -1,7 +1,7 @@
-"""Measures everything that needs a GPU, in at most nine minutes: python benchmarks/gpu_day.py OUT [--limit 540]
+"""Measures everything that needs a GPU, in about nine minutes: python benchmarks/gpu_day.py OUT [--limit 540]
 
-Each section is kept in OUT/gpu_day.json as soon as it is measured, and sections that are there are left out: begin
-again with the same OUT where the time ran out. --device cpu --short tries every section on a processor.
+Each row is kept in OUT/gpu_day.json as soon as it is measured, and rows that are there are not measured again: begin
+again with the same OUT if the time ran out. --device cpu --short tries every section on a processor.
 scripts/gpu_day.sh makes what it needs.
 """
 
@@ -14,9 +14,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from itertools import product
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, median
 from typing import Any, NamedTuple
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
@@ -27,10 +28,15 @@ from harness.machine.gpus import Gpus
 
 Facts = Mapping[str, Any]
 _FASTEST = ("precision=f16", "layout=channels-last")
+FILE = "gpu_day.json"
 _RUN_LIMIT_S = 90
 _SMI_PERIOD_MS = 100
 _LEAST_S = 30
 """No run is begun with less time left."""
+
+
+class OutOfTimeError(Exception):
+    """No further row is begun."""
 
 
 class Day(NamedTuple):
@@ -41,13 +47,27 @@ class Day(NamedTuple):
     short: bool
     end_s: float
     """By the monotonic clock."""
+    rows: dict[str, dict[str, Any]]
+    """Of all sections, as they are stored: section -> label -> numbers."""
 
     @property
     def models(self) -> Path:
         return self.out / "models"
 
-    def left_s(self) -> float:
-        return self.end_s - time.monotonic()
+    def row(self, section: str, label: str, measure: Callable[[], Any]) -> Any:
+        """The stored row, or what `measure` returns; the reason why there is none, as {"missing": ...}."""
+        rows = self.rows.setdefault(section, {})
+        if label in rows and "missing" not in rows[label]:
+            return rows[label]
+        if self.end_s - time.monotonic() < _LEAST_S:
+            raise OutOfTimeError(f"{section}, {label}")
+        try:
+            rows[label] = measure()
+        except (subprocess.SubprocessError, OSError, LookupError, TypeError, ValueError) as e:
+            rows[label] = {"missing": f"{type(e).__name__}: {e}"}
+            say(f"{section}, {label}: {rows[label]['missing']}")
+        (self.out / FILE).write_text(json.dumps(self.rows, indent=1))
+        return rows[label]
 
 
 def main() -> None:
@@ -57,30 +77,23 @@ def main() -> None:
     parser.add_argument("--short", action="store_true")
     parser.add_argument("--limit", type=float, default=540.0, metavar="SECONDS")
     parser.add_argument("--only", default="", metavar="SECTION")
-    given = parser.parse_args()
-    end_s = time.monotonic() + given.limit
-    day = Day(given.out.absolute(), given.device, given.short, end_s)
-    day.out.mkdir(parents=True, exist_ok=True)
-    path = day.out / "gpu_day.json"
-    found = json.loads(path.read_text()) if path.exists() else {}
-    short = ["--short"] if day.short else []
-    _python("gpu_models.py", str(day.models), *short)
+    arguments = parser.parse_args()
+    out: Path = arguments.out.absolute()
+    out.mkdir(parents=True, exist_ok=True)
+    stored = json.loads((out / FILE).read_text()) if (out / FILE).exists() else {}
+    end_s = time.monotonic() + arguments.limit
+    day = Day(out, arguments.device, arguments.short, end_s, stored)
+    _python("gpu_models.py", str(day.models), *(["--short"] if day.short else []))
     for name, section in SECTIONS.items():
-        if name in found or given.only not in name:
-            continue
-        if day.left_s() < _LEAST_S:
-            say(f"{name}: left out, the time is over; begin again with the same folder")
-            continue
-        began = time.monotonic()
-        try:
-            found[name] = section(day)
-        except (subprocess.SubprocessError, OSError, KeyError, ValueError) as e:
-            say(f"{name}: {type(e).__name__}: {e}")
-            continue
-        found[name]["seconds"] = round(time.monotonic() - began, 1)
-        path.write_text(json.dumps(found, indent=1))
-        say(f"{name}: {found[name]['seconds']} s")
-    print(json.dumps(found))
+        if arguments.only in name:
+            began_s = time.monotonic()
+            try:
+                section(day)
+            except OutOfTimeError as e:
+                say(f"the time is over at {e}: begin again with the same folder")
+                break
+            say(f"{name}: {time.monotonic() - began_s:.0f} s")
+    print(json.dumps(day.rows))
 
 
 def _python(script: str, *words: str) -> str:
@@ -132,6 +145,8 @@ def brief(result: Facts) -> dict[str, Any]:
         **{f"{p}_us": latency[p] / 1e3 for p in ("p50", "p90", "p99") if latency.get(p)},
         "precision": about.get("precision"),
         "cuda_graphs": about.get("cuda_graphs"),
+        "cuda_graphs_reason": about.get("cuda_graphs_reason"),
+        "sizes_not_warm": (result.get("warm_up") or {}).get("skipped"),
         "gpu_memory_peak_bytes": about.get("gpu_memory_peak_bytes"),
         "busy_share": gpus[0].get("busy_share"),
         "peak_watts": gpus[0].get("peak_watts"),
@@ -140,46 +155,51 @@ def brief(result: Facts) -> dict[str, Any]:
     }
 
 
-def device(day: Day) -> dict[str, Any]:
-    import torch
+def device(day: Day) -> None:
+    def about() -> Facts:
+        import torch
 
-    on_gpu = day.device != "cpu"
-    gpus = Gpus(day.device)
-    return {
-        "name": torch.cuda.get_device_name() if on_gpu else "cpu",
-        "torch": torch.__version__,
-        "cores": os.cpu_count(),
-        "gpus": gpus.about(),
-        "missing": gpus.missing,
-    }
+        gpus = Gpus(day.device)
+        return {
+            "name": torch.cuda.get_device_name() if day.device != "cpu" else "cpu",
+            "torch": torch.__version__,
+            "cores": os.cpu_count(),
+            "gpus": gpus.about(),
+            "gpus_reason": gpus.missing,
+        }
 
-
-def contract(day: Day) -> dict[str, Any]:
-    del day
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--tb=line"]
-    tests = ("tests/plugins/backends/test_gpu.py", "tests/plugins/backends/test_torch_cuda.py")
-    done = subprocess.run(
-        [*command, "--show-capture=no", *tests],
-        cwd=ROOT, capture_output=True, text=True, timeout=2 * _RUN_LIMIT_S, check=False,
-    )  # fmt: skip
-    lines = [line for line in done.stdout.splitlines() if "DEBUG" not in line]
-    return {"summary": lines[-1], "failures": [x for x in lines if x.startswith(("FAILED", "E "))]}
+    day.row("device", "device", about)
 
 
-def accuracy(day: Day) -> dict[str, Any]:
+def contract(day: Day) -> None:
+    def tests() -> Facts:
+        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--tb=line"]
+        files = ("tests/plugins/backends/test_gpu.py", "tests/plugins/backends/test_torch_cuda.py")
+        done = subprocess.run(
+            [*command, "--show-capture=no", *files],
+            cwd=ROOT, capture_output=True, text=True, timeout=2 * _RUN_LIMIT_S, check=False,
+        )  # fmt: skip
+        lines = [line for line in done.stdout.splitlines() if "DEBUG" not in line]
+        failures = [line for line in lines if line.startswith(("FAILED", "E "))]
+        return {"summary": lines[-1], "failures": failures}
+
+    day.row("contract", "tests", tests)
+
+
+def accuracy(day: Day) -> None:
     """A trained network, whose answers are right or wrong, beside the processor."""
-    found: dict[str, Any] = {}
-    ways = ("f32",) if day.device == "cpu" else ("f32", "tf32", "f16", "bf16")
-    for precision in ways:
+
+    def of(precision: str) -> Facts:
         words = ("--scenario", "offline", "--model", "digits")
         options = _options(day, f"precision={precision}")
         result = run(day, f"digits-{precision}", *words, *options, seconds=1)
-        found[precision] = (result["accuracy"]["value"], result["verdict"])
-    return found
+        return {"percent": result["accuracy"]["value"], "verdict": result["verdict"]}
+
+    for precision in ("f32",) if day.device == "cpu" else ("f32", "tf32", "f16", "bf16"):
+        day.row("accuracy", precision, partial(of, precision))
 
 
-def scenarios(day: Day) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+def scenarios(day: Day) -> None:
     configurations = {
         "resnet50 f16 channels-last": ("resnet50.pt2", _FASTEST),
         "resnet50 f32": ("resnet50.pt2", ("precision=f32",)),
@@ -188,73 +208,62 @@ def scenarios(day: Day) -> dict[str, Any]:
     }
     for label, (file, options) in configurations.items():
         words = [*_model(day, file), *_options(day, *options)]
-        rate = 1.0
+        rate = None
         for scenario in ("single-stream", "multi-stream", "offline", "server"):
-            if day.left_s() < _LEAST_S:
-                return found
-            more = ["--target-qps", f"{rate / 2:.6g}"] if scenario == "server" else []
-            name = re.sub(r"\W", "-", f"{label}-{scenario}")
-            at = ("--scenario", scenario, "--mode", "performance", *words, *more)
-            found[f"{label}, {scenario}"] = row = brief(run(day, name, *at))
-            if scenario == "offline":
-                rate = row["samples_per_s"]
-    return found
+            if scenario == "server" and not rate:
+                continue
+            more = ("--target-qps", f"{rate / 2:.6g}") if scenario == "server" and rate else ()
+            row = _measured(day, "scenarios", f"{label}, {scenario}", scenario, *words, *more)
+            rate = row.get("samples_per_s") if scenario == "offline" else None
+
+
+def _measured(day: Day, section: str, label: str, scenario: str, *words: str) -> Facts:
+    """The row of one performance run."""
+    name = re.sub(r"\W+", "-", f"{section} {label}")
+    at = ("--scenario", scenario, "--mode", "performance", *words)
+    row: Facts = day.row(section, label, lambda: brief(run(day, name, *at)))
+    return row
 
 
 def _model(day: Day, file: str) -> list[str]:
     return ["--model", str(day.models / file)]
 
 
-def bare(day: Day) -> dict[str, Any]:
-    """The harness over a bare loop of the same work, in turns: Offline's rate, and a query alone."""
-    found: dict[str, Any] = {}
-    seconds = 2.0
-    for file, precision, layout in (
-        ("resnet50", "f16", "channels-last"),
-        ("bert", "f16", "default"),
-    ):
-        if day.device == "cpu":
-            return {"left out": "the bare loop is of a GPU"}
-        options = _options(day, f"precision={precision}", f"layout={layout}")
-        words = [*_model(day, f"{file}.pt2"), *options, "--mode", "performance"]
-        rates, alone = [], []
-        for turn in range(2):
-            path = str(day.models / f"{file}.pt2")
-            loop = json.loads(_python("bare_gpu.py", path, str(seconds), precision, layout, "64"))
-            offline = run(day, f"bare-{file}-{turn}", "--scenario", "offline", *words)
-            stream = run(day, f"bare-{file}-s{turn}", "--scenario", "single-stream", *words)
-            rates.append((brief(offline)["samples_per_s"], loop["samples_per_s"]))
-            alone.append((stream["latency_ns"]["p50"] / 1e3, loop["p50_ns"] / 1e3))
-        found[file] = {
-            "offline, samples/s": rates,
-            "offline, harness over bare": fmean(a / b for a, b in rates),
-            "single-stream p50, us": alone,
-            "single-stream, harness less bare, us": fmean(a - b for a, b in alone),
-        }
-    return found
+def bare(day: Day) -> None:
+    """The harness beside a bare loop of the same work, in turns: Offline's rate, and a query alone."""
+    if day.device == "cpu":
+        return
+    for file, layout in (("resnet50", "channels-last"), ("bert", "default")):
+        path = day.models / f"{file}.pt2"
+        words = [*_model(day, path.name), *_options(day, "precision=f16", f"layout={layout}")]
+        for turn in ("first", "second"):
+            loop = partial(_python, "bare_gpu.py", str(path), "2", "f16", layout, "64")
+            day.row("bare", f"{file}, loop, {turn}", lambda loop=loop: json.loads(loop()))
+            for scenario in ("offline", "single-stream"):
+                _measured(day, "bare", f"{file}, {scenario}, {turn}", scenario, *words)
 
 
-def server(day: Day) -> dict[str, Any]:
+def server(day: Day) -> None:
     """p99 against load, and beside fixed plans at three quarters of the capacity."""
-    words = [*_model(day, "resnet50.pt2"), *_options(day, *_FASTEST), "--mode", "performance"]
-    capacity = brief(run(day, "server-offline", "--scenario", "offline", *words))["samples_per_s"]
-    found: dict[str, Any] = {"capacity": capacity, "by load": {}, "by plan": {}}
-    for share in (0.1, 0.25, 0.5, 0.75, 0.85, 0.95):
-        rate = ("--scenario", "server", "--target-qps", f"{share * capacity:.6g}")
-        found["by load"][str(share)] = brief(run(day, f"server-{share}", *rate, *words))
-    rate = ("--scenario", "server", "--target-qps", f"{0.75 * capacity:.6g}")
-    for instances, batch in product(("1", "2", "4"), ("32", "128")):
-        if day.left_s() < _LEAST_S or (day.short and found["by plan"]):
-            break
+    words = [*_model(day, "resnet50.pt2"), *_options(day, *_FASTEST)]
+    capacity = _measured(day, "server", "capacity", "offline", *words).get("samples_per_s")
+    if not capacity:
+        return
+
+    def at(label: str, share: float, *plan: str) -> None:
+        rate = ("--target-qps", f"{share * capacity:.6g}")
+        _measured(day, "server", label, "server", *rate, *plan, *words)
+
+    for share in (0.1, 0.5) if day.short else (0.1, 0.25, 0.5, 0.75, 0.85, 0.95):
+        at(f"load {share}", share)
+    plans = product(("1", "2", "4"), ("32", "128"))
+    for instances, batch in [*plans][:1] if day.short else plans:
         plan = ("--instances", instances, "--max-batch", batch)
-        name = f"{instances} x {batch}"
-        found["by plan"][name] = brief(run(day, f"plan-{instances}-{batch}", *rate, *plan, *words))
-    return found
+        at(f"plan {instances} x {batch}", 0.75, *plan)
 
 
-def options(day: Day) -> dict[str, Any]:
+def options(day: Day) -> None:
     """Each option against the configuration without it."""
-    found: dict[str, Any] = {}
     each = {
         "f16 channels-last": _FASTEST,
         "f16": ("precision=f16",),
@@ -265,71 +274,77 @@ def options(day: Day) -> dict[str, Any]:
         "f16 channels-last, autotune": (*_FASTEST, "autotune=on"),
         "f16 channels-last, compile": (*_FASTEST, "compile=on"),
     }
-    for (label, chosen), scenario in product(each.items(), ("single-stream", "offline")):
-        if day.left_s() < _LEAST_S or (day.short and len(found) == 4):
-            break
-        name = re.sub(r"\W", "-", f"option-{label}-{scenario}")
-        words = [*_model(day, "resnet50.pt2"), *_options(day, *chosen), "--mode", "performance"]
-        found[f"{label}, {scenario}"] = brief(
-            run(day, name, "--scenario", scenario, *words, seconds=2)
-        )
-    return found
+    for label, chosen in [*each.items()][: 2 if day.short else None]:
+        words = [*_model(day, "resnet50.pt2"), *_options(day, *chosen)]
+        for scenario in ("single-stream", "offline"):
+            _measured(day, "options", f"{label}, {scenario}", scenario, *words)
 
 
-def energy(day: Day) -> dict[str, Any]:
+def energy(day: Day) -> None:
     """NVML's counter through the harness, beside the power that nvidia-smi samples meanwhile."""
-    words = [*_model(day, "gpt.pt2"), *_options(day, "precision=f16"), "--mode", "performance"]
-    at = ("--scenario", "offline", *words)
-    if shutil.which("nvidia-smi") is None:
-        return {"left out": "there is no nvidia-smi"}
-    ask = ["nvidia-smi", "--query-gpu=power.draw.instant", "--format=csv,noheader,nounits"]
-    with subprocess.Popen(
-        [*ask, "-lms", str(_SMI_PERIOD_MS)], stdout=subprocess.PIPE, text=True
-    ) as smi:
-        result = run(day, "energy", *at, "--meter", "nvml", seconds=6)
-        smi.terminate()
-        watts = [float(line) for line in smi.stdout or () if re.fullmatch(r"[\d.]+", line.strip())]
-    (reading,) = result["power"]["readings"]
-    rows = round(result["power"]["seconds"] * 1000 / _SMI_PERIOD_MS)
-    busiest = max(
-        (fmean(watts[n : n + rows]) for n in range(max(1, len(watts) - rows))), default=0.0
-    )
-    return {
-        "harness, mean W": reading["mean_watts"],
-        "nvidia-smi, mean W of the busiest span as long": busiest,
-        "joules_per_sample": reading["joules_per_sample"],
-        "idle_watts": reading["idle_watts"],
-    }
+
+    def measured() -> Facts:
+        words = [*_model(day, "gpt.pt2"), *_options(day, "precision=f16"), "--mode", "performance"]
+        ask = ["nvidia-smi", "--query-gpu=power.draw.instant", "--format=csv,noheader,nounits"]
+        with subprocess.Popen(
+            [*ask, "-lms", str(_SMI_PERIOD_MS)], stdout=subprocess.PIPE, text=True
+        ) as smi:
+            try:
+                at = ("--scenario", "offline", *words, "--meter", "nvml")
+                result = run(day, "energy", *at, seconds=6)
+            finally:
+                smi.terminate()
+            lines = [line.strip() for line in smi.stdout or ()]
+        watts = [float(line) for line in lines if re.fullmatch(r"[\d.]+", line)]
+        (reading,) = result["power"]["readings"]
+        rows = round(result["power"]["seconds"] * 1000 / _SMI_PERIOD_MS)
+        spans = (watts[n : n + rows] for n in range(max(1, len(watts) - rows)))
+        return {
+            "harness, mean W": reading["mean_watts"],
+            "nvidia-smi, mean W of the busiest span as long": max(map(fmean, spans)),
+            "joules_per_sample": reading["joules_per_sample"],
+            "idle_watts": reading["idle_watts"],
+        }
+
+    if shutil.which("nvidia-smi") is not None:
+        day.row("energy", "gpt f16, offline", measured)
 
 
-def machine(day: Day) -> dict[str, Any]:
-    out = day.out / "machine"
-    shutil.rmtree(out, ignore_errors=True)
-    which = "gpu" if day.device != "cpu" else "gemm/numpy/fp32/256/1"
-    command = [sys.executable, "-m", "harness", "machine", "--filter", which, "--out", str(out)]
-    subprocess.run(command, cwd=ROOT, capture_output=True, timeout=_RUN_LIMIT_S, check=True)
-    points = json.loads((out / "machine.json").read_text())["points"]
-    return {
-        name: {"per_s": p["work"] / min(p["repetitions_ns"]) * 1e9, "unit": p["unit"]}
-        for name, p in points.items()
-        if p.get("repetitions_ns")
-    }
+def machine(day: Day) -> None:
+    def points() -> Facts:
+        out = day.out / "machine"
+        shutil.rmtree(out, ignore_errors=True)
+        which = "gpu" if day.device != "cpu" else "gemm/numpy/fp32/256/1"
+        command = [sys.executable, "-m", "harness", "machine", "--filter", which, "--out", str(out)]
+        subprocess.run(command, cwd=ROOT, capture_output=True, timeout=_RUN_LIMIT_S, check=True)
+        measured = json.loads((out / "machine.json").read_text())["points"]
+        return {
+            name: {"per_s": p["work"] / median(p["repetitions_ns"]) * 1e9, "unit": p["unit"]}
+            for name, p in measured.items()
+            if p.get("repetitions_ns")
+        }
+
+    day.row("machine", "points", points)
 
 
-def profile(day: Day) -> dict[str, Any]:
+def profile(day: Day) -> None:
     """Where the time of one batch goes, by the profiler."""
-    out = day.out / "profile"
-    shutil.rmtree(out, ignore_errors=True)
-    words = [*_model(day, "resnet50.pt2"), *_options(day, *_FASTEST)]
-    at = ("--backend", "torch", "--device", day.device, "--duration", "1s", "--out", str(out))
-    command = [sys.executable, "-m", "harness", "profile", *at, *words]
-    done = subprocess.run(
-        command, cwd=ROOT, capture_output=True, text=True, timeout=_RUN_LIMIT_S, check=True
-    )
-    return {"text": done.stdout.splitlines()[:60]}
+
+    def text() -> Facts:
+        out = day.out / "profile"
+        shutil.rmtree(out, ignore_errors=True)
+        words = [*_model(day, "resnet50.pt2"), *_options(day, *_FASTEST)]
+        at = ("--backend", "torch", "--device", day.device, "--duration", "1s", "--out", str(out))
+        command = [sys.executable, "-m", "harness", "profile", *at, *words]
+        done = subprocess.run(
+            command, cwd=ROOT, capture_output=True, text=True, timeout=_RUN_LIMIT_S, check=True
+        )
+        return {"text": done.stdout.splitlines()[:60]}
+
+    day.row("profile", "resnet50 f16 channels-last", text)
 
 
-SECTIONS: Mapping[str, Callable[[Day], dict[str, Any]]] = {
+SECTIONS: Mapping[str, Callable[[Day], None]] = {
     each.__name__: each
     for each in (
         device,

@@ -239,7 +239,7 @@ class HasUse(Protocol):
     """A backend that reports what it used of another device than the processor."""
 
     def used(self) -> Mapping[str, object]:
-        """E.g. memory. Called after the run, of the first instance; joins what `describe` said."""
+        """Numbers and texts, e.g. of memory. Called on each instance after the run; joins what `describe` said."""
 
 
 @runtime_checkable
@@ -360,7 +360,7 @@ class HasBatchInto(Protocol):
     """A dataset that copies the rows of a batch to where the backend wants them."""
 
     def batch_into(self, indices: Sequence[int], into: Mapping[str, Array], /) -> Batch:
-        """As `Dataset.batch`; rows that are not adjacent are copied into `into`, without holding the GIL.
+        """As `Dataset.batch`; rows that are not adjacent are copied into `into`.
 
         into: (n, ...) arrays by input name.
         """

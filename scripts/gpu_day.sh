@@ -2,8 +2,8 @@
 # Measures on a machine with a GPU that reaches no package index, but has Python with PyTorch and NumPy.
 #
 #   scripts/gpu_day.sh --prepare [PYTHON]   here: wheels for that Python (default 3.12) into .gpu_day/,
-#                                           about 10 MB; carry the checkout with that folder over
-#   scripts/gpu_day.sh OUT [OPTION...]      there: installs what is missing and measures for at most nine
+#                                           6 MB; carry the checkout with that folder over
+#   scripts/gpu_day.sh OUT [OPTION...]      there: installs what is missing and measures for about nine
 #                                           minutes; again with the same OUT, it goes on where it stopped
 #
 # Options: python benchmarks/gpu_day.py --help. On your own machine with a GPU, `./run.sh install torch nvml`

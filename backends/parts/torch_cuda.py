@@ -18,7 +18,7 @@ from harness.errors import ConfigError, one_line
 from harness.types import Array
 
 MOST_GRAPHS = 256
-"""Batch shapes with a graph; further ones run operator by operator."""
+"""Of an instance; batches of further shapes run operator by operator."""
 
 _WARM_CALLS = 3
 """Calls before a capture: TorchScript specialises itself in the second, libraries choose their kernels."""
@@ -31,37 +31,52 @@ _SMALL_OUTPUT_BYTES = 1 << 18
 more; larger ones into memory of their own.
 """
 
-_Shapes = tuple[tuple[int, ...], ...]
-
 _current = threading.local()
 """`stream`: the one that this thread's work goes to. Setting it for each batch would cost 10 us."""
 
 _capturing = threading.Lock()
-"""A capture must not see the allocations of another one."""
+"""A capture must not see the allocations of another one, nor the debug mode before it a wait of another one."""
 
 
 class _Graph(NamedTuple):
-    """One batch shape. A graph reads and writes always the same memory, which must live as long as it."""
+    """One batch size. A graph reads and writes always the same memory, which must live as long as it."""
 
     graph: Any
-    inputs: Sequence[Array]
-    """Views of the pinned memory that the graph copies to the device."""
-    pinned: Sequence[torch.Tensor]
-    device: Sequence[torch.Tensor]
     outputs: Sequence[torch.Tensor]
     """On the device; the next batch of the instance overwrites them."""
     hosts: Sequence[torch.Tensor]
-    """Small outputs in pinned memory, where the graph copies them; empty where they are large."""
+    """Small outputs in pinned memory, where the graph copies them; empty if they are large."""
     structure: Any
     """Of PyTorch's pytree: how the outputs are nested."""
+    pads: bool
+    """Whether every output has a row for each sample, so that a smaller batch can be padded."""
+
+
+class _Inputs(NamedTuple):
+    """The memory of all batches whose samples have the same shapes and types, at the largest batch size."""
+
+    arrays: Sequence[Array]
+    """Views of `pinned`."""
+    pinned: Sequence[torch.Tensor]
+    device: Sequence[torch.Tensor]
+    graphs: dict[int, _Graph | None]
+    """By batch size; None: it has none."""
+    views: dict[int, Sequence[Array]]
+    """The first rows of `arrays`, by their number."""
+
+
+def graph_size(size: int, largest: int) -> int:
+    """The size of the graph that answers a batch: at most a fifth more rows, so that there are few graphs."""
+    step = max(1, (1 << size.bit_length() - 1) // 4)
+    return min(largest, -(-size // step) * step)
 
 
 class CudaModule:
     """One instance. Used by one thread at a time.
 
-    call: the module, from device tensors to device tensors. graphs: whether shapes are captured.
-    spins: the waiting thread polls, which is 0.1 ms sooner than an interrupt and takes a core.
-    cuda: PyTorch's interface to the device (torch.cuda).
+    call: the module, from device tensors to device tensors. largest: the most samples of a batch.
+    graphs: whether batch shapes are captured. spins: the waiting thread polls, which is 0.1 ms sooner than an
+    interrupt and takes a core. cuda: PyTorch's interface to the device (torch.cuda).
     """
 
     def __init__(
@@ -69,20 +84,22 @@ class CudaModule:
         call: Callable[..., Any],
         device: torch.device,
         *,
+        largest: int,
         graphs: bool,
         spins: bool,
         cuda: Any = torch.cuda,
     ) -> None:
         self._call, self._device, self._cuda = call, device, cuda
+        self._largest = largest
         self._stream = cuda.Stream(device)
         self._spins = spins
         self._done = cuda.Event(blocking=not spins)
         self._pool = cuda.graph_pool_handle() if graphs else None
-        self._graphs: dict[_Shapes, _Graph | None] = {}
-        """None: the shape runs operator by operator."""
-        self._without: dict[_Shapes, str] = {}
-        """Why a shape has no graph."""
-        self._buffers: dict[int, Sequence[Array] | None] = {}
+        self._inputs: dict[tuple[Any, ...], _Inputs] = {}
+        """By shape and type of one sample of each input."""
+        self._count = 0
+        self._no_graph = "" if graphs else "off"
+        """Why no more graphs are captured."""
 
     def describe(self) -> Mapping[str, object]:
         return {
@@ -94,46 +111,58 @@ class CudaModule:
     def used(self) -> Mapping[str, object]:
         """Bytes: the most that this process's tensors took of the GPU, and what PyTorch holds for it."""
         return {
-            "cuda_graphs": self._describe_graphs(),
+            "cuda_graphs": self._count,
+            "cuda_graphs_reason": self._no_graph,
             "gpu_memory_peak_bytes": self._cuda.max_memory_allocated(self._device),
             "gpu_memory_reserved_bytes": self._cuda.memory_reserved(self._device),
         }
-
-    def _describe_graphs(self) -> str:
-        """How many batch shapes are launched as one, and why others are not."""
-        if self._pool is None:
-            return "off"
-        count = counted(len(self._graphs) - len(self._without), "batch shape")
-        return "; ".join((count, *dict.fromkeys(self._without.values())))
 
     def answer(self, rows: Sequence[Array]) -> Any:
         """(n, ...) arrays in the order of the module's inputs -> its outputs, as tensors in host memory."""
         if getattr(_current, "stream", None) is not self._stream:
             self._cuda.set_stream(self._stream)
             _current.stream = self._stream
-        if self._pool is None:
+        count = len(rows[0])
+        if self._pool is None or count > self._largest:
             return self._eager(rows)
-        shapes = tuple(each.shape for each in rows)
-        if shapes not in self._graphs:
-            self._capture(shapes, rows)
-        graph = self._graphs.get(shapes)
+        key = tuple((each.shape[1:], each.dtype) for each in rows)
+        inputs = self._inputs.get(key)
+        if inputs is None:
+            inputs = self._inputs[key] = self._memory(rows)
+        size = graph_size(count, self._largest)
+        if size not in inputs.graphs:
+            self._capture(inputs, rows, size)
+        graph = inputs.graphs[size]
+        if graph is not None and size > count and not graph.pads:
+            size = count
+            if size not in inputs.graphs:
+                self._capture(inputs, rows, size)
+            graph = inputs.graphs[size]
         if graph is None:
             return self._eager(rows)
-        for each, view, pinned in zip(rows, graph.inputs, graph.pinned, strict=True):
-            if each is not view:
-                _copy(each, view, pinned)
+        _fill(inputs, rows, size)
         graph.graph.replay()
         if not graph.hosts:
-            return self._to_host(graph.outputs, graph.structure)
+            outputs = [each[:count] for each in graph.outputs] if size > count else graph.outputs
+            return self._to_host(outputs, graph.structure)
         self._wait()
-        return tree_unflatten([host.clone() for host in graph.hosts], graph.structure)
+        hosts = [(host[:count] if size > count else host).clone() for host in graph.hosts]
+        return tree_unflatten(hosts, graph.structure)
 
     def buffers(self, size: int) -> Sequence[Array] | None:
         """The memory that the graph of a batch of that size reads, in the order of the inputs.
 
-        None where there is no graph, or where batches of that size have several shapes.
+        None without a graph, and if samples have several shapes.
         """
-        return self._buffers.get(size)
+        if len(self._inputs) != 1:
+            return None
+        (inputs,) = self._inputs.values()
+        if size > self._largest or inputs.graphs.get(graph_size(size, self._largest)) is None:
+            return None
+        views = inputs.views.get(size)
+        if views is None:
+            views = inputs.views[size] = [each[:size] for each in inputs.arrays]
+        return views
 
     def _eager(self, rows: Sequence[Array]) -> Any:
         pinned = [self._pinned(torch.from_numpy(each)) for each in rows]
@@ -162,22 +191,33 @@ class CudaModule:
     def _pinned(self, like: torch.Tensor) -> torch.Tensor:
         return torch.empty(like.shape, dtype=like.dtype, pin_memory=self._device.type == "cuda")
 
-    def _capture(self, shapes: _Shapes, rows: Sequence[Array]) -> None:
-        if len(self._graphs) >= MOST_GRAPHS:
-            return
-        try:
-            graph = self._graphs[shapes] = self._captured(rows)
-            size = shapes[0][0]
-            self._buffers[size] = None if size in self._buffers else graph.inputs
-        except RuntimeError as e:  # it copies to the host, or chooses its operators by values
-            self._graphs[shapes] = None
-            self._without[shapes] = one_line(e)
-
-    def _captured(self, rows: Sequence[Array]) -> _Graph:
-        pinned = [self._pinned(torch.from_numpy(each)) for each in rows]
-        for each, to in zip(rows, pinned, strict=True):
-            to.copy_(torch.from_numpy(each))
+    def _memory(self, rows: Sequence[Array]) -> _Inputs:
+        pinned = []
+        for each in rows:
+            shape = (self._largest, *each.shape[1:])
+            pinned.append(self._pinned(torch.from_numpy(each)[:1].expand(shape)))
         device = [torch.empty_like(each, device=self._device) for each in pinned]
+        return _Inputs([each.numpy() for each in pinned], pinned, device, {}, {})
+
+    def _capture(self, inputs: _Inputs, rows: Sequence[Array], size: int) -> None:
+        inputs.graphs[size] = None
+        if self._count >= MOST_GRAPHS:
+            self._no_graph = f"an instance has {MOST_GRAPHS}, the most"
+        if self._no_graph:
+            return
+        _fill(inputs, rows, size)
+        try:
+            with _capturing:
+                inputs.graphs[size] = self._captured(inputs, size)
+            self._count += 1
+        except RuntimeError as e:
+            # A failed capture may leave PyTorch's allocator in it: no other one is tried.
+            self._no_graph = one_line(e)
+
+    def _captured(self, inputs: _Inputs, size: int) -> _Graph:
+        """Raises a RuntimeError if the module copies to the host, or chooses its operators by values."""
+        pinned = [each[:size] for each in inputs.pinned]
+        device = [each[:size] for each in inputs.device]
 
         def run() -> Any:
             for each, to in zip(pinned, device, strict=True):
@@ -187,22 +227,40 @@ class CudaModule:
         with torch.inference_mode():
             for _ in range(_WARM_CALLS - 1):
                 run()
-            outputs = tree_flatten(run())[0]
+            self._cuda.set_sync_debug_mode("error")  # here, a module that waits breaks no capture
+            try:
+                outputs = tree_flatten(run())[0]
+            finally:
+                self._cuda.set_sync_debug_mode("default")
         if not all(isinstance(each, torch.Tensor) for each in outputs):
-            raise RuntimeError("an output is no tensor")
+            raise RuntimeError("an output is not a tensor")
         is_small = sum(each.nbytes for each in outputs) <= _SMALL_OUTPUT_BYTES
+        pads = all(each.shape[:1] == (size,) for each in outputs)
         hosts = [self._pinned(each) for each in outputs] if is_small else []
         self._stream.synchronize()
         graph = self._cuda.CUDAGraph()
         captures = self._cuda.graph(
             graph, pool=self._pool, stream=self._stream, capture_error_mode="thread_local"
         )
-        with torch.inference_mode(), _capturing, captures:
+        with torch.inference_mode(), captures:
             outputs, structure = tree_flatten(run())
             for host, output in zip(hosts, outputs, strict=is_small):
                 host.copy_(output, non_blocking=True)
-        views = [each.numpy() for each in pinned]
-        return _Graph(graph, views, pinned, device, outputs, hosts, structure)
+        return _Graph(graph, outputs, hosts, structure, pads)
+
+
+def _fill(inputs: _Inputs, rows: Sequence[Array], size: int) -> None:
+    """Copies the rows to the first `size` of the pinned memory; the last row again to those behind it.
+
+    Rows that `buffers` made room for are there already.
+    """
+    count = len(rows[0])
+    views = inputs.views.get(count)
+    for i, (each, array, pinned) in enumerate(zip(rows, inputs.arrays, inputs.pinned, strict=True)):
+        if views is None or each is not views[i]:
+            _copy(each, array[:count], pinned[:count])
+        if size > count:
+            array[count:size] = each[-1:]
 
 
 def _copy(rows: Array, view: Array, pinned: torch.Tensor) -> None:

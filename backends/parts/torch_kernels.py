@@ -47,6 +47,7 @@ class RecordedBackend(Backend, Protocol):
     """The TorchScript module or the exported program, as read from the file."""
     dtype: torch.dtype
     """The type that its float32 was converted to; float32 where it was not converted."""
+    on_gpu: bool
 
     def mark(self, around: Callable[[Any], Any], /) -> None:
         """Calls `around(module)` instead of the module."""
@@ -66,12 +67,11 @@ class TorchProfiler(TwinProfiler):
 
     def _marked(self, module: Any) -> Any:
         def call(*tensors: torch.Tensor) -> Any:
-            self._on_gpu = tensors[0].is_cuda
             self._input_sizes = [tuple(tensor.shape) for tensor in tensors]
             self._began_ns = time.perf_counter_ns()
             with record_function(_RUN):
                 self._answer = module(*tensors)
-                if self._on_gpu:  # else only the launches were timed
+                if self._program.on_gpu:  # else only the launches were timed
                     torch.cuda.current_stream().synchronize()
             return self._answer
 
@@ -80,14 +80,14 @@ class TorchProfiler(TwinProfiler):
     @contextmanager
     def recording(self) -> Iterator[None]:
         activities = [ProfilerActivity.CPU]
-        if torch.cuda.is_available():
+        if self._program.on_gpu:
             activities.append(ProfilerActivity.CUDA)
         with profile(activities=activities, record_shapes=True, profile_memory=True) as profiler:
             yield
         events = profiler.events()
         run = next(event for event in events if event.name == _RUN)
         begin_us = run.time_range.start
-        read = _called_on_gpu if self._on_gpu else _called
+        read = _called_on_gpu if self._program.on_gpu else _called
         called = [read(event, begin_us) for event in _outermost(run)]
         self._recorded.append((self._began_ns, _ns(run.time_range.elapsed_us()), called))
 
@@ -103,7 +103,7 @@ class TorchProfiler(TwinProfiler):
         nodes = graph.wiring.nodes
         places = _places(names, [node.op_type for node in nodes])
         starts = [began for began, _, _ in recorded]
-        absent = {"start": _ON_STREAM} if self._on_gpu else {}
+        absent = {"start": _ON_STREAM} if self._program.on_gpu else {}
         kernels = [
             _kernel(column, nodes[place] if place is not None else None, () if absent else starts)
             for column, place in zip(zip(*rows, strict=True), places, strict=True)

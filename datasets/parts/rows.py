@@ -74,7 +74,10 @@ class LoadedRows:
         rows = self._position[np.fromiter(indices, np.int64, len(indices))]
         if rows.min() < 0:
             raise self._not_loaded(indices)
-        if bool((np.diff(rows) == 1).all()):
+        if bool((np.diff(rows) == 1).all()) or any(
+            (into[name].dtype, into[name].shape[1:]) != (array.dtype, array.shape[1:])
+            for name, array in self._arrays.items()
+        ):
             return self.batch(indices)
         for name, array in self._arrays.items():
             np.take(array, rows, axis=0, out=into[name], mode="clip")  # `raise` would copy twice

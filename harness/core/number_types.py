@@ -7,6 +7,7 @@ from math import prod
 BITS = {
     "float64": 64,
     "float32": 32,
+    "tf32": 19,
     "bfloat16": 16,
     "float16": 16,
     "float8_e4m3fn": 8,
@@ -61,7 +62,7 @@ _SPELLINGS = {
 }
 """How frameworks and users spell the same types."""
 
-_WEIGHT_TYPES = frozenset(BITS) - {"int64", "int32", "uint64", "uint32", "bool"}
+_WEIGHT_TYPES = frozenset(BITS) - {"tf32", "int64", "int32", "uint64", "uint32", "bool"}
 """Tensors of the other types are indices, shapes and masks."""
 
 _SHARE = 0.25

@@ -28,6 +28,10 @@ _SM, _MEMORY, _CORE_TEMPERATURE = 1, 2, 0
 """Numbers of nvmlClockType_t and nvmlTemperatureSensors_t."""
 
 
+class _Unknown(Exception):
+    """A value that NVML answers, and that means nothing here."""
+
+
 class Gpu(NamedTuple):
     number: int
     """As CUDA counts them for this process."""
@@ -45,6 +49,9 @@ class Gpus:
         self._gpus: Sequence[Gpu] = ()
         if device == "cpu":
             return
+        os.environ.setdefault(
+            "CUDA_DEVICE_ORDER", "PCI_BUS_ID"
+        )  # as NVML counts; else the fastest is first
         try:
             import pynvml
         except ImportError:
@@ -86,8 +93,8 @@ class Gpus:
             "ecc": lambda: bool(n.nvmlDeviceGetEccMode(handle)[0]),
             "persistence": lambda: bool(n.nvmlDeviceGetPersistenceMode(handle)),
             "mig": lambda: bool(n.nvmlDeviceGetMigMode(handle)[0]),
-            "pcie_generation": lambda: n.nvmlDeviceGetCurrPcieLinkGeneration(handle),
-            "pcie_lanes": lambda: n.nvmlDeviceGetCurrPcieLinkWidth(handle),
+            "pcie_generation": lambda: n.nvmlDeviceGetMaxPcieLinkGeneration(handle),
+            "pcie_lanes": lambda: n.nvmlDeviceGetMaxPcieLinkWidth(handle),
         }
         for name, tried in tries.items():
             with suppress(n.NVMLError, AttributeError):
@@ -102,8 +109,6 @@ class Gpus:
 
     def _state(self, handle: Any, pids: Sequence[int]) -> Iterator[tuple[str, float]]:
         n = self._nvml
-        slow = getattr(n, "nvmlDeviceGetCurrentClocksEventReasons", None)
-        slow = slow or n.nvmlDeviceGetCurrentClocksThrottleReasons  # before driver 535
         tries: dict[str, Callable[[], float]] = {
             "sm_mhz": lambda: n.nvmlDeviceGetClockInfo(handle, _SM),
             "memory_mhz": lambda: n.nvmlDeviceGetClockInfo(handle, _MEMORY),
@@ -111,25 +116,36 @@ class Gpus:
             "busy_share": lambda: n.nvmlDeviceGetUtilizationRates(handle).gpu / 100,
             "watts": lambda: n.nvmlDeviceGetPowerUsage(handle) / 1e3,
             "memory_used_bytes": lambda: n.nvmlDeviceGetMemoryInfo(handle).used,
-            "slowdowns": lambda: slow(handle) & ~_IDLE,
+            "slowdowns": lambda: self._slowdowns(handle) & ~_IDLE,
             "ecc_errors": lambda: n.nvmlDeviceGetTotalEccErrors(handle, 1, 0),
             "other_processes": lambda: _others(
                 n.nvmlDeviceGetComputeRunningProcesses(handle), pids
             ),
         }
         for name, tried in tries.items():
-            with suppress(n.NVMLError, AttributeError):
+            with suppress(n.NVMLError, AttributeError, _Unknown):
                 yield name, float(tried())
+
+    def _slowdowns(self, handle: Any) -> int:
+        n = self._nvml
+        try:
+            return int(n.nvmlDeviceGetCurrentClocksEventReasons(handle))
+        except n.NVMLError:  # a driver before 535
+            return int(n.nvmlDeviceGetCurrentClocksThrottleReasons(handle))
 
 
 def _others(processes: Sequence[Any], pids: Sequence[int]) -> int:
-    """Processes that compute on the GPU and are none of ours.
+    """Processes that compute on the GPU and are not ours.
 
-    In a container NVML tells the host's numbers: then as many as ours are taken for ours.
+    Raises _Unknown if none is known: in a container NVML has the host's process numbers.
     """
     running = {process.pid for process in processes}
-    known = running & _with_children(pids)
-    return max(0, len(running) - (len(known) or len(pids)))
+    if running <= {*pids}:
+        return 0
+    ours = running & _with_children(pids)
+    if not ours:
+        raise _Unknown
+    return len(running - ours)
 
 
 def _with_children(pids: Sequence[int]) -> set[int]:
@@ -167,7 +183,9 @@ def _summary(number: int, rows: Sequence[Row]) -> dict[str, Any]:
             text: sum(bool(int(v) & bit) for v in slowdowns) / len(slowdowns)
             for bit, text in SLOWDOWNS.items()
             if any(int(v) & bit for v in slowdowns)
-        },
+        }
+        if slowdowns
+        else None,
         "ecc_errors": errors[-1] - errors[0] if errors else None,
         "other_processes": max(values("other_processes"), default=None),
     }

@@ -179,6 +179,7 @@ def summary(log: HostLog | None, window_ns: tuple[int, int] | None) -> dict[str,
         LOWERED,
         STOPPED,
     )
+    of_gpus = gpus.summary(rows)
     fastest = [f for f in (_highest(row, "mhz_") for row in rows) if f is not None]
     thirds = len(fastest) // 3 if len(fastest) >= FEWEST_ROWS else 0
     return {
@@ -197,7 +198,7 @@ def summary(log: HostLog | None, window_ns: tuple[int, int] | None) -> dict[str,
         ANONYMOUS: _quarters(_values(rows, ANONYMOUS)),
         "settings": {n: v for n, v in rows[-1].items() if n.startswith(_SETTINGS)},
         "settings_changed": _changed(rows),
-        "gpus": gpus.summary(rows),
+        **({"gpus": of_gpus} if of_gpus else {}),
     }
 
 

@@ -148,9 +148,9 @@ SHAPE = "is not an input shape: write NAME=1xDIM[xDIM...]"
             (
                 parse_device,
                 text,
-                f"{text!r} is no device: write cpu, cuda, or the numbers of GPUs as in cuda:0,1",
+                f"{text!r} is not a device: write cpu, cuda, or the numbers of GPUs as in cuda:0,1",
             )
-            for text in ("gpu", "cpu:0", "cuda:", "cuda:x", "cuda:0,0", "cuda:-1", "")
+            for text in ("gpu", "cpu:0", "cuda:", "cuda:x", "cuda:0,0", "cuda:-1", "cuda:00", "")
         ),
         (parse_key_value, "spinning", "'spinning' is not KEY=VALUE"),
         (parse_key_value, "=on", "'=on' is not KEY=VALUE"),

@@ -30,7 +30,7 @@ def test_sections_are_kept_and_not_measured_again(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     first = json.loads((tmp_path / "gpu_day.json").read_text())
     assert [*first] == ["device"]
-    assert first["device"]["name"] == "cpu"
+    assert first["device"]["device"]["name"] == "cpu"
     assert {path.name for path in (tmp_path / "models").iterdir()} == {
         "resnet50.pt2",
         "bert.pt2",
@@ -42,10 +42,12 @@ def test_sections_are_kept_and_not_measured_again(tmp_path: Path) -> None:
         assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert found["device"] == first["device"]
-    assert found["accuracy"]["f32"] == [pytest.approx(99.2, abs=1), "VALID"]
-    assert found["machine"]["gemm/numpy/fp32/256/1"]["unit"] == "FLOP"
+    assert found["accuracy"]["f32"]["percent"] == pytest.approx(99.2, abs=1)
+    assert found["machine"]["points"]["gemm/numpy/fp32/256/1"]["unit"] == "FLOP"
     late = day(tmp_path, "--only", "profile", "--limit", "1")
-    assert "profile: left out, the time is over; begin again with the same folder" in late.stderr
+    assert (
+        "the time is over at profile, resnet50 f16 channels-last: begin again with" in late.stderr
+    )
 
 
 def test_the_script_without_words_explains_itself() -> None:

@@ -52,6 +52,7 @@ def test_what_a_gpu_does_not_tell_is_absent(monkeypatch: pytest.MonkeyPatch) -> 
     (found,) = summary([gpus.row([])])
     assert found["hottest_celsius"] == 38.0
     assert found["busy_share"] is found["sm_mhz"] is found["other_processes"] is None
+    assert found["slowdowns"] is None
     assert list(_gpu_doubts(found)) == []
 
 
@@ -118,23 +119,25 @@ def test_rows_of_the_host_have_the_gpus_state(nvml: FakeNvml) -> None:
 
 @pytest.mark.parametrize(
     ("running", "ours", "others"),
-    [
-        ([], [], 0),
-        ([5], [5], 0),
-        ([5, 9], [5], 1),
-        ([900], [5], 0),
-        ([900, 901], [5], 1),
-        ([9], [], 1),
-    ],
+    [([], [5], 0), ([5], [5], 0), ([5, 9], [5], 1), ([5, 6, 9, 10], [5, 6], 2), ([900], [5], None)],
 )
-def test_other_processes_are_counted_also_where_the_numbers_are_the_hosts(
-    running: list[int], ours: list[int], others: int, monkeypatch: pytest.MonkeyPatch
+def test_other_processes_are_counted_if_the_numbers_are_this_machines(
+    running: list[int], ours: list[int], others: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """In a container NVML has the host's numbers, of which none is ours."""
     processes = [SimpleNamespace(pid=pid) for pid in running]
     fake = FakeNvml({**H100, "nvmlDeviceGetComputeRunningProcesses": processes})
     monkeypatch.setitem(sys.modules, "pynvml", fake)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    assert Gpus("cuda").row(ours)["gpu0_other_processes"] == others
+    assert Gpus("cuda").row(ours).get("gpu0_other_processes") == others
+
+
+def test_an_older_driver_tells_why_the_clock_is_low(monkeypatch: pytest.MonkeyPatch) -> None:
+    old = {**H100, "nvmlDeviceGetCurrentClocksThrottleReasons": 0x24}
+    del old["nvmlDeviceGetCurrentClocksEventReasons"]
+    monkeypatch.setitem(sys.modules, "pynvml", FakeNvml(old))
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    assert Gpus("cuda").row([])["gpu0_slowdowns"] == 0x24
 
 
 def rows(**columns: list[float]) -> list[Row]:

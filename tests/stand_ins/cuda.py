@@ -73,6 +73,9 @@ class FakeCuda:
     def set_stream(self, _stream: object) -> None:
         pass
 
+    def set_sync_debug_mode(self, _mode: str) -> None:
+        pass
+
     @contextmanager
     def graph(self, graph: Any, **_more: object) -> Iterator[None]:
         self.captures += 1

@@ -37,7 +37,7 @@ def _place(channel: Channel) -> None:
     in_calls = message["transport"] == "actor"
     host = LOOPBACK if in_calls else ""
     setup = {"config": message["config"], "cwd": message["cwd"], "host": host}
-    gpus = message["config"].get("device") == "cuda"
+    gpus = message["config"].get("device", "cpu") != "cpu"
     try:
         with (
             connected(message["nodes"]) as ray,

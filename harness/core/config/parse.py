@@ -277,10 +277,11 @@ def parse_device(text: str) -> str:
     """cpu, cuda, or cuda:0,1."""
     kind, colon, numbers = text.strip().partition(":")
     words = numbers.split(",")
-    chosen = not colon or (all(w.isdecimal() for w in words) and len({*words}) == len(words))
+    plain = all(re.fullmatch("0|[1-9][0-9]*", word) for word in words)
+    chosen = not colon or (plain and len({*words}) == len(words))
     if kind not in ("cpu", "cuda") or (colon and kind == "cpu") or not chosen:
         raise ValueError(
-            f"{text!r} is no device: write cpu, cuda, or the numbers of GPUs as in cuda:0,1"
+            f"{text!r} is not a device: write cpu, cuda, or the numbers of GPUs as in cuda:0,1"
         )
     return text.strip()
 

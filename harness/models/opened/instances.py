@@ -15,7 +15,7 @@ GPU_MAX_BATCH = 64
 """A GPU gains by batches for longer: ResNet-50 on an H100 answers 64 at once at 95 % of its best rate."""
 
 STREAMS = 4
-"""Instances on each GPU: while some compute, others copy. On an H100, Offline, ResNet-50 in float16: 2 answer 10,400
+"""Instances of backend `torch` on each GPU: while some compute, others copy. On an H100, Offline, ResNet-50 in float16: 2 answer 10,400
 samples/s, 3 11,900, 4 12,700.
 """
 
@@ -32,7 +32,7 @@ model needs that core more, and the thread shares it with the instances."""
 
 def plan(config: RunConfig, scenario: Scenario, model: Model, cores: Cores) -> InstanceGroup:
     """Stream scenarios get one instance with all cores; the others get one instance per core, which gives
-    the best throughput on most CPUs, or STREAMS on each GPU. `tune` finds the best group for a given model.
+    the best throughput on most CPUs; on GPUs one each, or STREAMS. `tune` finds the best group for a given model.
 
     A ConfigError where the configuration has more threads than can compute at once.
     """
@@ -47,11 +47,17 @@ def plan(config: RunConfig, scenario: Scenario, model: Model, cores: Cores) -> I
     reserved = int(scenario.scheduled and cores.planned >= LOADGEN_FROM_CORES)
     budget = cores.planned - reserved
     most = max(1, budget // (config.threads or 1))
-    if config.device != "cpu":
-        most = min(most, STREAMS * len(each_device(config.device)))
+    gpus = each_device(config.device) if config.device != "cpu" else []
+    if gpus:
+        most = min(most, len(gpus) * (STREAMS if config.backend == "torch" else 1))
     count = config.instances or model.workers or (1 if scenario.streams else most)
+    if len(gpus) > count:
+        raise ConfigError(
+            f"--device {config.device}: {counted(len(gpus), 'GPU')} and {counted(count, 'instance')}: name fewer GPUs"
+            + ("" if scenario.streams else ", or raise --instances")
+        )
     threads = config.threads or max(1, budget // count)
-    if config.device != "cpu" and not config.threads:
+    if gpus and not config.threads:
         threads = min(threads, STAGING_THREADS)
     if count * threads > cores.threads and not config.oversubscribe:
         raise ConfigError(

@@ -392,5 +392,5 @@ def described(backend: Backend, backend_name: str, dataset: Dataset, name: str) 
 def plain(about: Mapping[str, object]) -> dict[str, Any]:
     """The same as JSON values; what JSON does not know becomes a text."""
     text = json.dumps(dict(about), default=str)
-    plain: dict[str, Any] = json.loads(text, parse_constant=str)  # JSON has no NaN
-    return plain
+    values: dict[str, Any] = json.loads(text, parse_constant=str)  # JSON has no NaN
+    return values

@@ -95,7 +95,7 @@ class Gpu(TypedDict):
     """Highest power of the board, in W."""
     memory_used_bytes: float | None
     """Most memory in use, of all processes, in bytes."""
-    slowdowns: Mapping[str, float]
+    slowdowns: Mapping[str, float] | None
     """Why the clock was lowered -> share of the rows."""
     ecc_errors: float | None
     """Memory errors that ECC could not correct."""
@@ -145,7 +145,7 @@ class Host(TypedDict):
     settings_changed: Mapping[str, Sequence[float]]
     """Settings that changed in the run -> [lowest, highest]."""
     gpus: NotRequired[Sequence[Gpu]]
-    """The GPUs that the run used, as NVML tells; empty without --device cuda or without NVML."""
+    """The GPUs that the run used, read by NVML; missing without --device cuda or without NVML."""
 
 
 class MeasuredProcess(TypedDict):

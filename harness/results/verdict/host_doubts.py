@@ -174,7 +174,8 @@ def _interference_doubts(host: Mapping[str, Any]) -> Iterator[Reason]:
 def _gpu_doubts(gpu: Mapping[str, Any]) -> Iterator[Reason]:
     """gpu: one of `gpus` of the summary."""
     name = f"GPU {gpu['number']}"
-    slowed = {why: share for why, share in gpu["slowdowns"].items() if why in gpus.PROTECTIVE}
+    slowdowns = gpu["slowdowns"] or {}
+    slowed = {why: share for why, share in slowdowns.items() if why in gpus.PROTECTIVE}
     if slowed:
         why = ", ".join(f"{text} in {show_percent(share)}" for text, share in slowed.items())
         at = gpu["hottest_celsius"]
@@ -185,7 +186,7 @@ def _gpu_doubts(gpu: Mapping[str, Any]) -> Iterator[Reason]:
         )
     clocks = gpu["sm_mhz"]
     if clocks is not None and clocks["lowest"] < (1 - GPU_CLOCK_SHARE) * clocks["highest"]:
-        others = [why for why in gpu["slowdowns"] if why not in gpus.PROTECTIVE]
+        others = [why for why in slowdowns if why not in gpus.PROTECTIVE]
         yield Reason(
             "gpu-clocks",
             f"{name} ran at {clocks['lowest']:,.0f} to {clocks['highest']:,.0f} MHz in the run"

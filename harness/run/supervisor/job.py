@@ -107,7 +107,7 @@ def measure(
             keeper=keeper,
             exporter=endpoint.exporter,
             stopping=stopping,
-            host=HostReader(device=config.device),
+            host=HostReader(device="cpu" if config.nodes else config.device),
             quiet=quiet,
             progress=shown,
             notice="" if quiet else endpoint.moved,

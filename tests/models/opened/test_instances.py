@@ -67,16 +67,36 @@ def test_the_plan_fits_the_cores(
         (EIGHT, "offline", {"instances": 2}, (2, 4, 64)),
         (EIGHT, "offline", {"threads": 3, "max_batch": 7}, (2, 3, 7)),
         (TWO, "offline", {}, (2, 1, 64)),
+        (EIGHT, "offline", {"backend": "ort"}, (1, 4, 64)),
+        (EIGHT, "offline", {"backend": "ort", "device": "cuda:0,1"}, (2, 4, 64)),
     ],
 )
 def test_a_gpu_has_a_few_instances_and_large_batches(
     cores: Cores, scenario: str, asked: dict[str, Any], plan: tuple[int, int, int]
 ) -> None:
     """Bug: 16 instances on the 16 cores beside one GPU, with batches of 8."""
-    config = RunConfig(**{"scenario": scenario, "device": "cuda", **asked})
+    config = RunConfig(**{"scenario": scenario, "device": "cuda", "backend": "torch", **asked})
     model = load_model("mobilenet")  # whose manifest says nothing of batches
     found = instances.plan(config, registry.load("scenario", scenario), model, cores)
     assert (found.instances, found.threads, found.max_batch) == plan
+
+
+@pytest.mark.parametrize(
+    ("scenario", "asked", "said"),
+    [
+        ("single-stream", {}, "--device cuda:0,1: 2 GPUs and 1 instance: name fewer GPUs"),
+        (
+            "offline",
+            {"instances": 1},
+            "--device cuda:0,1: 2 GPUs and 1 instance: name fewer GPUs, or raise --instances",
+        ),
+    ],
+)
+def test_a_gpu_that_no_instance_would_use_is_refused(
+    scenario: str, asked: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(ConfigError, match=f"^{said}$"):
+        planned(EIGHT, scenario, device="cuda:0,1", backend="torch", **asked)
 
 
 def test_nodes_are_announced_as_nodes() -> None:

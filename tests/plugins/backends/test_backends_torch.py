@@ -4,6 +4,7 @@ import subprocess
 import sys
 import zipfile
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ import pytest
 
 from harness.core import registry
 from harness.errors import ConfigError
-from harness.types import BackendSetup, Batch
+from harness.types import BackendSetup, Batch, HasBuffers, TensorSpec
 
 ROOT = Path(__file__).parents[3]
 
@@ -239,3 +240,20 @@ def test_an_output_that_is_no_tensor_is_named(more: Any, kind: str, tmp_path: Pa
         pytest.raises(ConfigError, match=f"an output is a {kind}: export the model with tensors"),
     ):
         backend.infer(Batch(2, {"x": np.ones((2, 3), np.float32)}))
+
+
+def test_the_gpus_memory_has_the_manifests_names(program: Path) -> None:
+    setup = BackendSetup(
+        model=program,
+        model_name="module",
+        inputs=(TensorSpec("rows", "float32", (None, 3)),),
+        names={"rows": "x"},
+    )
+    with registry.load("backend", "torch")(setup) as backend:
+        assert not isinstance(backend, HasBuffers)  # on a processor
+        view = np.zeros((2, 3), np.float32)
+        backend._on_gpu = SimpleNamespace(buffers={2: [view]}.get)
+        assert backend._buffers(2)["rows"] is view
+        assert backend._buffers(3) is None
+        backend._fixed = 4
+        assert backend._buffers(2) is None

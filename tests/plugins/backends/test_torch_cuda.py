@@ -18,8 +18,10 @@ stand_in: Any = import_module("tests.stand_ins.cuda")
 pytestmark = pytest.mark.slow  # they import PyTorch
 
 
-def module(call: Any, cuda: Any, *, graphs: bool = True) -> Any:
-    return torch_cuda.CudaModule(call, torch.device("cpu"), graphs=graphs, spins=True, cuda=cuda)
+def module(call: Any, cuda: Any, *, graphs: bool = True, largest: int = 8) -> Any:
+    return torch_cuda.CudaModule(
+        call, torch.device("cpu"), largest=largest, graphs=graphs, spins=True, cuda=cuda
+    )
 
 
 def rows(count: int, seed: int = 0) -> Any:
@@ -37,7 +39,60 @@ def test_every_batch_size_has_its_own_answers(graphs: bool) -> None:
             np.testing.assert_array_equal(answer["double"].numpy(), 2 * given)
             np.testing.assert_allclose(answer["sum"].numpy(), given.sum(1), rtol=1e-6)
     assert cuda.captures == (4 if graphs else 0)
-    assert runs.used()["cuda_graphs"] == ("4 batch shapes" if graphs else "off")
+    assert runs.used()["cuda_graphs"] == cuda.captures
+    assert runs.used()["cuda_graphs_reason"] == ("" if graphs else "off")
+
+
+def test_sizes_between_those_of_graphs_are_padded_by_at_most_a_fifth() -> None:
+    sizes = [torch_cuda.graph_size(n, 64) for n in range(1, 65)]
+    assert all(n <= size <= 1.25 * n for n, size in enumerate(sizes, 1))
+    assert len({*sizes}) == 20
+    assert torch_cuda.graph_size(61, 62) == 62
+
+
+def test_a_padded_batch_has_its_own_answers() -> None:
+    """A graph of 20 rows answers 17, also behind a batch of 20, and never twice the same memory."""
+    cuda = stand_in.FakeCuda()
+    runs = module(lambda x: (x + 1, x.sum(1)), cuda, largest=64)
+    kept = []
+    for count in (20, 17, 19, 18):
+        given = rows(count, count)
+        first, second = runs.answer([given])
+        np.testing.assert_array_equal(first.numpy(), given + 1)
+        np.testing.assert_allclose(second.numpy(), given.sum(1), rtol=1e-6)
+        kept.append((first, given))
+    assert all((first.numpy() == given + 1).all() for first, given in kept)
+    assert cuda.captures == 1
+    into = runs.buffers(18)
+    assert [each.shape for each in into] == [(18, 3)]
+    into[0][...] = rows(18, 5)
+    np.testing.assert_array_equal(runs.answer(into)[0].numpy(), rows(18, 5) + 1)
+
+
+def test_a_batch_is_not_padded_if_an_output_has_no_row_for_each_sample() -> None:
+    cuda = stand_in.FakeCuda()
+    runs = module(lambda x: x.sum(0), cuda, largest=64)
+    for count in (17, 20, 17):
+        given = rows(count, count)
+        np.testing.assert_allclose(runs.answer([given]).numpy(), given.sum(0), rtol=1e-5)
+    assert cuda.captures == 2
+
+
+def test_samples_of_another_type_are_not_converted_by_the_graph_of_the_first() -> None:
+    """Bug: float64 rows came back as float32, of int64 the low bits."""
+    runs = module(lambda x: x + 1, stand_in.FakeCuda())
+    for dtype in (np.float32, np.float64, np.int64, np.float32):
+        given = np.full((2, 3), 2**20, dtype)
+        answer = runs.answer([given]).numpy()
+        assert answer.dtype == dtype
+        np.testing.assert_array_equal(answer, given + 1)
+
+
+def test_a_larger_batch_than_planned_runs_without_a_graph() -> None:
+    cuda = stand_in.FakeCuda()
+    runs = module(lambda x: x + 1, cuda)
+    np.testing.assert_array_equal(runs.answer([rows(9)]).numpy(), rows(9) + 1)
+    assert (cuda.captures, runs.buffers(9)) == (0, None)
 
 
 def test_an_answer_outlives_the_next_batch() -> None:
@@ -84,9 +139,11 @@ def test_a_module_that_looks_at_values_runs_without_a_graph_and_says_why() -> No
     for sign in (1, -1, 1):
         answer = runs.answer([np.full((2, 3), sign, np.float32)])
         assert answer.tolist() == [[1.0] * 3] * 2
+    runs.answer([np.ones((3, 3), np.float32)])
     assert cuda.captures == 1
-    assert runs.used()["cuda_graphs"] == (
-        "0 batch shapes; CUDA error: operation not permitted when stream is capturing"
+    assert runs.used()["cuda_graphs"] == 0
+    assert runs.used()["cuda_graphs_reason"] == (
+        "CUDA error: operation not permitted when stream is capturing"
     )
 
 
@@ -97,7 +154,7 @@ def test_further_shapes_run_without_graphs(monkeypatch: pytest.MonkeyPatch) -> N
     for count in (1, 2, 3, 4, 3):
         np.testing.assert_array_equal(runs.answer([rows(count)]).numpy(), rows(count) * 3)
     assert cuda.captures == 2
-    assert runs.used()["cuda_graphs"] == "2 batch shapes"
+    assert runs.used()["cuda_graphs_reason"] == "an instance has 2, the most"
 
 
 def test_one_capture_at_a_time() -> None:
@@ -116,7 +173,7 @@ def test_one_capture_at_a_time() -> None:
                 yield
             inside[0] -= 1
 
-    modules = [module(call, Watched()) for _ in range(4)]
+    modules = [module(call, Watched(), largest=30) for _ in range(4)]
     threads = [
         threading.Thread(target=lambda m=m: [m.answer([rows(n)]) for n in range(1, 30)])
         for m in modules

@@ -15,7 +15,7 @@ from harness.core.clock import wall_ns
 from harness.loadgen.answers import AnswerRow, Ragged
 from harness.models.steps.postprocess import Postprocess, not_finite
 from harness.run.journal import Journal
-from harness.run.measured.dispatch.instance import Failures, Instance, batches_of
+from harness.run.measured.dispatch.instance import Failures, Instance, batch_maker
 from harness.run.measured.dispatch.shared import SPLIT_FROM, SharedDispatcher
 from harness.run.measured.dispatch.threads import (
     Dispatcher,
@@ -68,15 +68,15 @@ class InOwnMemory(Plugin):
 
 def test_batches_are_made_in_the_backends_memory_where_it_has_some() -> None:
     plugin: Any = InOwnMemory()
-    batch = batches_of(plugin, plugin)
+    batch = batch_maker(plugin, plugin)
     for size in (1, 2, 4, 5):
         made = batch(range(size))
         assert made.size == size
         assert made.inputs["samples"].tolist() == list(range(size))
         assert np.shares_memory(made.inputs["samples"], plugin.memory) == (size % 2 == 0)
     plain: Any = Plugin()
-    assert batches_of(plain, plugin) == plain.batch
-    assert batches_of(plugin, plain) == plugin.batch
+    assert batch_maker(plain, plugin) == plain.batch
+    assert batch_maker(plugin, plain) == plugin.batch
 
 
 class Recorder:

@@ -54,7 +54,7 @@ class Responder(Protocol):
     def complete_empty(self, ids: Sequence[int], /) -> int: ...
 
 
-def batches_of(dataset: Dataset, backend: Backend) -> Callable[[Sequence[int]], Batch]:
+def batch_maker(dataset: Dataset, backend: Backend) -> Callable[[Sequence[int]], Batch]:
     """Makes batches of dataset indices, where both can do so in the backend's own memory."""
     if not (isinstance(backend, HasBuffers) and isinstance(dataset, HasBatchInto)):
         return dataset.batch
@@ -100,7 +100,7 @@ class Instance:
     ) -> None:
         self.cpus = cpus
         self._infer = backend.infer
-        self._dataset, self._to_batch = dataset, batches_of(dataset, backend)
+        self._dataset, self._to_batch = dataset, batch_maker(dataset, backend)
         self._postprocess, self._not_finite = postprocess.answers, postprocess.not_finite
         self._responder = responder
         self._write = writer.batch

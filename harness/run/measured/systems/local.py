@@ -1,6 +1,6 @@
 """A model that runs in this process, in batches."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from harness.core.registry import plugin
@@ -21,11 +21,10 @@ class LocalModel(OneModel):
     """Instances of a model, each answering a batch at a time."""
 
     def summary(self, _failures: Failures) -> Mapping[str, Any]:
-        backend, name = self.answerers[0].backend, self.config.backend
-        if not isinstance(backend, HasUse):
-            return {}
-        with plugin(f"backend {name!r}: used()"):
-            return {"backend": plain(backend.used())}
+        backends = [each.backend for each in self.answerers]
+        with plugin(f"backend {self.config.backend!r}: used()"):
+            used = [plain(each.used()) for each in backends if isinstance(each, HasUse)]
+        return {"backend": _together(used)} if used else {}
 
     def dispatch(
         self,
@@ -64,3 +63,14 @@ class LocalModel(OneModel):
         # Under a shared dispatcher LoadGen's thread is the first instance's.
         issuer = instances[0].cpus if cls is SharedDispatcher else self._group.issuer
         return Dispatch(dispatcher, NAMES[cls], issuer)
+
+
+def _together(used: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+    """Of all instances: the largest of numbers, and all texts."""
+    merged: dict[str, Any] = {}
+    for name in dict.fromkeys(name for each in used for name in each):
+        values = [each[name] for each in used if name in each]
+        texts = dict.fromkeys(value for value in values if isinstance(value, str) and value)
+        is_text = all(isinstance(value, str) for value in values)
+        merged[name] = "; ".join(texts) if is_text else max(values)
+    return merged
