@@ -20,6 +20,8 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import Any, NamedTuple
 
+import torch
+
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from benchmarks.command import HERE, ROOT
@@ -78,6 +80,10 @@ def main() -> None:
     parser.add_argument("--limit", type=float, default=540.0, metavar="SECONDS")
     parser.add_argument("--only", default="", metavar="SECTION")
     arguments = parser.parse_args()
+    if not any(arguments.only in name for name in SECTIONS):
+        parser.error(f"--only {arguments.only}: the sections are {', '.join(SECTIONS)}")
+    if arguments.device != "cpu" and not torch.cuda.is_available():
+        parser.error("PyTorch finds no GPU here; `--device cpu --short` tries the script")
     out: Path = arguments.out.absolute()
     out.mkdir(parents=True, exist_ok=True)
     stored = json.loads((out / FILE).read_text()) if (out / FILE).exists() else {}
@@ -157,8 +163,6 @@ def brief(result: Facts) -> dict[str, Any]:
 
 def device(day: Day) -> None:
     def about() -> Facts:
-        import torch
-
         gpus = Gpus(day.device)
         return {
             "name": torch.cuda.get_device_name() if day.device != "cpu" else "cpu",

@@ -23,8 +23,14 @@ def said(reply: Reply) -> str:
     text = words(bytes(reply.body))
     location, again = reply.header("Location"), reply.header("Retry-After")
     if reply.status in _REDIRECTS and location:
-        text = f"it leads to {one_line(location)}: give the address of the server itself with --url"
+        text = f"it leads to {_address(location)}: give the address of the server itself with --url"
     return f"{text} (Retry-After: {one_line(again)})" if again else text
+
+
+def _address(location: str) -> str:
+    """Without its query, which may be a signature."""
+    address, mark, _ = one_line(location).partition("?")
+    return f"{address}{mark and '?…'}"
 
 
 def words(body: bytes) -> str:

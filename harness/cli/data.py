@@ -38,17 +38,17 @@ def list_names(arguments: list[str]) -> int:
         lines.append(f"{kind}s")
         for name, entry in registry.rows(kind):
             state = "" if entry.installed else f"  (not installed: {how_to_install(entry.extra)})"
-            lines.append(f"  {name:<16}{entry.about}{state}")
+            lines.append(f"  {name:<18}{entry.about}{state}")
     lines += ["meters", *_meters()]
     lines += ["benchmarks, of the verb machine"]
-    lines += [f"  {name:<16}{entry.about}" for name, entry in registry.rows("benchmark")]
+    lines += [f"  {name:<18}{entry.about}" for name, entry in registry.rows("benchmark")]
     lines.append("models")
     for name in named_models():
         manifest = load_model(name).manifest
         lines.append(f"  {name:<20}{manifest.description if manifest else ''}")
     lines += [
         "presets, for --config",
-        *(f"  {name:<16}{about}" for name, about in presets().items()),
+        *(f"  {name:<18}{about}" for name, about in presets().items()),
     ]
     show("\n".join(lines))
     return 0
@@ -60,7 +60,7 @@ def _meters() -> Iterator[str]:
 
     reasons = {name: f"  ({reason})" for name, reason in opening.availability() if reason}
     for name, entry in registry.rows("meter"):
-        yield f"  {name:<16}{entry.about}{reasons.get(name, '')}"
+        yield f"  {name:<18}{entry.about}{reasons.get(name, '')}"
 
 
 def check(arguments: list[str]) -> int:

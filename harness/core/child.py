@@ -16,6 +16,7 @@ import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, suppress
+from importlib.util import cache_from_source
 from pathlib import Path
 from typing import IO, Any, NoReturn
 
@@ -243,8 +244,11 @@ def _remove_generated_code() -> None:
     for name, module in [*sys.modules.items()]:
         path = getattr(module, "__file__", None)
         if name.startswith("__autograph_generated_file") and path:
-            with suppress(OSError):
-                Path(path).unlink()
+            for file in (Path(path), Path(cache_from_source(path))):
+                with suppress(OSError):
+                    file.unlink()
+            with suppress(OSError):  # another one's code may be there
+                Path(cache_from_source(path)).parent.rmdir()
 
 
 def _die_with(parent: int) -> None:

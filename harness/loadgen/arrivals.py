@@ -212,7 +212,7 @@ class _Columns:
             self._refuse(
                 self.lines[0],
                 f"{time},{sample} may be the time {time} s and sample {sample}, or one time with a "
-                f"decimal comma: add the heading arrival,sample, or write {time}.{sample}",
+                f"decimal comma: add the heading arrival,sample, or write {time.replace('.', '')}.{sample}",
             )
 
 

@@ -16,7 +16,7 @@ def test_every_spelling_becomes_numpys(spelled: str, name: str) -> None:
 
 
 def test_names_that_numpy_has_are_its_own() -> None:
-    foreign = {"bfloat16", "float8_e4m3fn", "float8_e5m2", "int4", "uint4"}
+    foreign = {"tf32", "bfloat16", "float8_e4m3fn", "float8_e5m2", "int4", "uint4"}
     for name in set(BITS) - foreign - {"bool"}:
         assert (np.dtype(name).name, np.dtype(name).itemsize * 8) == (name, BITS[name])
 

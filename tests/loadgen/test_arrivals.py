@@ -97,7 +97,8 @@ def test_a_decimal_comma_is_not_read_as_two_columns(
 
 
 @pytest.mark.parametrize(
-    "text", ["0,0\n0,1\n0,9\n1,0\n", "5,1\n7,25\n", "1,234\n", "999,5\n1.000,5\n"]
+    "text",
+    ["0,0\n0,1\n0,9\n1,0\n", "5,1\n7,25\n", "1,234\n", "999,5\n1.000,5\n", "1.000,5\n2.000,7\n"],
 )
 def test_columns_that_may_be_decimals_need_the_heading(text: str, tmp_path: Path) -> None:
     (line,) = problems(tmp_path, text)
@@ -105,7 +106,7 @@ def test_columns_that_may_be_decimals_need_the_heading(text: str, tmp_path: Path
     time, sample = first.split(",")
     assert line == (
         f"FILE line 1: {first} may be the time {time} s and sample {sample}, or one time with a "
-        f"decimal comma: add the heading arrival,sample, or write {time}.{sample}"
+        f"decimal comma: add the heading arrival,sample, or write {time.replace('.', '')}.{sample}"
     )
     written(tmp_path, f"arrival,sample\n{first}\n")
     assert arrivals.read(tmp_path / "schedule.csv").samples is not None

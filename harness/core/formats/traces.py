@@ -68,10 +68,8 @@ class _Table(NamedTuple):
 
 def is_trace(begin: str) -> bool:
     """begin: of a file. Whether it is a trace of this module."""
-    first = begin.removeprefix("\ufeff").lstrip().partition("\n")[0]
-    return (
-        first.startswith("{") or _table_of(next(csv.reader([first.rstrip("\r")]), [])) is not None
-    )
+    first = next(iter(begin.removeprefix("\ufeff").lstrip().splitlines()), "")
+    return first.startswith("{") or _table_of(next(csv.reader([first]), [])) is not None
 
 
 def read_trace(path: Path) -> Trace:

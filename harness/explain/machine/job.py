@@ -82,7 +82,8 @@ def _chosen(options: MachineOptions) -> list[Planned]:
     chosen = [one for one in points if re.search(options.filter, one.name)]
     if not chosen:
         raise ConfigError(
-            f"--filter {options.filter!r} matches none of {len(points)} points: --list shows their names"
+            f"--filter {options.filter!r} matches none of {len(points)} points: --list shows their names, "
+            "of GPUs only where there is one"
         )
     return chosen
 

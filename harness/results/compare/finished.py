@@ -12,6 +12,7 @@ import numpy as np
 from harness.core.config.parse import leading, parse_slos
 from harness.core.console import say
 from harness.core.stats import percentile_ns
+from harness.core.units import counted
 from harness.errors import ConfigError
 from harness.loadgen.scenario import scenario_named
 from harness.machine.characterise.here import stored_of
@@ -29,6 +30,7 @@ from harness.results.evidence.stages import (
     query_latency_ns,
 )
 from harness.results.run_files import RunFiles, read_files, reading_run
+from harness.results.seal.digests import SEAL, differences
 from harness.types import Array
 
 _OPEN = (0.0, math.inf)
@@ -80,14 +82,18 @@ def _all(text: str, price_per_h: float | None) -> list[FinishedRun]:
 def sides_of(
     texts: Sequence[str], prices_per_h: Sequence[float | None] = ()
 ) -> list[list[FinishedRun]]:
-    """The runs of each side, named apart. A line on stderr names runs that appear more than once.
+    """The runs of each side, named apart. A line on stderr names runs that appear more than once, and each run
+    whose files differ from its SHA256SUMS.
 
     prices_per_h: of one hour of each side's machine; none where it is empty.
     """
     prices = prices_per_h or [None] * len(texts)
     sides = [_all(text, price) for text, price in zip(texts, prices, strict=True)]
     _tell_same_runs([run for one in sides for run in one])
-    return named_apart([_once(runs) for runs in sides])
+    counted_once = [_once(runs) for runs in sides]
+    for run in {run.folder: run for one in counted_once for run in one}.values():
+        _tell_changes(run.folder)
+    return named_apart(counted_once)
 
 
 def _once(runs: Sequence[FinishedRun]) -> list[FinishedRun]:
@@ -110,6 +116,15 @@ def _tell_same_runs(runs: Sequence[FinishedRun]) -> None:
             say(f"{copies}: a copy of {first}: one run, which shows no noise; name each run once")
         elif len(folders) > 1:
             say(f"{first} is compared with itself: it appears more than once")
+
+
+def _tell_changes(folder: Path) -> None:
+    if not (folder / SEAL).is_file():  # of an earlier version
+        return
+    changes = list(differences(folder))
+    if changes:
+        more = f", and {counted(len(changes) - 1, 'further change')}" if len(changes) > 1 else ""
+        say(f"{changes[0]}{more}: do not trust its numbers; `check {folder}` shows all")
 
 
 def named_apart(sides: Sequence[Sequence[FinishedRun]]) -> list[list[FinishedRun]]:

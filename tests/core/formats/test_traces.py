@@ -121,3 +121,9 @@ def test_a_trace_in_which_all_failed(tmp_path: Path) -> None:
     path = trace_file(tmp_path, "Timestamp,Request tokens,Response tokens\n1,5,0\n")
     with pytest.raises(ConfigError, match="has no request with a prompt and an answer"):
         read_trace(path)
+
+
+@pytest.mark.parametrize("text", ["0.1\r0.2\r", "arrival\r0.1\r", "\r\r", "\n", ""])
+def test_ends_of_lines_of_other_systems_make_no_trace(text: str) -> None:
+    """Bug: a file whose lines end in CR alone ended the command with an exception."""
+    assert not is_trace(text)

@@ -555,6 +555,40 @@ def test_a_copy_is_the_same_run(
     assert found["noise_source"].startswith("unknown: ")
 
 
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (
+            lambda f: (f / "result.json").write_text((f / "result.json").read_text() + "\n"),
+            "was changed after",
+        ),
+        (
+            lambda f: (f / "performance/run_1/completions.npz").unlink(),
+            "is missing: SHA256SUMS has it",
+        ),
+        (
+            lambda f: (f / "config.yaml").write_text((f / "config.yaml").read_text() + "#\n"),
+            "was changed after",
+        ),
+    ],
+)
+def test_a_run_that_was_changed_after_it_ended_is_named(
+    change: Callable[[Path], object],
+    said: str,
+    runs: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Bug: an edited accuracy was "better", and only `check` knew."""
+    copy = Path(shutil.copytree(runs / "slow", tmp_path / "edited"))
+    change(copy)
+    main(["compare", str(runs / "fast"), str(copy)])
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"harness: {copy}")
+    assert said in line
+    assert line.endswith(f": do not trust its numbers; `check {copy}` shows all")
+
+
 def shown(before: float, after: float, low: float, high: float) -> list[str]:
     change = Change(
         name="issue_delay.p50",
