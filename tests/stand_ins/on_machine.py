@@ -1,4 +1,4 @@
-"""The command on a machine whose /sys and /proc are in another folder:
+"""The command on a machine with a GPU, whose /sys and /proc are in another folder:
 
 python -m tests.stand_ins.on_machine ROOT COMMAND...
 
@@ -6,15 +6,23 @@ COMMAND begins with the words that would start it: an interpreter, -m, harness. 
 """
 
 import sys
-from functools import partial
 from pathlib import Path
 from unittest.mock import patch
 
 from harness.cli.main import main
 from harness.machine.host_log import HostReader
 from harness.run.supervisor import job
+from tests.stand_ins.nvml import H100, FakeNvml
+
+
+def reader(device: str) -> HostReader:
+    """Reads the GPU, too, although the model computes on the processor."""
+    del device
+    return HostReader(Path(root), "cuda")
+
 
 if __name__ == "__main__":
     root, *words = sys.argv[1:]
-    patch.object(job, "HostReader", partial(HostReader, Path(root))).start()
+    sys.modules["pynvml"] = FakeNvml(H100)
+    patch.object(job, "HostReader", reader).start()
     sys.exit(main(words[3:]))
