@@ -42,7 +42,7 @@ class OutOfTimeError(Exception):
 
 
 class Day(NamedTuple):
-    """What the sections share."""
+    """The folder, the device and the rows that all sections share."""
 
     out: Path
     device: str
@@ -50,14 +50,14 @@ class Day(NamedTuple):
     end_s: float
     """By the monotonic clock."""
     rows: dict[str, dict[str, Any]]
-    """Of all sections, as they are stored: section -> label -> numbers."""
+    """The stored rows: section -> label -> numbers."""
 
     @property
     def models(self) -> Path:
         return self.out / "models"
 
     def row(self, section: str, label: str, measure: Callable[[], Any]) -> Any:
-        """The stored row, or what `measure` returns; the reason why there is none, as {"missing": ...}."""
+        """Returns the stored row, else the result of `measure`. If `measure` fails: {"missing": the reason}."""
         rows = self.rows.setdefault(section, {})
         if label in rows and "missing" not in rows[label]:
             return rows[label]

@@ -18,7 +18,7 @@ from harness.errors import ConfigError, one_line
 from harness.types import Array
 
 MOST_GRAPHS = 256
-"""Of an instance; batches of further shapes run operator by operator."""
+"""The most graphs of an instance. Batches of further shapes run operator by operator."""
 
 _WARM_CALLS = 3
 """Calls before a capture: TorchScript specialises itself in the second, libraries choose their kernels."""
@@ -32,7 +32,7 @@ more; larger ones into memory of their own.
 """
 
 _current = threading.local()
-"""`stream`: the one that this thread's work goes to. Setting it for each batch would cost 10 us."""
+"""`stream`: the one that this thread's work goes to. It is set once, and not for each batch."""
 
 _capturing = threading.Lock()
 """A capture must not see the allocations of another one, nor the debug mode before it a wait of another one."""
@@ -47,7 +47,7 @@ class _Graph(NamedTuple):
     hosts: Sequence[torch.Tensor]
     """Small outputs in pinned memory, where the graph copies them; empty if they are large."""
     structure: Any
-    """Of PyTorch's pytree: how the outputs are nested."""
+    """The nesting of the outputs, as PyTorch's pytree has it."""
     pads: bool
     """Whether every output has a row for each sample, so that a smaller batch can be padded."""
 
@@ -66,7 +66,7 @@ class _Inputs(NamedTuple):
 
 
 def graph_size(size: int, largest: int) -> int:
-    """The size of the graph that answers a batch: at most a fifth more rows, so that there are few graphs."""
+    """The size of the graph that answers a batch: at most a quarter more rows, so that there are few graphs."""
     step = max(1, (1 << size.bit_length() - 1) // 4)
     return min(largest, -(-size // step) * step)
 

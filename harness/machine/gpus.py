@@ -1,4 +1,4 @@
-"""Reads what NVML tells of the GPUs that a run uses: their model and settings, and their state once a second."""
+"""Reads the GPUs of a run by NVML: model and settings once, state once a second."""
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -29,7 +29,7 @@ _SM, _MEMORY, _CORE_TEMPERATURE = 1, 2, 0
 
 
 class _Unknown(Exception):
-    """A value that NVML answers, and that means nothing here."""
+    """A reading that has no meaning on this machine."""
 
 
 class Gpu(NamedTuple):
@@ -41,7 +41,7 @@ class Gpu(NamedTuple):
 class Gpus:
     """The GPUs of a run. NVML stays open until the process ends.
 
-    device: the run's --device. missing: why NVML tells nothing; '' where it does.
+    device: the run's --device. missing: why NVML cannot be read; '' if it can.
     """
 
     def __init__(self, device: str = "cpu") -> None:
@@ -49,9 +49,8 @@ class Gpus:
         self._gpus: Sequence[Gpu] = ()
         if device == "cpu":
             return
-        os.environ.setdefault(
-            "CUDA_DEVICE_ORDER", "PCI_BUS_ID"
-        )  # as NVML counts; else the fastest is first
+        # NVML counts along the PCI bus; CUDA would put the fastest GPU first.
+        os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
         try:
             import pynvml
         except ImportError:
@@ -74,7 +73,7 @@ class Gpus:
         return self._nvml.nvmlDeviceGetHandleByUUID(name)
 
     def about(self) -> list[dict[str, Any]]:
-        """Each GPU's model and settings; a value is missing where NVML does not tell it."""
+        """Each GPU's model and settings; a value that NVML does not support is missing."""
         return [dict(self._about(gpu)) for gpu in self._gpus]
 
     def _about(self, gpu: Gpu) -> Iterator[tuple[str, Any]]:

@@ -12,7 +12,9 @@ from harness.models.manifest.model import Model
 
 DEFAULT_MAX_BATCH = 8
 GPU_MAX_BATCH = 64
-"""A GPU gains by batches for longer: ResNet-50 on an H100 answers 64 at once at 95 % of its best rate."""
+"""A GPU gains from larger batches: one stream of an H100 computes ResNet-50 in float16 at 11,700 samples/s with
+batches of 32 and at 13,900 with batches of 256.
+"""
 
 STREAMS = 4
 """Instances of backend `torch` on each GPU: while some compute, others copy. On an H100, Offline, ResNet-50 in float16: 2 answer 10,400

@@ -10,7 +10,7 @@ _NODE = Path("/dev/nvidiactl")
 _WSL = Path("/dev/dxg")
 
 LIBRARY = "torch"
-"""What computes; a setting of each point, so that they have a process of their own."""
+"""The library that computes. Points with the same library are measured in one process."""
 
 
 def is_here() -> bool:
