@@ -111,7 +111,7 @@ class Calibration:
     seconds: float | None = None
     """Time that measuring rate_per_s or latency_ns took; None where neither was needed."""
     batch_latency_ns: Sequence[tuple[int, int]] = ()
-    """(samples, ns) with every instance busy, where --dispatch deadline needs it."""
+    """(samples, ns) with every instance busy, where the dispatcher needs it."""
     cold: Mapping[str, Any] = field(default_factory=dict)
     """import_s of the backend; load_s, first_batch_ns and first_batch_samples of each instance."""
     warm_up: Mapping[str, Any] = field(default_factory=dict)

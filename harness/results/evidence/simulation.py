@@ -1,17 +1,18 @@
 """Simulates the reference dispatcher: queueing without any cost but the model's.
 
-A queue first in, first out: the first free instance takes what waits, up to the largest batch, at
-once. Pure.
+A queue first in, first out: the first free instance takes a batch of what waits at once, of the size that the
+rule of `harness/core/batch_rule.py` gives. Pure.
 """
 
 import heapq
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable
 from functools import cache
 from typing import NamedTuple, Self
 
 import numpy as np
 
+from harness.core.batch_rule import BatchRule, batch_times
 from harness.core.service_times import QUANTILES, ServiceTimes
 from harness.loadgen.plan import InstanceGroup
 from harness.results.evidence.stages import Completions
@@ -33,6 +34,7 @@ def simulate(
     """scheduled_ns: (queries,) ascending. wait_ns: how long a query may wait for others to fill its
     batch, although an instance is free. Service times are drawn with a fixed seed.
     """
+    rule = None if wait_ns else rule_of(service, instances, max_batch)
     draws = np.random.default_rng(_SEED).integers(0, QUANTILES, len(scheduled_ns)).tolist()
 
     @cache  # only sizes that occur: all sizes up to a large --max-batch would fill the memory
@@ -45,8 +47,14 @@ def simulate(
         instances,
         max_batch,
         wait_ns,
+        rule,
         lambda size, first, _: times_ns(size)[draws[first]],
     )
+
+
+def rule_of(service: ServiceTimes, instances: int, max_batch: int) -> BatchRule:
+    points = [(size, service.median_ns(size)) for size in service.sizes]
+    return BatchRule(batch_times(points, max_batch), instances)
 
 
 def _dispatched(
@@ -54,9 +62,10 @@ def _dispatched(
     instances: int,
     max_batch: int,
     wait_ns: int,
+    rule: BatchRule | None,
     took_ns: Callable[[int, int, int], int],
 ) -> Simulated:
-    """As `simulate`. took_ns(size, first query, start_ns): service time of a batch."""
+    """As `simulate`. took_ns(size, first query, start_ns): service time of a batch. rule: None takes all that waits."""
     arrivals: list[int] = scheduled_ns.tolist()
     free = [arrivals[0]] * instances if arrivals else []
     started: list[int] = []
@@ -69,9 +78,11 @@ def _dispatched(
         if end - first == max_batch:
             until = min(until, arrivals[end - 1])  # full before that
         start = max(free[0], until)
-        last = first + 1
-        while last < end and arrivals[last] <= start:
-            last += 1
+        if rule is None:
+            last = max(first + 1, bisect_right(arrivals, start, first, end))
+        else:
+            waiting = max(1, bisect_right(arrivals, start, first) - first)
+            last = first + rule.size(waiting, sum(at <= start for at in free))
         took.append(took_ns(last - first, first, start))
         heapq.heapreplace(free, start + took[-1])
         started.append(start)
@@ -124,5 +135,6 @@ def at_run_speed(
         batch = min(bisect_left(begins_ns, start_ns), len(slower) - 1)
         return round(usual_ns(size) * slower[batch])
 
-    simulated = _dispatched(scheduled_ns, spec.instances, spec.max_batch, wait_ns, took_ns)
+    rule = None if wait_ns else rule_of(service, spec.instances, spec.max_batch)
+    simulated = _dispatched(scheduled_ns, spec.instances, spec.max_batch, wait_ns, rule, took_ns)
     return simulated.queue_ns + simulated.infer_ns

@@ -228,7 +228,7 @@ class Calibration(TypedDict):
     slowest_batch_ns: int
     """Slowest batch after the warm-up, of any size, in ns."""
     batch_latency_ns: Sequence[Sequence[int]] | None
-    """[samples, ns] by batch size; null without --dispatch deadline."""
+    """[samples, ns] by batch size, with every instance busy; null where the dispatcher needs no times."""
     seconds: float | None
     """Duration of the calibration in s; null where none was needed."""
 

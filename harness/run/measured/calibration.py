@@ -13,10 +13,10 @@ import numpy as np
 from harness.machine.threads import running_on
 from harness.run.measured.answerer import Answerer, run_in_threads
 
-CURVE_LIMIT_S = 2.0
-CURVE_PERCENT = 90
-"""Percentile of a batch size's times. By the median, every second batch that was planned to be in time
-would be late."""
+CURVE_LIMIT_S = 1.0
+IN_TIME = 90
+"""Percentile of a batch size's times for --dispatch deadline. By the median, every second batch that was planned
+to be in time would be late."""
 
 
 BatchOf = Callable[[int], list[int]]
@@ -68,9 +68,10 @@ def measure_curve(
     answerers: Sequence[Answerer],
     sizes: Sequence[int],
     batch_of: BatchOf,
+    percent: float,
     limit_s: float = CURVE_LIMIT_S,
 ) -> list[tuple[int, int]]:
-    """(samples, ns) of a batch of each size, with every instance busy on them."""
+    """(samples, ns) of a batch of each size, with every instance busy on them: that percentile of its times."""
     deadline = time.monotonic() + limit_s
     rounds: list[list[list[int]]] = [[] for _ in answerers]
 
@@ -79,7 +80,7 @@ def measure_curve(
             rounds[i].append([answerers[i].time_ns(batch_of(size)) for size in sizes])
 
     run_in_threads(answerers, work)
-    times = np.percentile(np.concatenate(rounds), CURVE_PERCENT, axis=0)
+    times = np.percentile(np.concatenate(rounds), percent, axis=0)
     return [(size, int(ns)) for size, ns in zip(sizes, times, strict=True)]
 
 

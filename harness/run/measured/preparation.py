@@ -17,12 +17,15 @@ from harness.machine.threads import running_on
 from harness.models.steps.postprocess import flat
 from harness.run.measured.answerer import Answerer
 from harness.run.measured.calibration import (
+    IN_TIME,
     busy_at,
     calibrate_latency,
     calibrate_rate,
     measure_curve,
 )
 from harness.run.measured.dispatch.by_length import Lengths
+from harness.run.measured.dispatch.choose import dispatcher_class
+from harness.run.measured.dispatch.threads import QueuedDispatcher
 from harness.run.measured.input_probe import probe
 from harness.run.measured.loadgen_cost import cost_ns
 from harness.run.measured.service_times import LIMIT_S, SHARE, batches_of, measure, time_for
@@ -105,7 +108,7 @@ class Preparation:
         self._no_schedule = no_schedule
         self._no_probe = no_probe
         self.curve: list[tuple[int, int]] = []
-        """(samples, ns) of warm batches, for --dispatch deadline; set by `run`."""
+        """(samples, ns) of warm batches, where the dispatcher plans by them; set by `run`."""
         self.lengths: Lengths | None = None
         """Lengths of the samples, where they differ and Offline may use them; set by `finish`."""
         self._probed: list[int] = []  # batch sizes whose service times are measured
@@ -125,8 +128,8 @@ class Preparation:
             warm = self._warm_up()
             self.row = warm.row or warm.first
             calibration = self._calibrate(calibrate_s) if calibrate_s else {}
-            if self._config.dispatch == "deadline":
-                self.curve = measure_curve(self.answerers, probes(sizes), self._batch)
+            if percent := self._curve_percent(warm.slowest_ns):
+                self.curve = measure_curve(self.answerers, probes(sizes), self._batch, percent)
         self.slowest_ns = warm.slowest_ns
         if warm.row is None and self._may_vary:
             self.row = AnswerRow((None,), warm.first.dtype)
@@ -147,6 +150,13 @@ class Preparation:
             "placed": warm.placed if any(a.cpus for a in self.answerers) else (),
             **calibration,
         }
+
+    def _curve_percent(self, slowest_ns: int) -> float | None:
+        """Percentile of the times by batch size that the dispatcher needs; None where it needs none."""
+        if self._config.dispatch == "deadline":
+            return IN_TIME
+        cls = dispatcher_class(self._dispatch, self._config, len(self.answerers), slowest_ns)
+        return 50 if cls is QueuedDispatcher and self._sizes[-1] > 1 else None
 
     def _load(self) -> None:
         """Loads the largest batch, and more samples as far as that is quick, so that batches differ."""

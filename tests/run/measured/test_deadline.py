@@ -8,11 +8,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.run.measured.dispatch.deadline import Deadlines, PlanningDispatcher, latency_curve
+from harness.core.batch_rule import batch_times
+from harness.run.measured.dispatch.deadline import Deadlines, PlanningDispatcher
 from tests.builders.support import journal
 from tests.run.measured.test_threads import Bench, copies_of_a_burst, run
 
 MS = 1_000_000
+
+
+def latency_curve(points: list[tuple[int, float]], most: int) -> list[int]:
+    times: list[int] = batch_times(points, most).astype(int).tolist()
+    return times
+
+
 CURVE = latency_curve([(1, 11 * MS), (30, 40 * MS)], 30)
 """10 ms, and 1 ms per sample."""
 
@@ -20,7 +28,7 @@ CURVE = latency_curve([(1, 11 * MS), (30, 40 * MS)], 30)
 def test_the_curve_goes_through_what_was_measured_and_never_falls() -> None:
     curve = latency_curve([(8, 30), (1, 10), (2, 20), (4, 15)], 8)
     assert curve == [0, 10, 20, 20, 20, 22, 25, 27, 30]
-    assert latency_curve([(4, 100)], 6) == [0, 100, 100, 100, 100, 100, 100]
+    assert latency_curve([(4, 100)], 6) == [0, 100, 100, 100, 100, 125, 150]
 
 
 def chosen(waited_ms: list[float], bound_ms: int = 50, instances: int = 1) -> int:

@@ -163,7 +163,7 @@ def test_a_slow_model_answers_the_smallest_and_the_largest_and_what_there_is_tim
 
 def test_the_curve_is_what_nine_of_ten_batches_keep(clock: FakeTime) -> None:
     model = Model(clock, lambda n, batch: n + (batch // 2) % 10)
-    curve = measure_curve([model.answerer()], [1, 2], lambda n: list(range(n)), limit_s=10.0)
+    curve = measure_curve([model.answerer()], [1, 2], lambda n: list(range(n)), 90, limit_s=10.0)
     assert [size for size, _ in curve] == [1, 2]
     assert 9 * MS <= curve[0][1] <= 10 * MS  # of 1 to 10 ms
     assert 10 * MS <= curve[1][1] <= 11 * MS

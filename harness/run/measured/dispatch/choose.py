@@ -2,11 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 
+from harness.core.batch_rule import BatchRule, batch_times
 from harness.core.config.run_config import RunConfig
 from harness.loadgen.plan import LoadPlan
 from harness.run.journal import Journal
 from harness.run.measured.dispatch.by_length import Lengths
-from harness.run.measured.dispatch.deadline import Deadlines, PlanningDispatcher, latency_curve
+from harness.run.measured.dispatch.deadline import Deadlines, PlanningDispatcher
 from harness.run.measured.dispatch.instance import Instance
 from harness.run.measured.dispatch.shared import LARGEST_BATCH_NS, SharedDispatcher
 from harness.run.measured.dispatch.threads import (
@@ -49,18 +50,21 @@ def make_dispatcher(
     curve: Sequence[tuple[int, int]],
     lengths: Lengths | None,
 ) -> Dispatcher:
-    """curve: measured (samples, ns), for --dispatch deadline. lengths: of the dataset's samples."""
+    """curve: measured (samples, ns), [] where the dispatcher does without. lengths: of the dataset's samples."""
     issuer = journal.issuer()
     if cls is PlanningDispatcher:
         deadlines = None
         if config.dispatch == "deadline":
             assert plan.latency_bound_ns is not None  # Server always has one
-            times_ns = latency_curve(curve, max_batch)
+            times_ns = batch_times(curve, max_batch).astype(int).tolist()
             deadlines = Deadlines(plan.latency_bound_ns, times_ns, len(instances))
         wait_ns = config.batch_wait_ns
         return PlanningDispatcher(
             instances, max_batch, issuer, journal.entry_ns, wait_ns, deadlines
         )
+    if cls is QueuedDispatcher:
+        rule = BatchRule(batch_times(curve, max_batch), len(instances)) if curve else None
+        return QueuedDispatcher(instances, max_batch, issuer, rule)
     if cls is SlicedDispatcher:
         return SlicedDispatcher(instances, max_batch, issuer, lengths)
     dispatcher: Dispatcher = cls(instances, max_batch, issuer)  # type: ignore[call-arg]

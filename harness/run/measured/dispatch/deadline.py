@@ -17,16 +17,6 @@ from harness.run.measured.dispatch.threads import QueuedDispatcher
 from harness.types import Array
 
 
-def latency_curve(points: Sequence[tuple[int, int]], max_batch: int) -> list[int]:
-    """(max_batch + 1,) time in ns of a batch of n samples, at index n; it never falls.
-
-    points: measured (samples, ns), in any order; interpolated linearly.
-    """
-    sizes, times = zip(*sorted(points), strict=True)
-    rising = np.maximum.accumulate(np.asarray(times))
-    return [0, *np.interp(range(1, max_batch + 1), sizes, rising).astype(int).tolist()]
-
-
 class Deadlines:
     """Decides how many waiting samples make one batch, so that as few as possible are late.
 
@@ -35,7 +25,7 @@ class Deadlines:
     Used by one thread at a time.
 
     bound_ns: the SLO's bound, counted from the callback, because the scheduled time is not known
-    during the run. curve: time of a batch by its size, from `latency_curve`.
+    during the run. curve: time of a batch of n samples at index n.
     """
 
     def __init__(self, bound_ns: int, curve: Sequence[int], instances: int) -> None:
@@ -107,42 +97,26 @@ class PlanningDispatcher(QueuedDispatcher):
     def _take_planned(self, number: int) -> tuple[list[int], list[int], int] | None:
         """As `_take`. number: the instance's."""
         with self._turn:
-            start = 0
-            if self._rest is None:
-                item = self._queue.get()
-                if item is None:
-                    return None
-                ids, indices = item
-            else:
-                ids, indices, start = self._rest
-                self._rest = None
-            if len(ids) - start < self._max_batch:
-                if start:
-                    ids, indices, start = ids[start:], indices[start:], 0
-                self._gather(ids, indices)
-            first = self._taken
-            size = min(len(ids) - start, self._max_batch)
+            if self._next == len(self._ids) and not self._wait():
+                return None
+            self._wait_for_more()
+            size = min(len(self._ids) - self._next, self._max_batch)
             if self._deadlines is not None:
-                entries = self._entry_ns[first : first + size]
+                entries = self._entry_ns[self._taken : self._taken + size]
                 size = self._deadlines.size(entries, wall_ns(), number)
-            self._taken, end = first + size, start + size
-            if len(ids) > end:
-                self._rest = ids, indices, end
-            elif not start:
-                return ids, indices, first
-            return ids[start:end], indices[start:end], first
+            return self._cut(size)
 
-    def _gather(self, ids: list[int], indices: list[int]) -> None:
-        """Adds waiting samples to the batch, and samples that come while it may still wait.
+    def _wait_for_more(self) -> None:
+        """Adds waiting samples, and samples that come while the batch may still wait.
 
         The batch stops waiting when it is full, when its oldest sample has waited long enough, or
         when that sample would otherwise be late.
         """
         oldest_ns = int(self._entry_ns[self._taken])
-        while len(ids) < self._max_batch:
+        while (waiting := len(self._ids) - self._next) < self._max_batch:
             until_ns = oldest_ns + self._wait_ns
             if self._deadlines is not None:
-                latest_ns = self._deadlines.latest_start_ns(oldest_ns, len(ids) + 1)
+                latest_ns = self._deadlines.latest_start_ns(oldest_ns, waiting + 1)
                 until_ns = min(until_ns, latest_ns)
             left_ns = max(0, until_ns - wall_ns())
             try:
@@ -152,5 +126,5 @@ class PlanningDispatcher(QueuedDispatcher):
             if more is None:
                 self._queue.put(None)  # for the next worker: this batch goes first
                 return
-            ids += more[0]
-            indices += more[1]
+            self._ids += more[0]
+            self._indices += more[1]

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from queue import SimpleQueue
 from typing import Protocol
 
+from harness.core.batch_rule import BatchRule
 from harness.core.clock import wall_ns
 from harness.machine.threads import run_on
 from harness.run.journal import Issuer
@@ -126,21 +127,32 @@ class SlicedDispatcher(_Workers):
 
 
 class QueuedDispatcher(_Workers):
-    """Server: the callback enqueues LoadGen's two lists as one item; a worker takes all that waits.
+    """Server: the callback enqueues LoadGen's two lists as one item; a worker takes a batch of what waits.
 
     Batches grow by themselves under load and never wait when idle. One worker takes at a time, so
-    that a batch is contiguous in issue order; the others wait for their turn. An item may be larger
-    than a batch: only the batch is copied, because copying the rest each time would be quadratic.
+    that a batch is contiguous in issue order; the others wait for their turn. Only the batch is copied
+    from what waits, and what was taken is dropped once it is half of it: anything else is quadratic.
     """
 
-    def __init__(self, instances: Sequence[Instance], max_batch: int, issuer: Issuer) -> None:
+    def __init__(
+        self,
+        instances: Sequence[Instance],
+        max_batch: int,
+        issuer: Issuer,
+        rule: BatchRule | None = None,
+    ) -> None:
+        """rule: None takes all that waits, up to max_batch."""
         super().__init__(instances)
         self._max_batch = max_batch
         self._issued = issuer.issued
+        self._rule = rule
         self._queue: SimpleQueue[tuple[list[int], list[int]] | None] = SimpleQueue()
         self._turn = threading.Lock()
-        self._rest: tuple[list[int], list[int], int] | None = None  # ids, indices, first index left
+        self._ids: list[int] = []
+        self._indices: list[int] = []
+        self._next = 0  # where what waits begins, in both lists
         self._taken = 0
+        self._answering = dict.fromkeys(map(id, instances), False)
         self.start()
 
     def issue(self, ids: list[int], indices: list[int]) -> None:
@@ -148,39 +160,60 @@ class QueuedDispatcher(_Workers):
         self._queue.put((ids, indices))
 
     def _work(self, instance: Instance) -> None:
-        answer = instance.answer
-        while (batch := self._take()) is not None:
+        answer, mine, answering = instance.answer, id(instance), self._answering
+        while (batch := self._take(mine)) is not None:
             answer(*batch, wall_ns())
+            answering[mine] = False
 
-    def _take(self) -> tuple[list[int], list[int], int] | None:
-        """Up to max_batch waiting samples; blocks for the first one. None when closed."""
+    def _take(self, mine: int) -> tuple[list[int], list[int], int] | None:
+        """A batch of the waiting samples; blocks for the first one. None when closed. mine: of the instance."""
         with self._turn:
-            queue, limit, first = self._queue, self._max_batch, self._taken
-            if self._rest is None:
-                item = queue.get()
-                if item is None:
-                    return None
-                ids, indices = item
+            if self._next == len(self._ids) and not self._wait():
+                return None
+            self._gather()
+            waiting = len(self._ids) - self._next
+            if self._rule is None:
+                size = min(waiting, self._max_batch)
             else:
-                ids, indices, start = self._rest
-                if len(ids) - start > limit:
-                    self._taken, end = first + limit, start + limit
-                    self._rest = ids, indices, end
-                    return ids[start:end], indices[start:end], first
-                ids, indices = ids[start:], indices[start:]
-                self._rest = None
-            while len(ids) < limit and not queue.empty():
-                more = queue.get()
-                if more is None:
-                    queue.put(None)  # for the next worker: this batch goes first
-                    break
-                ids += more[0]
-                indices += more[1]
-            if len(ids) > limit:
-                self._rest = ids, indices, limit
-                ids, indices = ids[:limit], indices[:limit]
-            self._taken = first + len(ids)
+                idle = len(self._answering) - sum(self._answering.values())
+                size = self._rule.size(waiting, idle)
+            self._answering[mine] = True
+            return self._cut(size)
+
+    def _wait(self) -> bool:
+        """Blocks for the first sample, where none waits; False when closed."""
+        item = self._queue.get()
+        if item is None:
+            return False
+        self._ids, self._indices = item
+        self._next = 0
+        return True
+
+    def _gather(self) -> None:
+        """Adds all that was issued since."""
+        queue = self._queue
+        while not queue.empty():
+            more = queue.get()
+            if more is None:
+                queue.put(None)  # for the next worker: these samples go first
+                return
+            self._ids += more[0]
+            self._indices += more[1]
+
+    def _cut(self, size: int) -> tuple[list[int], list[int], int]:
+        """The first `size` waiting samples."""
+        ids, indices, start, first = self._ids, self._indices, self._next, self._taken
+        end = start + size
+        self._taken = first + size
+        if not start and end == len(ids):
+            self._ids, self._indices = [], []
             return ids, indices, first
+        batch = ids[start:end], indices[start:end], first
+        if 2 * end >= len(ids):
+            del ids[:end], indices[:end]
+            end = 0
+        self._next = end
+        return batch
 
     def stop(self) -> None:
         for _ in range(len(self)):

@@ -1,0 +1,75 @@
+"""Decides how many of the samples that wait make one batch, from the time of a batch by its size.
+
+A larger batch serves a backlog sooner where it makes samples cheaper, and only delays the first of them where it
+does not. So a batch is the smallest one that serves what waits nearly as soon as the best size would. The rule
+was chosen by simulation, over loads of 20 to 90 % and models from no fixed cost to ten times that of a
+sample: docs/decisions/run.md.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from harness.types import Array
+
+NEARLY = 0.05
+"""Share by which serving the backlog may take longer than with the best size."""
+
+BUSY_COUNTS = 0.5
+"""A busy instance serves about half as much of a backlog as an idle one: it begins after half a batch on average."""
+
+FULL = 0.02
+"""Share by which a sample may cost more than in the cheapest batch, where whole batches wait for every instance."""
+
+
+class BatchRule:
+    """Sizes by idle instances and waiting samples, looked up in a table."""
+
+    def __init__(self, batch_ns: Sequence[float] | Array, instances: int) -> None:
+        """batch_ns: time of a batch of n samples at index n, from `batch_times`; index 0 is not used."""
+        sizes = _candidates(len(batch_ns) - 1)
+        times_ns: Array = np.asarray(batch_ns, np.float64)[sizes]
+        each_ns = times_ns / sizes
+        self._full = int(sizes[np.argmax(each_ns <= (1 + FULL) * each_ns.min())])
+        waiting = np.arange(1, self._full * instances + 1)
+        self._sizes = [
+            _chosen(sizes, times_ns, waiting, idle, instances) for idle in range(1, instances + 1)
+        ]
+
+    def size(self, waiting: int, idle: int) -> int:
+        """Samples of the next batch. idle: instances that do nothing, the one that asks among them; at least 1."""
+        of_idle = self._sizes[idle - 1]
+        return of_idle[waiting - 1] if waiting <= len(of_idle) else self._full
+
+
+def batch_times(points: Sequence[tuple[int, float]], max_batch: int) -> Array:
+    """(max_batch + 1,) float64: time in ns of a batch of n samples at index n; it never falls.
+
+    points: measured (samples, ns), in any order; interpolated linearly, beyond the largest in proportion to it.
+    """
+    sizes, times = zip(*sorted(points), strict=True)
+    rising = np.maximum.accumulate(np.asarray(times, np.float64))
+    wanted = np.arange(max_batch + 1)
+    within: Array = np.interp(wanted, sizes, rising)
+    within[0] = 0.0
+    beyond = wanted > sizes[-1]
+    within[beyond] = rising[-1] * wanted[beyond] / sizes[-1]
+    return within
+
+
+def _candidates(max_batch: int) -> Array:
+    """All sizes up to 64, further powers of two, and the largest."""
+    sizes: Array = np.arange(1, max_batch + 1)
+    kept: Array = sizes[(sizes <= 64) | (sizes & (sizes - 1) == 0) | (sizes == max_batch)]
+    return kept
+
+
+def _chosen(sizes: Array, times_ns: Array, waiting: Array, idle: int, instances: int) -> list[int]:
+    """The size for each number of waiting samples."""
+    serving = idle + BUSY_COUNTS * (instances - idle)
+    rounds = np.ceil(waiting[:, None] / (sizes * serving) - 1e-9)
+    took_ns = np.where(sizes <= waiting[:, None], rounds * times_ns, np.inf)
+    enough = took_ns <= (1 + NEARLY) * took_ns.min(axis=1, keepdims=True)
+    share = -(-waiting // idle)  # the other idle instances take theirs
+    chosen: list[int] = np.minimum(sizes[np.argmax(enough, axis=1)], share).tolist()
+    return chosen

@@ -1,0 +1,92 @@
+"""Server's batches: no larger than pays, shared among idle instances, and near the best of simple policies."""
+
+import heapq
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness.core.batch_rule import BatchRule, batch_times
+
+LARGEST = 64
+FREE_COST, SOME_COST, HIGH_COST = 0.0, 1.0, 10.0
+"""Fixed cost of a batch, in times of one sample."""
+
+
+def times_of(fixed: float, largest: int = LARGEST) -> list[float]:
+    return [0.0, *(fixed + size for size in range(1, largest + 1))]
+
+
+@pytest.mark.parametrize("waiting", [1, 2, 7, 64, 1000])
+@pytest.mark.parametrize("idle", [1, 2])
+def test_a_model_that_batches_make_no_cheaper_has_none(waiting: int, idle: int) -> None:
+    assert BatchRule(times_of(FREE_COST), 2).size(waiting, idle) == 1
+
+
+def test_a_high_fixed_cost_takes_all_that_waits() -> None:
+    rule = BatchRule(times_of(HIGH_COST), 1)
+    assert [rule.size(waiting, 1) for waiting in (1, 5, 40)] == [1, 5, 40]
+    assert rule.size(10_000, 1) >= 48
+
+
+def test_what_waits_is_shared_among_idle_instances() -> None:
+    rule = BatchRule(times_of(HIGH_COST), 4)
+    assert [rule.size(8, idle) for idle in (1, 2, 4)] == [4, 3, 2]  # a busy one counts as half
+
+
+@given(
+    st.lists(st.floats(1, 1000), min_size=1, max_size=40),
+    st.integers(1, 9),
+    st.integers(1, 5000),
+    st.data(),
+)
+def test_a_size_is_never_more_than_waits_or_fits(
+    steps: list[float], instances: int, waiting: int, data: st.DataObject
+) -> None:
+    idle = data.draw(st.integers(1, instances))
+    size = BatchRule([0.0, *np.cumsum(steps)], instances).size(waiting, idle)
+    assert 1 <= size <= min(waiting, len(steps))
+
+
+def test_times_between_measured_sizes_are_interpolated_and_never_fall() -> None:
+    times = batch_times([(8, 30.0), (1, 10.0), (2, 20.0), (4, 15.0)], 10)
+    assert times.tolist() == [0, 10, 20, 20, 20, 22.5, 25, 27.5, 30, 33.75, 37.5]
+
+
+Size = Callable[[int, int], int]
+
+
+def p99(arrivals: Sequence[float], times: Sequence[float], instances: int, size: Size) -> float:
+    """Of the latencies in a queue first in, first out. size: of waiting samples and idle instances."""
+    free = [0.0] * instances
+    first, latencies = 0, []
+    while first < len(arrivals):
+        start = max(free[0], arrivals[first])
+        waiting = bisect_right(arrivals, start, first) - first
+        taken = size(waiting, sum(at <= start for at in free))
+        heapq.heapreplace(free, start + times[taken])
+        latencies += [start + times[taken] - at for at in arrivals[first : first + taken]]
+        first += taken
+    return float(np.percentile(latencies, 99))
+
+
+@pytest.mark.parametrize("fixed", [FREE_COST, 0.3, SOME_COST, HIGH_COST])
+@pytest.mark.parametrize("load", [0.2, 0.6, 0.85])
+def test_the_tail_is_near_the_best_of_simple_policies_and_not_above_greedy(
+    fixed: float, load: float
+) -> None:
+    times, instances = times_of(fixed), 2
+    capacity = instances * LARGEST / times[LARGEST]
+    gaps = np.random.default_rng(1).exponential(1 / (load * capacity), 5000)
+    arrivals = np.cumsum(gaps).tolist()
+
+    def tail(size: Size) -> float:
+        return p99(arrivals, times, instances, size)
+
+    ours = tail(BatchRule(times, instances).size)
+    greedy, *others = (tail(lambda n, _, most=most: min(n, most)) for most in (64, 1, 2, 4, 8, 16))  # type: ignore[misc]
+    assert ours <= 1.15 * greedy
+    assert ours <= 1.35 * min(greedy, *others)
