@@ -4,11 +4,12 @@ Source: linux/landlock.h and landlock(7). A limited process may also not trace o
 their files and memory below /proc.
 """
 
-import ctypes
 import os
 import struct
 from collections.abc import Sequence
 from pathlib import Path
+
+from harness.machine.kernel import call
 
 _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
 """System calls; their numbers are the same on every architecture but Alpha."""
@@ -32,30 +33,21 @@ def write_only_in(folders: Sequence[Path]) -> str:
     Files that are open already stay so. Returns why it was not done; "" where it was.
     """
     try:
-        version = _call("syscall", _CREATE_RULESET, None, 0, _VERSION_FLAG)
+        version = call("syscall", _CREATE_RULESET, None, 0, _VERSION_FLAG)
         writes = _WRITES | (_REFER if version >= 2 else 0) | (_TRUNCATE if version >= 3 else 0)
-        rules = _call("syscall", _CREATE_RULESET, struct.pack("=Q", writes), 8, 0)
+        rules = call("syscall", _CREATE_RULESET, struct.pack("=Q", writes), 8, 0)
         try:
             for folder in folders:
                 beneath = os.open(folder, os.O_PATH | os.O_CLOEXEC)
                 try:
                     rule = struct.pack("=Qi", writes, beneath)
-                    _call("syscall", _ADD_RULE, rules, _PATH_BENEATH, rule, 0)
+                    call("syscall", _ADD_RULE, rules, _PATH_BENEATH, rule, 0)
                 finally:
                     os.close(beneath)
-            _call("prctl", _NO_NEW_PRIVILEGES, 1, 0, 0, 0)  # a condition of the next call
-            _call("syscall", _RESTRICT_SELF, rules, 0)
+            call("prctl", _NO_NEW_PRIVILEGES, 1, 0, 0, 0)  # a condition of the next call
+            call("syscall", _RESTRICT_SELF, rules, 0)
         finally:
             os.close(rules)
     except (OSError, AttributeError) as e:  # AttributeError: not Linux
         return f"Landlock: {getattr(e, 'strerror', None) or 'only Linux has it'}"
     return ""
-
-
-def _call(function: str, *arguments: int | bytes | None) -> int:
-    libc = ctypes.CDLL(None, use_errno=True)
-    words = [ctypes.c_long(a) if isinstance(a, int) else ctypes.c_char_p(a) for a in arguments]
-    result: int = getattr(libc, function)(*words)
-    if result < 0:
-        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
-    return result

@@ -363,7 +363,7 @@ def _plan(findings: Findings, run: Evidence | None) -> Plan:
     placed = findings.calibration.placed if findings.calibration else ()
     last = run or findings.accuracy
     ended = (last.ended if last else None) or {}
-    return {
+    plan: Plan = {
         "instances": findings.spec.instances,
         "threads": findings.spec.threads,
         "max_batch": findings.spec.max_batch,
@@ -376,6 +376,9 @@ def _plan(findings: Findings, run: Evidence | None) -> Plan:
         "batch_wait_ns": findings.config.batch_wait_ns,
         "dispatcher": run.ended.get("dispatcher") if run and run.ended else None,
     }
+    if ended.get("slice"):
+        plan["issuer_slice"] = ended["slice"]
+    return plan
 
 
 def _calibration(calibration: Calibration | None) -> CalibrationEntry | None:

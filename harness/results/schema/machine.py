@@ -191,6 +191,15 @@ class Placed(TypedDict):
     """Threads of these that may run on other processors."""
 
 
+class Slice(TypedDict):
+    """The time slice of a thread: one with a short slice runs as soon as it wakes."""
+
+    ns: int | None
+    """Null: the kernel's usual one, some 3 ms."""
+    reason: str | None
+    """Why it is not short; null where it is."""
+
+
 class Plan(TypedDict):
     """The instance group and the dispatcher."""
 
@@ -206,6 +215,8 @@ class Plan(TypedDict):
     """Logical processors of each instance; null without --pin."""
     issuer: Sequence[int] | None
     """Logical processors of LoadGen's thread: where it ran, or the plan where the run did not report it. Null: anywhere."""
+    issuer_slice: NotRequired[Slice]
+    """The time slice of LoadGen's thread, where that thread only issues."""
     owns_cores: bool
     """Whether every core is used by one instance only."""
     placed: Sequence[Placed] | None

@@ -69,8 +69,14 @@ def performance(
             yield Reason(
                 "generator-late",
                 f"{run.log.source} issued 1 % of the queries more than {show_ns(late_ns)} after their "
-                f"time, above 10 % of the SLO ({show_ns(bound_ns)}): part of the tail comes from the load generator",
+                f"time, above 10 % of the SLO ({show_ns(bound_ns)}): part of the tail comes from the load generator"
+                + _no_short_slice(run),
             )
+
+
+def _no_short_slice(run: Evidence) -> str:
+    reason = ((run.ended or {}).get("slice") or {}).get("reason")
+    return f", whose thread has no short time slice: {reason}" if reason else ""
 
 
 def _disagreement(run: Evidence, ours: Mapping[str, int]) -> Iterator[Reason]:

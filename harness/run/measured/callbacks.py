@@ -14,6 +14,7 @@ from typing import Any
 
 from harness.core.clock import wall_offset_ns
 from harness.machine.family import RUN_QUEUE, Family
+from harness.machine.slices import SLICE_NS, shorten_slice
 from harness.machine.threads import children_cpu_s, run_on
 from harness.models.opened.separate_instance import SeparateInstance
 from harness.run.journal import Journal
@@ -33,7 +34,8 @@ class SampleCallbacks:
     No garbage is collected between load and unload, neither here nor in the processes of `separate`.
 
     LoadGen calls both on its issuing thread. From the end of load on that thread runs on `cpus` (()
-    for any): by then LoadGen and the dataset have started the threads that must not share them.
+    for any): by then LoadGen and the dataset have started the threads that must not share them. Where it
+    only issues, its time slice is short from then on, too.
     """
 
     def __init__(
@@ -44,8 +46,16 @@ class SampleCallbacks:
         cpus: Sequence[int] = (),
         separate: Sequence[SeparateInstance] = (),
         prepare: Callable[[Sequence[int]], None] | None = None,
+        *,
+        only_issues: bool = False,
     ) -> None:
-        """prepare: is told which samples are loaded, before the first of them is asked for."""
+        """prepare: is told which samples are loaded, before the first of them is asked for.
+
+        only_issues: LoadGen's thread computes no answers.
+        """
+        self._only_issues = only_issues
+        self.slice: dict[str, Any] = {}
+        """The time slice of LoadGen's thread, or why it is the kernel's usual one; empty where none was asked for."""
         self._separate = separate
         self._prepare = prepare
         self._cpus = cpus
@@ -76,6 +86,9 @@ class SampleCallbacks:
         gc.freeze()  # no later collection looks at the objects that exist now
         gc.disable()
         run_on(self._cpus)
+        if self._only_issues and not self.slice:
+            reason = shorten_slice()
+            self.slice = {"ns": None if reason else SLICE_NS, "reason": reason or None}
         self._start = self._start or self._usage()
         self._journal.loading = False
 

@@ -35,6 +35,7 @@ from harness.run.labels import check_labels
 from harness.run.measured.callbacks import SampleCallbacks, issuing, no_worker_dies_alone
 from harness.run.measured.client.dispatch import DirectDispatcher
 from harness.run.measured.dispatch.instance import Failures
+from harness.run.measured.dispatch.threads import QueuedDispatcher
 from harness.run.measured.load import run_load
 from harness.run.measured.own_scheduler import ClosedLoop, scheduler_for
 from harness.run.measured.preparation import Preparation
@@ -130,6 +131,7 @@ class _Measurement:
             issuer,
             system.separate,
             system.before_load(),
+            only_issues=isinstance(dispatcher, QueuedDispatcher),
         )
         calls = Callbacks(issuing(dispatcher, self._die), samples.load, samples.unload)
         no_worker_dies_alone(self._die)
@@ -144,6 +146,7 @@ class _Measurement:
         placed = {
             "dispatcher": chosen.name,
             "issuer": list(issuer),
+            "slice": samples.slice,
             "files": written,
             **{key: kind.get(key) for key in OF_KINDS},
             **after,

@@ -114,6 +114,16 @@ def test_a_generator_that_issues_late_is_doubted() -> None:
     assert in_performance(run) == [Reason("generator-late", text)]
     assert list(doubts.performance(run, ours(run), 60 * NS_PER_MS)) == []
     assert list(doubts.performance(run, ours(run), None)) == []
+    for slice_, end in (
+        ({"ns": 100_000, "reason": None}, ""),
+        ({}, ""),
+        (
+            {"ns": None, "reason": "Linux 5.15"},
+            ", whose thread has no short time slice: Linux 5.15",
+        ),
+    ):
+        ended = replace(run, ended={**(run.ended or {}), "slice": slice_})
+        assert in_performance(ended) == [Reason("generator-late", text + end)]
 
 
 DECIDES = "above 10 % of the SLO (50.0 ms): the machine decides the tail"

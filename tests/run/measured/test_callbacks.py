@@ -33,11 +33,13 @@ def _as_before() -> Iterator[None]:
     os.sched_setaffinity(0, MASK)
 
 
-def callbacks(data: Any, cpus: Sequence[int] = (), separate: Any = ()) -> SampleCallbacks:
+def callbacks(
+    data: Any, cpus: Sequence[int] = (), separate: Any = (), *, only_issues: bool = False
+) -> SampleCallbacks:
     def die(error: BaseException) -> None:
         raise AssertionError(error)
 
-    return SampleCallbacks(data, journal(1, 1), die, cpus, separate)
+    return SampleCallbacks(data, journal(1, 1), die, cpus, separate, only_issues=only_issues)
 
 
 def test_nothing_is_collected_between_load_and_unload() -> None:
@@ -130,3 +132,32 @@ def test_loadgens_thread_is_where_it_should_be_while_it_issues_and_only_then() -
     assert os.sched_getaffinity(0) == set(MASK[:1])
     calls.load([0])  # the next set of an accuracy run
     assert [mask for _, _, mask in data.seen] == [set(MASK), set(MASK)]
+
+
+@pytest.mark.parametrize("refused", ["", "sched_setattr: Operation not permitted"])
+def test_a_thread_that_only_issues_asks_once_for_a_short_slice(
+    monkeypatch: pytest.MonkeyPatch, refused: str
+) -> None:
+    asked: list[str] = []
+
+    def shorten_slice() -> str:
+        asked.append("")
+        return refused
+
+    monkeypatch.setattr("harness.run.measured.callbacks.shorten_slice", shorten_slice)
+    calls = callbacks(Data(), only_issues=True)
+    for _ in range(2):
+        calls.load([0])
+        calls.unload([0])
+    assert len(asked) == 1
+    assert calls.slice == {"ns": None if refused else 100_000, "reason": refused or None}
+
+
+def test_a_thread_that_computes_keeps_the_usual_slice(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        "harness.run.measured.callbacks.shorten_slice", lambda: pytest.fail("asked")
+    )
+    calls = callbacks(Data())
+    calls.load([0])
+    calls.unload([0])
+    assert calls.slice == {}

@@ -1,0 +1,81 @@
+"""A thread's time slice is short where the kernel allows it, and the reason is told where it does not."""
+
+import os
+import threading
+
+import pytest
+
+from harness.machine import slices
+from harness.machine.slices import SLICE_NS, shorten_slice
+
+SLICES_FROM = (6, 12)
+"""The first Linux with slices of threads."""
+
+
+def in_thread() -> tuple[str, int, int]:
+    """What a thread is told; its slice in ns after that, and that of a thread beside it."""
+    found: list[tuple[str, int]] = []
+    get = slices._GET[os.uname().machine]
+
+    def work() -> None:
+        found.append((shorten_slice(), slices._attributes(get)[slices._RUNTIME]))
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    return (*found[0], slices._attributes(get)[slices._RUNTIME])
+
+
+def test_this_kernel_shortens_it_or_says_why_not() -> None:
+    told, mine_ns, other_ns = in_thread()
+    version = tuple(int(part) for part in os.uname().release.split(".")[:2])
+    if version < SLICES_FROM:
+        assert "has no slices of threads" in told
+    else:
+        assert (told, mine_ns) == ("", SLICE_NS)
+        assert other_ns > SLICE_NS
+
+
+@pytest.mark.parametrize(
+    ("policy", "error", "kept_ns", "told"),
+    [
+        (
+            0,
+            PermissionError(1, "Operation not permitted"),
+            0,
+            "sched_setattr: Operation not permitted",
+        ),
+        (0, AttributeError("syscall"), 0, "sched_setattr: only Linux has it"),
+        (0, None, 3_000_000, "has no slices of threads, which 6.12 brought"),
+        (1, None, 0, "the thread is a real-time one, which has no slice"),
+        (3, None, SLICE_NS, ""),
+    ],
+)
+def test_what_refuses_is_told(
+    monkeypatch: pytest.MonkeyPatch, policy: int, error: Exception | None, kept_ns: int, told: str
+) -> None:
+    def call(*_: object) -> int:
+        if error is not None:
+            raise error
+        return 0
+
+    monkeypatch.setattr(slices, "call", call)
+    if error is None:
+        kept = (slices._ATTRIBUTES.size, policy, 0, 5, 0, kept_ns, 0, 0)
+        monkeypatch.setattr(slices, "_attributes", lambda _get: kept)
+    assert shorten_slice().endswith(told)
+    assert bool(shorten_slice()) == bool(told)
+
+
+def test_an_unknown_architecture_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(slices, "_GET", {})
+    assert shorten_slice().startswith("not known how to ask for it on ")
+
+
+def test_nothing_but_the_slice_is_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[bytes] = []
+    before = (48, 3, 1, 7, 0, 2_800_000, 9, 11)
+    monkeypatch.setattr(slices, "_attributes", lambda _get: before)
+    monkeypatch.setattr(slices, "call", lambda *words: asked.append(words[3]))
+    shorten_slice()
+    assert slices._ATTRIBUTES.unpack(asked[0]) == (48, 3, 1, 7, 0, SLICE_NS, 9, 11)
