@@ -156,9 +156,9 @@ class WorkersOptions:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TuneOptions:
     rounds: int = option(
-        f"rounds of LoadGen runs, 3 to {MOST_RUNS:,}, one run of each finalist per round (default 5)",
+        f"most rounds of LoadGen runs, 3 to {MOST_RUNS:,}, one run of each finalist per round; fewer where they decide (default 10)",
         parse=bounded(3, MOST_RUNS),
-        default=5,
+        default=10,
         metavar="N",
         group="search",
     )

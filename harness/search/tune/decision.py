@@ -12,8 +12,11 @@ from typing import NamedTuple
 from harness.results.evidence.between_runs import over_runs
 from harness.search.tune.candidates import Aim, Placement
 
-ROUNDS_TO_DROP = 3
-"""After this many rounds a placement that is certainly worse than the best one is dropped."""
+LEAST_ROUNDS = 3
+"""After this many rounds a placement that is certainly worse than the best one is dropped, and the search may end."""
+
+ALIKE = 0.03
+"""Placements are alike where the interval of their gain says that they differ by no more than this share."""
 
 
 @dataclass(slots=True)
@@ -49,7 +52,7 @@ class Decision(NamedTuple):
     best: Finalist
     """The placement with the best mean."""
     taken: Finalist
-    """The simplest placement without a visible difference to `best`; it meets the SLO if `best` does."""
+    """The simplest among `best` and the placements that are alike; it meets the SLO if `best` does."""
     second: Finalist | None
     """The next best placement, None where there is no other."""
     gain: Gain | None
@@ -77,7 +80,7 @@ def to_drop(aim: Aim, finalists: Sequence[Finalist]) -> Iterator[Finalist]:
     """The finalists that are certainly worse than the best one; two always continue."""
     best = best_of(aim, finalists)
     running = [one for one in finalists if not (one.dropped or one.failed)]
-    if best is None or len(best.values) < ROUNDS_TO_DROP:
+    if best is None or len(best.values) < LEAST_ROUNDS:
         return
     others = sorted(
         (one for one in running if one is not best), key=lambda one: _behind(aim, best, one)
@@ -87,14 +90,25 @@ def to_drop(aim: Aim, finalists: Sequence[Finalist]) -> Iterator[Finalist]:
             yield one
 
 
+def is_settled(aim: Aim, finalists: Sequence[Finalist]) -> bool:
+    """Whether further rounds could change nothing: every other placement is certainly worse than the best, or alike."""
+    running = [one for one in finalists if not (one.dropped or one.failed)]
+    best = best_of(aim, running)
+    if best is None or len(best.values) < LEAST_ROUNDS:
+        return False
+    others = (one for one in running if one is not best)
+    return all(_surely_better(aim, best, one) or _is_alike(aim, best, one) for one in others)
+
+
 def decide(
     aim: Aim, finalists: Sequence[Finalist], bound_ns: float | None = None
 ) -> Decision | None:
     """None where no placement has two rounds.
 
-    "No visible difference" is not transitive: of two placements that both look like the best one, one
-    can still be certainly worse than the other. So a placement that is certainly worse than any
-    other, or was dropped for that, is taken only where all others failed.
+    Where it is neither certain that a placement is worse than the best one nor that they are alike, the better
+    mean wins. To be alike is not transitive: of two placements that are both like the best one, one can still be
+    certainly worse than the other. So a placement that is certainly worse than any other, or was dropped for that,
+    is taken only where all others failed.
 
     bound_ns: the SLO's bound where its percentile is judged. Where the best placement meets it, the
     one that is taken meets it, too.
@@ -109,10 +123,10 @@ def decide(
         return None
     others = [one for one in sound if one is not best and gain(aim, best, one)]
     others.sort(key=lambda one: (one not in unbeaten, _behind(aim, best, one)))
-    alike = [one for one in others if one in unbeaten]
+    alike = [one for one in others if one in unbeaten and _is_alike(aim, best, one)]
     if bound_ns is not None and _meets(best, bound_ns):
         alike = [one for one in alike if _meets(one, bound_ns)]
-    taken = min([best, *alike], key=lambda one: (not one.is_default, one.plan.effort))
+    taken = min([best, *alike], key=lambda one: one.plan.effort)
     second = others[0] if others else None
     over = gain(aim, best, second) if second else None
     return Decision(best, taken, second, over, second is not None and second not in unbeaten)
@@ -125,6 +139,11 @@ def _meets(one: Finalist, bound_ns: float) -> bool:
 def _surely_better(aim: Aim, a: Finalist, b: Finalist) -> bool:
     over = gain(aim, a, b)
     return over is not None and over.low > 1
+
+
+def _is_alike(aim: Aim, best: Finalist, one: Finalist) -> bool:
+    over = gain(aim, best, one)
+    return over is not None and over.low >= 1 - ALIKE and over.high <= 1 + ALIKE
 
 
 def _behind(aim: Aim, best: Finalist, one: Finalist) -> float:

@@ -19,7 +19,7 @@ from harness.results.outcome import Finished
 from harness.run.study import Ended, other_reason
 from harness.search.peak.table import out_of_reach, reported_percentile
 from harness.search.tune.candidates import Aim
-from harness.search.tune.decision import Finalist, to_drop
+from harness.search.tune.decision import Finalist, is_settled, to_drop
 
 NOISE_PROBE_S = 0.2
 """Length of the noise probe before each run; a run that stands alone probes for one second."""
@@ -68,17 +68,22 @@ class Rounds:
         return Aim(f"{name}{rate}", "ns", more_is_better=False)
 
     def judge(self, finalists: Sequence[Finalist], rounds: int) -> None:
-        """Runs each finalist once a round, in alternating order; the runs of a round share one seed."""
+        """Runs each finalist once a round, in alternating order; the runs of a round share one seed.
+
+        rounds: the most; it ends earlier where more could not change what is taken.
+        """
         if self.scenario.scheduled and self.rate_per_s is None:
             self._find_rate(finalists)
         for number in range(rounds):
             running = [one for one in finalists if not (one.dropped or one.failed)]
-            if not running or (len(running) == 1 and number >= 2):
+            if not running or is_settled(self.aim, finalists):
                 return
             turns = running if number % 2 == 0 else running[::-1]
             for turn, one in enumerate(turns):
                 after = len(turns) - turn - 1 + (rounds - number - 1) * len(turns)
-                result = self._run(one, number, f"round {number + 1} of {rounds}", after)
+                result = self._run(
+                    one, number, f"round {number + 1} of at most {rounds}", after, "at most"
+                )
                 value = self._value(result) if result is not None else None
                 if value is not None:
                     one.values[number] = value

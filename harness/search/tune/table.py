@@ -9,6 +9,7 @@ from harness.core.config.parse import parse_slo
 from harness.results.pages.tables import Cell, Table, aligned, columns
 from harness.run.study import code_lines, machine_text
 from harness.search.tune.candidates import Aim, Layout
+from harness.search.tune.decision import ALIKE
 from harness.search.tune.screening import NOT_TRIED
 
 
@@ -105,19 +106,15 @@ def _sure(content: Mapping[str, Any]) -> str:
     if gain is None:
         return f"{'sure':<12}{taken}: there was no other plan to compare it with"
     if taken != best:
-        why = _why_taken(content, taken, best)
-        return f"{'sure':<12}no difference seen between {best} and {taken}: the {why} is taken"
+        return f"{'sure':<12}{best} and {taken} differ by {ALIKE * 100:g} % at most, by the 95 % interval: the simpler one is taken"
     if gain["low"] > 1:
         return (
             f"{'sure':<12}{best} is {gain['ratio']:.3f} times as good as the next, {second}: "
             f"95 % interval {gain['low']:.3f} to {gain['high']:.3f}, {gain['rounds']} rounds"
         )
-    why = _why_taken(content, best, second)
-    if content.get("second_is_beaten"):
-        why = "one that no other is surely better than"
     return (
         f"{'sure':<12}no difference seen between {best} and {second} "
-        f"(95 % interval {gain['low']:.3f} to {gain['high']:.3f}): {best} is the {why}"
+        f"(95 % interval {gain['low']:.3f} to {gain['high']:.3f}, {gain['rounds']} rounds): {_why_best(content, best, second)}"
     )
 
 
@@ -129,13 +126,17 @@ def _why_none(content: Mapping[str, Any]) -> str:
     return "nothing is taken: it was stopped, or no plan was judged twice"
 
 
-def _why_taken(content: Mapping[str, Any], plan: str, other: str) -> str:
-    """Why `plan` is taken although no difference to `other` was seen."""
+def _why_best(content: Mapping[str, Any], best: str, second: str) -> str:
+    """Why the best one is taken although no difference to the next is seen."""
     means, bound_ns = _means(content), _bound_ns(content)
-    if means[plan] <= bound_ns < means[other]:
-        return f"one that meets {content['slo']}"
-    is_default = any(one["is_default"] and one["plan"] == plan for one in content["finalists"])
-    return "one without tuning" if is_default else "simpler one"
+    if means[best] <= bound_ns < means[second]:
+        return f"{best} meets {content['slo']}"
+    if content.get("second_is_beaten"):
+        return f"no other is surely better than {best}"
+    over = content["best_over_second"]
+    if over["low"] >= 1 - ALIKE and over["high"] <= 1 + ALIKE:
+        return f"they are alike, and {best} is the simpler one"
+    return f"{best} has the better mean; more --rounds may decide"
 
 
 def _warnings(content: Mapping[str, Any]) -> Iterator[str]:
