@@ -35,7 +35,7 @@ class OrtBackend(FrameworkBackend):
     """One session.
 
     spinning: idle threads busy-wait for lower latency. auto: only where the instance has its cores alone
-    (--pin); elsewhere it takes five times the CPU between sparse queries and starves the others.
+    (streams, --pin); elsewhere it takes five times the CPU between sparse queries and starves the others.
     graph: how far the graph is optimised.
     arena: memory is kept between batches.
     io_binding: outputs stay in ONNX Runtime's memory until they are copied out.
@@ -56,7 +56,7 @@ class OrtBackend(FrameworkBackend):
         "share_weights": ("off", "on"),
     }
     # `all` adds the processor's own layouts to `extended`; they can slow small models down
-    tunable: ClassVar[Choices] = {"spinning": ("on",), "graph": ("extended",)}
+    tunable: ClassVar[Choices] = {"spinning": ("on", "off"), "graph": ("extended",)}
     of_one_process = ("share_weights",)
     devices = tuple(_PROVIDERS)
     has_providers = True

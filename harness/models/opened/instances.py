@@ -68,7 +68,9 @@ def plan(config: RunConfig, scenario: Scenario, model: Model, cores: Cores) -> I
             "--threads, or add --oversubscribe"
         )
     group = InstanceGroup(count, threads, _max_batch(config, scenario, model), cores.worth)
-    return _pinned(group, scenario, cores) if config.pin else group
+    if config.pin:
+        return _pinned(group, scenario, cores)
+    return group._replace(owns_cores=_is_alone(group, scenario, cores))
 
 
 def _max_batch(config: RunConfig, scenario: Scenario, model: Model) -> int:
@@ -83,6 +85,14 @@ def _max_batch(config: RunConfig, scenario: Scenario, model: Model) -> int:
         samples = scenario.samples_per_query(config)
         largest = min(samples, config.max_batch or samples)
     return min(largest, MAX_BATCH)
+
+
+def _is_alone(group: InstanceGroup, scenario: Scenario, cores: Cores) -> bool:
+    """Whether nothing else of this process wants a core while the instance computes, pinned or not.
+
+    In stream scenarios LoadGen's thread computes itself. Under a quota the time that idle threads spin is missing later.
+    """
+    return scenario.streams and group.threads <= cores.planned and cores.quota is None
 
 
 def _pinned(group: InstanceGroup, scenario: Scenario, cores: Cores) -> InstanceGroup:

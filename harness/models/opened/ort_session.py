@@ -49,7 +49,7 @@ def setup_of(
 ) -> SessionSetup:
     """The setup of the backend's session with its own `options` (--backend-option).
 
-    owns_cores: the instance is pinned to cores of its own; then idle threads spin by default.
+    owns_cores: the instance has its cores alone; then idle threads spin by default.
     """
     spinning = options.get("spinning", "auto")
     spins = spinning == "on" or (spinning == "auto" and owns_cores)

@@ -172,6 +172,25 @@ def test_pinned_instances_share_no_core_and_loadgen_has_the_rest(
     assert InstanceGroup.from_json(found._asdict()) == found
 
 
+@pytest.mark.parametrize(
+    ("cores", "scenario", "asked", "owns"),
+    [
+        (TWO, "single-stream", {}, True),
+        (TWO, "multi-stream", {"threads": 1}, True),
+        (SMT, "single-stream", {}, True),
+        (SMT, "single-stream", {"threads": 8}, False),  # siblings would spin
+        (TWO._replace(quota=2.0), "single-stream", {}, False),  # spinning would use it up
+        (TWO, "offline", {"instances": 1}, False),
+        (TWO, "server", {"instances": 1}, False),
+    ],
+)
+def test_a_stream_has_its_cores_alone_without_pinning_too(
+    cores: Cores, scenario: str, asked: Any, owns: bool
+) -> None:
+    found = planned(cores, scenario, **asked)
+    assert (found.pinned, found.owns_cores) == ((), owns)
+
+
 def test_the_plan_is_one_line() -> None:
     assert str(planned(TWO, "server")) == "2 x 1 threads of 2 cores, batch ≤ 64"
     assert str(planned(EIGHT._replace(quota=0.5))) == "1 x 1 threads of 0.5 cores, batch ≤ 64"
