@@ -1,0 +1,373 @@
+"""Measures Server's tail by load, beside the limit of any dispatcher, fixed plans, and MLPerf's reference harness.
+
+python benchmarks/tail.py [--rows tail-NAME,...] [--loads 0.2,0.4,...] [--reference CHECKOUT] [--page FOLDER] [--quick]
+
+The limit is a queue first in, first out under the best of many policies, simulated with the run's own arrivals and
+with service times that bare loops measured just before it. CHECKOUT: of mlcommons/inference, as for
+reference_harness.py. --page: also draws p50 and p99 by load there.
+"""
+
+import argparse
+import heapq
+import sys
+import tempfile
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from html import escape
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+from benchmarks.command import HERE, Noise, harness
+from benchmarks.pairs import estimate, neighbours, ratio
+from benchmarks.reference_harness import Reference, reference_images
+from benchmarks.report import Row, command
+from harness.core.batch_rule import BatchRule, batch_times
+from harness.core.config.run_config import RunConfig
+from harness.core.service_times import QUANTILES, ServiceTimes
+from harness.core.units import NS_PER_MS, NS_PER_S
+from harness.loadgen.scenario import scenario_named
+from harness.machine import cores
+from harness.models.made import onnx_light
+from harness.models.manifest.defaults import default_dataset
+from harness.models.manifest.lookup import load_model
+from harness.models.opened import instances
+from harness.results.pages import page
+from harness.results.pages.page import Article, Figure
+from harness.results.pages.plots import line, rounded
+from harness.run.progress import Progress
+from harness.search.tune.candidates import Layout, Placement
+from harness.search.tune.screening import time_layout
+from harness.types import Array
+
+LOADS = (0.1, 0.2, 0.4, 0.6, 0.75, 0.85, 0.9, 0.95)
+"""Rates as shares of the samples/s of bare loops, one instance a core."""
+
+JUDGED = (0.2, 0.4, 0.75, 0.85, 0.9)
+"""Loads whose tail must be near the limit."""
+
+MOST_OVER_LIMIT = 1.5
+SECONDS = 8.0
+LEAST_QUERIES = 600
+"""Of which six may be later than p99."""
+
+BATCHES = (1, 2, 4, 8)
+_BOUND = "p99=10s"
+"""No run is ended for being late."""
+
+Draws = Callable[[int], Array]
+"""Batch size -> (QUANTILES,) service times in ns."""
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """What is served. reference: whether MLPerf's harness can serve it too."""
+
+    options: tuple[str, ...]
+    reference: bool = False
+    is_computing: bool = True
+    """It needs cores, so that two threads may answer one query."""
+
+
+class Tail(NamedTuple):
+    p50_ms: float
+    p99_ms: float
+
+
+@dataclass(slots=True)
+class Seen:
+    """Load -> the tails of each system, round by round."""
+
+    by_load: dict[float, dict[str, list[Tail]]] = field(default_factory=dict)
+
+    def add(self, load: float, system: str, tail: Tail) -> None:
+        self.by_load.setdefault(load, {}).setdefault(system, []).append(tail)
+
+    def over_limit(self, load: float, of: int) -> list[float]:
+        """Ours ÷ the limit, round by round. of: 0 for p50, 1 for p99."""
+        tails = self.by_load[load]
+        return [a[of] / b[of] for a, b in zip(tails[OURS], tails[LIMIT], strict=True)]
+
+
+OURS, LIMIT, REFERENCE = "default plan", "limit", "reference harness"
+FIXED: Mapping[str, tuple[str, ...]] = {
+    f"batch {size}": ("--max-batch", str(size)) for size in (1, 8)
+}
+
+
+class Bench:
+    """Serves one subject at rates of its capacity."""
+
+    def __init__(self, subject: Subject, checkout: Path | None, folder: Path) -> None:
+        self._options = subject.options
+        named = dict(zip(subject.options[::2], subject.options[1::2], strict=True))
+        self._config = RunConfig.of(
+            scenario="server",
+            backend=named["--backend"],
+            model=named.get("--model", "digits"),
+            backend_option=tuple(text for text in subject.options if "_ms=" in text),
+        )
+        self._model = load_model(self._config.model)
+        self._is_computing = subject.is_computing
+        self._folder = folder
+        self._file = named.get("--model")
+        self._reference = (
+            Reference(checkout, folder / "images") if checkout and subject.reference else None
+        )
+        self._cores = cores.available().planned
+
+    def narrow(self) -> ServiceTimes:
+        """With an instance on each core busy."""
+        return self._service(Layout(self._cores, 1))
+
+    def wide(self) -> ServiceTimes | None:
+        """With one instance on all cores, whose threads spin; None for a model that needs none."""
+        if not self._is_computing or self._cores == 1:
+            return None
+        return self._service(Layout(1, self._cores, (("spinning", "on"),)))
+
+    def _service(self, layout: Layout) -> ServiceTimes:
+        config = Placement(layout, BATCHES[-1]).applied(self._config)
+        spec = instances.plan(config, scenario_named("server"), self._model, cores.available())
+        return time_layout(
+            config,
+            default_dataset(self._model),
+            spec,
+            BATCHES,
+            None,
+            self._folder / "bare.log",
+            Progress(quiet=True),
+        ).service
+
+    def capacity_per_s(self, narrow: ServiceTimes) -> float:
+        """samples/s of bare loops at their best batch."""
+        return max(
+            self._cores * size * NS_PER_S / float(narrow.of(size).mean()) for size in BATCHES
+        )
+
+    def served(self, rate_per_s: float, *more: str) -> tuple[Tail, Array]:
+        """The tail, and when queries were due in ns."""
+        count = max(LEAST_QUERIES, round(SECONDS * rate_per_s))
+        load = ("--target-qps", f"{rate_per_s:.4g}", "--queries", str(count), "--slo", _BOUND)
+        run = harness("--scenario", "server", "--mode", "performance", *self._options, *load, *more)
+        latency = run.result["latency_ns"]
+        return _ms(latency["p50"], latency["p99"]), np.sort(run.columns["scheduled_ns"])
+
+    def limit(self, due_ns: Array, narrow: ServiceTimes, wide: ServiceTimes | None) -> Tail:
+        """The lowest p50 and the lowest p99 of all policies."""
+        found = [simulated(due_ns, policy) for policy in policies(narrow, wide, self._cores)]
+        return Tail(min(tail.p50_ms for tail in found), min(tail.p99_ms for tail in found))
+
+    def referred(self, rate_per_s: float) -> Tail | None:
+        """Of the reference harness at that rate."""
+        if self._reference is None or self._file is None:
+            return None
+        count = max(LEAST_QUERIES, round(SECONDS * rate_per_s))
+        found = self._reference.tail_ns(Path(self._file), round(rate_per_s), count)
+        return _ms(*found)
+
+
+class Policy(NamedTuple):
+    """size: of waiting samples and idle instances. alone: service times of a query for which every core works."""
+
+    instances: int
+    draws: Draws
+    size: Callable[[int, int], int]
+    alone: Array | None = None
+
+
+def policies(narrow: ServiceTimes, wide: ServiceTimes | None, count: int) -> Iterator[Policy]:
+    """Fixed batches and the harness's rule, on an instance for each core; with two cores for a query that is alone;
+    and on one instance.
+    """
+    rule = BatchRule(batch_times([(n, narrow.median_ns(n)) for n in BATCHES], BATCHES[-1]), count)
+    sizes: list[Callable[[int, int], int]] = [
+        *(partial(_at_most, most) for most in BATCHES),
+        rule.size,
+    ]
+    for size in sizes:
+        yield Policy(count, narrow.of, size)
+        if wide is not None:
+            yield Policy(count, narrow.of, size, wide.of(1))
+    if wide is not None:
+        yield from (Policy(1, wide.of, partial(_at_most, most)) for most in BATCHES)
+
+
+def _at_most(most: int, waiting: int, _idle: int) -> int:
+    return min(waiting, most)
+
+
+def simulated(due_ns: Array, policy: Policy) -> Tail:
+    """A queue first in, first out. due_ns: (queries,) ascending, starting anywhere."""
+    arrivals: list[int] = (due_ns - due_ns[0]).astype(np.int64).tolist()
+    drawn = np.random.default_rng(0).integers(0, QUANTILES, len(arrivals))
+    times = {size: policy.draws(size) for size in BATCHES}
+    free = [0] * policy.instances
+    latencies: list[float] = []
+    first = 0
+    while first < len(arrivals):
+        start = max(free[0], arrivals[first])
+        waiting = bisect_right(arrivals, start, first) - first
+        idle = sum(at <= start for at in free)
+        if policy.alone is not None and waiting == 1 and idle == len(free):
+            size, took = 1, policy.alone[drawn[first]]
+            free = [start + int(took)] * len(free)
+        else:
+            size = policy.size(waiting, idle)
+            if size not in times:
+                times[size] = policy.draws(size)
+            took = times[size][drawn[first]]
+            heapq.heapreplace(free, start + int(took))
+        latencies += [start + took - at for at in arrivals[first : first + size]]
+        first += size
+    return _ms(*np.percentile(latencies, (50, 99)))
+
+
+def _ms(p50_ns: float, p99_ns: float) -> Tail:
+    return Tail(float(p50_ns) / NS_PER_MS, float(p99_ns) / NS_PER_MS)
+
+
+def measure(
+    name: str, subject: Subject, options: argparse.Namespace, count: int, noise: Noise
+) -> list[Row]:
+    seen = Seen()
+    with tempfile.TemporaryDirectory() as parent, reference_images() as images:
+        folder = Path(parent)
+        (folder / "images").symlink_to(images)
+        bench = Bench(subject, options.reference, folder)
+        capacity = bench.capacity_per_s(noise.quiet(bench.narrow))
+        for turn in range(count):
+            for load in options.loads:
+                _one_load(bench, load, load * capacity, seen, noise, forward=turn % 2 == 0)
+    if options.page:
+        _draw(name, seen, options.page)
+    judged = [load for load in options.loads if load in JUDGED] or list(options.loads)
+    worst = max(judged, key=lambda load: estimate(seen.over_limit(load, 1)).value)
+    tails = seen.by_load[worst]
+    return [
+        Row(
+            name=name,
+            what=f"p99 ÷ the limit of any dispatcher at the worst load, {worst:.0%} of {capacity:.4g} samples/s",
+            unit="",
+            limit="at most",
+            bar=MOST_OVER_LIMIT,
+            found=estimate(seen.over_limit(worst, 1)),
+            aa=neighbours([tail.p99_ms for tail in tails[OURS]], ratio),
+            neutral=1.0,
+            beside=dict(_beside(seen)),
+            runs={
+                f"{load:.0%}": {system: list(map(list, tails)) for system, tails in of.items()}
+                for load, of in seen.by_load.items()
+            },
+        )
+    ]
+
+
+def _one_load(
+    bench: Bench, load: float, rate_per_s: float, seen: Seen, noise: Noise, *, forward: bool
+) -> None:
+    """All systems in turn, after bare loops of the same minute."""
+    narrow, wide = bench.narrow(), bench.wide()
+    (ours, due_ns) = noise.quiet(lambda: bench.served(rate_per_s))
+    seen.add(load, OURS, ours)
+    seen.add(load, LIMIT, bench.limit(due_ns, narrow, wide))
+    others: dict[str, Callable[[], Tail | None]] = {
+        plan: lambda more=more: bench.served(rate_per_s, *more)[0]  # type: ignore[misc]
+        for plan, more in FIXED.items()
+    }
+    others[REFERENCE] = lambda: bench.referred(rate_per_s)
+    for system in others if forward else reversed(others):
+        tail = noise.quiet(others[system])
+        if tail is not None:
+            seen.add(load, system, tail)
+
+
+def _beside(seen: Seen) -> Iterator[tuple[str, str]]:
+    """Load -> p50 / p99 of each system in ms."""
+    for load, of in seen.by_load.items():
+        texts = []
+        for system, tails in of.items():
+            p50, p99 = (estimate(column).value for column in zip(*tails, strict=True))
+            texts.append(f"{system} {p50:.3g} / {p99:.3g}")
+        yield f"{load:.0%}", ", ".join(texts) + " ms"
+
+
+def _draw(name: str, seen: Seen, folder: Path) -> None:
+    """FOLDER/NAME.html with p50 and p99 by load."""
+
+    def figure(of: int, title: str) -> Figure:
+        systems = dict.fromkeys(system for tails in seen.by_load.values() for system in tails)
+        lines = []
+        for system in systems:
+            points = {
+                100 * load: estimate([tail[of] for tail in tails[system]]).value
+                for load, tails in sorted(seen.by_load.items())
+                if system in tails
+            }
+            lines.append(line(system, points, [rounded(ms) for ms in points.values()]))
+        axes = {
+            "xaxis": {"title": "load, % of bare loops"},
+            "yaxis": {"title": "ms", "type": "log"},
+        }
+        return Figure(title, "The median of the rounds.", lines, axes)
+
+    folder.mkdir(parents=True, exist_ok=True)
+    head = [f"<h1>{escape(name)}</h1>"]
+    article = Article(head, [figure(0, "p50 by load"), figure(1, "p99 by load")], [])
+    page.write([article], name, folder / f"{name}.html", script_in=folder)
+
+
+def _sleeper(each_ms: float, sample_ms: float) -> Subject:
+    options = (
+        "--backend", f"{HERE / 'sleeper.py'}:Sleeper", "--backend-option", f"service_ms={each_ms}",
+        "--backend-option", f"sample_ms={sample_ms}",
+    )  # fmt: skip
+    return Subject(options, is_computing=False)
+
+
+def subjects() -> Mapping[str, Callable[[], Subject]]:
+    """Row -> the subject, whose file is made when it is asked for."""
+
+    def image(name: str) -> Subject:
+        return Subject(("--backend", "ort", "--model", str(onnx_light.make(name))), reference=True)
+
+    return {
+        "tail-digits": lambda: Subject(("--backend", "ort")),
+        "tail-squeezenet": partial(image, "squeezenet"),
+        "tail-resnet50": partial(image, "resnet50"),
+        "tail-minilm": lambda: Subject(("--backend", "ort", "--model", "minilm")),
+        "tail-batching-pays": partial(_sleeper, 8.0, 1.0),
+        "tail-batching-never-pays": partial(_sleeper, 0.0, 5.0),
+    }
+
+
+def rows(options: argparse.Namespace) -> Mapping[str, Callable[[int, Noise], list[Row]]]:
+    return {
+        name: lambda count, noise, name=name, made=made: measure(  # type: ignore[misc]
+            name, made(), options, count, noise
+        )
+        for name, made in subjects().items()
+    }
+
+
+def _shares(text: str) -> tuple[float, ...]:
+    return tuple(map(float, text.split(",")))
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(add_help=False)
+    parser.add_argument("--loads", type=_shares, default=LOADS, metavar="SHARE,...")
+    parser.add_argument("--reference", type=Path, metavar="CHECKOUT", help="of mlcommons/inference")
+    parser.add_argument("--page", type=Path, metavar="FOLDER", help="draws p50 and p99 by load")
+    options, _ = parser.parse_known_args(arguments)
+    both = argparse.ArgumentParser(parents=[parser], description="Measures Server's tail by load.")
+    return command(rows(options), both, arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,55 @@
+"""The limit of benchmarks/tail.py: a queue of its own, equal to the harness's simulation where both have one policy."""
+
+import numpy as np
+import pytest
+
+from benchmarks.tail import BATCHES, LIMIT, OURS, Policy, Seen, Tail, policies, simulated
+from harness.core.batch_rule import BatchRule, batch_times
+from harness.core.service_times import QUANTILES, ServiceTimes
+from harness.loadgen.schedule import server_schedule_ns
+from harness.results.evidence.simulation import simulate
+
+
+def service(each_ns: float, fixed_ns: float = 0.0) -> ServiceTimes:
+    ns = np.array([[fixed_ns + each_ns * size] * QUANTILES for size in BATCHES])
+    return ServiceTimes(BATCHES, ns, (9,) * len(BATCHES))
+
+
+DUE_NS = server_schedule_ns(3000, 300.0, 0)
+NARROW, WIDE = service(4e6), service(2.2e6)
+
+
+def test_by_the_harnesss_rule_it_is_the_harnesss_simulation() -> None:
+    costly = service(1e6, 3e6)
+    points = [(n, costly.median_ns(n)) for n in BATCHES]
+    rule = BatchRule(batch_times(points, BATCHES[-1]), 2)
+    theirs = simulate(DUE_NS, costly, 2, BATCHES[-1])
+    wanted = np.percentile(theirs.queue_ns + theirs.infer_ns, (50, 99)) / 1e6
+    assert simulated(DUE_NS, Policy(2, costly.of, rule.size)) == pytest.approx(wanted, rel=0.02)
+
+
+def test_all_cores_work_for_a_query_that_is_alone_only() -> None:
+    def one(_waiting: int, _idle: int) -> int:
+        return 1
+
+    far = np.arange(1000) * 10_000_000
+    assert simulated(far, Policy(2, NARROW.of, one, WIDE.of(1))) == pytest.approx((2.2, 2.2))
+    pairs = np.repeat(far, 2)
+    assert simulated(pairs, Policy(2, NARROW.of, one, WIDE.of(1))) == pytest.approx((4.0, 4.0))
+
+
+def test_the_limit_is_below_every_fixed_plan() -> None:
+    found = [simulated(DUE_NS, policy) for policy in policies(NARROW, WIDE, 2)]
+    greedy = simulated(DUE_NS, Policy(2, NARROW.of, lambda waiting, _idle: min(waiting, 8)))
+    assert min(tail.p99_ms for tail in found) < greedy.p99_ms
+    assert 2.2 < min(tail.p50_ms for tail in found) < 4.0  # some queries are alone
+    assert len(list(policies(NARROW, None, 2))) == len(BATCHES) + 1
+
+
+def test_rounds_are_compared_with_their_own_limit() -> None:
+    seen = Seen()
+    for ours, limit in ((3.0, 2.0), (8.0, 4.0)):
+        seen.add(0.4, OURS, Tail(1.0, ours))
+        seen.add(0.4, LIMIT, Tail(0.5, limit))
+    assert seen.over_limit(0.4, 1) == [1.5, 2.0]
+    assert seen.over_limit(0.4, 0) == [2.0, 2.0]
