@@ -3,21 +3,20 @@
 An option of a run is a field of `RunOptions` (harness/core/config/schema.py), where it gets its flag, its
 key in a file, its help and its parser. It needs an entry here only in these cases:
 
-`SETTLED_ANEW`: a config.yaml holds a value that no longer holds once the option is set beside it.
+`SETTLED_ANEW`: a file holds a value that no longer holds once the option is set beside it.
 `ALIASES`: MLPerf's reference harness has the same option under another name.
 """
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from harness import __version__
 from harness.cli.parser import Parser, add_options, read_options
 from harness.cli.start import config_files
-from harness.cli.start.config_files import CONFIG_FLAG, ConfigFiles, presets
+from harness.cli.start.config_files import CONFIG_FLAG, ConfigFile, presets
 from harness.core.config import code
 from harness.core.config.options import (
     flag_name,
@@ -57,58 +56,64 @@ _REFUSED: Mapping[str, str] = {
 }
 """An option of MLPerf's reference harness that cannot be translated -> the message that refuses it."""
 
+
+class Settled(NamedTuple):
+    """Fields of a file that no longer hold once an option is set beside it, to another value than the file's."""
+
+    of_any: Sequence[str] = ()
+    """In any file: they exclude the option, or belong to its other value."""
+    of_run: Sequence[str] = ()
+    """In the config.yaml of a run, which resolved them from the option's other value."""
+
+
 _SEEDS = ("qsl_seed", "sample_index_seed", "schedule_seed")
-SETTLED_ANEW: Mapping[str, Sequence[str]] = {
-    "seed": (*_SEEDS, "dataset_digest"),
-    "input_shape": ("dataset_digest",),
-    "input_range": ("dataset_digest",),
-    "lengths": ("dataset_digest",),
-    "duration": ("queries",),
-    "slo": ("queries",),
-    "instances": ("threads",),
-    "mlperf": (
-        "duration_ns",
-        "queries",
-        "seed",
-        "slo",
-        "samples_per_query",
-        "target_qps",
-        *_SEEDS,
+_OF_MODEL = ("dataset", "dataset_digest", "metric", "max_batch")
+SETTLED_ANEW: Mapping[str, Settled] = {
+    "seed": Settled(of_run=(*_SEEDS, "dataset_digest")),
+    "input_shape": Settled(of_run=("dataset_digest",)),
+    "input_range": Settled(of_run=("dataset_digest",)),
+    "lengths": Settled(of_run=("dataset_digest",)),
+    "duration": Settled(of_any=("queries",)),
+    "queries": Settled(of_any=("duration_ns",)),
+    "slo": Settled(of_run=("queries",)),
+    "instances": Settled(of_run=("threads",)),
+    "mlperf": Settled(
+        of_any=("duration_ns", "queries"),
+        of_run=("seed", "slo", "samples_per_query", "target_qps", *_SEEDS),
     ),
-    "target_qps": ("queries", "arrivals", "arrivals_sha256", "concurrency"),
-    "arrivals": ("queries", "duration_ns", "target_qps", "arrivals_sha256", "concurrency"),
-    "concurrency": ("queries", "target_qps", "arrivals", "arrivals_sha256", "load_hosts"),
-    "no_metrics": ("metrics", "metrics_linger_ns"),
-    "metrics": ("no_metrics",),
-    "model": ("model_sha256", "model_file", "dataset", "dataset_digest", "metric", "max_batch"),
-    "dataset": ("data_dir", "dataset_option", "dataset_digest"),
-    "models": (
-        *("model", "model_sha256", "model_file", "dataset", "dataset_digest", "metric"),
-        *("max_batch", "instances", "threads"),
+    "target_qps": Settled(
+        of_any=("arrivals", "arrivals_sha256", "concurrency"), of_run=("queries",)
     ),
-    "data_dir": ("dataset_digest",),
-    "dataset_option": ("dataset_digest",),
-    "backend": ("model_sha256", "model_file"),
-    "backend_option": ("model_sha256", "model_file"),
-    "scenario": (
-        "queries",
-        "slo",
-        "target_qps",
-        "samples_per_query",
-        "arrivals",
-        "arrivals_sha256",
-        "concurrency",
-        "load_hosts",
-        "instances",
-        "threads",
-        "max_batch",
-        "dispatch",
-        "batch_wait_ns",
+    "arrivals": Settled(
+        of_any=("duration_ns", "target_qps", "arrivals_sha256", "concurrency"),
+        of_run=("queries",),
     ),
-    "pin": ("oversubscribe",),
-    "oversubscribe": ("pin",),
+    "concurrency": Settled(
+        of_any=("target_qps", "arrivals", "arrivals_sha256"), of_run=("queries", "load_hosts")
+    ),
+    "no_metrics": Settled(of_any=("metrics", "metrics_linger_ns")),
+    "metrics": Settled(of_any=("no_metrics",)),
+    "model": Settled(of_any=("model_sha256", "model_file"), of_run=_OF_MODEL),
+    "dataset": Settled(of_any=("data_dir", "dataset_option"), of_run=("dataset_digest",)),
+    "models": Settled(
+        of_any=("model", "model_sha256", "model_file"),
+        of_run=(*_OF_MODEL, "instances", "threads"),
+    ),
+    "data_dir": Settled(of_run=("dataset_digest",)),
+    "dataset_option": Settled(of_run=("dataset_digest",)),
+    "backend": Settled(of_any=("model_sha256", "model_file")),
+    "backend_option": Settled(of_run=("model_sha256", "model_file")),
+    "scenario": Settled(
+        of_run=(
+            *("queries", "slo", "target_qps", "samples_per_query", "arrivals", "arrivals_sha256"),
+            *("concurrency", "load_hosts", "instances", "threads", "max_batch", "dispatch"),
+            "batch_wait_ns",
+        )
+    ),
+    "pin": Settled(of_any=("oversubscribe",)),
+    "oversubscribe": Settled(of_any=("pin",)),
 }
-"""Key of an option on the command line -> fields of RunConfig that a --config file no longer sets.
+"""Key of an option -> fields of RunConfig that a file of --config before it no longer sets.
 
 A config.yaml of a finished run holds every value as it was resolved. `--config x --model y` must not
 take the checksum, the data set and the batch size of the old model from it.
@@ -195,21 +200,26 @@ def invocation(
     own_keys = {option_key(field) for field in visible_fields(schema)}
     own = {key: texts[key] for key in texts if key in own_keys}
     of_run = {key: texts[key] for key in texts if key not in {*own_keys, *_OF_THE_CALL}}
-    stored = _stored(texts["config"]) if "config" in texts else {}
-    stored = {key: value for key, value in stored.items() if key not in not_from_file}
-    values = {**defaults, **stored}
+    typed = config_from(of_run, "command line", problems)
+    files = _Stored(texts["config"].files if "config" in texts else ())
     for key in of_run:
-        for field in SETTLED_ANEW.get(key, ()):
-            values.pop(field, None)
+        files.settle(key, typed.get(_FIELDS[key]), "the command line")
+    files.leave_out(not_from_file)
+    stored = files.values
+    values = {
+        field: value
+        for field, value in defaults.items()
+        if not any(field in _settled(key) for key in of_run)
+    }
+    values |= stored
     if "arrivals" in values and "duration_ns" not in stored:
         values.pop("duration_ns", None)  # the file of arrivals sets it, not the verb's default
-    typed = config_from(of_run, "command line", problems)
     values |= typed
     problems += _of_a_set(values, schema)
     foreign = {key: value for key, value in stored.items() if key in values and key not in typed}
     source = str(texts.get("config"))
     for name in texts["config"].names if "config" in texts else ():
-        if _is_of_run(user_path(name)):
+        if config_files.is_of_run(user_path(name)):
             from harness.results.resolved import without_folder
 
             bare = without_folder(RunOptions(**{"scenario": "", **foreign}))
@@ -226,6 +236,7 @@ def invocation(
     config = make_config(values, problems)
     if "quiet" not in texts:
         say(code.announcement(source, foreign))
+        say("\n".join(files.notices(typed)))
     return Invocation(config, schema(**own_values), "json" in texts, "quiet" in texts)
 
 
@@ -237,15 +248,58 @@ def _of_a_set(values: dict[str, Any], schema: type) -> Iterator[str]:
             yield "--models makes single runs, and this verb varies one model: drop it"
 
 
-def _stored(files: ConfigFiles) -> dict[str, Any]:
-    """Fields of RunConfig in the files, each of which settles those before it anew."""
-    stored: dict[str, Any] = {}
-    for file in files.files:
-        for key in file.keys:
-            for field in SETTLED_ANEW.get(key, ()):
-                stored.pop(field, None)
-        stored |= file.values
-    return stored
+_FIELDS = {option_key(field): field.name for field in visible_fields(RunConfig)}
+_FLAGS = {field.name: flag_name(option_key(field)) for field in visible_fields(RunConfig)}
+_DEFAULTS = {field.name: field.default for field in visible_fields(RunConfig)}
+
+
+def _settled(key: str) -> Sequence[str]:
+    rule = SETTLED_ANEW.get(key, Settled())
+    return (*rule.of_any, *rule.of_run)
+
+
+class _Stored:
+    """Fields of RunConfig in the files of --config, and which of them do not hold beside what is set later."""
+
+    def __init__(self, files: Sequence[ConfigFile]) -> None:
+        self.values: dict[str, Any] = {}
+        self._from: dict[str, ConfigFile] = {}
+        self._left_out: dict[tuple[str, str], list[str]] = {}
+        for file in files:
+            for key in file.keys:
+                field = _FIELDS.get(key)
+                if field in file.values:
+                    self.settle(key, file.values[field], file.name)
+            self.values |= file.values
+            self._from |= dict.fromkeys(file.values, file)
+
+    def settle(self, key: str, value: object, by: str) -> None:
+        """The option `key` is set to `value`, by the command line or a later file."""
+        rule = SETTLED_ANEW.get(key)
+        if rule is None or self.values.get(_FIELDS[key]) == value:
+            return
+        for field in _settled(key):
+            file = self._from.get(field)
+            if file is not None and (field in rule.of_any or file.is_of_run):
+                self._drop(field, f"{by} sets --{key.replace('_', '-')}")
+
+    def leave_out(self, fields: Sequence[str]) -> None:
+        """The verb sets these itself."""
+        for field in fields:
+            if field in self.values:
+                self._drop(field, "this verb sets them itself")
+
+    def _drop(self, field: str, why: str) -> None:
+        value, file = self.values.pop(field), self._from.pop(field)
+        if field in _FLAGS and value != _DEFAULTS[field]:
+            self._left_out.setdefault((file.name, why), []).append(field)
+
+    def notices(self, typed: Mapping[str, Any]) -> Iterator[str]:
+        """A line for each file and reason. typed: fields that the command line sets, which nobody misses."""
+        for (name, why), fields in self._left_out.items():
+            flags = [_FLAGS[field] for field in fields if field not in typed]
+            if flags:
+                yield f"{name}: {', '.join(flags)} left out: {why}"
 
 
 def with_sources(problems: str, arguments: Sequence[str]) -> str:
@@ -278,12 +332,6 @@ def _with_source(line: str, typed: Sequence[str], sources: Mapping[str, str]) ->
 
 
 _FLAG = re.compile(r"(?<![\w-])--[a-z][a-z-]*[a-z]")
-
-
-def _is_of_run(path: Path) -> bool:
-    from harness.results.run_folder import CONFIG, RESULT
-
-    return path.is_dir() or (path.name == CONFIG and (path.parent / RESULT).is_file())
 
 
 def published(copy: str, fields: Sequence[str]) -> str:

@@ -22,7 +22,8 @@ def test_an_alias_stands_for_an_option_and_hides_none() -> None:
 
 def test_an_option_settles_fields_anew_but_never_itself() -> None:
     keys = {option_key(field): field.name for field in visible_fields(RunConfig)}
-    for key, settled in SETTLED_ANEW.items():
+    for key, rule in SETTLED_ANEW.items():
+        settled = (*rule.of_any, *rule.of_run)
         assert key in keys
         assert set(settled) <= FIELDS - {keys[key]}
         assert len(settled) == len(set(settled))

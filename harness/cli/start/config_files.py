@@ -14,6 +14,10 @@ CONFIG_FLAG = "--config"
 
 
 class ConfigFile(NamedTuple):
+    name: str
+    """As on the command line."""
+    is_of_run: bool
+    """It is the config.yaml of a run, which has every option as that run resolved it, and not as a user set it."""
     keys: tuple[str, ...]
     """Keys of the run's options in the file."""
     values: dict[str, Any]
@@ -54,8 +58,16 @@ def read(names: Sequence[str], own: Set[str], problems: list[str]) -> ConfigFile
             del content[key]
         typed = {key: _as_typed(content.pop(key)) for key in own if key in content}
         of_verb |= {key: value for key, value in typed.items() if value not in (None, False)}
-        files.append(ConfigFile(tuple(content), config_from(content, str(path), problems)))
+        values = config_from(content, str(path), problems)
+        files.append(ConfigFile(name, is_of_run(path), tuple(content), values))
     return ConfigFiles(tuple(names), tuple(files), of_verb, tuple(notices))
+
+
+def is_of_run(path: Path) -> bool:
+    """Whether the path is a run's folder or the config.yaml in one."""
+    from harness.results.run_folder import CONFIG, RESULT
+
+    return path.is_dir() or (path.name == CONFIG and (path.parent / RESULT).is_file())
 
 
 def sources(names: Sequence[str]) -> dict[str, str]:

@@ -186,3 +186,115 @@ def test_no_option_of_a_verb_has_the_key_of_an_option_of_a_run() -> None:
         if parser.has(CONFIG_FLAG):
             own = {key for key, field in parser.fields.items() if run.get(key) is not field}
             assert own & run.keys() == set()
+
+
+PLAN = "instances: 1\nthreads: 1\nmax_batch: 4\n"
+
+
+def of_run(text: str) -> str:
+    """A file that lies where a run's config.yaml does."""
+    folder = Path("run")
+    folder.mkdir()
+    (folder / "result.json").write_text("{}")
+    return write("run/config.yaml", text)
+
+
+@pytest.mark.parametrize(
+    ("text", "words", "kept", "told"),
+    [
+        # what a user wrote holds unless the command line sets that option
+        (f"scenario: offline\n{PLAN}", "--scenario server", (1, 1, 4), ""),
+        (f"scenario: offline\n{PLAN}", "--scenario offline", (1, 1, 4), ""),
+        (PLAN, "--scenario server", (1, 1, 4), ""),
+        (f"model: digits\n{PLAN}", "--scenario server --model light/squeezenet", (1, 1, 4), ""),
+        (PLAN, "--scenario server --instances 2", (2, 1, 4), ""),
+        (f"backend: ort\n{PLAN}", "--scenario server --backend null", (1, 1, 4), ""),
+        (f"slo: p99=5ms\nqueries: 700\n{PLAN}", "--scenario server --slo p99=9ms", (1, 1, 4), ""),
+        # what excludes it is named
+        (
+            f"queries: 700\n{PLAN}",
+            "--scenario server --duration 5s",
+            (1, 1, 4),
+            "my.yaml: --queries left out: the command line sets --duration",
+        ),
+        (
+            f"duration: 5s\n{PLAN}",
+            "--scenario server --queries 700",
+            (1, 1, 4),
+            "my.yaml: --duration left out: the command line sets --queries",
+        ),
+        (
+            f"concurrency: 3\n{PLAN}",
+            "--scenario server --target-qps 9",
+            (1, 1, 4),
+            "my.yaml: --concurrency left out: the command line sets --target-qps",
+        ),
+    ],
+)
+def test_a_file_keeps_what_it_says(
+    called: Called,
+    capsys: pytest.CaptureFixture[str],
+    text: str,
+    words: str,
+    kept: tuple[int, int, int],
+    told: str,
+) -> None:
+    """Bug: instances, threads and max_batch were lost as soon as --scenario or --model stood on the command line."""
+    config = called(CONFIG_FLAG, write("my.yaml", text), *words.split())
+    assert (config.instances, config.threads, config.max_batch) == kept
+    assert capsys.readouterr().err == (f"harness: {told}\n" if told else "")
+
+
+@pytest.mark.parametrize(
+    ("words", "kept", "told"),
+    [
+        ("", (1, 1, 4, 900), ""),
+        ("--scenario server", (1, 1, 4, 900), ""),  # the same value changes nothing
+        ("--slo p99=9ms", (1, 1, 4, None), "--queries left out: the command line sets --slo"),
+        (
+            "--instances 2",
+            (2, None, 4, 900),
+            "--threads left out: the command line sets --instances",
+        ),
+        (
+            "--scenario offline",
+            (None, None, None, None),
+            "--queries, --slo, --instances, --threads, --max-batch left out: the command line sets --scenario",
+        ),
+        (
+            "--scenario offline --threads 1 --quiet",
+            (None, 1, None, None),
+            "",
+        ),
+    ],
+)
+def test_a_runs_file_gives_up_what_it_resolved_and_says_so(
+    called: Called,
+    capsys: pytest.CaptureFixture[str],
+    words: str,
+    kept: tuple[int | None, ...],
+    told: str,
+) -> None:
+    file = of_run(f"scenario: server\nslo: p99=5ms\nqueries: 900\n{PLAN}")
+    config = called(CONFIG_FLAG, file, *words.split())
+    assert (config.instances, config.threads, config.max_batch, config.queries) == kept
+    assert capsys.readouterr().err == (f"harness: {file}: {told}\n" if told else "")
+
+
+def test_a_search_names_what_it_sets_itself(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    found: list[RunConfig] = []
+
+    def find(config: RunConfig, *_: Any, **__: Any) -> int:
+        found.append(config)
+        return 0
+
+    monkeypatch.setattr("harness.search.tune.job.tune", find)
+    file = write("my.yaml", f"scenario: offline\n{PLAN}")
+    assert main(["tune", CONFIG_FLAG, file]) == 0
+    assert (found[0].instances, found[0].threads, found[0].max_batch) == (None, None, None)
+    assert capsys.readouterr().err == (
+        "harness: my.yaml: --instances, --threads, --max-batch left out: this verb sets them itself\n"
+    )
