@@ -32,7 +32,7 @@ from harness.models.opened.loading import (
 from harness.models.steps.postprocess import postprocessor
 from harness.run.measured.answerer import Answerer, run_in_threads
 from harness.run.measured.service_times import batches_of, measure
-from harness.types import Batch, Dataset
+from harness.types import Backend, Batch, Dataset
 
 SIZE_LIMIT_S = 0.06
 """Time for one size, unless three batches take longer."""
@@ -76,7 +76,7 @@ def _time_placement(channel: Channel, setup: Mapping[str, Any], stack: ExitStack
 
     dataset = open_dataset(config, model, setup["dataset"], inputs, report_progress)
     held = samples_held(dataset, setup["dataset"], config.performance_count)
-    channel.send("loaded", tunable=dict(getattr(cls, "tunable", {})), fixed_batch=fixed)
+    channel.send("loaded", tunable=_other_values(cls, backends[0]), fixed_batch=fixed)
     unchanged = postprocessor((), None, None)
     cpus = spec.pinned or [()] * len(backends)
     answerers = [Answerer(b, dataset, unchanged, cpus[i]) for i, b in enumerate(backends)]
@@ -88,6 +88,17 @@ def _time_placement(channel: Channel, setup: Mapping[str, Any], stack: ExitStack
         for times in _times(answerers, dataset, loaded, sizes, setup):
             channel.send("timed", times=times.to_json())
     channel.send("done")
+
+
+def _other_values(cls: object, backend: Backend) -> Mapping[str, Sequence[str]]:
+    """The values of tunable options that the backend does not have already, as far as it describes them."""
+    tunable: Mapping[str, Sequence[str]] = getattr(cls, "tunable", {})
+    words = {True: "on", False: "off"}
+    has = {k: words[v] if isinstance(v, bool) else v for k, v in backend.describe().items()}
+    return {
+        name: [value for value in values if value != has.get(name)]
+        for name, values in tunable.items()
+    }
 
 
 def _times(

@@ -3,11 +3,11 @@
 import json
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -26,6 +26,7 @@ from harness.models.manifest.model import MODELS_DIR
 from harness.models.opened.instances import plan
 from harness.results.outcome import Finished
 from harness.results.seal.digests import SEAL
+from harness.run.measured import bare_loops
 from harness.run.progress import Progress
 from harness.search.tune.candidates import (
     Aim,
@@ -615,6 +616,20 @@ def test_a_search_that_no_layout_is_left_of_keeps_what_it_timed(
     assert all("misses p99=10us" in one["failed"] for one in content["layouts"])
     assert "harness: no layout meets p99=10us" in capsys.readouterr().err
     assert names(Path("t.partial")) == [SEAL, "bare", "tune.json"]
+
+
+class Described:
+    """A backend that spins and has no other option that it describes."""
+
+    tunable: ClassVar = {"spinning": ("on", "off"), "hint": ("latency", "throughput"), "x": ("1",)}
+
+    def describe(self) -> Mapping[str, object]:
+        return {"spinning": True, "hint": "latency", "threads": 2}
+
+
+def test_values_that_a_backend_has_already_are_not_tried_again() -> None:
+    found = bare_loops._other_values(Described, Described())  # type: ignore[arg-type]
+    assert found == {"spinning": ["off"], "hint": ["throughput"], "x": ["1"]}
 
 
 def test_of_batches_that_are_as_good_the_smallest_is_taken() -> None:
