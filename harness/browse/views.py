@@ -194,7 +194,7 @@ class Views:
                     {
                         "letter": letter,
                         "sides": (self._named("A", first), self._named(letter, other)),
-                        "verdict": compare_report.verdict(one),
+                        "verdict": compare_report.verdict(one, letter),
                         "word": one.verdict or "",
                         "heads": [column.name for column in table.columns],
                         "rows": cells(table),

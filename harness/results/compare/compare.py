@@ -4,6 +4,7 @@ A side is one run, or several of one configuration, which show the noise between
 """
 
 import math
+import re
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
@@ -62,6 +63,13 @@ class Change(NamedTuple):
         return self.before != 0 and self.after != 0
 
     @property
+    def is_speed(self) -> bool:
+        """Whether the number is a latency or the rate of the whole run."""
+        return (
+            self.name in ("mean", "throughput") or re.fullmatch(r"p[0-9.]+", self.name) is not None
+        )
+
+    @property
     def is_whole(self) -> bool:
         """Whether the number is the whole run's: not a stage's, not divided by cores, watts or price."""
         return self.name.partition(".")[0] not in _APART
@@ -88,10 +96,12 @@ class Comparison(NamedTuple):
 
     @property
     def verdict(self) -> str | None:
-        """The headline's verdict, unless the accuracy changed."""
+        """The headline's verdict, unless the accuracy changed, or another latency or the rate says otherwise."""
         if self.refusals or self.headline is None:
             return None
         verdicts = {c.verdict for c in self.changes if c is self.headline or c.name == "accuracy"}
+        if verdicts & {BETTER, WORSE}:
+            verdicts |= {c.verdict for c in self.changes if c.is_speed}
         if {BETTER, WORSE} <= verdicts:
             return MIXED
         return next((v for v in (WORSE, BETTER) if v in verdicts), self.headline.verdict)

@@ -40,18 +40,18 @@ def _article(comparison: Comparison, other: str, out: Path) -> Article:
     sides = {"A": comparison.before, other: comparison.after}
     named = {f"{letter}: {runs[0].name}": runs[0] for letter, runs in sides.items()}
     return Article(
-        [*_head(comparison, sides, out), *_changes(comparison, other)],
+        [*_head(comparison, sides, out, other), *_changes(comparison, other)],
         list(_figures(named)),
         list(_tail(comparison, other)),
     )
 
 
 def _head(
-    comparison: Comparison, sides: dict[str, Sequence[FinishedRun]], out: Path
+    comparison: Comparison, sides: dict[str, Sequence[FinishedRun]], out: Path, other: str
 ) -> Iterator[str]:
     names = " and ".join(escape(runs[0].name) for runs in sides.values())
     yield f"<h1>Comparison of {names}</h1>"
-    yield f'<p class="headline">{escape(report.verdict(comparison))}</p>'
+    yield f'<p class="headline">{escape(report.verdict(comparison, other))}</p>'
     yield '<div class="beside">'
     for letter, runs in sides.items():
         yield f"<section>{''.join(_card(letter, run, out) for run in runs)}</section>"

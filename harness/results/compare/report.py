@@ -128,7 +128,7 @@ def lines(comparison: Comparison, judged: Sequence[Judged], other: str = "B") ->
     yield from aligned(heads, [row(change) for change in comparison.changes])
     yield ""
     yield from (f"{label:<10}{text}" for label, text in notes(comparison, judged, other))
-    yield f"{'verdict':<10}{verdict(comparison)}"
+    yield f"{'verdict':<10}{verdict(comparison, other)}"
 
 
 def notes(
@@ -222,22 +222,76 @@ def _shortened(text: str) -> str:
     return re.sub(r"\b([0-9a-f]{12})[0-9a-f]{52}\b", r"\1…", text)
 
 
-def verdict(comparison: Comparison) -> str:
-    """One line: the scenario's own number, and other numbers that are worse or better."""
+def verdict(comparison: Comparison, other: str = "B") -> str:
+    """One sentence: how many times as fast the second side is by the scenario's own number, and how sure that is; then
+    the numbers that say otherwise, or say more where the own number decides nothing.
+    """
     headline = comparison.headline
     if comparison.refusals:
         return "not comparable: nothing is ranked"
     if headline is None:
         return "none: the number of the scenario was not measured on both sides"
-    own = f"{headline.name} {_size(headline)} (interval {_interval(headline)})"
-    others = [
-        f"{change.name} {change.verdict}, {_size(change)}"
+    says_less = headline.verdict not in (BETTER, WORSE)
+    more = [
+        f"{change.name} {_against(change)}"
         for change in comparison.changes
         if change.verdict in (BETTER, WORSE) and change is not headline and change.is_whole
+        if says_less or change.verdict != headline.verdict or change.name == "accuracy"
     ]
-    if headline.verdict != comparison.verdict:  # the accuracy decides
-        own = f"{own}: {headline.verdict}"
-    return "; ".join([f"{comparison.verdict}: {own}", *others])
+    sentence = (
+        f"{comparison.verdict}: {_named(comparison, other)} {_judgement(comparison, headline)}"
+    )
+    return f"{sentence}; {'but ' if more else ''}{', '.join(more)}" if more else sentence
+
+
+def _judgement(comparison: Comparison, headline: Change) -> str:
+    """What the scenario's own number says of the second side."""
+    name = headline.name
+    if name == "accuracy":
+        return f"has an accuracy of {_size(headline)} against A"
+    if headline.verdict in (BETTER, WORSE):
+        return f"is {_times(headline)} as fast as A at {name}"
+    if headline.verdict == comparison.verdict == UNDECIDED:
+        return (
+            f"is {_times(headline)} as fast as A at {name} in these runs: {_would_do(comparison)}"
+        )
+    if headline.verdict == UNDECIDED:
+        return f"is {_times(headline)} as fast as A at {name}, which is not decided"
+    return f"is as fast as A at {name}: {_times(headline)}"
+
+
+def _would_do(comparison: Comparison) -> str:
+    if comparison.runs_needed is not None:
+        return f"{comparison.runs_needed} runs a side, in turns, would do"
+    if comparison.noise.between:
+        return "the noise hides a change of this size"
+    return f"{_RUNS} runs a side, in turns, may tell"
+
+
+def _named(comparison: Comparison, other: str) -> str:
+    """The second side by its letter, with the backend or model that it alone has."""
+    ours, theirs = (side[0].result for side in (comparison.before, comparison.after))
+    own = [theirs[key] for key in ("backend", "model") if theirs[key] != ours[key]]
+    return f"{other} ({', '.join(own)})" if own else other
+
+
+def _against(change: Change) -> str:
+    """How many times as good; of a number that is no speed, the change."""
+    return _times(change) if change.is_speed and change.has_ratio else _size(change)
+
+
+def _times(change: Change) -> str:
+    """How many times as good, with the interval: above 1 is better."""
+    if not change.has_ratio:
+        return "not measurably"
+    ends = [change.change, change.low, change.high]
+    factors = [None if end is None else 1 + end for end in ends]
+    if not change.higher_is_better:
+        factors = [None if factor is None else 1 / max(factor, 1e-12) for factor in factors]
+        factors[1:] = factors[:0:-1]
+    value, low, high = factors
+    interval = "no interval" if low is None or high is None else f"{low:.3g} to {high:.3g}"
+    return f"{value:.3g} x ({interval})"
 
 
 def to_json(comparison: Comparison, judged: Sequence[Judged]) -> Mapping[str, Any]:

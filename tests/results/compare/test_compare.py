@@ -192,7 +192,10 @@ def test_one_run_a_side_is_reported_and_not_judged() -> None:
     assert found.verdict == UNDECIDED
     printed = list(lines(found, []))
     assert "next      python -m harness rerun a b --repeats 5" in printed
-    assert printed[-1].startswith("verdict   not decided: p99 +35.0 % (interval ")
+    assert printed[-1].startswith("verdict   not decided: B is 0.741 x (")
+    assert printed[-1].endswith(
+        ") as fast as A at p99 in these runs: 5 runs a side, in turns, may tell"
+    )
 
 
 def test_one_run_a_side_is_judged_by_the_noise_that_the_user_gives() -> None:
@@ -441,16 +444,57 @@ def test_one_wrong_answer_more_is_worse_and_the_whole_can_be_both() -> None:
     assert compare([a_run("a")], [a_run("b", accuracy=98.8, p99=10)]).verdict == MIXED
 
 
+def test_the_last_line_says_who_is_how_many_times_as_fast() -> None:
+    ours = side_of("a", "adeh", [1000, 1030, 990, 1010])
+    slower = list(lines(compare(ours, side_of("b", "bcfg", [1110, 1100, 1130, 1120])), []))[-1]
+    assert re.fullmatch(
+        r"verdict   worse: B is 0\.90\d x \(0\.8\d\d to 0\.9\d\d\) as fast as A at p99", slower
+    )
+    alike = list(lines(compare(ours, side_of("b", "bcfg", [1012, 1030, 1020, 1035])), []))[-1]
+    assert re.fullmatch(
+        r"verdict   no difference: B is as fast as A at p99: 0\.98\d x \(0\.9\d* to 1[.0-9]*\)",
+        alike,
+    )
+    noisy = list(lines(compare(ours, side_of("c", "bcfg", [1110, 900, 1330, 1120])), [], "C"))[-1]
+    assert re.fullmatch(
+        r"verdict   not decided: C is 0\.91\d x \(.*\) as fast as A at p99 in these runs: \d+ runs a side, "
+        r"in turns, would do",
+        noisy,
+    )
+
+
+def test_a_latency_that_says_otherwise_makes_it_mixed() -> None:
+    """A p99 that is better was the whole verdict where p50 was 17 % slower."""
+    times = ("adeh", "bcfg")
+    ours, theirs = (
+        [
+            a_run(
+                f"{times[side]}{t}", started=t, p99=p99 * (1 + i / 1000), p50=p50 * (1 + i / 1000)
+            )
+            for i, t in enumerate(times[side])
+        ]
+        for side, (p99, p50) in enumerate([(1000, 500), (800, 585)])
+    )
+    found = compare(ours, theirs, chosen=("p50",))
+    assert found.verdict == MIXED
+    last = list(lines(found, []))[-1]
+    assert re.fullmatch(
+        r"verdict   better and worse: B is 1\.25 x \(.*\) as fast as A at p99; but p50 0\.855 x \(.*\)",
+        last,
+    )
+
+
 def test_one_number_decides_and_the_others_stand_beside_it() -> None:
     """It was `better: p99 better; p90 no difference` where p50 was 17 % slower."""
     found = compare([a_run("a")], [a_run("b", p99=1010, throughput=1700)])
     assert found.verdict == UNDECIDED
     last = list(lines(found, []))[-1]
-    assert last.startswith("verdict   not decided: p99 +1.0 % (interval ")
-    assert last.endswith("; throughput better, x 3.4")
+    assert last.startswith("verdict   not decided: B is 0.99 x (")
+    assert re.search(r"may tell; but throughput 3\.4 x \(.* to .*\)$", last)
     worse = list(lines(compare([a_run("a")], [a_run("b", accuracy=98.8)]), []))[-1]
     assert re.fullmatch(
-        r"verdict   worse: p99 \+0.0 % \(interval .*\): not decided; accuracy worse, -0.2 %", worse
+        r"verdict   worse: B is 1 x \(.*\) as fast as A at p99, which is not decided; but accuracy -0.2 %",
+        worse,
     )
 
 
@@ -504,7 +548,7 @@ def test_a_run_against_itself_is_no_difference(
     fast = runs / "fast"
     assert main(["compare", str(fast), str(fast), "--fail-on", "p90:+0%"]) == 0
     printed = capsys.readouterr()
-    assert re.search("verdict   not decided: p90 ([+]0.0 %|x 1) ", printed.out)
+    assert "verdict   not decided: B is 1 x (no interval) as fast as A at p90 " in printed.out
     assert "limit     kept     p90 +0.0 % against +0 %\n" in printed.out
     same = fast.resolve()
     assert printed.err == f"harness: {same} is compared with itself: it appears more than once\n"
