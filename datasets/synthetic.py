@@ -199,8 +199,11 @@ def _row_shape(
         for want, have in zip(spec.shape[1:], shape[1:], strict=False)
     )
     if clashes:
+        given = "x".join(map(str, shape))
+        lacks_batch = len(shape) + 1 == len(spec.shape)
         problems.append(
-            f"--input-shape {spec.name}={'x'.join(map(str, shape))} does not fit {show_shape(spec.shape)}"
+            f"--input-shape {spec.name}={given} does not fit {show_shape(spec.shape)}"
+            + (f": the batch is its first size, e.g. {spec.name}=1x{given}" if lacks_batch else "")
         )
     return shape[1:]
 

@@ -280,7 +280,7 @@ NO_TEXTS = (
         ),
         ((SYMBOLIC,), {"ids": (1, 2, 3)}, ["--input-shape ids=1x2x3 does not fit [batch, sequence]"]),
         ((MIXED,), {"x": (1, 4, 8, 8)}, ["--input-shape x=1x4x8x8 does not fit [?, 3, h, w]"]),
-        ((MIXED,), {"x": (3, 8, 8)}, ["--input-shape x=3x8x8 does not fit [?, 3, h, w]"]),
+        ((MIXED,), {"x": (3, 8, 8)}, ["--input-shape x=3x8x8 does not fit [?, 3, h, w]: the batch is its first size, e.g. x=1x3x8x8"]),
         (
             (MIXED,),
             {"x": (1, 3, 8, 8), "y": (1,)},
