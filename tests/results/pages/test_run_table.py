@@ -38,6 +38,13 @@ def test_the_first_screen_is_the_answer() -> None:
     assert lines[-1] == f"details     check {FOLDER} --details"
 
 
+def test_a_run_that_ended_before_its_first_query_names_no_command_that_fails() -> None:
+    """Bug: `check FOLDER --details`, which then said that there is no config.yaml."""
+    lines = screen(golden("server", verdict="INVALID", reasons=[LATE], calibration=None))
+    assert lines[-1] == f"results     {FOLDER}"
+    assert not any("--details" in line for line in lines)
+
+
 def test_an_invalid_run_begins_with_its_reasons() -> None:
     first, second, *_ = screen(golden("server", verdict="INVALID", reasons=[LATE]))
     assert first.startswith("INVALID  server")
