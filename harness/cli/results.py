@@ -68,7 +68,7 @@ def _add_gate(parser: Parser) -> None:
         "--fail-on",
         "LIMIT",
         "exit with status 6 if a number got worse by more than the limit, e.g. p99:+5% or "
-        "throughput:-3% (repeatable)",
+        "throughput:-3%, or if nothing is decided: undecided (repeatable)",
         action="append",
         default=[],
     )

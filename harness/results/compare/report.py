@@ -29,11 +29,15 @@ _OF_BACKEND = "backend."
 _RATIOS = ("change", "low", "high")
 
 
+_UNDECIDED_LIMIT = "undecided"
+"""Breaks where the comparison as a whole is not decided."""
+
+
 class Limit(NamedTuple):
     text: str
     """The option's text."""
     name: str
-    """Name of the number."""
+    """Name of the number, or `undecided`."""
     change: float
     """Largest change that passes, as a share of the first side, e.g. 0.05 or -0.03."""
 
@@ -47,11 +51,13 @@ class Judged(NamedTuple):
 
 
 def parse_limit(text: str) -> Limit:
-    """Parse 'p99:+5%', at most 5 % more. Raises ValueError."""
+    """Parse 'p99:+5%', at most 5 % more, or 'undecided'. Raises ValueError."""
+    if text.strip() == _UNDECIDED_LIMIT:
+        return Limit(text, _UNDECIDED_LIMIT, 0.0)
     match = re.fullmatch(r"(\w.*):([+-]\d+(?:\.\d+)?)%", text.strip())
     if match is None:
         raise ValueError(
-            f"{text!r} is not a limit: write number:change, e.g. p99:+5% or throughput:-3%"
+            f"{text!r} is not a limit: write number:change, e.g. p99:+5% or throughput:-3%, or {_UNDECIDED_LIMIT}"
         )
     return Limit(text, match[1], float(match[2]) / 100)
 
@@ -75,7 +81,8 @@ def judge(comparison: Comparison, limits: Sequence[Limit]) -> list[Judged]:
     """A ConfigError names every limit on a number that was not measured, or set the wrong way."""
     changes = {change.name: change for change in comparison.changes}
     problems = []
-    for limit in limits:
+    of_numbers = [limit for limit in limits if limit.name != _UNDECIDED_LIMIT]
+    for limit in of_numbers:
         change = changes.get(limit.name)
         if change is None:
             near = get_close_matches(limit.name, changes, n=1)
@@ -85,7 +92,18 @@ def judge(comparison: Comparison, limits: Sequence[Limit]) -> list[Judged]:
             turned = f"{limit.name}:{-limit.change * 100:+g}%"
             problems.append(f"--fail-on {limit.text}: that way is better: write {turned}")
     refuse(problems)
-    return [_judged(limit, changes[limit.name]) for limit in limits]
+    return [
+        _judged(limit, changes[limit.name]) if limit in of_numbers else _decided(limit, comparison)
+        for limit in limits
+    ]
+
+
+def _decided(limit: Limit, comparison: Comparison) -> Judged:
+    if comparison.verdict is None:
+        return Judged(limit, False, "unknown  undecided: the sides are not comparable")
+    broken = comparison.verdict == UNDECIDED
+    word = "broken " if broken else "kept   "
+    return Judged(limit, broken, f"{word}  undecided: the comparison is {comparison.verdict}")
 
 
 def _judged(limit: Limit, change: Change) -> Judged:

@@ -90,7 +90,8 @@ def _wrapped(line: str, columns: int) -> Sequence[str]:
 def _lines(result: Mapping[str, Any], folder: Path, *, details: bool) -> Iterator[str]:
     answer = answer_of(result)
     details |= any(reason["code"] == NOT_SAVED for reason in result["reasons"])
-    details |= result["calibration"] is None  # `check` cannot read a run that ended before its first query
+    # `check` cannot read a run that ended before its first query.
+    details |= result["calibration"] is None
     yield f"{answer.verdict}  {result['scenario']}  {result['backend']}  {result['model']}"
     for reason in result["reasons"]:
         yield f"  reason  {reason['code']}: {reason['text']}"

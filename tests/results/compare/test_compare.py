@@ -18,7 +18,7 @@ from benchmarks.coverage import alike
 from harness.cli.main import main
 from harness.core.codes import About, Kind, codes
 from harness.core.stats import percentile_ns
-from harness.errors import ConfigError
+from harness.errors import ConfigError, Regression
 from harness.machine.characterise import here
 from harness.machine.characterise.database import Database, Key
 from harness.machine.identity import machine_key
@@ -36,7 +36,15 @@ from harness.results.compare.compare import (
 )
 from harness.results.compare.finished import FinishedRun, Number, _percentiles, side
 from harness.results.compare.noise import EXTREME, in_turns
-from harness.results.compare.report import _interval, lines, notes, parse_limit, row
+from harness.results.compare.report import (
+    _interval,
+    exit_status,
+    judge,
+    lines,
+    notes,
+    parse_limit,
+    row,
+)
 from harness.results.evidence.between_runs import between_runs
 from harness.results.evidence.block_intervals import blocks, percentile_intervals
 from harness.results.publish.copy import publish
@@ -442,6 +450,24 @@ def test_one_wrong_answer_more_is_worse_and_the_whole_can_be_both() -> None:
     assert found.verdict == WORSE
     assert found.changes[-1].low == pytest.approx(-0.2 / 99)
     assert compare([a_run("a")], [a_run("b", accuracy=98.8, p99=10)]).verdict == MIXED
+
+
+def test_an_undecided_comparison_may_fail_a_job() -> None:
+    limit = parse_limit("undecided")
+    ours = side_of("a", "adeh", [1000, 1030, 990, 1010])
+    for theirs, broken, line in (
+        ([1110.0, 900, 1330, 1120], True, "broken   undecided: the comparison is not decided"),
+        ([1110.0, 1100, 1130, 1120], False, "kept     undecided: the comparison is worse"),
+    ):
+        comparison = compare(ours, side_of("b", "bcfg", theirs))
+        (judged,) = judge(comparison, [limit])
+        assert (judged.broken, judged.line) == (broken, line)
+        assert exit_status([(comparison, [judged])]) == (Regression.exit_status if broken else 0)
+    invalid = a_run("b")
+    refused = compare(
+        [a_run("a")], [replace(invalid, result={**invalid.result, "verdict": "INVALID"})]
+    )
+    assert judge(refused, [limit])[0].line == "unknown  undecided: the sides are not comparable"
 
 
 def test_the_last_line_says_who_is_how_many_times_as_fast() -> None:
