@@ -27,6 +27,9 @@ from harness.run.study import Study, code_lines, other_reason, unfit_options
 _ENDED = (0, RunInvalid.exit_status)
 """Exit statuses of runs that were completed."""
 
+WIDEST = 100
+"""Highest ratio of an interval's ends that is printed: a wider one, of few runs that lie far apart, says nothing."""
+
 
 def problems(config: RunConfig, _repeats: int) -> Iterator[str]:
     reason = "--repeats takes other seeds each time: drop --mlperf, whose round sets them"
@@ -175,7 +178,10 @@ def _rows(content: Mapping[str, Any]) -> Iterator[list[str]]:
         values = [value for value in number["values"] if value is not None]
         interval = f"needs {LEAST_RUNS} runs or more"
         if number["interval"] is not None:
-            interval = " to ".join(show_cell(end, number["unit"]) for end in number["interval"])
+            low, high = number["interval"]
+            interval = f"{show_cell(low, number['unit'])} to {show_cell(high, number['unit'])}"
+            if high > WIDEST * low:
+                interval = f"wider than a factor of {WIDEST}: make more runs"
         mean, least, most = (
             show_cell(value, number["unit"]) for value in (number["mean"], min(values), max(values))
         )

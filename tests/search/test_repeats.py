@@ -14,6 +14,7 @@ from harness.loadgen.versions import PINNED_VERSION, ROUNDS
 from harness.results.evidence.between_runs import over_runs
 from harness.results.outcome import Finished
 from harness.results.seal.digests import SEAL
+from harness.search import repeats
 from tests.stand_ins.fake_peak import System, names
 
 SERVER = (
@@ -186,6 +187,19 @@ def test_a_mistake_is_one_line_and_status_2(
 ) -> None:
     assert main([*SERVER, *arguments.split()]) == 2
     assert capsys.readouterr().err == f"harness: {line}\n"
+
+
+def test_an_interval_of_few_runs_that_lie_far_apart_is_not_printed() -> None:
+    """Bug: `mean 11.4 ms  1.11 us to 118 s`."""
+
+    def row(*values: float) -> list[str]:
+        over = over_runs(values)
+        assert over is not None
+        number = {"mean": over[0], "interval": over[1], "values": values, "unit": "ns"}
+        return next(repeats._rows({"numbers": {"mean": number}}))
+
+    assert row(1e6, 1.1e6, 1.2e6)[2] == "875 us to 1.38 ms"
+    assert row(1e6, 3e7, 2e8)[2] == "wider than a factor of 100: make more runs"
 
 
 @pytest.mark.slow
