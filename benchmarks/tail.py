@@ -48,8 +48,8 @@ from harness.types import Array
 LOADS = (0.1, 0.2, 0.4, 0.6, 0.75, 0.85, 0.9, 0.95)
 """Rates as shares of the samples/s of bare loops, one instance a core."""
 
-JUDGED = (0.2, 0.4, 0.75, 0.85, 0.9)
-"""Loads whose tail must be near the limit."""
+JUDGED = (0.2, 0.9)
+"""Least and highest load at which the tail must be near the limit."""
 
 MOST_OVER_LIMIT = 1.5
 SECONDS = 8.0
@@ -88,10 +88,10 @@ class Seen:
     def add(self, load: float, system: str, tail: Tail) -> None:
         self.by_load.setdefault(load, {}).setdefault(system, []).append(tail)
 
-    def over_limit(self, load: float, of: int) -> list[float]:
-        """Ours ÷ the limit, round by round. of: 0 for p50, 1 for p99."""
+    def over_limit(self, load: float) -> list[float]:
+        """Our p99 ÷ the limit's, round by round."""
         tails = self.by_load[load]
-        return [a[of] / b[of] for a, b in zip(tails[OURS], tails[LIMIT], strict=True)]
+        return [a.p99_ms / b.p99_ms for a, b in zip(tails[OURS], tails[LIMIT], strict=True)]
 
 
 OURS, LIMIT, REFERENCE = "default plan", "limit", "reference harness"
@@ -182,7 +182,7 @@ class Policy(NamedTuple):
 
 
 def policies(narrow: ServiceTimes, wide: ServiceTimes | None, count: int) -> Iterator[Policy]:
-    """Fixed batches and the harness's rule, on an instance for each core; with two cores for a query that is alone;
+    """Fixed batches and the harness's rule, on an instance for each core; with all cores for a query that is alone;
     and on one instance.
     """
     rule = BatchRule(batch_times([(n, narrow.median_ns(n)) for n in BATCHES], BATCHES[-1]), count)
@@ -246,8 +246,8 @@ def measure(
                 _one_load(bench, load, load * capacity, seen, noise, forward=turn % 2 == 0)
     if options.page:
         _draw(name, seen, options.page)
-    judged = [load for load in options.loads if load in JUDGED] or list(options.loads)
-    worst = max(judged, key=lambda load: estimate(seen.over_limit(load, 1)).value)
+    judged = [n for n in options.loads if JUDGED[0] <= n <= JUDGED[1]] or list(options.loads)
+    worst = max(judged, key=lambda load: estimate(seen.over_limit(load)).value)
     tails = seen.by_load[worst]
     return [
         Row(
@@ -256,7 +256,7 @@ def measure(
             unit="",
             limit="at most",
             bar=MOST_OVER_LIMIT,
-            found=estimate(seen.over_limit(worst, 1)),
+            found=estimate(seen.over_limit(worst)),
             aa=neighbours([tail.p99_ms for tail in tails[OURS]], ratio),
             neutral=1.0,
             beside=dict(_beside(seen)),
@@ -272,8 +272,8 @@ def _one_load(
     bench: Bench, load: float, rate_per_s: float, seen: Seen, noise: Noise, *, forward: bool
 ) -> None:
     """All systems in turn, after bare loops of the same minute."""
-    narrow, wide = bench.narrow(), bench.wide()
-    (ours, due_ns) = noise.quiet(lambda: bench.served(rate_per_s))
+    narrow, wide = noise.quiet(bench.narrow), noise.quiet(bench.wide)
+    ours, due_ns = noise.quiet(lambda: bench.served(rate_per_s))
     seen.add(load, OURS, ours)
     seen.add(load, LIMIT, bench.limit(due_ns, narrow, wide))
     others: dict[str, Callable[[], Tail | None]] = {

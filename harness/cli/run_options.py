@@ -22,7 +22,6 @@ from harness.core.config.options import (
     flag_name,
     option_key,
     parse_values,
-    user_path,
     visible_fields,
 )
 from harness.core.config.run_config import RunConfig, config_from, make_config
@@ -67,12 +66,13 @@ class Settled(NamedTuple):
 
 
 _SEEDS = ("qsl_seed", "sample_index_seed", "schedule_seed")
-_OF_MODEL = ("dataset", "dataset_digest", "metric", "max_batch")
+_OF_MODEL_FILE = ("model_sha256", "model_file", "dataset_digest")
+_OF_MODEL = ("dataset", "metric", "max_batch")
 SETTLED_ANEW: Mapping[str, Settled] = {
-    "seed": Settled(of_run=(*_SEEDS, "dataset_digest")),
-    "input_shape": Settled(of_run=("dataset_digest",)),
-    "input_range": Settled(of_run=("dataset_digest",)),
-    "lengths": Settled(of_run=("dataset_digest",)),
+    "seed": Settled((*_SEEDS, "dataset_digest")),
+    "input_shape": Settled(("dataset_digest",)),
+    "input_range": Settled(("dataset_digest",)),
+    "lengths": Settled(("dataset_digest",)),
     "duration": Settled(of_any=("queries",)),
     "queries": Settled(of_any=("duration_ns",)),
     "slo": Settled(of_run=("queries",)),
@@ -93,14 +93,13 @@ SETTLED_ANEW: Mapping[str, Settled] = {
     ),
     "no_metrics": Settled(of_any=("metrics", "metrics_linger_ns")),
     "metrics": Settled(of_any=("no_metrics",)),
-    "model": Settled(of_any=("model_sha256", "model_file"), of_run=_OF_MODEL),
-    "dataset": Settled(of_any=("data_dir", "dataset_option"), of_run=("dataset_digest",)),
+    "model": Settled(of_any=_OF_MODEL_FILE, of_run=_OF_MODEL),
+    "dataset": Settled(of_any=("dataset_digest",), of_run=("data_dir", "dataset_option")),
     "models": Settled(
-        of_any=("model", "model_sha256", "model_file"),
-        of_run=(*_OF_MODEL, "instances", "threads"),
+        of_any=("model", *_OF_MODEL_FILE), of_run=(*_OF_MODEL, "instances", "threads")
     ),
-    "data_dir": Settled(of_run=("dataset_digest",)),
-    "dataset_option": Settled(of_run=("dataset_digest",)),
+    "data_dir": Settled(("dataset_digest",)),
+    "dataset_option": Settled(("dataset_digest",)),
     "backend": Settled(of_any=("model_sha256", "model_file")),
     "backend_option": Settled(of_run=("model_sha256", "model_file")),
     "scenario": Settled(
@@ -218,13 +217,13 @@ def invocation(
     problems += _of_a_set(values, schema)
     foreign = {key: value for key, value in stored.items() if key in values and key not in typed}
     source = str(texts.get("config"))
-    for name in texts["config"].names if "config" in texts else ():
-        if config_files.is_of_run(user_path(name)):
+    for file in texts["config"].files if "config" in texts else ():
+        if file.is_of_run:
             from harness.results.resolved import without_folder
 
             bare = without_folder(RunOptions(**{"scenario": "", **foreign}))
             if bare:  # else its problems are of files that lie here by chance
-                refuse([*problems, published(name, bare)])
+                refuse([*problems, published(file.name, bare)])
     problems += code.untrusted(source, foreign, texts.get("trust", ()))
     problems += _contradictions(of_run, values)
     own_values = parse_values(schema, own, "command line", problems)
@@ -276,7 +275,7 @@ class _Stored:
     def settle(self, key: str, value: object, by: str) -> None:
         """The option `key` is set to `value`, by the command line or a later file."""
         rule = SETTLED_ANEW.get(key)
-        if rule is None or self.values.get(_FIELDS[key]) == value:
+        if rule is None or value is False or self.values.get(_FIELDS[key]) == value:
             return
         for field in _settled(key):
             file = self._from.get(field)
@@ -287,7 +286,7 @@ class _Stored:
         """The verb sets these itself."""
         for field in fields:
             if field in self.values:
-                self._drop(field, "this verb sets them itself")
+                self._drop(field, "this verb finds its own")
 
     def _drop(self, field: str, why: str) -> None:
         value, file = self.values.pop(field), self._from.pop(field)
@@ -295,11 +294,11 @@ class _Stored:
             self._left_out.setdefault((file.name, why), []).append(field)
 
     def notices(self, typed: Mapping[str, Any]) -> Iterator[str]:
-        """A line for each file and reason. typed: fields that the command line sets, which nobody misses."""
+        """A line for each file and reason. typed: of the command line; what it or a later file sets nobody misses."""
         for (name, why), fields in self._left_out.items():
-            flags = [_FLAGS[field] for field in fields if field not in typed]
-            if flags:
-                yield f"{name}: {', '.join(flags)} left out: {why}"
+            lost = [field for field in fields if field not in typed and field not in self.values]
+            if lost:
+                yield f"{name}: {', '.join(map(_FLAGS.__getitem__, lost))} left out, because {why}"
 
 
 def with_sources(problems: str, arguments: Sequence[str]) -> str:

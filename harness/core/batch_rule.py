@@ -18,6 +18,9 @@ NEARLY = 0.05
 BUSY_COUNTS = 0.5
 """A busy instance serves about half as much of a backlog as an idle one: it begins after half a batch on average."""
 
+MOST_WAITING = 1024
+"""Samples in the table. Of a longer backlog the idle instances take equal shares, up to a full batch each."""
+
 FULL = 0.02
 """Share by which a sample may cost more than in the cheapest batch, where whole batches wait for every instance."""
 
@@ -31,7 +34,8 @@ class BatchRule:
         times_ns: Array = np.asarray(batch_ns, np.float64)[sizes]
         each_ns = times_ns / sizes
         self._full = int(sizes[np.argmax(each_ns <= (1 + FULL) * each_ns.min())])
-        waiting = np.arange(1, self._full * instances + 1)
+        waiting = np.arange(1, min(self._full * instances, MOST_WAITING) + 1)
+        sizes, times_ns = sizes[sizes <= waiting[-1]], times_ns[sizes <= waiting[-1]]
         self._sizes = [
             _chosen(sizes, times_ns, waiting, idle, instances) for idle in range(1, instances + 1)
         ]
@@ -39,7 +43,9 @@ class BatchRule:
     def size(self, waiting: int, idle: int) -> int:
         """Samples of the next batch. idle: instances that do nothing, the one that asks among them; at least 1."""
         of_idle = self._sizes[idle - 1]
-        return of_idle[waiting - 1] if waiting <= len(of_idle) else self._full
+        if waiting <= len(of_idle):
+            return of_idle[waiting - 1]
+        return min(self._full, -(-waiting // idle))
 
 
 def batch_times(points: Sequence[tuple[int, float]], max_batch: int) -> Array:

@@ -26,7 +26,7 @@ def shorten_slice() -> str:
     """Shortens the calling thread's slice to SLICE_NS. Returns why that was not done; "" where it was."""
     architecture = os.uname().machine
     if architecture not in _GET:
-        return f"not known how to ask for it on {architecture}"
+        return f"the system call is not known for {architecture}"
     try:
         before = _attributes(_GET[architecture])
         if before[_POLICY] not in _TIME_SHARED:
@@ -35,9 +35,9 @@ def shorten_slice() -> str:
         call("syscall", _GET[architecture] - 1, 0, _ATTRIBUTES.pack(*wanted), 0)
         after = _attributes(_GET[architecture])
     except (OSError, AttributeError) as e:  # AttributeError: no Linux
-        return f"sched_setattr: {getattr(e, 'strerror', None) or 'only Linux has it'}"
+        return getattr(e, "strerror", None) or "only Linux has it"
     if after[_RUNTIME] != SLICE_NS:
-        return f"Linux {os.uname().release} has no slices of threads, which 6.12 brought"
+        return f"Linux {os.uname().release} has one slice for all threads, Linux 6.12 and later one for each"
     return ""
 
 

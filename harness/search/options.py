@@ -156,7 +156,8 @@ class WorkersOptions:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TuneOptions:
     rounds: int = option(
-        f"most rounds of LoadGen runs, 3 to {MOST_RUNS:,}, one run of each finalist per round; fewer where they decide (default 10)",
+        f"largest number of rounds of LoadGen runs, 3 to {MOST_RUNS:,}, one run of each finalist per round; the search "
+        "ends earlier once they decide (default 10)",
         parse=bounded(3, MOST_RUNS),
         default=10,
         metavar="N",

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.core.batch_rule import BatchRule, batch_times
+from harness.core.batch_rule import MOST_WAITING, BatchRule, batch_times
 
 LARGEST = 64
 FREE_COST, SOME_COST, HIGH_COST = 0.0, 1.0, 10.0
@@ -49,6 +49,13 @@ def test_a_size_is_never_more_than_waits_or_fits(
     idle = data.draw(st.integers(1, instances))
     size = BatchRule([0.0, *np.cumsum(steps)], instances).size(waiting, idle)
     assert 1 <= size <= min(waiting, len(steps))
+
+
+def test_a_longer_backlog_than_the_table_has_is_shared_too() -> None:
+    rule = BatchRule(times_of(HIGH_COST, 1024), 8)
+    assert rule.size(MOST_WAITING + 6, 4) == 258
+    assert rule.size(100_000, 2) == rule.size(200_000, 1) == 512  # whole batches
+    assert rule.size(MOST_WAITING + 1, 8) == 129
 
 
 def test_times_between_measured_sizes_are_interpolated_and_never_fall() -> None:

@@ -51,5 +51,4 @@ def test_rounds_are_compared_with_their_own_limit() -> None:
     for ours, limit in ((3.0, 2.0), (8.0, 4.0)):
         seen.add(0.4, OURS, Tail(1.0, ours))
         seen.add(0.4, LIMIT, Tail(0.5, limit))
-    assert seen.over_limit(0.4, 1) == [1.5, 2.0]
-    assert seen.over_limit(0.4, 0) == [2.0, 2.0]
+    assert seen.over_limit(0.4) == [1.5, 2.0]

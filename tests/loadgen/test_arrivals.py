@@ -253,7 +253,7 @@ def test_a_verbs_own_duration_does_not_contradict_arrivals(
     assert asked[0].duration_ns == 10 * NS_PER_S  # what RunConfig has where nobody says it
     main(["tune", "--config", str(file), "--target-qps", "100"])
     assert asked[1].duration_ns == 1_500_000_000, "its own, where no file says how long"
-    left_out = f"{file}: --arrivals left out: the command line sets --target-qps"
+    left_out = f"{file}: --arrivals left out, because the command line sets --target-qps"
     assert capsys.readouterr().err == f"harness: {left_out}\n"
     assert main(["profile", *words, "--duration", "2s"]) == 2
     message = (

@@ -30,7 +30,7 @@ def test_this_kernel_shortens_it_or_says_why_not() -> None:
     told, mine_ns, other_ns = in_thread()
     version = tuple(int(part) for part in os.uname().release.split(".")[:2])
     if version < SLICES_FROM:
-        assert "has no slices of threads" in told
+        assert "has one slice for all threads" in told
     else:
         assert (told, mine_ns) == ("", SLICE_NS)
         assert other_ns > SLICE_NS
@@ -43,10 +43,10 @@ def test_this_kernel_shortens_it_or_says_why_not() -> None:
             0,
             PermissionError(1, "Operation not permitted"),
             0,
-            "sched_setattr: Operation not permitted",
+            "Operation not permitted",
         ),
-        (0, AttributeError("syscall"), 0, "sched_setattr: only Linux has it"),
-        (0, None, 3_000_000, "has no slices of threads, which 6.12 brought"),
+        (0, AttributeError("syscall"), 0, "only Linux has it"),
+        (0, None, 3_000_000, "has one slice for all threads, Linux 6.12 and later one for each"),
         (1, None, 0, "the thread is a real-time one, which has no slice"),
         (3, None, SLICE_NS, ""),
     ],
@@ -69,7 +69,7 @@ def test_what_refuses_is_told(
 
 def test_an_unknown_architecture_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(slices, "_GET", {})
-    assert shorten_slice().startswith("not known how to ask for it on ")
+    assert shorten_slice().startswith("the system call is not known for ")
 
 
 def test_nothing_but_the_slice_is_changed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -155,8 +155,8 @@ def _check_listening(nodes: str) -> None:
         socket.create_connection((server.host, server.port), CONNECT_LIMIT_S).close()
     except OSError as e:
         raise ConfigError(
-            f"no Ray cluster answers at {nodes}: {one_line(e)}: start one with `RAY_AUTH_MODE=token ray start --head "
-            f"--ray-client-server-port {server.port}`, after `ray get-auth-token --generate`"
+            f"no Ray cluster answers at {nodes} ({one_line(e)}): run `ray get-auth-token --generate`, then "
+            f"`RAY_AUTH_MODE=token ray start --head --ray-client-server-port {server.port}`"
         ) from e
 
 

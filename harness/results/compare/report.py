@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from harness.core.units import counted, show_ns, show_percent, show_rate, show_si
 from harness.errors import Regression, RunInvalid, refuse
 from harness.results.compare.comparable import Difference
-from harness.results.compare.compare import BETTER, UNDECIDED, WORSE, Change, Comparison
+from harness.results.compare.compare import BETTER, MIXED, UNDECIDED, WORSE, Change, Comparison
 from harness.results.compare.finished import FinishedRun
 from harness.results.pages.tables import Column, aligned, show_cell
 
@@ -59,6 +59,8 @@ def parse_limit(text: str) -> Limit:
         raise ValueError(
             f"{text!r} is not a limit: write number:change, e.g. p99:+5% or throughput:-3%, or {_UNDECIDED_LIMIT}"
         )
+    if match[1] == _UNDECIDED_LIMIT:
+        raise ValueError(f"{text!r} is not a limit: {_UNDECIDED_LIMIT} takes no number")
     return Limit(text, match[1], float(match[2]) / 100)
 
 
@@ -99,8 +101,11 @@ def judge(comparison: Comparison, limits: Sequence[Limit]) -> list[Judged]:
 
 
 def _decided(limit: Limit, comparison: Comparison) -> Judged:
-    if comparison.verdict is None:
+    if comparison.refusals:
         return Judged(limit, False, "unknown  undecided: the sides are not comparable")
+    if comparison.headline is None:
+        why = "the number of the scenario was not measured on both sides"
+        return Judged(limit, True, f"broken   undecided: {why}")
     broken = comparison.verdict == UNDECIDED
     word = "broken " if broken else "kept   "
     return Judged(limit, broken, f"{word}  undecided: the comparison is {comparison.verdict}")
@@ -259,7 +264,8 @@ def verdict(comparison: Comparison, other: str = "B") -> str:
     sentence = (
         f"{comparison.verdict}: {_named(comparison, other)} {_judgement(comparison, headline)}"
     )
-    return f"{sentence}; {'but ' if more else ''}{', '.join(more)}" if more else sentence
+    word = "but" if comparison.verdict == MIXED or says_less else "and"
+    return f"{sentence}; {word} {', '.join(more)}" if more else sentence
 
 
 def _judgement(comparison: Comparison, headline: Change) -> str:
@@ -267,6 +273,8 @@ def _judgement(comparison: Comparison, headline: Change) -> str:
     name = headline.name
     if name == "accuracy":
         return f"has an accuracy of {_size(headline)} against A"
+    if not headline.has_ratio:
+        return f"cannot be set against A at {name}, which is 0 on one side"
     if headline.verdict in (BETTER, WORSE):
         return f"is {_times(headline)} as fast as A at {name}"
     if headline.verdict == comparison.verdict == UNDECIDED:
@@ -300,8 +308,6 @@ def _against(change: Change) -> str:
 
 def _times(change: Change) -> str:
     """How many times as good, with the interval: above 1 is better."""
-    if not change.has_ratio:
-        return "not measurably"
     ends = [change.change, change.low, change.high]
     factors = [None if end is None else 1 + end for end in ends]
     if not change.higher_is_better:

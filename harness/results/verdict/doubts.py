@@ -76,7 +76,7 @@ def performance(
 
 def _no_short_slice(run: Evidence) -> str:
     reason = ((run.ended or {}).get("slice") or {}).get("reason")
-    return f", whose thread has no short time slice: {reason}" if reason else ""
+    return f"; its thread has no short time slice ({reason})" if reason else ""
 
 
 def _disagreement(run: Evidence, ours: Mapping[str, int]) -> Iterator[Reason]:

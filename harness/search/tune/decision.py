@@ -15,7 +15,7 @@ from harness.search.tune.candidates import Aim, Placement
 LEAST_ROUNDS = 3
 """After this many rounds a placement that is certainly worse than the best one is dropped, and the search may end."""
 
-ALIKE = 0.03
+ALIKE_PLANS = 0.03
 """Placements are alike where the interval of their gain says that they differ by no more than this share."""
 
 
@@ -143,7 +143,7 @@ def _surely_better(aim: Aim, a: Finalist, b: Finalist) -> bool:
 
 def _is_alike(aim: Aim, best: Finalist, one: Finalist) -> bool:
     over = gain(aim, best, one)
-    return over is not None and over.low >= 1 - ALIKE and over.high <= 1 + ALIKE
+    return over is not None and over.low >= 1 - ALIKE_PLANS and over.high <= 1 + ALIKE_PLANS
 
 
 def _behind(aim: Aim, best: Finalist, one: Finalist) -> float:

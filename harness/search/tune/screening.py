@@ -98,6 +98,8 @@ class Measured:
     """Why the layout was not measured, or cannot meet the SLO."""
     ended: str = ""
     """Why larger batches were not measured."""
+    tunable: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """Backend option -> values to try beside those that the layout has."""
 
     @property
     def plan(self) -> Placement:
@@ -142,7 +144,6 @@ class Cut:
     """The layouts measured so far, the default first."""
     fixed_batch: int | None = None
     """Samples, where the model file allows no other batch; known once a layout was loaded."""
-    _tunable: Mapping[str, Sequence[str]] = field(default_factory=dict)
     _errors: list[HarnessError] = field(default_factory=list)
     _best: tuple[float, Layout] | None = None
     """The best forecast so far, by what was timed first."""
@@ -161,18 +162,18 @@ class Cut:
         """
         self._pass_twice(layouts, sizes)
         best = self._left()
-        changes = [
-            (name, value)
-            for name, values in self._tunable.items()
-            if name not in configured
-            for value in values
-        ]
-        if not changes:
-            return
         changed: list[Layout] = []
         for one in best[:WITH_OPTIONS]:
+            changes = [
+                (name, value)
+                for name, values in one.tunable.items()
+                if name not in configured
+                for value in values
+            ]
             changed += [one.layout._replace(options=(change,)) for change in changes]
-            changed.append(one.layout)
+            changed += [one.layout] if changes else []
+        if not changed:
+            return
         near = _near(sizes, best[:WITH_OPTIONS])
         self._pass_twice(changed, near)
         combined = self._all_that_helped(best[0].layout)
@@ -230,7 +231,7 @@ class Cut:
                     one.failed = one_line(e)
                 continue
             self.fixed_batch = bare.fixed_batch
-            self._tunable = bare.tunable or self._tunable
+            one.tunable = bare.tunable or one.tunable
             pace.ended(time.monotonic() - begun_s)
             one.parts.append(bare.service)
             if self.least_ns(layout) is not None:

@@ -9,7 +9,7 @@ from harness.core.config.parse import parse_slo
 from harness.results.pages.tables import Cell, Table, aligned, columns
 from harness.run.study import code_lines, machine_text
 from harness.search.tune.candidates import Aim, Layout
-from harness.search.tune.decision import ALIKE
+from harness.search.tune.decision import ALIKE_PLANS
 from harness.search.tune.screening import NOT_TRIED
 
 
@@ -106,7 +106,7 @@ def _sure(content: Mapping[str, Any]) -> str:
     if gain is None:
         return f"{'sure':<12}{taken}: there was no other plan to compare it with"
     if taken != best:
-        return f"{'sure':<12}{best} and {taken} differ by {ALIKE * 100:g} % at most, by the 95 % interval: the simpler one is taken"
+        return f"{'sure':<12}{best} and {taken} differ by {ALIKE_PLANS * 100:g} % at most, by the 95 % interval: the simpler one is taken"
     if gain["low"] > 1:
         return (
             f"{'sure':<12}{best} is {gain['ratio']:.3f} times as good as the next, {second}: "
@@ -134,7 +134,7 @@ def _why_best(content: Mapping[str, Any], best: str, second: str) -> str:
     if content.get("second_is_beaten"):
         return f"no other is surely better than {best}"
     over = content["best_over_second"]
-    if over["low"] >= 1 - ALIKE and over["high"] <= 1 + ALIKE:
+    if over["low"] >= 1 - ALIKE_PLANS and over["high"] <= 1 + ALIKE_PLANS:
         return f"they are alike, and {best} is the simpler one"
     return f"{best} has the better mean; more --rounds may decide"
 

@@ -215,19 +215,19 @@ def of_run(text: str) -> str:
             f"queries: 700\n{PLAN}",
             "--scenario server --duration 5s",
             (1, 1, 4),
-            "my.yaml: --queries left out: the command line sets --duration",
+            "my.yaml: --queries left out, because the command line sets --duration",
         ),
         (
             f"duration: 5s\n{PLAN}",
             "--scenario server --queries 700",
             (1, 1, 4),
-            "my.yaml: --duration left out: the command line sets --queries",
+            "my.yaml: --duration left out, because the command line sets --queries",
         ),
         (
             f"concurrency: 3\n{PLAN}",
             "--scenario server --target-qps 9",
             (1, 1, 4),
-            "my.yaml: --concurrency left out: the command line sets --target-qps",
+            "my.yaml: --concurrency left out, because the command line sets --target-qps",
         ),
     ],
 )
@@ -250,16 +250,20 @@ def test_a_file_keeps_what_it_says(
     [
         ("", (1, 1, 4, 900), ""),
         ("--scenario server", (1, 1, 4, 900), ""),  # the same value changes nothing
-        ("--slo p99=9ms", (1, 1, 4, None), "--queries left out: the command line sets --slo"),
+        (
+            "--slo p99=9ms",
+            (1, 1, 4, None),
+            "--queries left out, because the command line sets --slo",
+        ),
         (
             "--instances 2",
             (2, None, 4, 900),
-            "--threads left out: the command line sets --instances",
+            "--threads left out, because the command line sets --instances",
         ),
         (
             "--scenario offline",
             (None, None, None, None),
-            "--queries, --slo, --instances, --threads, --max-batch left out: the command line sets --scenario",
+            "--queries, --slo, --instances, --threads, --max-batch left out, because the command line sets --scenario",
         ),
         (
             "--scenario offline --threads 1 --quiet",
@@ -281,6 +285,37 @@ def test_a_runs_file_gives_up_what_it_resolved_and_says_so(
     assert capsys.readouterr().err == (f"harness: {file}: {told}\n" if told else "")
 
 
+def test_what_is_switched_off_excludes_nothing(
+    called: Called, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Bug: every config.yaml has `pin: false` and `mlperf: false`, which dropped options of the file before it."""
+    write("a.yaml", "oversubscribe: true\nqueries: 100\n")
+    write("b.yaml", "pin: false\nmlperf: false\n")
+    config = called(CONFIG_FLAG, "a.yaml", CONFIG_FLAG, "b.yaml", *SERVER)
+    assert (config.oversubscribe, config.queries) == (True, 100)
+    assert capsys.readouterr().err == ""
+
+
+def test_a_loss_that_a_later_file_makes_good_is_not_told(
+    called: Called, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write("q.yaml", "queries: 100\n")
+    write("d.yaml", "duration: 5s\n")
+    files = [word for name in ("q.yaml", "d.yaml", "q.yaml") for word in (CONFIG_FLAG, name)]
+    assert called(*files, *SERVER).queries == 100
+    assert (
+        capsys.readouterr().err
+        == "harness: d.yaml: --duration left out, because q.yaml sets --queries\n"
+    )
+
+
+def test_a_seed_replaces_those_in_a_copy_of_a_runs_file(called: Called) -> None:
+    """Bug: the copy had no result.json beside it, and --seed changed nothing."""
+    write("copy.yaml", "scenario: server\nqsl_seed: 1\nsample_index_seed: 2\nschedule_seed: 3\n")
+    config = called(CONFIG_FLAG, "copy.yaml", "--seed", "5")
+    assert (config.seed, config.qsl_seed, config.schedule_seed) == (5, None, None)
+
+
 def test_a_search_names_what_it_sets_itself(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -296,5 +331,5 @@ def test_a_search_names_what_it_sets_itself(
     assert main(["tune", CONFIG_FLAG, file]) == 0
     assert (found[0].instances, found[0].threads, found[0].max_batch) == (None, None, None)
     assert capsys.readouterr().err == (
-        "harness: my.yaml: --instances, --threads, --max-batch left out: this verb sets them itself\n"
+        "harness: my.yaml: --instances, --threads, --max-batch left out, because this verb finds its own\n"
     )

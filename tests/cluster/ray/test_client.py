@@ -114,7 +114,7 @@ def test_a_head_that_does_not_listen_is_told_at_once(monkeypatch: pytest.MonkeyP
         port = free.getsockname()[1]
     with (
         pytest.raises(
-            ConfigError, match=rf"^no Ray cluster answers at ray://127\.0\.0\.1:{port}: "
+            ConfigError, match=rf"^no Ray cluster answers at ray://127\.0\.0\.1:{port} \("
         ),
         client.connected(f"ray://127.0.0.1:{port}"),
     ):

@@ -470,6 +470,20 @@ def test_an_undecided_comparison_may_fail_a_job() -> None:
     assert judge(refused, [limit])[0].line == "unknown  undecided: the sides are not comparable"
 
 
+def test_an_unmeasured_headline_is_undecided_and_takes_no_number() -> None:
+    """Bug: status 0, and "the sides are not comparable" where nothing was refused."""
+    ours, theirs = a_run("a"), a_run("b")
+    del theirs.numbers["p99"]  # type: ignore[attr-defined]
+    (judged,) = judge(compare([ours], [theirs]), [parse_limit("undecided")])
+    assert judged == (
+        parse_limit("undecided"),
+        True,
+        "broken   undecided: the number of the scenario was not measured on both sides",
+    )
+    with pytest.raises(ValueError, match="undecided takes no number"):
+        parse_limit("undecided:+5%")
+
+
 def test_the_last_line_says_who_is_how_many_times_as_fast() -> None:
     ours = side_of("a", "adeh", [1000, 1030, 990, 1010])
     slower = list(lines(compare(ours, side_of("b", "bcfg", [1110, 1100, 1130, 1120])), []))[-1]

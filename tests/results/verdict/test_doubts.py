@@ -119,7 +119,7 @@ def test_a_generator_that_issues_late_is_doubted() -> None:
         ({}, ""),
         (
             {"ns": None, "reason": "Linux 5.15"},
-            ", whose thread has no short time slice: Linux 5.15",
+            "; its thread has no short time slice (Linux 5.15)",
         ),
     ):
         ended = replace(run, ended={**(run.ended or {}), "slice": slice_})
