@@ -54,7 +54,7 @@ JUDGED = (0.2, 0.9)
 MOST_OVER_LIMIT = 1.5
 SECONDS = 8.0
 LEAST_QUERIES = 600
-"""Of which six may be later than p99."""
+"""The least number of queries of a run: six of them may be later than p99."""
 
 BATCHES = (1, 2, 4, 8)
 _BOUND = "p99=10s"
@@ -66,7 +66,7 @@ Draws = Callable[[int], Array]
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """What is served. reference: whether MLPerf's harness can serve it too."""
+    """A model that is served. reference: whether MLPerf's harness can serve it too."""
 
     options: tuple[str, ...]
     reference: bool = False
@@ -164,7 +164,7 @@ class Bench:
         return Tail(min(tail.p50_ms for tail in found), min(tail.p99_ms for tail in found))
 
     def referred(self, rate_per_s: float) -> Tail | None:
-        """Of the reference harness at that rate."""
+        """The reference harness's tail at that rate; None where it cannot serve the model."""
         if self._reference is None or self._file is None:
             return None
         count = max(LEAST_QUERIES, round(SECONDS * rate_per_s))

@@ -13,7 +13,7 @@ import numpy as np
 from harness.types import Array
 
 NEARLY = 0.05
-"""Share by which serving the backlog may take longer than with the best size."""
+"""Extra time that a smaller batch may need to serve the backlog, as a share of the best size's time."""
 
 BUSY_COUNTS = 0.5
 """A busy instance serves about half as much of a backlog as an idle one: it begins after half a batch on average."""

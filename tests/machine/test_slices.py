@@ -1,4 +1,4 @@
-"""A thread's time slice is short where the kernel allows it, and the reason is told where it does not."""
+"""A thread's time slice is shortened where the kernel allows it; otherwise the reason is returned."""
 
 import os
 import threading
@@ -13,7 +13,7 @@ SLICES_FROM = (6, 12)
 
 
 def in_thread() -> tuple[str, int, int]:
-    """What a thread is told; its slice in ns after that, and that of a thread beside it."""
+    """The result of shorten_slice in a new thread, that thread's slice in ns, and the calling thread's slice in ns."""
     found: list[tuple[str, int]] = []
     get = slices._GET[os.uname().machine]
 

@@ -166,7 +166,7 @@ class RunOptions:
         "bind the threads of each instance to cores of their own", flag=True, level="expert"
     )
     dispatch: str = option(
-        "server: greedy takes all samples that wait, deadline sizes batches so that they meet the SLO "
+        "server: greedy sizes batches by the times of the warm-up, deadline so that they meet the SLO "
         "(default greedy)",
         choices=DISPATCHES,
         default="greedy",

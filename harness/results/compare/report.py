@@ -269,7 +269,7 @@ def verdict(comparison: Comparison, other: str = "B") -> str:
 
 
 def _judgement(comparison: Comparison, headline: Change) -> str:
-    """What the scenario's own number says of the second side."""
+    """The end of the sentence: the second side's speed by the scenario's own number."""
     name = headline.name
     if name == "accuracy":
         return f"has an accuracy of {_size(headline)} against A"
@@ -302,7 +302,7 @@ def _named(comparison: Comparison, other: str) -> str:
 
 
 def _against(change: Change) -> str:
-    """How many times as good; of a number that is no speed, the change."""
+    """A factor for a latency or rate, and the change in percent for any other number."""
     return _times(change) if change.is_speed and change.has_ratio else _size(change)
 
 

@@ -49,7 +49,7 @@ class SampleCallbacks:
         *,
         only_issues: bool = False,
     ) -> None:
-        """prepare: is told which samples are loaded, before the first of them is asked for.
+        """prepare: receives the indices of the loaded samples before the first query.
 
         only_issues: LoadGen's thread computes no answers.
         """

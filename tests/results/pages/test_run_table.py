@@ -39,7 +39,7 @@ def test_the_first_screen_is_the_answer() -> None:
 
 
 def test_a_run_that_ended_before_its_first_query_names_no_command_that_fails() -> None:
-    """Bug: `check FOLDER --details`, which then said that there is no config.yaml."""
+    """Bug: the screen named a command that failed, because the folder has no config.yaml."""
     lines = screen(golden("server", verdict="INVALID", reasons=[LATE], calibration=None))
     assert lines[-1] == f"results     {FOLDER}"
     assert not any("--details" in line for line in lines)

@@ -66,7 +66,7 @@ class LocalModel(OneModel):
 
 
 def _together(used: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
-    """Of all instances: the largest of numbers, and all texts."""
+    """One summary of all instances: the largest of each number, and all texts."""
     merged: dict[str, Any] = {}
     for name in dict.fromkeys(name for each in used for name in each):
         values = [each[name] for each in used if name in each]
