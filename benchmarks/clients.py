@@ -231,10 +231,10 @@ def main() -> None:
         venv = options.venv.resolve()
         tokenizer = installed(venv)
         chosen |= {name: venv / "bin" / name for name in PEERS}
+    else:
+        tokenizer = trained(options.endpoints.parent / "python", Path(tempfile.mkdtemp()))
     if options.endpoints is not None:
         chosen["endpoints"] = options.endpoints
-        if options.venv is None:
-            tokenizer = trained(options.endpoints.parent / "python", Path(tempfile.mkdtemp()))
     seen: dict[str, list[Told]] = {name: [] for name in chosen}
     with NullServer(REPLY) as server:
         for number in range(options.rounds):

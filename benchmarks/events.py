@@ -24,6 +24,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 import numpy as np
 
+from harness.backends.parts.openai.replies import Reading
 from harness.backends.parts.openai.streams import Streamed
 from harness.core.config.address import parse_address
 from harness.remote import Request
@@ -112,7 +113,7 @@ def harness(server: Server, load: Load) -> Seen:
         load.streams,
         lambda _: Request("/v1/completions", body=[b"{}"]),
         load.seconds + 60.0,
-        reader=lambda: Streamed(wants_text=True),
+        reader=lambda: Streamed(Reading(wants_text=True)),
     )
     for order in range(load.streams):
         flights.submit(Flight([order], [0], order))

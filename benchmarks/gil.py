@@ -45,7 +45,9 @@ def line(backend: str) -> str:
         warm_up(two, [BATCH], lambda _: batch)
 
         def rate(instances: int) -> float:
-            return float(calibrate_rate(two[:instances], batch, SECONDS)["rate_per_s"])
+            return float(
+                calibrate_rate(two[:instances], BATCH, lambda _: batch, SECONDS)["rate_per_s"]
+            )
 
         seen = alternate(lambda: rate(2), lambda: rate(1), MIN_PAIRS)
     found, noise = compared(seen, ratio), same(seen, ratio)

@@ -242,7 +242,7 @@ def bare(day: Day) -> None:
         words = [*_model(day, path.name), *_options(day, "precision=f16", f"layout={layout}")]
         for turn in ("first", "second"):
             loop = partial(_python, "bare_gpu.py", str(path), "2", "f16", layout, "64")
-            day.row("bare", f"{file}, loop, {turn}", lambda loop=loop: json.loads(loop()))
+            day.row("bare", f"{file}, loop, {turn}", lambda loop=loop: json.loads(loop()))  # type: ignore[misc]
             for scenario in ("offline", "single-stream"):
                 _measured(day, "bare", f"{file}, {scenario}, {turn}", scenario, *words)
 

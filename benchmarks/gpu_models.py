@@ -30,7 +30,7 @@ HEAD = 64
 """Width of an attention head."""
 
 
-class Bottleneck(nn.Module):
+class Bottleneck(nn.Module):  # type: ignore[misc]
     def __init__(self, entering: int, width: int, stride: int) -> None:
         super().__init__()
         leaving = 4 * width
@@ -65,7 +65,7 @@ def resnet50(blocks: Sequence[int]) -> nn.Module:
     return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(entering, 1000))
 
 
-class Attention(nn.Module):
+class Attention(nn.Module):  # type: ignore[misc]
     def __init__(self, width: int, *, causal: bool) -> None:
         super().__init__()
         self.into, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
@@ -78,7 +78,7 @@ class Attention(nn.Module):
         return self.out(mixed.transpose(1, 2).flatten(2))
 
 
-class Layer(nn.Module):
+class Layer(nn.Module):  # type: ignore[misc]
     def __init__(self, width: int, *, causal: bool) -> None:
         super().__init__()
         self.attention = Attention(width, causal=causal)
@@ -92,7 +92,7 @@ class Layer(nn.Module):
         return x + self.wide(self.between(x))
 
 
-class Transformer(nn.Module):
+class Transformer(nn.Module):  # type: ignore[misc]
     """Tokens to two numbers each (spans of BERT), or to the logits of the token behind the last one."""
 
     def __init__(self, width: int, layers: int, tokens: int, *, causal: bool) -> None:
@@ -121,7 +121,7 @@ def make(folder: Path, widths: Widths) -> list[Path]:
     folder.mkdir(parents=True, exist_ok=True)
     for name, (module, example) in made.items():
         if not (folder / name).exists():
-            _write(module.eval(), example, folder / name)
+            write(module.eval(), example, folder / name)
     return [folder / name for name in made]
 
 
@@ -129,7 +129,7 @@ def _ids(tokens: int) -> torch.Tensor:
     return torch.randint(0, VOCABULARY, (2, tokens))
 
 
-def _write(module: nn.Module, example: torch.Tensor, path: Path) -> None:
+def write(module: nn.Module, example: torch.Tensor, path: Path) -> None:
     with torch.no_grad():
         if path.suffix == ".pt":
             torch.jit.trace(module, example).save(path)

@@ -131,7 +131,8 @@ def main() -> None:
     words = [word for word in sys.argv[1:] if word != "--quick"]
     pairs = 3 if "--quick" in sys.argv else MIN_PAIRS
     for model in words or MODELS:
-        over, within = [], []
+        over: list[Cost] = []
+        within: list[Cost] = []
 
         def over_node(model: str = model, into: list[Cost] = over) -> float:
             into.append(cost(model, "--nodes", "local:1"))

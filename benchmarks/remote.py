@@ -136,7 +136,7 @@ def server(url: str, rate: int) -> Told:
 
 
 def bare_server(rate: int, *words: str) -> Told:
-    command = [sys.executable, Path(__file__).with_name("bare_loadgen.py"), "server"]
+    command = [sys.executable, str(Path(__file__).with_name("bare_loadgen.py")), "server"]
     done = subprocess.run(
         [*command, str(3 * rate), str(rate), *words], capture_output=True, text=True, check=True
     )

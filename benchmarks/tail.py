@@ -24,6 +24,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from benchmarks.command import HERE, Noise, harness
+from benchmarks.framework_models import encoder_onnx
 from benchmarks.pairs import estimate, neighbours, ratio
 from benchmarks.reference_harness import Reference, reference_images
 from benchmarks.report import Row, command
@@ -72,6 +73,10 @@ class Subject:
     reference: bool = False
     is_computing: bool = True
     """It needs cores, so that two threads may answer one query."""
+
+
+Made = Callable[[Path], Subject]
+"""Folder for the model's file -> the subject."""
 
 
 class Tail(NamedTuple):
@@ -233,13 +238,13 @@ def _ms(p50_ns: float, p99_ns: float) -> Tail:
 
 
 def measure(
-    name: str, subject: Subject, options: argparse.Namespace, count: int, noise: Noise
+    name: str, made: Made, options: argparse.Namespace, count: int, noise: Noise
 ) -> list[Row]:
     seen = Seen()
     with tempfile.TemporaryDirectory() as parent, reference_images() as images:
         folder = Path(parent)
         (folder / "images").symlink_to(images)
-        bench = Bench(subject, options.reference, folder)
+        bench = Bench(made(folder), options.reference, folder)
         capacity = bench.capacity_per_s(noise.quiet(bench.narrow))
         for turn in range(count):
             for load in options.loads:
@@ -322,34 +327,37 @@ def _draw(name: str, seen: Seen, folder: Path) -> None:
     page.write([article], name, folder / f"{name}.html", script_in=folder)
 
 
-def _sleeper(each_ms: float, sample_ms: float) -> Subject:
-    options = (
-        "--backend", f"{HERE / 'sleeper.py'}:Sleeper", "--backend-option", f"service_ms={each_ms}",
-        "--backend-option", f"sample_ms={sample_ms}",
-    )  # fmt: skip
-    return Subject(options, is_computing=False)
+def subjects() -> Mapping[str, Made]:
+    """By row."""
 
-
-def subjects() -> Mapping[str, Callable[[], Subject]]:
-    """Row -> the subject, whose file is made when it is asked for."""
-
-    def image(name: str) -> Subject:
+    def image(name: str, _folder: Path) -> Subject:
         return Subject(("--backend", "ort", "--model", str(onnx_light.make(name))), reference=True)
 
+    def minilm(folder: Path) -> Subject:
+        path = encoder_onnx(folder / "minilm.onnx")
+        return Subject(("--backend", "ort", "--model", str(path)))
+
+    def sleeper(each_ms: float, sample_ms: float, _folder: Path) -> Subject:
+        options = (
+            "--backend", f"{HERE / 'sleeper.py'}:Sleeper", "--backend-option", f"service_ms={each_ms}",
+            "--backend-option", f"sample_ms={sample_ms}",
+        )  # fmt: skip
+        return Subject(options, is_computing=False)
+
     return {
-        "tail-digits": lambda: Subject(("--backend", "ort")),
+        "tail-digits": lambda _folder: Subject(("--backend", "ort")),
         "tail-squeezenet": partial(image, "squeezenet"),
         "tail-resnet50": partial(image, "resnet50"),
-        "tail-minilm": lambda: Subject(("--backend", "ort", "--model", "minilm")),
-        "tail-batching-pays": partial(_sleeper, 8.0, 1.0),
-        "tail-batching-never-pays": partial(_sleeper, 0.0, 5.0),
+        "tail-minilm": minilm,
+        "tail-batching-pays": partial(sleeper, 8.0, 1.0),
+        "tail-batching-never-pays": partial(sleeper, 0.0, 5.0),
     }
 
 
 def rows(options: argparse.Namespace) -> Mapping[str, Callable[[int, Noise], list[Row]]]:
     return {
         name: lambda count, noise, name=name, made=made: measure(  # type: ignore[misc]
-            name, made(), options, count, noise
+            name, made, options, count, noise
         )
         for name, made in subjects().items()
     }

@@ -40,7 +40,16 @@ class Told(NamedTuple):
 
 def harness(url: str, in_flight: int, folder: Path) -> Told:
     out = Path(tempfile.mkdtemp(dir=folder)) / "run"
-    words = ("--scenario", "server", "--backend", "kserve", "--url", url, "--model", "digits")
+    words: tuple[str, ...] = (
+        "--scenario",
+        "server",
+        "--backend",
+        "kserve",
+        "--url",
+        url,
+        "--model",
+        "digits",
+    )
     words += ("--concurrency", str(in_flight), "--queries", str(QUERIES), "--slo", "p99=1s")
     words += ("--mode", "performance", "--no-metrics", "--no-report", "--out", str(out))
     run(sys.executable, "-m", "harness", *words)
@@ -55,7 +64,16 @@ def harness(url: str, in_flight: int, folder: Path) -> Told:
 def perf_analyzer(program: Path, url: str, in_flight: int, folder: Path) -> Told:
     """CPU time includes its start, which is short beside the requests of 3 windows or more; Triton counts those."""
     out = folder / "perf_analyzer.csv"
-    words = ("-m", "digits", "-u", url.removeprefix("http://"), "-i", "http", "-f", str(out))
+    words: tuple[str, ...] = (
+        "-m",
+        "digits",
+        "-u",
+        url.removeprefix("http://"),
+        "-i",
+        "http",
+        "-f",
+        str(out),
+    )
     words += ("--concurrency-range", str(in_flight), "--measurement-interval", "2000")
     words += ("--percentile", "99", "--stability-percentage", "50")
     before_s, before = _children_cpu_s(), _answered(url)

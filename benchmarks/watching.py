@@ -9,21 +9,16 @@ from contextlib import AbstractContextManager, nullcontext
 from unittest.mock import patch
 
 from harness.cli.main import main
-from harness.run.supervisor import job, loadgen_run, measured_process, progress
-from harness.run.supervisor.watchdog import Now
+from harness.run.progress import Progress
+from harness.run.supervisor import job, loadgen_run, measured_process
+from harness.run.supervisor.watchdog import Now, Watchdog
 
 
-class _Blind:
-    """Stands in for the watchdog and never reads the journal."""
-
-    def __init__(self, *_: object) -> None:
-        pass
+class _Blind(Watchdog):
+    """Never reads the journal."""
 
     def look(self) -> Now:
         return Now(0, 0, 0, None, 0)
-
-    def still_loading(self) -> None:
-        """Does nothing."""
 
 
 def _never(*_: object) -> AbstractContextManager[None]:
@@ -31,9 +26,15 @@ def _never(*_: object) -> AbstractContextManager[None]:
     return nullcontext()
 
 
-class _Shown(progress.Progress):
-    def show(self, now: Now) -> None:
-        self.line(now)
+class _Discarded(Progress):
+    """A display that is due at every look, and discards what it is given."""
+
+    @property
+    def is_due(self) -> bool:
+        return True
+
+    def show(self, *_: object, **__: object) -> None:
+        """Shows nothing."""
 
 
 if sys.argv[1:2] not in (["looks"], ["blind"]):
@@ -43,5 +44,5 @@ if sys.argv[1] == "blind":
     patch.object(job, "Repeated", _never).start()
     patch.object(measured_process, "LOOK_EVERY_S", 3600.0).start()
 else:
-    patch.object(loadgen_run, "Progress", _Shown).start()
+    patch.object(job, "Progress", _Discarded).start()
 sys.exit(main(sys.argv[2:]))

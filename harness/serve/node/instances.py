@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from harness.core.batch_rule import BatchRule
 from harness.machine.threads import run_on
 from harness.models.opened.node import ANSWER, INDICES
 from harness.models.steps.postprocess import NOT_FINITE
@@ -96,22 +97,29 @@ Answered = tuple[Waiting, Done | BaseException, int]
 class Instances:
     """The instances, each on a thread of its own.
 
-    A free instance takes all that waits, up to the largest batch: requests for the same work become one batch, as
-    samples do that wait in a run without nodes. One instance takes at a time.
+    As in a run without nodes, a free instance takes a batch of what waits, as large as it pays: requests for samples
+    by their indices become one batch, as far as they are whole. One instance takes at a time.
     """
 
     def __init__(
-        self, answerers: Sequence[Answerer], max_batch: int, wake: Callable[[], None]
+        self,
+        answerers: Sequence[Answerer],
+        max_batch: int,
+        wake: Callable[[], None],
+        rule: BatchRule | None = None,
     ) -> None:
-        """wake: tells the loop's thread that `done` has something for it."""
+        """wake: tells the loop's thread that `done` has something for it. rule: None takes all that waits."""
         self._queue: SimpleQueue[Waiting | None] = SimpleQueue()
         self._turn = threading.Lock()
-        self._rest: Waiting | None = None  # taken from the queue, and too large for the last batch
+        self._waiting: deque[Waiting] = deque()  # taken from the queue
+        self._samples = 0  # of those
         self._max_batch = max_batch
+        self._rule = rule
+        self._answering = [False] * len(answerers)
         self._done: deque[Answered] = deque()
         self._wake = wake
         self._threads = [
-            threading.Thread(target=self._answer, args=(each,), name=f"instance-{n}", daemon=True)
+            threading.Thread(target=self._answer, args=(n, each), name=f"instance-{n}", daemon=True)
             for n, each in enumerate(answerers)
         ]
         for thread in self._threads:
@@ -127,34 +135,52 @@ class Instances:
             found.append(self._done.popleft())
         return found
 
-    def _answer(self, each: Answerer) -> None:
+    def _answer(self, number: int, each: Answerer) -> None:
         run_on(each.cpus)
-        while taken := self._take():
+        while taken := self._take(number):
             taken_ns = time_ns()
             self._done.extend(
                 (waiting, result, taken_ns)
                 for waiting, result in zip(taken, _results(each, taken), strict=True)
             )
+            self._answering[number] = False
             self._wake()
 
-    def _take(self) -> list[Waiting]:
-        """Requests that make one batch; blocks for the first one. Empty at the end."""
+    def _take(self, number: int) -> list[Waiting]:
+        """Requests that make one batch; blocks for the first one. Empty at the end. number: of the instance."""
         with self._turn:
-            first, self._rest = self._rest or self._queue.get(), None
-            if first is None:
+            if not self._waiting and not self._hold(self._queue.get()):
                 return []
+            while not self._queue.empty():
+                if not self._hold(self._queue.get()):
+                    self._queue.put(None)  # for the next instance: what waits goes first
+                    break
+            most = self._largest_batch()
+            first = self._waiting.popleft()
             taken, samples = [first], first.batch.size
-            while samples < self._max_batch and not self._queue.empty():
-                more = self._queue.get()
-                if more is None:
-                    self._queue.put(None)  # for the next instance: this batch goes first
+            while self._waiting and _together(first, self._waiting[0]):
+                if samples + self._waiting[0].batch.size > most:
                     break
-                samples += more.batch.size
-                if samples > self._max_batch or not _together(first, more):
-                    self._rest = more
-                    break
-                taken.append(more)
+                samples += self._waiting[0].batch.size
+                taken.append(self._waiting.popleft())
+            self._samples -= samples
+            self._answering[number] = True
             return taken
+
+    def _hold(self, waiting: Waiting | None) -> bool:
+        """False at the end."""
+        if waiting is None:
+            return False
+        self._waiting.append(waiting)
+        self._samples += waiting.batch.size
+        return True
+
+    def _largest_batch(self) -> int:
+        """Samples of the next batch, as far as requests fit it."""
+        if self._rule is None:
+            return self._max_batch
+        idle = len(self._answering) - sum(self._answering)
+        return self._rule.size(max(1, self._samples), idle)
 
     def stop(self) -> None:
         for _ in self._threads:

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from harness import __version__
+from harness.core.batch_rule import BatchRule, batch_times
 from harness.core.config.run_config import RunConfig
 from harness.core.console import frameworks_output, say
 from harness.core.formats.kserve_tensors import datatype_of
@@ -58,6 +59,8 @@ class OpenNode(NamedTuple):
     facts: NodeFacts
     answerers: Sequence[Answerer]
     handler: NodeHandler
+    rule: BatchRule | None
+    """Which batches pay; None where a batch is so fast that it does not matter."""
 
 
 def open_node(config: RunConfig, name: str, stack: ExitStack) -> OpenNode:
@@ -140,7 +143,9 @@ def open_node(config: RunConfig, name: str, stack: ExitStack) -> OpenNode:
         dataset,
         preparation.loaded,
     )
-    return OpenNode(facts, preparation.answerers, handler)
+    curve, count = preparation.curve, len(preparation.answerers)
+    rule = BatchRule(batch_times(curve, max_batch), count) if curve else None
+    return OpenNode(facts, preparation.answerers, handler, rule)
 
 
 def _batches(loaded: Sequence[int]) -> Callable[[int], list[int]]:
@@ -184,7 +189,7 @@ def _namer(backend: Backend, model: Model) -> Callable[[Outputs], Mapping[str, A
 def answering(opened: OpenNode, listening: socket.socket) -> Iterator[Loop]:
     """The loop of a node on a port, with its instances behind it."""
     loop = Loop(listening, opened.handler.handle, opened.handler.work)
-    running = Instances(opened.answerers, opened.facts.max_batch, loop.wake)
+    running = Instances(opened.answerers, opened.facts.max_batch, loop.wake, opened.rule)
     opened.handler.start(running)
     try:
         with Repeated(opened.handler.host.look, HOST_PERIOD_S, "host"):

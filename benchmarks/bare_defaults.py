@@ -1,0 +1,189 @@
+"""Times a plain loop of one framework: bare_defaults.py FRAMEWORK MODEL SECONDS default|guide BATCH... prints JSON.
+
+default: the framework's own settings, but float32. guide: as the framework's performance guide advises for throughput.
+One dictionary for each batch: p50_ns of a batch, and samples_per_s.
+"""
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+
+CORES = len(os.sched_getaffinity(0))
+LARGEST_ID = 1000
+LEAST = 10
+DIGITS = (1, 8, 8)
+"""The shape of a sample, which TorchScript files do not record."""
+
+Loop = Callable[[], object]
+Made = Callable[[int], Sequence[Loop]]
+"""Batch -> calls that answer a batch; each has a thread of its own."""
+
+
+def _noise(dtype: str, shape: Sequence[int]) -> Any:
+    random = np.random.default_rng(0)
+    if dtype.startswith("int"):
+        return random.integers(1, LARGEST_ID, shape).astype(dtype)
+    return random.standard_normal(shape, np.float32)
+
+
+def of_ort(path: str, guide: bool) -> Made:
+    """guide: a session of one thread for each core."""
+    import onnxruntime as ort
+
+    options = ort.SessionOptions()
+    if guide:
+        options.intra_op_num_threads = 1
+    sessions = [ort.InferenceSession(path, options) for _ in range(CORES if guide else 1)]
+
+    def made(batch: int) -> Sequence[Loop]:
+        feeds = {
+            port.name: _noise(port.type[7:-1].replace("float", "float32"), (batch, *port.shape[1:]))
+            for port in sessions[0].get_inputs()
+        }
+        return [lambda each=each: each.run(None, feeds) for each in sessions]  # type: ignore[misc]
+
+    return made
+
+
+def of_openvino(path: str, guide: bool) -> Made:
+    """guide: the hint THROUGHPUT, with as many requests in flight as the compiled model asks for."""
+    import openvino
+
+    hint = {"PERFORMANCE_HINT": "THROUGHPUT"} if guide else {}
+    compiled = openvino.Core().compile_model(
+        path, "CPU", {"INFERENCE_PRECISION_HINT": "f32", **hint}
+    )
+
+    def made(batch: int) -> Sequence[Loop]:
+        inputs = [
+            _noise(np.dtype(p.element_type.to_dtype()).name, (batch, *_sizes(p.partial_shape)[1:]))
+            for p in compiled.inputs
+        ]
+        count = compiled.get_property("OPTIMAL_NUMBER_OF_INFER_REQUESTS") if guide else 1
+        requests = [compiled.create_infer_request() for _ in range(count)]
+        return [lambda each=each: each.infer(inputs) for each in requests]  # type: ignore[misc]
+
+    return made
+
+
+def _sizes(shape: Any) -> list[int]:
+    return [size.get_length() if size.is_static else 0 for size in shape]
+
+
+def of_torch(path: str, guide: bool) -> Made:
+    """guide: inference mode and, for images, channels last."""
+    import torch
+
+    if path.endswith(".pt2"):
+        program = torch.export.load(path)
+        module = program.module()
+        name = program.graph_signature.user_inputs[0]
+        value = next(n for n in program.graph.nodes if n.name == name).meta["val"]
+        dtype, shape = str(value.dtype)[6:], [int(size) for size in value.shape[1:]]
+    else:
+        module, dtype, shape = torch.jit.load(path).eval(), "float32", list(DIGITS)
+    of_images = len(shape) == len(DIGITS)
+    if guide and of_images:
+        module = module.to(memory_format=torch.channels_last)
+    mode = torch.inference_mode if guide else torch.no_grad
+
+    def made(batch: int) -> Sequence[Loop]:
+        rows = torch.from_numpy(_noise(dtype, (batch, *shape)))
+        if guide and of_images:
+            rows = rows.contiguous(memory_format=torch.channels_last)
+
+        def loop() -> object:
+            with mode():
+                return module(rows)
+
+        return [loop]
+
+    return made
+
+
+def of_tensorflow(path: str, guide: bool) -> Made:
+    """guide: one pool of a thread for each core, and one operator at a time."""
+    import tensorflow as tf
+
+    if guide:
+        tf.config.threading.set_intra_op_parallelism_threads(CORES)
+        tf.config.threading.set_inter_op_parallelism_threads(1)
+    model = tf.saved_model.load(path)
+    function = model.signatures["serving_default"]
+
+    def made(batch: int) -> Sequence[Loop]:
+        inputs = {
+            name: tf.constant(_noise(spec.dtype.name, (batch, *spec.shape[1:])))
+            for name, spec in function.structured_input_signature[1].items()
+        }
+        kept = model  # its variables live as long as it does
+        return [lambda: [kept and tensor.numpy() for tensor in function(**inputs).values()]]
+
+    return made
+
+
+def of_litert(path: str, guide: bool) -> Made:
+    """guide: as many threads as there are cores."""
+    from ai_edge_litert.interpreter import Interpreter
+
+    def made(batch: int) -> Sequence[Loop]:
+        each = Interpreter(path, num_threads=CORES if guide else None)
+        details = each.get_input_details()
+        for port in details:
+            each.resize_tensor_input(port["index"], [batch, *port["shape"][1:]])
+        each.allocate_tensors()
+        rows = [
+            (p["index"], _noise(np.dtype(p["dtype"]).name, (batch, *p["shape"][1:])))
+            for p in details
+        ]
+        outputs = [port["index"] for port in each.get_output_details()]
+
+        def loop() -> object:
+            for index, values in rows:
+                each.set_tensor(index, values)
+            each.invoke()
+            return [each.get_tensor(index) for index in outputs]
+
+        return [loop]
+
+    return made
+
+
+def times_ns(loop: Loop, seconds: float) -> "np.typing.NDArray[np.int64]":
+    """The first tenth warms up."""
+    until = time.perf_counter() + seconds / 10
+    while time.perf_counter() < until:
+        loop()
+    stamps = [time.perf_counter_ns()]
+    while len(stamps) <= LEAST or stamps[-1] < stamps[0] + seconds * 1e9:
+        loop()
+        stamps.append(time.perf_counter_ns())
+    return np.diff(stamps)
+
+
+def measured(loops: Sequence[Loop], batch: int, seconds: float) -> dict[str, float]:
+    loops[0]()  # frameworks that choose their kernels at the first call
+    with ThreadPoolExecutor(len(loops)) as pool:
+        found = list(pool.map(lambda loop: times_ns(loop, seconds), loops))
+    rate = sum(batch * 1e9 / of.mean() for of in found)
+    return {"batch": batch, "p50_ns": float(np.median(found[0])), "samples_per_s": rate}
+
+
+MADE: dict[str, Callable[[str, bool], Made]] = {
+    "ort": of_ort,
+    "openvino": of_openvino,
+    "torch": of_torch,
+    "tensorflow": of_tensorflow,
+    "litert": of_litert,
+}
+
+if __name__ == "__main__":
+    framework, file, length_s, settings, *batches = sys.argv[1:]
+    of_batch = MADE[framework](file, settings == "guide")
+    print(json.dumps([measured(of_batch(n), n, float(length_s)) for n in map(int, batches)]))
