@@ -12,9 +12,9 @@ from harness.core.config.parse import Slo, parse_slo
 from harness.core.config.run_config import RunConfig
 from harness.core.units import show_ns
 from harness.errors import ConfigError, refuse
-from harness.results.compare import report
 from harness.results.compare.compare import compare
 from harness.results.compare.finished import sides_of
+from harness.results.compare.limits import Limit, judge, parse_limit
 from harness.results.evidence.stages import PERCENTILES
 
 
@@ -78,20 +78,20 @@ def failures(result: Result, slos: Sequence[Slo]) -> Iterator[str]:
 
 
 def regressions(
-    baseline: Path | str, folder: Path, limits: Sequence[report.Limit], noise: float | None
+    baseline: Path | str, folder: Path, limits: Sequence[Limit], noise: float | None
 ) -> Iterator[str]:
     """The lines of `compare` for limits that the run breaks, or why it cannot be compared."""
     before, after = sides_of([str(baseline), str(folder)])
     comparison = compare(before, after, noise, [limit.name for limit in limits])
     yield from (f"not comparable: {refusal}" for refusal in comparison.refusals)
-    yield from (f"limit: {one.line}" for one in report.judge(comparison, limits) if one.broken)
+    yield from (f"limit: {one.line}" for one in judge(comparison, limits) if one.broken)
 
 
-def _limits(fail_on: str | Sequence[str]) -> list[report.Limit]:
+def _limits(fail_on: str | Sequence[str]) -> list[Limit]:
     problems, limits = [], []
     for text in [fail_on] if isinstance(fail_on, str) else fail_on:
         try:
-            limits.append(report.parse_limit(text))
+            limits.append(parse_limit(text))
         except ValueError as e:
             problems.append(f"fail_on: {e}")
     refuse(problems)

@@ -15,6 +15,7 @@ from harness.browse.texts import cells, render, url
 from harness.core.files import reading
 from harness.errors import ConfigError, HarnessError, PluginUnavailable, one_line
 from harness.results import run_files, run_folder
+from harness.results.compare import change_text
 from harness.results.compare import report as compare_report
 from harness.results.compare.compare import compare
 from harness.results.compare.finished import FinishedRun, named_apart, side
@@ -187,8 +188,8 @@ class Views:
             letter = compare_report.letter(number)
             with _HEAVY, run_files.reading_run("the runs"):
                 one = compare(first, other)
-                columns = compare_report.columns(letter)
-                rows = [compare_report.row(change) for change in one.changes]
+                columns = change_text.columns(letter)
+                rows = [change_text.row(change) for change in one.changes]
                 table = Table("numbers", "Numbers", "", columns, rows)
                 made.append(
                     {

@@ -14,7 +14,7 @@ from harness.errors import ConfigError, RunInvalid, refuse
 
 if TYPE_CHECKING:
     from harness.core.config.run_config import RunConfig
-    from harness.results.compare.report import Limit
+    from harness.results.compare.limits import Limit
     from harness.results.recheck import CheckedFolder
 
 _RUN = "the folder of a run, e.g. results/latest"
@@ -82,7 +82,7 @@ def _add_gate(parser: Parser) -> None:
 
 def _gate(options: argparse.Namespace) -> "tuple[list[Limit], float | None]":
     """(limits of --fail-on, share of --noise or None)."""
-    from harness.results.compare.report import parse_limit
+    from harness.results.compare.limits import parse_limit
 
     problems, limits, noise = [], [], None
     for text in options.fail_on:
@@ -110,6 +110,7 @@ def _compared(
     as_json: bool,
 ) -> int:
     """Prints how each further side differs from the first; returns the exit status."""
+    from harness.results.compare import limits as compare_limits
     from harness.results.compare import report as compare_report
     from harness.results.compare.compare import compare as compare_two
     from harness.results.compare.finished import sides_of
@@ -120,7 +121,7 @@ def _compared(
     for other in others:
         with reading_run(", ".join(sides)):
             comparison = compare_two(first, other, noise, [limit.name for limit in limits])
-        comparisons.append((comparison, compare_report.judge(comparison, limits)))
+        comparisons.append((comparison, compare_limits.judge(comparison, limits)))
     if as_json:
         show(json.dumps([compare_report.to_json(*one) for one in comparisons], indent=2))
     else:
@@ -129,7 +130,7 @@ def _compared(
             for number, one in enumerate(comparisons, start=1)
         )
         show("\n\n".join("\n".join(table) for table in tables))
-    return compare_report.exit_status(comparisons)
+    return compare_limits.exit_status(comparisons)
 
 
 def rerun(arguments: list[str]) -> int:

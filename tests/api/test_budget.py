@@ -13,7 +13,7 @@ from harness.api.budget import LatencyBudget, failures, regressions
 from harness.core.config.parse import parse_slo
 from harness.core.units import show_ns
 from harness.errors import ConfigError
-from harness.results.compare.report import parse_limit
+from harness.results.compare.limits import parse_limit
 from tests.builders.finished import REASON, RUNS, invalid
 from tests.faults.command import LIMIT_S, ROOT
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from harness.errors import ConfigError
 from harness.results.answer import answer_of
-from harness.results.compare import report
+from harness.results.compare import change_text, report
 from harness.results.compare.compare import BETTER, WORSE, Change, Comparison, compare
 from harness.results.compare.finished import FinishedRun, sides_of
 from harness.results.pages import page
@@ -91,10 +91,10 @@ def _changes(comparison: Comparison, other: str) -> Iterator[str]:
 def _table(changes: Sequence[Change], other: str) -> str:
     rows = []
     for change in changes:
-        *cells, verdict = report.row(change)
+        *cells, verdict = change_text.row(change)
         kind = {BETTER: "better", WORSE: "worse"}.get(verdict, "quiet")
         rows.append((*cells, Html(f'<span class="{kind}">{escape(verdict)}</span>')))
-    columns = report.columns(other)
+    columns = change_text.columns(other)
     is_number = [bool(column.unit) for column in columns]
     return page.aligned_table([column.name for column in columns], rows, is_number)
 

@@ -1,19 +1,19 @@
-"""Prints a comparison as a table or JSON, and judges the limits of `--fail-on`."""
+"""Prints a comparison as a table or JSON."""
 
 import math
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from difflib import get_close_matches
 from string import ascii_uppercase
-from typing import Any, NamedTuple
+from typing import Any
 
-from harness.core.units import counted, show_ns, show_percent, show_rate, show_si
-from harness.errors import Regression, RunInvalid, refuse
+from harness.core.units import counted, show_percent
+from harness.results.compare.change_text import against, columns, row, size, times
 from harness.results.compare.comparable import Difference
 from harness.results.compare.compare import BETTER, MIXED, UNDECIDED, WORSE, Change, Comparison
 from harness.results.compare.finished import FinishedRun
-from harness.results.pages.tables import Column, aligned, show_cell
+from harness.results.compare.limits import Judged
+from harness.results.pages.tables import aligned, show_cell
 
 _KINDS: Mapping[str, str] = {
     "rate": "in rates",
@@ -29,41 +29,6 @@ _OF_BACKEND = "backend."
 _RATIOS = ("change", "low", "high")
 
 
-_UNDECIDED_LIMIT = "undecided"
-"""Breaks where the comparison as a whole is not decided."""
-
-
-class Limit(NamedTuple):
-    text: str
-    """The option's text."""
-    name: str
-    """Name of the number, or `undecided`."""
-    change: float
-    """Largest change that passes, as a share of the first side, e.g. 0.05 or -0.03."""
-
-
-class Judged(NamedTuple):
-    """Judgement of a limit. broken: the change is more than noise and beyond the limit."""
-
-    limit: Limit
-    broken: bool
-    line: str
-
-
-def parse_limit(text: str) -> Limit:
-    """Parse 'p99:+5%', at most 5 % more, or 'undecided'. Raises ValueError."""
-    if text.strip() == _UNDECIDED_LIMIT:
-        return Limit(text, _UNDECIDED_LIMIT, 0.0)
-    match = re.fullmatch(r"(\w.*):([+-]\d+(?:\.\d+)?)%", text.strip())
-    if match is None:
-        raise ValueError(
-            f"{text!r} is not a limit: write number:change, e.g. p99:+5% or throughput:-3%, or {_UNDECIDED_LIMIT}"
-        )
-    if match[1] == _UNDECIDED_LIMIT:
-        raise ValueError(f"{text!r} is not a limit: {_UNDECIDED_LIMIT} takes no number")
-    return Limit(text, match[1], float(match[2]) / 100)
-
-
 def parse_prices(text: str, sides: int) -> list[float]:
     """Parse '1.20/h,0.85/h', the price an hour of each side's machine. Raises ValueError."""
     matches = [
@@ -77,64 +42,6 @@ def parse_prices(text: str, sides: int) -> list[float]:
             f"{text!r} has {counted(len(prices), 'price')} for {counted(sides, 'side')}: one for each"
         )
     return prices
-
-
-def judge(comparison: Comparison, limits: Sequence[Limit]) -> list[Judged]:
-    """A ConfigError names every limit on a number that was not measured, or set the wrong way."""
-    changes = {change.name: change for change in comparison.changes}
-    problems = []
-    of_numbers = [limit for limit in limits if limit.name != _UNDECIDED_LIMIT]
-    for limit in of_numbers:
-        change = changes.get(limit.name)
-        if change is None:
-            near = get_close_matches(limit.name, changes, n=1)
-            hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(changes)}"
-            problems.append(f"--fail-on {limit.text}: both sides have no {limit.name}: {hint}")
-        elif (limit.change > 0) == change.higher_is_better and limit.change:
-            turned = f"{limit.name}:{-limit.change * 100:+g}%"
-            problems.append(f"--fail-on {limit.text}: that way is better: write {turned}")
-    refuse(problems)
-    return [
-        _judged(limit, changes[limit.name]) if limit in of_numbers else _decided(limit, comparison)
-        for limit in limits
-    ]
-
-
-def _decided(limit: Limit, comparison: Comparison) -> Judged:
-    if comparison.refusals:
-        return Judged(limit, False, "unknown  undecided: the sides are not comparable")
-    if comparison.headline is None:
-        why = "the number of the scenario was not measured on both sides"
-        return Judged(limit, True, f"broken   undecided: {why}")
-    broken = comparison.verdict == UNDECIDED
-    word = "broken " if broken else "kept   "
-    return Judged(limit, broken, f"{word}  undecided: the comparison is {comparison.verdict}")
-
-
-def _judged(limit: Limit, change: Change) -> Judged:
-    allowed = f"against {limit.change * 100:+g} %"
-    if change.verdict is None:
-        line = f"unknown  {limit.name} {allowed}: the sides are not comparable"
-        return Judged(limit, False, line)
-    beyond = (change.change - limit.change) * (-1 if change.higher_is_better else 1) > 0
-    size = _percent(change.change) if change.has_ratio else "-"
-    summary = f"{limit.name} {size} {allowed}"
-    if not beyond:
-        return Judged(limit, False, f"kept     {summary}")
-    if change.verdict == WORSE:
-        return Judged(limit, True, f"broken   {summary}")
-    noise = (
-        f"not shown to be more than noise (interval {_interval(change)}): make more runs in turns"
-    )
-    return Judged(limit, False, f"unclear  {summary}, {noise}")
-
-
-def exit_status(comparisons: Sequence[tuple[Comparison, Sequence[Judged]]]) -> int:
-    """Exit status 4 where sides must not be ranked: no limit could be judged."""
-    if any(comparison.refusals for comparison, _ in comparisons):
-        return RunInvalid.exit_status
-    broken = any(one.broken for _, judged in comparisons for one in judged)
-    return Regression.exit_status if broken else 0
 
 
 def letter(side: int) -> str:
@@ -256,7 +163,7 @@ def verdict(comparison: Comparison, other: str = "B") -> str:
         return "none: the number of the scenario was not measured on both sides"
     says_less = headline.verdict not in (BETTER, WORSE)
     more = [
-        f"{change.name} {_against(change)}"
+        f"{change.name} {against(change)}"
         for change in comparison.changes
         if change.verdict in (BETTER, WORSE) and change is not headline and change.is_whole
         if says_less or change.verdict != headline.verdict or change.name == "accuracy"
@@ -272,18 +179,16 @@ def _judgement(comparison: Comparison, headline: Change) -> str:
     """The end of the sentence: the second side's speed by the scenario's own number."""
     name = headline.name
     if name == "accuracy":
-        return f"has an accuracy of {_size(headline)} against A"
+        return f"has an accuracy of {size(headline)} against A"
     if not headline.has_ratio:
         return f"cannot be set against A at {name}, which is 0 on one side"
     if headline.verdict in (BETTER, WORSE):
-        return f"is {_times(headline)} as fast as A at {name}"
+        return f"is {times(headline)} as fast as A at {name}"
     if headline.verdict == comparison.verdict == UNDECIDED:
-        return (
-            f"is {_times(headline)} as fast as A at {name} in these runs: {_would_do(comparison)}"
-        )
+        return f"is {times(headline)} as fast as A at {name} in these runs: {_would_do(comparison)}"
     if headline.verdict == UNDECIDED:
-        return f"is {_times(headline)} as fast as A at {name}, which is not decided"
-    return f"is as fast as A at {name}: {_times(headline)}"
+        return f"is {times(headline)} as fast as A at {name}, which is not decided"
+    return f"is as fast as A at {name}: {times(headline)}"
 
 
 def _would_do(comparison: Comparison) -> str:
@@ -299,23 +204,6 @@ def _named(comparison: Comparison, other: str) -> str:
     ours, theirs = (side[0].result for side in (comparison.before, comparison.after))
     own = [theirs[key] for key in ("backend", "model") if theirs[key] != ours[key]]
     return f"{other} ({', '.join(own)})" if own else other
-
-
-def _against(change: Change) -> str:
-    """A factor for a latency or rate, and the change in percent for any other number."""
-    return _times(change) if change.is_speed and change.has_ratio else _size(change)
-
-
-def _times(change: Change) -> str:
-    """How many times as good, with the interval: above 1 is better."""
-    ends = [change.change, change.low, change.high]
-    factors = [None if end is None else 1 + end for end in ends]
-    if not change.higher_is_better:
-        factors = [None if factor is None else 1 / max(factor, 1e-12) for factor in factors]
-        factors[1:] = factors[:0:-1]
-    value, low, high = factors
-    interval = "no interval" if low is None or high is None else f"{low:.3g} to {high:.3g}"
-    return f"{value:.3g} x ({interval})"
 
 
 def to_json(comparison: Comparison, judged: Sequence[Judged]) -> Mapping[str, Any]:
@@ -357,51 +245,6 @@ def _side(runs: Sequence[FinishedRun]) -> str:
         names = ", ".join(run.folder.name for run in runs)
         return f"{len(runs)} runs in {parents.pop()}: {names}  ({about})"
     return f"{len(runs)} runs: {', '.join(str(run.folder) for run in runs)}  ({about})"
-
-
-def columns(other: str = "B") -> list[Column]:
-    """The columns of `row`. other: letter of the second side."""
-    names = ("number", "A", other, "change", "interval", "verdict")
-    return [Column(name, "count" if name in ("A", other, "change") else "") for name in names]
-
-
-def row(change: Change) -> Sequence[str]:
-    before, after = (_quantity(value, change.unit) for value in (change.before, change.after))
-    verdict = change.verdict or "not ranked"
-    return change.name, before, after, _size(change), _interval(change), verdict
-
-
-def _quantity(value: float, unit: str) -> str:
-    if unit == "ns":
-        return show_ns(value)
-    if unit == "samples/s":
-        return f"{show_rate(value)}/s"
-    if unit == "J":
-        return show_si(value, "J")
-    if unit.startswith("samples"):  # per core or watt, which the name says
-        return show_rate(value)
-    return f"{value:.2f} {unit}" if unit == "%" else f"{value:.4g} {unit}"
-
-
-def _interval(change: Change) -> str:
-    if change.low is None or change.high is None or not change.has_ratio:
-        return "-"
-    return f"{_share(change.low, change)} to {_share(change.high, change)}"
-
-
-def _size(change: Change) -> str:
-    return _share(change.change, change) if change.has_ratio else "-"
-
-
-def _share(share: float, change: Change) -> str:
-    """All shares of a row are factors where one is."""
-    most = max(change.change, change.high or 0.0)
-    return _percent(share, as_factor=most >= 1)
-
-
-def _percent(share: float, *, as_factor: bool = False) -> str:
-    """A doubling and more is a factor, because +400 % is easily misread."""
-    return f"x {1 + share:.3g}" if as_factor or share >= 1 else f"{share * 100:+.1f} %"
 
 
 def _answers(comparison: Comparison) -> str:

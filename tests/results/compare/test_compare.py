@@ -24,6 +24,7 @@ from harness.machine.characterise.database import Database, Key
 from harness.machine.identity import machine_key
 from harness.results import database
 from harness.results.agreement import agreement
+from harness.results.compare.change_text import interval, row
 from harness.results.compare.compare import (
     BETTER,
     MIXED,
@@ -35,16 +36,9 @@ from harness.results.compare.compare import (
     compare,
 )
 from harness.results.compare.finished import FinishedRun, Number, _percentiles, side
+from harness.results.compare.limits import exit_status, judge, parse_limit
 from harness.results.compare.noise import EXTREME, in_turns
-from harness.results.compare.report import (
-    _interval,
-    exit_status,
-    judge,
-    lines,
-    notes,
-    parse_limit,
-    row,
-)
+from harness.results.compare.report import lines, notes
 from harness.results.evidence.between_runs import between_runs
 from harness.results.evidence.block_intervals import blocks, percentile_intervals
 from harness.results.publish.copy import publish
@@ -96,7 +90,7 @@ def test_a_run_too_short_for_an_interval_is_judged_beyond_a_factor_only() -> Non
     for noise in (None, 0.01):
         (change,) = compare(runs[:1], runs[1:], noise).changes
         assert (change.verdict, change.low, change.high) == (UNDECIDED, None, None)
-        assert _interval(change) == "-"
+        assert interval(change) == "-"
     much = slow._replace(value=slow.value * 2)
     (change,) = compare([replace(a_run("a"), numbers={"p99": much})], runs[1:]).changes
     assert change.verdict == BETTER

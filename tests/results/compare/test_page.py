@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from harness.cli.main import main
-from harness.results.compare import report
+from harness.results.compare import change_text, report
 from harness.results.compare.compare import compare
 from harness.results.compare.finished import read
 from tests.golden.make_runs import COMPARED, FOLDERS
@@ -36,7 +36,7 @@ def test_the_page_has_the_judgement_of_compare(tmp_path: Path) -> None:
     comparison = compare(first, second)
     assert f'<p class="headline">{report.verdict(comparison)}</p>' in text
     for change in comparison.changes:
-        name, before, after, *_ = report.row(change)
+        name, before, after, *_ = change_text.row(change)
         cells = f'<td>{name}</td><td class="number">{before}</td><td class="number">{after}</td>'
         assert cells in text
     for label, note in report.notes(comparison, []):

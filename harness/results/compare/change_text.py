@@ -1,0 +1,69 @@
+"""Writes one change of a comparison: its row in the table, its share, and how many times as good it is."""
+
+from collections.abc import Sequence
+
+from harness.core.units import show_ns, show_rate, show_si
+from harness.results.compare.compare import Change
+from harness.results.pages.tables import Column
+
+
+def columns(other: str = "B") -> list[Column]:
+    """The columns of `row`. other: letter of the second side."""
+    names = ("number", "A", other, "change", "interval", "verdict")
+    return [Column(name, "count" if name in ("A", other, "change") else "") for name in names]
+
+
+def row(change: Change) -> Sequence[str]:
+    before, after = (_quantity(value, change.unit) for value in (change.before, change.after))
+    verdict = change.verdict or "not ranked"
+    return change.name, before, after, size(change), interval(change), verdict
+
+
+def _quantity(value: float, unit: str) -> str:
+    if unit == "ns":
+        return show_ns(value)
+    if unit == "samples/s":
+        return f"{show_rate(value)}/s"
+    if unit == "J":
+        return show_si(value, "J")
+    if unit.startswith("samples"):  # per core or watt, which the name says
+        return show_rate(value)
+    return f"{value:.2f} {unit}" if unit == "%" else f"{value:.4g} {unit}"
+
+
+def interval(change: Change) -> str:
+    if change.low is None or change.high is None or not change.has_ratio:
+        return "-"
+    return f"{_share(change.low, change)} to {_share(change.high, change)}"
+
+
+def size(change: Change) -> str:
+    return _share(change.change, change) if change.has_ratio else "-"
+
+
+def _share(share: float, change: Change) -> str:
+    """All shares of a row are factors where one is."""
+    most = max(change.change, change.high or 0.0)
+    return _percent(share, as_factor=most >= 1)
+
+
+def _percent(share: float, *, as_factor: bool = False) -> str:
+    """A doubling and more is a factor, because +400 % is easily misread."""
+    return f"x {1 + share:.3g}" if as_factor or share >= 1 else f"{share * 100:+.1f} %"
+
+
+def against(change: Change) -> str:
+    """A factor for a latency or rate, and the change in percent for any other number."""
+    return times(change) if change.is_speed and change.has_ratio else size(change)
+
+
+def times(change: Change) -> str:
+    """How many times as good, with the interval: above 1 is better."""
+    shares = [change.change, change.low, change.high]
+    factors = [None if share is None else 1 + share for share in shares]
+    if not change.higher_is_better:
+        factors = [None if factor is None else 1 / max(factor, 1e-12) for factor in factors]
+        factors[1:] = factors[:0:-1]
+    value, low, high = factors
+    ends = "no interval" if low is None or high is None else f"{low:.3g} to {high:.3g}"
+    return f"{value:.3g} x ({ends})"

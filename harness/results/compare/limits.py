@@ -1,0 +1,101 @@
+"""Judges the limits of `--fail-on`."""
+
+import re
+from collections.abc import Sequence
+from difflib import get_close_matches
+from typing import NamedTuple
+
+from harness.errors import Regression, RunInvalid, refuse
+from harness.results.compare.change_text import interval, size
+from harness.results.compare.compare import UNDECIDED, WORSE, Change, Comparison
+
+_OF_DECISION = "undecided"
+"""Breaks where the comparison as a whole is not decided."""
+
+
+class Limit(NamedTuple):
+    text: str
+    """The option's text."""
+    name: str
+    """Name of the number, or `undecided`."""
+    change: float
+    """Largest change that passes, as a share of the first side, e.g. 0.05 or -0.03."""
+
+
+class Judged(NamedTuple):
+    """Judgement of a limit. broken: the change is more than noise and beyond the limit."""
+
+    limit: Limit
+    broken: bool
+    line: str
+
+
+def parse_limit(text: str) -> Limit:
+    """Parse 'p99:+5%', at most 5 % more, or 'undecided'. Raises ValueError."""
+    if text.strip() == _OF_DECISION:
+        return Limit(text, _OF_DECISION, 0.0)
+    match = re.fullmatch(r"(\w.*):([+-]\d+(?:\.\d+)?)%", text.strip())
+    if match is None:
+        raise ValueError(
+            f"{text!r} is not a limit: write number:change, e.g. p99:+5% or throughput:-3%, or {_OF_DECISION}"
+        )
+    if match[1] == _OF_DECISION:
+        raise ValueError(f"{text!r} is not a limit: {_OF_DECISION} takes no number")
+    return Limit(text, match[1], float(match[2]) / 100)
+
+
+def judge(comparison: Comparison, limits: Sequence[Limit]) -> list[Judged]:
+    """A ConfigError names every limit on a number that was not measured, or set the wrong way."""
+    changes = {change.name: change for change in comparison.changes}
+    problems = []
+    of_numbers = [limit for limit in limits if limit.name != _OF_DECISION]
+    for limit in of_numbers:
+        change = changes.get(limit.name)
+        if change is None:
+            near = get_close_matches(limit.name, changes, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(changes)}"
+            problems.append(f"--fail-on {limit.text}: both sides have no {limit.name}: {hint}")
+        elif (limit.change > 0) == change.higher_is_better and limit.change:
+            turned = f"{limit.name}:{-limit.change * 100:+g}%"
+            problems.append(f"--fail-on {limit.text}: that way is better: write {turned}")
+    refuse(problems)
+    return [
+        _judged(limit, changes[limit.name]) if limit in of_numbers else _decided(limit, comparison)
+        for limit in limits
+    ]
+
+
+def _decided(limit: Limit, comparison: Comparison) -> Judged:
+    if comparison.refusals:
+        return Judged(limit, False, "unknown  undecided: the sides are not comparable")
+    if comparison.headline is None:
+        why = "the number of the scenario was not measured on both sides"
+        return Judged(limit, True, f"broken   undecided: {why}")
+    broken = comparison.verdict == UNDECIDED
+    word = "broken " if broken else "kept   "
+    return Judged(limit, broken, f"{word}  undecided: the comparison is {comparison.verdict}")
+
+
+def _judged(limit: Limit, change: Change) -> Judged:
+    allowed = f"against {limit.change * 100:+g} %"
+    if change.verdict is None:
+        line = f"unknown  {limit.name} {allowed}: the sides are not comparable"
+        return Judged(limit, False, line)
+    beyond = (change.change - limit.change) * (-1 if change.higher_is_better else 1) > 0
+    summary = f"{limit.name} {size(change)} {allowed}"
+    if not beyond:
+        return Judged(limit, False, f"kept     {summary}")
+    if change.verdict == WORSE:
+        return Judged(limit, True, f"broken   {summary}")
+    noise = (
+        f"not shown to be more than noise (interval {interval(change)}): make more runs in turns"
+    )
+    return Judged(limit, False, f"unclear  {summary}, {noise}")
+
+
+def exit_status(comparisons: Sequence[tuple[Comparison, Sequence[Judged]]]) -> int:
+    """Exit status 4 where sides must not be ranked: no limit could be judged."""
+    if any(comparison.refusals for comparison, _ in comparisons):
+        return RunInvalid.exit_status
+    broken = any(one.broken for _, judged in comparisons for one in judged)
+    return Regression.exit_status if broken else 0
