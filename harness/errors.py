@@ -7,7 +7,7 @@ HarnessError                 shown as one line a problem, exit status = .exit_st
 |   +-- RunHopeless          a search ended it: too many queries were late already
 +-- RunDied              5   the measured process died or hung
 |   +-- LoadHostLost         one of those that share the load
-+-- Regression           6   a comparison found what --fail-on forbids
++-- Regression           6   a comparison found what --fail-on forbids, or that the other side alone misses its SLO
 
 Any other exception that reaches the top is a bug of ours and keeps its traceback.
 """

@@ -5,7 +5,7 @@ import json
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from harness.cli.parser import Parser
 from harness.cli.run_options import add_trust, published
@@ -49,9 +49,8 @@ def compare(arguments: list[str]) -> int:
     options = parser.parse_args(arguments)
     if len(options.sides) < 2:
         raise ConfigError("compare needs two sides: name another run")
-    limits, noise = _gate(options)
     prices = _prices(options.price, len(options.sides))
-    return _compared(options.sides, limits, noise, prices, as_json=options.json)
+    return _compared(options.sides, _gate(options), prices, as_json=options.json)
 
 
 def _prices(text: str | None, sides: int) -> list[float | None]:
@@ -78,10 +77,23 @@ def _add_gate(parser: Parser) -> None:
         "difference between runs of one configuration that is noise (default: as the runs show it; one run "
         "a side shows none)",
     )
+    parser.flag(
+        "--optimised",
+        "the other sides are the first one made faster: model file, precision and largest batch may differ, and "
+        "the accuracy of both, which must be known, is what was paid",
+    )
 
 
-def _gate(options: argparse.Namespace) -> "tuple[list[Limit], float | None]":
-    """(limits of --fail-on, share of --noise or None)."""
+class _Gate(NamedTuple):
+    """How sides are compared."""
+
+    limits: "Sequence[Limit]"
+    noise: float | None
+    """Share."""
+    optimised: bool
+
+
+def _gate(options: argparse.Namespace) -> _Gate:
     from harness.results.compare.limits import parse_limit
 
     problems, limits, noise = [], [], None
@@ -98,13 +110,12 @@ def _gate(options: argparse.Namespace) -> "tuple[list[Limit], float | None]":
         if not 0 <= noise <= 100:
             problems.append(f"--noise {options.noise}: write a percentage from 0 up, e.g. 5%")
     refuse(problems)
-    return limits, noise
+    return _Gate(limits, noise, options.optimised)
 
 
 def _compared(
     sides: Sequence[str],
-    limits: "Sequence[Limit]",
-    noise: float | None,
+    gate: _Gate,
     prices: Sequence[float | None],
     *,
     as_json: bool,
@@ -120,8 +131,9 @@ def _compared(
     comparisons = []
     for other in others:
         with reading_run(", ".join(sides)):
-            comparison = compare_two(first, other, noise, [limit.name for limit in limits])
-        comparisons.append((comparison, compare_limits.judge(comparison, limits)))
+            chosen = [limit.name for limit in gate.limits]
+            comparison = compare_two(first, other, gate.noise, chosen, optimised=gate.optimised)
+        comparisons.append((comparison, compare_limits.judge(comparison, gate.limits)))
     if as_json:
         show(json.dumps([compare_report.to_json(*one) for one in comparisons], indent=2))
     else:
@@ -155,13 +167,13 @@ def rerun(arguments: list[str]) -> int:
     _add_gate(parser)
     parser.flag("--quiet", "print no progress and no notices")
     options = parser.parse_args(arguments)
-    limits, noise = _gate(options)
+    gate = _gate(options)
     rounds = _rounds(options.repeats, len(options.runs))
     runs = [Path(run).resolve() for run in options.runs]  # `latest` will point elsewhere
     configs = [_config_again(path, text) for path, text in zip(runs, options.runs, strict=True)]
     _announce(options.runs, configs, options.trust or (), quiet=options.quiet)
     if rounds > 1 or len(runs) > 1:
-        return _in_turns(runs, configs, rounds, options, (limits, noise))
+        return _in_turns(runs, configs, rounds, options, gate)
     from dataclasses import replace
 
     from harness.cluster.job import execute
@@ -171,7 +183,7 @@ def rerun(arguments: list[str]) -> int:
     if not out.is_dir():
         return status  # the run was stopped or died, and said so
     show("")
-    return _compared([str(runs[0]), str(out)], limits, noise, [None, None], as_json=False)
+    return _compared([str(runs[0]), str(out)], gate, [None, None], as_json=False)
 
 
 def _rounds(text: str | None, runs: int) -> int:
@@ -211,7 +223,7 @@ def _in_turns(
     configs: "Sequence[RunConfig]",
     rounds: int,
     options: argparse.Namespace,
-    gate: "tuple[Sequence[Limit], float | None]",
+    gate: _Gate,
 ) -> int:
     """Compares new runs of several configurations; of one, the new runs with the finished one."""
     from harness.cluster.job import measure
@@ -224,7 +236,7 @@ def _in_turns(
     sides = [",".join(map(str, side)) for side in made]
     if len(sides) == 1:
         sides.insert(0, str(runs[0]))
-    judged = _compared(sides, *gate, [None] * len(sides), as_json=False)
+    judged = _compared(sides, gate, [None] * len(sides), as_json=False)
     return max(status, judged)
 
 

@@ -250,6 +250,11 @@ def _of_a_set(values: dict[str, Any], schema: type) -> Iterator[str]:
 _FIELDS = {option_key(field): field.name for field in visible_fields(RunConfig)}
 _FLAGS = {field.name: flag_name(option_key(field)) for field in visible_fields(RunConfig)}
 _DEFAULTS = {field.name: field.default for field in visible_fields(RunConfig)}
+_TOLD = {**_FLAGS, "model_file": "model_file"}
+"""Field -> its name in a notice. What is resolved from other options is not told."""
+
+_IMPLIED = ("backend", "model")
+"""A file that does not name these means the defaults."""
 
 
 def _settled(key: str) -> Sequence[str]:
@@ -275,7 +280,8 @@ class _Stored:
     def settle(self, key: str, value: object, by: str) -> None:
         """The option `key` is set to `value`, by the command line or a later file."""
         rule = SETTLED_ANEW.get(key)
-        if rule is None or value is False or self.values.get(_FIELDS[key]) == value:
+        implied = _DEFAULTS[_FIELDS[key]] if key in _IMPLIED else None
+        if rule is None or value is False or self.values.get(_FIELDS[key], implied) == value:
             return
         for field in _settled(key):
             file = self._from.get(field)
@@ -290,7 +296,7 @@ class _Stored:
 
     def _drop(self, field: str, why: str) -> None:
         value, file = self.values.pop(field), self._from.pop(field)
-        if field in _FLAGS and value != _DEFAULTS[field]:
+        if field in _TOLD and value != _DEFAULTS.get(field):
             self._left_out.setdefault((file.name, why), []).append(field)
 
     def notices(self, typed: Mapping[str, Any]) -> Iterator[str]:
@@ -298,7 +304,7 @@ class _Stored:
         for (name, why), fields in self._left_out.items():
             lost = [field for field in fields if field not in typed and field not in self.values]
             if lost:
-                yield f"{name}: {', '.join(map(_FLAGS.__getitem__, lost))} left out, because {why}"
+                yield f"{name}: {', '.join(map(_TOLD.__getitem__, lost))} left out, because {why}"
 
 
 def with_sources(problems: str, arguments: Sequence[str]) -> str:

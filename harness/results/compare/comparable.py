@@ -1,6 +1,6 @@
 """Decides whether runs may be ranked against each other, and lists their differences."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,19 +19,30 @@ class Difference(NamedTuple):
     after: str
 
 
+_MISSED = "slo-missed"
+
+_OPTIMISED = frozenset(("model", "precision", "largest batch"))
+"""Settings in which an optimised side may differ."""
+
+
 def refusals(
-    before: Sequence[FinishedRun], after: Sequence[FinishedRun], answers: Agreement | None = None
+    before: Sequence[FinishedRun],
+    after: Sequence[FinishedRun],
+    answers: Agreement | None = None,
+    *,
+    optimised: bool = False,
 ) -> Iterator[str]:
     """One line for each reason why the sides must not be ranked.
 
-    answers: comparison of the sides' first runs, None where they have none to compare.
+    answers: comparison of the sides' first runs, None where they have none to compare. optimised: the second side is
+    the first one made faster, so that its model file and settings may differ, and its accuracy must be known.
     """
+    misses = one_misses(before, after)
     for run in (*before, *after):
-        if run.result["verdict"] != "VALID":
-            codes = ", ".join(dict.fromkeys(r["code"] for r in run.result["reasons"]))
-            yield f"{run.name} is INVALID ({codes})"
-    yield from _workload_refusals(before, after)
-    yield from _model_refusals(before, after, answers)
+        if run.result["verdict"] != "VALID" and misses is None:
+            yield f"{run.name} is INVALID ({', '.join(_codes(run))})"
+    yield from _workload_refusals(before, after, _OPTIMISED if optimised else frozenset())
+    yield from (_unscored(before, after) if optimised else _model_refusals(before, after, answers))
     # Each run of --repeats has its own schedule seed; both sides must have the same ones.
     ours, theirs = (
         sorted({str(_seeds(run).get("schedule", "-")) for run in side}) for side in (before, after)
@@ -43,17 +54,47 @@ def refusals(
         yield from _configuration_refusals(one)
 
 
+def one_misses(
+    before: Sequence[FinishedRun], after: Sequence[FinishedRun]
+) -> Sequence[FinishedRun] | None:
+    """The side that misses its SLO in every run, which is all that makes its runs INVALID, where the other side's
+    are VALID under the same SLO: which of them is better is known then. Otherwise None.
+    """
+    if len({run.result.get("slo") for run in (*before, *after)}) > 1:
+        return None
+    for side, other in ((before, after), (after, before)):
+        if all(_codes(run) == [_MISSED] for run in side) and not any(map(_codes, other)):
+            return side
+    return None
+
+
+def _codes(run: FinishedRun) -> list[str]:
+    """Why it is INVALID; [] where it is VALID."""
+    if run.result["verdict"] == "VALID":
+        return []
+    return list(dict.fromkeys(reason["code"] for reason in run.result["reasons"]))
+
+
+def _unscored(before: Sequence[FinishedRun], after: Sequence[FinishedRun]) -> Iterator[str]:
+    for run in (*before, *after):
+        if "accuracy" not in run.numbers:
+            yield (
+                f"accuracy: {run.name} has none, so nobody knows what was paid for the speed: run it with --mode both "
+                "on a dataset with labels"
+            )
+
+
 def label(side: Sequence[FinishedRun]) -> str:
     more = f" and {len(side) - 1} more" if len(side) > 1 else ""
     return f"{side[0].name}{more}"
 
 
 def _workload_refusals(
-    before: Sequence[FinishedRun], after: Sequence[FinishedRun]
+    before: Sequence[FinishedRun], after: Sequence[FinishedRun], may_differ: Collection[str]
 ) -> Iterator[str]:
     ours, theirs = ([_workload(run) for run in side] for side in (before, after))
     for name in ours[0]:
-        if not all(name in one for one in (*ours, *theirs)):
+        if name in may_differ or not all(name in one for one in (*ours, *theirs)):
             continue
         values = [_texts(one[name] for one in side) for side in (ours, theirs)]
         if values[0] != values[1]:
@@ -80,7 +121,7 @@ def _model_refusals(
     differ = digests[0] != digests[1]
     if differ and not _are_of_one_manifest(before[0], after[0]):
         line = f"model digest: {label(before)} {digests[0]}, {label(after)} {digests[1]}"
-        yield f"{line}: {_ONE_MANIFEST}" if _reader(before[0]) != _reader(after[0]) else line
+        yield f"{line}: {_ONE_MANIFEST if _reader(before[0]) != _reader(after[0]) else _MADE_FASTER}"
     elif differ and answers is None:
         yield (
             f"answers: {label(before)} and {label(after)} read different files of the model, whose "
@@ -94,6 +135,8 @@ def _model_refusals(
                 f"{show_percent(share)}: one backend or one file does not compute this model"
             )
 
+
+_MADE_FASTER = "if one side is the other one made faster, add --optimised"
 
 _ONE_MANIFEST = (
     "if both files hold one network, run both from one manifest that lists both: "
@@ -125,6 +168,7 @@ def precision_of(run: FinishedRun) -> str:
 
 
 _HINTS = {
+    "precision": _MADE_FASTER,
     "unknown precision": "a backend reports it as `precision` in describe(), e.g. float32",
     "model runs": "a server's cost is no difference between models or machines",
     "offered rate": "run both with the same --target-qps",

@@ -93,13 +93,28 @@ class Comparison(NamedTuple):
     """Runs a side, in turns, that would decide the headline if the noise stays the same; None if it is decided
     or no reasonable number would.
     """
+    optimised: bool = False
+    """The second side is the first one made faster: its accuracy is what was paid for that."""
+    missing: Sequence[FinishedRun] | None = None
+    """The side that misses its SLO, where the other one meets it."""
+
+    @property
+    def accuracy(self) -> Change | None:
+        """None where a side did not measure it."""
+        return next((change for change in self.changes if change.name == "accuracy"), None)
 
     @property
     def verdict(self) -> str | None:
-        """The headline's verdict, unless the accuracy changed, or another latency or the rate says otherwise."""
+        """The headline's verdict, unless one side misses its SLO, the accuracy changed, or another latency or the
+        rate says otherwise.
+        """
         if self.refusals or self.headline is None:
             return None
-        verdicts = {c.verdict for c in self.changes if c is self.headline or c.name == "accuracy"}
+        if self.missing is not None:
+            return BETTER if self.missing is self.before else WORSE
+        verdicts = {self.headline.verdict}
+        if self.accuracy is not None and not self.optimised:
+            verdicts.add(self.accuracy.verdict)
         if verdicts & {BETTER, WORSE}:
             verdicts |= {c.verdict for c in self.changes if c.is_speed}
         if {BETTER, WORSE} <= verdicts:
@@ -112,15 +127,18 @@ def compare(
     after: Sequence[FinishedRun],
     noise: float | None = None,
     chosen: Collection[str] = (),
+    *,
+    optimised: bool = False,
 ) -> Comparison:
     """Each change with its interval and verdict.
 
     noise: share in place of the noise that the runs show. chosen: numbers that were chosen before they were
     looked at. These and the scenario's own number are judged at 95 % each, all others at 95 % together.
+    optimised: the second side is the first one made faster.
     """
     far = limits(comparable.precision_of(before[0])).far
     answers = agreement(before[0].folder, after[0].folder, far)
-    refusals = list(comparable.refusals(before, after, answers))
+    refusals = list(comparable.refusals(before, after, answers, optimised=optimised))
     shown = noise_of(before, after, noise)
     headline = _headline(before[0])
     names = [n for n in before[0].numbers if all(n in r.numbers for r in (*before, *after))]
@@ -147,6 +165,8 @@ def compare(
         headline=deciding,
         with_own_level=own,
         runs_needed=_runs_needed(before, after, deciding) if deciding else None,
+        optimised=optimised,
+        missing=comparable.one_misses(before, after),
     )
 
 

@@ -94,8 +94,11 @@ def _judged(limit: Limit, change: Change) -> Judged:
 
 
 def exit_status(comparisons: Sequence[tuple[Comparison, Sequence[Judged]]]) -> int:
-    """Exit status 4 where sides must not be ranked: no limit could be judged."""
+    """Exit status 4 where sides must not be ranked: no limit could be judged. 6 also where the first side alone
+    meets its SLO.
+    """
     if any(comparison.refusals for comparison, _ in comparisons):
         return RunInvalid.exit_status
     broken = any(one.broken for _, judged in comparisons for one in judged)
-    return Regression.exit_status if broken else 0
+    missed = any(comparison.missing is comparison.after for comparison, _ in comparisons)
+    return Regression.exit_status if broken or missed else 0

@@ -91,6 +91,7 @@ def _next(comparison: Comparison) -> str:
     sides = (comparison.before, comparison.after)
     folders = " ".join(shlex.quote(str(side[0].folder)) for side in sides)
     command = f"python -m harness rerun {folders} --repeats {runs}"
+    command += " --optimised" if comparison.optimised else ""
     if comparison.noise.between and comparison.runs_needed is None:
         return f"{command}, on a quieter machine: this noise hides a change of this size"
     return command
@@ -154,7 +155,7 @@ def _shortened(text: str) -> str:
 
 def verdict(comparison: Comparison, other: str = "B") -> str:
     """One sentence: how many times as fast the second side is by the scenario's own number, and how sure that is; then
-    the numbers that say otherwise, or say more where the own number decides nothing.
+    the numbers that say otherwise, or say more where the own number decides nothing; and what an optimised side paid.
     """
     headline = comparison.headline
     if comparison.refusals:
@@ -166,13 +167,31 @@ def verdict(comparison: Comparison, other: str = "B") -> str:
         f"{change.name} {against(change)}"
         for change in comparison.changes
         if change.verdict in (BETTER, WORSE) and change is not headline and change.is_whole
-        if says_less or change.verdict != headline.verdict or change.name == "accuracy"
+        if says_less or change.verdict != headline.verdict or change is comparison.accuracy
+        if not (comparison.optimised and change is comparison.accuracy)
     ]
-    sentence = (
-        f"{comparison.verdict}: {_named(comparison, other)} {_judgement(comparison, headline)}"
-    )
-    word = "but" if comparison.verdict == MIXED or says_less else "and"
-    return f"{sentence}; {word} {', '.join(more)}" if more else sentence
+    who = _named(comparison, other)
+    parts = [f"{comparison.verdict}: {who} {_judgement(comparison, headline)}"]
+    if comparison.missing is not None:
+        slo = comparison.before[0].result["slo"]
+        misses, meets = (who, "A") if comparison.missing is comparison.after else ("A", who)
+        parts = [
+            f"{comparison.verdict}: {misses} misses the SLO {slo}, which {meets} meets",
+            f"{other} {_judgement(comparison, headline)}",
+        ]
+    if more:
+        word = "but" if comparison.verdict == MIXED or says_less else "and"
+        parts.append(f"{word} {', '.join(more)}")
+    if comparison.optimised and comparison.accuracy is not None:
+        parts.append(_paid(comparison.accuracy))
+    return "; ".join(parts)
+
+
+def _paid(accuracy: Change) -> str:
+    before, after = (f"{value:.6g}" for value in (accuracy.before, accuracy.after))
+    if before == after:
+        return f"the accuracy stays at {after} {accuracy.unit}".rstrip()
+    return f"the accuracy goes from {before} to {after} {accuracy.unit}".rstrip()
 
 
 def _judgement(comparison: Comparison, headline: Change) -> str:
@@ -219,6 +238,10 @@ def to_json(comparison: Comparison, judged: Sequence[Judged]) -> Mapping[str, An
         "refusals": list(comparison.refusals),
         "noise_source": comparison.noise.source,
         "runs_needed": comparison.runs_needed,
+        "optimised": comparison.optimised,
+        "missing_slo": None
+        if comparison.missing is None
+        else [str(run.folder) for run in comparison.missing],
         "changes": {
             change.name: {
                 k: v if (change.has_ratio or k not in _RATIOS) and v != math.inf else None

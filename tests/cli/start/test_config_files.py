@@ -285,6 +285,26 @@ def test_a_runs_file_gives_up_what_it_resolved_and_says_so(
     assert capsys.readouterr().err == (f"harness: {file}: {told}\n" if told else "")
 
 
+@pytest.mark.parametrize(
+    ("words", "keeps", "sets"),
+    [
+        ("--backend ort", True, ""),  # what the file meant by saying nothing
+        ("--model digits", True, ""),
+        ("--backend litert", False, "--backend"),
+        ("--model light/squeezenet", False, "--model"),
+    ],
+)
+def test_a_model_file_holds_beside_the_defaults_it_was_written_for(
+    called: Called, capsys: pytest.CaptureFixture[str], words: str, keeps: bool, sets: str
+) -> None:
+    """Bug: `model_file: int8.onnx` and `--backend ort` measured the float32 file, without a word."""
+    file = write("my.yaml", "model_file: int8.onnx\n")
+    config = called(CONFIG_FLAG, file, "--scenario", "offline", *words.split())
+    assert config.model_file == (Path("int8.onnx") if keeps else None)
+    told = f"harness: my.yaml: model_file left out, because the command line sets {sets}\n"
+    assert capsys.readouterr().err == (told if sets else "")
+
+
 def test_what_is_switched_off_excludes_nothing(
     called: Called, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -27,6 +27,7 @@ def one(
     gain: float = 0.3,
     needs: str = "",
     broken: str = "",
+    score: float | None = None,
 ) -> dict[str, Any]:
     """An entry of `advice` in advise.json."""
     return {
@@ -35,13 +36,13 @@ def one(
         "verdict": verdict,
         "realised": {"gain": gain},
         "needs": needs,
-        "accuracy": {"broken": broken} if precision == "int8" else None,
+        "accuracy": {"broken": broken, "score": score} if precision == "int8" else None,
     }
 
 
 def written(folder: Path, *advice: dict[str, Any]) -> tuple[RunConfig | None, list[str]]:
     """The configuration that was written, and the lines that print it."""
-    document = {"advice": list(advice)}
+    document = {"advice": list(advice), "now": SEQUENTIAL.format(graph="basic", precision="file")}
     (folder / "int8.onnx").write_bytes(b"int8")
     apply.write(document, {"backend": "ort", "model": "digits"}, folder)
     file = folder / "faster.yaml"
@@ -61,6 +62,21 @@ def test_a_configuration_runs_the_int8_file(tmp_path: Path) -> None:
         "faster      graph=all precision=int8, +30.0 % of the time saved",
         f"take it     python -m harness --config {tmp_path}/faster.yaml",
     ]
+
+
+def test_the_command_that_proves_it_makes_both_runs_and_more_in_turns(tmp_path: Path) -> None:
+    _, lines = written(tmp_path, one(precision="int8", score=97.5))
+    harness = "python -m harness"
+    assert lines[-1] == (
+        f"prove it    {harness} --config {tmp_path}/before.yaml --out {tmp_path}-before && "
+        f"{harness} --config {tmp_path}/faster.yaml --out {tmp_path}-faster && "
+        f"{harness} rerun {tmp_path}-before {tmp_path}-faster --optimised"
+    )
+    before = from_plain(yaml.safe_load((tmp_path / "before.yaml").read_text()), "before.yaml")
+    assert (before.threads, before.model_file) == (1, None)
+    assert before.backend_option == (("graph", "basic"),)
+    _, lines = written(tmp_path, one("off"))
+    assert lines[-1].endswith("-faster")
 
 
 def test_the_setting_that_saved_the_most_time_is_taken(tmp_path: Path) -> None:
@@ -117,7 +133,8 @@ def test_the_printed_command_runs_the_faster_model(tmp_path: Path) -> None:
     folder = tmp_path / "advice"
     folder.mkdir()
     shutil.copyfile(make(request)["file"], folder / "int8.onnx")
-    document = {"advice": [one(precision="int8")]}
+    now = SEQUENTIAL.format(graph="all", precision="file")
+    document = {"advice": [one(precision="int8")], "now": now}
     apply.write(document, {"backend": "ort", "model": "digits"}, folder)
     command = shlex.split(apply.lines(document, folder)[-1].removeprefix("take it"))
     command = [sys.executable, *command[1:], "--duration", "500ms", "--no-metrics", "--out", "run"]

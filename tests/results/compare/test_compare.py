@@ -18,7 +18,7 @@ from benchmarks.coverage import alike
 from harness.cli.main import main
 from harness.core.codes import About, Kind, codes
 from harness.core.stats import percentile_ns
-from harness.errors import ConfigError, Regression
+from harness.errors import ConfigError, Regression, RunInvalid
 from harness.machine.characterise import here
 from harness.machine.characterise.database import Database, Key
 from harness.machine.identity import machine_key
@@ -530,6 +530,91 @@ def test_one_number_decides_and_the_others_stand_beside_it() -> None:
         r"verdict   worse: B is 1 x \(.*\) as fast as A at p99, which is not decided; but accuracy -0.2 %",
         worse,
     )
+
+
+def invalid(run: FinishedRun, *codes: str) -> FinishedRun:
+    reasons = [{"code": code, "text": ""} for code in codes]
+    return replace(run, result={**run.result, "verdict": "INVALID", "reasons": reasons})
+
+
+def test_the_side_that_alone_misses_its_slo_is_worse_and_the_job_fails() -> None:
+    """A candidate with 17 times the p99 was "not comparable", with status 4."""
+    ours, theirs = a_run("a"), invalid(a_run("b", p99=17_000), "slo-missed")
+    found = compare([ours], [theirs])
+    assert (found.verdict, exit_status([(found, [])])) == (WORSE, Regression.exit_status)
+    last = list(lines(found, []))[-1]
+    assert re.fullmatch(
+        r"verdict   worse: B misses the SLO p99=50ms, which A meets; B is 0\.0588 x \(.*\) as fast as A at p99",
+        last,
+    )
+    back = compare([theirs], [ours])
+    assert (back.verdict, exit_status([(back, [])])) == (BETTER, 0)
+    assert list(lines(back, []))[-1].startswith("verdict   better: A misses the SLO p99=50ms, ")
+    (judged,) = judge(found, [parse_limit("p99:+5%")])
+    assert judged.broken
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (["slo-missed"], ["slo-missed"]),
+        ([], ["slo-missed", "client-bound"]),
+        ([], ["early-stopping"]),
+        (["client-bound"], ["slo-missed"]),
+    ],
+)
+def test_other_invalid_runs_are_not_ranked(before: list[str], after: list[str]) -> None:
+    ours, theirs = (
+        invalid(a_run(name), *codes) if codes else a_run(name)
+        for name, codes in (("a", before), ("b", after))
+    )
+    found = compare([ours], [theirs])
+    assert found.verdict is None
+    assert exit_status([(found, [])]) == RunInvalid.exit_status
+
+
+def test_a_stricter_slo_that_is_missed_is_no_regression() -> None:
+    theirs = invalid(a_run("b"), "slo-missed")
+    theirs = replace(theirs, result={**theirs.result, "slo": "p99=1us"})
+    assert compare([a_run("a")], [theirs]).refusals == ["b is INVALID (slo-missed)"]
+
+
+def test_a_side_that_misses_its_slo_now_and_then_is_not_ranked() -> None:
+    found = compare([a_run("a"), a_run("c")], [a_run("b"), invalid(a_run("d"), "slo-missed")])
+    assert found.refusals == ["d is INVALID (slo-missed)"]
+
+
+def test_what_an_optimised_side_paid_stands_in_the_last_line() -> None:
+    def of(run: FinishedRun, precision: str, **config: object) -> FinishedRun:
+        result = {**run.result, "backend_description": {"precision": precision}}
+        return replace(run, result=result, config=config)
+
+    ours = of(a_run("a"), "float32", model_sha256="e" * 64, max_batch=8)
+    theirs = of(a_run("b", p99=50, accuracy=98.5), "int8", model_sha256="f" * 64, max_batch=1)
+    refused = compare([ours], [theirs]).refusals
+    assert [line.partition(":")[0] for line in refused] == [
+        "precision",
+        "largest batch",
+        "model digest",
+    ]
+    assert all("--optimised" in line for line in (refused[0], refused[2]))
+    found = compare([ours], [theirs], optimised=True)
+    assert (found.refusals, found.verdict) == ([], BETTER)
+    assert re.fullmatch(
+        r"verdict   better: B is 20 x \(.*\) as fast as A at p99; the accuracy goes from 99 to 98.5.*",
+        list(lines(found, []))[-1],
+    )
+    same = compare([ours], [a_run("b", p99=50)], optimised=True)
+    assert list(lines(same, []))[-1].endswith("; the accuracy stays at 99 ns")
+    undecided = compare([ours], [a_run("b", p99=900)], optimised=True)
+    assert dict(notes(undecided, []))["next"].endswith(" --repeats 5 --optimised")
+
+
+def test_an_optimised_side_without_accuracy_is_refused() -> None:
+    ours, theirs = a_run("a"), a_run("b")
+    del theirs.numbers["accuracy"]  # type: ignore[attr-defined]
+    (refusal,) = compare([ours], [theirs], optimised=True).refusals
+    assert refusal.startswith("accuracy: b has none, so nobody knows what was paid")
 
 
 @pytest.mark.parametrize("text", ["p99", "p99:5%", "p99:+5", "p99:+%", ":+5%"])

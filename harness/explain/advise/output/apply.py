@@ -1,8 +1,9 @@
-"""Writes the configuration that applies the best measured advice, for --config."""
+"""Writes the configuration that applies the best measured advice, for --config, and how to prove it."""
 
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 from harness.core.config.run_config import RunConfig, to_plain
@@ -14,44 +15,74 @@ from harness.explain.advise.layers.settings import INT8, PARALLEL, SEQUENTIAL, p
 from harness.results import resolved
 
 CONFIG = "faster.yaml"
+BEFORE = "before.yaml"
+"""The configuration without the advice."""
+
 INT8_FILE = "int8.onnx"
 """The int8 model in the result folder."""
 
 
 def write(advice: Mapping[str, Any], run: Mapping[str, Any], folder: Path) -> None:
-    """Writes CONFIG where a setting was measured to be faster and the backend `ort` has options for it.
+    """Writes CONFIG and BEFORE where a setting was measured to be faster and the backend `ort` has options for it.
     advice: the content of advise.json. run: the run options passed to `advise`.
     """
     chosen = _faster(advice)
     if chosen is None:
         return
-    setting = parse_setting(chosen["setting"])
-    changed: dict[str, Any] = {
-        "threads": setting.threads,
-        "backend_option": (("graph", setting.graph),),
+    for name, text in ((BEFORE, advice["now"]), (CONFIG, chosen["setting"])):
+        config = replace(RunConfig(scenario="offline", **run), **_options(text, folder))
+        write_yaml(folder / name, to_plain(replace(config, **resolved.absolute(config))))
+
+
+def _options(setting: str, folder: Path) -> Mapping[str, Any]:
+    """Options of a run."""
+    parsed = parse_setting(setting)
+    options: dict[str, Any] = {
+        "threads": parsed.threads,
+        "backend_option": (("graph", parsed.graph),),
     }
-    if setting.precision == INT8:
+    if parsed.precision == INT8:
         file = (folder / INT8_FILE).absolute()
-        changed |= {"model_file": file, "model_sha256": sha256(file)}
-    config = replace(RunConfig(scenario="offline", **run), **changed)
-    write_yaml(folder / CONFIG, to_plain(replace(config, **resolved.absolute(config))))
+        options |= {"model_file": file, "model_sha256": sha256(file)}
+    return options
 
 
 def lines(advice: Mapping[str, Any], folder: Path) -> list[str]:
-    """The command that applies the advice; nothing where no setting was measured to be faster."""
+    """The commands that apply and prove the advice; nothing where no setting was measured to be faster."""
     chosen = _faster(advice)
     file = folder / CONFIG
     if chosen is not None and file.is_file():
         gain = show_percent(chosen["realised"]["gain"], 1, signed=True)
         about = f"{chosen['change']}, {gain} of the time saved"
         needs = [f"{'decide':<12}{chosen['needs']}"] if chosen["needs"] else []
-        command = f"{program()} --config {file}"
-        return [f"{'faster':<12}{about}", *needs, f"{'take it':<12}{command}"]
+        command = f"{program()} --config {quote(str(file))}"
+        return [
+            f"{'faster':<12}{about}",
+            *needs,
+            f"{'take it':<12}{command}",
+            *(f"{'prove it':<12}{proof}" for proof in _proof(chosen, folder)),
+        ]
     parallel = [one for one in _measured_faster(advice) if _execution(one) == PARALLEL]
     return [
         f"{'take it':<12}{one['change']}: no option of the backend ort sets this"
         for one in parallel
     ][:1]
+
+
+def _proof(chosen: Mapping[str, Any], folder: Path) -> list[str]:
+    """One command: a run of both configurations, then more of them in turns, compared. [] where the other precision has
+    no accuracy that would tell what it costs.
+    """
+    is_int8 = parse_setting(chosen["setting"]).precision == INT8
+    if is_int8 and (chosen["accuracy"] or {}).get("score") is None:
+        return []
+    before, after = (quote(f"{folder}-{word}") for word in ("before", "faster"))
+    runs = [
+        f"{program()} --config {quote(str(folder / name))} --out {out}"
+        for name, out in ((BEFORE, before), (CONFIG, after))
+    ]
+    compared = f"{program()} rerun {before} {after}" + " --optimised" * is_int8
+    return [" && ".join([*runs, compared])]
 
 
 def _faster(advice: Mapping[str, Any]) -> Mapping[str, Any] | None:
