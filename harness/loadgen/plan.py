@@ -195,8 +195,9 @@ class InstanceGroup(NamedTuple):
             return f"{counted(self.connections, 'connection')} to each server, batch ≤ {self.max_batch}"
         if self.nodes:
             return f"{counted(self.nodes, 'node')}, batch ≤ {self.max_batch}"
-        text = f"{self.instances} x {self.threads} threads of {self.cores:g} cores"
+        group = f"{counted(self.instances, 'instance')} of {counted(self.threads, 'thread')}"
+        text = f"{group} on {self.cores:g} core{'' if self.cores == 1 else 's'}"
         if self.pinned:
             places = " | ".join(",".join(map(str, cpus)) for cpus in self.pinned)
-            text += f" pinned to {places}"
+            text += f", pinned to {places}"
         return f"{text}, batch ≤ {self.max_batch}"

@@ -117,7 +117,7 @@ def test_what_serving_costs_is_a_study_of_its_own(results: Path, client: TestCli
     (study / "overhead.json").write_text(json.dumps(told))
     (results / "server").rename(study / "1-served")
     assert "cost/1-served" not in listed(client)
-    assert "no serving overhead: the answers differ" in page(client, "/studies")
+    assert "serving overhead not measured: the answers differ" in page(client, "/studies")
 
 
 def test_the_list_of_studies_names_every_verb_that_leaves_one(client: TestClient) -> None:

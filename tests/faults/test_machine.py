@@ -283,7 +283,7 @@ def test_an_affinity_mask_of_one_core_is_one_instance_with_one_thread(tmp_path: 
     one = ("taskset", "-c", str(min(os.sched_getaffinity(0))))
     done = run(*SERVER, *SHORT, "--mode", "performance", "--out", f"{tmp_path}/r", prefix=one)
     assert done.status == 0, done.said + done.printed
-    assert "1 x 1 threads of 1 cores, batch" in done.said
+    assert "1 instance of 1 thread on 1 core, batch" in done.said
     plan = result(tmp_path / "r")["plan"]
     assert (plan["instances"], plan["threads"], plan["cores"]) == (1, 1, 1)
     assert check(tmp_path / "r") == []

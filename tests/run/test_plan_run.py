@@ -101,7 +101,7 @@ def test_less_than_a_core_of_quota_is_one_thread(
     monkeypatch.setattr(cgroup, "cpu_limit", lambda: 0.5)
     out = ("--backend", "null", "--no-metrics", "--out", f"{tmp_path}/r")
     assert main([*PERFORMANCE, *out]) == 0
-    assert "1 x 1 threads of 0.5 cores, batch" in capsys.readouterr().err
+    assert "1 instance of 1 thread on 0.5 cores, batch" in capsys.readouterr().err
     plan = result(tmp_path / "r")["plan"]
     assert (plan["instances"], plan["threads"], plan["cores"]) == (1, 1, 0.5)
     assert main([*PERFORMANCE, *out[:-1], f"{tmp_path}/s", "--threads", "2"]) == 2

@@ -4,9 +4,10 @@ import re
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
-from harness.core.console import coloured
+from harness.core.console import coloured, program
 from harness.core.units import counted, show_ns, show_percent, show_rate, show_si
 from harness.loadgen.scenario import scenario_named
 from harness.results.answer import answer_of, load_generator
@@ -113,7 +114,7 @@ def _lines(result: Mapping[str, Any], folder: Path, *, details: bool) -> Iterato
         yield from _details(result)
     yield f"{'results':<{_LABEL}}{folder}"
     if not details:
-        yield f"{'details':<{_LABEL}}check {folder} --details"
+        yield f"{'details':<{_LABEL}}{program()} check {quote(str(folder))} --details"
 
 
 def _details(result: Mapping[str, Any]) -> Iterator[str]:

@@ -1,5 +1,6 @@
 """Prints what serving costs: the headline, the parts, the throughput that is kept, and what is in doubt."""
 
+import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,9 @@ from harness.run.study import code_lines, machine_text
 from harness.search.overhead.parts import FLOOR, LEAST_EXPLAINED, SEND_AND_NETWORK, Overhead
 
 _FIRST = ("in process", "served")
+
+MOST_PAIRS = 100
+"""Most pairs that are worth recommending."""
 
 
 def plain(found: Overhead) -> dict[str, Any]:
@@ -55,13 +59,32 @@ def headline(content: Mapping[str, Any]) -> str:
     """The number with its interval, or the reason why there is none."""
     found = content["overhead"]
     if found is None:
-        return f"no serving overhead: {content['withheld']}"
-    text = (
-        f"serving overhead {_signed(found['mean_ns'])} a query "
-        f"({show_percent(content['level'])}: {_interval(found)}), {found['of_model']:.1f} x the model"
-    )
+        return f"serving overhead not measured: {content['withheld']}"
+    interval = f"{show_percent(content['level'])}: {_interval(found)}"
+    if found["low_ns"] is not None and found["low_ns"] <= 0 <= found["high_ns"]:
+        text = (
+            f"serving overhead not distinguishable from 0 ({interval}): "
+            f"{_more_pairs(found, len(content['pairs']))}"
+        )
+    else:
+        text = (
+            f"serving overhead {_signed(found['mean_ns'])} a query ({interval}), "
+            f"{found['of_model']:.1f} x the model"
+        )
     kept = (content["throughput"] or {}).get("kept")
     return text if kept is None else f"{text}; keeps {show_percent(kept)} of the throughput"
+
+
+def _more_pairs(found: Mapping[str, Any], pairs: int) -> str:
+    """What would tell the mean apart from 0: the interval narrows with the root of the number of pairs."""
+    half_ns = (found["high_ns"] - found["low_ns"]) / 2
+    needed = math.ceil(pairs * (half_ns / max(abs(found["mean_ns"]), 1.0)) ** 2)
+    if needed > MOST_PAIRS:
+        return "this machine's noise hides one of this size"
+    more = max(1, needed - pairs)
+    return (
+        f"about {counted(more, 'more pair')} would tell {_signed(found['mean_ns'])} apart from it"
+    )
 
 
 def _signed(ns: float) -> str:

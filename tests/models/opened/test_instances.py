@@ -192,11 +192,16 @@ def test_a_stream_has_its_cores_alone_without_pinning_too(
 
 
 def test_the_plan_is_one_line() -> None:
-    assert str(planned(TWO, "server")) == "2 x 1 threads of 2 cores, batch ≤ 64"
-    assert str(planned(EIGHT._replace(quota=0.5))) == "1 x 1 threads of 0.5 cores, batch ≤ 64"
+    assert str(planned(TWO, "server")) == "2 instances of 1 thread on 2 cores, batch ≤ 64"
+    assert (
+        str(planned(EIGHT._replace(quota=0.5))) == "1 instance of 1 thread on 0.5 cores, batch ≤ 64"
+    )
     told = str(planned(TWO, "single-stream", pin=True))
-    assert told == "1 x 2 threads of 2 cores pinned to 0,1, batch ≤ 1"
-    assert str(planned(TWO, pin=True)) == "2 x 1 threads of 2 cores pinned to 0 | 1, batch ≤ 64"
+    assert told == "1 instance of 2 threads on 2 cores, pinned to 0,1, batch ≤ 1"
+    assert (
+        str(planned(TWO, pin=True))
+        == "2 instances of 1 thread on 2 cores, pinned to 0 | 1, batch ≤ 64"
+    )
 
 
 def test_one_thread_on_a_core_each_and_more_than_the_cores_contradict() -> None:

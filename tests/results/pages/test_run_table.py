@@ -35,7 +35,7 @@ def test_the_first_screen_is_the_answer() -> None:
         *("results", "details"),
     ]
     assert lines[5] == "doubts      machine (busy-machine), model (padded)"
-    assert lines[-1] == f"details     check {FOLDER} --details"
+    assert lines[-1] == f"details     python -m harness check {FOLDER} --details"
 
 
 def test_a_run_that_ended_before_its_first_query_names_no_command_that_fails() -> None:

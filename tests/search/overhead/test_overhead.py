@@ -11,6 +11,7 @@ from harness.cli.main import main
 from harness.results.pages.page import typeset
 from harness.results.seal.digests import SEAL
 from harness.search.overhead.page import figures
+from harness.search.overhead.table import headline
 from tests.search.overhead.stand_in import Runs
 from tests.serve.test_serve import serving
 
@@ -86,6 +87,26 @@ def test_one_number_with_its_parts(measured: Measured, capsys: pytest.CaptureFix
     assert typeset("100.0 % of the overhead by its parts") in shown
 
 
+def mean(low_ns: float, mean_ns: float, high_ns: float, pairs: int) -> dict[str, Any]:
+    found = {"mean_ns": mean_ns, "low_ns": low_ns, "high_ns": high_ns, "of_model": 5.2}
+    return {"overhead": found, "pairs": [{}] * pairs, "level": 0.95, "throughput": None}
+
+
+def test_an_interval_that_holds_zero_is_no_headline() -> None:
+    """+7.43 ms stood in front of an interval of -18.9 to 33.7 ms."""
+    wide = mean(-18.9e6, 7.43e6, 33.7e6, 5)
+    assert headline(wide) == (
+        "serving overhead not distinguishable from 0 (95 %: -18.9 ms to 33.7 ms): about 58 more pairs would tell "
+        "+7.43 ms apart from it"
+    )
+    hidden = mean(-10e6, 0.1e6, 10e6, 5)
+    assert headline(hidden).endswith(": this machine's noise hides one of this size")
+    below = mean(-10e6, -5e6, -1e6, 5)
+    assert headline(below).startswith(
+        "serving overhead -5.00 ms a query (95 %: -10.0 ms to -1.00 ms)"
+    )
+
+
 def test_the_steps_from_in_process_to_served_are_the_parts_and_nothing_is_left(
     measured: Measured,
 ) -> None:
@@ -125,7 +146,7 @@ def test_answers_that_differ_leave_no_number_and_end_the_study(
     assert runs.made == NAMES[:2]
     assert stored()["overhead"] is None
     assert capsys.readouterr().out.startswith(
-        "no serving overhead: 0.00 % of 10 answers are alike, fewer than 99 %: the server does not compute "
+        "serving overhead not measured: 0.00 % of 10 answers are alike, fewer than 99 %: the server does not compute "
         "this model, or not with these data\n"
     )
 
@@ -141,7 +162,7 @@ def test_a_client_bound_run_leaves_no_number_until_its_pair_is_made_again(
     assert first.made == NAMES
     assert stored()["overhead"] is None
     assert capsys.readouterr().out.startswith(
-        "no serving overhead: 1 of 6 runs of single-stream are INVALID, the first is runs/2-served: "
+        "serving overhead not measured: 1 of 6 runs of single-stream are INVALID, the first is runs/2-served: "
         "client-bound: client-bound it is; the same command with --out made makes their pairs again\n"
     )
     again = Runs()
