@@ -12,6 +12,7 @@ HarnessError                 shown as one line a problem, exit status = .exit_st
 Any other exception that reaches the top is a bug of ours and keeps its traceback.
 """
 
+import re
 from collections.abc import Iterable, Sequence
 
 
@@ -87,14 +88,27 @@ def _and_others(files: Sequence[str]) -> str:
     return files[0] if len(files) == 1 else f"{files[0]} and {len(files) - 1:,} more"
 
 
+_SIGNATURE = r"(?:[\w:~&*<>, ]*?\w\((?:[^()]|\([^()]*\))*\)(?:::<lambda\(\)>)?(?: const)?|\w+) "
+_PLACES = re.compile(
+    r"\[ONNXRuntimeError\] : \d+ : \w+ : |Load model from .+? failed:"
+    r"|Exception from \S+:\d+:\s*|Check '[^']*' failed at \S+:\d+:\s*"
+    rf"|(?:/[\w./-]+/)?\w+\.(?:cc|cpp|h|hpp|cu):\d+:? {_SIGNATURE}"
+)
+"""Where in its own C++ a framework raised an error, which would hide the cause."""
+
+_ERRNO = re.compile(r"^\[Errno -?\d+\] ")
+
+
 def one_line(error: BaseException | str) -> str:
-    """The text of an error as one line of at most 300 characters, without the number of an OSError."""
+    """The text of an error as one line of at most 300 characters, without the number of an OSError and without places
+    in the source of a framework.
+    """
     try:
         text = " ".join(str(error).split())
     except Exception as e:  # noqa: BLE001 - __str__ of a plug-in's exception
         return f"its text cannot be had: __str__ raised {type(e).__name__}"
-    if isinstance(error, OSError):
-        text = text.removeprefix(f"[Errno {error.errno}] ")
+    text = _ERRNO.sub("", text)
+    text = " ".join(_PLACES.sub(" ", text).split()) or text
     return text if len(text) <= 300 else text[:300] + "…"
 
 

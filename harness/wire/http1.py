@@ -181,7 +181,8 @@ class ReplyParser:
 
     def feed(self, data: bytes) -> Reply | None:
         """A reply, once it is whole."""
-        if not self.began:  # in one piece, as nearly always, with a head that is known
+        # In one piece, as nearly always, with a head that is known. Pieces are wanted one by one.
+        if not self.began and self.pieces is None:
             end = data.find(_END) + 4
             head = data[:end]
             known = _plain.get(head) or _plain.get(_stem(head))

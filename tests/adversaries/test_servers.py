@@ -15,12 +15,19 @@ FIRST_MS = 30
 
 MAX_TOKENS = 80
 SHORT = replace(VLLM, tokens=MAX_TOKENS // 10)
+
+
+def other_choice(_path: str, sent: bytes) -> bytes:
+    return sent.replace(b'"index": 0', b'"index": 1')
+
+
 SERVERS = {
     "forged-usage": replace(SHORT, factor=10),
     "forged-usage-of-text": replace(SHORT, ids=False, factor=10),
     "above-max-tokens": replace(SHORT, ids=False, usage="last", factor=20),
     "cuts-off": replace(SHORT, finish="abort", in_run=True),
     "no-end": replace(SHORT, finish=None, in_run=True),
+    "another-choice": replace(SHORT, change=other_choice, in_run=True),
     "one-chunk": replace(SHORT, per_chunk=100),
     "empty-first-token": replace(SHORT, ids=False, lead="", first_s=FIRST_MS / 1000),
     "blank-first-token": replace(SHORT, ids=False, lead=" ", first_s=FIRST_MS / 1000),

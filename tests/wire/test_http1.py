@@ -233,3 +233,13 @@ def test_a_head_of_a_known_one_with_more_behind_its_times_is_not_taken_for_it() 
     head, end, body = timed(2).partition(b"\r\n\r\n")
     assert parser.feed(head + b"\r\nConnection: close" + end + body) is not None
     assert parser.closes
+
+
+def test_the_pieces_of_a_known_head_s_reply_are_kept_too() -> None:
+    """Bug: a streamed answer that came whole, behind a head seen before, had no first token."""
+    whole = sized(_BODY, b"X-Known: 1")
+    assert ReplyParser().feed(whole) is not None  # known from now on
+    parser = ReplyParser()
+    parser.pieces = []
+    assert parser.feed(whole) is not None
+    assert b"".join(parser.pieces) == _BODY

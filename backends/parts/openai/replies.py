@@ -98,6 +98,10 @@ def only_choice(content: Mapping[str, Any]) -> Mapping[str, Any] | None:
         return None
     if not isinstance(choices, list) or len(choices) != 1 or not isinstance(choices[0], dict):
         raise BadAnswer(f"`choices` of the reply is no list of one choice: {choices!r:.60}")
+    if choices[0].get("index") not in (None, 0):
+        raise BadAnswer(
+            f"the reply has a choice of index {choices[0]['index']!r:.20}, and one choice was asked for"
+        )
     return choices[0]
 
 
@@ -106,7 +110,10 @@ def parts_of(choice: Mapping[str, Any]) -> tuple[str, list[int] | None]:
     inner = choice.get("message") or choice.get("delta")
     texts = [choice.get("text")]
     if isinstance(inner, dict):
-        texts = [inner.get(key) for key in ("reasoning_content", "reasoning", "content", "refusal")]
+        thoughts = [inner.get(key) for key in ("reasoning_content", "reasoning")]
+        if thoughts[0] == thoughts[1]:  # one text under its old and its new name
+            del thoughts[1]
+        texts = [*thoughts, *(inner.get(key) for key in ("content", "refusal"))]
         texts += _calls(inner)
     if any(not isinstance(text, str | None) for text in texts):
         raise BadAnswer("the text of the reply is no text")
@@ -144,6 +151,6 @@ def as_answer(text: str, ids: list[int] | None, tokens: int | None, *, wants_tex
     """tokens: None where the server tells no count. Raises BadAnswer for an answer without a token."""
     if tokens is None and not text:
         raise BadAnswer("the answer has no token")
-    if ids is not None and not wants_text:
+    if ids is not None and not (wants_text or (text and not ids)):
         return np.array(ids, np.int32)
     return np.frombuffer(text.encode("utf-8", "replace"), np.uint8)

@@ -72,7 +72,14 @@ class Streamed:
         if choice is None:  # usage alone, behind the last token
             return
         text, ids = parts_of(choice)
-        self._finish = choice.get("finish_reason") or self._finish
+        finish = choice.get("finish_reason")
+        if finish and self._finish and finish != self._finish:
+            raise BadAnswer(
+                f"the stream has the finish_reason {self._finish!r:.40} and then {finish!r:.40}"
+            )
+        if (text or ids) and self._done:
+            raise BadAnswer("the stream has tokens behind [DONE]")
+        self._finish = finish or self._finish
         if text:
             self._texts.append(text)
         if ids is not None:

@@ -28,7 +28,7 @@ from harness.core import registry
 from harness.core.child import Channel
 from harness.core.clock import wall_ns
 from harness.core.console import say
-from harness.errors import ConfigError
+from harness.errors import ConfigError, one_line
 from harness.loadgen.logs import digests
 from harness.loadgen.plan import LoadPlan
 from harness.models.opened.node import own_code
@@ -100,7 +100,15 @@ class Agent:
 
     def _hear(self, channel: Channel, connected: socket.socket, peer: str) -> None:
         """A peer is silent, and no run, until its first message is whole."""
-        setup = channel.receive(HELLO_LIMIT_S)
+        try:
+            setup = channel.receive(HELLO_LIMIT_S)
+            if setup is not None and (
+                setup["event"] != "setup" or not isinstance(setup["code"], Mapping)
+            ):
+                raise ValueError(f"an event {setup['event']!r:.40}")
+        except (ValueError, KeyError, TypeError) as e:
+            say(f"{peer} sent what no run sends: {one_line(e)}")
+            raise ConfigError("what was sent is no run of this version") from None
         self._silent.pop(connected, None)
         if setup is None:
             return

@@ -294,9 +294,9 @@ def each_device(device: str) -> list[str]:
 
 def parse_input_shape(text: str) -> tuple[str, tuple[int, ...]]:
     """'ids=1x128' -> ('ids', (1, 128)): the shape of one sample, with its batch dimension of 1."""
-    match = re.fullmatch(r"([^=]+)=(\d+(?:x\d+)*)", text.strip())
+    match = re.fullmatch(r"(.+)=(\d+(?:x\d+)*)", text.strip())
     if match is None:
-        name, _, sizes = text.strip().partition("=")
+        name, _, sizes = text.strip().rpartition("=")
         hint = ""
         if name and re.search(r"[^\W\dx]", sizes):
             hint = (

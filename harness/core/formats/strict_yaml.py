@@ -129,15 +129,19 @@ def parse_yaml(text: str) -> object:
     except _Unclear:
         raise
     except (yaml.YAMLError, ValueError, RecursionError) as e:
+        if "int_max_str_digits" in str(e):
+            raise ValueError("has a number of more than 4,300 digits") from None
         raise ValueError(f"is not YAML: {' '.join(str(e).split())}") from None
 
 
 def load_yaml(path: Path) -> object:
     """The content of the file; a ConfigError names the file and the line."""
     try:
-        if path.stat().st_size > MAX_MANIFEST_BYTES:
+        with path.open("rb") as file:
+            content = file.read(MAX_MANIFEST_BYTES + 1)  # a device has no size, and no end
+        if len(content) > MAX_MANIFEST_BYTES:
             raise ConfigError(f"{path} is larger than 1 MiB: not a configuration or manifest")
-        text = path.read_text(encoding="utf-8")
+        text = content.decode("utf-8")
     except OSError as e:
         raise ConfigError(f"{path} cannot be read: {e.strerror}") from e
     except UnicodeError as e:

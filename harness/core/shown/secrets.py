@@ -26,13 +26,24 @@ _LONG = 64
 _TO_THE_END = r"""[^\s"'<>]*"""
 """What follows so many characters of a longer value is masked whatever it is."""
 
-_GAP = r"""[\s"'+,\\]{0,6}"""
-"""What a value that is written in parts, or over several lines, has between them."""
+_GAP = r"""[\s"'+,\\]{0,6}?"""
+"""What a value that is written in parts, or over several lines, has between them; lazy, as it may begin an escape."""
 
 _BACKSLASHES = r"\\{1,8}"
 """Before an escape; a text in JSON in JSON in JSON has four. Without a bound, many of them take quadratic time."""
 
+_HEX_GAP = r"""[\s"'+,\\:;.-]{0,6}(?:0x)?"""
+"""Between bytes in hexadecimal digits."""
+
+_LIST_GAP = r"""[\s,;]{1,6}"""
+"""Between bytes as decimal numbers."""
+
 _USER = re.compile(r"://([^/?#\s]+)@")
+_QUERY = re.compile(
+    r"[?&][\w.-]*(?:token|key|secret|passw|pwd|sig|auth|credential)[\w.-]*=([^&#\s]+)",
+    re.IGNORECASE,
+)
+"""The value of a parameter whose name says that it is a secret."""
 
 _known: set[str] = set()
 _patterns: list[tuple[re.Pattern[str], bool]] = []
@@ -60,8 +71,13 @@ def learn(value: str) -> None:
 
 
 def learn_from_urls(texts: Iterable[str]) -> None:
-    """Learns the password of each URL in the texts; the name where there is none, which is a token then."""
+    """Learns the password of each URL in the texts, or the name where there is none, which is a token then; and the
+    values of its query that are secret by their names.
+    """
     for text in texts:
+        for value in _QUERY.findall(text):
+            learn(value)
+            learn(unquote(value))
         for found in _USER.findall(text):
             user, colon, password = found.partition(":")
             value = password if colon else user
@@ -93,30 +109,40 @@ def masked_values(value: Any) -> Any:
 
 
 def _forms(value: str) -> Iterable[str]:
-    """Patterns of the value as text with any escapes, in hexadecimal digits, and in base64 at any place of it."""
+    """Patterns of the value as text with any escapes, as numbers of its bytes, and in base64 or base32 at any place of it."""
     yield _sequence([_character(char) for char in value])
     raw = value.encode()
     yield _sequence([re.escape(digit) for digit in raw.hex()])
+    yield _sequence([f"{byte:02x}" for byte in raw], _HEX_GAP)
+    yield rf"\b{_sequence([f'{byte}' for byte in raw], _LIST_GAP)}"
     for before in range(3):
         text = base64.b64encode(bytes(before) + raw).decode()
         # The first and last digits hold bits of what stands beside the value.
         start, end = -(-8 * before // 6), 8 * (before + len(raw)) // 6
         yield _sequence([_digit(char) for char in text[start:end]])
+    for before in range(5):
+        text = base64.b32encode(bytes(before) + raw).decode()
+        start, end = -(-8 * before // 5), 8 * (before + len(raw)) // 5
+        yield _sequence([re.escape(char) for char in text[start:end]])
 
 
-def _sequence(parts: list[str]) -> str:
+def _sequence(parts: list[str], gap: str = _GAP) -> str:
     """One after another; after the first ones, as many as there are, and to its end where it is long."""
     needed, more = parts[:_WHOLE], parts[_WHOLE:_LONG]
     end = _TO_THE_END if len(parts) > _LONG else ""
-    return _GAP.join(needed) + "".join(f"(?:{_GAP}{part})?" for part in more) + end
+    return gap.join(needed) + "".join(f"(?:{gap}{part})?" for part in more) + end
 
 
 def _character(char: str) -> str:
-    """The character itself, or escaped as in JSON, Python, a URL or HTML."""
+    """The character itself, or escaped as in JSON, Python, JavaScript, C, a URL, a mail or HTML."""
     code = ord(char)
     percent = "".join(f"%(?:25){{0,4}}{byte:02x}" for byte in char.encode())
     octets = "".join(f"{_BACKSLASHES}x{byte:02x}" for byte in char.encode())
+    quoted = "".join(f"={byte:02x}" for byte in char.encode())
+    octal = "".join(f"{_BACKSLASHES}{byte:03o}" for byte in char.encode())
     forms = [percent, octets, f"{_BACKSLASHES}u{code:04x}", f"{_BACKSLASHES}x{code:02x}"]
+    forms += [f"{_BACKSLASHES}u\\{{0*{code:x}\\}}", f"{_BACKSLASHES}U{code:08x}", f"%u{code:04x}"]
+    forms += [quoted, octal]
     forms += [f"&(?:amp;)?#0*{code};?", f"&(?:amp;)?#x0*{code:x};?"]
     if code in codepoint2name:
         forms.append(f"&(?:amp;)?{codepoint2name[code]};")

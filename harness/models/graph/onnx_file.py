@@ -36,7 +36,10 @@ def read(
     """
     onnx = _onnx()
     model = _parsed(onnx, path)
-    constants = dict(_constants(onnx, model.graph))
+    try:
+        constants = dict(_constants(onnx, model.graph))
+    except ValueError as e:
+        raise ConfigError(f"{path} is not an ONNX model: {e}") from None
     _drop_large(model.graph)
     _sort(model.graph, path)
     used = _set_sizes(model.graph, set(constants), batch, sizes, shapes, path)
@@ -89,7 +92,10 @@ def _parsed(onnx: Any, path: Path) -> Any:
     if not all(isinstance(name, str) for name in _names(model.graph)):
         raise ConfigError(f"{path} is not an ONNX model: a name in it is no UTF-8 text")
     if model.functions:
-        model = onnx.inliner.inline_local_functions(model)
+        try:
+            model = onnx.inliner.inline_local_functions(model)
+        except Exception as e:  # noqa: BLE001 - its own class has no public name
+            raise ConfigError(f"{path} is not an ONNX model: {one_line(e)}") from None
     _clear_open_sizes(model.graph)
     return model
 
@@ -121,13 +127,14 @@ def _names(graph: Any) -> Iterator[object]:
 
 
 def _constants(onnx: Any, graph: Any) -> Iterator[tuple[str, Constant]]:
+    """Raises ValueError for a constant that cannot be read."""
     for tensor in graph.initializer:
         yield tensor.name, _constant(onnx, tensor)
     for sparse in graph.sparse_initializer:
         dtype = onnx_nodes.dtype_of(onnx, sparse.values.data_type)
         yield sparse.values.name, Constant(Tensor(dtype, tuple(sparse.dims)), False, None)
     for node in graph.node:
-        if node.op_type == "Constant" and node.domain in DEFAULT_DOMAINS:
+        if node.op_type == "Constant" and node.domain in DEFAULT_DOMAINS and node.output:
             yield node.output[0], _constant(onnx, _of_constant_node(onnx, node))
 
 
@@ -155,7 +162,13 @@ def _constant(onnx: Any, tensor: Any) -> Constant:
     is_structure = dtype in ("int64", "bool")
     value = None
     if not is_external and (is_structure or int(np.prod(shape)) <= KEPT_ELEMENTS):
-        value = onnx.numpy_helper.to_array(tensor)
+        try:
+            value = onnx.numpy_helper.to_array(tensor)
+        except Exception as e:
+            code = tensor.data_type
+            known = code in onnx.TensorProto.DataType.values()
+            why = one_line(e) if known else f"it has the unknown element type {code}"
+            raise ValueError(f"the constant {tensor.name!r} cannot be read: {why}") from e
     return Constant(Tensor(dtype, shape), is_external, value)
 
 

@@ -71,7 +71,7 @@ def inferred(onnx: Any, model: Any, path: Path) -> Any:
 
 
 def tensors_of(onnx: Any, graph: Any) -> Iterator[tuple[str, Tensor]]:
-    for value in (*graph.value_info, *graph.input, *graph.output):
+    for value in (*graph.value_info, *graph.output, *graph.input):  # an input may be an output too
         kind = value.type.tensor_type
         if value.type.HasField("tensor_type") and kind.HasField("shape"):
             dims = (d.dim_value if d.HasField("dim_value") else None for d in kind.shape.dim)

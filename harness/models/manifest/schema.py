@@ -3,11 +3,13 @@
 from collections.abc import Sequence
 from posixpath import basename, normpath
 from typing import Annotated, Literal, Self
+from urllib.parse import urlsplit
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from harness.core.config.parse import parse_slo
+from harness.core.shown.secrets import learn_from_urls
 from harness.models.manifest.files import listed
 from harness.models.steps.steps import LISTED, PostprocessSteps, PreprocessSteps
 from harness.types import Step, TensorSpec, declared_shape, show_shape
@@ -21,7 +23,18 @@ class _Strict(BaseModel):
 
 
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
-Address = Annotated[str, Field(pattern=r"^(https|file)://\S+$")]
+
+
+def _with_secrets_learned(address: str) -> str:
+    learn_from_urls([address])
+    if "@" in urlsplit(address).netloc:
+        raise ValueError("a user or password in the address is not supported: leave it out")
+    return address
+
+
+Address = Annotated[
+    str, Field(pattern=r"^(https|file)://\S+$"), AfterValidator(_with_secrets_learned)
+]
 FilePath = Annotated[str, Field(min_length=1)]
 
 

@@ -290,8 +290,9 @@ def batch_in_file(backend: Backend, inputs: Sequence[TensorSpec]) -> int | None:
 def _check_batches(inputs: Sequence[TensorSpec]) -> None:
     for spec in inputs:
         if not spec.shape or (len(spec.shape) == 1 and isinstance(spec.shape[0], int)):
+            none = "" if spec.shape else " (or the file records none)"
             raise ConfigError(
-                f"input {spec.name!r} of the model has the shape {show_shape(spec.shape)}, in which no "
+                f"input {spec.name!r} of the model has the shape {show_shape(spec.shape)}{none}, in which no "
                 f"dimension is the batch: {BATCH_FIRST}"
             )
     fixed_batch(inputs)

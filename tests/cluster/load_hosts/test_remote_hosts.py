@@ -6,6 +6,7 @@ import os
 import re
 import signal
 import socket
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
@@ -17,6 +18,7 @@ import pytest
 
 from harness.cli.main import main
 from harness.cluster.load_hosts import remote_channel, remote_process
+from harness.cluster.load_hosts.agent import Agent
 from harness.core.config.parse import Endpoint
 from harness.core.stats import percentile_ns
 from harness.errors import ConfigError
@@ -227,3 +229,32 @@ def test_a_server_that_is_no_load_host_is_named(tmp_path: Path) -> None:
             with pytest.raises(ConfigError, match=r"answers, and is no load host.*load-host"):
                 process._answer()
         process.kill()
+
+
+@pytest.mark.parametrize(
+    "sent", [b"GET / HTTP/1.1\r\n\r\n", b"{}\n", b"[1]\n", b'{"event": "plan"}\n']
+)
+def test_a_stranger_is_told_in_a_sentence_and_begins_no_run(
+    sent: bytes, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Bug: a traceback for whoever asked, and `a run begins`."""
+    with (
+        socket.create_server(("127.0.0.1", 0)) as listening,
+        socket.create_connection(listening.getsockname()) as stranger,
+        stranger.makefile() as lines,
+    ):
+        agent = Agent(listening, frozenset())
+        connected, (peer, _) = listening.accept()
+        agent._answering[connected] = threading.current_thread()
+        stranger.sendall(sent)
+        agent._answer(connected, peer)
+        told = json.loads(lines.readline())
+    assert told == {
+        "event": "error",
+        "status": 2,
+        "text": "what was sent is no run of this version",
+        "trace": "",
+    }
+    said = capfd.readouterr().err
+    assert said.startswith("harness: 127.0.0.1 sent what no run sends: ")
+    assert "a run begins" not in said

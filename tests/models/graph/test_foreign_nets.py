@@ -571,3 +571,56 @@ def test_fused_embeddings_are_charged_with_the_rows_that_they_pick() -> None:
     found = flops.cost("EmbedLayerNormalization", {}, [ids, ids, *tables], [out])
     assert found.weight_bytes == out.bytes + out.bytes + tables[2].bytes
     assert found.input_bytes == 2 * ids.bytes
+
+
+def test_a_constant_that_cannot_be_read_is_one_line(tmp_path: Path) -> None:
+    """Bug: tracebacks of an unknown element type and of too few bytes."""
+    import onnx
+
+    for change, told in (
+        ({"data_type": 77}, "it has the unknown element type 77"),
+        ({"raw_data": b"1234"}, "cannot reshape array"),
+    ):
+        model = _product()
+        for name, value in change.items():
+            setattr(model.graph.initializer[0], name, value)
+        onnx.save(model, str(tmp_path / "m.onnx"))
+        with pytest.raises(ConfigError, match=f"the constant 'w' cannot be read: {told}"):
+            onnx_file.read(tmp_path / "m.onnx")
+
+
+def test_a_function_that_calls_itself_is_one_line(tmp_path: Path) -> None:
+    import onnx
+    from onnx import helper
+
+    model = _product()
+    calls = helper.make_node("R", ["a"], ["b"], domain="own")
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("own", 1)]
+    model.functions.append(helper.make_function("own", "R", ["a"], ["b"], [calls], opsets))
+    model.opset_import.append(opsets[1])
+    model.graph.node[0].CopyFrom(helper.make_node("R", ["x"], ["y"], domain="own"))
+    onnx.save(model, str(tmp_path / "m.onnx"))
+    with pytest.raises(ConfigError, match="is not an ONNX model: Cycle detected"):
+        onnx_file.read(tmp_path / "m.onnx")
+
+
+def test_an_input_that_is_an_output_too_has_the_input_s_sizes(tmp_path: Path) -> None:
+    import onnx
+
+    model = _product()
+    model.graph.output.append(model.graph.input[0])
+    onnx.save(model, str(tmp_path / "m.onnx"))
+    assert onnx_file.read(tmp_path / "m.onnx", batch=2).tensors["x"].shape == (2, 3)
+
+
+def _product() -> Any:
+    from onnx import TensorProto, helper, numpy_helper
+
+    ends = [
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", size])
+        for name, size in (("x", 3), ("y", 4))
+    ]
+    weights = numpy_helper.from_array(np.ones((3, 4), np.float32), "w")
+    node = helper.make_node("MatMul", ["x", "w"], ["y"])
+    graph = helper.make_graph([node], "product", ends[:1], ends[1:], [weights])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)

@@ -184,3 +184,44 @@ def test_any_value_of_any_key_is_an_answer_or_an_error(key: str, value: Any) -> 
                     one.answer(reply)
                     assert (one.usage.output or 0) < 2**31
         place[key] = before
+
+
+@pytest.mark.parametrize("index", [1, -1, "0"])
+def test_another_choice_than_the_one_asked_for_is_no_answer(index: Any) -> None:
+    """Bug: the chunks of two choices became one answer with twice the tokens, VALID."""
+    choice = {"index": index, "text": "word", "finish_reason": "stop"}
+    with pytest.raises(BadAnswer, match="a choice of index"):
+        streamed({"choices": [choice]}).answer(EMPTY)
+    body = json.dumps({"choices": [choice]}).encode()
+    with pytest.raises(BadAnswer, match="and one choice was asked for"):
+        Completion(Reading()).answer(Reply(200, b"", memoryview(body)))
+
+
+@pytest.mark.parametrize(
+    ("events", "told"),
+    [
+        ([chunk("a", "abort"), chunk("b", "stop")], "'abort' and then 'stop'"),
+        ([chunk("a", "stop"), "[DONE]", chunk("b")], "tokens behind"),
+    ],
+)
+def test_a_stream_that_contradicts_its_own_end_is_no_answer(events: list[Any], told: str) -> None:
+    with pytest.raises(BadAnswer, match=told):
+        streamed(*events).answer(EMPTY)
+
+
+def test_an_end_may_be_told_twice() -> None:
+    assert streamed(chunk("a", "stop"), chunk("", "stop"), "[DONE]").answer(EMPTY)
+
+
+def test_a_thought_under_its_old_and_its_new_name_is_one() -> None:
+    delta = {"reasoning": "1", "reasoning_content": "1", "content": "2"}
+    reader = streamed({"choices": [{"delta": delta, "finish_reason": "stop"}]})
+    assert reader.answer(EMPTY)[0].tobytes() == b"12"
+
+
+def test_an_empty_list_of_ids_beside_a_text_says_nothing() -> None:
+    """Bug: the model was said to give no numbers."""
+    choice = {"text": "word", "token_ids": [], "finish_reason": "stop"}
+    body = json.dumps({"choices": [choice]}).encode()
+    (answer,) = Completion(Reading()).answer(Reply(200, b"", memoryview(body)))
+    assert answer.tobytes() == b"word"

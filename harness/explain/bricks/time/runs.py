@@ -176,8 +176,7 @@ def measure(
     decided: dict[str, Array] = {}
     try:
         if graph is not None:
-            random = np.random.default_rng(0)
-            feeds = {name: activations(random, graph.tensors[name]) for name in graph.inputs}
+            feeds = _made_inputs(graph)
             decided = decisions(graph, cuts.values(), feeds, setup)
             # from its own file, with the symbolic dimensions of the bricks
             session = open_session(graph.path, setup, sizes=graph.sizes)
@@ -207,6 +206,18 @@ def measure(
     except KeyboardInterrupt:
         measured.was_stopped = True
     return measured
+
+
+def _made_inputs(graph: Graph) -> dict[str, Array]:
+    random, feeds = np.random.default_rng(0), {}
+    for name in graph.inputs:
+        tensor = graph.tensors.get(name)
+        if tensor is None:
+            raise ValueError(f"the file records no shape of input {name!r}")
+        if tensor.dtype in ("string", "undefined"):
+            raise ValueError(f"no numbers can be made for input {name!r}, which is {tensor.dtype}")
+        feeds[name] = activations(random, tensor)
+    return feeds
 
 
 def _turn(sessions: Sequence[tuple[TimedSession, Samples]], filler: Array) -> None:
