@@ -111,7 +111,7 @@ def _headline(result: Mapping[str, Any], scenario: Scenario, slo: Slo | None) ->
         return f"{_without_percentile(result, slo)}{load}"
     bound = ""
     if slo is not None:
-        bound = _beside(value_ns, slo.bound_ns)
+        bound = _beside(value_ns, slo.bound_ns, is_proven=not _is_unproven(result))
     return f"{name} {show_ns(value_ns)}{bound}{_interval(result, name, value_ns)}{load}"
 
 
@@ -135,8 +135,15 @@ def _of_tokens(loadgen: Mapping[str, Any], bounds: Mapping[str, Any]) -> str:
     return ", ".join(parts)
 
 
-def _beside(value_ns: float, bound_ns: int) -> str:
-    return f"{' of' if value_ns <= bound_ns else ', above the'} {_duration(bound_ns)} allowed"
+def _is_unproven(result: Mapping[str, Any]) -> bool:
+    return any(reason["code"] == "early-stopping" for reason in result["reasons"])
+
+
+def _beside(value_ns: float, bound_ns: int, *, is_proven: bool = True) -> str:
+    bound = _duration(bound_ns)
+    if value_ns > bound_ns:
+        return f", above the {bound} allowed"
+    return f" of {bound} allowed" if is_proven else f", not proven to be within {bound}"
 
 
 def _bound(slo: Slo) -> str:

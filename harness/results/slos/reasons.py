@@ -80,20 +80,11 @@ def too_late(one: Judged, plan: LoadPlan, rate_per_s: float | None) -> Reason:
     """Too many for the percentile, or to be sure of it; names the queries and seconds that would decide it."""
     late, count, percentile = one.late, one.of, one.slo.percentile
     what, name = _LATE[one.slo.of][0], one.slo.name
-    if not late:
-        return Reason(
-            "early-stopping",
-            f"{count:,} {what} are too few to be sure of {name}, although none "
-            f"was late: {queries_needed(0, percentile):,} are needed, with ten late ones "
-            f"{queries_needed(10, percentile):,}",
-        )
-    needed = queries_to_settle(late, count, percentile)
+    needed = queries_to_settle(late, count, percentile) if late else queries_needed(0, percentile)
     if needed is None:
         return missed(one, plan)
-    pace = f" ({needed / rate_per_s:,.0f} s at {show_rate(rate_per_s)}/s)" if rate_per_s else ""
-    return Reason(
-        "early-stopping",
-        f"{lateness(one)}: too many to be sure of {name} with this count; "
-        f"{needed:,} {what}{pace} would decide at "
-        f"this share, {queries_needed(late, percentile):,} with {late} late ones",
-    )
+    pace = f", {needed / rate_per_s:,.0f} s at {show_rate(rate_per_s)}/s," if rate_per_s else ""
+    seen = f"{count:,} {what} are too few to prove {name}, although none was late"
+    if late:
+        seen = f"{lateness(one)}: too few {what} to prove {name}"
+    return Reason("early-stopping", f"{seen}: {needed:,}{pace} would tell")

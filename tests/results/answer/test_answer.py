@@ -63,6 +63,11 @@ def test_a_server_run_is_answered_by_its_percentile_beside_the_bound() -> None:
     assert answer.accuracy == "top1 100.00 % (target 98.5 %), 20 samples"
     missed = answer_of(golden("server", slo="p90=100us", **measured))
     assert missed.headline.startswith("p90 507 us, above the 100 us allowed (95 %: ")
+    few = [{"code": "early-stopping", "text": ""}]
+    unproven = answer_of(
+        golden("server", slo="p90=1ms", **measured, verdict="INVALID", reasons=few)
+    )
+    assert unproven.headline.startswith("p90 507 us, not proven to be within 1 ms (95 %: ")
 
 
 def test_a_rate_that_the_harness_chose_is_named_a_demonstration() -> None:

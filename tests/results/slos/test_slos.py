@@ -142,7 +142,7 @@ def test_too_few_answers_are_not_enough_to_be_sure() -> None:
     (reason,) = reasons(scenario_named("server"), run(columns=fine), parse_slos("ttft:p99=1s"))
     assert reason.code == "early-stopping"
     assert reason.text.startswith(
-        "200 first tokens are too few to be sure of ttft:p99, although none was"
+        "200 first tokens are too few to prove ttft:p99, although none was late: "
     )
     assert codes(run(columns=fine), parse_slos("ttft:p90=1s")) == []
 
