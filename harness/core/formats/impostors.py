@@ -1,4 +1,4 @@
-"""Recognises files that stand where a model or data should: Git LFS pointers, web pages, empty and cut files."""
+"""Recognises files that stand where a model or data should: Git LFS pointers, web pages, archives, empty and cut files."""
 
 import zipfile
 from pathlib import Path
@@ -7,6 +7,19 @@ from harness.core.formats.protobuf import fields, mapped
 
 _HEAD_BYTES = 512
 _TEXT = frozenset((*range(32, 256), *b"\t\n\r"))
+
+_PACKED = {
+    b"\x1f\x8b": "gzip",
+    b"PK\x03\x04": "zip",
+    b"BZh": "bzip2",
+    b"\xfd7zXZ\x00": "xz",
+    b"(\xb5/\xfd": "Zstandard",
+    b"7z\xbc\xaf'\x1c": "7z",
+}
+"""First bytes -> the format of an archive."""
+
+_PACKABLE = (".onnx", ".tflite", ".xml", ".gz", ".zip", ".bz2", ".xz", ".zst", ".7z")
+"""Suffixes of files that are no archives by themselves, and of archives."""
 
 
 def impostor(path: Path, wanted: str = "model") -> str:
@@ -23,11 +36,23 @@ def impostor(path: Path, wanted: str = "model") -> str:
         return "the file is empty: fetch it again"
     if head.startswith(b"version https://git-lfs"):
         return f"it is a Git LFS pointer, not the {wanted}: run `git lfs pull` where it came from"
-    if head.lstrip().lower().startswith((b"<!doctype html", b"<html")):
-        return f"it is a web page, not the {wanted}: fetch the file itself"
-    if head.startswith(b"{") and path.suffix != ".json" and _TEXT.issuperset(head):
-        return f"it is JSON, perhaps a server's error, not the {wanted}: fetch the file itself"
+    if what := _of_a_server(head, path.suffix):
+        return f"it is {what}, not the {wanted}: fetch the file itself"
+    packed = next((name for begin, name in _PACKED.items() if head.startswith(begin)), "")
+    if packed and path.suffix in _PACKABLE and wanted == "model":
+        return f"it is packed with {packed}: unpack it first"
     return _of_suffix(path)
+
+
+def _of_a_server(head: bytes, suffix: str) -> str:
+    """What a server sent in place of the file; '' where it may be the file."""
+    if head.lstrip().lower().startswith((b"<!doctype html", b"<html")):
+        return "a web page"
+    if head.startswith(b"{") and suffix != ".json" and _TEXT.issuperset(head):
+        return "JSON, perhaps a server's error"
+    if head.startswith(b"<?xml") and suffix != ".xml":
+        return "XML, perhaps a server's error"
+    return ""
 
 
 def _of_suffix(path: Path) -> str:
