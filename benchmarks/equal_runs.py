@@ -3,7 +3,8 @@
     python benchmarks/equal_runs.py [--rounds 15] [--folder DIR] [--only NAME ...]
 
 Each round makes three runs of each workload: `a` and `b` of the model itself, and `slow` with 10 % added to each
-inference; every second round in reverse. All groups of 1, 3 and 5 rounds are then compared: a with b, in turns;
+inference; every second round in reverse. A sleeper shows what `compare` finds where the machine's own speed does not
+drift. All groups of 1, 3 and 5 rounds are then compared: a with b, in turns;
 a with the a of the next rounds, one side after the other; and a with slow, in turns. With --folder, the runs are
 kept, and finished ones are used again.
 """
@@ -48,8 +49,13 @@ WORKLOADS = {
     "squeezenet single-stream": ("--scenario", "single-stream", *_SQUEEZENET),
     "squeezenet offline": ("--scenario", "offline", *_SQUEEZENET),
     "squeezenet server": ("--scenario", "server", "--target-qps", "40", *_SQUEEZENET),
+    "sleeper single-stream": ("--scenario", "single-stream"),
+    "sleeper offline": ("--scenario", "offline", "--max-batch", "1"),
+    "sleeper server": ("--scenario", "server", "--target-qps", "100"),
 }
 """Name -> options."""
+
+SLEEP_MS = 5.0
 
 GROUPS = (1, 3, 5)
 _VERDICTS = (BETTER, WORSE, SAME, UNDECIDED, "not comparable")
@@ -73,8 +79,13 @@ def main() -> None:
 
 
 def _make_round(folder: Path, name: str, number: int) -> None:
-    slower = ("--backend", f"{folder / 'slower.py'}:Slower")
-    sides = [("a", ()), ("b", ())] + ([("slow", slower)] if "null" not in name else [])
+    sides: list[tuple[str, Sequence[str]]]
+    if name.startswith("sleeper"):
+        usual = _sleeping(SLEEP_MS)
+        sides = [("a", usual), ("b", usual), ("slow", _sleeping(1.1 * SLEEP_MS))]
+    else:
+        slower = ("--backend", f"{folder / 'slower.py'}:Slower")
+        sides = [("a", ()), ("b", ())] + ([("slow", slower)] if "null" not in name else [])
     for side, more in reversed(sides) if number % 2 else sides:
         out = _run(folder, name, side, number)
         if (out / run_folder.RESULT).is_file():
@@ -82,6 +93,11 @@ def _make_round(folder: Path, name: str, number: int) -> None:
         words = [*WORKLOADS[name], "--duration", "1s", "--mode", "performance", "--no-report"]
         with redirect_stdout(io.StringIO()):
             harness([*words, "--quiet", "--out", str(out), *more])
+
+
+def _sleeping(service_ms: float) -> Sequence[str]:
+    backend = f"{Path(__file__).with_name('sleeper.py')}:Sleeper"
+    return "--backend", backend, "--backend-option", f"service_ms={service_ms:g}"
 
 
 def _run(folder: Path, name: str, side: str, number: int) -> Path:

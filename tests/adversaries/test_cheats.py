@@ -74,7 +74,7 @@ def classes() -> Iterator[tuple[str, str, str]]:
 
 
 def run_of(row: Row, out: Path, *more: str) -> Ended:
-    is_found_without = row in (*INVALID, *DOUBTED) and row.found not in OF_ACCURACY
+    is_found_without = row in (*INVALID, *DOUBTED) and not row.codes & set(OF_ACCURACY)
     mode = ("--mode", "performance") if is_found_without else ()
     return run(
         *("--scenario", row.scenario, *SCENARIOS[row.scenario], *mode, *more),

@@ -59,7 +59,11 @@ def test_a_server_that_cheats_with_tokens_is_found(name: str, tmp_path: Path) ->
         assert result["tokens"]["ttft_ns"]["p50"] >= FIRST_MS * NS_PER_MS
     else:
         assert code[1] in found
-        assert result["verdict"] == ("VALID" if code[1] == "tokens-at-once" else "INVALID")
+        reasons = {reason["code"] for reason in result["reasons"]}
+        if code[1] == "tokens-at-once":  # a doubt
+            assert reasons <= {"client-bound"}  # of a busy machine
+        else:
+            assert reasons
 
 
 def test_an_honest_server_is_not_suspected(tmp_path: Path) -> None:

@@ -22,7 +22,9 @@ from harness.results.recheck import check
 ROOT = Path(__file__).parent.parent.parent
 FAULTY = Path(__file__).parent / "faulty.py"
 DATA = Path(__file__).parent / "data/faulty_data.py"
-LIMIT_S = 120
+LIMIT_S = 300
+"""Of a command that hangs. An official accuracy run takes half of it on a busy machine."""
+
 NOBODY = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")
 SERVER = ("--scenario", "server")
 SHORT = ("--target-qps", "500", "--queries", "700", "--slo", "p99=2s")

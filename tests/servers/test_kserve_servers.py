@@ -189,16 +189,10 @@ def test_triton_s_own_metrics_are_on_the_time_axis_of_the_run(
     triton: Addresses, tmp_path: Path
 ) -> None:
     words = (
-        "--scenario",
-        "offline",
-        "--backend",
-        "kserve",
-        "--url",
-        triton.url,
-        "--model",
-        "digits",
+        *("--scenario", "server", "--target-qps", "200"),  # lasts as long however fast Triton is
+        *("--backend", "kserve", "--url", triton.url, "--model", "digits"),
     )
-    more = ("--duration", "4s", "--max-batch", "4", "--no-metrics", "--out", str(tmp_path / "run"))
+    more = ("--duration", "6s", "--max-batch", "4", "--no-metrics", "--out", str(tmp_path / "run"))
     assert main([*words, *more, "--server-metrics", triton.metrics]) in (0, 4)
     result = json.loads((tmp_path / "run" / "result.json").read_text())
     told = result["servers"]
