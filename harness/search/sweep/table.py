@@ -170,7 +170,16 @@ def marks(content: Mapping[str, Any]) -> Iterator[str]:
         yield f"{name:<12}{show_rate(peak)} queries/s: {about}"
     if highest is not None:
         yield f"{'valid':<12}{show_rate(highest)} queries/s: the highest requested that was VALID"
+        yield from _holes(content["points"], highest)
     yield from _limits(content)
+
+
+def _holes(points: Sequence[Mapping[str, Any]], highest: float) -> Iterator[str]:
+    """Rates below the highest VALID one that were not: the answer is not as sure as it looks."""
+    below = [p["rate_per_s"] for p in points if p["verdict"] != "VALID"]
+    if holes := sorted(rate for rate in below if rate < highest):
+        rates = ", ".join(map(show_rate, holes))
+        yield f"{'hole':<12}{rates} queries/s, below it, INVALID: measure them again before you quote the highest"
 
 
 def _limits(content: Mapping[str, Any]) -> Iterator[str]:

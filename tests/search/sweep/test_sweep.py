@@ -421,6 +421,18 @@ def test_a_doubt_of_all_points_stands_below_the_table_once() -> None:
     assert "doubt       generator-late in all 2 runs" in list(marks(content))
 
 
+def test_an_invalid_rate_below_the_highest_valid_one_is_told() -> None:
+    """1,833/s was INVALID, and the answer was 2,500/s without a word."""
+    points = [point(1000, 1.0)._asdict(), point(1833, 2.0)._asdict(), point(2500, 3.0)._asdict()]
+    content = {"points": points, "peak": None, "knee": None, "slo": "p99=5ms"}
+    assert not any(line.startswith("hole") for line in marks({**content, "highest_valid": 2500.0}))
+    points[1] = {**points[1], "verdict": "INVALID"}
+    found = list(marks({**content, "highest_valid": 2500.0}))
+    told = "1,833 queries/s, below it, INVALID: measure them again before you quote the highest"
+    assert f"hole        {told}" in found
+    assert not any(line.startswith("hole") for line in marks({**content, "highest_valid": 1000.0}))
+
+
 def test_a_page_is_made_where_plotly_is_there(
     swept: Swept, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
