@@ -161,8 +161,7 @@ def _cold(content: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def _advise(content: Mapping[str, Any]) -> tuple[str, str]:
-    top = f"{content['top']['change']}: " if content["top"] else ""
-    return str(content["model"]["name"]), top + advise_text.outcome(content).removeprefix("* ")
+    return str(content["model"]["name"]), advise_text.conclusion(content)
 
 
 def _bricks(content: Mapping[str, Any]) -> tuple[str, str]:

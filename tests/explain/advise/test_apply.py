@@ -14,6 +14,7 @@ import yaml
 from harness.core.config.run_config import RunConfig, from_plain, to_plain
 from harness.core.files import sha256
 from harness.explain.advise.output import apply
+from harness.explain.advise.output.text import conclusion
 from harness.models.precision.made import make
 
 SEQUENTIAL = "graph={graph} threads=1 execution=sequential precision={precision}"
@@ -91,6 +92,21 @@ def test_the_setting_that_saved_the_most_time_is_taken(tmp_path: Path) -> None:
     assert config is not None
     assert config.backend_option == (("graph", "extended"),)
     assert config.model_file is None
+
+
+def test_the_conclusion_is_what_was_measured_and_not_the_top_prediction() -> None:
+    """The list of studies named an undecided threads=2, and not the int8 that was 75 % faster."""
+    top = {**one("off", verdict="undecided"), "realised": {"gain": 0.1, "pairs": 7}}
+    int8 = one(precision="int8", gain=0.75, needs="whether 0.20 % of top1 may be lost")
+    content = {"advice": [top, int8], "top": top, "stopped": False, "unpredicted": []}
+    assert conclusion(content) == (
+        "measured to be faster: graph=all precision=int8, +75.0 % of the time saved; decide first: "
+        "whether 0.20 % of top1 may be lost"
+    )
+    undecided = conclusion({**content, "advice": [top]})
+    assert undecided.startswith(
+        "graph=off precision=file: the top advice by prediction: 7 pairs do not"
+    )
 
 
 def test_a_faster_file_of_unknown_accuracy_is_left_to_the_user(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ def write(advice: Mapping[str, Any], run: Mapping[str, Any], folder: Path) -> No
     """Writes CONFIG and BEFORE where a setting was measured to be faster and the backend `ort` has options for it.
     advice: the content of advise.json. run: the run options passed to `advise`.
     """
-    chosen = _faster(advice)
+    chosen = best_measured(advice)
     if chosen is None:
         return
     for name, text in ((BEFORE, advice["now"]), (CONFIG, chosen["setting"])):
@@ -49,15 +49,13 @@ def _options(setting: str, folder: Path) -> Mapping[str, Any]:
 
 def lines(advice: Mapping[str, Any], folder: Path) -> list[str]:
     """The commands that apply and prove the advice; nothing where no setting was measured to be faster."""
-    chosen = _faster(advice)
+    chosen = best_measured(advice)
     file = folder / CONFIG
     if chosen is not None and file.is_file():
-        gain = show_percent(chosen["realised"]["gain"], 1, signed=True)
-        about = f"{chosen['change']}, {gain} of the time saved"
         needs = [f"{'decide':<12}{chosen['needs']}"] if chosen["needs"] else []
         command = f"{program()} --config {quote(str(file))}"
         return [
-            f"{'faster':<12}{about}",
+            f"{'faster':<12}{saved(chosen)}",
             *needs,
             f"{'take it':<12}{command}",
             *(f"{'prove it':<12}{proof}" for proof in _proof(chosen, folder)),
@@ -67,6 +65,12 @@ def lines(advice: Mapping[str, Any], folder: Path) -> list[str]:
         f"{'take it':<12}{one['change']}: no option of the backend ort sets this"
         for one in parallel
     ][:1]
+
+
+def saved(one: Mapping[str, Any]) -> str:
+    """A measured change and its gain."""
+    gain = show_percent(one["realised"]["gain"], 1, signed=True)
+    return f"{one['change']}, {gain} of the time saved"
 
 
 def _proof(chosen: Mapping[str, Any], folder: Path) -> list[str]:
@@ -85,7 +89,7 @@ def _proof(chosen: Mapping[str, Any], folder: Path) -> list[str]:
     return [" && ".join([*runs, compared])]
 
 
-def _faster(advice: Mapping[str, Any]) -> Mapping[str, Any] | None:
+def best_measured(advice: Mapping[str, Any]) -> Mapping[str, Any] | None:
     """The setting to take: of those that need no decision the one that saved the most time, else of the
     others. int8 that breaks the model is none.
     """

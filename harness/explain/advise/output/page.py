@@ -116,6 +116,7 @@ def _digits(value: float) -> float:
 
 def _head(advice: Mapping[str, Any]) -> Iterator[str]:
     yield f"<h1>Advice · {escape(advice['model']['name'])}</h1>"
+    yield f'<p class="headline">{escape(advise_report.conclusion(advice))}</p>'
     yield f'<p class="quiet">{escape(advice["runtime"])} · {escape(advice["now"])}</p>'
     rows = [(one["question"], one["asked"], one["answer"]) for one in advice["questions"]]
     yield table(("", "question", "answer"), rows)

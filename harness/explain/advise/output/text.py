@@ -7,6 +7,7 @@ from typing import Any
 from harness.core.stats import interval_ranks
 from harness.core.units import show_bytes, show_ns, show_percent, show_si
 from harness.explain.advise.checks.self_checks import RERUNS
+from harness.explain.advise.output import apply
 from harness.explain.advise.predict import WITHIN, WORTH
 from harness.models.graph.flops import missing_text
 from harness.results.pages.tables import Cell, Column, aligned
@@ -110,6 +111,16 @@ def outcome(advice: Mapping[str, Any]) -> str:
     if any(one["gain"] >= WORTH and not one["needs"] for one in advice["advice"]):
         return "no advice: each setting that is predicted to gain 2 % was measured to be slower"
     return "no setting is predicted to gain 2 %: leave it as it is"
+
+
+def conclusion(advice: Mapping[str, Any]) -> str:
+    """The setting that was measured to be fastest; without one, what to do with the top advice."""
+    best = apply.best_measured(advice)
+    if best is None:
+        top = f"{advice['top']['change']}: " if advice["top"] else ""
+        return top + outcome(advice).removeprefix("* ")
+    needs = f"; decide first: {best['needs']}" if best["needs"] else ""
+    return f"measured to be faster: {apply.saved(best)}{needs}"
 
 
 _WITHIN = {True: "yes", False: "no", None: "-"}
