@@ -22,6 +22,7 @@ from harness.explain.machine import tables as machine_tables
 from harness.explain.pitfalls import page as pitfalls_page
 from harness.explain.pitfalls import report as pitfalls
 from harness.explain.profile.tables import folder as profile_folder
+from harness.explain.profile.tables.layer_tables import Profiled, most_time
 from harness.search.grid.view import page as grid_page
 from harness.search.overhead import page as overhead_page
 from harness.search.overhead import table as overhead_table
@@ -147,7 +148,9 @@ def _workers(content: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def _profile(content: Mapping[str, Any]) -> tuple[str, str]:
-    return str(content["model_name"]), f"levels: {', '.join(content['levels'])}"
+    level = Profiled(content).level
+    levels = f"levels: {', '.join(content['levels'])}"
+    return str(content["model_name"]), levels if level is None else most_time(level)
 
 
 def _machine(content: Mapping[str, Any]) -> tuple[str, str]:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from contextlib import redirect_stdout
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -27,7 +28,7 @@ from harness.explain.profile.measure import memory
 from harness.explain.profile.measure.counters import EVENTS, Counters
 from harness.explain.profile.spans.spans import Span, chrome_trace, lanes, with_parents
 from harness.explain.profile.tables.batch_tables import batch_tables
-from harness.explain.profile.tables.layer_tables import Profiled, layer_tables
+from harness.explain.profile.tables.layer_tables import Profiled, layer_tables, most_time
 from harness.explain.profile.tables.tables import _data, contended
 from harness.explain.profile.tables.tables import tables as every_table
 from harness.models.graph.graph import Constant, Graph, Node, Tensor
@@ -236,11 +237,36 @@ def test_the_headline_is_the_unprofiled_runs(
     content = json.loads((profiled / "profile.json").read_text())
     assert content["run"]["headline"] == result["headline"]
     main(["profile", "--from", str(profiled)])
-    assert "not profiled" in capsys.readouterr().out.splitlines()[0]
+    printed = capsys.readouterr().out
+    assert "not profiled" in printed.splitlines()[0]
+    assert re.search(r"^most time +\d+ % of the kernels' time is in \d", printed, re.MULTILINE)
     levels = stored(profiled)["levels"]["rows"]
     assert [row["level"] for row in levels] == ["query", "batch", "stage", "model", "layer"]
     times = content["model"]["batches"]["1"]["wall_ns"]
     assert levels[3]["latency_ns"] == ly.trimmed_mean(times)
+
+
+def level_of(**times_ns: float) -> Any:
+    """Kernels by name, whose types are the first letters."""
+    layers = [SimpleNamespace(name=n, op_type=n[0], latency_ns=ns) for n, ns in times_ns.items()]
+    by_type: dict[str, float] = {}
+    for layer in layers:
+        by_type[layer.op_type] = by_type.get(layer.op_type, 0.0) + layer.latency_ns
+    groups = [SimpleNamespace(name=n, latency_ns=ns) for n, ns in by_type.items()]
+    return SimpleNamespace(layers=layers, by_type=groups)
+
+
+def test_where_most_time_is_stands_in_a_sentence() -> None:
+    """97 % of it was in two convolutions, and no line said so."""
+    assert most_time(level_of(C1=50.0, R1=2.0, C2=47.0, M1=1.0)) == (
+        "97 % of the kernels' time is in 2 of 4 kernels: C1 (C), C2 (C)"
+    )
+    many = {f"C{n}": 10.0 for n in range(9)} | {f"R{n}": 1.0 for n in range(9)}
+    assert most_time(level_of(**many)) == (
+        "91 % of the kernels' time is in 1 of 2 types of kernels: C"
+    )
+    even = level_of(**{f"{name}1": 1.0 for name in "ABCDE"})
+    assert most_time(even) == "80 % of the kernels' time is in 4 of 5 types of kernels: A, B, C, …"
 
 
 def test_layers_are_the_kernels_of_one_run(profiled: Path) -> None:

@@ -17,7 +17,7 @@ from harness.core.units import show_ns, show_rate
 from harness.errors import ConfigError
 from harness.explain.profile.spans.spans import Span, chrome_trace
 from harness.explain.profile.tables import trace as profile_trace
-from harness.explain.profile.tables.layer_tables import Profiled
+from harness.explain.profile.tables.layer_tables import Profiled, most_time
 from harness.explain.profile.tables.tables import tables as tables_of
 from harness.loadgen.scenario import scenario_named
 from harness.results import records, run_folder
@@ -78,7 +78,7 @@ def about_run(result: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def headline(profiled: Profiled) -> Iterator[str]:
-    """The harness run's headline, measured without a profiler; then doubts and missing levels."""
+    """The harness run's headline, measured without a profiler; where most time is; then doubts and missing levels."""
     content = profiled.content
     run = content.get("run")
     if run:
@@ -91,6 +91,8 @@ def headline(profiled: Profiled) -> Iterator[str]:
         yield from (f"  doubt   {code}" for code in run["doubts"])
     else:
         yield "headline    none: the query level was not requested"
+    if profiled.level is not None:
+        yield f"most time   {most_time(profiled.level)}"
     yield from (f"  doubt   {doubt}" for doubt in profiled.doubts)
     for level, why in content.get("missing", {}).items():
         yield f"  missing {level}: {why}"

@@ -105,6 +105,35 @@ class Profiled:
         return self.level.doubts(self.peaks) if self.level else []
 
 
+MOST_TIME = 0.8
+FEW = 3
+
+
+def most_time(level: LayerLevel) -> str:
+    """Where MOST_TIME of the kernels' time is, in words: the fewest kernels, or types of kernels where those are more
+    than FEW.
+    """
+    kernels = [(f"{one.name} ({one.op_type})", one.latency_ns) for one in level.layers]
+    share, names = _fewest(kernels)
+    of = counted(len(kernels), "kernel")
+    if len(names) > FEW:
+        share, names = _fewest([(one.name, one.latency_ns) for one in level.by_type])
+        of = f"{counted(len(level.by_type), 'type')} of kernels"
+    shown = ", ".join(names[:FEW]) + (", …" if len(names) > FEW else "")
+    return f"{show_percent(share)} of the kernels' time is in {len(names)} of {of}: {shown}"
+
+
+def _fewest(times_ns: Sequence[tuple[str, float]]) -> tuple[float, list[str]]:
+    """The longest ones that together have MOST_TIME of the time: their share and names."""
+    total_ns, sum_ns, names = sum(ns for _, ns in times_ns) or 1.0, 0.0, []
+    for name, ns in sorted(times_ns, key=lambda one: -one[1]):
+        if sum_ns >= MOST_TIME * total_ns:
+            break
+        sum_ns += ns
+        names.append(name)
+    return sum_ns / total_ns, names
+
+
 def layer_tables(profiled: Profiled) -> Iterator[Table]:
     level, peaks, content = profiled.level, profiled.peaks, profiled.content
     if level is None:
