@@ -47,10 +47,17 @@ def limited_by(result: Mapping[str, Any]) -> str | None:
         return "the load generator: the null backend has no model"
     section = result.get("reference") or {}
     judgement = judged(section)
-    disturbed = disturbance(result["doubts"])
-    if disturbed and not _is_plain(result, judgement):
-        return f"the machine: {disturbed['text'].partition(': ')[0]}"
+    if disturbed := of_the_machine(result):
+        return f"the machine: {disturbed}"
     return _undisturbed(result, section, judgement)
+
+
+def of_the_machine(result: Mapping[str, Any]) -> str:
+    """What on the machine limited the run; '' where that did not matter."""
+    disturbed = disturbance(result["doubts"])
+    if disturbed is None or _is_plain(result, judged(result.get("reference") or {})):
+        return ""
+    return disturbed["text"].partition(": ")[0]
 
 
 def _undisturbed(

@@ -10,6 +10,7 @@ TIGHT = 1.15
 """A run within this of the reference was not held back by its load generator."""
 
 _MODELS_STAGE = "infer"
+_DISTURBED = "the machine was disturbed, which the load generator may have waited for"
 
 
 class Judgement(Enum):
@@ -42,8 +43,13 @@ def most_lost(section: Mapping[str, Any]) -> list[str]:
     return [stage for stage in most if lost_ns[stage] > 0]
 
 
-def line(section: Mapping[str, Any], rate_per_s: float | None) -> str:
-    """The comparison with all its numbers. section: `reference` of result.json. rate_per_s: completed."""
+def line(
+    section: Mapping[str, Any], rate_per_s: float | None, *, was_disturbed: bool = False
+) -> str:
+    """The comparison with all its numbers. section: `reference` of result.json. rate_per_s: completed.
+
+    was_disturbed: something on the machine is what limited the run, and may explain the delays.
+    """
     if "reason" in section:
         return f"no reference: {section['reason']}"
     show = show_ns if section["unit"] == "ns" else _show_rate
@@ -59,10 +65,10 @@ def line(section: Mapping[str, Any], rate_per_s: float | None) -> str:
     if ceiling_per_s and rate_per_s:
         factor = ceiling_per_s / rate_per_s
         ceiling = f"; null backend here {_show_rate(ceiling_per_s)}, {factor:.0f} x"
-    return f"{numbers}: {_sentence(section)}{ceiling}"
+    return f"{numbers}: {_sentence(section, was_disturbed)}{ceiling}"
 
 
-def _sentence(section: Mapping[str, Any]) -> str:
+def _sentence(section: Mapping[str, Any], was_disturbed: bool) -> str:
     judgement = judged(section)
     if judgement is Judgement.AS_FAST:
         return str(judgement.value)
@@ -79,7 +85,7 @@ def _sentence(section: Mapping[str, Any]) -> str:
             f"not decidable: at the model's speed in the run it reaches {show(slowed['reference'])}, "
             f"and the run is {slowed['ratio']:.3g} x that"
         )
-    return _bottleneck(section)
+    return _bottleneck(section, _DISTURBED if was_disturbed else Judgement.HELD_BACK.value)
 
 
 def _is_drift(section: Mapping[str, Any]) -> bool:
@@ -98,7 +104,7 @@ def _times_worse(ratio: float, unit: str) -> float:
     return ratio if unit == "ns" else 1 / ratio
 
 
-def _bottleneck(section: Mapping[str, Any]) -> str:
+def _bottleneck(section: Mapping[str, Any], verdict: str) -> str:
     """Names the two stages that lost the most. The time in `infer` is the model's own."""
     lost_ns = section.get("lost_ns", {})
     lost = {name: f"{show_ns(lost_ns[name])} more in {name}" for name in most_lost(section)}
@@ -107,7 +113,7 @@ def _bottleneck(section: Mapping[str, Any]) -> str:
     models = lost.pop(_MODELS_STAGE, "")
     own = "".join(f", {text}" for text in lost.values())
     also = f"; the model itself: {models}" if models else ""
-    return f"{Judgement.HELD_BACK.value}{own}{also}"
+    return f"{verdict}{own}{also}"
 
 
 def _show_rate(per_s: float) -> str:

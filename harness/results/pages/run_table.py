@@ -12,6 +12,7 @@ from harness.core.units import counted, show_ns, show_percent, show_rate, show_s
 from harness.loadgen.scenario import scenario_named
 from harness.results.answer import answer_of, load_generator
 from harness.results.answer.answer import show_span
+from harness.results.answer.limits import of_the_machine
 from harness.results.evidence.stages import PERCENTILES
 from harness.results.models import shown as models
 from harness.results.pages.load_hosts import host_table
@@ -184,7 +185,11 @@ def facts(result: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "client", _client(result["client"])
     elif result.get("reference"):
         completed = rates["completed"] if rates else None
-        yield "overhead", load_generator.line(result["reference"], completed)
+        disturbed = bool(of_the_machine(result))
+        yield (
+            "overhead",
+            load_generator.line(result["reference"], completed, was_disturbed=disturbed),
+        )
 
 
 def _client(client: Mapping[str, Any]) -> str:

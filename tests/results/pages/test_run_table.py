@@ -14,7 +14,7 @@ from harness.core.units import show_ns
 from harness.results.evidence.stages import PERCENTILES
 from harness.results.outcome import Finished
 from harness.results.pages import run_table
-from tests.results.answer.test_answer import BUSY, PADDED, golden
+from tests.results.answer.test_answer import BUSY, PADDED, golden, held_back
 
 FOLDER = Path("results/a-folder-with-a-name-that-is-never-broken-in-two")
 LATE = {
@@ -66,6 +66,22 @@ def test_the_details_have_every_number() -> None:
         assert line.endswith(f"  {show_ns(one['journal'])}")
     for stage in result["stages_ns"]:
         assert f"\n{stage}  " in text
+
+
+def test_the_details_blame_what_the_first_screen_blames() -> None:
+    """The screen named the machine, and the details of the same run the load generator."""
+    section = {**golden("server")["reference"], **held_back()}
+    (calm,) = _overhead(screen(golden("server", reference=section), details=True))
+    assert calm.endswith("the load generator was the bottleneck, 190 us more in issue_delay; "
+                         "the model itself: 5.00 us more in infer")  # fmt: skip
+    result = golden("server", reference=section, doubts=[BUSY])
+    (busy,) = _overhead(screen(result, details=True))
+    assert "the machine was disturbed, which the load generator may have waited for, 190 us" in busy
+    assert any(line.startswith("limited by  the machine: ") for line in screen(result))
+
+
+def _overhead(lines: list[str]) -> list[str]:
+    return [line for line in lines if line.startswith("overhead ")]
 
 
 def test_offline_prints_no_share_of_the_wait_for_its_own_samples() -> None:
