@@ -97,6 +97,8 @@ _PLACES = re.compile(
 """Where in its own C++ a framework raised an error, which would hide the cause."""
 
 _ERRNO = re.compile(r"^\[Errno -?\d+\] ")
+_LOOKED_AT = 4000
+"""Characters of a text, which may be a server's and very long."""
 
 
 def one_line(error: BaseException | str) -> str:
@@ -108,7 +110,7 @@ def one_line(error: BaseException | str) -> str:
     except Exception as e:  # noqa: BLE001 - __str__ of a plug-in's exception
         return f"its text cannot be had: __str__ raised {type(e).__name__}"
     text = _ERRNO.sub("", text)
-    text = " ".join(_PLACES.sub(" ", text).split()) or text
+    text = " ".join(_PLACES.sub(" ", text[:_LOOKED_AT]).split()) or text
     return text if len(text) <= 300 else text[:300] + "…"
 
 

@@ -1,5 +1,7 @@
 """Texts of errors as one line that begins with the cause."""
 
+import time
+
 import pytest
 
 from harness.errors import one_line
@@ -47,3 +49,10 @@ def test_places_in_a_framework_s_source_do_not_hide_the_cause(text: str, shown: 
 def test_the_number_of_an_error_is_left_out() -> None:
     assert one_line(OSError(2, "No such file")) == "No such file"
     assert one_line("[Errno -2] Name or service not known") == "Name or service not known"
+
+
+@pytest.mark.parametrize("text", ["/" * 1_000_000, "a.cc:1 " + "f(" * 500_000, "a, " * 300_000])
+def test_a_long_text_is_read_in_time(text: str) -> None:
+    begun_s = time.process_time()
+    assert len(one_line(text)) <= 301
+    assert time.process_time() - begun_s < 2
