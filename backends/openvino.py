@@ -7,6 +7,7 @@ from typing import ClassVar
 import numpy as np
 import openvino
 
+from harness.backends.parts import signal_stack
 from harness.backends.parts.framework import Choices, FrameworkBackend, named
 from harness.backends.parts.openvino_kernels import OpenVinoProfiler
 from harness.core.formats.protobuf import onnx_origin
@@ -43,18 +44,16 @@ class OpenVinoBackend(FrameworkBackend):
         if self._setup.max_batch == 1:
             # an open size costs 3 % in SqueezeNet, and the batch is always 1 here
             model.reshape({port: _of_one(port.get_partial_shape()) for port in model.inputs})
-        self._compiled = core.compile_model(
-            model,
-            "CPU",
-            {
-                "PERFORMANCE_HINT": self._option["hint"].upper(),
-                "INFERENCE_PRECISION_HINT": self._option["precision"],
-                "INFERENCE_NUM_THREADS": self._setup.threads,
-                "NUM_STREAMS": 1,
-                "ENABLE_CPU_PINNING": False,  # every instance would be pinned to the same cores
-                "PERF_COUNT": self._counts,
-            },
-        )
+        settings = {
+            "PERFORMANCE_HINT": self._option["hint"].upper(),
+            "INFERENCE_PRECISION_HINT": self._option["precision"],
+            "INFERENCE_NUM_THREADS": self._setup.threads,
+            "NUM_STREAMS": 1,
+            "ENABLE_CPU_PINNING": False,  # every instance would be pinned to the same cores
+            "PERF_COUNT": self._counts,
+        }
+        with signal_stack.kept():
+            self._compiled = core.compile_model(model, "CPU", settings)
         self._check_precision()
         self._request = self._compiled.create_infer_request()
         return inputs, tuple(port.get_any_name() for port in self._compiled.outputs)

@@ -1,0 +1,68 @@
+"""A framework's alternate signal stack does not outlive it."""
+
+import ctypes
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from harness.backends.parts import signal_stack
+from harness.backends.parts.signal_stack import DISABLED, SignalStack, current, kept
+
+ROOT = Path(__file__).parents[3]
+TWO_MODELS = """\
+import gc, signal, sys
+from pathlib import Path
+sys.path.insert(0, {root!r})
+from harness.backends.openvino import OpenVinoBackend
+from tests.plugins.backends.test_backends import setup
+
+models = [OpenVinoBackend(setup(Path({root!r}) / "harness/models/shipped/digits.onnx")) for _ in "ab"]
+for model in models:
+    model.__enter__()
+for model in models:
+    model.__exit__(None, None, None)
+gc.collect()
+signal.signal(signal.SIGTERM, lambda *_: print("handled"))
+signal.raise_signal(signal.SIGTERM)
+"""
+
+
+def install(size: int) -> ctypes.Array[ctypes.c_char]:
+    """As a framework does."""
+    memory = ctypes.create_string_buffer(size)
+    stack = SignalStack(ctypes.addressof(memory), 0, size)
+    assert signal_stack._libc.sigaltstack(ctypes.byref(stack), None) == 0
+    return memory
+
+
+@pytest.mark.parametrize(("before", "installed", "stays"), [(0, 1, 0), (2, 1, 2), (1, 2, 2)])
+def test_the_stack_of_before_is_back_unless_it_is_smaller(
+    before: int, installed: int, stays: int
+) -> None:
+    """Sizes in units of 64 KiB; 0: none."""
+    own = current()
+    try:
+        memory = [install(before << 16)] if before else []
+        if not before:
+            none = SignalStack(None, DISABLED, 0)
+            signal_stack._libc.sigaltstack(ctypes.byref(none), None)
+        with kept():
+            memory.append(install(installed << 16))
+        found = current()
+        assert found.flags & DISABLED if not stays else found.size == stays << 16
+    finally:
+        signal_stack._libc.sigaltstack(ctypes.byref(own), None)
+
+
+def test_a_signal_after_two_models_of_openvino_is_handled() -> None:
+    """Bug: it ended the process with a segmentation fault."""
+    pytest.importorskip("openvino")
+    done = subprocess.run(
+        [sys.executable, "-c", TWO_MODELS.format(root=str(ROOT))],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (0, "handled\n"), done.stderr
