@@ -4,6 +4,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from harness.core.codes import About, Kind, codes
 from harness.core.number_types import number_type
 from harness.core.units import show_percent
 from harness.models.opened.loading import FORMAT_OPTION
@@ -58,14 +59,21 @@ def one_misses(
     before: Sequence[FinishedRun], after: Sequence[FinishedRun]
 ) -> Sequence[FinishedRun] | None:
     """The side that misses its SLO in every run, which is all that makes its runs INVALID, where the other side's
-    are VALID under the same SLO: which of them is better is known then. Otherwise None.
+    are VALID under the same SLO: which of them is better is known then. Otherwise None, also where the machine
+    disturbed a run that missed.
     """
     if len({run.result.get("slo") for run in (*before, *after)}) > 1:
         return None
     for side, other in ((before, after), (after, before)):
-        if all(_codes(run) == [_MISSED] for run in side) and not any(map(_codes, other)):
+        missed = all(_codes(run) == [_MISSED] and not _is_disturbed(run) for run in side)
+        if missed and not any(map(_codes, other)):
             return side
     return None
+
+
+def _is_disturbed(run: FinishedRun) -> bool:
+    of_machine = codes(Kind.DOUBT, About.MACHINE)
+    return any(doubt["code"] in of_machine for doubt in run.result["doubts"])
 
 
 def _codes(run: FinishedRun) -> list[str]:

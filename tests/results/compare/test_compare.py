@@ -573,6 +573,11 @@ def test_other_invalid_runs_are_not_ranked(before: list[str], after: list[str]) 
     assert exit_status([(found, [])]) == RunInvalid.exit_status
 
 
+def test_a_miss_on_a_disturbed_machine_is_no_regression() -> None:
+    theirs = invalid(a_run("b", doubts=("busy-machine",), p99=17_000), "slo-missed")
+    assert compare([a_run("a")], [theirs]).refusals == ["b is INVALID (slo-missed)"]
+
+
 def test_a_stricter_slo_that_is_missed_is_no_regression() -> None:
     theirs = invalid(a_run("b"), "slo-missed")
     theirs = replace(theirs, result={**theirs.result, "slo": "p99=1us"})
