@@ -122,8 +122,11 @@ def of_tensorflow(path: str, guide: bool) -> Made:
             name: tf.constant(_noise(spec.dtype.name, (batch, *spec.shape[1:])))
             for name, spec in function.structured_input_signature[1].items()
         }
-        kept = model  # its variables live as long as it does
-        return [lambda: [kept and tensor.numpy() for tensor in function(**inputs).values()]]
+
+        def loop(_variables: object = model) -> object:  # they live as long as the model
+            return [tensor.numpy() for tensor in function(**inputs).values()]
+
+        return [loop]
 
     return made
 

@@ -18,8 +18,8 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from benchmarks import pairs
 from benchmarks.command import Noise, harness, script
 from benchmarks.framework_models import MADE
-from benchmarks.pairs import estimate, ratio
-from benchmarks.report import Row, command
+from benchmarks.pairs import estimate
+from benchmarks.report import Row, command, ratio_of
 from harness.core.units import NS_PER_MS
 
 MODELS = ("digits", "small", "resnet50", "encoder")
@@ -51,21 +51,17 @@ class Bench:
             count,
         )
         guide_ns = noise.quiet(lambda: self._plain("guide", (1,)))[0]["p50_ns"]
-        return Row(
-            name=f"{self._name}-single-stream",
-            what="p50 over a plain loop's in the framework's default settings",
-            unit="",
-            limit="at most",
-            bar=MOST_P50,
-            found=pairs.compared(seen, ratio),
-            aa=pairs.same(seen, ratio),
-            neutral=1.0,
-            beside={
+        return ratio_of(
+            f"{self._name}-single-stream",
+            "p50 over a plain loop's in the framework's default settings",
+            "at most",
+            MOST_P50,
+            seen,
+            {
                 "harness, ms": estimate(seen.a).value,
                 "plain loop": estimate(seen.b).value,
                 "as its guide advises": guide_ns / NS_PER_MS,
             },
-            runs={"harness_ms": seen.a, "plain_ms": seen.b},
         )
 
     def _offline(self, count: int, noise: Noise) -> Row:
@@ -86,21 +82,18 @@ class Bench:
             lambda: noise.quiet(lambda: self._plain(settings, (int(batch),))[0]["samples_per_s"]),
             count,
         )
-        return Row(
-            name=f"{self._name}-offline",
-            what="samples/s over the best plain loop's",
-            unit="",
-            limit="at least",
-            bar=LEAST_RATE,
-            found=pairs.compared(seen, ratio),
-            aa=pairs.same(seen, ratio),
-            neutral=1.0,
-            beside={
+        return ratio_of(
+            f"{self._name}-offline",
+            "samples/s over the best plain loop's",
+            "at least",
+            LEAST_RATE,
+            seen,
+            {
                 "harness, samples/s": estimate(seen.a).value,
                 "plain loop": estimate(seen.b).value,
                 "its settings": best,
             },
-            runs={"harness": seen.a, "plain": seen.b, "grid": grid},
+            {"grid": grid},
         )
 
     def _harness(self, *load: str) -> dict[str, Any]:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from benchmarks import pairs
 from benchmarks.command import DIGITS, Noise, harness, script
-from benchmarks.pairs import estimate, ratio
-from benchmarks.report import Row
+from benchmarks.pairs import estimate
+from benchmarks.report import Row, ratio_of
 
 
 def row(
@@ -36,19 +36,16 @@ def row(
         lambda: noise.quiet(lambda: float(script(*bare)[0]["samples_per_s"])),
         count,
     )
-    return Row(
-        name=f"offline-{name}",
-        what="samples/s over the bare loop's, both with the bare loop's best plan",
-        unit="",
-        limit="at least",
-        bar=bar,
-        found=pairs.compared(seen, ratio),
-        aa=pairs.same(seen, ratio),
-        neutral=1.0,
-        beside={
+    return ratio_of(
+        f"offline-{name}",
+        "samples/s over the bare loop's, both with the bare loop's best plan",
+        "at least",
+        bar,
+        seen,
+        {
             "harness, samples/s": estimate(seen.a).value,
             "bare": estimate(seen.b).value,
             "instances x threads x batch": best,
         },
-        runs={"harness": seen.a, "bare": seen.b, "grid": found},
+        {"grid": found},
     )

@@ -12,10 +12,14 @@ from benchmarks.pairs import (
     MIN_PAIRS,
     Estimate,
     Limit,
+    Pairs,
     Verdict,
+    compared,
     difference,
     estimate,
     neighbours,
+    ratio,
+    same,
     verdict,
 )
 from harness.machine.host import fingerprint
@@ -82,6 +86,30 @@ def absolute(
         aa=neighbours(values, difference),
         beside={key: estimate(seen).value for key, seen in beside.items()},
         runs={"values": values, **beside},
+    )
+
+
+def ratio_of(
+    name: str,
+    what: str,
+    limit: Limit,
+    bar: float,
+    seen: Pairs,
+    beside: Mapping[str, float | str],
+    more_runs: Mapping[str, Any] | None = None,
+) -> Row:
+    """A row for the ratio of the harness to a yardstick, in alternated pairs. more_runs: other measurements to keep."""
+    return Row(
+        name=name,
+        what=what,
+        unit="",
+        limit=limit,
+        bar=bar,
+        found=compared(seen, ratio),
+        aa=same(seen, ratio),
+        neutral=1.0,
+        beside=beside,
+        runs={"harness": seen.a, "bare": seen.b, **(more_runs or {})},
     )
 
 

@@ -23,7 +23,7 @@ _libc = ctypes.CDLL(None)
 
 
 def current() -> SignalStack:
-    """That of this thread."""
+    """The alternate signal stack of this thread."""
     found = SignalStack()
     _libc.sigaltstack(None, ctypes.byref(found))
     return found

@@ -512,6 +512,10 @@ def codes(kind: Kind, about: About) -> frozenset[str]:
     return frozenset(code for code, row in CODES.items() if (row.kind, row.about) == (kind, about))
 
 
+MACHINE_DOUBTS = codes(Kind.DOUBT, About.MACHINE)
+"""Something on the machine disturbed the run."""
+
+
 class _Reason(NamedTuple):
     code: str
     text: str

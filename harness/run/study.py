@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 
 from harness.core import files
-from harness.core.codes import INTERRUPTED, About, Kind, Reason, codes
+from harness.core.codes import INTERRUPTED, MACHINE_DOUBTS, About, Kind, Reason, codes
 from harness.core.config.run_config import RunConfig
 from harness.core.console import say, show
 from harness.core.shown.cells import write_rows
@@ -30,7 +30,6 @@ from harness.run.progress import Pace, Progress
 
 Options = TypeVar("Options")
 
-MACHINE_DOUBTS = codes(Kind.DOUBT, About.MACHINE)
 
 _LOAD_REASONS = codes(Kind.REASON, About.LOAD)
 """Reasons of runs whose load was too high, or whose probe was too short."""

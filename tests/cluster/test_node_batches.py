@@ -44,7 +44,7 @@ def request(*indices: int) -> Waiting:
 
 
 def asked(requests: Sequence[Waiting], rule: BatchRule | None) -> tuple[list[int], list[Any]]:
-    """Sizes of the batches that answered a first request and those that came meanwhile; and all results."""
+    """The batch sizes, and all results, of a first request and of others that arrive while it is answered."""
     held = Held()
     done = threading.Semaphore(0)
     each = Answerer(held, held, postprocessor((), None, None))  # type: ignore[arg-type]

@@ -108,7 +108,9 @@ class Agent:
                 raise ValueError(f"an event {setup['event']!r:.40}")
         except (ValueError, KeyError, TypeError) as e:
             say(f"{peer} sent what no run sends: {one_line(e)}")
-            raise ConfigError("what was sent is no run of this version") from None
+            raise ConfigError(
+                "the message does not begin a run: is the client the same version of the harness?"
+            ) from None
         self._silent.pop(connected, None)
         if setup is None:
             return

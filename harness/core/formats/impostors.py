@@ -45,7 +45,7 @@ def impostor(path: Path, wanted: str = "model") -> str:
 
 
 def _of_a_server(head: bytes, suffix: str) -> str:
-    """What a server sent in place of the file; '' where it may be the file."""
+    """The kind of reply that a server sent in place of the file; '' where it may be the file."""
     if head.lstrip().lower().startswith((b"<!doctype html", b"<html")):
         return "a web page"
     if head.startswith(b"{") and suffix != ".json" and _TEXT.issuperset(head):

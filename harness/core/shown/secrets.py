@@ -27,7 +27,7 @@ _TO_THE_END = r"""[^\s"'<>]*"""
 """What follows so many characters of a longer value is masked whatever it is."""
 
 _GAP = r"""[\s"'+,\\]{0,6}?"""
-"""What a value that is written in parts, or over several lines, has between them; lazy, as it may begin an escape."""
+"""Characters between the parts of a value that is split, or wrapped over lines. Lazy: a backslash may begin an escape."""
 
 _BACKSLASHES = r"\\{1,8}"
 """Before an escape; a text in JSON in JSON in JSON has four. Without a bound, many of them take quadratic time."""
@@ -71,8 +71,8 @@ def learn(value: str) -> None:
 
 
 def learn_from_urls(texts: Iterable[str]) -> None:
-    """Learns the password of each URL in the texts, or the name where there is none, which is a token then; and the
-    values of its query that are secret by their names.
+    """Learns the secrets of each URL in the texts: its password, or its user name if it has no password (a token),
+    and query parameters with names such as `token` or `key`.
     """
     for text in texts:
         for value in _QUERY.findall(text):

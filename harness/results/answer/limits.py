@@ -53,7 +53,7 @@ def limited_by(result: Mapping[str, Any]) -> str | None:
 
 
 def of_the_machine(result: Mapping[str, Any]) -> str:
-    """What on the machine limited the run; '' where that did not matter."""
+    """The disturbance of the machine that limited the run; '' where it did not matter."""
     disturbed = disturbance(result["doubts"])
     if disturbed is None or _is_plain(result, judged(result.get("reference") or {})):
         return ""

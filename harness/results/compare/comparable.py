@@ -4,7 +4,6 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from harness.core.codes import About, Kind, codes
 from harness.core.number_types import number_type
 from harness.core.units import show_percent
 from harness.models.opened.loading import FORMAT_OPTION
@@ -65,15 +64,10 @@ def one_misses(
     if len({run.result.get("slo") for run in (*before, *after)}) > 1:
         return None
     for side, other in ((before, after), (after, before)):
-        missed = all(_codes(run) == [_MISSED] and not _is_disturbed(run) for run in side)
+        missed = all(_codes(run) == [_MISSED] and not run.disturbances for run in side)
         if missed and not any(map(_codes, other)):
             return side
     return None
-
-
-def _is_disturbed(run: FinishedRun) -> bool:
-    of_machine = codes(Kind.DOUBT, About.MACHINE)
-    return any(doubt["code"] in of_machine for doubt in run.result["doubts"])
 
 
 def _codes(run: FinishedRun) -> list[str]:

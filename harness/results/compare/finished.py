@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from harness.core.codes import MACHINE_DOUBTS
 from harness.core.config.parse import leading, parse_slos
 from harness.core.console import say
 from harness.core.stats import percentile_ns
@@ -64,6 +65,11 @@ class FinishedRun:
     numbers: Mapping[str, Number]
     peaks: Mapping[str, float] = field(default_factory=dict)
     """What `machine` has stored of the run's machine: fields of harness.machine.characterise.here.Rates."""
+
+    @property
+    def disturbances(self) -> frozenset[str]:
+        """Codes of its doubts about the machine."""
+        return MACHINE_DOUBTS & {doubt["code"] for doubt in self.result["doubts"]}
 
 
 def side(text: str, price_per_h: float | None = None) -> list[FinishedRun]:

@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from harness.core.codes import About, Kind, codes
 from harness.core.units import counted
 from harness.errors import ConfigError
 from harness.results import database, records
@@ -28,8 +27,6 @@ SMALLEST_CHANGE = 0.02
 
 LEAST_EQUAL_RUNS = 10
 """Earlier equal runs whose largest difference stands for what equal runs show."""
-
-_OF_MACHINE = codes(Kind.DOUBT, About.MACHINE)
 
 _MOST_UNLIKE = 0.5
 """Difference of the shares of disturbed runs from which on two sides did not have one machine."""
@@ -122,7 +119,7 @@ def _disturbed(before: Sequence[FinishedRun], after: Sequence[FinishedRun]) -> s
     """How the machine disturbed one side more than the other; '' if it did not."""
     shares, seen = [], set()
     for side in (before, after):
-        doubts = [{doubt["code"] for doubt in run.result["doubts"]} & _OF_MACHINE for run in side]
+        doubts = [run.disturbances for run in side]
         shares.append(sum(map(bool, doubts)) / len(side))
         seen |= set().union(*doubts)
     alone = min(len(before), len(after)) == 1

@@ -76,7 +76,7 @@ def headline(content: Mapping[str, Any]) -> str:
 
 
 def _more_pairs(found: Mapping[str, Any], pairs: int) -> str:
-    """What would tell the mean apart from 0: the interval narrows with the root of the number of pairs."""
+    """The number of further pairs that would tell the mean apart from 0: the interval narrows with the root of their number."""
     half_ns = (found["high_ns"] - found["low_ns"]) / 2
     needed = math.ceil(pairs * (half_ns / max(abs(found["mean_ns"]), 1.0)) ** 2)
     if needed > MOST_PAIRS:

@@ -252,7 +252,7 @@ def test_a_stranger_is_told_in_a_sentence_and_begins_no_run(
     assert told == {
         "event": "error",
         "status": 2,
-        "text": "what was sent is no run of this version",
+        "text": "the message does not begin a run: is the client the same version of the harness?",
         "trace": "",
     }
     said = capfd.readouterr().err

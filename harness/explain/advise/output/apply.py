@@ -74,8 +74,8 @@ def saved(one: Mapping[str, Any]) -> str:
 
 
 def _proof(chosen: Mapping[str, Any], folder: Path) -> list[str]:
-    """One command: a run of both configurations, then more of them in turns, compared. [] where the other precision has
-    no accuracy that would tell what it costs.
+    """A command that runs both configurations, then repeats them in turns and compares them. [] if the int8 file has no
+    accuracy score, because the cost of the change is unknown then.
     """
     is_int8 = parse_setting(chosen["setting"]).precision == INT8
     if is_int8 and (chosen["accuracy"] or {}).get("score") is None:
