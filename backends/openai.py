@@ -115,7 +115,7 @@ class OpenAiRemote:
         for extras in fields() if self.streams else _UNSTREAMED:
             head = _head(self._fields(extras))
             body = json.dumps(_PROBES[chat], separators=(",", ":")).encode()
-            reading = self.reader()
+            reading = self._reader(self._reading._replace(models=frozenset()))
             try:
                 (answer,) = reading.answer(
                     exchange(Request(_PATHS[chat], _HEADERS, (head, body[1:])))
@@ -125,6 +125,7 @@ class OpenAiRemote:
                 if isinstance(e, Refused) and e.status in _NOT_UNDERSTOOD:
                     continue
                 return
+            self._heard(reading)
             bounded = {**self._fields(extras), "max_tokens": self._max_tokens}
             has_ids = answer.dtype.kind == "i"
             ends = bool(reading.usage.finish_reason)
@@ -165,7 +166,16 @@ class OpenAiRemote:
 
     def answer(self, reply: Reply, samples: int) -> list[Array]:
         """Before the run: an answer that the server cut off warms it up as well. In the run, `reader` fails it."""
-        return self._reader(self._reading._replace(takes_any_end=True)).answer(reply)
+        reader = self._reader(self._reading._replace(takes_any_end=True, models=frozenset()))
+        answers = reader.answer(reply)
+        self._heard(reader)
+        return answers
+
+    def _heard(self, reader: Streamed | Completion) -> None:
+        """Replicas may tell one model by several names, such as the path of its file: warm-up hears each of them."""
+        if reader.model:
+            models = self._reading.models | {reader.model}
+            self._reading = self._reading._replace(models=models)
 
     def reader(self) -> Streamed | Completion:
         return self._reader(self._reading)
@@ -180,6 +190,7 @@ class OpenAiRemote:
             "device": "remote",
             "precision": "unknown",
             "model": self._model,
+            "answers_as": sorted(self._reading.models),
             "stream": "on" if self.streams else "off",
             "max_tokens": self._max_tokens,
             "ignore_eos": self._setup.options.get("ignore_eos", "off"),

@@ -7,9 +7,9 @@ from typing import ClassVar
 import numpy as np
 import openvino
 
-from harness.backends.parts import signal_stack
 from harness.backends.parts.framework import Choices, FrameworkBackend, named
 from harness.backends.parts.openvino_kernels import OpenVinoProfiler
+from harness.core import signal_stack
 from harness.core.formats.protobuf import onnx_origin
 from harness.core.number_types import precision
 from harness.errors import ConfigError

@@ -38,6 +38,8 @@ class Reading(NamedTuple):
     """As of `usage_of`."""
     takes_any_end: bool = False
     """Whether an answer is whole is not asked."""
+    models: frozenset[str] = frozenset()
+    """The names by which replies before the run told their model; empty where they told none, or nothing is asked."""
 
 
 class Completion:
@@ -47,12 +49,15 @@ class Completion:
         self._reading = reading
         self.usage = Usage()
         self.first_token: int | None = None
+        self.model = ""
+        """The name that the reply tells of its model."""
 
     def answer(self, reply: Reply) -> list[Array]:
         """One answer: token ids as int32, or UTF-8 as uint8. Raises Refused or BadAnswer."""
         if reply.status != _OK:
             raise refused(reply)
         content = checked(json_in(bytes(reply.body), "the reply"))
+        self.model = model_of(content, self._reading)
         choice = only_choice(content)
         if choice is None:
             raise BadAnswer(f"the reply has no choices: {content!r:.{_QUOTED}}")
@@ -71,6 +76,19 @@ def checked(content: Any) -> Mapping[str, Any]:
     if not isinstance(content, dict):
         raise BadAnswer(f"the reply is no JSON object: {content!r:.{_QUOTED}}")
     return content
+
+
+def model_of(content: Mapping[str, Any], reading: Reading) -> str:
+    """The name that a reply or chunk tells of its model, '' where it tells none. Raises BadAnswer for another model's."""
+    model = content.get("model")
+    if not isinstance(model, str) or not model:
+        return ""
+    if reading.models and model not in reading.models:
+        known = " or ".join(repr(name) for name in sorted(reading.models))
+        raise BadAnswer(
+            f"the reply is of the model {model!r:.80}; before the run the server answered as {known:.160}"
+        )
+    return model
 
 
 def _is_error(content: Any) -> bool:

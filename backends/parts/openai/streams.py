@@ -10,6 +10,7 @@ from harness.backends.parts.openai.replies import (
     checked,
     end_of,
     json_in,
+    model_of,
     only_choice,
     parts_of,
 )
@@ -41,6 +42,8 @@ class Streamed:
         self.is_exact = False
         """Whether the server tells the tokens of each chunk; else `feed` counts chunks that have any."""
         self.usage = Usage()
+        self.model = ""
+        """As Completion's, of the last chunk that tells it."""
 
     def feed(self, piece: bytes) -> int:
         """Tokens so far. What is wrong with the piece is raised by `answer`."""
@@ -64,6 +67,7 @@ class Streamed:
             self._done = True
             return
         content = checked(json_in(event, "an event of the stream"))
+        self.model = model_of(content, self._reading) or self.model
         counts = counts_in(content)
         told = counts.get("completion_tokens")
         self._fell |= told is not None and told < self._counts.get("completion_tokens", 0)

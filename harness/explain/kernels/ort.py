@@ -19,6 +19,11 @@ from harness.models.graph.wiring import read_wiring
 from harness.models.opened.ort_session import SessionSetup, open_session
 from harness.types import Array
 
+
+class NoNode(ConfigError):
+    """ONNX Runtime runs no node of the model."""
+
+
 _WEIGHTS_APART = {
     "session.optimized_model_external_initializers_file_name": "weights",
     "session.optimized_model_external_initializers_min_size_in_bytes": "64",
@@ -39,7 +44,7 @@ def profile(
 
     feeds: input name -> array. keep_events: a file for the profiler's own JSON.
     Two sessions are alive at once, so twice the model's memory is needed. A ConfigError where ONNX
-    Runtime refuses the model or the feeds.
+    Runtime refuses the model or the feeds, NoNode where it has no node to run.
     """
     import onnxruntime as ort
 
@@ -60,7 +65,11 @@ def profile(
         events = read_events(events_file)
         if keep_events is not None:
             keep_events.write_bytes(events_file.read_bytes())
-        executed = read_wiring(folder / "executed.onnx")
+        executed = read_wiring(folder / "executed.onnx", may_be_empty=True)
+    if not executed.nodes:
+        raise NoNode(
+            f"{model}: ONNX Runtime runs no node of it: it has none, or all were folded away"
+        )
     file = read_wiring(model)
     return from_events(
         events,

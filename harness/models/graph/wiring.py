@@ -24,15 +24,15 @@ _ATTRIBUTE_GRAPH, _ATTRIBUTE_GRAPHS = 6, 11
 _TENSOR_NAME, _VALUE_NAME, _SPARSE_VALUES = 8, 1, 1
 
 
-def read_wiring(path: Path) -> Wiring:
-    """A ConfigError where the file is no ONNX model."""
+def read_wiring(path: Path, *, may_be_empty: bool = False) -> Wiring:
+    """A ConfigError where the file is no ONNX model. may_be_empty: a graph without nodes is taken."""
     try:
         graphs = [_graph(m) for m in protobuf.messages(protobuf.mapped(path), _MODEL_GRAPH)]
     except OSError as e:
         raise ConfigError(f"{path} cannot be read: {e.strerror or e}") from None
     except ValueError as e:  # UnicodeDecodeError is one, too
         raise ConfigError(f"{path} is no ONNX model: {e}") from None
-    if not graphs or not graphs[-1].nodes:
+    if not graphs or not (graphs[-1].nodes or may_be_empty):
         raise ConfigError(f"{path} is no ONNX model, or has no node: nothing to profile")
     return _in_order(graphs[-1])
 

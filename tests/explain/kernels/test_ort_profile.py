@@ -11,7 +11,7 @@ from harness.errors import ConfigError
 from harness.explain.kernels.fused import map_kernels
 from harness.explain.kernels.kernels import LayerProfile
 from harness.explain.kernels.layers import layers_of
-from harness.explain.kernels.ort import interleaved, profile
+from harness.explain.kernels.ort import NoNode, interleaved, profile
 from harness.explain.kernels.ort_events import NS_PER_US, read_events
 from harness.explain.profile.measure.layer_level import node_costs
 from harness.explain.profile.tables.layer_tables import LayerLevel
@@ -276,3 +276,21 @@ def test_kernels_of_the_light_topologies_are_mapped_whole(name: str, level: str)
     own = [node for kernel in found.kernels if not kernel.inserted for node in kernel.nodes]
     assert len(own) == len(set(own)), "no node has two kernels that compute"
     assert {*own} | found.eliminated.keys() == set(range(len(read_wiring(model).nodes)))
+
+
+@pytest.mark.parametrize("folded", [False, True])
+def test_a_model_of_which_the_runtime_runs_no_node_is_named(tmp_path: Path, folded: bool) -> None:
+    """folded: all it has is a sum of constants."""
+    onnx = pytest.importorskip("onnx")
+    value, tensor = onnx.helper.make_tensor_value_info, onnx.helper.make_tensor
+    nodes = [onnx.helper.make_node("Add", ["c", "c"], ["y"])] if folded else []
+    ends = [[value("x", 1, [1, 4])], [value("y" if folded else "x", 1, [1, 4])]]
+    made = onnx.helper.make_graph(nodes, "g", *ends, [tensor("c", 1, [1, 4], [1.0] * 4)])
+    opset = onnx.helper.make_opsetid("", 13)
+    path = tmp_path / "empty.onnx"
+    onnx.save(onnx.helper.make_model(made, opset_imports=[opset], ir_version=8), path)
+    with pytest.raises(NoNode) as error:
+        profile(path, {"x": np.ones((1, 4), np.float32)}, runs=1, warm_up=1)
+    assert str(error.value) == (
+        f"{path}: ONNX Runtime runs no node of it: it has none, or all were folded away"
+    )

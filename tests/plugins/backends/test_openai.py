@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.backends.openai import OpenAiRemote
+from harness.backends.parts.openai.replies import Completion, Reading
 from harness.core.config.address import parse_address
 from harness.errors import ConfigError
 from harness.remote import BadAnswer, HasReader, Refused, Remote, Reply, Usage
@@ -296,3 +297,46 @@ def test_any_reply_is_an_answer_or_an_error(body: bytes, status: int) -> None:
     assert status == 200
     assert answer.ndim == 1
     assert answer.dtype in (np.int32, np.uint8)
+
+
+def reply_of(model: object, stream: bool) -> Reply:
+    told = {} if model is None else {"model": model}
+    text = json.dumps({**told, "choices": [{"text": "word", "finish_reason": "stop"}]})
+    body = f"data: {text}\n\ndata: [DONE]\n\n" if stream else text
+    return Reply(200, b"", memoryview(body.encode()))
+
+
+@pytest.mark.parametrize("stream", ["off", "on"])
+@pytest.mark.parametrize("model", ["tiny", None, "", "replica"])
+def test_a_reply_of_a_model_that_answered_before_the_run_is_taken(model: Any, stream: str) -> None:
+    with asked(stream=stream) as (remote, _, _):
+        remote.answer(reply_of("replica", stream == "on"), 1)
+        (answer,) = remote.reader().answer(reply_of(model, stream == "on"))
+        assert answer.tobytes() == b"word"
+        assert remote.describe()["answers_as"] == ["replica", "tiny"]
+
+
+@pytest.mark.parametrize("stream", ["off", "on"])
+def test_a_reply_of_another_model_than_before_the_run_is_no_answer(stream: str) -> None:
+    with asked(stream=stream) as (remote, _, _), pytest.raises(BadAnswer) as error:
+        remote.reader().answer(reply_of("smaller", stream == "on"))
+    assert str(error.value) == (
+        "the reply is of the model 'smaller'; before the run the server answered as 'tiny'"
+    )
+
+
+def test_a_stream_of_two_models_is_no_answer() -> None:
+    with asked(stream="on") as (remote, _, _):
+        chunks = [
+            {"model": model, "choices": [{"text": "word", "finish_reason": None}]}
+            for model in ("tiny", "smaller")
+        ]
+        body = "".join(f"data: {json.dumps(chunk)}\n\n" for chunk in chunks)
+        with pytest.raises(BadAnswer, match="is of the model 'smaller'"):
+            remote.reader().answer(Reply(200, b"", memoryview(body.encode())))
+
+
+def test_a_server_that_tells_no_model_may_be_any() -> None:
+    reading = Reading()
+    (answer,) = Completion(reading).answer(reply_of("any", stream=False))
+    assert answer.tobytes() == b"word"

@@ -56,7 +56,7 @@ def test_a_count_that_is_none_is_unknown(usage: Any) -> None:
     assert told(usage)[:4] == (None, None, "", "stop")
 
 
-def streamed(*events: Any, **more: bool) -> Streamed:
+def streamed(*events: Any, **more: Any) -> Streamed:
     reader = Streamed(Reading(**more))
     for event in events:
         text = event if isinstance(event, str) else json.dumps(event)

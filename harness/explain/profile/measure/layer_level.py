@@ -66,7 +66,10 @@ def _of_ort(subject: Subject, batch: int, runs: int, events: Path | None) -> Fra
     options = dict(config.backend_option)
     setup = setup_of(options, spec.threads, owns_cores=spec.owns_cores, provider=config.provider)
     feeds = subject.feeds(batch)
-    profiled = ort.profile(subject.path, feeds, runs=runs, setup=setup, keep_events=events)
+    try:
+        profiled = ort.profile(subject.path, feeds, runs=runs, setup=setup, keep_events=events)
+    except ort.NoNode as e:
+        raise Unprofiled(str(e)) from e
     return FrameworkProfile(profiled, read_wiring(subject.path), {}, is_onnx=True)
 
 

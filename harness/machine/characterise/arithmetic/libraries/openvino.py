@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 
+from harness.core import signal_stack
 from harness.machine.characterise.arithmetic.libraries import operations as op
 from harness.types import Array, Ready
 
@@ -52,7 +53,8 @@ def _ready(
         "NUM_STREAMS": 1,
         "ENABLE_CPU_PINNING": False,
     }
-    compiled = openvino.Core().compile_model(model, "CPU", settings)
+    with signal_stack.kept():
+        compiled = openvino.Core().compile_model(model, "CPU", settings)
     request = compiled.create_infer_request()
     request.set_input_tensor(openvino.Tensor(data, shared_memory=True))
     facts: dict[str, Any] = {"kernels": _kernels(compiled)}

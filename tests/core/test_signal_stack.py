@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from harness.backends.parts import signal_stack
-from harness.backends.parts.signal_stack import DISABLED, SignalStack, current, kept
+from harness.core import signal_stack
+from harness.core.signal_stack import DISABLED, SignalStack, current, kept
 
-ROOT = Path(__file__).parents[3]
-TWO_MODELS = """\
-import gc, signal, sys
-from pathlib import Path
+ROOT = Path(__file__).parents[2]
+MODELS = """\
+import sys
 sys.path.insert(0, {root!r})
+from pathlib import Path
 from harness.backends.openvino import OpenVinoBackend
 from tests.plugins.backends.test_backends import setup
 
@@ -23,6 +23,18 @@ for model in models:
     model.__enter__()
 for model in models:
     model.__exit__(None, None, None)
+"""
+PRODUCTS = """\
+import sys
+sys.path.insert(0, {root!r})
+from harness.machine.characterise.arithmetic.libraries import openvino
+
+ready = openvino.product(8, "float32", 1)
+ready = openvino.product(8, "float32", 1)
+del ready
+"""
+SIGNAL = """\
+import gc, signal
 gc.collect()
 signal.signal(signal.SIGTERM, lambda *_: print("handled"))
 signal.raise_signal(signal.SIGTERM)
@@ -56,11 +68,12 @@ def test_the_stack_of_before_is_back_unless_it_is_smaller(
         signal_stack._libc.sigaltstack(ctypes.byref(own), None)
 
 
-def test_a_signal_after_two_models_of_openvino_is_handled() -> None:
+@pytest.mark.parametrize("two", [MODELS, PRODUCTS])
+def test_a_signal_after_two_models_of_openvino_is_handled(two: str) -> None:
     """Bug: it ended the process with a segmentation fault."""
     pytest.importorskip("openvino")
     done = subprocess.run(
-        [sys.executable, "-c", TWO_MODELS.format(root=str(ROOT))],
+        [sys.executable, "-c", two.format(root=str(ROOT)) + SIGNAL],
         capture_output=True,
         text=True,
         check=False,
