@@ -52,9 +52,8 @@ class _Offline(Scenario):
         """
         for text in _PERCENTILES:
             if float(text) >= percentile * 100 - 1e-9:
-                key = f"result_{text}_percentile_latency_ns"
-                return log[key], key
-        return log["result_max_latency_ns"], "result_max_latency_ns"
+                return log[f"result_{text}_percentile_latency_ns"], f"p{float(text):.10g} latency"
+        return log["result_max_latency_ns"], "largest latency"
 
 
 OFFLINE = _Offline()

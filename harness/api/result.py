@@ -13,7 +13,7 @@ from harness.core.shown.escapes import visible
 from harness.core.shown.private import hide
 from harness.core.units import show_ns
 from harness.errors import ConfigError, PluginUnavailable
-from harness.results.answer import Answer, answer_of
+from harness.results.answer import Answer, answer_of, number_of
 from harness.results.evidence.stages import PERCENTILES, query_latency_ns
 from harness.results.export.samples import sample_columns
 from harness.results.pages.page import table
@@ -67,9 +67,11 @@ class Result:
 
     @property
     def headline(self) -> Quantity | None:
-        """The number that the scenario is quoted by; None without a whole performance run."""
-        entry = self.content.get("headline")
-        return Quantity(**entry) if entry else None
+        """The number that `answer` begins with; None without a whole performance run.
+
+        MLPerf's metric of the scenario, such as the early-stopping estimate, is `content["headline"]`.
+        """
+        return number_of(self.content)
 
     @property
     def latency_ns(self) -> Mapping[str, float]:
@@ -136,7 +138,8 @@ class Result:
     def __repr__(self) -> str:
         words = [self.content[name] for name in ("scenario", "backend", "model")]
         codes = f" ({', '.join(reason.code for reason in self.reasons)})" if self.reasons else ""
-        number = f", {show_quantity(self.headline._asdict())}" if self.headline else ""
+        headline = self.headline
+        number = f", {headline.name} {show_quantity(headline._asdict())}" if headline else ""
         return visible(f"<Result {self.verdict}{codes}: {' '.join(words)}{number}, {self.folder}>")
 
     def _repr_html_(self) -> str:

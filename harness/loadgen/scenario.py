@@ -119,7 +119,7 @@ class Scenario(ABC):
 
     @abstractmethod
     def slo_value_ns(self, log: Mapping[str, Any], percentile: float) -> tuple[int, str] | None:
-        """The value that an SLO is judged on, and its key in the log.
+        """Returns the value by which an SLO is judged, and its name.
 
         None where LoadGen judges the SLO, or has too few queries for an estimate.
         """

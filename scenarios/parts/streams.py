@@ -79,7 +79,8 @@ class Stream(Scenario):
 
     def slo_value_ns(self, log: Mapping[str, Any], percentile: float) -> tuple[int, str] | None:
         estimate_ns = 0 if self._estimates_tokens(log) else self._estimate_ns(log)
-        return (estimate_ns, self.early_stopping_key) if estimate_ns else None
+        name = f"early-stopping estimate of the p{percentile * 100:.10g} latency"
+        return (estimate_ns, name) if estimate_ns else None
 
     def _estimates_tokens(self, log: Mapping[str, Any]) -> bool:
         """LoadGen's estimate of single-stream is then one of the times to the first token."""

@@ -2,6 +2,7 @@
 
 import builtins
 import json
+import re
 import subprocess
 import sys
 from html.parser import HTMLParser
@@ -13,6 +14,7 @@ import pytest
 
 import harness
 from harness import read_run
+from harness.core.units import show_ns
 from harness.errors import ConfigError, PluginUnavailable
 from harness.results.pages.run_table import show_quantity
 from tests.builders.finished import REASON, RUNS, invalid
@@ -23,14 +25,48 @@ def test_every_number_is_that_of_result_json(name: str) -> None:
     run, content = read_run(RUNS / name), json.loads((RUNS / name / "result.json").read_text())
     assert run.content == content
     assert (run.verdict, run.is_valid, run.folder) == ("VALID", True, RUNS / name)
-    assert run.headline is not None
-    assert run.headline._asdict() == content["headline"]
     assert {**run.latency_ns, "source": content["latency_ns"]["source"]} == content["latency_ns"]
     assert run.throughput_per_s["completed"] == content["throughput_per_s"]["completed"]
     assert run.stages_ns == content["stages_ns"]
     assert run.accuracy == content["accuracy"]
     assert [one._asdict() for one in run.doubts] == content["doubts"]
     assert run.reasons == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "number"),
+    [
+        ("server", {"slo": None}, "p99 latency"),
+        ("server", {}, "p90 latency"),
+        ("single-stream", {}, "p90 latency"),
+        ("single-stream", {"slo": "p99.5=2ms"}, "p90 latency, early-stopping estimate"),
+        ("closed-loop", {}, "p90 latency"),
+        ("offline", {}, "throughput"),
+    ],
+)
+def test_the_headline_is_the_number_that_the_answer_begins_with(
+    name: str, change: dict[str, Any], number: str
+) -> None:
+    run = read_run(RUNS / name)
+    run.content.update(change)  # type: ignore[attr-defined]
+    found = run.headline
+    assert found is not None
+    assert found.name == number
+    shown = show_quantity(found._asdict())
+    assert re.match(
+        rf"(?:{number.removesuffix(' latency')} )?{re.escape(shown)}\b", run.answer.headline
+    )
+    entry: Any = run.content
+    for key in () if "estimate" in number else found.source.split(".", 1):
+        entry = entry[key]
+    assert "estimate" in number or entry == found.value
+
+
+@pytest.mark.parametrize("change", [{"latency_ns": None}, {"slo": "p99.5=2ms", "headline": None}])
+def test_a_run_without_the_number_has_no_headline(change: dict[str, Any]) -> None:
+    run = read_run(RUNS / "server")
+    run.content.update(change)  # type: ignore[attr-defined]
+    assert run.headline is None
 
 
 def test_latencies_are_an_array_of_whole_ns_and_the_samples_those_of_completions_npz() -> None:
@@ -95,7 +131,7 @@ def test_the_page_of_a_notebook_is_escaped_and_loads_nothing(tmp_path: Path) -> 
 
 def test_the_repr_is_one_line_with_verdict_and_folder(tmp_path: Path) -> None:
     run = read_run(invalid("server", tmp_path))
-    number = show_quantity(run.content["headline"])
+    number = f"p90 latency {show_ns(run.latency_ns['p90'])}"
     words = f"INVALID ({REASON['code']}): server ort digits, {number}, {run.folder}"
     assert repr(run) == f"<Result {words}>"
 
@@ -136,6 +172,7 @@ def test_columns_of_different_lengths_are_a_configuration_error(tmp_path: Path) 
 def test_a_result_json_that_no_run_wrote_is_refused_at_once(tmp_path: Path) -> None:
     run = invalid("server", tmp_path)
     content = json.loads((run / "result.json").read_text())
-    (run / "result.json").write_text(json.dumps({**content, "headline": {"value": "many"}}))
+    latency_ns = {**content["latency_ns"], "p90": "many"}
+    (run / "result.json").write_text(json.dumps({**content, "latency_ns": latency_ns}))
     with pytest.raises(ConfigError, match=r"its files do not fit together: .*`check` says more$"):
         read_run(run)

@@ -8,6 +8,7 @@ from harness.core.config.parse import Slo, leading, parse_slos
 from harness.core.units import show_ns, show_percent, show_rate, write_duration
 from harness.loadgen.scenario import Scenario, scenario_named
 from harness.results.answer import doubts, limits
+from harness.types import Quantity
 
 _NOTHING = "nothing was measured"
 _KEPT_UP = 0.9
@@ -52,6 +53,26 @@ def answer_of(result: Mapping[str, Any]) -> Answer:
         doubts=doubts.grouped(result["doubts"]),
         advice=doubts.advice(result["reasons"], result["doubts"]) or _next_step(result),
     )
+
+
+def number_of(result: Mapping[str, Any]) -> Quantity | None:
+    """Returns the number that the headline of `answer_of` begins with; None without a performance run."""
+    scenario = scenario_named(result["scenario"])
+    slo = leading(parse_slos(result.get("slo") or ""))
+    latency, rates = result.get("latency_ns"), result.get("throughput_per_s") or {}
+    if scenario.all_at_once:
+        rate = rates.get("completed")
+        source = "throughput_per_s.completed"
+        return None if rate is None else Quantity("throughput", rate, "samples/s", source)
+    if not latency:
+        return None
+    if _token_bounds(result) and (rate := result["tokens"]["loadgen"]["tokens_per_s"]) is not None:
+        return Quantity("throughput", rate, "tokens/s", "tokens.loadgen.tokens_per_s")
+    name = percentile_name(scenario, slo)
+    if (value_ns := latency.get(name)) is not None:
+        return Quantity(f"{name} latency", value_ns, "ns", f"latency_ns.{name}")
+    headline = result.get("headline") or {}
+    return Quantity(**headline) if headline.get("unit") == "ns" else None
 
 
 def show_accuracy(accuracy: Mapping[str, Any]) -> str:

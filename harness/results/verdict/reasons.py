@@ -196,7 +196,7 @@ def slo(scenario: Scenario, run: Evidence, slo: Slo | None) -> Iterator[Reason]:
     if judged is not None and judged[0] > slo.bound_ns:
         yield Reason(
             "slo-missed",
-            f"{judged[1]} is {show_ns(judged[0])}, the SLO {slo} allows {show_ns(slo.bound_ns)}",
+            f"the {judged[1]} is {show_ns(judged[0])}, the SLO {slo} allows {show_ns(slo.bound_ns)}",
         )
 
 

@@ -311,17 +311,27 @@ def test_offline_is_one_query_however_many_samples() -> None:
 
 
 @pytest.mark.parametrize(
-    ("scenario", "key", "percentile"),
+    ("scenario", "key", "percentile", "name"),
     [
-        ("single-stream", "early_stopping_latency_ss", 90),
-        ("multi-stream", "early_stopping_latency_ms", 99),
-        ("offline", "result_99.00_percentile_latency_ns", 99),
-        ("offline", "result_99.90_percentile_latency_ns", 99.5),
-        ("offline", "result_max_latency_ns", 99.99),
+        (
+            "single-stream",
+            "early_stopping_latency_ss",
+            90,
+            "early-stopping estimate of the p90 latency",
+        ),
+        (
+            "multi-stream",
+            "early_stopping_latency_ms",
+            99,
+            "early-stopping estimate of the p99 latency",
+        ),
+        ("offline", "result_99.00_percentile_latency_ns", 99, "p99 latency"),
+        ("offline", "result_99.90_percentile_latency_ns", 99.5, "p99.9 latency"),
+        ("offline", "result_max_latency_ns", 99.99, "largest latency"),
     ],
 )
 def test_a_given_slo_is_judged_on_the_key_of_the_scenario(
-    scenario: str, key: str, percentile: float
+    scenario: str, key: str, percentile: float, name: str
 ) -> None:
     run = evidence(scenario)
     made = registry.load("scenario", scenario)
@@ -333,7 +343,7 @@ def test_a_given_slo_is_judged_on_the_key_of_the_scenario(
     (reason,) = reasons.slo(made, run, missed)
     assert reason.code == "slo-missed"
     assert re.fullmatch(
-        rf"{re.escape(key)} is .+, the SLO {re.escape(str(missed))} allows .+", reason.text
+        rf"the {re.escape(name)} is .+, the SLO {re.escape(str(missed))} allows .+", reason.text
     )
 
 
