@@ -185,8 +185,15 @@ class TuneJob(Study[TuneOptions]):
             "best_over_second": _gain(decision.gain) if decision else None,
             "second_is_beaten": decision.second_is_beaten if decision else None,
             "taken": str(decision.taken.plan) if decision else None,
+            "taken_over_default": self._over_default(decision) if decision else None,
             "runs": self._rounds.runs,
         }
+
+    def _over_default(self, decision: Decision) -> dict[str, float] | None:
+        default = next((one for one in self._finalists if one.is_default), None)
+        if default is None or default is decision.taken:
+            return None
+        return _gain(gain(self._rounds.aim, decision.taken, default))
 
     def _finalist(self, one: Finalist) -> dict[str, Any]:
         best = self._decision.best if self._decision else None

@@ -88,6 +88,8 @@ def against(gain: Mapping[str, float] | None) -> str:
 
 
 def conclusion(content: Mapping[str, Any]) -> Iterator[str]:
+    if content["taken"] is not None:
+        yield f"{'gain':<12}{_gain(content)}"
     yield _sure(content)
     yield from _warnings(content)
     if text := machine_text(_judged(content)):
@@ -96,6 +98,29 @@ def conclusion(content: Mapping[str, Any]) -> Iterator[str]:
             "machine as busy as this; on an idle one another plan may be the best"
         )
     yield from code_lines([run["doubts"] for run in _judged(content)], f"{'doubt':<12}")
+
+
+def _gain(content: Mapping[str, Any]) -> str:
+    """What the user wins by the plan that is taken."""
+    taken, over, aim = content["taken"], content.get("taken_over_default"), Aim(**content["judged"])
+    default = next((one for one in content["finalists"] if one["is_default"]), None)
+    if default is None:
+        return "not measured: the plan without tuning was not judged"
+    if default["plan"] == taken:
+        return f"none: {taken} is the plan without tuning"
+    if over is None:
+        why = default["failed"] or "too few rounds had both"
+        return f"not measured: {default['plan']}, the plan without tuning: {why}"
+    span = f"{over['low']:.3f} to {over['high']:.3f}"
+    if over["low"] <= 1 <= over["high"]:
+        return (
+            f"not shown: {taken} is {span} times as good as {default['plan']}, the plan without "
+            f"tuning ({over['rounds']} rounds)"
+        )
+    return (
+        f"{taken} is {over['ratio']:.3f} times ({span}) as good as {default['plan']}, the plan "
+        f"without tuning: {aim.what} {aim.show(_means(content)[taken])}"
+    )
 
 
 def _sure(content: Mapping[str, Any]) -> str:
