@@ -145,7 +145,7 @@ class _Browse:
 
     async def _events(self, request: Request) -> Response:
         path = request.path_params["path"]
-        await run_in_threadpool(self._index.entry, path)
+        await run_in_threadpool(self._watching.check, path)
         if self._streams >= MOST_STREAMS:
             return Response(status_code=503)
         return StreamingResponse(self._stream(path), media_type="text/event-stream")

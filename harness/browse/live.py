@@ -7,9 +7,9 @@ called, and the answer counts only if it names that run.
 import ipaddress
 import re
 import socket
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from time import monotonic
+from time import monotonic, time
 from typing import NamedTuple
 
 import psutil
@@ -26,6 +26,9 @@ LIMIT_S = 1.0
 
 MOST_BYTES = 4 * 2**20
 _PREFIX = "harness_"
+_WITH_BUCKETS = ("harness_latency_seconds_bucket", "harness_token_time_seconds_bucket")
+_UNUSED = ("idle", "iowait", "steal")
+"""Modes in which no program of this machine uses a core."""
 
 
 class Stage(NamedTuple):
@@ -35,19 +38,49 @@ class Stage(NamedTuple):
     """The share of the time of all stages, in [0, 1]."""
 
 
+Buckets = Mapping[float, float]
+"""Upper end of a bucket in seconds -> values at or below it, so far."""
+
+
+class Totals(NamedTuple):
+    """What a run has counted since its phase began, and what it reads now. Times are in seconds."""
+
+    latency: Buckets
+    token_times: Mapping[str, Buckets]
+    """`ttft` and `tpot`."""
+    tokens: float | None
+    stages: Mapping[str, tuple[float, float]]
+    """Stage -> sum and count."""
+    nodes: Mapping[str, float]
+    """Node -> samples."""
+    run_cpu_s: float | None
+    busy_s: float | None
+    """Time of all cores that any program used."""
+    stolen_s: float | None
+    waiting: float | None
+    """Samples."""
+    watts: Mapping[str, float]
+    bounds_s: Sequence[tuple[str, float]]
+    """Bounds of the SLO by percentile, e.g. ('p99', 0.05)."""
+    token_bounds_s: Sequence[tuple[str, float]]
+
+
 class Snapshot(NamedTuple):
-    """A run at one moment. Rates are queries/s, latencies in seconds, from the start of the phase."""
+    """A run at one moment. Rates are per second, latencies in seconds, from the start of the phase."""
 
     at_s: float
     """On the monotonic clock of this process."""
+    began_s: float
+    """When the command began, in seconds since 1970."""
+    scenario: str
     phase: str
     """performance, accuracy or answers; empty before the first query."""
     progress: float
     """Share of the planned samples that is answered."""
     completed: float
-    """Queries."""
+    """Queries; in Offline samples."""
     failed: float
-    """Queries."""
+    """Queries; in Offline samples."""
     in_flight: float
     """Samples."""
     rate: float | None
@@ -56,6 +89,12 @@ class Snapshot(NamedTuple):
     stages: Sequence[Stage]
     is_valid: bool | None
     """None before the verdict."""
+    totals: Totals
+
+    @property
+    def counts_samples(self) -> bool:
+        """Offline is one query: its samples are counted, and it has no latency."""
+        return self.scenario == "offline"
 
 
 _Samples = Mapping[str, Sequence[tuple[Mapping[str, str], float]]]
@@ -124,7 +163,8 @@ def _samples(text: str) -> _Samples:
     found: dict[str, list[tuple[Mapping[str, str], float]]] = {}
     for family in text_string_to_metric_families(text):
         for sample in family.samples:
-            if sample.name.startswith(_PREFIX) and not sample.name.endswith("_bucket"):
+            is_bucket = sample.name.endswith("_bucket")
+            if sample.name in _WITH_BUCKETS if is_bucket else sample.name.startswith(_PREFIX):
                 name = sample.name.removeprefix(_PREFIX)
                 found.setdefault(name, []).append((sample.labels, float(sample.value)))
     return found
@@ -134,31 +174,78 @@ def _state(samples: _Samples) -> Snapshot:
     """Of the last phase that has begun."""
     phases = [labels["phase"] for labels, _ in samples.get("planned_samples", ())]
     phase = phases[-1] if phases else ""
+    (about, _), *_ = samples["run_info"]
 
     def value(name: str) -> float | None:
-        ours = (v for labels, v in samples.get(name, ()) if labels["phase"] == phase)
+        ours = (v for labels, v in samples.get(name, ()) if labels.get("phase", phase) == phase)
         return next(ours, None)
 
+    scenario = about.get("scenario", "")
+    counted = "samples" if scenario == "offline" else "queries"
     valid = next((v for _, v in samples.get("run_valid", ())), None)
     return Snapshot(
         at_s=monotonic(),
+        began_s=value("run_start_time_seconds") or time(),
+        scenario=scenario,
         phase=phase,
         progress=value("progress_ratio") or 0.0,
-        completed=value("queries_completed_total") or 0.0,
-        failed=value("queries_failed_total") or 0.0,
+        completed=value(f"{counted}_completed_total") or 0.0,
+        failed=value(f"{counted}_failed_total") or 0.0,
         in_flight=value("in_flight_samples") or 0.0,
-        rate=value("achieved_queries_per_second"),
+        rate=None if counted == "samples" else value("achieved_queries_per_second"),
         offered=value("asked_queries_per_second"),
-        percentiles=list(_percentiles(samples, phase)),
+        percentiles=[] if counted == "samples" else list(_percentiles(samples, phase)),
         stages=_stages(samples, phase),
         is_valid=None if valid is None else bool(valid),
+        totals=_totals(samples, phase, value),
     )
+
+
+def _totals(samples: _Samples, phase: str, value: Callable[[str], float | None]) -> Totals:
+    def ours(name: str) -> Iterator[tuple[Mapping[str, str], float]]:
+        return (one for one in samples.get(name, ()) if one[0].get("phase", phase) == phase)
+
+    def buckets(name: str, kind: str = "") -> Buckets:
+        return {
+            float(labels["le"]): count
+            for labels, count in ours(f"{name}_bucket")
+            if labels.get("time", "") == kind
+        }
+
+    counts = {labels["stage"]: count for labels, count in ours("stage_seconds_count")}
+    cpu = {labels["mode"]: seconds for labels, seconds in ours("host_cpu_seconds_total")}
+    times = {kind: buckets("token_time_seconds", kind) for kind in ("ttft", "tpot")}
+    return Totals(
+        latency=buckets("latency_seconds"),
+        token_times={kind: found for kind, found in times.items() if found},
+        tokens=value("tokens_total"),
+        stages={
+            labels["stage"]: (total, counts[labels["stage"]])
+            for labels, total in ours("stage_seconds_sum")
+            if labels["stage"] in counts
+        },
+        nodes={labels["node"]: n for labels, n in ours("node_samples_completed_total")},
+        run_cpu_s=value("measured_cpu_seconds_total"),
+        busy_s=sum(v for mode, v in cpu.items() if mode not in _UNUSED) if cpu else None,
+        stolen_s=cpu.get("steal"),
+        waiting=value("queue_depth_samples"),
+        watts={labels["source"]: watts for labels, watts in ours("power_watts")},
+        bounds_s=[(_percentile(labels), bound) for labels, bound in ours("slo_seconds")],
+        token_bounds_s=[
+            (f"{labels['time'].upper()} {_percentile(labels)}", bound)
+            for labels, bound in ours("token_slo_seconds")
+        ],
+    )
+
+
+def _percentile(labels: Mapping[str, str]) -> str:
+    return f"p{float(labels['quantile']) * 100:.10g}"
 
 
 def _percentiles(samples: _Samples, phase: str) -> Iterator[tuple[str, float]]:
     for labels, seconds in samples.get("latency_percentile_seconds", ()):
         if labels["phase"] == phase:
-            yield f"p{float(labels['quantile']) * 100:g}", seconds
+            yield _percentile(labels), seconds
 
 
 def _stages(samples: _Samples, phase: str) -> list[Stage]:

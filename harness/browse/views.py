@@ -2,9 +2,10 @@
 
 import os
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
+from pathlib import PurePosixPath
 from typing import Any, NamedTuple
 
 from harness.browse import studies, within
@@ -12,7 +13,7 @@ from harness.browse.index import MOST_ENTRIES, Entry, Index, Missing, Row
 from harness.browse.live import Snapshot, snapshot
 from harness.browse.selection import CHOICES, PAGE_SIZE, SORTS, Selection, choices
 from harness.browse.texts import cells, render, url
-from harness.core.files import reading
+from harness.core.files import PARTIAL, reading
 from harness.errors import ConfigError, HarnessError, PluginUnavailable, one_line
 from harness.results import run_files, run_folder
 from harness.results.compare import change_text
@@ -94,6 +95,7 @@ class Views:
             last_page=last_page,
             sorts=SORTS,
             running=running,
+            searches=_searches(running),
             broken=broken[:MOST_LISTED],
             broken_count=len(broken),
             is_cut=len(entries) >= MOST_ENTRIES,
@@ -324,3 +326,9 @@ def _plots(articles: Sequence[Article]) -> dict[str, Any]:
         lines += pages.article_html(drawn, len(figures))
         figures += drawn.figures
     return {"articles": lines, "figures": pages.figures_html(figures), "script": script}
+
+
+def _searches(running: Iterable[str]) -> list[str]:
+    """The folders in progress that hold a run in progress."""
+    folders = {str(up) for path in running for up in PurePosixPath(path).parents}
+    return sorted(folder for folder in folders if folder.endswith(PARTIAL))

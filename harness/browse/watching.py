@@ -1,93 +1,203 @@
-"""Shows a run in progress: its state once as a page, and every second as a server-sent event."""
+"""Shows a run or a search in progress: its state once as a page, and every second as server-sent events."""
 
-from collections.abc import AsyncIterator
+import json
+import threading
+from collections import deque
+from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
-from time import monotonic
+from time import monotonic, time
+from typing import Any
 
 import anyio
 from starlette.concurrency import run_in_threadpool
 
-from harness.browse.index import Index, Missing, read_row
+from harness.browse.index import Entry, Index, Missing, read_row
 from harness.browse.live import Snapshot, snapshot
+from harness.browse.points import CHARTS, point
 from harness.browse.texts import render, url
 from harness.core.files import PARTIAL
+from harness.core.shown.private import hide
 from harness.errors import HarnessError
 
 PERIOD_S = 1.0
 PATIENCE = 5
 """Unanswered looks in a row after which a run counts as ended: a busy endpoint may miss one."""
 
+SEARCH_PATIENCE = 60
+"""The same of a search, whose runs load their models one after the other."""
+
+MOST_POINTS = 3600
+MOST_LOOKS = 60
+MOST_WATCHED = 32
+"""Folders whose points are kept; for one more, those of the folder that was looked at longest ago go."""
+
+BETWEEN_RUNS = "no run of it is being measured now: the next one is loading"
+
+
+class Past:
+    """What was seen of one folder. The pages of all clients show the same points."""
+
+    def __init__(self) -> None:
+        self.looked_s = 0.0
+        self.state: Snapshot | None = None
+        self.run = ""
+        """The folder of the run that was seen last."""
+        self.points: deque[Mapping[str, Any]] = deque(maxlen=MOST_POINTS)
+        self.count = 0
+        """Points so far, dropped ones included."""
+        self._recent: deque[Snapshot] = deque(maxlen=MOST_LOOKS)
+        self._origin_s: float | None = None
+
+    def add(self, run: str, state: Snapshot) -> None:
+        if self._origin_s is None:
+            self._origin_s = state.at_s - max(time() - state.began_s, 0.0)
+        is_new = run != self.run or not self._recent or self._recent[-1].phase != state.phase
+        if is_new:
+            self._recent.clear()
+        self._recent.append(state)
+        self.state, self.run = state, run
+        if state.phase:
+            made = point(list(self._recent), self._origin_s)
+            self.points.append({**made, "mark": _mark(run, state) if is_new else None})
+            self.count += 1
+
+    def since(self, count: int) -> list[Mapping[str, Any]]:
+        """The points behind the first `count`."""
+        new = min(self.count - count, len(self.points))
+        return list(self.points)[len(self.points) - new :]
+
+    @property
+    def rate_now(self) -> float | None:
+        """Answers/s between the last two looks."""
+        if not self.points:
+            return None
+        rate: float | None = self.points[-1]["charts"].get("rate", {}).get("answered")
+        return rate
+
+
+def _mark(run: str, state: Snapshot) -> str:
+    name = run.rpartition("/")[2].removesuffix(PARTIAL) if "/" in run else ""
+    return f"{name} {state.phase}".strip()
+
 
 class Watching:
     def __init__(self, index: Index) -> None:
         self._index = index
-        self._states: dict[str, Snapshot] = {}  # the last one, so that two pages do not call twice
+        self._pasts: dict[str, Past] = {}
+        self._lock = threading.Lock()
 
     def page(self, path: str) -> str:
-        """The state now; for a run that has ended, where it is. Raises Missing."""
-        entries = self._index.entries()
-        if path not in entries and path.removesuffix(PARTIAL) not in entries:
-            raise Missing(path)
-        state = self._look(path)
+        """The state now; for a run or search that has ended, where it is. Raises Missing."""
+        self.check(path, may_have_ended=True)
+        past, problem = self._look(path)
+        is_running = not problem or problem == BETWEEN_RUNS
         return render(
             "live.html",
             title=path,
             path=path,
-            panel=self._panel(path, state, None),
-            is_running=isinstance(state, Snapshot),
+            panel=self._panel(path, past, problem),
+            done=self._done(path),
+            charts=CHARTS,
+            is_running=is_running,
         )
 
+    def check(self, path: str, *, may_have_ended: bool = False) -> None:
+        """Raises Missing where the folder holds no run and no search."""
+        entries = self._index.entries()
+        has_ended = may_have_ended and path.removesuffix(PARTIAL) in entries
+        if path not in entries and not has_ended and not self._runs_inside(path):
+            raise Missing(path)
+
     async def events(self, path: str) -> AsyncIterator[str]:
-        """`state` events with the panel as HTML, then one `end` event."""
-        before: Snapshot | None = None
-        missed = 0
+        """`state` and `done` events with HTML, `points` events with JSON, then one `end` event."""
+        missed = sent = 0
+        done = ""
+        patience = SEARCH_PATIENCE if await run_in_threadpool(self._is_search, path) else PATIENCE
         while True:
-            state = await run_in_threadpool(self._look, path)
-            ended = await run_in_threadpool(self._ended, path)
-            missed = missed + 1 if isinstance(state, str) else 0
-            if ended or missed >= PATIENCE:
-                yield _event("end", self._panel(path, state, before))
+            past, problem = await run_in_threadpool(self._look, path)
+            missed = missed + 1 if problem else 0
+            panel = await run_in_threadpool(self._panel, path, past, problem)
+            if await run_in_threadpool(self._ended, path) or missed >= patience:
+                yield _event("end", panel)
                 return
-            if isinstance(state, Snapshot):
-                yield _event("state", self._panel(path, state, before))
-                before = state
+            if not problem or problem == BETWEEN_RUNS:
+                yield _event("state", panel)
+            if (now_done := await run_in_threadpool(self._done, path)) != done:
+                yield _event("done", now_done)
+                done = now_done
+            if new := past.since(sent):
+                yield _event("points", hide(json.dumps(new, separators=(",", ":"))))
+                sent = past.count
             await anyio.sleep(PERIOD_S)
 
-    def _look(self, path: str) -> Snapshot | str:
-        last = self._states.get(path)
-        if last is not None and monotonic() - last.at_s < PERIOD_S / 2:
-            return last
-        state = snapshot(self._index.root, path)
-        if isinstance(state, Snapshot):
-            self._states[path] = state
-        else:
-            self._states.pop(path, None)
-        return state
+    def _look(self, path: str) -> tuple[Past, str]:
+        """What was seen so far, and why there is no state now; '' where there is one."""
+        with self._lock:
+            past = self._pasts.pop(path, None) or Past()
+            self._pasts[path] = past  # the last of the dict: looked at last
+            while len(self._pasts) > MOST_WATCHED:
+                del self._pasts[next(iter(self._pasts))]
+            if past.state is not None and monotonic() - past.looked_s < PERIOD_S / 2:
+                return past, ""
+            run = path
+            if past.run not in ("", path) or self._is_search(path):
+                inside = self._runs_inside(path)
+                if not inside:
+                    past.state = None
+                    return past, BETWEEN_RUNS
+                run = inside[0].path
+            state = snapshot(self._index.root, run)
+            past.looked_s = monotonic()
+            if isinstance(state, str):
+                past.state = None
+                return past, BETWEEN_RUNS if run != path else state
+            past.add(run, state)
+            return past, ""
+
+    def _is_search(self, path: str) -> bool:
+        entry = self._index.entries().get(path)
+        if entry is not None and entry.notes_endpoint:
+            return False
+        return bool(self._runs_inside(path)) or (entry is not None and entry.study is not None)
+
+    def _runs_inside(self, path: str) -> list[Entry]:
+        """The runs in progress below a folder in progress, the newest first."""
+        if not path.endswith(PARTIAL):
+            return []
+        entries = self._index.entries().values()
+        return [e for e in entries if e.notes_endpoint and e.path.startswith(f"{path}/")]
 
     def _ended(self, path: str) -> bool:
         """Whether the folder has lost `.partial`, or is gone."""
         return not (self._index.root / path).is_dir()
 
-    def _panel(self, path: str, state: Snapshot | str, before: Snapshot | None) -> str:
-        """before: the state one event ago, for the rate between the two."""
+    def _panel(self, path: str, past: Past, problem: str) -> str:
         finished = path.removesuffix(PARTIAL)
-        verdict = None
-        if finished != path:
+        verdict = study = None
+        if finished != path and (self._index.root / finished).is_dir():
             with suppress(OSError, HarnessError):
                 verdict = read_row(self._index.root, finished)["verdict"]
-        now = None
-        if isinstance(state, Snapshot) and before is not None and before.phase == state.phase:
-            now = (state.completed - before.completed) / max(state.at_s - before.at_s, 1e-3)
+            entry = self._index.entries().get(finished)
+            study = entry.study if entry is not None else None
         return render(
             "panel.html",
-            state=state if isinstance(state, Snapshot) else None,
-            problem=state if isinstance(state, str) else None,
-            rate_now=now,
+            state=past.state,
+            run=past.run if past.run != path else "",
+            problem=problem,
+            is_between=problem == BETWEEN_RUNS,
+            rate_now=past.rate_now if past.state is not None else None,
             verdict=verdict,
-            finished=url("run", finished),
+            study=study,
+            finished=url("study" if study else "run", finished),
         )
 
+    def _done(self, path: str) -> str:
+        """The runs of a search that have ended, the first one first."""
+        entries = self._index.entries().values()
+        inside = [e for e in entries if e.path.startswith(f"{path}/") and not e.notes_endpoint]
+        return render("done.html", done=[e.row for e in inside if e.row is not None][::-1])
 
-def _event(name: str, html: str) -> str:
-    data = "".join(f"data: {line}\n" for line in html.splitlines())
+
+def _event(name: str, text: str) -> str:
+    data = "".join(f"data: {line}\n" for line in text.splitlines())
     return f"event: {name}\n{data}\n"

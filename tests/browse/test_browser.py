@@ -225,14 +225,22 @@ def test_a_run_is_watched_until_it_ends(page: Page, address: str, results: Path)
         link.click()
         expect(page.locator("#status")).to_have_text("In progress")
         expect(page.locator("[data-rate]")).to_be_visible()
+        expect(page.locator(".tiles")).to_contain_text("p99 of the latency so far")
+        page.get_by_text("Stages since the start").click()
         expect(page.get_by_role("row", name="issue_delay")).to_be_visible()
-        expect(page.get_by_role("row", name="p99 of the latency so far")).to_be_visible()
+        for name in ("rate", "latency", "queue", "stages", "cores"):
+            expect(page.locator(f".chart[data-name={name}] path").first).to_be_visible()
+        for name in ("tokens", "nodes", "watts"):
+            expect(page.locator(f".chart[data-name={name}]")).to_be_hidden()
+        legend = page.locator(".chart[data-name=rate] .legend")
+        page.locator(".chart[data-name=latency] svg").hover()
+        expect(legend).to_contain_text(re.compile(r"answered [\d.,]+.*requested 300.*at [\d.]+ s"))
         found = Axe().run(page).response["violations"]
         assert [v["id"] for v in found if v["impact"] in ("serious", "critical")] == []
-        expect(page.locator("#status")).to_have_text("Ended")
+        page.reload()  # the points of before are still there
+        expect(page.locator(".chart[data-name=latency] path").first).to_be_visible()
+        page.wait_for_url(f"{address}/run/live")  # by itself
         run.communicate(timeout=120)
-    page.get_by_role("link", name="open its page").click()
-    expect(page).to_have_url(f"{address}/run/live")
     assert not (results / "live" / ENDPOINT).exists()
 
 

@@ -1,12 +1,14 @@
 """A run in progress: its state from a real metrics endpoint, and endpoints that are not what they say."""
 
 import asyncio
+import json
 import re
 import socket
 import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from starlette.testclient import TestClient
@@ -81,7 +83,8 @@ def test_the_list_and_the_page_show_it(results: Path, endpoint: MetricsEndpoint)
     assert f'<a href="/live/{RUN}">night</a>' in client.get("/").text
     page = client.get(f"/live/{RUN}").text
     assert f'data-events="/events/{RUN}"' in page
-    assert '<th scope="row">queries answered</th><td class="number">700</td>' in page
+    assert "<dt>queries answered</dt><dd>700</dd>" in page
+    assert 'data-name="latency" data-unit="s"' in page
     assert '<noscript><meta http-equiv="refresh" content="5"></noscript>' in page
 
 
@@ -93,22 +96,68 @@ def test_events_end_with_the_run(
 
     async def watch() -> list[str]:
         events = Watching(Index(results)).events(RUN)
-        found = [await anext(events), await anext(events)]
+        found = [await anext(events) for _ in range(4)]
         (results / RUN / ENDPOINT).unlink()  # as the keeper does
         (results / RUN).rename(results / "night")
         (results / "night/result.json").write_bytes((results / "server/result.json").read_bytes())
         return found + [event async for event in events]
 
-    first, second, last = asyncio.run(watch())
+    first, points, second, more, last = asyncio.run(watch())
     assert first.startswith("event: state\ndata: ")
     assert "data-rate" not in first
+    (begun,) = pointed(points)
+    assert (begun["mark"], "rate" in begun["charts"]) == ("performance", False)
     assert 'data-rate="0.0"' in second  # nothing was answered between the two
+    (point,) = pointed(more)
+    assert point["charts"]["rate"] == {"answered": 0, "requested": 2000}
+    assert (point["mark"], point["bounds"]) == (None, {"latency": {"p99": 0.05}})
     assert all(line.startswith("data: ") for line in last.splitlines()[1:-1])
     assert "event: end\n" in last
-    assert 'VALID: <a href="/run/night">open its page</a>' in last
+    assert 'VALID: <a id="next" href="/run/night">open its page</a>' in last
     client = TestClient(make_app(results), base_url="http://127.0.0.1")
-    assert '<a href="/run/night">open its page</a>' in client.get(f"/live/{RUN}").text
+    assert '<a id="next" href="/run/night">open its page</a>' in client.get(f"/live/{RUN}").text
     assert client.get(f"/events/{RUN}").status_code == 404
+
+
+def pointed(event: str) -> list[dict[str, Any]]:
+    name, _, data = event.partition("\n")
+    assert name == "event: points"
+    points: list[dict[str, Any]] = json.loads(data.removeprefix("data: "))
+    return points
+
+
+def test_a_search_is_watched_over_all_its_runs(
+    results: Path, endpoint: MetricsEndpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watching, "PERIOD_S", 0.01)
+    search = results / "peak.partial"
+    search.mkdir()
+    (results / RUN).rename(search / RUN)
+    done = search / "01-calibration"
+    done.mkdir()
+    (done / "result.json").write_bytes((results / "server/result.json").read_bytes())
+    begin(endpoint)
+    client = TestClient(make_app(results), base_url="http://127.0.0.1")
+    assert '<a href="/live/peak.partial">peak</a>' in client.get("/").text
+    page = client.get("/live/peak.partial").text
+    assert '<a href="/live/peak.partial/night.partial">peak.partial/night</a>: performance' in page
+    assert '<a href="/run/peak.partial/01-calibration">01-calibration</a>' in page
+
+    async def watch() -> list[str]:
+        events = Watching(Index(results)).events("peak.partial")
+        found = [await anext(events) for _ in range(3)]
+        (search / RUN / ENDPOINT).unlink()  # the next run has not begun
+        found.append(await anext(events))
+        (search / "peak.json").write_text("{}")
+        search.rename(results / "peak")
+        return found + [event async for event in events if event.startswith("event: end")]
+
+    state, listed, points, between, end = asyncio.run(watch())
+    assert "performance" in state
+    assert listed.startswith("event: done")
+    assert pointed(points)[0]["mark"] == "night performance"
+    assert watching.BETWEEN_RUNS in between
+    assert 'The peak has ended: <a id="next" href="/study/peak">open its page</a>' in end
 
 
 def test_events_end_where_the_run_has_died(

@@ -1,34 +1,229 @@
 "use strict";
-// The server renders the panel; this puts each new one in its place, and ends with the run.
+// The server sends the panel as HTML and the points of the charts as JSON, once a second. At the end the page
+// becomes that of the finished run.
 const panel = document.getElementById("panel");
 const status = document.getElementById("status");
-const trace = document.getElementById("trace");
-const rates = [];
-const events = new EventSource(panel.dataset.events);
+const points = [];
+const charts = [];
+let pointed = null; // the time that the pointer is at, in seconds
+const MOST_POINTS = 3600;
+const HEIGHT = 200, LEFT = 64, RIGHT = 12, TOP = 10, BOTTOM = 24;
+const SVG = "http://www.w3.org/2000/svg";
 
-function draw() {
-  const most = Math.max(...rates, 1e-9);
-  const points = rates.map((rate, i) => `${(i / Math.max(rates.length - 1, 1)) * 600} ${116 - (rate / most) * 110}`);
-  let path = trace.firstElementChild;
-  if (!path) path = trace.appendChild(document.createElementNS("http://www.w3.org/2000/svg", "path"));
-  path.setAttribute("d", `M${points.join("L")}`);
+function digits(value) {
+  if (value === 0) return "0";
+  return Math.abs(value) >= 100 ? Math.round(value).toLocaleString("en") : String(Number(value.toPrecision(3)));
 }
 
-function show(event) {
-  panel.innerHTML = event.data;
-  const rate = panel.querySelector("[data-rate]");
-  if (rate) {
-    rates.push(Number(rate.dataset.rate));
-    if (rates.length > 300) rates.shift();
-    draw();
+function shown(value, unit) {
+  if (value === undefined || value === null) return "-";
+  if (unit !== "s" || value === 0) return digits(value);
+  if (value >= 1) return `${digits(value)} s`;
+  return value >= 1e-3 ? `${digits(value * 1e3)} ms` : `${digits(value * 1e6)} us`;
+}
+
+function shownTime(seconds) {
+  if (seconds < 120) return `${digits(seconds)} s`;
+  return `${Math.floor(seconds / 60)}:${String(Math.round(seconds % 60)).padStart(2, "0")} min`;
+}
+
+// Round steps of 1, 2 or 5, at most `most` of them.
+function ticks(low, high, most) {
+  const rough = Math.max((high - low) / most, 1e-12);
+  const power = 10 ** Math.floor(Math.log10(rough));
+  const step = [1, 2, 5, 10].map((n) => n * power).find((n) => n >= rough * 0.999);
+  const found = [];
+  for (let value = Math.ceil(low / step) * step; value <= high + step * 1e-6; value += step) found.push(value);
+  return found;
+}
+
+function add(parent, name, attributes, text) {
+  const made = parent.appendChild(document.createElementNS(SVG, name));
+  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
+  if (text !== undefined) made.textContent = text;
+  return made;
+}
+
+class Chart {
+  constructor(figure) {
+    this.figure = figure;
+    this.name = figure.dataset.name;
+    this.unit = figure.dataset.unit;
+    this.stacked = "stacked" in figure.dataset;
+    this.svg = figure.querySelector("svg");
+    this.legend = figure.querySelector(".legend");
+    this.series = []; // names, in the order in which they came; the order gives the colour
+    this.svg.addEventListener("pointermove", (event) => this.point(event));
+    this.svg.addEventListener("pointerleave", () => { pointed = null; drawAll(); });
+  }
+
+  values(point) { return point.charts[this.name] || {}; }
+
+  take(point) {
+    for (const name of Object.keys(this.values(point))) if (!this.series.includes(name)) this.series.push(name);
+  }
+
+  point(event) {
+    const box = this.svg.getBoundingClientRect();
+    const share = (event.clientX - box.left - LEFT) / Math.max(box.width - LEFT - RIGHT, 1);
+    pointed = first() + Math.min(Math.max(share, 0), 1) * (last() - first());
+    drawAll();
+  }
+
+  draw() {
+    if (!this.series.length) return;
+    this.figure.hidden = false;
+    const width = Math.max(this.svg.clientWidth, 240);
+    this.svg.setAttribute("viewBox", `0 0 ${width} ${HEIGHT}`);
+    this.svg.replaceChildren();
+    const drawn = thinned(width);
+    const bounds = Object.entries((points[points.length - 1].bounds || {})[this.name] || {});
+    const most = this.most(drawn, bounds);
+    const x = (t) => LEFT + ((t - first()) / Math.max(last() - first(), 1e-9)) * (width - LEFT - RIGHT);
+    const y = (v) => HEIGHT - BOTTOM - (v / most) * (HEIGHT - TOP - BOTTOM);
+    for (const value of ticks(0, most, 4)) {
+      add(this.svg, "line", { x1: LEFT, x2: width - RIGHT, y1: y(value), y2: y(value), class: "grid" });
+      add(this.svg, "text", { x: LEFT - 6, y: y(value) + 4, class: "tick left" }, shown(value, this.unit));
+    }
+    for (const t of ticks(first(), last(), Math.max(2, Math.floor(width / 110))))
+      add(this.svg, "text", { x: x(t), y: HEIGHT - 6, class: "tick" }, shownTime(t));
+    for (const one of points) if (one.mark && one !== points[0])
+      add(this.svg, "line", { x1: x(one.t), x2: x(one.t), y1: TOP, y2: HEIGHT - BOTTOM, class: "mark" });
+    if (this.stacked) this.areas(drawn, x, y);
+    else this.series.forEach((name, i) => this.line(drawn, name, i, x, y));
+    for (const [name, value] of bounds) if (value <= most) {
+      add(this.svg, "line", { x1: LEFT, x2: width - RIGHT, y1: y(value), y2: y(value), class: "bound" });
+      add(this.svg, "text", { x: width - RIGHT, y: y(value) - 4, class: "bound-name" }, `${name} allowed`);
+    }
+    if (pointed !== null) {
+      const at = nearest(pointed).t;
+      add(this.svg, "line", { x1: x(at), x2: x(at), y1: TOP, y2: HEIGHT - BOTTOM, class: "pointer" });
+    }
+    this.name_series(bounds);
+  }
+
+  most(drawn, bounds) {
+    const tops = drawn.map((one) => {
+      const values = Object.values(this.values(one));
+      return this.stacked ? values.reduce((a, b) => a + b, 0) : Math.max(0, ...values);
+    });
+    const top = Math.max(...tops, 1e-9);
+    const near = bounds.map(([, value]) => value).filter((value) => value <= 3 * top);
+    return Math.max(top, ...near) * 1.06;
+  }
+
+  line(drawn, name, i, x, y) {
+    let path = "";
+    let joined = false; // a point without a value, or with a mark, interrupts the line
+    for (const one of drawn) {
+      const value = this.values(one)[name];
+      if (value === undefined) { joined = false; continue; }
+      path += `${joined && !one.mark ? "L" : "M"}${x(one.t).toFixed(1)} ${y(value).toFixed(1)}`;
+      joined = true;
+    }
+    if (path) add(this.svg, "path", { d: path, class: `line s${i % 8}` });
+  }
+
+  areas(drawn, x, y) {
+    for (const part of this.parts(drawn)) {
+      let below = part.map(() => 0);
+      this.series.forEach((name, i) => {
+        const above = part.map((one, k) => below[k] + (this.values(one)[name] || 0));
+        const at = (heights) => part.map((one, k) => `${x(one.t).toFixed(1)} ${y(heights[k]).toFixed(1)}`);
+        add(this.svg, "path", { d: `M${[...at(above), ...at(below).reverse()].join("L")}Z`, class: `area s${i % 8}` });
+        below = above;
+      });
+    }
+  }
+
+  // The points with values, cut where one has none or a mark.
+  parts(drawn) {
+    const found = [[]];
+    for (const one of drawn) {
+      const hasValues = Object.keys(this.values(one)).length > 0;
+      if (!hasValues || one.mark) found.push([]);
+      if (hasValues) found[found.length - 1].push(one);
+    }
+    return found.filter((part) => part.length);
+  }
+
+  name_series(bounds) {
+    const at = pointed === null ? points[points.length - 1] : nearest(pointed);
+    const rows = this.series.map((name, i) => {
+      const row = document.createElement("li");
+      const swatch = row.appendChild(document.createElement("span"));
+      swatch.className = `swatch s${i % 8}`;
+      row.append(`${name} `);
+      row.appendChild(document.createElement("b")).textContent = shown(this.values(at)[name], this.unit);
+      return row;
+    });
+    for (const [name, value] of bounds) {
+      const row = document.createElement("li");
+      row.append(`${name} allowed `);
+      row.appendChild(document.createElement("b")).textContent = shown(value, this.unit);
+      rows.push(row);
+    }
+    if (pointed !== null) {
+      const row = document.createElement("li");
+      row.textContent = `at ${shownTime(at.t)}`;
+      rows.push(row);
+    }
+    this.legend.replaceChildren(...rows);
   }
 }
 
+const first = () => points[0].t;
+const last = () => Math.max(points[points.length - 1].t, first() + 1);
+const nearest = (t) => points.reduce((a, b) => (Math.abs(b.t - t) < Math.abs(a.t - t) ? b : a));
+
+// As many points as the width can show. Of several, the one with a mark, else the last.
+function thinned(width) {
+  const step = Math.ceil(points.length / (width / 2));
+  if (step <= 1) return points;
+  const found = [];
+  for (let i = 0; i < points.length; i += step) {
+    const some = points.slice(i, i + step);
+    found.push(some.find((one) => one.mark) || some[some.length - 1]);
+  }
+  return found;
+}
+
+function drawAll() {
+  if (points.length) for (const chart of charts) chart.draw();
+}
+
+for (const figure of document.querySelectorAll("#charts .chart")) charts.push(new Chart(figure));
+new ResizeObserver(drawAll).observe(document.getElementById("charts"));
+
+const events = new EventSource(panel.dataset.events);
+let isOpen = false; // whether the reader has opened the stages, which each new panel would close
+
+function show(event) {
+  isOpen = panel.querySelector("details")?.open ?? isOpen;
+  panel.innerHTML = event.data;
+  const details = panel.querySelector("details");
+  if (details) details.open = isOpen;
+}
+
 events.addEventListener("state", show);
+events.addEventListener("done", (event) => { document.getElementById("done").innerHTML = event.data; });
+events.addEventListener("points", (event) => {
+  for (const one of JSON.parse(event.data)) {
+    points.push(one);
+    for (const chart of charts) chart.take(one);
+  }
+  if (points.length > MOST_POINTS) points.splice(0, points.length - MOST_POINTS);
+  drawAll();
+});
 events.addEventListener("end", (event) => {
   events.close();
   show(event);
   status.textContent = "Ended";
+  const next = document.getElementById("next");
+  if (next) setTimeout(() => location.replace(next.href), 1500);
+});
+events.addEventListener("open", () => {
+  points.length = 0; // after a lost connection the server sends every point again
 });
 events.addEventListener("error", () => {
   if (events.readyState === EventSource.CLOSED) status.textContent = "Not in progress";

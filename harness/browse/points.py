@@ -1,0 +1,147 @@
+"""Computes the points of a live page's charts: what a run did between two looks at its metrics. Pure."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from harness.browse.live import Buckets, Snapshot, Totals
+
+PERCENTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
+
+LEAST = 100
+"""Latencies below which no p99 is drawn: the last looks are taken together until they have as many."""
+
+Series = Mapping[str, float]
+
+
+class Chart(NamedTuple):
+    """One chart of a live page. It is shown once a point has a value for it."""
+
+    name: str
+    """The key of its values in a point."""
+    title: str
+    unit: str
+    """s for times, which are shown in ms or us where that is shorter."""
+    is_stacked: bool = False
+
+
+CHARTS = (
+    Chart("rate", "Rate", "answers/s"),
+    Chart("latency", f"Latency of the last second, or of the last {LEAST} queries", "s"),
+    Chart("queue", "Samples in flight", "samples"),
+    Chart("stages", "Mean time of a sample by stage", "s", is_stacked=True),
+    Chart("cores", "Cores in use", "cores", is_stacked=True),
+    Chart("tokens", "Tokens", "tokens/s"),
+    Chart("token_times", f"Token times of the last second, or of the last {LEAST} answers", "s"),
+    Chart("nodes", "Samples answered by node", "samples/s", is_stacked=True),
+    Chart("watts", "Power", "W"),
+)
+
+
+def point(recent: Sequence[Snapshot], origin_s: float) -> dict[str, Any]:
+    """What happened since the look before.
+
+    recent: the looks at one phase of one run, oldest first, the present one last.
+    origin_s: the page's time 0, on the clock of `Snapshot.at_s`.
+    Returns `t` in seconds, and chart -> series -> value for each chart that has values; `bounds` likewise.
+    """
+    now = recent[-1]
+    before = recent[-2] if len(recent) > 1 else None
+    totals = now.totals
+    charts: dict[str, Series] = {
+        "queue": _known({"in flight": now.in_flight, "waiting": totals.waiting})
+    }
+    charts["watts"] = _known(totals.watts)
+    if before is not None:
+        charts |= _between(before, now)
+        if not now.counts_samples:
+            charts["latency"] = _recent_percentiles([one.totals.latency for one in recent])
+        charts["token_times"] = dict(_token_times([one.totals for one in recent]))
+    bounds = {"latency": dict(totals.bounds_s), "token_times": dict(totals.token_bounds_s)}
+    return {
+        "t": round(now.at_s - origin_s, 3),
+        "charts": {name: series for name, series in charts.items() if series},
+        "bounds": {name: series for name, series in bounds.items() if series},
+    }
+
+
+def _between(before: Snapshot, now: Snapshot) -> dict[str, Series]:
+    """Rates and means of the time between two looks."""
+    seconds = max(now.at_s - before.at_s, 1e-3)
+    one, two = before.totals, now.totals
+
+    def rate(first: float | None, second: float | None) -> float | None:
+        return None if first is None or second is None else max(second - first, 0.0) / seconds
+
+    run, busy = rate(one.run_cpu_s, two.run_cpu_s), rate(one.busy_s, two.busy_s)
+    others = None if run is None or busy is None else max(busy - run, 0.0)
+    return {
+        "rate": _known(
+            {
+                "answered": rate(before.completed, now.completed),
+                "requested": now.offered,
+                "failed": rate(before.failed, now.failed) or None,
+            }
+        ),
+        "stages": _known(dict(_stage_means(one, two))),
+        "cores": _known(
+            {
+                "measured process": run,
+                "other programs": others,
+                "taken by the host": rate(one.stolen_s, two.stolen_s) or None,
+            }
+        ),
+        "tokens": _known({"answered": rate(one.tokens, two.tokens) if two.tokens else None}),
+        "nodes": _known({node: rate(one.nodes.get(node), n) for node, n in two.nodes.items()}),
+    }
+
+
+def _stage_means(one: Totals, two: Totals) -> Iterator[tuple[str, float]]:
+    for stage, (total, count) in two.stages.items():
+        total_before, count_before = one.stages.get(stage, (0.0, 0.0))
+        if count > count_before:
+            yield stage, max(total - total_before, 0.0) / (count - count_before)
+
+
+def _token_times(recent: Sequence[Totals]) -> Iterator[tuple[str, float]]:
+    for kind in recent[-1].token_times:
+        found = _recent_percentiles([one.token_times.get(kind, {}) for one in recent])
+        yield from ((f"{kind.upper()} {name}", value_s) for name, value_s in found.items())
+
+
+def _recent_percentiles(looks: Sequence[Buckets]) -> Series:
+    """Percentiles of the values since the latest look with LEAST values after it, else since the first.
+
+    A percentile that fewer values than its own share needs could hold is left out.
+    """
+    now, begin = looks[-1], looks[0]
+    for before in reversed(looks[:-1]):
+        if _count(now) - _count(before) >= LEAST:
+            begin = before
+            break
+    counts = {end: count - begin.get(end, 0.0) for end, count in sorted(now.items())}
+    return _known({name: _quantile(counts, share) for name, share in PERCENTILES.items()})
+
+
+def _count(buckets: Buckets) -> float:
+    return max(buckets.values(), default=0.0)
+
+
+def _quantile(counts: Buckets, share: float) -> float | None:
+    """counts: ascending. Interpolates within a bucket, as Prometheus' histogram_quantile."""
+    whole = _count(counts)
+    if whole * (1 - share) < 1 - 1e-9:
+        return None
+    below_s, below = 0.0, 0.0
+    for end_s, count in counts.items():
+        if count >= share * whole:
+            if end_s == float("inf"):
+                return below_s
+            inside = count - below
+            return below_s + (end_s - below_s) * ((share * whole - below) / inside if inside else 1)
+        below_s, below = end_s, count
+    return None
+
+
+def _known(series: Mapping[str, float | None]) -> Series:
+    """Four digits are more than a chart shows."""
+    return {name: float(f"{v:.4g}") for name, v in series.items() if v is not None}

@@ -1,0 +1,113 @@
+"""The points of a live page's charts: rates, percentiles and shares of the time between looks."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from harness.browse.live import Buckets, Snapshot, Totals
+from harness.browse.points import CHARTS, LEAST, point
+
+EDGES_S = [*np.geomspace(1e-5, 10, 121).tolist(), float("inf")]
+NO_TOTALS = Totals({}, {}, None, {}, {}, None, None, None, None, {}, [], [])
+
+
+def buckets(latencies_s: Any) -> Buckets:
+    values = np.asarray(latencies_s, float)
+    return {end: float((values <= end).sum()) for end in EDGES_S}
+
+
+def look(at_s: float, completed: float = 0, **more: Any) -> Snapshot:
+    totals = NO_TOTALS._replace(**{k: v for k, v in more.items() if k in Totals._fields})
+    others = {k: v for k, v in more.items() if k not in Totals._fields}
+    plain: dict[str, Any] = {"scenario": "server", "offered": None, "failed": 0.0, "in_flight": 0.0}
+    return Snapshot(
+        at_s=at_s,
+        began_s=0.0,
+        phase="performance",
+        progress=0.5,
+        completed=completed,
+        rate=None,
+        percentiles=[],
+        stages=[],
+        is_valid=None,
+        totals=totals,
+        **{**plain, **others},
+    )
+
+
+def charts(*looks: Snapshot) -> Any:
+    return point(looks, origin_s=100.0)["charts"]
+
+
+def test_rates_are_of_the_time_between_two_looks() -> None:
+    one = look(110.0, 1_000, tokens=50.0, nodes={"a": 10.0}, offered=200.0)
+    two = look(112.0, 1_300, tokens=90.0, nodes={"a": 30.0, "b": 8.0}, offered=200.0, failed=4.0)
+    found = point([one, two], origin_s=100.0)
+    assert found["t"] == 12.0
+    assert found["charts"]["rate"] == {"answered": 150, "requested": 200, "failed": 2}
+    assert found["charts"]["tokens"] == {"answered": 20}
+    assert found["charts"]["nodes"] == {"a": 10}  # b has joined since: its rate is not known
+
+
+def test_the_first_look_has_no_rates() -> None:
+    assert charts(look(110.0, 1_000, in_flight=3.0, waiting=2.0)) == {
+        "queue": {"in flight": 3, "waiting": 2}
+    }
+
+
+def test_a_counter_that_went_back_is_no_negative_rate() -> None:
+    assert charts(look(110.0, 1_000), look(111.0, 10))["rate"] == {"answered": 0}
+
+
+def test_percentiles_are_of_the_queries_between_the_looks() -> None:
+    random = np.random.default_rng(0)
+    slow, fast = random.exponential(0.5, 2_000), random.exponential(1e-3, 2_000)
+    before, after = buckets(slow), buckets([*slow, *fast])
+    found = charts(look(110.0, latency=before), look(111.0, latency=after))["latency"]
+    for name, share in (("p50", 0.5), ("p90", 0.9), ("p99", 0.99)):
+        assert found[name] == pytest.approx(np.quantile(fast, share), rel=0.15)
+
+
+@pytest.mark.parametrize(
+    ("count", "names"),
+    [(0, []), (1, []), (2, ["p50"]), (10, ["p50", "p90"]), (LEAST, ["p50", "p90", "p99"])],
+)
+def test_a_percentile_needs_a_query_beyond_it(count: int, names: list[str]) -> None:
+    looks = look(110.0, latency=buckets([])), look(111.0, latency=buckets([0.01] * count))
+    assert [*charts(*looks).get("latency", {})] == names
+
+
+def test_looks_are_taken_together_until_they_have_enough_queries() -> None:
+    counts = [0, 500, 500, 540, 580, 620]  # nothing for a second, then 40 a second
+    looks = [look(110.0 + i, latency=buckets([0.01] * n)) for i, n in enumerate(counts)]
+    assert "p99" in charts(*looks)["latency"]
+    assert "p99" not in charts(*looks[2:5])["latency"]
+
+
+def test_offline_has_no_latency() -> None:
+    looks = [look(110.0 + i, i, latency=buckets([1.0] * i), scenario="offline") for i in (0, 200)]
+    assert "latency" not in charts(*looks)
+
+
+def test_stages_are_means_and_cores_are_shared_out() -> None:
+    one = look(110.0, stages={"infer": (1.0, 10.0)}, run_cpu_s=5.0, busy_s=50.0, stolen_s=1.0)
+    two = look(112.0, stages={"infer": (3.0, 20.0), "queue": (0.5, 10.0)}, run_cpu_s=6.0, busy_s=53.0, stolen_s=2.0)  # fmt: skip
+    found = charts(one, two)
+    assert found["stages"] == {"infer": 0.2, "queue": 0.05}
+    assert found["cores"] == {
+        "measured process": 0.5,
+        "other programs": 1,
+        "taken by the host": 0.5,
+    }
+
+
+def test_token_times_and_bounds_have_their_names() -> None:
+    bounds = {"bounds_s": [("p99", 0.05)], "token_bounds_s": [("TTFT p90", 0.2)]}
+    one = look(110.0, token_times={"ttft": buckets([])}, **bounds)
+    two = look(111.0, token_times={"ttft": buckets([0.1] * 10)}, watts={"rapl": 12.34567}, **bounds)
+    found = point([one, two], origin_s=100.0)
+    assert [*found["charts"]["token_times"]] == ["TTFT p50", "TTFT p90"]
+    assert found["bounds"] == {"latency": {"p99": 0.05}, "token_times": {"TTFT p90": 0.2}}
+    assert found["charts"]["watts"] == {"rapl": 12.35}
+    assert found["charts"].keys() <= {chart.name for chart in CHARTS}
