@@ -1,7 +1,7 @@
 """pytest's plug-in: the fixture `latency_budget` (docs/python.md).
 
 It lies beside the package `harness`, and imports it when the fixture is used only: pytest loads every
-plug-in in every session, also where the project under test has a folder `harness` of its own.
+plug-in in every session, even if the project under test has another folder `harness`.
 """
 
 from pathlib import Path

@@ -98,7 +98,7 @@ class Top1:
         )
 
     def _labels(self, payload: bytes) -> list[int]:
-        """The labels of an answer; empty for an answer that is no label, which counts as wrong."""
+        """The labels of an answer; empty if the answer is not a label, which counts as wrong."""
         if len(payload) % self._dtype.itemsize:
             return []
         values = np.frombuffer(payload, self._dtype)
@@ -123,7 +123,7 @@ def _is_other_number(label: ClassName) -> bool:
 
 
 def _class_of(label: object) -> int | None:
-    """The number of the label's class; None of a label that is no class."""
+    """The number of the label's class; None if the label is not a class."""
     if isinstance(label, ClassName):
         return label.number
     return int(label) if isinstance(label, int | np.integer) else None

@@ -56,7 +56,7 @@ class HttpRawRemote:
             raise ConfigError("backend 'http-raw' sends one text a request: --max-batch 1")
 
     def open(self, exchange: Exchange) -> None:
-        """Ask nothing: there is no address that tells what the server is."""
+        """Asks nothing: no address describes the server."""
 
     def request(self, batch: Batch) -> Request:
         if len(batch.inputs) != 1:
@@ -109,7 +109,7 @@ def _shape(text: str) -> tuple[int, ...]:
     sizes = text.split("x")
     if not all(size.isascii() and size.isdigit() and 0 < int(size) < 2**31 for size in sizes):
         raise ConfigError(
-            f"--backend-option shape: {text!r} is no shape of one answer, such as 10 or 3x4"
+            f"--backend-option shape: {text!r} is not the shape of an answer, such as 10 or 3x4"
         )
     return tuple(int(size) for size in sizes)
 

@@ -97,8 +97,8 @@ class KserveRemote:
         inputs = served.inputs or tuple(declared(spec) for spec in self._setup.inputs)
         if not inputs:
             raise ConfigError(
-                f"the server does not tell the inputs of model {self._model!r}: name a manifest that "
-                "does: --model FILE.yaml"
+                f"the server does not report the inputs of model {self._model!r}: pass --model FILE.yaml, "
+                "a manifest that lists them"
             )
         self._served = served
         self._may_share(exchange)
@@ -112,9 +112,9 @@ class KserveRemote:
             )
 
     def _probe(self, exchange: Exchange, inputs: Sequence[Tensor]) -> None:
-        """Finds the encoding, and what the replies look like, by one sample of zeros.
+        """Finds the encoding and the form of the replies with one sample of zeros.
 
-        What a server says of its extensions is no help: some take binary tensors and do not say so.
+        The server's list of extensions does not help: some servers take binary tensors and do not say so.
         """
         size = fixed_batch(self._inputs)
         if self.shares and size not in (None, 1):
@@ -199,7 +199,7 @@ class KserveRemote:
 
 
 def _zeros(inputs: Sequence[Tensor], in_manifest: Mapping[str, TensorSpec]) -> Batch:
-    """One sample. A size that neither the manifest nor the server tells is 1."""
+    """One sample. A size that neither the manifest nor the server states is 1."""
     arrays = {}
     for tensor in inputs:
         shape = tensor.shape or ()

@@ -32,7 +32,7 @@ _OK = 200
 _NOT_THERE = (404, 405)
 _SERVER_ERROR = 500
 _NOT_UNDERSTOOD = (400, 422)
-"""Statuses by which servers refuse a field that they do not know."""
+"""Statuses of servers that refuse an unknown field."""
 
 _CHAT = b'"messages":'
 _PATHS = {False: "/v1/completions", True: "/v1/chat/completions"}
@@ -50,13 +50,13 @@ class _Dialect(NamedTuple):
     """How one of the two endpoints is asked."""
 
     head: bytes
-    """The beginning of each body, up to the sample's own part."""
+    """The beginning of each body, up to the sample's part."""
     bounded_head: bytes
-    """The same for a sample without max_tokens."""
+    """The head for a sample without max_tokens."""
     extras: tuple[str, ...]
     has_ids: bool
     ends: bool
-    """It tells why an answer ended."""
+    """The endpoint reports why an answer ended."""
 
 
 class OpenAiRemote:
@@ -172,7 +172,7 @@ class OpenAiRemote:
         return answers
 
     def _heard(self, reader: Streamed | Completion) -> None:
-        """Replicas may tell one model by several names, such as the path of its file: warm-up hears each of them."""
+        """Collects the names in warm-up: replicas may report one model by several names, such as its file's path."""
         if reader.model:
             models = self._reading.models | {reader.model}
             self._reading = self._reading._replace(models=models)
@@ -203,7 +203,7 @@ class OpenAiRemote:
 
 def _max_tokens(text: str) -> int:
     if not (text.isascii() and text.isdigit() and 0 < int(text) < 2**31):
-        raise ConfigError(f"--backend-option max_tokens: {text!r} is no number of at least 1")
+        raise ConfigError(f"--backend-option max_tokens: {text!r} is not a number of at least 1")
     return int(text)
 
 
@@ -213,7 +213,7 @@ def _head(fields: Mapping[str, Any]) -> bytes:
 
 
 def _served(exchange: Exchange, setup: BackendSetup) -> tuple[str, str]:
-    """The server's name of the model, and what the server is, as far as it tells."""
+    """The server's name of the model, and what the server is, as far as it reports."""
     wanted = setup.options.get("served")
     reply = exchange(Request("/v1/models", method="GET"))
     # The endpoint is optional, and transformers' server fails in it where it has no cache of downloads.
@@ -221,7 +221,7 @@ def _served(exchange: Exchange, setup: BackendSetup) -> tuple[str, str]:
         return wanted or setup.model_name, "unknown"
     if reply.status != _OK:
         raise ConfigError(
-            f"the server does not tell its models: /v1/models answered {reply.status}: {said(reply)}"
+            f"the server does not list its models: /v1/models answered {reply.status}: {said(reply)}"
         )
     listed = _json(reply)
     data = listed.get("data") if isinstance(listed, dict) else None

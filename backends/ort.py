@@ -42,7 +42,7 @@ class OrtBackend(FrameworkBackend):
     share_weights: the instances of this process hold the weights once. Kernels then read the weights in
     the file's layout, which can cost speed; weights that the graph optimiser rewrites (Conv +
     BatchNormalization) are still held by each instance.
-    Outputs that are no arrays (maps, sequences, bfloat16) are left out and named in `describe`.
+    Outputs that are not arrays (maps, sequences, bfloat16) are left out and named in `describe`.
     """
 
     name = "ort"

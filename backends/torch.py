@@ -92,7 +92,7 @@ class TorchBackend(FrameworkBackend):
     autotune, on a GPU: cuDNN tries its kernels for each shape of a convolution in the warm-up.
     cuda_graph: each batch shape is launched as a whole. auto: where only the batch is of an open size.
     spinning: the thread that waits for the GPU polls. auto: where the instance has a core to spare for it.
-    The instances of a process share their weights on a GPU, and each has a stream of its own.
+    The instances of a process share their weights on a GPU, and each has a separate stream.
     torch.set_num_threads holds for the process: each instance computes with that many threads, its own
     included. Neither format names a single output; of several outputs the n-th is called `output_n`,
     unless the model returns a dict.

@@ -22,7 +22,7 @@ from harness.errors import ConfigError
 from harness.types import Dataset, DatasetSetup, Step
 
 SUBSET = "annotations/instances_val2017_safe.json"
-"""Annotations of 1,525 images, which MLPerf's own script writes beside those of the whole set."""
+"""Annotations of 1,525 images, which MLPerf's script writes beside the annotations of the whole set."""
 
 ANNOTATIONS = ("annotations/instances_val2017.json", "annotations.json")
 IMAGES = ("val2017", "images")
@@ -33,7 +33,7 @@ class CocoDataset(ImageDataset):
     """The label is {image_id, width, height, annotations, categories}, for mAP. Where the model's steps
     pad, it has frame too: [x, y, width, height] of the image in parts of the input.
 
-    annotations: those of the image, each {id, category_id, class, bbox [x, y, width, height] in pixels,
+    annotations: the image's objects, each {id, category_id, class, bbox [x, y, width, height] in pixels,
     area, iscrowd}. category_id is COCO's own (1 to 90 with gaps). class is its position among the sorted
     category ids, from 0, as a model with 80 outputs answers. categories: the sorted ids.
     """
@@ -58,7 +58,7 @@ class CocoDataset(ImageDataset):
         return {int(one["id"]): str(one["name"]) for one in categories if "name" in one}
 
     def _content(self, index: int) -> bytes:
-        """A BadSample where the image's size is not that of the annotations, whose boxes then do not fit."""
+        """Raises a BadSample if the image's size differs from the annotations, whose boxes then do not fit."""
         data = super()._content(index)
         try:
             header = check_file(data)
@@ -182,7 +182,7 @@ def _problems(path: Path, content: Mapping[str, Any], categories: set[int]) -> I
 
 
 def _box_fault(one: Mapping[str, Any]) -> str:
-    """Why this is no box; pycocotools would score it silently. '' for a box."""
+    """Why this is not a box; pycocotools would score it silently. '' for a box."""
     box, area = one["bbox"], one["area"]
     if len(box) != 4:
         return f"has {len(box)} numbers in bbox, not 4"

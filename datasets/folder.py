@@ -25,7 +25,7 @@ UNREAD = {
 """Suffixes of images that are refused: no decoder here reads all of them, or they hold more than one image."""
 
 _BEGINNINGS = (b"\xff\xd8\xff", b"\x89PNG\r\n", b"GIF8", b"II*\0", b"MM\0*", b"P5\n", b"P6\n")
-"""First bytes of images, by which a file without a known suffix is taken for one."""
+"""First bytes of images: a file without a known suffix that begins with them is taken for an image."""
 
 _SHOWN_EMPTY = 5
 

@@ -135,7 +135,7 @@ class NpzDataset(LoadedRows):
             texts = [one if isinstance(one, str) else one.decode() for one in rows.tolist()]
         except UnicodeDecodeError as e:
             raise ConfigError(
-                f"{self._path}: array 'labels' holds bytes that are no UTF-8: store texts"
+                f"{self._path}: array 'labels' holds bytes that are not UTF-8: store texts"
             ) from e
         return numbered(texts)
 

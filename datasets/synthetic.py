@@ -26,9 +26,8 @@ class SyntheticDataset:
     """Sample i is the same for the same seed, shapes, lengths and dtypes. No labels.
 
     --input-shape of one input sets its named dimensions in every input.
-    With --lengths for a symbolic dimension each sample has a length of its own, the same in all inputs,
-    and a batch is padded with zeros to its longest sample. An input with `mask` in its name is 1 except
-    in the padding.
+    With --lengths for a symbolic dimension each sample gets one length for all inputs, and a batch is padded
+    with zeros to its longest sample. An input with `mask` in its name is 1 except in the padding.
     Integers select the rows of the model's tables, else they are 0 or 1; --input-range sets other ranges.
     """
 

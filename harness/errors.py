@@ -94,7 +94,7 @@ _PLACES = re.compile(
     r"|Exception from \S+:\d+:\s*|Check '[^']*' failed at \S+:\d+:\s*"
     rf"|(?:/[\w./-]+/)?\w+\.(?:cc|cpp|h|hpp|cu):\d+:? {_SIGNATURE}"
 )
-"""Where in its own C++ a framework raised an error, which would hide the cause."""
+"""Source positions at which a framework's C++ code raised an error; they would hide the cause."""
 
 _ERRNO = re.compile(r"^\[Errno -?\d+\] ")
 _LOOKED_AT = 4000

@@ -38,9 +38,9 @@ class Wiring:
     """The nodes of a graph and the tensors between them, without weights and shapes."""
 
     nodes: Sequence[WiredNode]
-    """In topological order, which is that of the file wherever that one is topological."""
+    """Nodes in topological order: the file's order if it is topological."""
     inputs: tuple[str, ...]
-    """Inputs of the model; weights are none of them."""
+    """Inputs of the model, without weights."""
     outputs: tuple[str, ...]
     initializers: frozenset[str]
     """Tensors that are weights."""

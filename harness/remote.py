@@ -51,7 +51,7 @@ class Reply(NamedTuple):
 
 
 class Refused(Exception):
-    """The server answered, and its answer is no result: an HTTP error, or an error inside a reply."""
+    """The server answered without a result: an HTTP error, or an error inside a reply."""
 
     def __init__(self, status: int, text: str) -> None:
         """text: what the server said; its first 300 characters are kept."""
@@ -68,14 +68,14 @@ class CutOff(BadAnswer):
 
 
 class Usage(NamedTuple):
-    """What a reply tells of its tokens, beside the answer. None: the server does not tell."""
+    """Token facts that a reply reports beside the answer. None: the server does not report the fact."""
 
     input: int | None = None
     """Tokens of the prompt."""
     output: int | None = None
     """Tokens of the answer."""
     source: str = ""
-    """Of `output`: `usage` of the reply, or the number of its `token ids`; '' where it is None."""
+    """Source of `output`: `usage` of the reply, or the number of its `token ids`; '' if `output` is None."""
     finish_reason: str = ""
     """In the server's words, e.g. `length` or `stop`."""
     cached: int | None = None
@@ -93,7 +93,7 @@ class Reader(Protocol):
     """
 
     def answer(self, reply: Reply, /) -> Outputs:
-        """As Remote.answer, of one sample."""
+        """Returns the outputs of one sample, like Remote.answer."""
 
     @property
     def usage(self) -> Usage:
@@ -101,18 +101,18 @@ class Reader(Protocol):
 
     @property
     def first_token(self) -> int | None:
-        """Id of the answer's first token, once it has come; None where the server tells no ids."""
+        """Id of the answer's first token, once it has come; None if the server sends no ids."""
 
 
 class StreamReader(Reader, Protocol):
-    """A Reader of a reply that arrives in pieces, each with a stamp of its own."""
+    """A Reader of a reply that arrives in pieces, each with a stamp."""
 
     def feed(self, piece: bytes, /) -> int:
         """Takes a piece of the body of a reply of status 200; returns the tokens so far. Raises nothing."""
 
     @property
     def is_exact(self) -> bool:
-        """Whether the server tells the tokens of each chunk; else `feed` returns chunks that have tokens."""
+        """Whether the server reports the tokens of each chunk; if not, `feed` counts the chunks that have tokens."""
 
     @property
     def chunks(self) -> int:
@@ -121,7 +121,7 @@ class StreamReader(Reader, Protocol):
 
 @runtime_checkable
 class HasReader(Protocol):
-    """A remote plug-in whose replies tell of tokens. In the run, a reader of each reply replaces `answer`."""
+    """A remote plug-in whose replies report tokens. In the run, a reader of each reply replaces `answer`."""
 
     @property
     def streams(self) -> bool: ...
@@ -130,7 +130,7 @@ class HasReader(Protocol):
 
 
 class Sent(NamedTuple):
-    """What the request of one prompt asks for."""
+    """Token numbers in the request of one prompt."""
 
     prompt_tokens: int | None
     """Token ids of the prompt; None where it is a text."""
@@ -142,10 +142,10 @@ class Sent(NamedTuple):
 
 @runtime_checkable
 class HasSent(Protocol):
-    """Of a Remote whose server counts tokens."""
+    """A Remote whose server counts tokens."""
 
     def sent(self, batch: Batch, /) -> Sent:
-        """Of a batch of one sample."""
+        """Returns the token numbers of a batch of one sample."""
 
 
 Exchange = Callable[[Request], Reply]
@@ -153,7 +153,7 @@ Exchange = Callable[[Request], Reply]
 
 
 class ServerTotals(NamedTuple):
-    """What a server has summed up since it was started, over the requests that it answered."""
+    """Sums since a server's start, over the requests that it answered."""
 
     requests: int
     queue_ns: int
@@ -166,7 +166,7 @@ class ServerTotals(NamedTuple):
 
 @runtime_checkable
 class HasTotals(Protocol):
-    """Of a Remote whose server may have statistics."""
+    """A Remote whose server may have statistics."""
 
     def totals(self, exchange: Exchange, /) -> ServerTotals | None:
         """None where the server has none. Called before and after a run."""
@@ -174,17 +174,17 @@ class HasTotals(Protocol):
 
 @runtime_checkable
 class HasName(Protocol):
-    """Of a Remote whose server tells a name of its own, as MLPerf's Network division asks of every node."""
+    """A Remote whose server reports its name, which MLPerf's Network division asks of every node."""
 
     def name(self, exchange: Exchange, /) -> str:
-        """'' where the server tells none. Called before a run, and by LoadGen at its begin and its end."""
+        """Returns the name, '' if the server has none. Called before a run, and by LoadGen at its begin and its end."""
 
 
 @runtime_checkable
 class SharesSamples(Protocol):
-    """Of a Remote that can name samples in memory which this machine's server reads, instead of sending them.
+    """A Remote that can name samples in memory that this machine's server reads, instead of sending them.
 
-    The harness makes the memory, a region of /dev/shm, and each request is of one sample.
+    The harness makes the memory, a region of /dev/shm, and each request has one sample.
     """
 
     @property
@@ -208,10 +208,10 @@ class SharesSamples(Protocol):
 
 @runtime_checkable
 class Remote(Protocol):
-    """A protocol by which a model on a server is asked. Built as `Remote(setup)`; `setup.model` is None.
+    """A protocol for asking a model on a server. Built as `Remote(setup)`; `setup.model` is None.
 
-    `open` is called once in each process, before anything else. Then any thread may call `request`, and
-    another one `answer`, at the same time. Optional attributes: signature() and outputs() as Backend's, totals(),
+    `open` is called once in each process, before anything else. Then any thread may call `request`, while
+    another thread calls `answer`. Optional attributes: signature() and outputs() as in Backend, totals(),
     name(), transports (a tuple of `http` and `grpc`; without it `http` alone).
     """
 
@@ -237,4 +237,4 @@ class Remote(Protocol):
         """
 
     def describe(self) -> Mapping[str, object]:
-        """As Backend's: device begins with `remote`; precision is `unknown` where the server does not tell."""
+        """Describes the server like Backend: device begins with `remote`; precision `unknown` means not reported."""

@@ -52,7 +52,7 @@ class Table(NamedTuple):
 
 
 Shape = Sequence[int | str | None]
-"""Sizes; one that varies is None or a name."""
+"""Sizes; a size that varies is None or a name."""
 
 
 _NAMELESS = re.compile(r"\?*|-?\d+|None|unk__\d+", re.IGNORECASE)
@@ -87,7 +87,7 @@ BATCH_FIRST = (
     "export the model with the batch as the first dimension of every input, or call the file from a backend of "
     "your own, which holds its states and scalars: docs/plugins.md#states-and-scalars has one of 30 lines"
 )
-"""The end of each message about an input that is no batch of samples."""
+"""The end of each message about an input that is not a batch of samples."""
 
 
 OTHER_NAMES = (
@@ -179,7 +179,7 @@ class BackendSetup:
     options: Mapping[str, str] = field(default_factory=dict)
     """Values of --backend-option by name."""
     transport: str = "http"
-    """What a remote backend's requests travel by, from the scheme of --url: http or grpc."""
+    """Transport of a remote backend's requests, from the scheme of --url: http or grpc."""
 
 
 class Backend(Protocol):
@@ -226,7 +226,7 @@ class Backend(Protocol):
 
 @runtime_checkable
 class HasBuffers(Protocol):
-    """A backend that reads its batches from memory of its own, e.g. from where a GPU copies them."""
+    """A backend that reads its batches from memory that it owns, e.g. memory that a GPU copies from."""
 
     def buffers(self, size: int, /) -> Mapping[str, Array] | None:
         """(size, ...) arrays by input name, into which the rows of its next batch may be copied; None where it
@@ -257,7 +257,7 @@ class HasOutputs(Protocol):
 
 
 class Network(NamedTuple):
-    """Properties by which two model files are compared: do they hold the same network?"""
+    """Properties that show whether two model files hold the same network."""
 
     weights: Sequence[tuple[tuple[int, ...], str]]
     """Shape and number type of each weight."""
@@ -360,7 +360,7 @@ class HasBatchInto(Protocol):
     """A dataset that copies the rows of a batch to where the backend wants them."""
 
     def batch_into(self, indices: Sequence[int], into: Mapping[str, Array], /) -> Batch:
-        """As `Dataset.batch`; rows that are not adjacent are copied into `into`.
+        """Returns the batch like `Dataset.batch`; copies rows that are not adjacent into `into`.
 
         into: (n, ...) arrays by input name.
         """
@@ -496,7 +496,7 @@ class PowerSource(NamedTuple):
 
 
 class PowerMeter(Protocol):
-    """Reads energy or power, in the supervisor, on one thread of its own.
+    """Reads energy or power, in the supervisor, on one separate thread.
 
     Built as `Meter(argument)`, with the text after `NAME=` in --meter, or ''.
     """
@@ -532,7 +532,7 @@ class Ready(NamedTuple):
     between: Callable[[], object] | None = None
     """Called before each timed call and not timed, e.g. to evict the data from the caches."""
     facts: Mapping[str, Any] = MappingProxyType({})
-    """What was found while the operation was made ready, as JSON: kernel names, errors of the result."""
+    """Facts found while the operation was made ready, as JSON: kernel names, errors of the result."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -557,7 +557,7 @@ class Benchmark(Protocol):
     """A benchmark of the machine, for the verb `machine`. Made without arguments."""
 
     about: str
-    """What it measures, in a line."""
+    """The subject of the benchmark, in one line."""
 
     def points(self, threads: int) -> Iterable[Point]:
         """The points, the same ones in each process; imports no framework.

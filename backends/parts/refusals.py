@@ -44,7 +44,7 @@ def words(body: bytes) -> str:
         return f"a page, {one_line(unescape(_TAG.sub(' ', title[2] if title else text)))!r}"
     # One character may be cut at the end.
     if any(ord(c) < 32 and not c.isspace() for c in text) or "\ufffd" in text[:-1]:
-        return f"{len(body):,} bytes that are no text"
+        return f"{len(body):,} bytes that are not text"
     return one_line(text) or "no text"
 
 

@@ -43,7 +43,7 @@ def _signature(path: Path, signatures: Mapping[str, Any]) -> Any:
 
 
 def _without_optimisers(path: Path) -> Any:
-    """Loads a copy of the graph in which no object has slot variables; variables and assets are those of `path`."""
+    """Loads a copy of the graph in which no object has slot variables; variables and assets come from `path`."""
     content = saved_model_pb2.SavedModel.FromString((path / _GRAPH).read_bytes())
     for meta_graph in content.meta_graphs:
         for node in meta_graph.object_graph_def.nodes:

@@ -61,7 +61,7 @@ def of_executed(graph: Any) -> Wiring:
 
 def moved(file: Wiring, executed: Wiring) -> set[str]:
     """Nodes that the optimiser moved, e.g. an activation behind a pooling: their outputs differ from
-    those of the file's node of the same name.
+    the outputs of the node with the same name in the file.
     """
     theirs = {node.name: node for node in file.nodes}
     pairs = [(node, theirs[node.name]) for node in executed.nodes if node.name in theirs]

@@ -1,7 +1,7 @@
 """Profiles a TensorFlow function: its kernels, and the file's nodes behind each kernel.
 
-The times come from tf.profiler's host trace. The graph is the one that TensorFlow exports when a function
-is first called; its optimiser names a fused node after the last of the nodes that it replaces.
+The times come from tf.profiler's host trace. TensorFlow exports the graph when a function is first called;
+its optimiser names a fused node after the last of the nodes that it replaces.
 """
 
 import time

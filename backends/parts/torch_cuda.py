@@ -28,11 +28,11 @@ _SMALL_BYTES = 1 << 16
 
 _SMALL_OUTPUT_BYTES = 1 << 18
 """Outputs up to this size are copied out by the graph, to memory that the next batch overwrites, and copied once
-more; larger ones into memory of their own.
+more; larger outputs are copied into separate memory.
 """
 
 _current = threading.local()
-"""`stream`: the one that this thread's work goes to. It is set once, and not for each batch."""
+"""`stream`: the stream for this thread's work. It is set once, not for each batch."""
 
 _capturing = threading.Lock()
 """A capture must not see the allocations of another one, nor the debug mode before it a wait of another one."""

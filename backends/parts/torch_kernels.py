@@ -133,7 +133,7 @@ class TorchProfiler(TwinProfiler):
     def _tensors(
         self, graph: FileGraph, places: Sequence[int | None], row: Sequence[_Called]
     ) -> dict[str, Tensor]:
-        """The types in the file, completed by those of the operators' arguments and of the answer."""
+        """The types in the file, completed by the types of the operators' arguments and of the answer."""
         recorded = dict(_argument_types(graph.arguments, places, row))
         answer, outputs = self._answer, graph.wiring.outputs
         if isinstance(answer, torch.Tensor) and len(outputs) == 1:
@@ -167,12 +167,12 @@ def _called(event: Any, begin_us: float) -> _Called:
 
 
 def _input_types(event: Any) -> Sequence[str]:
-    """PyTorch 2.11, for one, does not tell them where a GPU is."""
+    """Input types; empty if PyTorch does not report them, e.g. PyTorch 2.11 with a GPU."""
     return getattr(event, "input_dtypes", None) or ()
 
 
 def _called_on_gpu(event: Any, begin_us: float) -> _Called:
-    """The time is that of the operator's kernels on the GPU: their launches take the host less, or more."""
+    """The operator with the time of its kernels on the GPU: their launches take the host less time, or more."""
     kernels = list(_kernels(event))
     longest = max(kernels, key=lambda kernel: kernel.duration, default=None)
     return _called(event, begin_us)._replace(

@@ -27,7 +27,7 @@ class Range(NamedTuple):
 def ranges_of(
     setup: DatasetSetup, padded: Collection[str], problems: list[str]
 ) -> dict[str, Range]:
-    """The range of every input but those of floating-point numbers for which the user states none.
+    """The range of every input, except floating-point inputs for which the user states none.
 
     padded: inputs whose samples differ in length; a mask among them is 1. problems: receives a line for
     each range of the user that its input cannot have. An input of an unknown type is left out.

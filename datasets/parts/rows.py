@@ -70,7 +70,7 @@ class LoadedRows:
         return Batch(len(indices), inputs)
 
     def batch_into(self, indices: Sequence[int], into: Mapping[str, Array]) -> Batch:
-        """As `batch`. into: arrays of the batch's shapes; new ones cost page faults, twice the copy's time."""
+        """Writes `batch` to `into`, arrays of its shapes: new arrays cost page faults, twice the copy's time."""
         rows = self._position[np.fromiter(indices, np.int64, len(indices))]
         if rows.min() < 0:
             raise self._not_loaded(indices)

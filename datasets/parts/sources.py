@@ -78,7 +78,7 @@ def synthetic_options(
 ) -> Iterator[str]:
     """Yields a problem for each option that has no effect on real data.
 
-    shapes: those of --input-shape that the dataset does not follow.
+    shapes: shapes of --input-shape that the dataset does not follow.
     """
     flags = {"--input-shape": shapes, "--input-range": setup.ranges, "--lengths": setup.lengths}
     return (

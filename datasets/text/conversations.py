@@ -32,7 +32,7 @@ class _Message(NamedTuple):
     role: str
     text: str
     encoded: bytes
-    """As a request has it."""
+    """The message in the form of a request."""
 
 
 class _Turn(NamedTuple):
@@ -49,8 +49,8 @@ class ConversationsDataset(LoadedRows):
     """--data-dir is a .json file with a list of conversations, a .jsonl file with one a line, or a folder with one.
 
     A conversation is an object with `conversations` (ShareGPT: `from`, `value`) or `messages` (`role`, `content`).
-    A turn's prompt has the answers that were recorded, not those of this model: so every run asks the same.
-    A conversation ends before the first message that is not of the one whose turn it is.
+    A turn's prompt has the recorded answers, not this model's answers: so every run asks the same.
+    A conversation ends before the first message out of turn.
 
     --dataset-option:
     max_tokens  the most tokens of each answer
@@ -140,7 +140,7 @@ def _contents(path: Path) -> Iterator[object]:
             if path.suffix == ".json":
                 content = _json(file.read(), str(path))
                 if not isinstance(content, list):
-                    raise ConfigError(f"{path} is no list of conversations")
+                    raise ConfigError(f"{path} is not a list of conversations")
                 yield from content
                 return
             for number, line in enumerate(file, 1):
@@ -160,7 +160,7 @@ def _json(text: str, place: str) -> object:
 
 
 def _messages(content: object) -> tuple[_Message, ...]:
-    """Of one conversation, in turns; () where none can be asked."""
+    """The messages of one conversation, in turns; () if none can be asked."""
     rows = (
         content.get("conversations", content.get("messages")) if isinstance(content, dict) else None
     )

@@ -192,7 +192,7 @@ def _prompt(row: object) -> tuple[str, Prompt]:
     if isinstance(row, ValueError):
         raise row
     if not isinstance(row, dict):
-        raise ValueError("it is no JSON object")
+        raise ValueError("it is not a JSON object")
     kinds = [kind for kind in KINDS if kind in row]
     if len(kinds) != 1:
         have = " and ".join(kinds) or "none"
@@ -220,7 +220,7 @@ def _ids(value: object) -> tuple[int, Any]:
         raise ValueError("input_ids must be a list of token ids, at least one")
     for token in value:
         if type(token) is not int or not 0 <= token < MOST_TOKEN:
-            raise ValueError(f"input_ids holds {token!r:.40}, which is no token id")
+            raise ValueError(f"input_ids holds {token!r:.40}, which is not a token id")
     return len(value), value
 
 

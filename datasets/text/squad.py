@@ -216,7 +216,7 @@ class _Reader:
             if isinstance(entry, dict) and entry.get("answers") == []:
                 self.problems.append(f"{place} has no answers: only SQuAD v1.1 is read, not v2.0")
             if name in self._seen:
-                self.problems.append(f"{place}: id {name!r} is also that of {self._seen[name]}")
+                self.problems.append(f"{place} repeats the id {name!r} of {self._seen[name]}")
             elif name:
                 self._seen[name] = place
             text = self._text(entry, "question", place)

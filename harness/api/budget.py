@@ -104,7 +104,7 @@ def _slos(bounds: dict[str, str]) -> list[Slo]:
         percentile = name.replace("_", ".")
         try:
             if percentile not in PERCENTILES:
-                raise ValueError(f"it is none of {', '.join(PERCENTILES)}")
+                raise ValueError(f"it is not one of {', '.join(PERCENTILES)}")
             slos.append(parse_slo(f"{percentile}={bound}"))
         except ValueError as e:
             problems.append(f"latency_budget: {name}: {e}")

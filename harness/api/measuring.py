@@ -29,9 +29,9 @@ class _ToLog(io.StringIO):
 
 
 def measure(config: RunConfig, *, quiet: bool = True) -> Result:
-    """One run as configured, in a measured process of its own. Blocks until the run has ended.
+    """Makes one run as configured, in a separate measured process. Blocks until the run has ended.
 
-    The result folder is that of the command: `config.out`, or a new one in results/. No page is made
+    The result folder is the command's: `config.out`, or a new folder in results/. No page is made
     (`report RUN` makes it), and no port is opened unless `config.metrics` names one. The backend, the
     dataset and other plug-ins run in another process, so they are named, not passed as objects.
 

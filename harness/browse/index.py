@@ -263,5 +263,5 @@ def read_row(root: Path, path: str) -> dict[str, Any]:
 
 
 def _finite(value: object) -> int | float | None:
-    """None for what is no number that can be drawn."""
+    """The value if it is a number that can be drawn, else None."""
     return value if isinstance(value, int | float) and -1e300 < value < 1e300 else None

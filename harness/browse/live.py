@@ -43,7 +43,7 @@ Buckets = Mapping[float, float]
 
 
 class Totals(NamedTuple):
-    """What a run has counted since its phase began, and what it reads now. Times are in seconds."""
+    """Counts of a run since its phase began, and its present readings. Times are in seconds."""
 
     latency: Buckets
     token_times: Mapping[str, Buckets]
@@ -124,7 +124,7 @@ def snapshot(root: Path, path: str) -> Snapshot | str:
             return f"another run answers at {endpoint}: this one has ended, or died"
         return _state(samples)
     except WRONG_CONTENT as e:
-        return f"the answer from {endpoint} is no page of metrics: {type(e).__name__}"
+        return f"the answer from {endpoint} is not a page of metrics: {type(e).__name__}"
 
 
 def _of_this_machine(host: str) -> str:
@@ -155,7 +155,7 @@ def _page(endpoint: Endpoint) -> str:
             answer += part
     head, _, body = answer.partition(b"\r\n\r\n")
     if re.match(rb"HTTP/1\.[01] 200 ", head) is None:
-        raise ConnectionError("the answer is no page")
+        raise ConnectionError("the answer is not a page")
     return body.decode("utf-8", "replace")
 
 
@@ -171,7 +171,7 @@ def _samples(text: str) -> _Samples:
 
 
 def _state(samples: _Samples) -> Snapshot:
-    """Of the last phase that has begun."""
+    """The state of the last phase that has begun."""
     phases = [labels["phase"] for labels, _ in samples.get("planned_samples", ())]
     phase = phases[-1] if phases else ""
     (about, _), *_ = samples["run_info"]

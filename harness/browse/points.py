@@ -38,11 +38,11 @@ CHARTS = (
 
 
 def point(recent: Sequence[Snapshot], origin_s: float) -> dict[str, Any]:
-    """What happened since the look before.
+    """Returns what happened since the look before.
 
     recent: the looks at one phase of one run, oldest first, the present one last.
     origin_s: the page's time 0, on the clock of `Snapshot.at_s`.
-    Returns `t` in seconds, and chart -> series -> value for each chart that has values; `bounds` likewise.
+    `t` is in seconds. `charts` and `bounds` have chart -> series -> value for each chart that has values.
     """
     now = recent[-1]
     before = recent[-2] if len(recent) > 1 else None

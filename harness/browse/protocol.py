@@ -13,7 +13,7 @@ LEAST_TAKEN_BYTES = 1 << 16
 """A client that does not take so much of its answer in this time is closed, also one of a live page."""
 
 MOST_CONNECTIONS = 200
-"""Connections that are open at once; for one more, the one that has waited longest for its request is closed."""
+"""Most open connections; one more closes the connection that has waited longest for its request."""
 
 
 def bounded() -> type[asyncio.Protocol]:

@@ -27,7 +27,7 @@ VIEWS = {
 
 
 def _shown(value: Any) -> Any:
-    """What a page shows of a value: texts of ours that are HTML already stay as they are."""
+    """A value as a page shows it: our texts that are HTML already stay as they are."""
     if isinstance(value, str) and not isinstance(value, Markup):
         return visible(hide(value))
     return "-" if value is None else value

@@ -41,7 +41,7 @@ FILES: Mapping[str, str] = {
     run_folder.RESULT: "",
     run_folder.ENVIRONMENT: "",
     "host.csv": "the machine once a second",
-    "server.csv": "what servers told of themselves",
+    "server.csv": "what servers reported",
     "power.csv": "readings of the meters",
     run_folder.METRICS: "the last page for Prometheus",
     run_folder.ACCURACY_TEXT: "",
@@ -175,7 +175,7 @@ class Views:
     def _side(self, path: str) -> Sequence[FinishedRun]:
         entry = self._index.entry(path)
         if entry.row is None and entry.study != "repeats":
-            raise ConfigError(f"{path}: {entry.problem or 'this folder is no run'}")
+            raise ConfigError(f"{path}: {entry.problem or 'this folder is not a run'}")
         folder = within.check_folder(self._root, path)
         with _HEAVY:
             return self._read(path, folder.lstat().st_mtime_ns)

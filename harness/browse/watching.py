@@ -24,18 +24,18 @@ PATIENCE = 5
 """Unanswered looks in a row after which a run counts as ended: a busy endpoint may miss one."""
 
 SEARCH_PATIENCE = 60
-"""The same of a search, whose runs load their models one after the other."""
+"""PATIENCE for a search, whose runs load their models one after the other."""
 
 MOST_POINTS = 3600
 MOST_LOOKS = 60
 MOST_WATCHED = 32
-"""Folders whose points are kept; for one more, those of the folder that was looked at longest ago go."""
+"""Folders whose points are kept; one more replaces the folder that was looked at longest ago."""
 
 BETWEEN_RUNS = "no run of it is being measured now: the next one is loading"
 
 
 class Past:
-    """What was seen of one folder. The pages of all clients show the same points."""
+    """Looks at one folder. The pages of all clients show the same points."""
 
     def __init__(self) -> None:
         self.looked_s = 0.0
@@ -131,7 +131,7 @@ class Watching:
             await anyio.sleep(PERIOD_S)
 
     def _look(self, path: str) -> tuple[Past, str]:
-        """What was seen so far, and why there is no state now; '' where there is one."""
+        """Returns the looks so far, and why there is no state now; '' if there is one."""
         with self._lock:
             past = self._pasts.pop(path, None) or Past()
             self._pasts[path] = past  # the last of the dict: looked at last

@@ -12,7 +12,7 @@ MOST_BYTES = 32 * 2**20
 """Size of the largest file that is read into memory."""
 
 MOST_FILES = 5_000
-"""Entries of a run's folder that are looked at; a run has some thirty, a study that of all its runs."""
+"""Most entries of a run's folder that are looked at; a run has some thirty, a study the entries of all its runs."""
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # a pipe must not wait

@@ -55,7 +55,7 @@ def advise(arguments: list[str]) -> int:
 
 
 def advise_options(arguments: list[str]) -> tuple[AdviseOptions, Mapping[str, Any]]:
-    """(options of `advise`, those of them that a run has, too, as fields of RunConfig)."""
+    """(options of `advise`, the options that a run has, too, as fields of RunConfig)."""
     parser = Parser(
         "advise",
         "Find settings of ONNX Runtime under which a model is faster: measure its layers alone, "
@@ -107,7 +107,7 @@ def _brick_options(arguments: list[str]) -> tuple[list[str], BrickOptions]:
     parser = Parser(
         "bricks",
         "Cut models into short sequences of layers (bricks), time each different brick once, without "
-        "the weights of the models, and add the times up to those of the models.",
+        "the weights of the models, and sum the times per model.",
         "MODEL... [options]",
         "--from DIR [--json]",
     )
@@ -147,7 +147,7 @@ def cold(arguments: list[str]) -> int:
 
 
 def _cold_options(arguments: list[str]) -> tuple[ColdOptions, Mapping[str, Any]]:
-    """(options of `cold`, those of them that a run has, too, as fields of RunConfig)."""
+    """(options of `cold`, the options that a run has, too, as fields of RunConfig)."""
     parser = Parser(
         "cold",
         "Show what the first answer of a fresh process costs, and where that time goes: reading the model, "

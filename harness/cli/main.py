@@ -36,7 +36,7 @@ _URLS = ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", 
 """Variables whose URLs may hold a password."""
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
-"""What a file system that takes no more says; it can come from any write of any verb."""
+"""Errors of a file system that takes no more; any write of any verb can raise them."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -104,7 +104,7 @@ def _front_page() -> str:
         f"{ABOUT}\n\nusage: {program()} [run] --scenario NAME [options]\n"
         f"       {program()} VERB [options]\n\n{EXAMPLES.format(program=program())}\n"
         f"{verbs.verb_list(verbs.VERBS)}\n\n"
-        f"`{program()} VERB --help` lists the options of a verb, also those of `run`."
+        f"`{program()} VERB --help` lists the options of a verb, `run` included."
     )
 
 

@@ -151,7 +151,7 @@ _OF_A_SERVER = ("header", "insecure", "request_timeout_ns")
 def probe(arguments: list[str]) -> int:
     parser = Parser(
         "probe",
-        "Tell what a server is: how far away, which protocols it speaks, which models it has, and how they are "
+        "Describe a server: how far away it is, which protocols it speaks, which models it has, and how they are "
         "asked. Each model is asked one sample of zeros.",
         "URL [options]",
     )

@@ -163,7 +163,7 @@ def run_parser(
 
 
 def add_trust(parser: Parser, about: str) -> None:
-    """The option by which the user names code that a file or folder names."""
+    """Adds the option in which the user names the code that a file or folder names."""
     parser.text(code.TRUST, "NAME", f"{about} (repeatable)", action="append", default=None)
 
 
@@ -251,7 +251,7 @@ _FIELDS = {option_key(field): field.name for field in visible_fields(RunConfig)}
 _FLAGS = {field.name: flag_name(option_key(field)) for field in visible_fields(RunConfig)}
 _DEFAULTS = {field.name: field.default for field in visible_fields(RunConfig)}
 _TOLD = {**_FLAGS, "model_file": "model_file"}
-"""Field -> its name in a notice. What is resolved from other options is not told."""
+"""Field -> its name in a notice. Values resolved from other options have no notice."""
 
 _IMPLIED = ("backend", "model")
 """A file that does not name these means the defaults."""
@@ -340,7 +340,7 @@ _FLAG = re.compile(r"(?<![\w-])--[a-z][a-z-]*[a-z]")
 
 
 def published(copy: str, fields: Sequence[str]) -> str:
-    """The problem of a published copy. fields: those of its config.yaml that name files without a folder."""
+    """The problem of a published copy. fields: fields of its config.yaml that name files without a folder."""
     flags = (flag_name("model" if field == "model_file" else field) for field in fields)
     return (
         f"{copy} is a published copy, which names files without their folders: run the original again, or "
@@ -363,7 +363,7 @@ def _contradictions(of_run: Mapping[str, Any], values: Mapping[str, Any]) -> Ite
 
 
 def _dataset(values: Mapping[str, Any]) -> str:
-    """Name of the dataset; "" where the model is unknown, which is a problem of its own."""
+    """Name of the dataset; "" if the model is unknown, which is a separate problem."""
     from harness.models.manifest.defaults import default_dataset
     from harness.models.manifest.lookup import load_model
 

@@ -28,7 +28,7 @@ _SEARCHED = ("queries", "target_qps")
 """Fields of a --config file that a search sets for each of its runs."""
 
 _TUNED = ("queries", "duration_ns", "instances", "threads", "max_batch")
-"""Fields of a --config file that tune finds or sets anew."""
+"""Fields of a --config file that tune finds or sets itself."""
 
 _REFUSED: Mapping[str, str | None] = dict.fromkeys(
     ("arrivals", "mlperf", "user_conf", "audit", "metrics_linger", "metrics_push")
@@ -125,7 +125,7 @@ def overhead(arguments: list[str]) -> int:
             "backend": "protocol of the server, a remote backend (default kserve)",
             "duration": "approximate duration of each run, e.g. 2s (default 2s)",
             "max_batch": "samples in a request of the runs for the throughput, on both sides (default 1)",
-            "out": "result folder; one that was stopped goes on (default results/TIME-overhead-BACKEND-MODEL)",
+            "out": "result folder; a stopped measurement there goes on (default results/TIME-overhead-BACKEND-MODEL)",
         }
     )
     texts, problems = read_options(parser, arguments)

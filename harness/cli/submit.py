@@ -46,7 +46,7 @@ _REQUEST: Mapping[str, tuple[str, str]] = {
     ),
     "round": ("NAME", f"{', '.join(known_rounds())} (default {DEFAULT})"),
 }
-"""Option -> its metavar and help: those of a request, kept in WORK/request.yaml beside those of a run."""
+"""Option of a request -> its metavar and help. WORK/request.yaml keeps them beside the options of a run."""
 
 
 _RUN_HELPS = {
@@ -97,7 +97,7 @@ def _request_parser(
 
 
 def _trusted_request(options: argparse.Namespace) -> Any:
-    """As `_request`, for verbs that run what it names: code from an earlier call must be named again."""
+    """Returns `_request` for verbs that run what it names: code from an earlier call must be named again."""
     from harness.submit.plan.request import FILE
 
     request, work = _request(options), user_path(options.work)

@@ -64,7 +64,7 @@ VERBS: Mapping[str, Verb] = {
     "machine": Verb(
         "explain:machine", "measure the peaks of this machine, and what moving data costs"
     ),
-    "probe": Verb("run:probe", "tell what a server is, and how its models are asked"),
+    "probe": Verb("run:probe", "describe a server, and how its models are asked"),
     "serve": Verb("run:serve", "answer requests over HTTP with a model, to measure a server"),
     "load-host": Verb("run:load_host", "issue a share of the load of runs on other machines"),
     "compare": Verb("results:compare", "show whether runs differ by more than noise"),
@@ -147,7 +147,7 @@ def group_page(group: str) -> str:
 
 
 def options_page(words: Sequence[str]) -> str | None:
-    """The page of `help GROUP`; None where the words are no such thing."""
+    """The page of `help GROUP`; None if the words are not `help GROUP`."""
     if len(words) != 2 or words[0] != HELP or words[1] in VERBS or any(members(words[1])):
         return None
     return VERBS[DEFAULT].parser().groups().get(words[1].lower())

@@ -13,7 +13,7 @@ from harness.run.supervisor import job
 
 
 def execute(config: RunConfig, **shown: Any) -> int:
-    """As harness.run.supervisor.job.execute, with the nodes started before and ended after the run."""
+    """Runs harness.run.supervisor.job.execute; starts the nodes before the run, and ends them after it."""
     if config.nodes is None:
         return job.execute(config, **_performance_run(config), **shown)
     with ready_nodes(config) as ready:
@@ -21,7 +21,7 @@ def execute(config: RunConfig, **shown: Any) -> int:
 
 
 def measure(config: RunConfig, **how: Any) -> Finished:
-    """As harness.run.supervisor.job.measure, which has the same options; without nodes."""
+    """Runs harness.run.supervisor.job.measure with the same options; without nodes."""
     return job.measure(config, **_performance_run(config), **how)
 
 

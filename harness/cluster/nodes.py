@@ -41,10 +41,10 @@ _OF_THE_DRIVER = (
 
 @contextmanager
 def ready_nodes(config: RunConfig) -> Iterator[RunConfig]:
-    """The configuration with the addresses of its nodes, which are ready; those that were started end with the block.
+    """Yields the configuration with the addresses of its ready nodes; nodes that were started here end with the block.
 
-    Raises the error of a node that cannot be started; a ConfigError for those of the user that do not answer, or
-    run another version.
+    Raises the error of a node that cannot be started, and a ConfigError if a node of the user does not answer, or
+    runs another version.
     """
     assert config.nodes is not None
     if config.nodes.startswith(RAY_NODES):

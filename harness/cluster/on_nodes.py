@@ -73,16 +73,16 @@ def ray_head(nodes: str) -> str:
     except ValueError as e:
         raise ConfigError(f"on: {e}") from None
     if not head.startswith(RAY_NODES):
-        raise ConfigError(f"on: {nodes} is no Ray cluster: name its head, e.g. ray://10.0.0.1")
+        raise ConfigError(f"on: {nodes} is not a Ray cluster: name its head, e.g. ray://10.0.0.1")
     return head
 
 
 def execute(
     nodes: str, count: int, words: Sequence[str], folder: Path, values: Sequence[str] = ()
 ) -> int:
-    """Returns 0, the highest exit status of the commands, 5 where one was lost, or that of a signal.
+    """Returns 0, the highest exit status of the commands, 5 if one was lost, or the status of a signal.
 
-    values: those of --share; () where each node has the whole command.
+    values: the values of --share; () if each node runs the whole command.
     """
     refuse([*_problems(words), *_share_problems(words, values)])
     verb = words[0] if not words[0].startswith("-") else "run"
@@ -291,13 +291,13 @@ def _shared_lines(
     ]
     yield from aligned(_SHARED_HEADS, cells)
     if len({row["node"] for row in rows.values()}) > 1:
-        yield "several nodes measured: numbers of two nodes compare their machines, too; rank those of one node"
+        yield "several nodes measured, so their numbers also compare machines: rank the results of one node"
     if len(rows) < len(values) or any(row["lost"] for row in rows.values()):
         yield f"the same command with --out {folder} measures what is missing"
 
 
 def _results(path: Path) -> str:
-    """The folder, also one that is not complete; '-' where nothing came."""
+    """Returns the folder, even an incomplete one; '-' if nothing came."""
     partial = path.with_name(path.name + files.PARTIAL)
     return str(next((found for found in (path, partial) if found.exists()), "-"))
 

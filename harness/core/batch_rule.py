@@ -1,8 +1,8 @@
 """Decides how many of the samples that wait make one batch, from the time of a batch by its size.
 
 A larger batch serves a backlog sooner where it makes samples cheaper, and only delays the first of them where it
-does not. So a batch is the smallest one that serves what waits nearly as soon as the best size would. The rule
-was chosen by simulation, over loads of 20 to 90 % and models from no fixed cost to ten times that of a
+does not. So the rule takes the smallest batch that serves what waits nearly as soon as the best size would. The rule
+was chosen by simulation, over loads of 20 to 90 % and models from no fixed cost to ten times the cost of a
 sample: docs/decisions/run.md.
 """
 
@@ -22,7 +22,7 @@ MOST_WAITING = 1024
 """Samples in the table. Of a longer backlog the idle instances take equal shares, up to a full batch each."""
 
 FULL = 0.02
-"""Share by which a sample may cost more than in the cheapest batch, where whole batches wait for every instance."""
+"""Extra cost that a sample may have over the cheapest batch, as a share, if whole batches wait for every instance."""
 
 
 class BatchRule:
@@ -41,7 +41,7 @@ class BatchRule:
         ]
 
     def size(self, waiting: int, idle: int) -> int:
-        """Samples of the next batch. idle: instances that do nothing, the one that asks among them; at least 1."""
+        """Samples of the next batch. idle: instances that do nothing, with the instance that asks; at least 1."""
         of_idle = self._sizes[idle - 1]
         if waiting <= len(of_idle):
             return of_idle[waiting - 1]

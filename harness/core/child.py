@@ -98,9 +98,9 @@ class Channel:
             self._socket.sendall(json.dumps({"event": event, **values}).encode() + b"\n")
 
     def send_error(self, error: BaseException) -> int:
-        """Send the message `error` (status, text, trace); returns the exit status that fits it.
+        """Sends the message `error` (status, text, trace); returns the exit status that fits it.
 
-        The trace of a HarnessError is that of its cause, or "": its own text says enough.
+        The trace of a HarnessError is its cause's trace, or "": the error's text says enough.
         """
         if isinstance(error, HarnessError):
             status, text, cause = error.exit_status, str(error), error.__cause__

@@ -104,7 +104,7 @@ _REASONS: _Rows = {
         ),
         "client-bound": (
             "The client, not the server, limited the run: it stood still, read replies late, had no time left, or reached its ceiling.",
-            "Lower the rate, give the client a machine of its own or more hosts (`--load-hosts`), or send larger requests (`--max-batch`).",
+            "Lower the rate, give the client a separate machine or more hosts (`--load-hosts`), or send larger requests (`--max-batch`).",
         ),
         "samples-lost": (
             "Some sample was not answered exactly once, or LoadGen's count is not the harness's.",
@@ -127,7 +127,7 @@ _REASONS: _Rows = {
     },
     About.SERVER: {
         "requests-failed": (
-            "Requests were refused, reset, not answered in time, or answered with something that is no answer.",
+            "Requests were refused, reset, not answered in time, or answered with something that is not an answer.",
             "Read the server's log; the text counts the failed samples by kind.",
         ),
         "server-gone": (
@@ -136,7 +136,7 @@ _REASONS: _Rows = {
         ),
         "slo-not-measured": (
             "An SLO of times that the answers do not have: they are of one token, or the tokens of a chunk are unknown.",
-            "Drop the SLO, or use a server that tells `usage` or token ids with each chunk, and longer answers.",
+            "Drop the SLO, or use a server that reports `usage` or token ids with each chunk, and longer answers.",
         ),
         "one-token-answers": (
             "An SLO of the tokens' times, and answers of a single token, which LoadGen does not take.",
@@ -147,7 +147,7 @@ _REASONS: _Rows = {
             "Find what ended or stopped the node, and run again.",
         ),
         "tokens-contradicted": (
-            "The server's counts of tokens are not those of its token ids, fell within a stream, exceed `max_tokens`, or cannot be those of the text.",
+            "The server's token counts differ from its token ids, fell within a stream, exceed `max_tokens`, or cannot fit the text.",
             "Read the text; correct what counts the tokens, or do without counts where it drops token ids.",
         ),
         "prompts-cached": (
@@ -208,7 +208,7 @@ _REASONS: _Rows = {
         ),
         "load-host-lost": (
             "One of the hosts of `--load-hosts` died, hung, or could not be reached any more, and the run was ended.",
-            "Read the text and the host's log, and run again; what was measured until then is no whole run.",
+            "Read the text and the host's log, and run again; what was measured until then is not a whole run.",
         ),
         "interrupted": ("A signal stopped the run, for example Ctrl-C.", _AGAIN),
         "did-not-finish": ("The harness ended before it wrote a result.", _AGAIN),
@@ -222,9 +222,9 @@ _REASONS: _Rows = {
         "log-incomplete": ("LoadGen's detail log is cut off, or LoadGen did not write it.", _DISK),
         "log-mixed": ("LoadGen's detail log holds more than one run.", "Run into a new folder."),
         "wrong-run": ("The log belongs to another scenario or mode than the run.", _MOVED),
-        "wrong-seed": ("A random seed in the log is not the one that was planned.", _MOVED),
+        "wrong-seed": ("A random seed in the log differs from the plan.", _MOVED),
         "wrong-sample-count": (
-            "The number of samples held in memory is not the one that was planned.",
+            "The number of samples held in memory differs from the plan.",
             _MOVED,
         ),
         "journal-missing": ("The harness's own record of the samples is missing.", _DISK),
@@ -256,14 +256,14 @@ _DOUBTS: _Rows = {
         ),
         "client-busy": (
             "The client read replies late, was busy for 70 % of a second, or is asked for half of its ceiling or more.",
-            "Give the client a machine of its own, or lower the rate.",
+            "Give the client a separate machine, or lower the rate.",
         ),
         "percentiles-disagree": (
             "The harness's own p50 or p99 differs from LoadGen's by more than 1 % and more than 20 us.",
             _QUIET,
         ),
         "harness-changed": (
-            "The files of the harness are neither those of an installed release nor those of a commit.",
+            "The files of the harness match neither an installed release nor a commit.",
             "Commit the changes, or install a release; `code` in `environment.json` names the files.",
         ),
         "loadgen-warnings": (
@@ -355,7 +355,7 @@ _DOUBTS: _Rows = {
             "Read the server's log for what ended or blocked it, and run again.",
         ),
         "server-times": (
-            "What the server says of its own time cannot be right: less than 1 us, or more than the whole took.",
+            "The times that the server reports cannot be right: less than 1 us, or a part longer than the whole.",
             "Leave out `client.server_times`, or correct the server's header `Server-Timing` or its statistics; durations there are in ms.",
         ),
         "resent": (

@@ -18,7 +18,7 @@ _user_stderr: TextIO | None = None
 """Set while `frameworks_output` keeps the process's stderr for others."""
 
 _messages: ContextVar[TextIO | None] = ContextVar("messages", default=None)
-"""Set in a thread whose messages go to a stream of its own."""
+"""Set in a thread whose messages go to a separate stream."""
 
 CANONICAL = "python -m harness"
 """The program in files, which are read elsewhere, and where nobody typed its name."""
@@ -65,7 +65,7 @@ def show(text: str, paint: Callable[[str], str] | None = None) -> None:
 
 
 def columns() -> int | None:
-    """Width of the terminal that stdout is; None where it is none."""
+    """Width of the terminal at stdout; None if stdout is not a terminal."""
     return shutil.get_terminal_size().columns if _is_terminal(sys.stdout) else None
 
 
@@ -120,7 +120,7 @@ def _print(lines: Sequence[str], stream: TextIO, paint: Callable[[str], str] | N
 
 
 def _give_up(stream: TextIO, error: OSError) -> None:
-    """Nothing more is printed there. Whoever closed a pipe knows; a full disk is told on stderr."""
+    """Prints nothing more there. Whoever closed a pipe knows; a full disk is reported on stderr."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
     if stream is sys.stdout and not isinstance(error, BrokenPipeError):
         say(f"stdout cannot be written: {error.strerror}: what was printed there is not complete")

@@ -31,7 +31,7 @@ EXTRAS: Mapping[str, str] = {
     "kserve-grpc": "grpc:// servers of backend kserve, and `serve --grpc`",
     "ray": "--nodes ray://HEAD: nodes of a Ray cluster",
     "onnx": "models light/* and zoo/*; advise, bricks, layers of profile; int8 and fp16; --ops",
-    "report": "pages with plots: report.html and those of the other verbs",
+    "report": "pages with plots: report.html and the pages of the other verbs",
     "browse": "the web pages of browse",
     "coco": "metric map",
     "rouge": "metric rouge",

@@ -131,8 +131,8 @@ def _no_folder(folder: Path) -> str:
 
 
 def parse_json(text: str) -> Any:
-    """As json.loads; a ValueError for a number that is not finite, which JSON does not have, and for an object
-    that has a key twice, of which a reader sees only one.
+    """The content of a JSON text. Raises a ValueError for a number that is not finite, which JSON does not have,
+    and for an object that has a key twice, of which a reader sees only one.
     """
     return json.loads(text, object_pairs_hook=_object, parse_float=_finite, parse_constant=_finite)
 
@@ -140,7 +140,7 @@ def parse_json(text: str) -> Any:
 def _finite(text: str) -> float:
     number = float(text)
     if not math.isfinite(number):
-        raise ValueError(f"{text} is no finite number")
+        raise ValueError(f"{text} is not a finite number")
     return number
 
 
@@ -208,7 +208,7 @@ def free_name(path: Path) -> Path:
 
 
 def point_link(link: Path, name: str) -> None:
-    """Make or replace, in one step, a symbolic link to the entry `name` of its own folder."""
+    """Makes or replaces, in one step, a symbolic link to the entry `name` of the link's folder."""
     fresh = link.with_name(f".{link.name}-{os.getpid()}")
     fresh.symlink_to(name)
     fresh.replace(link)

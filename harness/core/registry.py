@@ -35,7 +35,7 @@ class Entry(NamedTuple):
 
     @property
     def installed(self) -> bool:
-        """Whether the module exists. A folder without code, like our datasets/, is no module."""
+        """Whether the module exists. A folder without code, like our datasets/, is not a module."""
         if not self.needs:
             return True
         spec = importlib.util.find_spec(self.needs)
@@ -205,12 +205,12 @@ KINDS: Mapping[str, Mapping[str, Entry]] = {
 
 
 def is_code(name: str) -> bool:
-    """Whether the name is of code that is no installed plug-in: module:Class or file.py:Class."""
+    """Whether the name is code that is not an installed plug-in: module:Class or file.py:Class."""
     return ":" in name
 
 
 def is_foreign(kind: str, name: str) -> bool:
-    """Whether the plug-in is none of the harness's own: a file, a module, or an entry point."""
+    """Whether the plug-in does not belong to the harness: a file, a module, or an entry point."""
     return name not in KINDS[kind]
 
 
@@ -326,7 +326,7 @@ def _entry_points(kind: str) -> "dict[str, EntryPoint]":
 
 
 def rows(kind: str) -> Iterator[tuple[str, Entry]]:
-    """Yield the name and entry of every plug-in, those of other packages included."""
+    """Yields the name and entry of every plug-in, with the plug-ins of other packages."""
     yield from KINDS[kind].items()
     for name, point in _entry_points(kind).items():
         yield name, Entry(point.value, f"from {point.dist.name if point.dist else 'entry point'}")
@@ -350,7 +350,7 @@ T = TypeVar("T")
 
 
 def entered(name: str, backend: T | None) -> T:
-    """What a backend's __enter__ returned; a PluginUnavailable where it has no `return self`."""
+    """The result of a backend's __enter__. Raises a PluginUnavailable if it has no `return self`."""
     if backend is None:
         raise PluginUnavailable(
             f"backend {name!r}: __enter__() returned None: end it with `return self`"

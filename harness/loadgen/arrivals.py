@@ -38,7 +38,7 @@ _LONGEST_TEXT = 64
 """The longest text of a time, in characters."""
 
 _LONGEST_HEADING = 4096
-"""Bytes of a file that tell whether it is a trace."""
+"""Bytes at the start of a file that show whether it is a trace."""
 
 _SHOWN = 3
 """Problems of one kind that are shown."""
@@ -47,7 +47,7 @@ _HEADING = re.compile(r"arrival(,\s*sample)?")
 _WORD = re.compile(r"[^\W\d]{2}")
 """Two letters in a row: text that is not a number, even with an exponent."""
 _WHOLE = re.compile(r"[0-9]+|[1-9][0-9]{0,2}\.[0-9]{3}")
-"""What may stand before a decimal comma: a whole number, with or without a point after its thousands."""
+"""Text before a decimal comma: a whole number, with or without a point after its thousands."""
 _SECONDS = re.compile(r"([0-9]+)(?:\.([0-9]{0,9}))?")
 _WITH_UNIT = re.compile(r"([^a-z]+|[0-9.]+[eE][-+]?[0-9]+)\s*(ns|us|ms|s|min|h)?")
 _ADVICE = "write seconds or a time with its unit, e.g. 0.25 or 250ms"

@@ -34,7 +34,7 @@ NO_AUDIT = "no-audit.config"
 
 
 def settings_for(plan: LoadPlan) -> "lg.TestSettings":
-    """LoadGen's settings for the plan; those of an official run come from FromConfig.
+    """Returns LoadGen's settings for the plan; the settings of an official run come from FromConfig.
 
     Quick settings fix the number of queries, not the time: sizing by time fails when the calibration
     is off by 15 %, and a fixed number halves LoadGen's memory.
@@ -134,10 +134,10 @@ class _Responder:
     _begun: list["lg.QuerySampleResponse"]
 
     def first_tokens(self, ids: Sequence[int], tokens: Sequence[int | None]) -> None:
-        """Tell LoadGen of the first tokens of samples, before they are completed.
+        """Reports the first tokens of samples to LoadGen, before the samples are completed.
 
-        ids: (n,) LoadGen's. tokens: (n,) ids of the tokens, None where one is unknown; LoadGen logs them beside
-        answers that are token ids, in their type, and copies them inside the call.
+        ids: (n,) LoadGen's ids. tokens: (n,) token ids, None if an id is unknown; LoadGen logs them beside answers
+        that are token ids, in the answers' type, and copies them inside the call.
         """
         count, pool, dtype = len(ids), self._begun, self._buffer.dtype
         pool += [lg.QuerySampleResponse(0, 0, 0) for _ in range(count - len(pool))]
@@ -180,10 +180,10 @@ class Responder(_Responder):
         self._complete = complete or lg.QuerySamplesComplete
 
     def complete(self, ids: Sequence[int], answers: Array) -> int:
-        """Complete a batch. ids: (n,) LoadGen's. answers: (n, ...), one row an id.
+        """Completes a batch. ids: (n,) LoadGen's ids. answers: (n, ...), one row per id.
 
-        Returns the wall clock in ns just before LoadGen's call, where LoadGen stamps the completion;
-        the rest of the call, and waiting for the GIL after it, is no part of the latency.
+        Returns the wall clock in ns just before LoadGen's call, which stamps the completion at its begin. The rest of
+        the call and the wait for the GIL after it are not part of the latency.
         """
         count = len(ids)
         if count == 1:
@@ -214,7 +214,7 @@ class RaggedResponder(_Responder):
         self._complete = complete or lg.QuerySamplesComplete
 
     def complete(self, ids: Sequence[int], answers: Ragged) -> int:
-        """As Responder.complete."""
+        """Completes a batch like Responder.complete."""
         flat = [row.ravel() for row in answers.rows]
         ends = list(accumulate(map(len, flat), initial=0))
         if ends[-1] > len(self._buffer):  # doubled, so that it rarely grows

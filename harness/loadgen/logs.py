@@ -67,7 +67,7 @@ class DetailLog:
     """The content of mlperf_log_detail.txt."""
 
     values: dict[str, Any] = field(default_factory=dict)
-    """The first value of each key, which is the one that MLCommons' own parser takes."""
+    """The first value of each key, which MLCommons' parser also takes."""
     errors: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     malformed_lines: int = 0
@@ -178,9 +178,9 @@ class LoggedAnswer(NamedTuple):
     """Issue order of the sample."""
     answer: Answer
     tokens: int | None = None
-    """Of the answer, as LoadGen was told; None where it is told of none."""
+    """Tokens of the answer, as reported to LoadGen; None if no tokens were reported."""
     first_token: bytes | None = None
-    """As LoadGen was told before the answer; b'' where its id was unknown, None where LoadGen asks for none."""
+    """First token, as reported to LoadGen before the answer; b'' if its id was unknown, None if LoadGen wants none."""
 
 
 def read_answers(path: Path) -> Iterator[Answer]:
@@ -199,7 +199,7 @@ def read_logged_answers(path: Path) -> Iterator[LoggedAnswer]:
 
 
 def logged_answers(content: bytes, path: str) -> Iterator[LoggedAnswer]:
-    """The same of a log that was read from `path`."""
+    """Yields every row of a log that was read from `path`, in file order."""
     try:
         rows = json.loads(content.decode("utf-8"))
     except (ValueError, RecursionError) as e:

@@ -21,9 +21,9 @@ class OfficialLoad(NamedTuple):
     latency_bound_ns: int | None
     """None where LoadGen judges the times of tokens in its place."""
     equal_issue: bool
-    """As LoadPlan has it."""
+    """The value for LoadPlan.equal_issue."""
     token_latencies: bool
-    """As LoadPlan has it."""
+    """The value for LoadPlan.token_latencies."""
 
 
 def official_load(

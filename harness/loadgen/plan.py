@@ -41,11 +41,11 @@ class LoadPlan:
     """The percentile of the latency that the SLO bounds, in (0, 1)."""
     latency_bound_ns: int | None = None
     token_latencies: bool = False
-    """LoadGen is told of the tokens of each answer, and judges Server by their times instead of the latency."""
+    """LoadGen receives the tokens of each answer, and judges Server by their times instead of the latency."""
     logged_answers: int = 0
     """About how many answers of a performance run go into LoadGen's accuracy log."""
     answers_seed: int = 0
-    """Seed by which these answers are drawn: another one in each run, so that no plug-in can know them."""
+    """Seed that draws these answers: it differs in each run, so that no plug-in can know them."""
     model_key: str | None = None
     """LoadGen's name of the benchmark under --mlperf; None: quick settings."""
     user_conf: str | None = None
@@ -61,7 +61,7 @@ class LoadPlan:
     concurrency: int | None = None
     """Queries to keep in flight."""
     load_hosts: int = 0
-    """Measured processes that share the schedule, and start it at a time they are told; 0: one, which starts at once."""
+    """Measured processes that share the schedule and start it at a given time; 0: one process, which starts at once."""
     equal_issue: bool = False
     """The benchmark's rules issue each sample equally often: LoadGen fills the run up to whole sets of samples."""
     checks_answers: bool = False
@@ -154,8 +154,8 @@ _LARGEST_QUERY = 4096
 
 
 def accuracy_samples(loaded: Loaded) -> int:
-    """Length of an accuracy run's journal: every sample once, with room for the duplicates by which
-    multi-stream fills the last query of each loaded set.
+    """Returns the length of an accuracy run's journal: every sample once, and room for the duplicates that fill
+    multi-stream's last query of each loaded set.
     """
     sets = ceil(loaded.total_count / loaded.performance_count)
     return loaded.total_count + (sets + 1) * _LARGEST_QUERY
@@ -175,15 +175,15 @@ class InstanceGroup(NamedTuple):
     pinned: tuple[tuple[int, ...], ...] = ()
     """Logical processors of each instance; () without --pin."""
     issuer: tuple[int, ...] = ()
-    """Logical processors planned for LoadGen's thread; () where it runs anywhere. The shared
-    dispatcher, which the warm-up may choose, moves it to those of the first instance.
+    """Logical processors planned for LoadGen's thread; () if it runs anywhere. The shared dispatcher,
+    which the warm-up may choose, moves the thread to the processors of the first instance.
     """
     owns_cores: bool = False
     """Every core is used by one instance only, and by nothing else of this process."""
     connections: int = 0
     """Connections to each server; 0 where the model runs on this machine."""
     nodes: int = 0
-    """Nodes of --nodes, each with an instance group of its own; 0 without them."""
+    """Nodes of --nodes, each with a separate instance group; 0 without them."""
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> "InstanceGroup":

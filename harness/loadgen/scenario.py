@@ -73,11 +73,11 @@ class Scenario(ABC):
     streams: bool = False
     """The next query comes when the last one is answered, so one instance is enough."""
     scheduled: bool = False
-    """Queries come on a schedule of their own, at a rate in queries/s, answered or not."""
+    """Queries come on a schedule, at a rate in queries/s, whether or not earlier queries are answered."""
     all_at_once: bool = False
     """One query holds all samples. Its latencies only show how many samples were requested at once."""
     by_query: bool = False
-    """A query has several samples, and LoadGen's latencies are those of whole queries."""
+    """A query has several samples, and LoadGen's latencies cover whole queries."""
     rate_key: str | None = None
     """Key of the completed samples/s in LoadGen's log; None where the journal's rate is taken."""
     search_axis: Axis | None = None
@@ -119,7 +119,7 @@ class Scenario(ABC):
 
     @abstractmethod
     def slo_value_ns(self, log: Mapping[str, Any], percentile: float) -> tuple[int, str] | None:
-        """Returns the value by which an SLO is judged, and its name.
+        """Returns the value that decides an SLO, and its name.
 
         None where LoadGen judges the SLO, or has too few queries for an estimate.
         """

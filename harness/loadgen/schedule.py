@@ -63,7 +63,7 @@ def read_stored(path: str) -> Stored:
 
 
 stored = lru_cache(maxsize=1)(read_stored)
-"""`read_stored` with a memory: a run whose folder was removed meanwhile can still be judged."""
+"""`read_stored` with a memory, so that a run whose folder has been removed can still be judged."""
 
 
 def planned_ns(plan: LoadPlan, queries: int) -> Array | None:

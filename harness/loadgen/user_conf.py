@@ -69,7 +69,7 @@ def _line_problems(line: str) -> Iterator[str]:
     if not content:
         return
     if content != line.strip():
-        yield f"{line.strip()!r}: LoadGen reads a comment only on a line of its own"
+        yield f"{line.strip()!r}: LoadGen reads a comment only on a separate line"
         return
     match = re.fullmatch(r"(\S+) += +(\S+)", content)
     if match is None:

@@ -41,26 +41,26 @@ class ClockOffset(NamedTuple):
     at_ns: int
     """This machine's wall clock."""
     offset_ns: int
-    """Of the ping with the shortest round trip."""
+    """Offset by the ping with the shortest round trip."""
     error_ns: int
     """The offset is right within plus or minus this: half of that round trip."""
 
 
 def clock_offset(ping: Callable[[], Ping], pings: int = PINGS) -> ClockOffset:
-    """From so many pings, one after the other. Raises what `ping` raises."""
+    """Returns the offset from `pings` pings, one after the other. Raises what `ping` raises."""
     return best_offset([ping() for _ in range(pings)])
 
 
 def best_offset(pings: Iterable[Ping]) -> ClockOffset:
-    """Of the ping with the shortest round trip."""
+    """Returns the offset by the ping with the shortest round trip."""
     best = min(pings, key=lambda each: each.round_trip_ns)
     return ClockOffset(best.received_ns, best.offset_ns, max(0, -(-best.round_trip_ns // 2)))
 
 
 def offsets_of(pings: Array, window_ns: int = NS_PER_S) -> list[ClockOffset]:
-    """The best ping of each time window, in the order of time.
+    """Returns the best ping of each time window, in the order of time.
 
-    pings: (n, 4) the stamps of a Ping. One whose round trip is negative, as where a clock was set meanwhile, is none.
+    pings: (n, 4) the stamps of a Ping. A ping with a negative round trip, e.g. because a clock was set, does not count.
     """
     sent_ns, arrived_ns, answered_ns, received_ns = pings.astype(np.int64).T
     round_trip_ns = (received_ns - sent_ns) - (answered_ns - arrived_ns)

@@ -46,9 +46,9 @@ class Cores(NamedTuple):
         return f"{self.logical} processors on {len(self.groups)} cores, {quota}"
 
     def assigned(self, instances: int, threads: int) -> tuple[tuple[int, ...], ...]:
-        """The logical processors of each instance; the last entry holds those left over.
+        """Returns the logical processors of each instance; the last entry holds the processors left over.
 
-        Each thread gets a core of its own where there are enough cores, else siblings are used in
+        Each thread gets a separate core if there are enough cores, else siblings are used in
         order. With an odd number of threads two instances may then share a core: see `apart`.
         """
         total = instances * threads

@@ -1,6 +1,6 @@
 """Adds up what a process and its descendants have used, by the kernel's accounts in /proc.
 
-With instances in processes of their own, the measured process itself is idle.
+With instances in separate processes, the measured process itself is idle.
 """
 
 import os
@@ -99,7 +99,7 @@ class Family:
 class _Threads:
     """Adds up the context switches and the run-queue time of all threads of a process, and what they lost.
 
-    The kernel forgets the counts of a thread that ends. The counts last read stay in the sum; those of
+    The kernel forgets the counts of a thread that ends. The counts last read stay in the sum; the counts of
     the thread's last second may be missing.
     """
 
@@ -137,7 +137,7 @@ class _Threads:
 
 
 class _Place(NamedTuple):
-    """Where and how a thread may run."""
+    """The processors and the priority that a thread may have."""
 
     cores: int
     """One bit for each logical processor."""
@@ -145,7 +145,7 @@ class _Place(NamedTuple):
 
 
 def _read(task: Path) -> tuple[Row, _Place | None]:
-    """The place is None where the thread ended meanwhile."""
+    """Reads a thread's counts and place. The place is None if the thread has ended."""
     counts: dict[str, float] = {}
     cores = 0
     for line in _content(f"{task}/status").splitlines():

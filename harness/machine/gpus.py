@@ -22,7 +22,7 @@ SLOWDOWNS: Mapping[int, str] = {
 """Bits of nvmlClocksEventReasons, without idle."""
 
 PROTECTIVE = frozenset({"hardware slowdown", "heat (driver)", "heat (hardware)", "power brake"})
-"""The slowdowns by which a GPU protects itself."""
+"""Slowdowns that protect the GPU."""
 
 _SM, _MEMORY, _CORE_TEMPERATURE = 1, 2, 0
 """Numbers of nvmlClockType_t and nvmlTemperatureSensors_t."""
@@ -34,7 +34,7 @@ class _Unknown(Exception):
 
 class Gpu(NamedTuple):
     number: int
-    """As CUDA counts them for this process."""
+    """The GPU's number in CUDA, for this process."""
     handle: Any
 
 

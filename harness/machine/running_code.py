@@ -105,9 +105,9 @@ def _top(name: str) -> str:
 def _files(
     root: Path, tops: Iterable[str], expected: Container[str]
 ) -> Iterator[tuple[str, bytes]]:
-    """Name and content of each file that counts; a link's content is where it leads.
+    """Yields name and content of each file that counts; a link's content is its target.
 
-    That of an unreadable file is the error, which no release and no commit has.
+    An unreadable file has the error as its content, which no release and no commit has.
     """
     for top in tops:
         for folder, folders, names in os.walk(root / top):

@@ -24,7 +24,7 @@ END_LIMIT_S = 5.0
 
 
 class Repeated:
-    """Calls `look` on a thread of its own, `period_s` after it last returned, until stopped."""
+    """Calls `look` on a separate thread, `period_s` after it last returned, until stopped."""
 
     def __init__(self, look: Callable[[], None], period_s: float, name: str) -> None:
         self._look, self._period_s = look, period_s
@@ -47,7 +47,7 @@ class Repeated:
 
 
 class PowerSampler:
-    """Reads each meter on a thread of its own into `log` while entered.
+    """Reads each meter on a separate thread into `log` while entered.
 
     A reading that fails is left out and noted in `log.faults`, and the next one is tried; the cut
     (harness/machine/power/energy.py) judges the gap. No failure of a meter ends the run.

@@ -170,7 +170,7 @@ def write_vectors(out: Path) -> None:
 
 
 def write_tables(out: Path, columns: Mapping[str, list[float] | list[int]]) -> None:
-    """The same pairs in the formats whose packages are installed."""
+    """Writes the same pairs in the formats whose packages are installed."""
     try:
         import pyarrow as pa
         import pyarrow.parquet as pq

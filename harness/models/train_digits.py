@@ -261,7 +261,7 @@ def write_keras(path: Path, weights: Weights) -> None:
 
 
 def _without_object_ids(node: dict[str, Any]) -> dict[str, Any]:
-    """Keras tells shared objects apart by their address in memory; here nothing is shared."""
+    """Drops the memory addresses that identify shared objects in Keras; here nothing is shared."""
     return {key: value for key, value in node.items() if key != "shared_object_id"}
 
 

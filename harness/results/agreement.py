@@ -1,4 +1,4 @@
-"""Compares answers element by element, by label and by distance, and those of two accuracy runs.
+"""Compares answers element by element, by label and by distance, and compares two accuracy runs.
 
 Used by the answer check (harness/results/verdict/answers_check.py), `compare`, the grid, `advise` and
 the audits.
@@ -19,7 +19,7 @@ from harness.types import Array
 
 
 def decode(payload: bytes, dtype: np.dtype[Any] | str) -> Array:
-    """(n,) elements of a logged answer; single bytes where these are no whole number of elements."""
+    """(n,) elements of a logged answer; single bytes if the answer is not a whole number of elements."""
     kind = np.dtype(dtype)
     return np.frombuffer(payload, kind if len(payload) % kind.itemsize == 0 else np.uint8)
 
@@ -76,7 +76,7 @@ two scores are nearly equal. Measured on the digits' logits, ONNX Runtime and Op
 """
 
 _ROUNDED = Limits(share=0.95, far=0.1)
-"""bfloat16 has three digits, int8 two, and each framework rounds in places of its own. Measured on the
+"""bfloat16 has three digits, int8 has two, and each framework rounds at different places. Measured on the
 digits' logits, PyTorch in bfloat16 and ONNX Runtime in float32: 0.002 apart.
 """
 

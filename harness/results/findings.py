@@ -46,9 +46,9 @@ class Findings:
     """The samples/s of this machine's null backend in this scenario; None if it never ran."""
     host: HostLog | None = None
     server_metrics: HostLog | None = None
-    """What the servers of --url told of themselves."""
+    """Metrics that the servers of --url reported."""
     no_server_metrics: str = ""
-    """Why they told nothing; empty of a run without servers, too."""
+    """Why the servers reported no metrics; also empty for a run without servers."""
     loaded: Loaded | None = None
     calibration: Calibration | None = None
     performance: Evidence | None = None
@@ -95,7 +95,7 @@ class Findings:
 
     @property
     def accuracy_target(self) -> Accuracy | None:
-        """What the score is judged by; None of another dataset, unless official rules name the dataset, too."""
+        """Target of the score; None for a dataset that is not the manifest's, except under the official rules."""
         return self.model.accuracy if self.own_data or self.config.mlperf else None
 
     @property
@@ -142,7 +142,7 @@ class Findings:
         return self._models[1] if run is not None and self._models is not None else None
 
     def contradictions(self, run: Evidence) -> Sequence[Reason]:
-        """Reasons of witnesses.py; those of the performance run, which is large, are computed once."""
+        """Reasons of witnesses.py. The reasons of the performance run, which is large, are computed once."""
         known = self._contradictions
         if known is not None and known[0] is run:
             return known[1]

@@ -24,10 +24,10 @@ class Optimum(NamedTuple):
 def optimum(
     throughput: Mapping[int, float], uncertainty: Mapping[int, float] = MappingProxyType({})
 ) -> Optimum:
-    """The smallest batch whose doubling gains no more than GAIN; smaller steps are no doubling.
+    """The smallest batch whose doubling gains no more than GAIN; a smaller step is not a doubling.
 
     throughput: batch -> samples/s. uncertainty: batch -> standard error of the throughput, as a share.
-    One slow run does not end the search: where noise leaves a doubling open, a larger batch that
+    One slow run does not end the search: if noise leaves a doubling open, a larger batch that
     certainly gains more decides.
     """
 

@@ -66,7 +66,7 @@ class CheckedFolder(NamedTuple):
         return [*lines, *filter(None, [self.signer])]
 
     def to_json(self) -> Mapping[str, Any]:
-        """verdict and codes are those of result.json; None and [] of a study, and where it cannot be read."""
+        """verdict and codes come from result.json; None and [] for a study, and if result.json cannot be read."""
         try:
             stored = _read_result(self.folder)
         except ConfigError:
@@ -95,7 +95,7 @@ def checked(folder: Path, trusted: Collection[str], signers: Path | None) -> lis
 
 
 def _read_result(folder: Path) -> Mapping[str, Any]:
-    """The content of result.json; a ConfigError where its shape is not that of a run's."""
+    """Reads result.json. Raises a ConfigError if it does not have the shape of a run's result."""
     path = folder / run_folder.RESULT
     content = files.read_json(path)
     check_shape(content, path, _CHANGED)
@@ -124,9 +124,9 @@ def check(folder: Path, trusted: Collection[str] = ()) -> list[str]:
 
 
 def _parts(folder: Path, trusted: Collection[str] = ()) -> Iterator[tuple[Path, list[str]]]:
-    """(folder, differences) of a run; of a study its own and those of each run in it.
+    """Yields (folder, differences) of a run; of a study, its own and each run's.
 
-    A run of a study that cannot be read differs; one that ended before its first query is left out.
+    A run of a study that cannot be read differs; a run that ended before its first query is left out.
     """
     is_study = run_folder.is_study(folder)
     if is_study and not (folder / run_folder.RESULT).is_file():

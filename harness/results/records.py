@@ -10,7 +10,7 @@ For the whole job:
 findings.json     the request, and readings of the moment: noise, why the run was stopped
 power.csv         readings of the meters of --meter
 host.csv          the machine once a second in the performance run
-server.csv        what servers told of themselves, likewise
+server.csv        metrics of the servers once a second in the performance run
 """
 
 import dataclasses
@@ -55,7 +55,7 @@ _PLAIN = ("started", "dataset", "noise", "ceiling_per_s", "load")
 
 
 def write(outdir: Path, run: Evidence, started: str) -> None:
-    """started: when the job began, by which its files belong together."""
+    """started: start of the job, which shows that its files belong together."""
     if run.done is not None:
         columns: dict[str, Any] = dict(run.done.columns)
         np.savez(outdir / COMPLETIONS, **columns)
@@ -144,10 +144,10 @@ def _columns(path: Path, opened: BinaryIO, names: Sequence[str] = ()) -> dict[st
 
 
 def measured(folder: Path, result: Mapping[str, Any]) -> str:
-    """What no two runs share: a digest of the times between all events of a run, in ns.
+    """Digest of the times between all events of a run, in ns, which no two runs share.
 
     A copy keeps it, whatever its folder, its dates and its private names are. result: the content of
-    result.json, which stands in for the journal of a run that has none.
+    result.json, which replaces the journal of a run without a journal.
     """
     for part in run_folder.FOLDERS.values():
         path = folder / part / COMPLETIONS
@@ -225,7 +225,7 @@ def read_findings(folder: Path) -> tuple[dict[str, Any], bool]:
 
 
 class Samples(NamedTuple):
-    """What was read beside the performance run; None: nothing was."""
+    """Readings beside the performance run; None if nothing was read."""
 
     host: HostLog | None = None
     power: PowerLog | None = None

@@ -277,7 +277,7 @@ def _not_for_submission(findings: Findings, numbers: Performance | None) -> Iter
 def _of_the_model(findings: Findings) -> Iterable[str]:
     declared = findings.model.manifest and findings.model.manifest.mlperf_model
     if findings.config.mlperf and not (findings.config.mlperf_model or declared):
-        yield f"{findings.model.name} is no MLPerf model: its manifest has no mlperf_model"
+        yield f"{findings.model.name} is not an MLPerf model: its manifest has no mlperf_model"
     if findings.model.has_random_weights:
         yield "random weights"
     if findings.model.unpinned_own and findings.config.model_file is None:

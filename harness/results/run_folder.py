@@ -66,7 +66,7 @@ class ResultFolder:
             ) from e
 
     def subfolder(self, role: str) -> Path:
-        """Creates the folder of a LoadGen run; an OSError where this folder was removed meanwhile."""
+        """Creates the folder of a LoadGen run. Raises an OSError if this folder was removed."""
         path = self.path
         for name in FOLDERS[role].split("/"):
             path = path / name

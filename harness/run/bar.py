@@ -9,8 +9,8 @@ _BAR_COLUMNS = 20
 
 
 class Bar:
-    """Rows without a display of their own: rich's display leaves parts of rows behind on a terminal that
-    becomes narrower, redraws in a thread, and takes over stdout.
+    """Prints rows without rich's display, which leaves parts of rows behind on a terminal that becomes narrower,
+    redraws in a thread, and takes over stdout.
     """
 
     def __init__(self, console: Console) -> None:

@@ -6,9 +6,9 @@ the measured process has died. It has three parts:
 
     cells    counters, one cache line for the issuing thread and one for each worker
     samples  one row per sample in issue order: dataset index, callback entry (wall clock, ns)
-    batches  one row per batch for each worker: its samples, and the time stamps they share; where a server
-             answers they are others (REMOTE_ROW_DTYPE), a language model's have tokens (TOKENS_ROW_DTYPE), and
-             those of a set of models say where the model came from (CACHED_ROW_DTYPE)
+    batches  one row per batch for each worker: its samples, and the time stamps they share; a server's batches
+             have other stamps (REMOTE_ROW_DTYPE), a language model's have tokens (TOKENS_ROW_DTYPE), and the
+             batches of a set of models have the model's origin (CACHED_ROW_DTYPE)
 
 Every row and counter has one writer; a worker raises its row counter after the row is written. x86 shows
 both to other processes in this order; Arm may show the counter first, and Python has no barrier that would be
@@ -67,10 +67,10 @@ REMOTE_ROW_DTYPE = np.dtype(
         ("server", "<i8"),
     ]
 )
-"""A batch that a server answered. arrived_ns: the kernel's stamp of the reply; 0 where it gave none.
+"""A batch that a server answered. arrived_ns: the kernel's stamp of the reply; 0 if it gave none.
 
-first_token_ns: stamp of the first token; 0 where the reply was no stream. tokens: of the answer; 0 where unknown.
-late_tokens: those that came later after the one before them than the SLO of the time between tokens allows.
+first_token_ns: stamp of the first token; 0 if the reply was not a stream. tokens: of the answer; 0 if unknown.
+late_tokens: tokens that came later after the token before than the SLO of the time between tokens allows.
 server: its number in the order of --url or --nodes.
 """
 
@@ -107,7 +107,7 @@ harness/models/cache/cache.py, ORIGINS. evicted: models that were evicted for it
 
 
 class RowKind(Enum):
-    """What the rows of a journal are of."""
+    """The kind of a journal's rows."""
 
     BATCH = ROW_DTYPE
     """Batches of a model of this machine."""
@@ -128,7 +128,7 @@ BYTES_PER_SAMPLE = 12
 
 
 class JournalReader(Protocol):
-    """What the supervisor reads of a journal while the run goes on. As `Journal`, whose docstrings explain it."""
+    """The part of `Journal` that the supervisor reads during the run; the docstrings of `Journal` explain it."""
 
     @property
     def workers(self) -> int: ...

@@ -16,7 +16,7 @@ MOST_ROWS = 8192
 
 
 class News:
-    """What a journal has got since the last call. Of one thread."""
+    """The rows that a journal has gained since the last call. For one thread."""
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
@@ -105,7 +105,7 @@ def _samples(rows: Array) -> Array:
 
 def _refuse_beyond(end: int, journal: Journal) -> None:
     if end > journal.capacity:
-        raise ValueError(f"the journal has {journal.capacity:,} samples, and {end:,} were told of")
+        raise ValueError(f"the journal has {journal.capacity:,} samples, but {end:,} were sent")
 
 
 def _text(values: Array) -> str:

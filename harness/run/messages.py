@@ -31,7 +31,7 @@ def _is_dtype(name: str) -> str:
     try:
         np.dtype(name)
     except (TypeError, ValueError, SyntaxError) as e:
-        raise ValueError(f"{name!r} is no type of numbers") from e
+        raise ValueError(f"{name!r} is not a number type") from e
     return name
 
 
@@ -56,7 +56,7 @@ class _Reason(TypedDict):
 
 
 class _Times(TypedDict):
-    """As `ServiceTimes.to_json`; no batch takes no time."""
+    """The form of `ServiceTimes.to_json`; every batch takes time."""
 
     sizes: Annotated[list[Annotated[int, Field(gt=0)]], Field(min_length=1)]
     ns: list[list[Annotated[float, Field(gt=0)]]]
@@ -92,7 +92,7 @@ class _Probed(TypedDict):
 
 
 class _Used(TypedDict):
-    """As `SampleCallbacks.used`."""
+    """The form of `SampleCallbacks.used`."""
 
     cpu_s: float
     wall_s: float
@@ -134,7 +134,7 @@ class _Streams(TypedDict):
 
 
 class _Tokens(TypedDict):
-    """As `Tokens.summary`."""
+    """The form of `Tokens.summary`."""
 
     answers: Count
     input: Count | None
@@ -154,7 +154,7 @@ class _Tokens(TypedDict):
 
 
 class _Client(TypedDict):
-    """As `Session.summary`."""
+    """The form of `Session.summary`."""
 
     dispatcher: str
     peers: list[_Peer]
@@ -178,7 +178,7 @@ class _Client(TypedDict):
 
 
 class _Counts(TypedDict):
-    """As harness/models/cache/cache.py, Counts."""
+    """The form of Counts in harness/models/cache/cache.py."""
 
     hits: Count
     joined: Count
@@ -207,11 +207,11 @@ class _Ended(TypedDict):
     close_error: str
     client: _Client | None
     tokens: _Tokens | None
-    """Of a language model of this machine; those of a server's are the client's."""
+    """Token counts of a language model on this machine; `client` has the counts of a server."""
     models: _Models | None
-    """Of a set of models: what its cache counted."""
+    """Cache counts of a set of models."""
     backend: NotRequired[dict[str, Any] | None]
-    """What the backend used, as `HasUse.used`."""
+    """The form of `HasUse.used`."""
 
 
 for _message in (

@@ -66,7 +66,7 @@ class Progress:
         details: Sequence[str] = (),
         left_s: float | None = None,
     ) -> None:
-        """name: what is done. share: in [0, 1]; None where no end is known. left_s: None likewise."""
+        """name: what is done. share: in [0, 1]. share and left_s: None if no end is known."""
         is_new = self._bar is not None and name != self._name
         if not (self.is_due or is_new):
             return

@@ -71,7 +71,7 @@ class Study(ABC, Generic[Options]):
     """How to use the folder of a study that was stopped; {folder} is its path."""
 
     folder: Path
-    """Where the results are now; a folder that is not complete ends in `.partial`."""
+    """Current place of the results; the folder's name ends in `.partial` until it is complete."""
 
     def __init__(
         self, config: RunConfig, options: Options, measure: Measure, *, quiet: bool

@@ -1,4 +1,4 @@
-"""Declares the options of `peak`, `sweep` over rates, `tune`, `overhead` and --repeats, beside those of a run."""
+"""Declares the options that `peak`, `sweep` over rates, `tune`, `overhead` and --repeats add to a run's options."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -192,7 +192,7 @@ class OverheadOptions:
         group="in process",
     )
     threads: int | None = option(
-        "threads of the model in process (default: as many as the server tells, else one a core)",
+        "threads of the model in process (default: as many as the server reports, else one per core)",
         parse=positive(1024),
         metavar="N",
     )

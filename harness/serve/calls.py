@@ -57,7 +57,7 @@ class Call:
     all_binary: bool
     request_id: str | None
     template: Template | None = None
-    """Of the last answer, where all its tensors are binary."""
+    """Template of the last answer, if all its tensors are binary."""
 
     @property
     def raw_bytes(self) -> int:
@@ -83,7 +83,7 @@ def parsed(text: bytes) -> object:
     try:
         return json.loads(text, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as e:
-        raise Refusal(400, f"the request is no JSON: {e}") from None
+        raise Refusal(400, f"the request is not JSON: {e}") from None
 
 
 def read_call(content: object, served: Served) -> Call:
@@ -92,7 +92,7 @@ def read_call(content: object, served: Served) -> Call:
     parameters = _parameters(request, "the request")
     request_id = request.get("id")
     if request_id is not None and not isinstance(request_id, str):
-        raise Refusal(400, "id is no text")
+        raise Refusal(400, "id is not a string")
     inputs = list(_inputs(request, served))
     return Call(
         samples=_samples(inputs, served),
@@ -105,12 +105,12 @@ def read_call(content: object, served: Served) -> Call:
 
 
 def _refuse_constant(text: str) -> NoReturn:
-    raise ValueError(f"{text} is no number of JSON")
+    raise ValueError(f"{text} is not a JSON number")
 
 
 def _mapping(value: object, what: str) -> Mapping[str, Any]:
     if not isinstance(value, dict):
-        raise Refusal(400, f"{what} is no JSON object")
+        raise Refusal(400, f"{what} is not a JSON object")
     return value
 
 
@@ -126,13 +126,13 @@ def _tensors(request: Mapping[str, Any], key: str) -> Iterator[tuple[str, Mappin
     """(name, tensor), each name once."""
     tensors = request[key]
     if not isinstance(tensors, list):
-        raise Refusal(400, f"{key} is no list")
+        raise Refusal(400, f"{key} is not a list")
     names = set()
     for each in tensors:
         tensor = _mapping(each, f"one of {key}")
         name = tensor.get("name")
         if not isinstance(name, str) or name in names:
-            raise Refusal(400, f"{key}: each needs a name of its own, {name!r} is none")
+            raise Refusal(400, f"{key}: each needs a unique name, and {name!r} is not")
         names.add(name)
         yield name, tensor
 
@@ -166,7 +166,7 @@ def _inputs(
 def _shape(name: str, tensor: Mapping[str, Any]) -> tuple[int, ...]:
     shape = tensor.get("shape")
     if not isinstance(shape, list) or not all(type(size) is int and size >= 0 for size in shape):
-        raise Refusal(400, f"input {name!r}: shape is no list of sizes")
+        raise Refusal(400, f"input {name!r}: shape is not a list of sizes")
     if not shape:
         raise Refusal(400, f"input {name!r}: the shape has no batch")
     return tuple(shape)
@@ -193,7 +193,7 @@ def _value(
         except ValueError as e:
             raise Refusal(400, f"input {name!r}: {e}") from None
     if type(size) is not int or size < 0 or "data" in tensor:
-        raise Refusal(400, f"input {name!r}: binary_data_size is no size, or stands beside data")
+        raise Refusal(400, f"input {name!r}: binary_data_size is not a size, or stands beside data")
     if datatype != "BYTES" and size != prod(shape) * np.dtype(DATATYPES[datatype]).itemsize:
         raise Refusal(
             400, f"input {name!r}: {datatype} of the shape {[*shape]} has no {size:,} bytes"

@@ -34,7 +34,7 @@ from harness.serve.statistics import Stamps, Statistics
 from harness.types import Array, Batch
 
 _Content = Mapping[str, Any] | Sequence[Mapping[str, Any]] | bytes | None
-"""Of an answer: JSON, a text, or nothing."""
+"""Content of an answer: JSON, a text, or nothing."""
 
 VERSION = "1"
 EXTENSIONS = ("binary_tensor_data", "model_configuration", "statistics")
@@ -68,7 +68,7 @@ class OpenInference:
     def __init__(
         self, served: Served, name: str = DEFAULT_NAME, statistics: Statistics | None = None
     ) -> None:
-        """name: the server's own. statistics: those of several models that count as one."""
+        """name: the server's name. statistics: shared by several models that count as one."""
         self._served = served
         self.statistics = statistics or Statistics(served.name)
         self._name = name
@@ -90,7 +90,7 @@ class OpenInference:
             self._routes |= {f"{path}/config": self.config, f"{path}/stats": self.totals}
         self.answered = 0
         self.first_failure = ""
-        """What the backend raised first."""
+        """The first error of the backend."""
 
     def handle(self, request: Request, arrived_ns: int) -> Sequence[bytes | memoryview] | Later:
         """The parts of the answer, or who has them later."""
@@ -142,15 +142,15 @@ class OpenInference:
         return {"name": self._name, "version": __version__, "extensions": [*EXTENSIONS]}
 
     def _models(self) -> Mapping[str, Any]:
-        """As the KServe SDK lists them; the protocol itself has no list."""
+        """The models as the KServe SDK lists them; the protocol itself has no list."""
         return {"models": [self._served.name]}
 
     def index(self) -> Sequence[Mapping[str, Any]]:
-        """As Triton lists its repository."""
+        """The index as Triton lists its repository."""
         return [{"name": self.model, "version": VERSION, "state": "READY", "reason": ""}]
 
     def totals(self) -> Mapping[str, Any]:
-        """As Triton's statistics extension has them."""
+        """The totals as Triton's statistics extension has them."""
         return self.statistics.of_triton(VERSION)
 
     def has_model(self, name: str, version: str) -> bool:
@@ -158,7 +158,7 @@ class OpenInference:
         return name == self.model and version in ("", VERSION)
 
     def check_model(self, name: str, version: str) -> None:
-        """Raises a Refusal for another model than the one that is served."""
+        """Raises a Refusal for another model than the served model."""
         if not self.has_model(name, version):
             path = f"/v2/models/{name}/versions/{version}" if version else f"/v2/models/{name}"
             raise Refusal(
@@ -221,7 +221,7 @@ class OpenInference:
         return outputs, Stamps(arrived_ns, taken_ns, begun_ns, time_ns())
 
     def _asked(self, request: Request) -> tuple[Call, Batch]:
-        """What a request asks for, and its inputs. Raises a Refusal."""
+        """The call of a request, and its inputs. Raises a Refusal."""
         head, body = request
         size = len(body) if head.json_length is None else head.json_length
         if size > len(body):
@@ -242,7 +242,7 @@ class OpenInference:
         stamps: Stamps,
         told: bytes = b"",
     ) -> Sequence[bytes | memoryview]:
-        """The parts of the answer. told: put before the times in their header."""
+        """The parts of the answer. The last argument goes before the times in the header."""
         arrived_ns, taken_ns, begun_ns, ended_ns = stamps
         template, tensors = self._answer(call, outputs)
         # A clock that was set back in between makes no time negative.

@@ -79,9 +79,9 @@ class _Connection:
         self.parser = Parser(known)
         self.keeps_open = True
         self.unsent = memoryview(b"")
-        """What the socket's buffer had no room for; nothing is read meanwhile."""
+        """Bytes for which the socket's buffer had no room; nothing is read until they are sent."""
         self.later: Later | None = None
-        """The answer that is not complete; nothing is read meanwhile."""
+        """The answer that is not complete; nothing is read until it is."""
         self.is_ending = False
         """The last answer is sent: what comes after it is thrown away until the connection is closed."""
         self.taken_ns = 0
@@ -101,7 +101,7 @@ class Loop:
     A peer that keeps the loop waiting in the midst of a message is refused or closed when its time is over (`patience`). A
     connection without a request may stay open, until a descriptor is needed.
 
-    Requests of a connection are answered in their order; those of several connections in the order in which
+    Requests of a connection are answered in their order; requests of several connections in the order in which
     the kernel reports them. The handler runs in this thread: while it works, requests wait in the sockets. So
     does `work`, between any two looks at the sockets, as long as there is some.
     """
@@ -248,7 +248,7 @@ class Loop:
                 self._close(connection)
 
     def _free_descriptors(self) -> None:
-        """Where new connections wait for a descriptor, closes those that ask for nothing."""
+        """Closes connections that ask for nothing if new connections wait for a descriptor."""
         if self.accepts:
             return
         long_ago_ns = self._patience.now_ns - SILENT_NS

@@ -1,4 +1,4 @@
-"""Declares the options of `serve`, and names those of a run that it takes, too."""
+"""Declares the options of `serve`, and names the run options that it takes, too."""
 
 from dataclasses import dataclass
 from typing import ClassVar

@@ -12,11 +12,11 @@ BYTE_NS = 10_000
 """A peer with 100 kB/s or more is waited for however long its message is."""
 
 SILENT_NS = 10_000_000_000
-"""A connection that has asked for nothing for so long is closed if another one needs its descriptor."""
+"""A connection that has asked for nothing for this time is closed if another one needs its descriptor."""
 
 TICK_NS = 500_000_000
-"""The most time that peers are charged for what the loop does between two looks at the sockets, where their bytes
-wait meanwhile. Late peers are looked for as often.
+"""The most time that peers are charged for the loop's work between two looks at the sockets, where their bytes
+wait. Late peers are looked for as often.
 """
 
 Peer = TypeVar("Peer")

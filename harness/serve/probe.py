@@ -1,4 +1,4 @@
-"""Tells what a server is: how far away, which protocols it speaks, which models it has, how they are asked."""
+"""Describes a server: how far away it is, which protocols it speaks, which models it has, how they are asked."""
 
 import json
 import time
@@ -28,9 +28,9 @@ _PATHS = ("/v2", "/v1/models", "/")
 
 
 def probe(config: RunConfig, model: str | None, *, as_json: bool = False) -> int:
-    """Prints what the server of --url is. Returns the exit status; a ConfigError where it cannot be reached.
+    """Describes the server of --url. Returns the exit status. Raises a ConfigError if it cannot be reached.
 
-    model: the server's name of one that it may not list.
+    model: the server's name of a model that it may not list.
     """
     found = looked_at(config, model)
     show(json.dumps(found, indent=2) if as_json else "\n".join(_lines(found)))
@@ -106,7 +106,7 @@ def _names(exchange: Exchange) -> list[str]:
 
 
 def _model(exchange: Exchange, is_grpc: bool, name: str) -> dict[str, Any]:
-    """What the plug-in that will ask the model finds out about it."""
+    """Facts about the model that its plug-in finds out."""
     transport = "grpc" if is_grpc else "http"
     setup = BackendSetup(model=None, model_name=name, transport=transport)
     try:

@@ -76,7 +76,7 @@ class Parser:
         self._most_body_bytes = most_body_bytes
         self._data = b""
         self._head: Head | None = None
-        """Of the request whose body is not complete."""
+        """Head of the request whose body is not complete."""
         self._chunks: Chunks | None = None
         self._body = memoryview(b"")
         self._filled = 0
@@ -89,7 +89,7 @@ class Parser:
         return bool(self._data) or self._head is not None
 
     def room(self) -> memoryview | None:
-        """Where the next bytes belong; None: give them to `add`."""
+        """The buffer for the next bytes; None: give them to `add`."""
         if self._head is None or self._chunks is not None:
             return None
         return self._body[self._filled :]
@@ -127,7 +127,7 @@ class Parser:
             self._data = self._data[len(LINE) :]
         data = self._data
         if data[:1] not in (b"", b"\r") and not _FIRST.match(data):
-            raise Malformed(400, "this is no HTTP request; the server speaks HTTP without TLS")
+            raise Malformed(400, "this is not an HTTP request; the server speaks HTTP without TLS")
         separator = _BARE_END if data.partition(b"\n")[0][-1:] != b"\r" else END
         end = data.find(separator)
         if end > MOST_HEAD_BYTES or (end < 0 and len(data) - len(END) >= MOST_HEAD_BYTES):
@@ -255,12 +255,12 @@ def _number(headers: Mapping[str, str], name: str) -> int | None:
     if text is None:
         return None
     if not re.fullmatch("[0-9]{1,15}", text, re.ASCII):
-        raise Malformed(400, f"the header {name} is no number of bytes")
+        raise Malformed(400, f"the header {name} is not a number of bytes")
     return int(text)
 
 
 def _path(target: str) -> str:
-    """Of `/path?query`, or of a whole URL, as proxies get it."""
+    """The path of `/path?query`, or of a whole URL, as proxies get it."""
     _, is_url, rest = target.partition("://")
     if is_url and not target.startswith("/"):
         target = "/" + rest.partition("/")[2]

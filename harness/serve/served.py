@@ -1,4 +1,4 @@
-"""Opens a model for serving: one instance, its inputs and outputs as the protocol tells them, warmed up."""
+"""Opens a model for serving: one instance, its inputs and outputs as the protocol states them, warmed up."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
@@ -48,14 +48,14 @@ class TensorInfo(NamedTuple):
 
 
 class Served(Protocol):
-    """What the protocol tells and asks of a model."""
+    """A model as the protocol describes and asks it."""
 
     name: str
     backend_name: str
     max_batch: int
     """Samples in the largest batch that is answered."""
     inputs: Sequence[TensorInfo]
-    """() where neither manifest nor file tells them: any are then passed on."""
+    """() if neither manifest nor file states them: any are then passed on."""
     outputs: Sequence[TensorInfo]
     """Known once the model has answered."""
     properties: Mapping[str, str]
@@ -93,7 +93,7 @@ class ServedModel:
         self._sizes_vary = any(ANY in tensor.shape[1:] for tensor in self.inputs)
 
     def infer(self, batch: Batch) -> Mapping[str, Array]:
-        """Answers by output, each with one row a sample. Raises a ConfigError where the rows are not so many."""
+        """Answers by output, each with one row per sample. Raises a ConfigError for another number of rows."""
         answers = self._by_name(self._answered(batch))
         for name, rows in answers.items():
             if rows.shape[:1] != (batch.size,):
@@ -139,7 +139,7 @@ def _not_text(rows: Array) -> object | None:
 
 
 def tensors_of(specs: Sequence[TensorSpec]) -> tuple[TensorInfo, ...]:
-    """The inputs as the protocol tells them."""
+    """The inputs as the protocol states them."""
     return tuple(_info(spec) for spec in specs)
 
 

@@ -128,7 +128,7 @@ class Statistics(Requests):
         self._failed_ns += max(0, spent_ns)
 
     def of_triton(self, version: str) -> Mapping[str, Any]:
-        """As Triton's statistics extension has it. What is not measured apart is 0 ns."""
+        """Statistics in the form of Triton's extension. A part that is not measured apart is 0 ns."""
         count = self._answered
         parts = {
             "success": _spent(count, self._total.total),

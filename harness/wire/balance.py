@@ -1,4 +1,4 @@
-"""Chooses the server of each request: the one with the least to do, and of equals the one that has had the least."""
+"""Chooses each request's server: the server with the least to do, among equals the server that has had the least."""
 
 from collections.abc import Iterator, Sequence
 from itertools import chain

@@ -1,7 +1,7 @@
 """Opens connections to servers, and sends and receives on them without blocking.
 
-A receive also returns the kernel's time stamp of the last byte (SO_TIMESTAMPNS, of the wall clock, as the
-journal's): what the client noticed late is no time of the server's.
+A receive also returns the kernel's time stamp of the last byte (SO_TIMESTAMPNS, on the wall clock, like the
+journal's stamps), so that the client's delay does not count as the server's time.
 """
 
 import errno
@@ -33,7 +33,7 @@ _FREE_DESCRIPTORS = 256
 """Descriptors that a run needs beside its connections."""
 
 _PORT_WAIT_S = 3.0
-"""How long a connection waits for a port of this machine; the kernel keeps that of a closed one to itself for 1 s."""
+"""How long a connection waits for a port of this machine; the kernel keeps a closed connection's port for 1 s."""
 
 _EPHEMERAL = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
@@ -143,9 +143,9 @@ class Connection:
         return bool(self._out)
 
     def receive(self) -> tuple[bytes, int]:
-        """What has arrived, b'' at the end, and the kernel's stamp in ns, 0 where it has none.
+        """Returns what has arrived, b'' at the end, and the kernel's stamp in ns, 0 if it has none.
 
-        Raises BlockingIOError where nothing has, or no whole TLS record, and other OSErrors.
+        Raises BlockingIOError if nothing has arrived, or no whole TLS record, and other OSErrors.
         """
         data, ancillary, _, _ = self._recvmsg(RECEIVE_BYTES, _ANCILLARY_BYTES)
         stamp_ns = 0
@@ -252,7 +252,7 @@ _Where = tuple[socket.AddressFamily, tuple[Any, ...] | str]
 
 
 def _resolve(address: Address) -> list[_Where]:
-    """Where the server may be, best first; a ConfigError where its name cannot be resolved."""
+    """Returns the server's possible addresses, best first. Raises a ConfigError if its name cannot be resolved."""
     if address.unix:
         return [(socket.AF_UNIX, address.host)]
     try:
@@ -267,8 +267,8 @@ def _resolve(address: Address) -> list[_Where]:
 def connect(server: Server, timeout_s: float, number: int = 0) -> Connection:
     """Opens a connection. Raises OSError (ssl.SSLError is one) and ConfigError.
 
-    A name may have several addresses, as `localhost` has of IPv6 and IPv4: the first one that takes the connection
-    is used. Where all ports of this machine are in use, it waits up to 3 s for one.
+    A name may have several addresses, as `localhost` has of IPv6 and IPv4: the first address that takes the connection
+    is used. If all ports of this machine are in use, it waits up to 3 s for a port.
     """
     found = _resolve(server.address)
     end_s = monotonic() + _PORT_WAIT_S

@@ -45,6 +45,6 @@ class Flight:
         self.chunks: list[tuple[int, int]] = []
         """(stamp, what the reader counts so far) of each arrival that brought tokens."""
         self.first_token: int | None = None
-        """Id of the answer's first token, once it has come; None where the server does not tell."""
+        """Id of the answer's first token, once it has come; None if the server does not report it."""
         self.tokens = self.late_tokens = 0
-        """Tokens of the answer, once it is read; 0 where the server does not tell. And those that came late."""
+        """Tokens of the answer and late tokens, once the answer is read; 0 if the server does not report them."""

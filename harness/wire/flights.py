@@ -71,8 +71,8 @@ class Flights:
     ) -> None:
         """connections: to each server, or a number for each of them.
 
-        reader: makes a reader of each reply, where replies are streams. free: chooses among free connections; without
-        it the server with the fewest requests in flight is taken, and of its connections the one that was used last.
+        reader: makes a reader of each reply, if replies are streams. free: chooses among free connections; without it
+        the server with the fewest requests in flight is taken, and its most recently used connection.
         """
         self._servers = servers
         self._requests = Requests(servers, encode)
@@ -138,7 +138,7 @@ class Flights:
     # The issuing thread.
 
     def prepare(self, indices: Sequence[int]) -> None:
-        """Has the requests of these samples ready, one each. No other call may run meanwhile."""
+        """Prepares the requests of these samples, one each. No other call may run at the same time."""
         self._requests.prepare(indices)
 
     def submit(self, flight: Flight) -> None:

@@ -13,7 +13,7 @@ MOST_BODY_BYTES = 2**31
 
 _END = b"\r\n\r\n"
 _TIMING = b"\r\nServer-Timing:"
-"""Of `serve`, whose heads differ in this last line only."""
+"""Header of `serve`, whose heads differ in this last line only."""
 _MOST_HEADS = 4096
 _OK = 200
 
@@ -26,7 +26,7 @@ _BESIDE = ("/metrics", "/version")
 
 
 class BadReply(ValueError):
-    """The bytes of a server are no HTTP reply."""
+    """A server's bytes are not an HTTP reply."""
 
 
 class EncodedReply(BadReply):
@@ -95,7 +95,7 @@ def _check(headers: Sequence[tuple[str, str]]) -> None:
 
 
 class Framing:
-    """What a reply's head says about its body and its connection."""
+    """The facts in a reply's head about its body and its connection."""
 
     __slots__ = ("chunked", "closes", "length", "status")
 
@@ -112,7 +112,7 @@ class Framing:
         for line in lines:
             name, colon, value = line.partition(b":")
             if not colon:
-                raise BadReply(f"a line of the head is no header: {line[:60]!r}")
+                raise BadReply(f"a line of the head is not a header: {line[:60]!r}")
             length = self._header(name.lower(), value.strip(), length)
         if length is not None and length > MOST_BODY_BYTES:
             raise BadReply(f"a body of {length} bytes")
@@ -172,7 +172,7 @@ class ReplyParser:
         self.closes = False
         """Whether the server closes the connection after the last reply."""
         self.pieces: list[bytes] | None = None
-        """Where a list is set, what arrives of the bodies of replies of status 200 is added to it at once."""
+        """A list that gets the body bytes of replies of status 200 as they arrive; None: no list."""
         self._head = b""
         self._framing: Framing | None = None
         self._body: list[bytes] = []

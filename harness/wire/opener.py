@@ -1,4 +1,4 @@
-"""Opens connections in the place of broken ones, on a thread of its own."""
+"""Opens connections in the place of broken ones, on a separate thread."""
 
 import errno
 import threading
@@ -30,8 +30,8 @@ def _is_of_server(error: Exception) -> bool:
 class Opener(threading.Thread):
     """Opens connections to one server in the place of broken ones, beside the run.
 
-    Each server has its own: one that takes no connection, and says nothing, keeps a thread for
-    CONNECT_TIMEOUT_S, in which its replicas would lose theirs.
+    Each server has a separate Opener: a server that takes no connection, and says nothing, keeps a thread for
+    CONNECT_TIMEOUT_S, in which its replicas would lose their connections.
     """
 
     def __init__(

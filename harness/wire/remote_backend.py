@@ -26,7 +26,7 @@ class Link:
     """One connection that waits for each reply, and is opened again where the server has closed it."""
 
     def __init__(self, server: Server, timeout_s: float, option: str = "--request-timeout") -> None:
-        """option: the one that sets `timeout_s`; '' where none does."""
+        """option: the option that sets `timeout_s`; '' if none does."""
         self.server = server
         self._set_by = f" ({option})" if option else ""
         self._heads = Heads(server.address.authority, server.address.prefix, server.headers)
@@ -66,7 +66,7 @@ class Link:
         return connection
 
     def exchange_at_start(self, request: Request) -> Reply:
-        """The same before a run: a ConfigError where the server cannot be reached, or speaks no HTTP."""
+        """Exchanges before a run. Raises a ConfigError if the server cannot be reached, or does not speak HTTP."""
         try:
             return self.exchange(request)
         except OSError as e:
@@ -146,7 +146,7 @@ class RemoteBackend:
         self._is_open = is_open
 
     def twin(self) -> Self:
-        """The same plug-in, once open, on another connection."""
+        """Returns a backend of the same plug-in, once it is open, on another connection."""
         return type(self)(self.remote, self._link.server, self._timeout_s, is_open=True)
 
     def __enter__(self) -> Self:

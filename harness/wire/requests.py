@@ -1,4 +1,4 @@
-"""Makes the bytes of requests; those of loaded samples are made once, before they are asked for."""
+"""Makes the bytes of requests. The requests of loaded samples are made once, before they are asked for."""
 
 from collections.abc import Callable, Sequence
 from time import monotonic
@@ -26,7 +26,7 @@ class Requests:
         self._heads = [Heads(s.address.authority, s.address.prefix, s.headers) for s in servers]
         self._encode = encode
         self.ready: list[dict[int, bytes]] = [{} for _ in servers]
-        """Of each server: dataset index -> the whole request of that one sample."""
+        """For each server: dataset index -> the whole request of that one sample."""
 
     def parts(self, indices: Sequence[int], number: int) -> tuple[Sequence[Buffer], int]:
         """Head and body of a request to the server of that number, and their bytes. Raises what plug-ins do."""

@@ -1,4 +1,4 @@
-"""Reads once a second what servers tell of themselves as Prometheus text, under one name for vLLM and Triton."""
+"""Reads once a second what servers report as Prometheus text, under one name for vLLM and Triton."""
 
 import math
 import re
@@ -41,7 +41,7 @@ _OK = 200
 
 
 def parse(text: str) -> dict[str, float]:
-    """Values by column; of other metrics nothing. Raises a ValueError where a value is no number."""
+    """Returns values by column, and nothing for other metrics. Raises a ValueError if a value is not a number."""
     found: dict[str, float] = {}
     for line in text.splitlines():
         sample = _SAMPLE.fullmatch(line.strip())
@@ -61,8 +61,8 @@ def _add(row: dict[str, float], column: str, value: float) -> None:
 class ServerMetrics:
     """Adds a row to `rows` with each `look`, on one thread.
 
-    absent: why there is no row; empty where there is one. Servers of which the first reading fails are not asked
-    again, and a later one that fails leaves out its row.
+    absent: why there is no row; empty if there is one. Servers whose first reading fails are not asked again.
+    A later reading that fails leaves out its row.
     """
 
     def __init__(self, servers: Sequence[Server]) -> None:

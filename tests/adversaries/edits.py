@@ -388,7 +388,7 @@ OTHERS: list[tuple[str, str, str, Change, str]] = [
     (
         "server",
         PERFORMANCE + SUMMARY,
-        "that of another run",
+        "from another run",
         copied(PERFORMANCE + SUMMARY),
         "the line",
     ),
@@ -396,7 +396,7 @@ OTHERS: list[tuple[str, str, str, Change, str]] = [
     (
         "server",
         PERFORMANCE + DETAIL,
-        "that of another run",
+        "from another run",
         copied(PERFORMANCE + DETAIL),
         "the line",
     ),
@@ -415,8 +415,8 @@ OTHERS: list[tuple[str, str, str, Change, str]] = [
         text(PERFORMANCE + DETAIL, r'^(.*"result_99.00\S+ "value": )\d+(.*)$', r"\g<1>1\2\n\g<0>"),
         "log-mixed",
     ),
-    ("server", PERFORMANCE, "that of another run", copied(PERFORMANCE), "started is"),
-    ("server", ACCURACY, "that of another run", copied(ACCURACY), "started is"),
+    ("server", PERFORMANCE, "from another run", copied(PERFORMANCE), "started is"),
+    ("server", ACCURACY, "from another run", copied(ACCURACY), "started is"),
     (
         *("server", f"{PERFORMANCE}run.json", "the supervisor's looks an hour later"),
         content(
@@ -470,7 +470,7 @@ COLUMNS: list[tuple[str, str, str, dict[str, Callable[[Any], Any]], str]] = [
         PERFORMANCE,
         "all workers 9",
         {"worker": lambda c: c * 0 + 9},
-        "a worker is none of",
+        "a worker is not one of",
     ),
     (
         "server",
@@ -511,7 +511,7 @@ COLUMNS: list[tuple[str, str, str, dict[str, Callable[[Any], Any]], str]] = [
         PERFORMANCE,
         "all workers 1",
         {"worker": lambda c: c * 0 + 1},
-        "a worker is none of",
+        "a worker is not one of",
     ),
     (
         "stream",

@@ -62,7 +62,7 @@ def test_wrong_bounds_are_named_before_anything_runs(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as raised:
         budget(config, p98="1ms", p99="1")
     first, second = str(raised.value).splitlines()
-    assert first.startswith("latency_budget: p98: it is none of p50, p90")
+    assert first.startswith("latency_budget: p98: it is not one of p50, p90")
     assert second.startswith("latency_budget: p99: ")
     with pytest.raises(ConfigError, match=r"^fail_on: 'p99' is not a limit"):
         budget(config, fail_on="p99")

@@ -207,10 +207,10 @@ def test_no_folder_sends_browse_elsewhere(results: Path, noted: str, reason: str
 @pytest.mark.parametrize(
     ("answer", "reason"),
     [
-        (b"HTTP/1.0 200 OK\r\n\r\nharness_x{ 1\n", "is no page of metrics"),
-        (b"HTTP/1.0 200 OK\r\n\r\n\xff\xfe", "is no page of metrics|another run answers"),
-        (b"HTTP/1.0 404 No\r\n\r\n", "the answer is no page"),
-        (b"SSH-2.0-x\r\n", "the answer is no page"),
+        (b"HTTP/1.0 200 OK\r\n\r\nharness_x{ 1\n", "is not a page of metrics"),
+        (b"HTTP/1.0 200 OK\r\n\r\n\xff\xfe", "is not a page of metrics|another run answers"),
+        (b"HTTP/1.0 404 No\r\n\r\n", "the answer is not a page"),
+        (b"SSH-2.0-x\r\n", "the answer is not a page"),
         (
             b'HTTP/1.0 200 OK\r\n\r\nharness_run_info{run="night"} 1\nharness_planned_samples 1\n',
             "KeyError",

@@ -156,7 +156,7 @@ def test_nodes_of_another_backend_are_refused(monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.parametrize(
-    ("nodes", "why"), [("127.0.0.1:1", "is no Ray cluster"), ("ray://h:x", "ray://h:x")]
+    ("nodes", "why"), [("127.0.0.1:1", "is not a Ray cluster"), ("ray://h:x", "ray://h:x")]
 )
 def test_the_address_of_on_is_judged_before_the_options_that_it_lacks(
     nodes: str, why: str, capsys: pytest.CaptureFixture[str]

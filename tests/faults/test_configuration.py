@@ -87,7 +87,7 @@ def test_a_value_out_of_range_is_one_line(option: str, value: str, tmp_path: Pat
         ),
         (
             (*SERVER, "--pin", "--oversubscribe"),
-            "--pin gives each thread a core of its own, --oversubscribe shares cores: drop one",
+            "--pin gives each thread a separate core, --oversubscribe shares cores: drop one",
         ),
         (
             ("--scenario", "offline", "--batch-wait", "1ms"),

@@ -219,7 +219,7 @@ def test_a_score_below_the_target_is_a_reason_and_no_score_has_one() -> None:
                 "null backend: the harness's own cost, no model",
             ],
         ),
-        ({"mlperf": True}, ["digits is no MLPerf model: its manifest has no mlperf_model"]),
+        ({"mlperf": True}, ["digits is not an MLPerf model: its manifest has no mlperf_model"]),
         ({"mlperf": True, "mlperf_model": "resnet50"}, []),
     ],
 )

@@ -161,7 +161,7 @@ def test_a_server_of_no_known_protocol_is_told(capsys: pytest.CaptureFixture[str
     ("url", "message"),
     [
         ("http://127.0.0.1:1", "cannot be reached: Connection refused"),
-        ("127.0.0.1:8000", "is no URL of a server"),
+        ("127.0.0.1:8000", "is not a server URL"),
         ("http://user:secret@127.0.0.1", "the URL holds a password"),
         ("http://no-such-host.invalid", "cannot be resolved"),
     ],

@@ -553,7 +553,7 @@ def test_an_audit_is_a_performance_run_with_a_file_that_exists(
 ) -> None:
     words = ["--scenario", "offline", "--audit", str(tmp_path / "audit.config")]
     assert main(words) == 2
-    assert "--audit is a performance run of its own" in capsys.readouterr().err
+    assert "--audit is a separate performance run" in capsys.readouterr().err
     assert main([*words, "--mode", "performance"]) == 2
     assert "there is no such file" in capsys.readouterr().err
 

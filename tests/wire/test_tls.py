@@ -203,7 +203,7 @@ def test_addresses_are_written_as_they_are_read(text: str, shown: str) -> None:
         ("grpc://host", "is not grpc://HOST:PORT, e.g. grpc://127.0.0.1:8001"),
         ("grpc://host:1/v2", "is not grpc://HOST:PORT, e.g. grpc://127.0.0.1:8001"),
         ("grpcs://host", "is not grpcs://HOST:PORT, e.g. grpcs://127.0.0.1:8001"),
-        ("host:8000", "is no URL of a server, e.g. http://127.0.0.1:8000"),
+        ("host:8000", "is not a server URL, e.g. http://127.0.0.1:8000"),
         (
             "http://host:70000",
             "has no port from 1 to 65535: give the server's, e.g. http://127.0.0.1:8000",

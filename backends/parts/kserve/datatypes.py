@@ -27,15 +27,15 @@ ON_THE_WIRE: Mapping[str, np.dtype[Any]] = {
 
 
 class Tensor(NamedTuple):
-    """An input or output as the server's metadata tell it."""
+    """An input or output in the server's metadata."""
 
     name: str
     datatype: str
     shape: tuple[int | None, ...] | None
-    """None where nothing is told; an entry is None where the size varies. The first is the batch."""
+    """None if the server states no shape; an entry is None if the size varies. The first is the batch."""
 
     def spec(self) -> TensorSpec:
-        """As the harness names it. Raises a ConfigError where NumPy has no such array."""
+        """The tensor as the harness names it. Raises a ConfigError if NumPy has no such array."""
         if self.datatype not in NAMES or self.datatype == "BF16":
             raise ConfigError(
                 f"input {self.name!r} of the server's model has the datatype {self.datatype}, which no "
@@ -45,7 +45,7 @@ class Tensor(NamedTuple):
 
 
 def declared(spec: TensorSpec) -> Tensor:
-    """The input of a manifest, for a server that tells none. Raises a ConfigError as `Tensor.spec`."""
+    """The input of a manifest, for a server that reports none. Raises a ConfigError like `Tensor.spec`."""
     datatypes = {name: datatype for datatype, name in NAMES.items()}
     shape = tuple(size if isinstance(size, int) else None for size in spec.shape)
     tensor = Tensor(spec.name, datatypes.get(spec.dtype, spec.dtype), shape)

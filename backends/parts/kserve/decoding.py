@@ -24,7 +24,7 @@ _OK = 200
 
 
 class _Place(NamedTuple):
-    """Where the values of one output lie in a binary reply."""
+    """The place of one output's values in a binary reply."""
 
     output: Tensor
     shape: tuple[int, ...]
@@ -35,14 +35,14 @@ class _Place(NamedTuple):
 
 
 class _Layout(NamedTuple):
-    """All that the JSON part of a binary reply tells."""
+    """The facts in the JSON part of a binary reply."""
 
     rows: int
     """First dimension of every output."""
     size: int
     """Bytes behind the JSON part."""
     plain: Sequence[tuple[str, tuple[int, ...], np.dtype[Any], int]] | None
-    """Name, shape, type and start of the outputs; None where one of them is no array as it lies."""
+    """Name, shape, type and start of the outputs; None if one of them is not an array as it lies."""
     places: Sequence[_Place]
     in_json: Mapping[str, Array]
     """Outputs whose values are in the JSON part, although the reply is binary."""
@@ -51,12 +51,12 @@ class _Layout(NamedTuple):
 class Decoder:
     """Turns replies of one model into outputs. Any thread may call it.
 
-    A text is a `str` whatever its bytes are: those that are no UTF-8 become surrogates, as in file names.
+    A text is a `str` whatever its bytes are: bytes that are not UTF-8 become surrogates, as in file names.
     BF16 becomes float32, which holds all of its values.
     """
 
     def __init__(self, model: str, outputs: Sequence[Tensor], size: int | None) -> None:
-        """outputs: those the metadata tell. size: the batch that the model is fixed at, None for any."""
+        """outputs: the outputs in the metadata. size: the batch that the model is fixed at, None for any."""
         self._model = model
         self._told = {tensor.name: tensor for tensor in outputs}
         self._size = size
@@ -104,7 +104,7 @@ class Decoder:
         return outputs
 
     def read(self, reply: Reply, rows: int) -> Mapping[str, Array]:
-        """The outputs by name, each of so many rows."""
+        """The outputs by name, each with `rows` rows."""
         if reply.status != _OK:
             raise refused(reply)
         body = reply.body
@@ -250,13 +250,13 @@ _MOST_VALUES = 2**59
 
 
 def json_object(text: bytes) -> Mapping[str, Any]:
-    """Raises BadAnswer where the text is no JSON object."""
+    """Raises BadAnswer if the text is not a JSON object."""
     try:
         content = json.loads(text)
     except (ValueError, RecursionError) as e:
-        raise BadAnswer(f"the reply is no JSON: {text[:60]!r}") from e
+        raise BadAnswer(f"the reply is not JSON: {text[:60]!r}") from e
     if not isinstance(content, dict):
-        raise BadAnswer(f"the reply is {shown(content)}, and no JSON object")
+        raise BadAnswer(f"the reply is {shown(content)}, not a JSON object")
     return content
 
 
@@ -291,7 +291,7 @@ def _is_size(value: object) -> bool:
 
 
 def _agrees(shape: Sequence[int], told: Sequence[int | None] | None) -> bool:
-    """Whether the shape is the one the metadata tell, apart from the batch."""
+    """Whether the shape equals the shape in the metadata, apart from the batch."""
     if told is None:
         return True
     pairs = list(zip(shape, told, strict=False))[1:]
@@ -307,5 +307,5 @@ def wrong_size(output: Tensor, shape: Sequence[int], size_bytes: int) -> BadAnsw
 
 
 def wrong_rows(found: int, rows: int) -> BadAnswer:
-    """The error of a reply that has not one row a sample."""
+    """The error for a reply without one row per sample."""
     return BadAnswer(f"the outputs have {found} rows for {rows} samples")

@@ -11,7 +11,7 @@ from harness.remote import Buffer, Headers, Request
 from harness.types import Array, Batch
 
 REQUEST_ID = "0"
-"""The same in every request. Models of the KServe SDK copy it into their reply, and fail without one."""
+"""Id of every request. Models of the KServe SDK copy the id into their reply, and fail without one."""
 
 MOST_HEADS = 4096
 """Inputs of varying shape: heads that are kept."""
@@ -65,7 +65,7 @@ class Encoder:
         return Request(self.path, head[1], body)
 
     def as_binary_texts(self, batch: Batch) -> Request:
-        """The same for models with texts among the inputs: their sizes differ from batch to batch."""
+        """A binary request for models with texts among the inputs: their sizes differ from batch to batch."""
         arrays = self.arrays(batch)
         self.check(arrays)
         values = {name: self.values(name, rows) for name, rows in arrays.items()}
@@ -186,5 +186,5 @@ def _plain(name: str, rows: Array) -> list[Any]:
         return [v.decode() if isinstance(v, bytes) else v for v in values]
     except UnicodeDecodeError as e:
         raise ValueError(
-            f"input {name!r} holds bytes that are no UTF-8, which JSON cannot carry"
+            f"input {name!r} holds bytes that are not UTF-8, which JSON cannot carry"
         ) from e

@@ -104,9 +104,9 @@ class MessageEncoder(Encoder):
 
 
 class MessageDecoder(Decoder):
-    """Turns replies to ModelInfer into outputs, by the rules of those over HTTP.
+    """Turns replies to ModelInfer into outputs, by the rules for replies over HTTP.
 
-    A server answers raw tensor bytes, or values in lists of their type, which is told as `typed`.
+    A server answers raw tensor bytes, or values in lists of their type, which is reported as `typed`.
     """
 
     def __init__(self, model: str, outputs: Sequence[Tensor], size: int | None) -> None:
@@ -160,7 +160,7 @@ def _parted(message: memoryview) -> tuple[tuple[tuple[int, object], ...], list[m
             else:
                 others.append((number, bytes(value)))
     except ValueError as e:
-        raise BadAnswer(f"the reply is no ModelInferResponse: {e}") from e
+        raise BadAnswer(f"the reply is not a ModelInferResponse: {e}") from e
     return tuple(others), raws
 
 
@@ -176,7 +176,7 @@ def _content(others: Sequence[tuple[int, object]]) -> Mapping[str, Any]:
             ],
         }
     except (TypeError, ValueError) as e:
-        raise BadAnswer(f"the reply is no ModelInferResponse: {one_line(e)}") from e
+        raise BadAnswer(f"the reply is not a ModelInferResponse: {one_line(e)}") from e
 
 
 def _values(output: Tensor, shape: tuple[int, ...], raw: memoryview) -> Array:

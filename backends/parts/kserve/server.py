@@ -20,20 +20,20 @@ _NOT_THERE = (404, 405, 501)
 
 
 class ServedModel(NamedTuple):
-    """A model as its server tells it."""
+    """A model as its server describes it."""
 
     path: str
     """The path of its endpoints, e.g. `/v2/models/digits`."""
     server: str
-    """Name and version, e.g. `triton 2.51.0`; `unknown` where the server does not tell."""
+    """Name and version, e.g. `triton 2.51.0`; `unknown` if the server does not report them."""
     platform: str
     inputs: tuple[Tensor, ...]
-    """() where the server tells none."""
+    """() if the server reports none."""
     outputs: tuple[Tensor, ...]
     max_batch: int | None
-    """Samples in the largest request; None where nothing is told, or no limit is set."""
+    """Samples in the largest request; None if the server states no limit, or has none."""
     properties: Mapping[str, object] = MappingProxyType({})
-    """Properties of the model that the protocol does not ask for, as our `serve` tells them: precision, threads."""
+    """Properties of the model beyond the protocol, as our `serve` reports them: precision, threads."""
 
 
 def ask(exchange: Exchange, model: str, version: str | None) -> ServedModel:
@@ -74,7 +74,7 @@ def ask(exchange: Exchange, model: str, version: str | None) -> ServedModel:
 
 
 def name(exchange: Exchange) -> str:
-    """The server's own name: of Triton its --id, of our `serve` its --name; '' where it tells none."""
+    """The server's name: the --id of Triton, the --name of our `serve`; '' if the server reports none."""
     told = (_object(exchange(_get("/v2"))) or {}).get("name")
     return told if isinstance(told, str) else ""
 

@@ -1,6 +1,6 @@
-"""Asks a server over gRPC what it is asked over HTTP elsewhere: the same paths and JSON, in Protobuf on the way.
+"""Asks a server over gRPC with the paths and JSON of HTTP, in Protobuf on the way.
 
-So there is one set of rules for what servers tell of themselves (server.py), whatever the transport.
+So one set of rules reads what servers report about themselves (server.py), whatever the transport.
 Source: github.com/kserve/open-inference-protocol, specification/protocol/open_inference_grpc.proto, and
 github.com/triton-inference-server/common, protobuf/grpc_service.proto and model_config.proto.
 """
@@ -67,7 +67,7 @@ def _text(message: memoryview, number: int) -> str:
 
 
 def _number(message: memoryview, number: int) -> int:
-    """An integer; one that is 0 is left out of a message."""
+    """An integer; a message leaves out a 0."""
     return next((v for n, v in fields(message) if n == number and isinstance(v, int)), 0)
 
 

@@ -6,10 +6,10 @@ from typing import Any
 from harness.remote import Usage
 
 MOST = 2**31 - 1
-"""A larger count is taken for this one: no answer has so many tokens."""
+"""Limit of a count: a larger count is taken for this one, as no answer has as many tokens."""
 
 SPECIAL_TOKENS = 16
-"""Tokens of an answer that may show no text, at most: its end, and marks such as those of a turn."""
+"""Most tokens of an answer that may show no text: its end, and marks such as a turn's."""
 
 UNSHOWN_TOKENS = 4
 """Tokens without text that pass without a doubt: the end, and the bytes of a character that is not whole."""

@@ -35,11 +35,11 @@ class Reading(NamedTuple):
     needs_end: bool = False
     """An answer without a finish_reason is cut off."""
     ignores_end: bool = False
-    """As of `usage_of`."""
+    """The `ignores_end` of `usage_of`."""
     takes_any_end: bool = False
     """Whether an answer is whole is not asked."""
     models: frozenset[str] = frozenset()
-    """The names by which replies before the run told their model; empty where they told none, or nothing is asked."""
+    """The model's names in the replies before the run; empty if they had none, or if nothing is asked."""
 
 
 class Completion:
@@ -50,7 +50,7 @@ class Completion:
         self.usage = Usage()
         self.first_token: int | None = None
         self.model = ""
-        """The name that the reply tells of its model."""
+        """The model's name in the reply."""
 
     def answer(self, reply: Reply) -> list[Array]:
         """One answer: token ids as int32, or UTF-8 as uint8. Raises Refused or BadAnswer."""
@@ -70,16 +70,16 @@ class Completion:
 
 
 def checked(content: Any) -> Mapping[str, Any]:
-    """content: JSON in a reply of status 200. Raises Refused where it is an error, BadAnswer where it is no object."""
+    """content: JSON in a reply of status 200. Raises Refused if it is an error, BadAnswer if it is not an object."""
     if _is_error(content):
         raise Refused(_OK, one_line(error_text(content)))
     if not isinstance(content, dict):
-        raise BadAnswer(f"the reply is no JSON object: {content!r:.{_QUOTED}}")
+        raise BadAnswer(f"the reply is not a JSON object: {content!r:.{_QUOTED}}")
     return content
 
 
 def model_of(content: Mapping[str, Any], reading: Reading) -> str:
-    """The name that a reply or chunk tells of its model, '' where it tells none. Raises BadAnswer for another model's."""
+    """The model's name in a reply or chunk, '' if it has none. Raises BadAnswer for the name of another model."""
     model = content.get("model")
     if not isinstance(model, str) or not model:
         return ""
@@ -102,11 +102,11 @@ def _is_error(content: Any) -> bool:
 
 
 def json_in(text: bytes, what: str) -> Any:
-    """what: the text is of. Raises a BadAnswer that quotes the text where it is no JSON: it may be an error's."""
+    """what: names the text in a message. Raises a BadAnswer that quotes a text that is not JSON, perhaps an error."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as e:
-        raise BadAnswer(f"{what} is no JSON: {words(text)[:_QUOTED]}") from e
+        raise BadAnswer(f"{what} is not JSON: {words(text)[:_QUOTED]}") from e
 
 
 def only_choice(content: Mapping[str, Any]) -> Mapping[str, Any] | None:
@@ -115,7 +115,7 @@ def only_choice(content: Mapping[str, Any]) -> Mapping[str, Any] | None:
     if choices is None or choices == []:
         return None
     if not isinstance(choices, list) or len(choices) != 1 or not isinstance(choices[0], dict):
-        raise BadAnswer(f"`choices` of the reply is no list of one choice: {choices!r:.60}")
+        raise BadAnswer(f"`choices` of the reply is not a list of one choice: {choices!r:.60}")
     if choices[0].get("index") not in (None, 0):
         raise BadAnswer(
             f"the reply has a choice of index {choices[0]['index']!r:.20}, and one choice was asked for"
@@ -134,12 +134,12 @@ def parts_of(choice: Mapping[str, Any]) -> tuple[str, list[int] | None]:
         texts = [*thoughts, *(inner.get(key) for key in ("content", "refusal"))]
         texts += _calls(inner)
     if any(not isinstance(text, str | None) for text in texts):
-        raise BadAnswer("the text of the reply is no text")
+        raise BadAnswer("the text of the reply is not a string")
     ids = choice.get("token_ids")
     if ids is not None and not (
         isinstance(ids, list) and all(type(i) is int and 0 <= i < 2**31 for i in ids)
     ):
-        raise BadAnswer(f"`token_ids` of the reply is no list of token ids: {ids!r:.60}")
+        raise BadAnswer(f"`token_ids` of the reply is not a list of token ids: {ids!r:.60}")
     return "".join(text for text in texts if text), ids
 
 
@@ -166,7 +166,7 @@ def end_of(finish_reason: Any, reading: Reading) -> str:
 
 
 def as_answer(text: str, ids: list[int] | None, tokens: int | None, *, wants_text: bool) -> Array:
-    """tokens: None where the server tells no count. Raises BadAnswer for an answer without a token."""
+    """tokens: None if the server reports no count. Raises BadAnswer for an answer without a token."""
     if tokens is None and not text:
         raise BadAnswer("the answer has no token")
     if ids is not None and not (wants_text or (text and not ids)):

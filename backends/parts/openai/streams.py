@@ -40,10 +40,10 @@ class Streamed:
         self.chunks = 0
         """Chunks with tokens, as the server sent them."""
         self.is_exact = False
-        """Whether the server tells the tokens of each chunk; else `feed` counts chunks that have any."""
+        """Whether the server reports the tokens of each chunk; else `feed` counts the chunks with tokens."""
         self.usage = Usage()
         self.model = ""
-        """As Completion's, of the last chunk that tells it."""
+        """The model's name in the last chunk that has one."""
 
     def feed(self, piece: bytes) -> int:
         """Tokens so far. What is wrong with the piece is raised by `answer`."""
@@ -91,7 +91,7 @@ class Streamed:
         self._count(told, text)
 
     def _count(self, told: int | None, text: str) -> None:
-        """Nobody can read white space: a server can send it before it has begun, so it is no first token."""
+        """Counts a chunk. Unreadable white space is not a first token: a server can send it before it has begun."""
         before = self._tokens
         count = told if told is not None or self._ids is None else len(self._ids)
         self._has_uncounted |= bool(text) and count is None
@@ -141,9 +141,9 @@ class Streamed:
                 return e
             except BadAnswer:
                 pass
-            return BadAnswer("the reply is no stream: add --backend-option stream=off")
+            return BadAnswer("the reply is not a stream: add --backend-option stream=off")
         if begin and not begin.startswith((b"data", b"event", b"id", b"retry", b":")):
-            return BadAnswer(f"the reply is no stream of events: {words(begin)[:200]}")
+            return BadAnswer(f"the reply is not a stream of events: {words(begin)[:200]}")
         return CutOff("the stream ended before the answer did")
 
 
@@ -152,7 +152,7 @@ def _is_visible(text: str) -> bool:
 
 
 def fields() -> tuple[dict[str, Any], ...]:
-    """The fields by which servers are asked for a stream and its counts, best first: not every one takes all."""
+    """The fields that ask a server for a stream and its counts, best first: not every server takes all."""
     counts = {"include_usage": True}
     each = {**counts, "continuous_usage_stats": True}
     return (

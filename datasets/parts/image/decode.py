@@ -63,7 +63,7 @@ def library_version(library: str) -> str:
 
 
 def make_decoder(options: Mapping[str, Any]) -> Decoder:
-    """options: those of the step `decode`. The decoder raises ValueError with the reason."""
+    """options: the options of the step `decode`. The decoder raises ValueError with the reason."""
     name, colour, fast = options["decoder"], options["colour"], options["dct"] == "fast"
     library_version(name)
     decode = _MAKERS[name](colour, fast)

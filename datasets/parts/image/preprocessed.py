@@ -158,7 +158,7 @@ class ImageDataset(LoadedRows):
 
     @cached_property
     def _rows(self) -> list[tuple[tuple[int, ...], "np.dtype[np.generic]"]]:
-        """Shape and type of each input's row. An open size is that of the first image."""
+        """Shape and type of each input's row. An open size is the first image's."""
         example: list[Array] = []
         rows = []
         for i, spec in enumerate(self._setup.inputs):

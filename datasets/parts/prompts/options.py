@@ -12,7 +12,7 @@ from harness.types import Array, Interval, Lognormal
 
 LARGEST_TOKEN = 2**31
 TOKENS = "1000:30000"
-"""Range of token ids without an option: most vocabularies have them, and they are no special tokens."""
+"""Range of token ids without an option: most vocabularies have them, and they are not special tokens."""
 
 Lengths = int | Interval | Lognormal
 

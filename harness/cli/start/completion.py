@@ -128,7 +128,7 @@ def _completer(parser: argparse.ArgumentParser, action: argparse.Action) -> Call
 def completion(arguments: list[str]) -> int:
     parser = Parser(
         "completion",
-        'Print the code by which a shell completes verbs, options and names: eval "$(mlperf-harness '
+        'Print shell code that completes verbs, options and names: eval "$(mlperf-harness '
         'completion bash)".',
         "[SHELL]",
     )

@@ -15,7 +15,7 @@ CONFIG_FLAG = "--config"
 
 class ConfigFile(NamedTuple):
     name: str
-    """As on the command line."""
+    """The file's name on the command line."""
     is_of_run: bool
     """It is the config.yaml of a run, which has every option as that run resolved it, and not as a user set it."""
     keys: tuple[str, ...]
@@ -131,7 +131,7 @@ def _of_other_verbs(keys: Set[str]) -> Iterator[tuple[str, str]]:
 
 
 def _as_typed(value: object) -> object:
-    """A YAML scalar as the word that the command line would have; a list's entries likewise."""
+    """A YAML scalar, or each entry of a list, as the word that the command line would have."""
     if isinstance(value, list):
         return [_as_typed(entry) for entry in value]
     return value if value is None or isinstance(value, bool | dict) else str(value)

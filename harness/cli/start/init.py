@@ -39,7 +39,7 @@ def init(arguments: list[str]) -> int:
     schema = out.with_name(f"{kind}.schema.json")
     _write(out, f"# yaml-language-server: $schema={schema.name}\n{text}")
     write_text(schema, json.dumps(schemas.SCHEMAS[kind](), indent=1, ensure_ascii=False) + "\n")
-    show(f"{out}, and {schema.name} beside it, by which editors complete it")
+    show(f"{out}, and {schema.name} beside it, with which editors complete it")
     words = shlex.join(["--model" if options.model else CONFIG_FLAG, str(out)])
     verb = "" if options.verb == DEFAULT else f" {options.verb}"
     scenario = " --scenario offline" if options.model else ""

@@ -35,7 +35,7 @@ def schema(arguments: list[str]) -> int:
 
 
 def config() -> dict[str, Any]:
-    """Every option that a file of --config may hold: those of a run, and those of the verbs."""
+    """Every option that a file of --config may hold: the options of a run and of the verbs."""
     properties: dict[str, Any] = {"schema_version": {"const": SCHEMA_VERSION}}
     for one in RunConfig.__dataclass_fields__.values():
         properties[option_key(one)] = _property(one)

@@ -24,8 +24,8 @@ from harness.run.supervisor.watchdog import Now, Watchdog
 
 START_NS = 2 * NS_PER_S
 START_ROUND_TRIPS = 100
-"""The schedule starts START_NS after all hosts are ready, or so many of the slowest round trips if that is longer:
-time for every host to hear of the start.
+"""Time from all hosts' readiness to the start of the schedule, so that every host receives the start in time: START_NS,
+or START_ROUND_TRIPS of the slowest round trip if that is longer.
 """
 
 _CHECKS: Mapping[str, Callable[[Mapping[str, Any]], object]] = {
@@ -58,12 +58,12 @@ class Host:
 
 
 class HostGroup:
-    """As `Measured`: all hosts of one run."""
+    """All hosts of one run, as one `Measured`."""
 
     def __init__(self, hosts: Sequence[Host], outdir: Path, witness: Host | None = None) -> None:
-        """outdir: of the run, where the hosts' answers are brought together.
+        """outdir: the run's folder, which receives the hosts' answers.
 
-        witness: a process of this machine with queries of its own, which enter no number of the run.
+        witness: a process on this machine whose queries count in no number of the run.
         """
         self._hosts = hosts
         self._witness = witness
@@ -129,7 +129,7 @@ class HostGroup:
         show: Callable[[Now], None],
         show_loading: _Show,
     ) -> dict[str, Any]:
-        """As `MeasuredProcess.watch`. Raises LoadHostLost as soon as one host is lost."""
+        """Watches the hosts like `MeasuredProcess.watch`. Raises LoadHostLost as soon as one host is lost."""
         while True:
             self.clock.sample()
             show(watchdog.look())
@@ -167,7 +167,7 @@ class HostGroup:
             raise type(e)(f"load host {host.name}: {e}") from e.__cause__
 
     def _drop(self, witness: Host, error: HarnessError) -> None:
-        """Goes on without the witness, which is no part of the run; what it has seen is kept."""
+        """Continues without the witness, which is not part of the run; keeps what it has seen."""
         witness.lost = str(error)
         witness.process.kill()
         self._all.remove(witness)
@@ -208,7 +208,7 @@ class HostGroup:
         return digests(self._outdir)
 
     def summary(self) -> list[dict[str, Any]]:
-        """What the run's files say of each host, in the order of the column `host`."""
+        """Returns what the run's files report about each host, in the order of the column `host`."""
         return [_told(host) for host in self._hosts]
 
     def witnessed(self) -> dict[str, Any] | None:

@@ -1,7 +1,7 @@
-"""Reads the journals of several load hosts as one: while the run goes on, and as columns at its end.
+"""Reads the journals of several load hosts as one journal: during the run, and as columns at its end.
 
-A host's k-th query is the run's query part[k]. A batch of a host is contiguous in its own order alone, so each of its
-samples becomes a row of its own here. All stamps are of the coordinator's clock.
+A host's k-th query is the run's query part[k]. A host's batch is contiguous only in the host's order, so each of its
+samples becomes a separate row here. All stamps are on the coordinator's clock.
 """
 
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ _OF_TOKENS = ("first_token_ns", "tokens", "late_tokens")
 
 
 class Share(NamedTuple):
-    """What one host does of a run."""
+    """One host's share of a run."""
 
     plan: LoadPlan
     part: Array
@@ -30,7 +30,7 @@ class Share(NamedTuple):
 
 
 class MergedJournal:
-    """As `JournalReader`. Several cursors in several threads may read it."""
+    """Reads like `JournalReader`. Several cursors in several threads may read it."""
 
     def __init__(self, shares: Sequence[Share]) -> None:
         self._shares = shares

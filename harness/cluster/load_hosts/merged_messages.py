@@ -1,6 +1,6 @@
-"""Merges messages of the same kind that load hosts send into one. Pure.
+"""Merges messages of the same kind from several load hosts into one. Pure.
 
-Counts are added up. A percentile that a host computed of its own is left out: those of several hosts have no sum.
+Counts are added up. Percentiles that each host computed are left out, because percentiles have no sum.
 """
 
 from collections import Counter

@@ -44,6 +44,6 @@ def append_piece(folder: Path, message: Mapping[str, Any]) -> None:
     """Adds the piece of a message `file` to the file of that name. A ValueError for a name that leaves the folder."""
     name = message["name"]
     if not _NAME.fullmatch(name):
-        raise ValueError(f"{name!r:.100} is no name of a file")
+        raise ValueError(f"{name!r:.100} is not a file name")
     with (folder / name).open("ab") as file:
         file.write(b64decode(message["piece"], validate=True))

@@ -27,7 +27,7 @@ from harness.run.journal_mirror import Mirror
 from harness.run.setup import Setup
 from harness.run.supervisor.measured_process import Supervised
 
-_NO_HOST = "answers, and is no load host"
+_NO_HOST = "answers, but is not a load host"
 
 PING_EVERY_S = 0.25
 PINGS_LIMIT_S = 2.0
@@ -105,7 +105,7 @@ class RemoteProcess(Supervised):
         return message
 
     def _pong(self) -> dict[str, Any]:
-        """The process may be faster than the pings: what it sends meanwhile is for `message`."""
+        """Returns the next pong. The process may be faster than the pings: its messages are kept for `message`."""
         while (message := self._answer())["event"] != "pong":
             self._early.append(message)
         return message

@@ -1,7 +1,7 @@
-"""Divides one schedule among load hosts by a draw of its own for each query. Pure.
+"""Divides one schedule among load hosts with an independent draw for each query. Pure.
 
-A Poisson process whose arrivals are given to hosts by independent draws is a Poisson process at each of them, and
-together they are the process itself, to the nanosecond.
+A Poisson process whose arrivals are given to hosts by independent draws is a Poisson process at each host, and
+together these are the process itself, to the nanosecond.
 """
 
 from collections.abc import Sequence

@@ -1,7 +1,7 @@
-"""Connects a process of its own to a Ray cluster, and takes whole nodes of it.
+"""Connects a separate process to a Ray cluster, and takes whole nodes of the cluster.
 
-Ray starts threads, changes signal handlers and may block: no process that measures or supervises imports it.
-JSON travels through Ray, in both directions, with the bytes of files and, with --transport actor, of connections.
+Ray starts threads, changes signal handlers and may block, so no process that measures or supervises imports it.
+JSON travels through Ray in both directions, with the bytes of files and, with --transport actor, of connections.
 """
 
 import json
@@ -29,7 +29,7 @@ _DIED_AT_START = (
     "Initialization failure from server",
     "client has already been disconnected",
 )
-"""What Ray says where its server for this client died."""
+"""Ray's messages after its server for this client died."""
 
 PLACE_LIMIT_S = 60.0
 """Time in which Ray makes the nodes ours; a cluster that scales by itself must have them before."""
@@ -68,7 +68,7 @@ class Host(NamedTuple):
     name: str
     actor: Any
     strategy: Any = None
-    """Where its node's further actors are."""
+    """Placement of further actors on the host's node."""
 
 
 @contextmanager
@@ -90,7 +90,7 @@ def connected(nodes: str) -> Iterator[Any]:
         _let_in(ray, nodes)
     except Exception as e:
         raise ConfigError(
-            f"{nodes} is no Ray cluster that Ray {ray.__version__} can use: {_reason(e)}: it must be the port of "
+            f"{nodes} is not a Ray cluster that Ray {ray.__version__} can use ({_reason(e)}): it must be the port of "
             "Ray's client, with the same versions of Ray and Python, and the same token (RAY_AUTH_TOKEN) if it has one"
         ) from e
     try:
@@ -141,7 +141,7 @@ def _connect(ray: Any, nodes: str) -> None:
 
 
 def _has_token() -> bool:
-    """Whether the user has a token of a cluster, which Ray sends only when it is told to."""
+    """Returns whether the user has a cluster token. Ray sends it only on request."""
     return (
         "RAY_AUTH_TOKEN" in os.environ
         or Path(os.environ.get("RAY_AUTH_TOKEN_PATH", "~/.ray/auth_token")).expanduser().is_file()
@@ -193,7 +193,7 @@ def placed(
     hosts: list[Host] = []
     try:
         late = (
-            f"{counted(count, 'whole node')} did not become free in {PLACE_LIMIT_S:g} s: `ray status` tells what "
+            f"{counted(count, 'whole node')} did not become free in {PLACE_LIMIT_S:g} s: `ray status` lists what "
             "runs there"
         )
         _wait(ray, [group.ready()], PLACE_LIMIT_S, is_gone, late)
@@ -266,7 +266,7 @@ def every_node(ray: Any) -> Iterator[Sequence[Host]]:
 
 
 def call(ray: Any, host: Host, method: str, *values: str | bytes) -> Any:
-    """What a method returns that moves a file."""
+    """Returns the result of a method that moves a file."""
     try:
         return ray.get(getattr(host.actor, method).remote(*values), timeout=FILE_LIMIT_S)
     except Exception as e:
@@ -281,7 +281,7 @@ def ask(
     limit_s: float,
     is_gone: Callable[[], bool],
 ) -> Sequence[dict[str, Any]]:
-    """What the hosts answer to a method that takes and returns JSON. Raises the first error of one of them."""
+    """Returns the hosts' answers to a method that takes and returns JSON. Raises the first error of a host."""
     asked = {
         getattr(host.actor, method).remote(json.dumps({**setup, "name": host.name})): host
         for host in hosts

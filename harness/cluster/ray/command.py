@@ -25,7 +25,7 @@ def inside(folder: Path, name: str) -> Path:
     """The file `name` of another machine's folder in this one. Refuses a name that leads out of it."""
     path = PurePosixPath(name)
     if path.is_absolute() or not path.parts or ".." in path.parts or "\0" in name:
-        raise ConfigError(f"{name!r} is no name of a file in a folder of results")
+        raise ConfigError(f"{name!r} is not a file name inside a results folder")
     return folder / path
 
 
@@ -43,7 +43,7 @@ def unsealed(name: str, data: bytes) -> bytes:
 
 
 def put(folder: Path, name: str, content: bytes) -> None:
-    """Writes the file; whoever reads meanwhile finds it whole."""
+    """Writes the file in one step, so that concurrent readers find it whole."""
     path = inside(folder, name)
     path.parent.mkdir(parents=True, exist_ok=True)
     new = path.with_name(path.name + ".new")
@@ -106,7 +106,7 @@ class Command:
         }
 
     def interrupt(self) -> None:
-        """As Ctrl-C: the command keeps what it has measured."""
+        """Interrupts the command like Ctrl-C, so that it keeps what it has measured."""
         if self._process is not None and self._process.poll() is None:
             self._process.send_signal(signal.SIGINT)
 

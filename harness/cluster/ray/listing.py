@@ -10,7 +10,7 @@ ANSWER_LIMIT_S = 120.0
 
 
 def facts(request: Mapping[str, Any]) -> Mapping[str, Any]:
-    """`ray` (its version) and `nodes` of {"nodes": "ray://HOST:PORT"}; called in a process of its own.
+    """Returns `ray` (its version) and `nodes` for {"nodes": "ray://HOST:PORT"}; called in a separate process.
 
     A node that does not answer has its `address` and an `error`.
     """

@@ -1,9 +1,9 @@
-"""Carries the connections of a run in calls of Ray, for networks that let a cluster's client through and nothing else.
+"""Carries a run's connections in Ray calls, for networks that let only the cluster's client through.
 
     driver -TCP-> a port here -call-> `TunnelEnd` on the node -TCP-> the node's port, on its own loopback
 
-Neither end of a connection knows of it: requests, pings and journals are what they are without it. A call takes
-milliseconds, so it is no way to measure short batches.
+Neither end of a connection knows of the tunnel, so requests, pings and journals are unchanged. A call takes
+milliseconds, so the tunnel cannot measure short batches.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""Parses the addresses of servers, and tells whether a server is on this machine or in a private network."""
+"""Parses server addresses, and finds whether a server is on this machine or in a private network."""
 
 import ipaddress
 from typing import NamedTuple
@@ -11,21 +11,21 @@ _GRPC = ("grpc", "grpcs")
 
 
 class Address(NamedTuple):
-    """Where a server listens."""
+    """The address at which a server listens."""
 
     host: str
     """Name or address; of `http+unix` the path of the socket."""
     port: int
     """0 for a Unix socket."""
     prefix: str = ""
-    """Path before that of each request, without a slash at its end."""
+    """Path in front of each request's path, without a slash at its end."""
     tls: bool = False
     unix: bool = False
     grpc: bool = False
 
     @property
     def transport(self) -> str:
-        """As BackendSetup has it: http or grpc."""
+        """The transport as BackendSetup has it: http or grpc."""
         return "grpc" if self.grpc else "http"
 
     @property
@@ -64,7 +64,7 @@ def parse_address(text: str) -> Address:
             f"{text!r} is not {parts.scheme}://HOST:PORT, e.g. {parts.scheme}://127.0.0.1:8001"
         )
     if not (is_grpc or parts.scheme in _PORTS) or not parts.hostname:
-        raise ValueError(f"{text!r} is no URL of a server, e.g. http://127.0.0.1:8000")
+        raise ValueError(f"{text!r} is not a server URL, e.g. http://127.0.0.1:8000")
     if parts.username is not None or parts.password is not None:
         raise ValueError("the URL holds a password: give it by --header Authorization=env:NAME")
     if parts.query or parts.fragment:

@@ -14,7 +14,7 @@ from harness.core.files import sha256
 from harness.core.registry import is_code
 
 TRUST = "--trust"
-"""The option by which the user names code."""
+"""The option in which the user names code."""
 
 PROGRAM_METERS = ("command", "ptdaemon")
 """Meters whose argument names a program."""
@@ -24,7 +24,7 @@ class Code(NamedTuple):
     kind: str
     """backend, dataset, metric, hook or meter."""
     name: str
-    """As in config.yaml, and after --trust."""
+    """The name in config.yaml, and after --trust."""
 
     @property
     def file(self) -> Path | None:

@@ -52,8 +52,8 @@ def option(
     choices: the values that are allowed, where there are few.
     many: the option may be repeated; the field is a tuple, () by default.
     flag: the option takes no value; the field is a bool, False by default.
-    group: title of the section of `--help` that begins with this option. "": the section is that of GROUP of
-        the dataclass, or goes on.
+    group: title of the `--help` section that begins with this option. "": the section is the dataclass's
+        GROUP, or goes on.
     level: `--help` has the basic options, `--help-all` the expert ones, too.
     visible: the option has a flag; without one it exists in files only.
     """

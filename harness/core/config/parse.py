@@ -72,7 +72,7 @@ class LoadHosts:
 
     count: int
     addresses: tuple[Endpoint, ...] = ()
-    """Of the hosts on other machines; empty for processes of this machine."""
+    """Addresses of the hosts on other machines; empty for processes of this machine."""
 
     def __str__(self) -> str:
         return ",".join(map(str, self.addresses)) or str(self.count)
@@ -86,7 +86,7 @@ def parse_load_hosts(text: str) -> LoadHosts:
     if len(set(addresses)) < len(addresses):
         raise ValueError(f"{text!r} names a host twice")
     if any(not address.port for address in addresses):
-        raise ValueError(f"{text!r}: 0 is no port of a host")
+        raise ValueError(f"{text!r}: 0 is not the port of a host")
     return LoadHosts(len(addresses), addresses)
 
 
@@ -110,17 +110,17 @@ def parse_server(text: str) -> str:
 
 
 def parse_metrics_page(text: str) -> str:
-    """'http://127.0.0.1:8002' -> 'http://127.0.0.1:8002/metrics'; a path of its own stays."""
+    """'http://127.0.0.1:8002' -> 'http://127.0.0.1:8002/metrics'; a given path stays."""
     address = parse_address(text.strip())
     if address.grpc:
-        raise ValueError(f"{text!r} is no page: give its address with http://")
+        raise ValueError(f"{text!r} is not a page: give its address with http://")
     return str(address if address.prefix else address._replace(prefix="/metrics"))
 
 
 LOCAL_NODES = "local:"
 RAY_NODES = "ray://"
 RAY_CLIENT_PORT = 10001
-"""Of `ray start --head`, where --nodes names none."""
+"""Port of `ray start --head`, if --nodes names none."""
 MOST_NODES = 1000
 
 
@@ -141,7 +141,7 @@ def parse_nodes(text: str) -> str:
     if len(set(hosts)) < len(hosts):
         raise ValueError(f"{text!r} names a node twice")
     if any(host.endswith(":0") for host in hosts):
-        raise ValueError(f"{text!r}: 0 is no port of a node")
+        raise ValueError(f"{text!r}: 0 is not the port of a node")
     return ",".join(hosts)
 
 
@@ -184,7 +184,7 @@ def parse_slo(text: str) -> Slo:
 
 
 def parse_slos(text: str) -> tuple[Slo, ...]:
-    """As a result stores them: 'ttft:p99=2s tpot:p99=200ms'."""
+    """Parses SLOs as a result stores them: 'ttft:p99=2s tpot:p99=200ms'."""
     return tuple(parse_slo(word) for word in text.split())
 
 
@@ -194,7 +194,7 @@ def leading(slos: Sequence[Slo]) -> Slo | None:
 
 
 def searched(slos: Sequence[Slo]) -> Slo | None:
-    """The SLO by which a search sizes its runs: `leading`, else the one on the highest percentile."""
+    """The SLO that sizes the runs of a search: `leading`, else the SLO on the highest percentile."""
     return leading(slos) or max(slos, key=lambda slo: slo.percentile, default=None)
 
 
@@ -321,7 +321,7 @@ def example_shape(spec: TensorSpec) -> str:
 
 
 def parse_input_range(text: str) -> tuple[str, Interval]:
-    """'ids=0:30522' -> ('ids', Interval(0, 30522)): HIGH is no value of the range, as in Python's slices."""
+    """'ids=0:30522' -> ('ids', Interval(0, 30522)): the range excludes HIGH, as in Python's slices."""
     match = re.fullmatch(r"(.*[^\s])=([^=:]+):([^=:]+)", text.strip())
     try:
         interval = Interval(_number(match[2]), _number(match[3])) if match else None

@@ -30,13 +30,13 @@ def problems(options: RunOptions) -> Iterator[str]:
     yield from _repeated_names(options)
     yield from _slo_problems(options)
     if options.pin and options.oversubscribe:
-        yield "--pin gives each thread a core of its own, --oversubscribe shares cores: drop one"
+        yield "--pin gives each thread a separate core, --oversubscribe shares cores: drop one"
     if options.user_conf is not None and not options.mlperf:
         yield "--user-conf applies under the official rules only: add --mlperf, or drop --user-conf"
     if options.no_metrics and (options.metrics is not None or options.metrics_linger_ns):
         yield "--no-metrics opens no port: drop it, or drop --metrics and --metrics-linger"
     if options.audit is not None and options.mode != "performance":
-        yield "--audit is a performance run of its own: add --mode performance"
+        yield "--audit is a separate performance run: add --mode performance"
     if options.meter and not options.runs_performance:
         yield "--meter measures the performance run: drop it with --mode accuracy"
     yield from _arrival_problems(options)
@@ -119,7 +119,7 @@ _OF_THIS_MACHINE = {
 
 
 _OF_HOSTS = {name: flag for name, flag in _OF_SERVERS.items() if name != "request_timeout_ns"}
-"""What a user says of servers, and not of nodes."""
+"""Options for servers, and not for nodes."""
 
 _OF_NODES = {
     "inputs_on_wire": "--inputs-on-wire",
@@ -209,7 +209,7 @@ def _load_host_problems(options: RunOptions) -> Iterator[str]:
 
 
 def _qdl_problems(options: RunOptions) -> Iterator[str]:
-    """What the rules of MLPerf's Network division forbid the query dispatch library (QDL), which the client is.
+    """Yields what MLPerf's Network division forbids the query dispatch library (QDL), which the client is.
 
     Source: mlcommons/inference_policies ac93e89, inference_rules.adoc, "Network Division".
     """
@@ -241,7 +241,7 @@ _OF_ONE_MODEL = {
 
 
 def _set_problems(options: RunOptions) -> Iterator[str]:
-    """What a run of a set of models cannot follow."""
+    """Yields the options that a run of a set of models cannot follow."""
     defaults = {field.name: field.default for field in fields(options)}
     given = [
         flag for name, flag in _OF_ONE_MODEL.items() if getattr(options, name) != defaults[name]
@@ -268,7 +268,7 @@ def _set_problems(options: RunOptions) -> Iterator[str]:
 
 
 _CODINGS = ("accept-encoding", "content-encoding", "te", "transfer-encoding")
-"""Headers by which client and server agree on compression."""
+"""Headers that negotiate compression between client and server."""
 
 
 def _scenario_problems(options: RunOptions) -> Iterator[str]:

@@ -75,7 +75,7 @@ def from_plain(plain: Mapping[str, object], source: str = "setup") -> RunConfig:
 
 
 def to_plain(config: RunConfig) -> dict[str, object]:
-    """YAML values by option key, without the options that are not set and those of `_NOT_REPEATED`."""
+    """YAML values by option key, without the options that are not set or in `_NOT_REPEATED`."""
     values: dict[str, object] = {"schema_version": SCHEMA_VERSION}
     for f in fields(config):
         value = getattr(config, f.name)

@@ -163,7 +163,7 @@ class RunOptions:
         "allow more threads than the cores can run at once", flag=True, level="expert"
     )
     pin: bool = option(
-        "bind the threads of each instance to cores of their own", flag=True, level="expert"
+        "bind the threads of each instance to separate cores", flag=True, level="expert"
     )
     dispatch: str = option(
         "server: greedy sizes batches by the times of the warm-up, deadline so that they meet the SLO "
@@ -225,7 +225,7 @@ class RunOptions:
     )
     backend_option: tuple[tuple[str, str], ...] = option(
         "option of the backend, e.g. compile=off; format=NAME chooses the model's file, processes=on "
-        "gives each instance a process of its own, as --mlperf does for plug-ins (repeatable)",
+        "gives each instance a separate process, as --mlperf does for plug-ins (repeatable)",
         parse=parsers.parse_key_value,
         many=True,
         metavar="KEY=VALUE",

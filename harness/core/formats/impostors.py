@@ -19,7 +19,7 @@ _PACKED = {
 """First bytes -> the format of an archive."""
 
 _PACKABLE = (".onnx", ".tflite", ".xml", ".gz", ".zip", ".bz2", ".xz", ".zst", ".7z")
-"""Suffixes of files that are no archives by themselves, and of archives."""
+"""Suffixes of archives, and of files that are not archives by themselves."""
 
 
 def impostor(path: Path, wanted: str = "model") -> str:
@@ -56,9 +56,9 @@ def _of_a_server(head: bytes, suffix: str) -> str:
 
 
 def _of_suffix(path: Path) -> str:
-    """The same for a file whose content does not fit its suffix."""
+    """The sentence for a file whose content does not fit its suffix; '' if it may fit."""
     if path.suffix == ".onnx" and not _is_message(path):
-        return "it is no ONNX file, or a part of one: fetch it again"
+        return "it is not an ONNX file, or a part of one: fetch it again"
     if path.suffix == ".pt" and _is_checkpoint(path):
         return (
             "it is a checkpoint of torch.save and not TorchScript: load it in its code, and export it with "

@@ -67,8 +67,8 @@ def datatype_of_array(array: Array) -> str | None:
 def texts_from(raw: bytes | memoryview, count: int) -> Array:
     """(count,) objects from BYTES: a length of 4 bytes, little endian, before each text.
 
-    Each is a `str` whatever its bytes are: those that are no UTF-8 become surrogates, as in file names. Raises a
-    ValueError where the bytes are not those of `count` texts.
+    Each is a `str` whatever its bytes are: bytes that are not UTF-8 become surrogates, as in file names. Raises a
+    ValueError if the bytes are not `count` texts.
     """
     texts: list[str] = []
     at = 0
@@ -97,10 +97,10 @@ def from_json(data: object, datatype: str, shape: Sequence[int]) -> Array:
     BOOL may be 0 and 1. NaN is written as it is or, by servers that use orjson, as null.
     """
     if not isinstance(data, list):
-        raise ValueError(f"data is no list, but {one_line(reprlib.repr(data))}")
+        raise ValueError(f"data is not a list, but {one_line(reprlib.repr(data))}")
     flat = _flat(data, shape)
     if flat is None or len(flat) != prod(shape):
-        raise ValueError(f"data has not the values of shape {[*shape]}")
+        raise ValueError(f"data does not fit the shape {[*shape]}")
     if datatype == "BYTES":
         if not all(type(value) is str for value in flat):
             raise ValueError("BYTES in JSON are texts")

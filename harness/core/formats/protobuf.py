@@ -2,7 +2,7 @@
 
 The frameworks do not need the `onnx` package, which would hold a file in memory three times while it
 parses it; these functions look at the keys and lengths of fields only. They raise ValueError for bytes
-that are no message.
+that are not a message.
 """
 
 import mmap
@@ -114,7 +114,7 @@ def varint(number: int) -> bytes:
 
 
 def opening(number: int, size: int) -> bytes:
-    """What comes before the `size` bytes of a field: a text, bytes or a message."""
+    """The bytes before the `size` bytes of a field: a text, bytes or a message."""
     return varint(number << 3 | _BYTES) + varint(size)
 
 

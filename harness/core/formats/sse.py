@@ -13,7 +13,7 @@ _BOM = b"\xef\xbb\xbf"
 
 
 class BadEvents(ValueError):
-    """The bytes of a server are no stream of events."""
+    """The bytes of a server are not a stream of events."""
 
 
 class EventParser:

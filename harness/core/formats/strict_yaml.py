@@ -153,7 +153,7 @@ def load_yaml(path: Path) -> object:
 
 
 def load_mapping(path: Path) -> dict[Any, Any]:
-    """The content of a configuration; a ConfigError where it is no mapping."""
+    """The content of a configuration. Raises a ConfigError if it is not a mapping."""
     content = load_yaml(path)
     if not isinstance(content, dict):
         raise ConfigError(f"{path} is not a configuration")

@@ -23,7 +23,7 @@ from harness.types import Array
 
 MOST_REQUESTS = 10_000_000
 MOST_TOKENS = 10_000_000
-"""Of a prompt or an answer: more is a mistake in the file."""
+"""Most tokens of a prompt or an answer: more is a mistake in the file."""
 
 LARGEST_BYTES = 1 << 30
 _MOST_LINE_CHARACTERS = 1 << 20
@@ -91,7 +91,7 @@ def parse_trace(path: Path, lines: Iterable[str]) -> Trace:
     except UnicodeDecodeError:
         raise ConfigError(f"{path} is not text") from None
     except csv.Error as e:
-        raise ConfigError(f"{path} is no table of comma-separated values: {e}") from None
+        raise ConfigError(f"{path} is not a table of comma-separated values: {e}") from None
     refuse(problems)
     if not requests:
         raise ConfigError(
@@ -140,7 +140,8 @@ def _rows(
     if table is None:
         known = "; ".join(f"{t.time}, {t.input}, {t.output} ({t.format})" for t in _TABLES)
         raise ConfigError(
-            f"{path} is no trace: its lines are no JSON objects, and its first line does not name the columns {known}"
+            f"{path} is not a trace: its lines are not JSON objects, and its first line does not name the "
+            f"columns {known}"
         )
     places = (heading.index(table.time), heading.index(table.input), heading.index(table.output))
     return table.format, _table_rows(table, places, len(heading), lines)
@@ -168,7 +169,7 @@ def _from_json(line: str) -> _Request:
     except (json.JSONDecodeError, RecursionError):
         raise ValueError("it is not JSON") from None
     if not isinstance(row, Mapping):
-        raise ValueError("it is no JSON object")
+        raise ValueError("it is not a JSON object")
     time_ns = _milliseconds_ns(row.get("timestamp"))
     blocks = row.get("hash_ids") or []
     if not isinstance(blocks, list) or any(type(b) is not int or b < 0 for b in blocks):
@@ -219,7 +220,7 @@ def _milliseconds_ns(value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise ValueError(f"timestamp is {value!r:.40}, and must be a time in milliseconds")
     if not 0 <= value * NS_PER_MS < _LATEST_NS:
-        raise ValueError(f"timestamp is {value!r:.40}, which is no time from 1970 to 2116")
+        raise ValueError(f"timestamp is {value!r:.40}, which is not a time from 1970 to 2116")
     return round(value * NS_PER_MS)
 
 
@@ -230,7 +231,7 @@ def _seconds_ns(text: str) -> int:
     except InvalidOperation:
         seconds = Decimal("NaN")
     if not seconds.is_finite() or seconds < 0 or seconds * NS_PER_S > _LATEST_NS:
-        raise ValueError(f"{text[:40]!r} is no time in seconds")
+        raise ValueError(f"{text[:40]!r} is not a time in seconds")
     return int(seconds * NS_PER_S)
 
 
@@ -239,11 +240,11 @@ def _date_ns(text: str) -> int:
     try:
         date = datetime.fromisoformat(text)
     except ValueError:
-        raise ValueError(f"{text[:40]!r} is no date and time") from None
+        raise ValueError(f"{text[:40]!r} is not a date and time") from None
     since = (date if date.tzinfo else date.replace(tzinfo=UTC)) - _EPOCH
     ns = since // timedelta(microseconds=1) * NS_PER_US
     if not 0 <= ns <= _LATEST_NS:
-        raise ValueError(f"{text[:40]!r} is no date from 1970 to 2116")
+        raise ValueError(f"{text[:40]!r} is not a date from 1970 to 2116")
     return ns
 
 

@@ -18,7 +18,7 @@ from typing import Any
 USER = "USER"
 _MACHINE_ID = Path("/etc/machine-id")
 _BEFORE, _AFTER = r"(?<![\w.~-])", r"(?![\w-]|\.\w)"
-"""A name or path begins after, and ends before, what is no part of a word or of an ending such as `.bak`."""
+"""Bounds of a name or path: the text around it is not a part of a word or of an ending such as `.bak`."""
 
 _PATH_OR_ADDRESS = re.compile("[/@:]")
 _ARGUMENTS = re.compile("arguments-[0-9a-f]{8}")
@@ -66,7 +66,7 @@ def _account() -> tuple[str, str]:
 
 
 def host_id() -> str | None:
-    """The same in all runs of this machine; None without a name."""
+    """An id that all runs of this machine share; None without a name."""
     name = platform.node()
     return f"host-{_digest(name)}" if name else None
 
@@ -102,7 +102,7 @@ def _patterns(
 
 
 def home_pattern(home: str) -> str:
-    """As `path_pattern`; after a letter, too (-I/home/ann), where the path is longer than /root."""
+    """The `path_pattern`; matches after a letter, too (-I/home/ann), if the path is longer than /root."""
     return path_pattern(home).removeprefix(_BEFORE if home.count("/") > 1 else "")
 
 

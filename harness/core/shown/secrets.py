@@ -24,7 +24,7 @@ word, is masked as a word of a text alone: not within another word, and not enco
 
 _LONG = 64
 _TO_THE_END = r"""[^\s"'<>]*"""
-"""What follows so many characters of a longer value is masked whatever it is."""
+"""Characters after the first `_LONG` of a longer value; they are masked whatever they are."""
 
 _GAP = r"""[\s"'+,\\]{0,6}?"""
 """Characters between the parts of a value that is split, or wrapped over lines. Lazy: a backslash may begin an escape."""
@@ -97,7 +97,7 @@ def masked_values(value: Any) -> Any:
     """A JSON value with `masked` applied to every text but the keys of objects.
 
     A text of one word is a name, path, URL, type or digest, which a program may read: no short secret is masked there.
-    A list of keys that hold foreign texts would miss those of tomorrow, and servers echo secrets in names, too.
+    A list of keys that hold foreign texts would miss future keys, and servers echo secrets in names, too.
     """
     if not _patterns:
         return value

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TextIO
 
 _USUAL_COLUMNS = 80
-"""Width of a terminal that does not report its own, e.g. one that a recorder opened."""
+"""Width of a terminal that does not report its width, e.g. a recorder's terminal."""
 
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 

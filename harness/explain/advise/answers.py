@@ -145,9 +145,7 @@ def _coverage(record: Record) -> dict[str, Any]:
 
 
 def _layers(record: Record) -> list[dict[str, Any]]:
-    """One row for each different layer, the most time first. Times are those of one occurrence;
-    gain_ns is the sum over all.
-    """
+    """Returns one row per distinct layer, most time first. Times are per occurrence; gain_ns is the sum over all."""
     clock = record.clock()
     now, (best, level) = record.own_ns(record.now, clock), record.best_ns(clock)
     alike: dict[str, list[int]] = defaultdict(list)

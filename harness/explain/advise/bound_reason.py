@@ -1,4 +1,4 @@
-"""Finds why the layers alone take longer than the whole model, so that they are no lower bound."""
+"""Finds why the layers alone take longer than the whole model, so their sum is not a lower bound."""
 
 from collections import Counter
 from collections.abc import Sequence

@@ -11,7 +11,7 @@ WORTH = 0.02
 """Least gain worth a recommendation, as a share of the time."""
 
 CREDIBLE = 1.02
-"""Lower bound over measured: above it, it is none."""
+"""Largest credible ratio of lower bound to measured time; a value above it is not a bound."""
 
 WITHIN = 0.25
 """Greatest distance of a realised gain from its prediction, as a share of the prediction."""

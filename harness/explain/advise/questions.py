@@ -92,7 +92,7 @@ def _precision(advice: Mapping[str, Any], ranked: Sequence[Advice]) -> str:
 
 
 def _int8_here(peaks: Mapping[str, float]) -> str:
-    """What the machine promises for int8, where `machine` has stored its peaks."""
+    """Says what the machine promises for int8, if `machine` has stored its peaks."""
     if not {"int8_per_s", "flops_per_s"} <= peaks.keys():
         return ""
     ratio = peaks["int8_per_s"] / peaks["flops_per_s"]

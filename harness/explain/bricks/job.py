@@ -241,5 +241,5 @@ def _synthesize(subjects: Sequence[Subject], options: BrickOptions, file: Path) 
     _show_beside(
         options,
         f"{'synthetic':<12}{file}: {synthetic.layers} layers, the operators' shares differ by "
-        f"{synthetic.distance:.3f} from those of {subjects[0].name} (0 alike, 1 nothing in common)",
+        f"{synthetic.distance:.3f} from {subjects[0].name}'s (0 alike, 1 nothing in common)",
     )

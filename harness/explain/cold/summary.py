@@ -12,7 +12,7 @@ class Phase(NamedTuple):
     key: str
     """In a trial, with the ending _ns."""
     share: str
-    """Which of SHARES it belongs to; "" where it is no part of the first answer."""
+    """Entry of SHARES that it belongs to; "" if it is not part of the first answer."""
     title: str
 
 

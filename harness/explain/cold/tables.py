@@ -165,7 +165,7 @@ def _sharing_cells(row: Mapping[str, Any]) -> list[Cell]:
 
 
 def _answers(row: Mapping[str, Any]) -> str:
-    """Whether the second worker's answer is the first one's, and that of a plain load."""
+    """Says whether the second worker's answer equals the first worker's and a plain load's."""
     alike = all(one["first"]["sha256"] == one["second"]["sha256"] for one in row["rounds"])
     if not alike:
         return "second differs from first"

@@ -19,7 +19,7 @@ from harness.profiler import Executed, ExecutedKernel, Profiler, Tensor, Wiring
 from harness.types import Backend, Batch
 
 _CHANGE_OF_LAYOUT = "ReorderInput"
-"""The operator name by which fused.py recognises a kernel that only changes a layout."""
+"""Operator name from which fused.py recognises a kernel that only changes a layout."""
 
 
 class FrameworkProfile(NamedTuple):

@@ -2,8 +2,8 @@
 
 The runtime saves the graph that it executes. Most of its tensors keep the names they have in the
 file, or a kernel is called after the tensor that it makes; then the kernel stands for the nodes
-between its inputs and its output: a cut of the file's graph. A kernel whose output is no tensor of
-the file shares the cut of the kernels that take it. So each kernel stands for at least one node.
+between its inputs and its output: a cut of the file's graph. A kernel whose output is not a tensor
+of the file shares the cut of the kernels that take it. So each kernel stands for at least one node.
 """
 
 import re

@@ -28,9 +28,9 @@ class Kernel:
     allocated_bytes: int | None
     """Allocated less returned in the first run (later runs get one block); None if not reported."""
     start_ns: tuple[int, ...]
-    """One entry a run, counted from its start; empty where the framework does not report it."""
+    """One entry per run, counted from its start; empty where the framework does not report it."""
     duration_ns: tuple[int, ...]
-    """One entry a run, or one that is the mean of all runs."""
+    """One entry per run, or a single entry: the mean of all runs."""
     implementation: str = ""
     """The framework's code variant."""
 

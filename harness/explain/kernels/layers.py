@@ -56,7 +56,7 @@ class Layer:
     node that several kernels compute is divided among them by time.
     """
     flops: int | None
-    """As `macs`."""
+    """FLOPs, counted like `macs`."""
     read_bytes: int
     """Each operand once."""
     write_bytes: int
@@ -89,13 +89,13 @@ class Peaks(NamedTuple):
     """Measured peak rates of this machine with this many threads."""
 
     flops_per_s: float
-    """Of fp32 products."""
+    """Operations of fp32 products."""
     bytes_per_s: float
     int8_per_s: float | None = None
     """Operations of int8 products; None where they were not measured."""
 
     def of(self, layer: Layer) -> "Peaks | None":
-        """The peaks that hold for a kernel; None where those of its precision are unknown."""
+        """The peaks that hold for a kernel; None if the peaks of its precision are unknown."""
         if not layer.is_integer:
             return self
         return None if self.int8_per_s is None else self._replace(flops_per_s=self.int8_per_s)
@@ -144,12 +144,12 @@ class Overhead(NamedTuple):
 
     @property
     def profiler_cpu_share(self) -> float:
-        """The same share of CPU time, which other processes disturb less."""
+        """CPU time that the profiler adds to a call, which other processes disturb less."""
         return self.call_cpu_ns / self.plain_cpu_ns - 1
 
     @property
     def profiler_least_share(self) -> float:
-        """The same share for the fastest call of each kind, the least disturbed one."""
+        """Time that the profiler adds, from the fastest call of each kind, the least disturbed one."""
         return self.least_call_ns / self.least_plain_ns - 1
 
 
@@ -314,7 +314,7 @@ def grouped(layers: Sequence[Layer], by: Callable[[Layer], str]) -> list[Group]:
 
 
 def _group(name: str, layers: Sequence[Layer]) -> Group:
-    """Adds up allocations, not returns; no flops where those of one layer are unknown."""
+    """Adds up allocations, not returns; no flops if a layer's flops are unknown."""
     allocated = [layer.allocated_bytes for layer in layers if layer.allocated_bytes is not None]
     return Group(
         name,

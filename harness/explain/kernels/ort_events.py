@@ -115,7 +115,7 @@ def _within(event: Event, outer: Event) -> bool:
 
 
 def _execute_ns(events: Sequence[Event], run: Event) -> int:
-    """0 for executors that write no such span. A subgraph has a span of its own."""
+    """0 for executors that write no such span. A subgraph has a separate span."""
     durations_ns = (int(e["dur"]) for e in events if e["name"] == _EXECUTE and _within(e, run))
     return max(durations_ns, default=0) * NS_PER_US
 

@@ -10,7 +10,7 @@ from harness.models.graph import flops
 _MOVERS = frozenset(
     ("Reorder", "ShapeOf", "Concatenation", "Broadcast", "StridedSlice", "Convert", "TensorShape")
 )
-"""Kernels of OpenVINO that compute nothing; flops.py knows those of ONNX."""
+"""OpenVINO kernels that compute nothing; flops.py knows the ONNX operators."""
 
 _NO_PRODUCTS = frozenset(
     ("Pooling", "Eltwise", "MVN", "Reduce", "Interpolate", "NormalizeL2", "Multiply")

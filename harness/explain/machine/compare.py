@@ -10,7 +10,7 @@ from harness.machine.characterise.measured import Measured
 from harness.results.pages.tables import Cell, Column, Table
 
 NOISE = 2.0
-"""A ratio is told from noise where the medians lie further apart than this many standard deviations."""
+"""A ratio differs from noise if the medians lie further apart than this many standard deviations."""
 
 
 def tables(sides: Sequence[Content]) -> list[Table]:
@@ -50,7 +50,7 @@ def _about(names: Sequence[str], sides: Sequence[Content]) -> Table:
 
 
 def _peaks(names: Sequence[str], points: Sequence[Mapping[str, Measured]]) -> Iterator[Table]:
-    """What the hardware promises: the highest rates, whatever point reached them."""
+    """Yields the rates that the hardware promises: the highest, whatever point reached them."""
     of_sides = [_promises(list(side.values())) for side in points]
     rows: list[list[Cell]] = []
     for key in dict.fromkeys(key for side in of_sides for key in side):

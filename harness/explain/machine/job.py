@@ -29,7 +29,7 @@ from harness.run.progress import Pace, Progress
 from harness.run.study import write_page
 
 LOG = "libraries.log"
-"""What the libraries printed."""
+"""Log of what the libraries printed."""
 
 
 def execute(options: MachineOptions) -> int:
@@ -74,7 +74,7 @@ def _remove(folder: Path) -> None:
 
 
 def _chosen(options: MachineOptions) -> list[Planned]:
-    """The points that --filter leaves. Raises ConfigError where that is none."""
+    """The points that --filter leaves. Raises ConfigError if it leaves no point."""
     names = [*(name for name, _ in registry.rows("benchmark")), *options.benchmark]
     points = list(session.planned(names, cores.available().threads))
     if options.filter is None:

@@ -34,7 +34,7 @@ class MachineOptions:
         group=_WHAT,
     )
     benchmark: tuple[str, ...] = option(
-        "a benchmark of your own, besides those of `list`: module:Class or file.py:Class (repeatable)",
+        "a benchmark of your own, in addition to `list`: module:Class or file.py:Class (repeatable)",
         parse=parse_name,
         many=True,
         group=_WHAT,
@@ -57,7 +57,7 @@ class MachineOptions:
         "repetitions of a point, at most, which its spread comes from", _HOW, REPEATS, 1000
     )
     within_ns: int = option(
-        "time of all points together: what was not begun by then is left out, and told (default 4min)",
+        "time for all points together: points not begun by then are left out and listed (default 4min)",
         name="within",
         parse=parse_positive_duration_ns,
         default=WITHIN_NS,

@@ -1,1 +1,1 @@
-"""Pieces of a graph as models of their own, and the database of their times."""
+"""Pieces of a graph as separate models, and the database of their times."""

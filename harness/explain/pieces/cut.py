@@ -1,4 +1,4 @@
-"""Cuts pieces of a graph out as bricks: models of their own, without any weight of the original.
+"""Cuts pieces of a graph out as bricks: separate models without any weight of the original.
 
 A brick keeps types, attributes, shapes, and those constants that define the work (integers, limits
 of Clip). Names are numbers, weights are random and follow from the brick's digest.
@@ -261,7 +261,7 @@ class Cut:
         return value if is_parameter else None
 
     def _is_of_weights(self, node: Node) -> bool:
-        """Whether its scales are those of weights, which reveal their magnitude."""
+        """Whether its scales belong to weights, whose magnitude they reveal."""
         return node.op_type == DEQUANTISE and is_known(self.graph, node.inputs[0])
 
 

@@ -28,7 +28,7 @@ CREATE TABLE IF NOT EXISTS pieces (
 
 
 class Database:
-    """One file that several processes may use at once: each call opens it anew."""
+    """One file that several processes may use at once: each call opens it again."""
 
     def __init__(self, path: Path, machine: Mapping[str, Any], runtime: str) -> None:
         """machine: `machine` of harness.machine.host.fingerprint(). runtime: name and version.

@@ -40,7 +40,7 @@ class ArrayChange(NamedTuple):
 
 
 class BackendChange(NamedTuple):
-    """The same input on another framework, file or precision. options: --backend-option."""
+    """Another framework, file or precision for the same input. options: --backend-option."""
 
     kind: str
     name: str

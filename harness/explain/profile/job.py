@@ -203,7 +203,7 @@ class _ProfileJob(Study[ProfileOptions]):
         return status
 
     def _begin_step(self, text: str) -> None:
-        """Steps differ too much for one to tell how long another takes."""
+        """Shows no time left: one step's time does not predict another's."""
         counters = self._options.counters if "library" in self._levels else ()
         of = (
             bool(self._levels & RUN_LEVELS) + len(self._levels & {"model", "layer"}) + len(counters)

@@ -1,4 +1,4 @@
-"""Declares the options of `profile`, beside those of a run."""
+"""Declares the options that `profile` adds to the options of a run."""
 
 from dataclasses import dataclass
 from pathlib import Path

@@ -22,7 +22,7 @@ CREATE TABLE IF NOT EXISTS points (
 
 
 class Key(NamedTuple):
-    """What a stored time holds for."""
+    """Conditions that a stored time holds for."""
 
     machine: str
     """harness.machine.identity.machine_key."""

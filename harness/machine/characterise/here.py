@@ -27,7 +27,7 @@ class Rates(NamedTuple):
     """Peaks of a number of threads."""
 
     flops_per_s: float
-    """Of fp32 products."""
+    """Rate of fp32 products."""
     bytes_per_s: float
     """Read and written by a copy that no cache holds."""
     int8_per_s: float | None = None
@@ -60,7 +60,7 @@ def stored(threads: int, database: Path = DEFAULT) -> Mapping[str, float]:
 
 
 def stored_or_none(threads: int, database: Path = DEFAULT) -> Mapping[str, float]:
-    """As `stored`; {} also where the database cannot be read, for verbs that can do without."""
+    """Returns the rates like `stored`; {} also if the database cannot be read, for verbs that can do without."""
     try:
         return stored(threads, database)
     except (ConfigError, ValueError):

@@ -25,7 +25,7 @@ class Fact(NamedTuple):
     why: str = ""
     """Why it is unknown."""
     warning: str = ""
-    """What it may do to the numbers, and what to do about it; nothing is refused for it."""
+    """The possible effect on the numbers, and what to do about it; nothing is refused for it."""
 
 
 def facts(system: Path = _SYS, huge_pages: Path = _PAGES) -> list[Fact]:
@@ -85,7 +85,7 @@ def _numa(nodes: Path) -> Fact:
     count = len(list(nodes.glob("node[0-9]*")))
     if not count:
         return _unknown("NUMA nodes", nodes, "memory may be far from the processor")
-    far = f"{count} nodes: memory is that of the node that touches it first" if count > 1 else ""
+    far = f"{count} nodes: memory belongs to the node that touches it first" if count > 1 else ""
     return Fact("NUMA nodes", str(count), warning=far)
 
 

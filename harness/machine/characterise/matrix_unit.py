@@ -77,7 +77,7 @@ def _by_rate(precision: str, flag: str, times_fp32: float | None, *, is_disturbe
     if times_fp32 >= high:
         return Verdict(USED, f"{shown}: impossible without it")
     if is_disturbed:
-        return Verdict(UNKNOWN, f"{shown}: something else ran meanwhile")
+        return Verdict(UNKNOWN, f"{shown}: something else ran at the same time")
     if times_fp32 < low:
         return Verdict(NOT_USED, f"{shown}: no more than without it")
     return Verdict(UNKNOWN, f"{shown}: possible either way")

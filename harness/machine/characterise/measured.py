@@ -79,7 +79,7 @@ _MEASURED = TypeAdapter(Measured)
 
 
 def from_json(points: Mapping[str, Any]) -> list[Measured]:
-    """points: by name, as in machine.json. Raises ValueError where one is no point."""
+    """points: by name, as in machine.json. Raises ValueError if one of them is not a point."""
     return [_MEASURED.validate_python(point) for point in points.values()]
 
 

@@ -1,4 +1,4 @@
-"""Measures points of benchmarks, each group in a process of its own, within a time for all of them."""
+"""Measures points of benchmarks, each group in a separate process, within a time for all of them."""
 
 import math
 import os
@@ -39,7 +39,7 @@ class Planned(NamedTuple):
 
     name: str
     benchmark: str
-    """As the user names it."""
+    """The user's name for the benchmark."""
     point: Point
 
     @property
@@ -92,12 +92,12 @@ def _groups(points: Sequence[Planned]) -> list[list[Planned]]:
 def measure(
     points: Sequence[Planned], plan: Plan, log: Path, within_s: float = math.inf
 ) -> Iterator[Event]:
-    """Two events for each point that is tried, one for each that is left out.
+    """Yields two events for each point that is tried, one for each point that is left out.
 
-    log: file that the processes' output is appended to. A point whose process dies is absent with that
-    reason, and the next point gets a new process; one that hangs is ended, and its library is not asked again
-    with as many threads. within_s: time of all points together. Each group has its share of the time that is left,
-    and leaves out those points that it has not begun by then.
+    log: file that the processes' output is appended to. If a point's process dies, the point is absent with that
+    reason, and the next point gets a new process. If the process hangs, it is ended, and the point's library is not
+    asked again with as many threads. within_s: time of all points together. Each group has its share of the time that
+    is left, and leaves out the points that it has not begun by then.
     """
     end_s = time.monotonic() + within_s
     groups = _groups(points)

@@ -23,7 +23,7 @@ LEAST_CALLS = 5
 
 
 LEAST_REPEATS, STEADY = 3, 0.01
-"""A point ends early once it has so many repetitions, and their coefficient of variation is not above this."""
+"""A point ends early after LEAST_REPEATS repetitions whose coefficient of variation is at most STEADY."""
 
 
 class Plan(NamedTuple):

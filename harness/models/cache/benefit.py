@@ -19,7 +19,7 @@ class Candidate(NamedTuple):
 
 
 class Benefit(NamedTuple):
-    """What keeping one model saves."""
+    """Savings from keeping one model."""
 
     saved_ns: float
     """Load time that a query of the run is spared on average: share x load time."""

@@ -1,4 +1,4 @@
-"""Keeps loaded items between requests of several threads: one load for each miss, whoever asks meanwhile.
+"""Keeps loaded items between requests of several threads: one load per miss, whoever asks during it.
 
 A hit takes one lock for a few dictionary steps. Items are loaded and closed without the lock, so that a load
 blocks only those who ask for the same item, or for room that is in use.
@@ -20,7 +20,7 @@ for this request alone.
 """
 
 ORIGINS = ("hit", "joined", "local", "source", "alone-local", "alone-source", "failed")
-"""Where the model of a sample came from: it was resident; it was being loaded for another sample; it was loaded from
+"""Origin of a sample's model: it was resident; it was being loaded for another sample; it was loaded from
 a local file, or from its source by way of a local file; the same for this sample alone; or its load failed.
 """
 
@@ -69,7 +69,7 @@ class _Slot(Generic[Loaded]):
         self.done = threading.Event()
         self.error: BaseException | None = None
         self.lease: Lease[Loaded] | None = None
-        """What a hit gets; None until it is loaded."""
+        """Lease that a hit gets; None until the item is loaded."""
 
 
 class Cache(Generic[Loaded]):
@@ -144,7 +144,7 @@ class Cache(Generic[Loaded]):
             self.release(self.acquire(key))
 
     def forget_counts(self) -> None:
-        """Counts from zero on. No thread may use the cache meanwhile."""
+        """Counts from zero on. No thread may use the cache during the call."""
         self.counts = {key: Counts() for key in self.counts}
 
     def close(self) -> None:

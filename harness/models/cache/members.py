@@ -1,4 +1,4 @@
-"""Opens the models of a set one by one, from local copies of their files where those have a cache of their own."""
+"""Opens the models of a set one by one, from local copies of their files if the files have a cache."""
 
 import shutil
 import threading
@@ -35,7 +35,7 @@ class OpenModel(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Where the files of one model lie."""
+    """Location and size of one model's files."""
 
     path: Path | None
     """None for a backend that reads no file."""
@@ -58,7 +58,7 @@ def places_of(config: RunConfig, models: ModelSet) -> list[Place]:
 
 
 def of_member(config: RunConfig, member: Member) -> RunConfig:
-    """The configuration by which one model of the set is opened, as if it were the only one."""
+    """Returns the configuration that opens one model of the set as if it were the only one."""
     return replace(config, models=None, dataset=member.dataset)
 
 
@@ -97,7 +97,7 @@ class Members:
 
     @property
     def file_counts(self) -> Mapping[int, Counts] | None:
-        """Of the local copies; None where files have no cache of their own."""
+        """Counts of the local copies; None if files have no cache."""
         return self._files.counts if self._files is not None else None
 
     def open(self, number: int) -> OpenModel:

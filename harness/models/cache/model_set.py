@@ -18,7 +18,7 @@ from harness.models.manifest.model import Model
 from harness.types import Array
 
 NAME = "models"
-"""The name of the dataset of such a run: each model has one of its own."""
+"""Dataset name of such a run; each model has a separate dataset."""
 
 SLOTS = 10_000
 """Samples of the run, each of one model: LoadGen draws among them at random, so that a model's share of the
@@ -46,11 +46,11 @@ class Entry(_Strict):
     """One line of `models`."""
 
     model: str
-    """As --model."""
+    """Model, written as for --model."""
     name: str | None = None
     """Default: the model's."""
     dataset: str | None = None
-    """As --dataset. Default: the manifest's, else synthetic."""
+    """Dataset, written as for --dataset. Default: the manifest's, else synthetic."""
     requests: Annotated[int, Field(ge=0)] | None = None
     """Requests that were counted for it, with the popularity `measured`."""
     bytes: Size | None = None

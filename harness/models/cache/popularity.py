@@ -10,7 +10,7 @@ TOP = 0.2
 """Share of the models whose requests `top_share` adds up."""
 
 DRAWN_BY_PARETO = 0x7_1245
-"""Seeds of Pareto's draws are apart from those of other draws with the seed of the run."""
+"""Separates the seeds of Pareto's draws from the seeds of other draws with the run's seed."""
 
 
 def zipf(models: int, exponent: float) -> Array:

@@ -17,7 +17,7 @@ POLICIES: Mapping[str, str] = {
 
 
 class Grant(NamedTuple):
-    """What a request gets. The caller holds a reference where the item is kept."""
+    """Answer to a request. The caller holds a reference if the item is kept."""
 
     hit: bool
     """The item was there; else the caller loads it."""
@@ -121,7 +121,7 @@ class Residents:
         return ()
 
     def forget(self, key: int) -> None:
-        """Removes an item whatever its references: its loading failed. One that is always resident keeps its place."""
+        """Removes an item whatever its references: its loading failed. An always resident item keeps its place."""
         if key in self._always:
             self._entries[key].references = 0
         else:

@@ -80,8 +80,8 @@ def stack_distances_bytes(
     """(n,) float64: the smallest capacity at which LRU still has each request's item; infinity at its first request.
 
     It is the bytes of the different items that were asked for since the item's last request, itself included,
-    and those of `always`. LRU keeps a prefix of the items in the order of their last request, of any
-    sizes, as long as each single item fits: so one pass tells every capacity from the largest item on.
+    plus the bytes of `always`. LRU keeps a prefix of the items in the order of their last request, of any
+    sizes, as long as each single item fits: so one pass covers every capacity from the largest item on.
 
     Source: R. L. Mattson et al., Evaluation techniques for storage hierarchies, IBM Systems Journal 9(2), 1970.
     """

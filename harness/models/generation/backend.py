@@ -77,7 +77,7 @@ class GeneratingBackend:
         return Answering(self._prompts.tokens(request), most)
 
     def rehearse(self, prompts: int) -> None:
-        """Answers so many prompts of one token each, to the end of what there is room for."""
+        """Answers this many prompts of one token each, until the context is full."""
         for _ in range(prompts):
             self.generator.add(Answering([0], self._about.context, ignores_end=True))
         while not self.generator.is_idle:
@@ -91,7 +91,7 @@ def generator(step: Backend, about: Generation, sequences: int) -> Generator:
     """step: entered. sequences: in work at once."""
     if not isinstance(step, HasSignature):
         raise ConfigError(
-            "the manifest has `generation`, and the backend does not tell the inputs of its file: use another"
+            "the manifest has `generation`, and the backend does not report its file's inputs: use another backend"
         )
     names = step.outputs() if isinstance(step, HasOutputs) else ()
     if names and LOGITS not in names:

@@ -37,7 +37,7 @@ class Answering:
         least: int = 0,
         stops: frozenset[int] = frozenset(),
     ) -> None:
-        """most: tokens of the answer. least: tokens before one that ends it. stops: tokens that end it, too."""
+        """most: tokens of the answer. least: tokens before the answer may end. stops: tokens that end it, too."""
         self.prompt = prompt
         self.most = most
         self.ignores_end = ignores_end
@@ -216,7 +216,7 @@ class Generator:
 
 
 def _caches(inputs: Sequence[TensorSpec], context: int, sequences: int) -> Iterator[_Cache]:
-    """Raises a ConfigError where the file's inputs are not those of an export with a cache."""
+    """Raises a ConfigError if the file's inputs are not the inputs of an export with a cache."""
     past = {spec.name: spec for spec in inputs if _PAST.fullmatch(spec.name)}
     names = {spec.name for spec in inputs}
     if TOKENS not in names or not past or names - past.keys() - {TOKENS, MASK, POSITIONS}:

@@ -26,7 +26,7 @@ class Prompts:
         return first
 
     def all_tokens(self, request: Mapping[str, Any]) -> list[list[int]]:
-        """As `tokens`, of each prompt where `prompt` is a list of texts or of lists of token ids."""
+        """Does what `tokens` does, for each prompt if `prompt` is a list of texts or of token id lists."""
         if request.get("messages") is not None:
             return [self._encoded(_last_text(request["messages"]))]
         prompt = request.get("prompt")
@@ -77,7 +77,7 @@ def _last_text(messages: object) -> str:
 
 
 def _text(message: object) -> str | None:
-    """None for a message without content, as one that calls tools. Parts are joined as vLLM does."""
+    """None for a message without content, such as a tool call. Parts are joined as vLLM does."""
     if not isinstance(message, dict):
         raise ValueError(f"a message is {message!r:.40}, and must be an object")
     content = message.get("content")
@@ -91,7 +91,7 @@ def _text(message: object) -> str | None:
 
 
 def _part(part: object) -> str:
-    """The text of a part. Raises a ValueError with the type of one that has no text, as an image."""
+    """The text of a part. Raises a ValueError with the type of a part without text, such as an image."""
     if isinstance(part, str):
         return part
     kind = part.get("type") if isinstance(part, dict) else None

@@ -1,6 +1,6 @@
 """Maps each node of the model's file to nodes of its Graph.
 
-They differ where the file calls functions of its own: the Graph has the nodes of the function's body in
+They differ if the file calls functions that it defines: the Graph has the nodes of the function's body in
 place of the call, with other names. Inputs and outputs of the call keep their names.
 """
 

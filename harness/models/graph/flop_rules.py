@@ -18,7 +18,7 @@ class Operand(NamedTuple):
     shape: tuple[int, ...]
     """All sizes are known."""
     dtype: str
-    """As ONNX or numpy names it."""
+    """Name in ONNX or numpy."""
     is_weight: bool = False
 
     @property

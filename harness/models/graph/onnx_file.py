@@ -28,11 +28,11 @@ def read(
     sizes: Mapping[str, int] = MappingProxyType({}),
     shapes: Mapping[str, tuple[int, ...]] = MappingProxyType({}),
 ) -> Graph:
-    """The graph of an ONNX file, for one size of its inputs.
+    """Returns the graph of an ONNX file, for one size of its inputs.
 
     batch: size of an open first dimension that `sizes` and `shapes` do not set. sizes: symbolic
-    dimension -> size; one without a name is INPUT[AXIS]. shapes: input -> shape, which overrides both.
-    A ConfigError where the file is no ONNX model, or with every dimension whose size is missing.
+    dimension -> size; a dimension without a name is INPUT[AXIS]. shapes: input -> shape, which overrides both.
+    Raises ConfigError if the file is not an ONNX model, or with every dimension whose size is missing.
     """
     onnx = _onnx()
     model = _parsed(onnx, path)
@@ -90,7 +90,7 @@ def _parsed(onnx: Any, path: Path) -> Any:
             + (impostor(path) or "it has no layers, or names no operator set")
         )
     if not all(isinstance(name, str) for name in _names(model.graph)):
-        raise ConfigError(f"{path} is not an ONNX model: a name in it is no UTF-8 text")
+        raise ConfigError(f"{path} is not an ONNX model: a name in it is not UTF-8 text")
     if model.functions:
         try:
             model = onnx.inliner.inline_local_functions(model)

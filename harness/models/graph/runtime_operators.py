@@ -46,7 +46,7 @@ class _Standing:
         return name
 
     def cast(self, name: str) -> str:
-        """The same tensor in float32."""
+        """Returns the same tensor in float32."""
         output = self._new()
         self.nodes.append(self._onnx.helper.make_node("Cast", [name], [output], to=_FLOAT))
         return output
@@ -68,7 +68,7 @@ class _Standing:
         return self.node.input[position] if position < len(self.node.input) else ""
 
     def constant_shape(self, position: int) -> Sequence[int]:
-        """KeyError where the input is no constant."""
+        """Raises KeyError if the input is not a constant."""
         return self._constants[self.input(position)]
 
     def without(self, *names: str) -> dict[str, Any]:

@@ -25,15 +25,15 @@ _TENSOR_NAME, _VALUE_NAME, _SPARSE_VALUES = 8, 1, 1
 
 
 def read_wiring(path: Path, *, may_be_empty: bool = False) -> Wiring:
-    """A ConfigError where the file is no ONNX model. may_be_empty: a graph without nodes is taken."""
+    """Raises ConfigError if the file is not an ONNX model. may_be_empty: accepts a graph without nodes."""
     try:
         graphs = [_graph(m) for m in protobuf.messages(protobuf.mapped(path), _MODEL_GRAPH)]
     except OSError as e:
         raise ConfigError(f"{path} cannot be read: {e.strerror or e}") from None
     except ValueError as e:  # UnicodeDecodeError is one, too
-        raise ConfigError(f"{path} is no ONNX model: {e}") from None
+        raise ConfigError(f"{path} is not an ONNX model: {e}") from None
     if not graphs or not (graphs[-1].nodes or may_be_empty):
-        raise ConfigError(f"{path} is no ONNX model, or has no node: nothing to profile")
+        raise ConfigError(f"{path} is not an ONNX model, or has no node: nothing to profile")
     return _in_order(graphs[-1])
 
 

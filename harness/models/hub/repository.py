@@ -113,7 +113,7 @@ def check(path: Path, expected: str | None = None) -> None:
 
 
 def _git_sha1(path: Path) -> str:
-    """The SHA-1 by which Git knows a file. Only files outside of Git LFS, which are small, have no other."""
+    """Git's SHA-1 of a file. Only files outside of Git LFS, which are small, have no other digest."""
     digest = hashlib.sha1(b"blob %d\0" % path.stat().st_size, usedforsecurity=False)
     digest.update(path.read_bytes())
     return digest.hexdigest()

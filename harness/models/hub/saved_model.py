@@ -1,4 +1,4 @@
-"""Finds the files of a SavedModel in a repository of the HuggingFace Hub, and gives them a folder of their own."""
+"""Finds the files of a SavedModel in a HuggingFace Hub repository, and gives them a separate folder."""
 
 import posixpath
 import re
@@ -23,7 +23,7 @@ def is_saved_model(file: str) -> bool:
 
 
 def members(file: str, files: Iterable[str]) -> list[str]:
-    """The paths of the SavedModel's own files. file: that of FILE; files: all of the repository."""
+    """The paths of the SavedModel's files. file: the path of FILE; files: all paths in the repository."""
     prefix = file.removesuffix(FILE)
     return sorted(
         path for path in files if path.startswith(prefix) and _MEMBER.fullmatch(path, len(prefix))
@@ -33,7 +33,7 @@ def members(file: str, files: Iterable[str]) -> list[str]:
 def folder(name: HubName, paths: Mapping[str, Path]) -> Path:
     """The folder that holds these files alone, as links into the hub's cache.
 
-    There they lie beside whatever else was fetched of the repository, which is no part of the model's digest.
+    The cache also holds other fetched files of the repository, which are not part of the model's digest.
     paths: path in the repository -> file in the hub's cache.
     """
     inside = (name.file or "").removesuffix(FILE)

@@ -10,9 +10,9 @@ from harness.errors import ConfigError
 
 class Format(NamedTuple):
     name: str
-    """As in `files` of a manifest and `formats` of a backend."""
+    """Name in `files` of a manifest and `formats` of a backend."""
     about: str
-    """In messages."""
+    """Name in messages."""
     backend: str
     """The backend that such a file is usually meant for."""
 
@@ -77,9 +77,9 @@ def may_have(path: Path, name: str) -> bool:
 
 
 def check(path: Path, formats: Collection[str]) -> None:
-    """A ConfigError where no backend that reads these formats can load the file or folder.
+    """Raises ConfigError if no backend that reads these formats can load the file or folder.
 
-    A backend with formats of its own may read anything.
+    A backend with other formats may read anything.
     """
     if not FORMATS.issuperset(formats):
         return
@@ -101,7 +101,7 @@ def check(path: Path, formats: Collection[str]) -> None:
 
 
 def _no_model(path: Path) -> tuple[str, str] | None:
-    """What the file or folder is instead of a model that a backend reads, and what to do; None if not known."""
+    """Says what the file or folder is instead of a model that a backend reads, and what to do; None if not known."""
     own, other = format_of(path), _OTHERS.get(path.suffix.lower())
     if path.is_dir():
         inside = (about for name, about in _FOLDERS.items() if (path / name).is_file())

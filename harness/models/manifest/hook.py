@@ -26,7 +26,7 @@ def check_hook(model: Model, named: Path | None) -> tuple[Path, str] | None:
         raise ConfigError(f"model {model.name!r}: hook {path} leaves the manifest's folder")
     if named is None:
         raise ConfigError(
-            f"model {model.name!r} runs Python code of its own, {path}: read it, and name it with "
+            f"model {model.name!r} runs Python code from {path}: read it, and name it with "
             f"--hook {path} if you trust it"
         )
     if named.resolve() != path.resolve():

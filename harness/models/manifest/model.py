@@ -66,7 +66,7 @@ class Model:
 
     @property
     def datasets(self) -> tuple[str, ...]:
-        """Those of the members of a set of models; () of a single model."""
+        """Datasets of the members of a set of models; () for a single model."""
         return ()
 
     @property
@@ -93,7 +93,7 @@ class Model:
         return self.manifest.accuracy if self.manifest else None
 
     def symbols(self, answer_dtype: str) -> tuple[str, ...]:
-        """The piece of text for each integer of an answer; () where answers are no such integers.
+        """The piece of text for each integer of an answer; () if answers are not such integers.
 
         Answers of a language model are token ids, or from a server texts: uint8.
         """
@@ -225,7 +225,7 @@ class Model:
         return [file.path for file in unpinned] if all(file.is_own for file in unpinned) else []
 
     def unstated(self) -> Iterator[str]:
-        """What a submission needs and the manifest leaves out, one line each."""
+        """Yields what a submission needs and the manifest leaves out, one line each."""
         if self.manifest is not None and not self.manifest.licence:
             yield f"model {self.name!r} states no licence: add `licence` to its manifest"
         for path in self.unpinned_own:
@@ -265,7 +265,7 @@ class Model:
         return path
 
     def _home(self, file: ModelFile) -> Path:
-        """Where a missing file belongs; never the installed package, which users do not write to."""
+        """Place for a missing file; never the installed package, which users do not write to."""
         fetched = file.source is not None or self._folder == MODELS_DIR
         return (self._cached if fetched else self._folder) / file.path
 

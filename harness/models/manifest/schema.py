@@ -191,8 +191,8 @@ class Accuracy(_Strict):
     median (default 0.001).
     """
     symbols: Annotated[tuple[str, ...], LISTED] = ()
-    """Where answers are integers and labels are texts: the piece of text for each integer, from 0 on: `["", " ", a,
-    b]` (docs/accuracy.md).
+    """The piece of text for each integer, from 0 on, if answers are integers and labels are texts: `["", " ", a, b]`
+    (docs/accuracy.md).
     """
 
 
@@ -238,7 +238,7 @@ def _check_versions(text: str) -> str:
     except InvalidSpecifier:
         some = False
     if not some:
-        raise ValueError(f"{text!r} is no range of versions: write e.g. '>=1.20, <2'")
+        raise ValueError(f"{text!r} is not a range of versions: write e.g. '>=1.20, <2'")
     return text
 
 
@@ -261,7 +261,7 @@ class Requires(_Strict):
 
 def _check_slo(text: str) -> str:
     if parse_slo(text).of:
-        raise ValueError(f"{text!r} is no bound on the latency of queries: write it as --slo")
+        raise ValueError(f"{text!r} is not a bound on query latency: write it as --slo")
     return text
 
 
@@ -375,8 +375,8 @@ class Manifest(_Strict):
                 own = [file.names.get(name, name) for name in ends]
                 if len(set(own)) < len(own):
                     raise ValueError(
-                        f"field 'files.{key}.names': {' and '.join(ends)} are {' and '.join(own)} in the file: each "
-                        "needs a name of its own"
+                        f"field 'files.{key}.names': {' and '.join(ends)} are {' and '.join(own)} in the file: give "
+                        "each a different name"
                     )
         return self
 

@@ -23,13 +23,13 @@ _CONVOLUTIONS = frozenset(("Conv", "QLinearConv", "ConvInteger", "Convolution", 
 
 
 def of_onnx(path: Path) -> Structure:
-    """A ConfigError where it is no ONNX file."""
+    """Raises ConfigError if it is not an ONNX file."""
     try:
         shapes = [(t.shape, t.dtype) for t in initializers(path) if t.dtype in _WEIGHT_TYPES]
         graphs = messages(mapped(path), _GRAPH)
         strides = [s for graph in graphs for m in messages(graph, _NODE) for s in _strides(m)]
     except (OSError, ValueError) as e:
-        raise ConfigError(f"{path} is no ONNX file: {e}") from None
+        raise ConfigError(f"{path} is not an ONNX file: {e}") from None
     return of_shapes(shapes, strides)
 
 
@@ -103,7 +103,7 @@ def of_openvino(path: Path) -> Structure:
         with path.open("rb") as file:
             parser.ParseFile(file)
     except (OSError, ValueError, IndexError, xml.parsers.expat.ExpatError) as e:
-        raise ConfigError(f"{path} is no OpenVINO IR: {e}") from None
+        raise ConfigError(f"{path} is not an OpenVINO IR: {e}") from None
     return of_shapes(reader.shapes, reader.strides, reader.macs)
 
 

@@ -65,16 +65,16 @@ class _Tensor(NamedTuple):
 
 
 def of_tflite(path: Path) -> Structure:
-    """A ConfigError where it is no LiteRT file; a PluginUnavailable without LiteRT's package."""
+    """Raises ConfigError if it is not a LiteRT file, PluginUnavailable without LiteRT's package."""
     try:
         model, size_bytes = opened(path)
         return _NetworkReader(size_bytes).structure(model)
     except BROKEN as e:
-        raise ConfigError(f"{path} is no LiteRT file: {e}") from None
+        raise ConfigError(f"{path} is not a LiteRT file: {e}") from None
 
 
 def opened(path: Path) -> tuple[Any, int]:
-    """(the schema's Model, the file's bytes). An exception of BROKEN where it is no LiteRT file."""
+    """Returns (the schema's Model, the file's bytes). Raises an exception of BROKEN if it is not a LiteRT file."""
     schema = _schema()
     with path.open("rb") as file:  # the map outlives it, and goes with its last slice
         content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)

@@ -1,4 +1,4 @@
-"""Starts the process of a plug-in's instance, which may write into a folder of its own only."""
+"""Starts the process of a plug-in's instance, which may write into its folder only."""
 
 import os
 from pathlib import Path

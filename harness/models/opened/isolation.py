@@ -1,4 +1,4 @@
-"""Decides which backends run in processes of their own, and whether LoadGen's process ran named code."""
+"""Decides which backends run in separate processes, and whether LoadGen's process ran named code."""
 
 from collections.abc import Iterator
 
@@ -9,13 +9,13 @@ from harness.errors import ConfigError
 from harness.models.opened.resolved_run import ResolvedRun
 
 PROCESSES_OPTION = "processes"
-"""The harness's own backend option: `on` runs each instance in a process of its own."""
+"""Backend option of the harness: `on` runs each instance in a separate process."""
 
 
 def is_separate(config: RunConfig) -> bool:
-    """Whether each instance runs in a process of its own: as the option says, else plug-ins under --mlperf.
+    """Whether each instance runs in a separate process: as the option says, else plug-ins under --mlperf.
 
-    A ConfigError where the option is neither on nor off.
+    Raises ConfigError if the option is neither on nor off.
     """
     if config.url:  # it sends requests without a hop between processes
         return False

@@ -100,9 +100,9 @@ def declared(config: RunConfig) -> Declared:
 
 
 def model_file(config: RunConfig, model: Model) -> Path | None:
-    """The model file in the backend's preferred format, or in that of `--backend-option format=NAME`.
+    """Returns the model file in the backend's preferred format, or in the format of `--backend-option format=NAME`.
 
-    None where the backend reads no file. A configuration may name another file instead, of the same
+    None if the backend reads no file. A configuration may name another file instead, of the same
     model in another precision.
     """
     if config.model_file is not None:
@@ -391,7 +391,7 @@ def described(backend: Backend, backend_name: str, dataset: Dataset, name: str) 
 
 
 def plain(about: Mapping[str, object]) -> dict[str, Any]:
-    """The same as JSON values; what JSON does not know becomes a text."""
+    """Returns JSON values; a value that JSON does not know becomes a text."""
     text = json.dumps(dict(about), default=str)
     values: dict[str, Any] = json.loads(text, parse_constant=str)  # JSON has no NaN
     return values

@@ -36,7 +36,7 @@ IN_USE = 409
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeFacts:
-    """What a node reports of itself, once it is ready."""
+    """Facts that a node reports about itself, once it is ready."""
 
     machine: str
     """Name of the machine in its network."""
@@ -45,7 +45,7 @@ class NodeFacts:
     process: str
     """Drawn by the node's process: the same node under two names has it twice."""
     version: str
-    """Of the harness."""
+    """Version of the harness."""
     code: str
     """SHA-256 of the harness's own modules."""
     backend: str
@@ -62,7 +62,7 @@ class NodeFacts:
     """Name, type and shape of each input of the model."""
     instances: int
     threads: int
-    """Of each instance."""
+    """Threads of each instance."""
     max_batch: int
     """Samples in the largest batch."""
     rate_per_s: float
@@ -97,7 +97,7 @@ def code_sha256() -> str:
 
 
 def _compared(facts: NodeFacts) -> Mapping[str, object]:
-    """What must be equal, by the word for it."""
+    """Facts that must be equal, by the word for each."""
     about = facts.backend_description
     return {
         "the harness's version": facts.version,
@@ -135,7 +135,7 @@ def refuse_differences(nodes: Mapping[str, NodeFacts], wanted: Mapping[str, obje
 
 
 def own_code() -> Mapping[str, object]:
-    """What a node must have as this machine has it, by the words of `_compared`."""
+    """Facts that a node must share with this machine, by the words of `_compared`."""
     return {"the harness's version": harness.__version__, "the harness's code": code_sha256()}
 
 

@@ -97,7 +97,7 @@ def open_session(
     model: an ONNX file, or its content. setup: None for the backend's own, with one thread.
     profile_prefix: ONNX Runtime's profiler is on, and its files' names begin with this path.
     optimised: the file to which the optimised graph is written. sizes: symbolic dimension -> elements.
-    config: entries beside those of the setup.
+    config: entries in addition to the setup's entries.
     Raises whatever ONNX Runtime raises; its classes share no base but Exception.
     """
     import onnxruntime as ort

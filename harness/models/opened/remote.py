@@ -28,7 +28,7 @@ MOST_QPS_ELSEWHERE = 100.0
 
 
 def server_problems(config: RunConfig) -> Iterator[str]:
-    """What speaks against asking the servers of --url, without a connection to them."""
+    """Yields problems of asking the servers of --url, without a connection to them."""
     name = config.backend
     known, remote = name in registry.BACKENDS, name in registry.REMOTE_BACKENDS
     if remote and not config.url:
@@ -85,7 +85,7 @@ def servers_of(config: RunConfig) -> list[Server]:
 
 
 def metrics_pages(config: RunConfig) -> list[Server]:
-    """Where the servers tell their own metrics; empty where nothing says where. --header is for --url alone."""
+    """Addresses of the servers' metrics; empty if nothing names them. --header is for --url alone."""
     if config.server_metrics:
         addresses = [parse_address(url) for url in config.server_metrics]
         tls = tls_context(config.insecure) if any(a.tls for a in addresses) else None
@@ -107,9 +107,9 @@ def request_timeout_s(config: RunConfig, slowest_ns: int = 0) -> float:
 def remote_class(
     config: RunConfig, cls: Any, connections: int
 ) -> Callable[[BackendSetup], Backend] | None:
-    """Makes backends of a remote plug-in; None for one that runs the model here. connections: to each server.
+    """Makes backends of a remote plug-in; None for a plug-in that runs the model here. connections: to each server.
 
-    A ConfigError where plug-in and --url do not go together, or the machine lacks ports or descriptors.
+    Raises ConfigError if plug-in and --url do not go together, or the machine lacks ports or descriptors.
     """
     remote = hasattr(cls, "request") and not hasattr(cls, "infer")
     if not remote:

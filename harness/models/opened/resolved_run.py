@@ -31,7 +31,7 @@ class ResolvedRun:
 
     @property
     def slo(self) -> Slo | None:
-        """Of the latency of queries: the one that the run is quoted by."""
+        """Query latency SLO that the run is quoted by."""
         return leading(self.slos)
 
     @property

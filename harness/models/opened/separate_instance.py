@@ -1,4 +1,4 @@
-"""Runs an instance in a process of its own.
+"""Runs an instance in a separate process.
 
 This serves backends that hold the GIL, and frameworks that have one thread pool per process. To the rest
 of the measured process it is a backend like any other: the instance's thread hands over a batch and
@@ -230,7 +230,7 @@ def _print(read: int) -> None:
 
 
 def _error(status: int, text: str) -> BaseException:
-    """The error of the other process; what is no HarnessError has the name of its own class."""
+    """Returns the error of the other process; an error that is not a HarnessError keeps the name of its class."""
     known = BY_EXIT_STATUS.get(status)
     if known is not None:
         return known(text)

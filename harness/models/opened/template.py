@@ -43,8 +43,8 @@ Shapes = Mapping[str, tuple[int, ...]]
 def manifest_of(path: Path, manifest: Path, shapes: Shapes, backend: str | None = None) -> str:
     """The manifest's text, for a file `manifest` in the folder of the model file or above it.
 
-    shapes: sizes of symbolic dimensions. backend: opens the file; None: the one that such files are meant for.
-    Raises a ConfigError or PluginUnavailable where the file cannot be opened or described.
+    shapes: sizes of symbolic dimensions. backend: opens the file; None: the usual backend for such files.
+    Raises a ConfigError or PluginUnavailable if the file cannot be opened or described.
     """
     place = os.path.relpath(path.absolute(), manifest.absolute().parent)
     if place.startswith(".."):
@@ -117,7 +117,7 @@ def _sized(spec: TensorSpec, shapes: Shapes) -> TensorSpec:
 
 
 def _answered(backend: Backend, inputs: Sequence[TensorSpec], path: Path) -> Sequence[str]:
-    """Names of the outputs of a file that has none: those of an answer to noise, or `output`."""
+    """Output names for a file that has none: from an answer to noise, or `output`."""
     if any(not isinstance(size, int) for spec in inputs for size in spec.shape[1:]):
         return ("output",)
     setup = DatasetSetup(inputs=tuple(inputs), tables=partial(tables_of, path))

@@ -1,6 +1,6 @@
 """Makes a model in int8 or fp16 with the framework's own tools, cached by its inputs.
 
-Runs in a process of its own (harness/core/child.py). int8 is post-training quantisation: the ranges of
+Runs in a separate process (harness/core/child.py). int8 is post-training quantisation: the ranges of
 activations come from samples that are never scored.
 """
 

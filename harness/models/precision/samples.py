@@ -49,11 +49,11 @@ def quantisation_samples(
     synthetic: bool,
     scored: Sequence[int] | None = None,
 ) -> QuantisationSamples:
-    """Returns noise where nothing is scored; else the samples in `folder`; else the dataset's own.
+    """Returns noise if nothing is scored; else the samples in `folder`; else the dataset's calibration samples.
 
     batch: samples in each feed. folder: a --data-dir for the same dataset. scored: the indices of the
-    dataset that are scored, None for all. Where the dataset has no samples of its own for this, the
-    indices that are not scored are taken; where `scored` is the whole dataset, the scored ones.
+    dataset that are scored, None for all. If the dataset has no calibration samples, the
+    indices that are not scored are taken; if `scored` is the whole dataset, the scored indices.
     """
     if synthetic or model.has_random_weights:
         # Not the run's seed: quantisation samples are never the run's samples.

@@ -21,7 +21,7 @@ from pydantic import (
 from harness.types import Step
 
 LISTED = Strict(False)
-"""Lets a tuple of a strict model take YAML's lists. Its entries stay strict: `yes` and "5" are no numbers."""
+"""Lets a tuple of a strict model take YAML's lists. Its entries stay strict: `yes` and "5" are not numbers."""
 
 
 def _one_or_more(item: Any) -> BeforeValidator:
@@ -189,7 +189,7 @@ class Stack(_Options):
 class Boxes(_Options):
     """Turns one YOLO head (n, 4 + classes, anchors) into (boxes, 7) float32 for each sample.
 
-    The head holds centre x, y, width, height in input pixels, then scores. The columns are those of
+    The head holds centre x, y, width, height in input pixels, then scores. The columns follow
     MLPerf's detection log: sample index, ymin, xmin, ymax, xmax (in parts of the input's side), score,
     class. An anchor counts for its best class if that scores more than `score`. Of boxes of one class
     that overlap by more than `iou` only the best stays.

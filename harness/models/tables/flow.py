@@ -30,7 +30,7 @@ class Operation(NamedTuple):
     kind: str
     """The operator, '' where nothing is known of it."""
     inputs: Sequence[str]
-    """Tensors by position; '' for one that is left out, or is no tensor."""
+    """Tensors by position; '' for an input that is left out, or is not a tensor."""
     outputs: Sequence[str]
 
 
@@ -77,7 +77,7 @@ class Operators(NamedTuple):
 
 
 class Flow(NamedTuple):
-    """What a file shows of the way from the inputs to the tables."""
+    """The way from the inputs to the tables, as far as a file shows it."""
 
     inputs: Mapping[str, str]
     """Name of an input -> its tensor."""
@@ -86,10 +86,10 @@ class Flow(NamedTuple):
 
 
 def smallest_tables(flow: Flow) -> dict[str, Table]:
-    """The smallest table of each input that selects rows.
+    """Returns the smallest table of each input that selects rows.
 
-    An input is left out where one of its tables is unknown, or gets numbers that arithmetic made of it:
-    then no range can be told that is right for all of them.
+    An input is left out if one of its tables is unknown, or gets numbers that arithmetic made of it:
+    then no known range is right for all of them.
     """
     copies: defaultdict[str, list[Copy]] = defaultdict(list)
     for copy in flow.copies:

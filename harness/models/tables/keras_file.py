@@ -31,7 +31,7 @@ _TABLE = "Embedding"
 
 
 def read(path: Path) -> Flow:
-    """Raises OSError, and what `WRONG_CONTENT` lists where the file is no such archive."""
+    """Raises OSError, and what `WRONG_CONTENT` lists if the file is not such an archive."""
     with zipfile.ZipFile(path) as archive:
         model = json.loads(archive.read("config.json"))
     layers = model["config"]["layers"]
@@ -54,7 +54,7 @@ def read(path: Path) -> Flow:
 
 
 def _kind(layer: Mapping[str, Any]) -> str:
-    """The layer's class, "" for one that is none of Keras's own."""
+    """The layer's class; "" for a class that is not from Keras."""
     return "" if layer.get("registered_name") else str(layer["class_name"])
 
 
@@ -75,7 +75,7 @@ def _calls(
 def _chained(
     layers: Sequence[Mapping[str, Any]],
 ) -> Iterator[tuple[Mapping[str, Any], list[str], str]]:
-    """As `_calls`, of layers in a row."""
+    """Yields what `_calls` yields, for layers in a row."""
     names = [_tensor(layer["config"]["name"], 0) for layer in layers]
     for layer, source, target in zip(layers[1:], names, names[1:], strict=False):
         yield layer, [source], target

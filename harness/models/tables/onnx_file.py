@@ -1,6 +1,6 @@
 """Reads the tables that an ONNX file indexes, by the project's own protobuf reader.
 
-No values are read, so tables in other files (external data) are no different.
+No values are read, so tables in other files (external data) make no difference.
 """
 
 from collections import ChainMap
@@ -24,7 +24,7 @@ _VALUE_SIZES = (2, 1, 2, 1)
 _DIM_VALUE = 1
 
 _DOMAINS = ("", "ai.onnx", "com.microsoft")
-"""Of other operators, and of functions in the file, nothing is known."""
+"""Domains of known operators; other operators, and functions in the file, are unknown."""
 
 _OPERATORS = Operators(
     first=frozenset((
@@ -71,7 +71,7 @@ class _Attribute(NamedTuple):
 
 
 def read(path: Path) -> Flow:
-    """Raises OSError, and ValueError where the file is no ONNX file."""
+    """Raises OSError, and ValueError if the file is not an ONNX file."""
     graphs = list(messages(mapped(path), _MODEL_GRAPH))
     if not graphs:
         raise ValueError("it has no graph")
@@ -82,15 +82,15 @@ def read(path: Path) -> Flow:
 
 
 class _Reader:
-    """Collects the nodes of a graph and of its subgraphs, whose tensors get names of their own."""
+    """Collects the nodes of a graph and of its subgraphs, whose tensors get distinct names."""
 
     def __init__(self) -> None:
         self.operations: list[Operation] = []
         self.crossings: list[Copy] = []
         self._axes: list[int] = []
-        """Of each operation; 0 where it states none."""
+        """Axis of each operation; 0 if it states none."""
         self._shapes: dict[str, Sequence[int]] = {}
-        """Those of constants."""
+        """Shapes of constants."""
         self._about: dict[str, memoryview] = {}
         """Tensor -> what the file says of its type."""
         self._origins: dict[str, str] = {}
@@ -102,7 +102,7 @@ class _Reader:
     ) -> tuple[list[str], list[str]]:
         """Returns the tensors of the graph's inputs and outputs.
 
-        prefix: of the names of its own tensors. outer: name in the graphs around it -> tensor.
+        prefix: for the names of the graph's tensors. outer: name in the graphs around it -> tensor.
         """
         parts: dict[int, list[memoryview]] = {}
         for number, value in fields(graph):
@@ -163,7 +163,7 @@ class _Reader:
                     yield Lookup(inputs[indices], kind, rows)
 
     def _shape(self, table: str) -> Sequence[int]:
-        """() where it is no constant."""
+        """Returns () if the table is not a constant."""
         passed = set()
         while table in self._origins and table not in passed:
             passed.add(table)

@@ -48,7 +48,7 @@ class _Layer:
 
 
 def read(path: Path) -> Flow:
-    """Raises OSError, and ValueError, KeyError or ExpatError where the file is no IR."""
+    """Raises OSError, and ValueError, KeyError or ExpatError if the file is not an IR."""
     reader = _Reader()
     parser = xml.parsers.expat.ParserCreate()
     parser.StartElementHandler = reader.begin

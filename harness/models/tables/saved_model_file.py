@@ -84,7 +84,7 @@ class _Function(NamedTuple):
 
 
 def read(path: Path) -> Flow:
-    """path: the folder. Raises OSError, and ValueError where its file is no SavedModel."""
+    """path: the folder. Raises OSError, and ValueError if its file is not a SavedModel."""
     graphs = list(messages(mapped(path / "saved_model.pb"), _META_GRAPH))
     if not graphs:
         raise ValueError("it has no graph")
@@ -95,7 +95,7 @@ def read(path: Path) -> Flow:
 
 
 class _Reader:
-    """Collects the nodes of the graph and of the functions that it calls, each call with names of its own."""
+    """Collects the nodes of the graph and of the functions that it calls, each call with distinct names."""
 
     def __init__(self, meta_graph: memoryview) -> None:
         self._meta_graph = meta_graph
@@ -109,13 +109,13 @@ class _Reader:
         self.operations: list[Operation] = []
         self.crossings: list[Copy] = []
         self._shapes: dict[str, Sequence[int]] = {}
-        """Those of variables and constants."""
+        """Shapes of variables and constants."""
         self._numbers: dict[str, int] = {}
         """Constants of one integer."""
         self._origins: dict[str, str] = {}
         """Tensor -> the one of the same content, or of the variable behind it."""
         self._calls: set[str] = set()
-        """Nodes that call functions, whose outputs are told apart; those of others are one tensor here."""
+        """Nodes that call functions, whose outputs are separate tensors here; the outputs of any other are one."""
 
     def inputs(self) -> dict[str, str]:
         signatures = {

@@ -1,4 +1,4 @@
-"""Tells the smallest table that each input of a model file indexes, whatever the file's format."""
+"""Finds the smallest table that each input of a model file indexes, whatever the file's format."""
 
 import xml.parsers.expat
 from collections.abc import Callable, Mapping

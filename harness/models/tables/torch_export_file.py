@@ -48,7 +48,7 @@ OF_SEVERAL_AXES = ("index", "index_put")
 
 
 def read(path: Path) -> Flow:
-    """Raises OSError, and what `WRONG_CONTENT` lists where the file is no such archive."""
+    """Raises OSError, and what `WRONG_CONTENT` lists if the file is not such an archive."""
     with zipfile.ZipFile(path) as archive:
         (name,) = (name for name in archive.namelist() if _GRAPH.fullmatch(name))
         module = json.loads(archive.read(name))["graph_module"]
@@ -68,12 +68,12 @@ def read(path: Path) -> Flow:
 
 
 def _kind(target: str) -> str:
-    """The operator without its overload, '' where it is none of ATen's."""
+    """The operator without its overload, '' if it is not from ATen."""
     return target.removeprefix(_ATEN).partition(".")[0] if target.startswith(_ATEN) else ""
 
 
 def _tensors(argument: Mapping[str, Any]) -> list[str]:
-    """The names of the tensors in an argument; '' stands for one that is left out of a list."""
+    """The names of the tensors in an argument; '' stands for a tensor that is left out of a list."""
     if "as_tensor" in argument:
         return [argument["as_tensor"]["name"]]
     if "as_tensors" in argument:

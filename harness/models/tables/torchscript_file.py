@@ -1,4 +1,4 @@
-"""Reads the tables that a TorchScript file indexes, with PyTorch in a process of its own.
+"""Reads the tables that a TorchScript file indexes, with PyTorch in a separate process.
 
 PyTorch inlines the modules and turns the weights into constants of one graph; the model does not run.
 """
@@ -110,6 +110,6 @@ def _indices(kind: str, values: Sequence[Any]) -> Iterator[tuple[Any, Any]]:
 
 
 def _sizes(value: Any) -> list[int]:
-    """Of a constant tensor; [] of any other value."""
+    """Sizes of a constant tensor; [] for any other value."""
     constant = value.toIValue() if _kind(value.node()) == "Constant" else None
     return [] if constant is None else list(getattr(constant, "shape", ()))

@@ -21,7 +21,7 @@ class Answer(NamedTuple):
     verdict: str
     """VALID or INVALID."""
     question: str
-    """What the run was made to find out."""
+    """The question that the run was made to answer."""
     headline: str
     """The answer with its unit, its interval, and the bound and the load that it holds for."""
     accuracy: str | None
@@ -137,7 +137,7 @@ def _headline(result: Mapping[str, Any], scenario: Scenario, slo: Slo | None) ->
 
 
 def _token_bounds(result: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """Of an official run of a language task, which LoadGen judges by its tokens."""
+    """LoadGen's bounds for tokens in an official run of a language task; None for other runs."""
     loadgen = (result.get("tokens") or {}).get("loadgen") or {}
     bounds: Mapping[str, Any] | None = loadgen.get("bounds")
     return bounds
@@ -172,7 +172,7 @@ def _bound(slo: Slo) -> str:
 
 
 def _duration(ns: int) -> str:
-    """As the user wrote it: '50 ms'."""
+    """Returns the duration as the user wrote it: '50 ms'."""
     return re.sub(r"(?<=\d)(?=[a-z])", " ", write_duration(ns))
 
 
@@ -223,7 +223,7 @@ def _load(result: Mapping[str, Any], scenario: Scenario) -> str:
 
 
 def _failed(result: Mapping[str, Any]) -> str:
-    """What a rate of LoadGen's, for which a failed sample is a completed one, has of them; empty without any."""
+    """The failed samples that LoadGen's rate counts as completed; empty without failed samples."""
     queries = result.get("queries") or {}
     failed, answered = queries.get("samples_failed"), queries.get("samples_answered")
     return f", failed ones included ({failed:,} of {answered:,} samples)" if failed else ""

@@ -91,7 +91,7 @@ def _of_offline(section: Mapping[str, Any], judgement: Judgement) -> str | None:
 
 
 def _cost(section: Mapping[str, Any]) -> str:
-    """What the load generator cost: the number without it, and the stage that lost most."""
+    """Cost of the load generator: the number without that cost, and the stage that lost most."""
     if section["unit"] != "ns":
         return f"the model alone answers {show_rate(section['reference'])} samples/s"
     most = [

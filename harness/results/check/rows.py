@@ -21,7 +21,7 @@ from harness.types import Array
 
 SLACK_NS = 2 * NS_PER_S
 """Distance up to which two times are the same moment: LoadGen writes its start in whole seconds, and its window
-in milliseconds. A clock that was stepped is a reason of its own.
+in milliseconds. A stepped clock is a separate reason.
 """
 
 _COUNTERS = ("cpu_user_s", "cpu_system_s", "measured_", "thermal_throttles", "cgroup_throttled_s")
@@ -47,7 +47,7 @@ def _samples(folder: Path, run: Evidence, instances: int) -> Iterator[str]:
         return
     columns = done.columns
     if int(columns["worker"].min()) < 0 or int(columns["worker"].max()) >= instances:
-        yield f"{path}: a worker is none of the {instances} instances"
+        yield f"{path}: a worker is not one of the {instances} instances"
     if done.issued > plan.journal_samples:
         yield f"{path}: {done.issued:,} samples were issued, the journal had room for {plan.journal_samples:,}"
     due_ns: Array | None

@@ -172,7 +172,7 @@ def precision_of(run: FinishedRun) -> str:
 _HINTS = {
     "precision": _MADE_FASTER,
     "unknown precision": "a backend reports it as `precision` in describe(), e.g. float32",
-    "model runs": "a server's cost is no difference between models or machines",
+    "model runs": "a server's cost is not a difference between models or machines",
     "offered rate": "run both with the same --target-qps",
     "largest batch": "run both with the same --max-batch",
     "samples per query": "run both with the same --samples-per-query",

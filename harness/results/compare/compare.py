@@ -234,7 +234,7 @@ def _is_alike(low: float | None, high: float | None, between: float | None) -> b
 
 
 def _end(log_change: float | None) -> float | None:
-    """As a share."""
+    """Converts a change of the logarithm to a share."""
     return None if log_change is None else math.expm1(log_change)
 
 

@@ -64,7 +64,7 @@ class FinishedRun:
     config: Mapping[str, Any]
     numbers: Mapping[str, Number]
     peaks: Mapping[str, float] = field(default_factory=dict)
-    """What `machine` has stored of the run's machine: fields of harness.machine.characterise.here.Rates."""
+    """Rates that `machine` has stored for the run's machine: fields of harness.machine.characterise.here.Rates."""
 
     @property
     def disturbances(self) -> frozenset[str]:
@@ -134,7 +134,7 @@ def _tell_changes(folder: Path) -> None:
 
 
 def named_apart(sides: Sequence[Sequence[FinishedRun]]) -> list[list[FinishedRun]]:
-    """The same runs, each named by as much of its path as is unique: ga/run-1, gb/run-1."""
+    """Names each run by the shortest unique end of its path: ga/run-1, gb/run-1."""
     paths = {run.folder.resolve() for one in sides for run in one}
     return [
         [replace(run, name=_short(run.folder.resolve(), paths)) for run in one] for one in sides
@@ -287,7 +287,7 @@ def _with_interval(number: Number, estimate: float, low: float, high: float) -> 
 
 
 def _plain(result: Mapping[str, Any]) -> Iterator[tuple[str, Number]]:
-    """Numbers without an interval of their own."""
+    """Numbers without an interval."""
     process = result.get("measured_process")
     if process:
         yield "cpu", Number(process["cpu_s_per_query"] * 1e9, "ns", "body")
@@ -323,7 +323,7 @@ def _of_tokens(result: Mapping[str, Any]) -> Iterator[tuple[str, Number]]:
 def _efficiency(
     throughput: Number, files: RunFiles, price_per_h: float | None
 ) -> Iterator[tuple[str, Number]]:
-    """Throughput per core, watt and price. With a GPU, cores are no measure."""
+    """Throughput per core, watt and price. A run on a GPU has no throughput per core."""
     cores = (files.environment.get("machine") or {}).get("cores_usable")
     if isinstance(cores, int) and cores > 0 and files.config.get("device", "cpu") == "cpu":
         yield "throughput_per_core", _times(throughput, 1 / cores, "samples/s/core")

@@ -44,7 +44,7 @@ class Noise(NamedTuple):
     """The noise between the runs of two sides. Differences are of logarithms."""
 
     source: str
-    """Where it was seen, as a sentence."""
+    """Source of the noise, as words for a sentence."""
     smallest: Mapping[str, float]
     """Share by kind of number: smaller changes are not judged."""
     counts_within: bool = False

@@ -77,7 +77,7 @@ def _card(letter: str, run: FinishedRun, out: Path) -> str:
 
 
 def _changes(comparison: Comparison, other: str) -> Iterator[str]:
-    """Numbers of the whole run first; those of stages and the like are folded."""
+    """Table of the whole run's numbers, then a folded table of numbers by stage, core and price."""
     whole = [change for change in comparison.changes if change.is_whole]
     parts = [change for change in comparison.changes if not change.is_whole]
     yield "<h2>Changes</h2>"
@@ -100,7 +100,7 @@ def _table(changes: Sequence[Change], other: str) -> str:
 
 
 def _figures(named: dict[str, FinishedRun]) -> Iterator[Figure]:
-    """Of the first run of each side; none where a side completed no query."""
+    """Figures of each side's first run; none if a side completed no query."""
     runs = {}
     for name, one in named.items():
         run = read_files(one.folder).performance

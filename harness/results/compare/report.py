@@ -23,7 +23,7 @@ _KINDS: Mapping[str, str] = {
 """Kinds of numbers in the line on noise."""
 
 _RUNS = 5
-"""Runs a side that the next command makes if nothing tells how many would do."""
+"""Runs per side in the next command if the number that would be enough is unknown."""
 
 _OF_BACKEND = "backend."
 _RATIOS = ("change", "low", "high")
@@ -105,7 +105,7 @@ _PEAKS = {
 
 
 def _promised(comparison: Comparison, other: str) -> str:
-    """What the machines of both sides can do, where `machine` has measured both; '' for one machine."""
+    """Peaks of both sides' machines, if `machine` has measured both; '' for one machine."""
     one, two = comparison.before[0], comparison.after[0]
     if _fingerprint(one) == _fingerprint(two):
         return ""
@@ -215,7 +215,7 @@ def _would_do(comparison: Comparison) -> str:
         return f"{comparison.runs_needed} runs a side, in turns, would do"
     if comparison.noise.between:
         return "the noise hides a change of this size"
-    return f"{_RUNS} runs a side, in turns, may tell"
+    return f"{_RUNS} runs a side, in turns, may decide"
 
 
 def _named(comparison: Comparison, other: str) -> str:

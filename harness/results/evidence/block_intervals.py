@@ -133,7 +133,7 @@ def _percentile(ordered: Array, block: Array, sizes: Array, fraction: float) -> 
 
 
 def _effective_samples(n: int, share: float, spread: Spread | None) -> int:
-    """Independent samples that would tell as much about the `share` of samples above a percentile."""
+    """Number of independent samples with as much information about the `share` of samples above a percentile."""
     independent = n * share * (1 - share)
     if spread is None or independent == 0:
         return n

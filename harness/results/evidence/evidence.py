@@ -32,11 +32,11 @@ class Evidence:
     changed_files: Sequence[str] = ()
     """LoadGen's files that are not as they were when LoadGen returned."""
     load_hosts: Sequence[Mapping[str, Any]] = ()
-    """Of --load-hosts, in the order of the column `host`: name, queries, clock_offset_ns, clock_error_ns and
-    clock_drift_ns, lost (why it ended the run) and client (of its last message)."""
+    """Hosts of --load-hosts, in the order of the column `host`: name, queries, clock_offset_ns, clock_error_ns and
+    clock_drift_ns, lost (why the host ended the run) and client (of its last message)."""
 
     witness: Mapping[str, Any] | None = None
-    """Of --load-hosts on other machines, the coordinator's own queries: `seen` of results/load_hosts/witness.py."""
+    """The coordinator's own queries with --load-hosts on other machines: `seen` of results/load_hosts/witness.py."""
 
     @property
     def logged(self) -> bool:

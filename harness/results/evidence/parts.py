@@ -24,7 +24,7 @@ _FREQUENCIES = 256
 """Lowest frequencies that are fitted: multiples of half a period per run."""
 
 _WIDTHS = (4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
-"""Half widths of a peak, in frequencies. A narrower one cannot be told from the rest by so few of them."""
+"""Half widths of a peak, in frequencies. A narrower peak has too few frequencies to differ from the rest."""
 
 _HEIGHTS = tuple(2.0**power for power in range(-2, 11))
 """Heights of a peak as multiples of the constant."""
@@ -40,7 +40,7 @@ class Spread(NamedTuple):
     """How far the sum of a run's values may vary."""
 
     variance: float
-    """Of the sum."""
+    """Variance of the sum."""
     freedom: float
     """Degrees of freedom of the estimated variance."""
     events: float
@@ -123,8 +123,8 @@ def _shapes(frequencies: int) -> _Shapes:
 
 
 def _events(sums: Array, width: float) -> float:
-    """From the excess kurtosis of the sums of two stretches per frequency below `width`: that of n events
-    in m stretches is m / n.
+    """Estimates the events from the excess kurtosis of the sums of two stretches per frequency below `width`. The
+    kurtosis of n events in m stretches is m / n.
     """
     groups = min(max(2 ** round(math.log2(2 * width)), _FEWEST_GROUPS), _MOST_GROUPS)
     groups = min(groups, len(sums))

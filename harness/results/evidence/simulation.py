@@ -65,7 +65,7 @@ def _dispatched(
     rule: BatchRule | None,
     took_ns: Callable[[int, int, int], int],
 ) -> Simulated:
-    """As `simulate`. took_ns(size, first query, start_ns): service time of a batch. rule: None takes all that waits."""
+    """took_ns(size, first query, start_ns): service time of a batch. rule: None takes all queries that wait."""
     arrivals: list[int] = scheduled_ns.tolist()
     free = [arrivals[0]] * instances if arrivals else []
     started: list[int] = []
@@ -99,7 +99,7 @@ class BatchesInRun(NamedTuple):
     slower: Array
     """(batches,) float64: time of the call divided by the bare loops' mean for its size."""
     ratio: float
-    """The same for the sum of all batches."""
+    """Time of all calls divided by the sum of the bare loops' means for their sizes."""
 
     @classmethod
     def of(cls, done: Completions, service: ServiceTimes) -> Self:

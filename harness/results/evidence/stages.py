@@ -87,7 +87,7 @@ def edges_of(columns: Container[str]) -> Edges:
 
 
 def _with_nodes(edges: Edges) -> Edges:
-    """The stages with those of the nodes in place of `remote`."""
+    """Replaces `remote` with the stages of the nodes."""
     begin, end = edges["remote"]
     own = dict(zip(NODE_STAGES, pairwise((begin, *NODE_STAMPS, end)), strict=True))
     parts = [own if name == "remote" else {name: edge} for name, edge in edges.items()]
@@ -148,7 +148,7 @@ class Completions:
 
 
 def query_latency_ns(done: Completions, samples_per_query: int) -> Array:
-    """(queries,) latency of each whole query: that of its last sample."""
+    """(queries,) latency of the last sample in each whole query."""
     latency = done.latency_ns
     if samples_per_query == 1:
         return latency
@@ -182,7 +182,7 @@ def summarise(done: Completions) -> Mapping[str, Stage]:
 
 
 def percentiles(latency_ns: Array) -> Mapping[str, int]:
-    """The same statistics LoadGen reports, from the journal."""
+    """Computes LoadGen's latency statistics from the journal."""
     ordered = np.sort(latency_ns)
     return {
         "min": int(ordered[0]),

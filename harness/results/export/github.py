@@ -20,9 +20,9 @@ def write(run: RunFiles, out: TextIO) -> None:
 
 
 def entries(result: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """An entry a number of which less is better; Offline's rate becomes the time of a sample.
+    """Yields an entry for each number of which less is better; Offline's rate becomes the time of a sample.
 
-    The numbers of an INVALID run have names of their own, so that they never continue a VALID series.
+    The numbers of an INVALID run have different names, so that they never continue a VALID series.
     """
     workload = f"{result['scenario']} {result['backend']} {result['model']}"
     is_valid = result["verdict"] == "VALID"

@@ -73,7 +73,7 @@ def write(run: RunFiles, out: Path) -> None:
 
 
 def id_of(result: bytes) -> str:
-    """The run's id, by which it is not exported twice. result: the content of result.json."""
+    """Returns the run's id, so that no run is exported twice. result: the content of result.json."""
     return hashlib.sha256(result).hexdigest()[:32]
 
 

@@ -37,13 +37,13 @@ _OK, _UNAUTHORIZED, _FORBIDDEN = 200, 401, 403
 
 
 def send(run: RunFiles, url: str) -> str:
-    """Returns the address of the run's page. A ConfigError where the server does not take the run.
+    """Returns the address of the run's page. Raises a ConfigError if the server does not take the run.
 
-    A run that was sent before is refused; one that the server takes in part is deleted there.
+    Refuses a run that was sent before; deletes a run from the server that took it in part.
     """
     result = (run.folder / run_folder.RESULT).read_bytes()
     found = list(entries(run))  # before anything is sent: they may be unusable
-    with closing(_Server(url)) as server, reading(f"--to {url} is no tracking server of MLflow"):
+    with closing(_Server(url)) as server, reading(f"--to {url} is not an MLflow tracking server"):
         experiment = _experiment(server)
         _refuse_second(server, experiment, run, id_of(result))
         run_id = _sent(server, experiment, run, found, result)

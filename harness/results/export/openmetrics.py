@@ -1,6 +1,6 @@
 """Exports the end of a run as OpenMetrics text, e.g. for the text-file collector of node_exporter.
 
-The names are those of docs/metrics.md; percentiles and rates are result.json's.
+The names come from docs/metrics.md, percentiles and rates from result.json.
 """
 
 from collections.abc import Iterable, Iterator, Mapping

@@ -1,1 +1,1 @@
-"""What a result says of the hosts that shared the load of a run."""
+"""The part of a result about the hosts that shared a run's load."""

@@ -42,7 +42,7 @@ class _Times(NamedTuple):
 
 
 def seen(done: Completions) -> dict[str, Any]:
-    """What the run's files hold of the coordinator's queries: the server's time for each, by the stages `sent` to `arrived`."""
+    """The coordinator's queries for the run's files: the server's time for each, by the stages `sent` to `arrived`."""
     times = _server_times(done)
     return {
         "queries": done.issued,
@@ -68,7 +68,7 @@ def section(run: Evidence) -> Witness | None:
 
 
 def doubts(run: Evidence) -> Iterator[Reason]:
-    """Hosts whose times are shorter than the coordinator's, or than those of every other host; a coordinator that was lost."""
+    """Hosts whose times are shorter than the coordinator's, or than every other host's; a lost coordinator."""
     done, hosts = run.done, run.load_hosts
     if done is None or run.witness is None:
         return

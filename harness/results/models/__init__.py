@@ -1,1 +1,1 @@
-"""What a run of several models says about them and their cache."""
+"""The part of a result about several models and their cache."""

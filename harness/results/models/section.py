@@ -1,4 +1,4 @@
-"""Tells what a run of several models did with its cache. Pure."""
+"""Summarises what a run of several models did with its cache. Pure."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

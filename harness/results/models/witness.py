@@ -21,7 +21,7 @@ _HOW = {
 
 
 def reasons(run: Evidence, loaded: Loaded | None) -> Iterator[Reason]:
-    """None for a run with failed samples, which is INVALID for these, and for one that did not end by itself."""
+    """Yields nothing for a run with failed samples, which make it INVALID, or a run that did not end by itself."""
     told = (run.ended or {}).get("models")
     if told is None or run.done is None or not len(run.done) or run.done.failed:
         return

@@ -30,12 +30,12 @@ def with_journals(done: Completions, path: Path) -> Completions:
 
 
 def placed(columns: Mapping[str, Array], rows: Mapping[str, Array]) -> Mapping[str, Array] | None:
-    """The nodes' stamps of each sample on the driver's clock, and `sent_ns`; None where an answered sample has none.
+    """The nodes' stamps of each sample on the driver's clock, and `sent_ns`; None if an answered sample has no stamps.
 
     columns: (samples,) of a run, in issue order. rows: (batches,) `first` and the stamps of a node's clock.
-    A node's time ends where its reply arrives. Where it is longer than the time between sending and arrival, the
-    sending thread was late with its stamp, as one that lost its core: `sent_ns` is put back to where the node's time
-    begins, but not before `taken_ns`.
+    A node's time ends when its reply arrives. If it is longer than the time between sending and arrival, the sending
+    thread was late with its stamp, e.g. because it lost its core: `sent_ns` is put back to the begin of the node's
+    time, but not before `taken_ns`.
     """
     sent_ns = columns["sent_ns"]
     arrived_ns = columns.get("arrived_ns", columns["read_ns"])

@@ -1,4 +1,4 @@
-"""Tells what each node did in a run, and what speaks against it. Pure."""
+"""Summarises what each node did in a run, and yields the doubts about it. Pure."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
@@ -18,7 +18,7 @@ SLOWER = 1.2
 """Times the median of the nodes, in the model."""
 
 DRIFT_PPM = 100.0
-"""As for the driver's own clock."""
+"""Limit of the drift, the same as for the driver's clock."""
 
 
 def told(run: Evidence) -> Sequence[Mapping[str, Any]]:
@@ -155,5 +155,5 @@ def doubts(run: Evidence) -> Iterator[Reason]:
         if node["no_journal"] and node["samples"] > node["failed"]:
             yield Reason(
                 "node-journal",
-                f"{node['node']}: {node['no_journal']}: of all nodes, the stages are told as one, `remote`",
+                f"{node['node']}: {node['no_journal']}; the stages of all nodes are reported as one, `remote`",
             )

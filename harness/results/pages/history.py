@@ -14,7 +14,7 @@ MOST = 12
 """Workloads on one page: each has several plots."""
 
 LEAST_POINTS = 2
-"""Of a plot."""
+"""Fewest points of a plot."""
 
 _LISTED = 50
 Row = Mapping[str, Any]
@@ -90,7 +90,7 @@ def reports_in(results: Path, page: Path) -> Linked:
 
 
 def history(rows: Sequence[Row], linked: Linked) -> list[Article]:
-    """rows: newest first. One article for each workload and load, the one that ran last first."""
+    """One article for each workload and load, the most recently run first. rows: newest first."""
     groups: dict[tuple[str, ...], list[Row]] = {}
     for row in rows:
         key = (*(row[name] for name in ("model", "scenario", "backend")), load_text(row))
@@ -177,7 +177,7 @@ def _figures(members: Sequence[Row]) -> Iterator[Figure]:
 
 
 def limits(name: str, values: Sequence[float]) -> dict[str, Any]:
-    """Where the axis of a number begins or ends: an accuracy in per cent ends at 100."""
+    """Limits of a number's axis: an accuracy in per cent ends at 100."""
     if not name.startswith("accuracy"):
         return {"rangemode": "tozero"}
     return {"maxallowed": 100} if max(values) <= 100 else {}

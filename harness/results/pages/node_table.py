@@ -71,7 +71,7 @@ def _notes(result: Mapping[str, Any]) -> Iterator[str]:
         elif node["no_journal"]:
             yield f"{node['node']} gave no journal: {node['no_journal']}."
         if node.get("no_host"):
-            yield f"{node['node']} told nothing of its machine: {node['no_host']}."
+            yield f"{node['node']} reported nothing about its machine: {node['no_host']}."
         if node.get("clock_step_ns"):
             yield f"The clock of {node['node']} was set by {show_ns(node['clock_step_ns'])} in the run."
     for doubt in result["doubts"]:

@@ -35,7 +35,7 @@ _BEGIN = """\
 <html lang="en"><head><meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <link rel="icon" href="data:,">"""
-"""The first lines of a page, by which a page of ours is recognised."""
+"""The first lines of a page, which identify a page of the harness."""
 
 
 class Figure(NamedTuple):
@@ -113,7 +113,7 @@ def _refuse_other_file(out: Path) -> None:
         with out.open("rb") as file:
             if file.read(len(_BEGIN)) != _BEGIN.encode():
                 raise ConfigError(
-                    f"{out} exists and is no page of the harness: nothing is overwritten; name another file"
+                    f"{out} exists and is not a page of the harness: nothing is overwritten; name another file"
                 )
 
 
@@ -188,7 +188,7 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[str]], *, numbers: int =
 def aligned_table(
     heads: Sequence[str], rows: Iterable[Sequence[str]], is_number: Sequence[bool]
 ) -> str:
-    """As `table`. is_number: whether each column aligns to the right."""
+    """An HTML table like `table`. is_number: whether each column aligns to the right."""
     kinds = [' class="number"' if number else "" for number in is_number]
     top = "".join(
         f'<th scope="col"{kind}>{escape(head)}</th>'

@@ -31,9 +31,9 @@ Member = tuple[Row, Numbers]
 
 
 def pareto(rows: Sequence[Row], linked: Linked) -> list[Article]:
-    """rows: newest first. One article for each task: scenario, load, data and machine; only VALID runs.
+    """One article for each task (scenario, load, data and machine); only VALID runs. rows: newest first.
 
-    On synthetic data each model has a task of its own.
+    On synthetic data each model is a separate task.
     """
     groups: dict[tuple[str, ...], list[Member]] = {}
     for row in rows:

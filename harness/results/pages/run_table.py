@@ -193,7 +193,7 @@ def facts(result: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _client(client: Mapping[str, Any]) -> str:
-    """What the client could do at most, and how busy it was."""
+    """The client's limits, and how busy it was."""
     servers = counted(len(client["peers"]), "server")
     parts = [
         f"{counted(client['connections'], 'connection')} to each of {servers}, {client['dispatcher']}"

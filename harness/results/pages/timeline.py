@@ -216,7 +216,7 @@ def _host(log: HostLog, begun_ns: int) -> Iterator[_Panel]:
 
 
 def _server(log: HostLog, begun_ns: int) -> Iterator[_Panel]:
-    """What the servers told of themselves: requests, shares, and what they computed a second."""
+    """Panels of the servers' metrics: requests, shares, and what the servers computed per second."""
     rows = log.rows
     at_s = (np.array([row["wall_ns"] for row in rows], np.float64) - begun_ns) / NS_PER_S
     for title, names in (

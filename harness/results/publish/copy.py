@@ -33,8 +33,8 @@ _SCRIPT = re.compile(r'<script src="(\.\./[^"]*plotly[^"]*\.js)"></script>')
 def publish(folder: Path, out: Path) -> list[str]:
     """Copies a run's or study's folder to `out`; returns the list of replacements, one line each.
 
-    Raises a ConfigError where `out` exists, where `folder` is no result folder, and where `check`
-    agrees with a run and not with its copy; nothing is left of the copy then.
+    Raises a ConfigError if `out` exists, if `folder` is not a result folder, and if `check` agrees
+    with a run and not with its copy; nothing is left of the copy then.
     """
     if not any(folder.rglob(run_folder.RESULT)) and not any(folder.rglob(run_folder.CONFIG)):
         raise ConfigError(
@@ -121,7 +121,7 @@ class _Copy:
             self._copy_yaml(run, config.models, yaml_of(content))
 
     def _copy_yaml(self, run: Path, file: Path, text: str | None = None) -> None:
-        """text: the content of the copy, where it is another one. A model that is no manifest is not copied."""
+        """text: the content of the copy, if it differs. A model that is not a manifest is not copied."""
         if not (is_path(str(file)) and file.suffix in (".yaml", ".yml") and file.is_file()):
             return
         folder = self._target / self._renamed(run) / recheck.MODEL

@@ -24,13 +24,13 @@ _OTHER_HOMES = r"/(?:home|Users)/[\w.-]*\w"
 
 _SCHEMA = Path(__file__).parents[1] / "result.schema.json"
 _LEAST_LETTERS = 3
-"""A shorter name, and one that is a word of results, is replaced in paths and addresses only."""
+"""A shorter name, and a name that is a word of results, is replaced in paths and addresses only."""
 
 _LEAST_ARGUMENT = 8
 """Letters of a meter's argument that is replaced wherever it stands: a shorter one may be a number."""
 
 _LARGEST_BYTES = 16 * 2**20
-"""Larger files are no settings and are not read for them."""
+"""Larger files are not settings and are not read for settings."""
 
 _SPELLINGS: tuple[Callable[[str], str], ...] = (
     str,

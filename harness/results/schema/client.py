@@ -21,7 +21,7 @@ class Peer(TypedDict):
 
 
 class ServerTimes(TypedDict):
-    """What the server says of its own time for one request."""
+    """The server's account of its time for one request."""
 
     source: str
     """`Server-Timing`: medians over the header of the replies; `statistics`: means from the server's totals
@@ -61,7 +61,7 @@ class Client(TypedDict):
     busy_seconds: float | None
     """Share of the seconds in which it was busy for more than 95 % of the time; null where `busy_max` is."""
     notice_p99_ns: int | None
-    """99 % of the replies were read within so many ns of their arrival in the kernel; null without its stamps."""
+    """99th percentile of ns from a reply's arrival in the kernel until it was read; null without kernel stamps."""
     no_notice: str
     """Why those stamps are missing, and with them the stage `notice`; empty where they are there."""
     waited: int
@@ -83,8 +83,8 @@ class Client(TypedDict):
 
 
 class Servers(TypedDict):
-    """What the servers' own Prometheus metrics told once a second in LoadGen's window, from server.csv: the largest
-    reading, or how much a counter grew. A value that they do not tell is null.
+    """The servers' own Prometheus metrics, read once a second in LoadGen's window, from server.csv: the largest
+    reading, or how much a counter grew. A value that the servers do not report is null.
     """
 
     rows: int
@@ -125,7 +125,7 @@ class LoadHost(TypedDict):
     queries: int
     """Queries that the schedule gives it."""
     answered: int
-    """Of these, the ones that were answered, failed ones included."""
+    """Queries that were answered, failed ones included."""
     per_s: float | None
     """Answers per s, from the first query of the run to its own last answer; null without one."""
     p50_ns: int | None
@@ -133,17 +133,17 @@ class LoadHost(TypedDict):
     p99_ns: int | None
     """99th percentile of it in ns."""
     start_skew_ns: int | None
-    """Ns by which it issued its first query late; its clock's error comes on top."""
+    """Delay of its first query in ns; its clock's error comes on top."""
     clock_offset_ns: int
     """Ns that its clock showed more than the coordinator's; 0 for a process of this machine."""
     clock_error_ns: int
-    """The offset is known within so many ns: half of the shortest round trip of its pings."""
+    """Largest error of the offset in ns: half of the shortest round trip of its pings."""
     clock_drift_ns: int | None
     """Ns that its clock gained on the coordinator's in the run, by pings; null for a process of this machine."""
     busy_max: float | None
-    """As of `client`."""
+    """The host's `busy_max`, defined as in `client`."""
     ceiling_per_s: float | None
-    """As of `client`, measured while the other hosts measured theirs."""
+    """The host's `ceiling_per_s`, defined as in `client`, measured while the other hosts measured theirs."""
     lost: str
     """Why the run was ended, where this host was lost; empty otherwise."""
 
@@ -154,7 +154,7 @@ class Witness(TypedDict):
     queries: int
     """Queries that it asked."""
     answered: int
-    """Of these, the ones that did not fail."""
+    """Queries that did not fail."""
     p50_ns: int | None
     """Median time of the server for them, from the sending to the reply's arrival, in ns; null without one."""
     p99_ns: int | None
@@ -162,14 +162,14 @@ class Witness(TypedDict):
 
 
 class JudgedSlo(TypedDict):
-    """What the journal tells of one SLO."""
+    """One SLO, judged by the journal."""
 
     slo: str
-    """As --slo."""
+    """The SLO in the notation of --slo."""
     value_ns: int | None
     """The percentile in ns, of what did not fail; null for `itl`, of which only the late ones are counted."""
     late: int
-    """Of `of`, those that took longer than the bound, or failed."""
+    """Number out of `of` that took longer than the bound, or failed."""
     of: int
     """Queries; for `ttft` answers, for `tpot` answers of two tokens and more, for `itl` tokens after the first."""
     met: bool
@@ -182,7 +182,7 @@ class Goodput(TypedDict):
     per_s: float | None
     """Such queries per s, from the first scheduled one to the last answer; null where that took no time."""
     share: float
-    """Of all queries."""
+    """Share of all queries."""
     slos: Sequence[JudgedSlo]
     """In the order of --slo."""
 
@@ -199,21 +199,21 @@ class TokenTimes(TypedDict):
 
 
 class TokenBounds(TypedDict):
-    """Bounds by which LoadGen judges an official Server run of a language task, as its log has them."""
+    """Bounds that LoadGen applies to an official Server run of a language task, as its log has them."""
 
     percentile: str
     """p50, p90 or p99, of both times: the rules have p99."""
     ttft_ns: int
-    """Of `ttft_ns`."""
+    """Bound of `ttft_ns`."""
     tpot_ns: int
-    """Of `tpot_ns`."""
+    """Bound of `tpot_ns`."""
 
 
 class LoadGenTokens(TypedDict):
-    """What LoadGen measured of tokens, whose first ones it was told of when they were read."""
+    """LoadGen's measurements of tokens. The harness reports a first token to LoadGen when it is read."""
 
     ttft_ns: TokenTimes | None
-    """Schedule -> LoadGen told of the first token."""
+    """Schedule -> report of the first token to LoadGen."""
     tpot_ns: TokenTimes | None
     """From there to the whole answer, divided by the tokens less one; null where an answer had a single token or
     failed: LoadGen has no such number then."""
@@ -224,31 +224,31 @@ class LoadGenTokens(TypedDict):
 
 
 class Tokens(TypedDict):
-    """Tokens of the answers of a language model, as a server's replies tell them, or counted where it runs here. From the
-    performance run.
+    """Tokens of a language model's answers in the performance run, as a server's replies report them, or counted if the
+    model runs here.
     """
 
     answers: int
     """Answers that were read; failed samples have none."""
     input: int | None
-    """Tokens of all prompts; null where the server does not tell them of each, and without answers."""
+    """Tokens of all prompts; null if the server does not report them for each prompt, and without answers."""
     output: int | None
-    """Tokens of all answers; null where the server does not tell them of each, and without answers."""
+    """Tokens of all answers; null if the server does not report them for each answer, and without answers."""
     source: str
-    """What `output` is counted from: `usage` of each reply, or its `token ids`; `the engine` for a model that runs here;
-    empty where it is null."""
+    """Source of `output`: `usage` of each reply, or its `token ids`; `the engine` for a model that runs here; empty if
+    `output` is null."""
     output_per_s: float | None
     """Tokens of the answers per s, from the first scheduled query to the last answer; null where `output` is."""
     output_mean: float | None
     """Mean tokens of an answer; null where `output` is."""
     cached: int | None
-    """Tokens of the prompts that the server had computed before; null where it does not tell them of each."""
+    """Tokens of the prompts that the server had computed before; null if it does not report them for each prompt."""
     cached_answers: int
-    """Answers of which the server had computed a part of the prompt before, as far as it tells."""
+    """Answers for which the server reports that it had computed a part of the prompt before."""
     compared_prompts: int
     """Prompts of which the tokens that the server counted were compared with the ids that were sent."""
     changed_prompts: int
-    """Of these, the ones where they differ."""
+    """Prompts whose counted tokens differ from the ids that were sent."""
     varied_prompts: int
     """Answers of which the server counted the prompt's tokens otherwise than at the first answer to the same prompt."""
     long_prompts: int
@@ -262,9 +262,9 @@ class Tokens(TypedDict):
     several_token_answers: int | None
     """Streams of two tokens and more; null without streams."""
     at_once_answers: int | None
-    """Of these, the ones whose tokens all came in one chunk; null without streams."""
+    """Streams of two tokens and more whose tokens all came in one chunk; null without streams."""
     is_exact: bool
-    """Whether the server told the tokens of each chunk of a stream, by `usage` or token ids."""
+    """Whether the server reported the tokens of each chunk in a stream, by `usage` or token ids."""
     ttft_ns: TokenTimes | None
     """Schedule -> the kernel's stamp of the first token, or the end of its step in a model that runs here; null without
     streams."""
@@ -277,12 +277,12 @@ class Tokens(TypedDict):
     chunk_gap_ns: TokenTimes | None
     """Between arrivals: chunks that arrived at once are one. Null without streams."""
     loadgen: LoadGenTokens | None
-    """The same times by LoadGen; null where neither an SLO nor the rules are about the tokens' times, and in Offline."""
+    """LoadGen's measurements of these times; null in Offline, and if neither an SLO nor the rules are about them."""
     tokens_per_chunk: float | None
     """Mean of the chunks that the server sent, without those that had none; null without streams, and where
     `output` is."""
     one_token_answers: int
     """Answers of a single token."""
     finish_reasons: Mapping[str, int]
-    """Why answers ended, in the server's words -> answers: `length` at max_tokens, `stop` by the model, an empty text where the
-    server does not tell."""
+    """Why answers ended, in the server's words -> answers: `length` at max_tokens, `stop` by the model, an empty text
+    if the server reports no reason."""

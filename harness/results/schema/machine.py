@@ -81,10 +81,10 @@ class Clocks(TypedDict):
 
 
 class Gpu(TypedDict):
-    """A GPU in LoadGen's window, read once a second. A value that NVML does not tell is null."""
+    """A GPU in LoadGen's window, read once a second. A value that NVML does not report is null."""
 
     number: int
-    """As CUDA counts them for the process."""
+    """Number of the GPU, as CUDA counts GPUs for the process."""
     busy_share: float | None
     """Mean share of the time in which a kernel ran, in [0, 1]."""
     sm_mhz: Clocks | None

@@ -46,7 +46,7 @@ class OneModel(TypedDict):
     bytes: int
     """Size that counts against the capacity."""
     share: float
-    """Of the queries, as its popularity says, in [0, 1]."""
+    """Share of the queries by its popularity, in [0, 1]."""
     requests: int
     """Queries that were answered for it."""
     hits: int
@@ -125,12 +125,12 @@ class Models(TypedDict):
     evictions: int
     """Models that were evicted."""
     files: FileCounts | None
-    """Null where files have no cache of their own, or the run did not end by itself."""
+    """Counts of the files' cache; null if files have no separate cache, or the run did not end by itself."""
     expected_load_ns: float
     """Mean load time of a query if exactly the models with `keep` were resident."""
     load_ns: float
     """Mean time that a query waited for its model: `acquire` of `stages_ns`."""
     curve: Sequence[Curve]
-    """Of the run's policy, and of lru where that is another."""
+    """Curve of the run's policy, and of lru if the run's policy is not lru."""
     models: Sequence[OneModel]
     """In the order of the file."""

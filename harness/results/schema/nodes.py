@@ -17,7 +17,7 @@ class Node(TypedDict):
     instances: int
     """Copies of the model there."""
     threads: int
-    """Of each instance."""
+    """Threads of each instance."""
     max_batch: int
     """Samples in its largest batch."""
     cpus: Sequence[int]
@@ -29,13 +29,13 @@ class Node(TypedDict):
     batches: int
     """Requests that these came in."""
     failed: int
-    """Of these, the ones that failed."""
+    """Failed samples among `samples`."""
     completed_per_s: float | None
     """Samples that it answered per s, from the first scheduled one of the run to its own last answer; null without any."""
     infer_p50_ns: int | None
     """Median ns of its batches in the model; null without its journal."""
     infer_p99_ns: int | None
-    """The same at the 99th percentile."""
+    """99th percentile of its batches in the model, in ns; null without its journal."""
     queue_p50_ns: int | None
     """Median ns of its batches from their arrival there to an instance; null without its journal."""
     network_p50_ns: int | None
@@ -43,15 +43,15 @@ class Node(TypedDict):
     clock_offset_ns: int | None
     """By how much its clock is ahead, by pings after the run, else before; null where it did not answer them."""
     clock_error_ns: int | None
-    """The offset is right within plus or minus so many ns: half of the shortest round trip."""
+    """Largest error of the offset, plus or minus, in ns: half of the shortest round trip."""
     drift_ppm: float | None
     """By how much its clock runs faster, in parts per million, by the pings before and after the run."""
     clock_step_ns: int | None
     """By how much its clock was set in the run, by its batches, each of which is a ping: the largest change that neither
     errors (`clock_error_ns`) nor slewing explain; 0 without, null where it was not looked at."""
     stage_error_ns: int | None
-    """Its stages of a batch are right within so many ns: what its clock gains on this machine's while it has the longest
-    batch, or the step; null without both pings."""
+    """Largest error of its stages of a batch in ns: what its clock gains on this machine's clock while it has the
+    longest batch, or the step; null without both pings."""
     lost: str
     """How it was lost; empty where it was not."""
     lost_samples: int
@@ -59,7 +59,7 @@ class Node(TypedDict):
     no_journal: str
     """Why its journal is missing, and with it the stages of the nodes; empty where it is there."""
     host: Host | None
-    """Its machine from the loading of the samples to the end of the run, as `host` tells of the driver's; the measured process
-    is the node's. Null: `no_host`."""
+    """Its machine from the loading of the samples to the end of the run, like `host` for the driver's; the measured
+    process is the node's. Null: `no_host`."""
     no_host: str
     """Why nothing is known of its machine; empty where it is."""

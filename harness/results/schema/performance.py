@@ -190,9 +190,9 @@ class Reference(TypedDict):
     ratio: float
     """`ours` divided by `reference`."""
     at_run_speed: AtOtherSpeed
-    """The same comparison at the speed that the model had in the run."""
+    """Comparison at the speed that the model had in the run."""
     at_slower_loops: NotRequired[AtOtherSpeed]
-    """The same comparison with the slower of the bare loops before and after; only where `drift` exceeds 10 %."""
+    """Comparison with the slower of the bare loops before and after; only if `drift` exceeds 10 %."""
     queries: NotRequired[int]
     """Queries simulated; Server only."""
     of_queries: NotRequired[int]
@@ -221,14 +221,14 @@ class InputProbe(TypedDict):
     changed_ns: float | None
     """Median time of the batches with changed values in ns; null without a round."""
     over_again: Sequence[float] | None
-    """[low, median, high]: time with changed values divided by that of the same batch once more, with a 99 %
-    interval of the median; null with too few rounds."""
+    """[low, median, high]: time with changed values divided by the time of the same batch once more, with a
+    99 % interval of the median; null with too few rounds."""
     over_seen: Sequence[float] | None
-    """As `over_again`, divided by the time of a batch that the run may have had."""
+    """Ratio like `over_again`, divided by the time of a batch that the run may have had."""
     rows: int
     """Samples that answered alike again, and otherwise to the inputs of another sample."""
     by_index: int
-    """Those that followed the dataset index in the caller's frame, and not the inputs."""
+    """Samples in `rows` that followed the dataset index in the caller's frame, and not the inputs."""
     raised: str
     """Last line of the exception that a batch raised; empty without one."""
 

@@ -72,7 +72,7 @@ class Result(TypedDict):
     doubts: Sequence[ReasonEntry]
     """Why the numbers should not be believed yet, of a VALID run too."""
     not_for_submission: Sequence[str]
-    """Why the run is no MLPerf submission."""
+    """Why the run is not an MLPerf submission."""
     started: str
     """Start of the run, ISO 8601, UTC."""
     scenario: str
@@ -112,7 +112,7 @@ class Result(TypedDict):
     client: NotRequired[Client]
     """The harness as the client of a server; missing where the model ran here, or the run did not end by itself."""
     servers: NotRequired[Servers]
-    """What the servers told of themselves; missing where the model ran here, and without a performance run."""
+    """Metrics that the servers reported; missing if the model ran here, and without a performance run."""
     nodes: NotRequired[Sequence[Node]]
     """The nodes of --nodes, in its order; missing without nodes, and where the run did not end by itself."""
     load_hosts: NotRequired[Sequence[LoadHost]]

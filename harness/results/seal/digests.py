@@ -1,6 +1,6 @@
 """Writes SHA256SUMS, the digests of all files of a result folder, and compares it with the files.
 
-The format is that of sha256sum, so that `sha256sum -c SHA256SUMS` in the folder checks it without the
+The format is sha256sum's, so that `sha256sum -c SHA256SUMS` in the folder checks it without the
 harness.
 """
 
@@ -29,7 +29,7 @@ _LINE = re.compile(r"([0-9a-f]{64})  (.+)")
 
 
 def write(folder: Path) -> None:
-    """Seals the folder anew; a signature of the seal before it no longer fits and is removed."""
+    """Seals the folder again; removes the signature of the previous seal, which no longer fits."""
     remove(folder)
     lines = (f"{digest}  {name}\n" for name, digest in _digests(folder).items())
     write_text(folder / SEAL, "".join(lines))
@@ -57,7 +57,7 @@ def differences(folder: Path) -> Iterator[str]:
         elif name not in sealed:
             yield f"{folder / name} was added after the run: {SEAL} has no such file"
         elif sealed[name] != now[name]:
-            yield f"{folder / name} was changed after the run: its SHA-256 is not that of {SEAL}"
+            yield f"{folder / name} was changed after the run: its SHA-256 differs from {SEAL}"
 
 
 def missing(folder: Path, name: str, otherwise: str) -> str:

@@ -57,7 +57,7 @@ def problem(key: Path) -> str:
 
 
 def not_a_file(path: Path) -> str:
-    """Why the path is no file, '' where it is."""
+    """Why the path is not a file; '' if it is a file."""
     if path.is_dir():
         return "this is a folder: name a file in it"
     return "" if path.is_file() else "there is no such file"

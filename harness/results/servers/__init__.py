@@ -1,1 +1,1 @@
-"""What servers told of themselves during a run: `servers` of result.json."""
+"""Metrics that servers reported during a run: `servers` of result.json."""

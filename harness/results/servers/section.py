@@ -1,4 +1,4 @@
-"""Summarises what servers told of themselves during the performance run. Pure."""
+"""Summarises the metrics that servers reported during the performance run. Pure."""
 
 from collections.abc import Sequence
 from typing import cast
@@ -31,6 +31,6 @@ def _values(rows: Sequence[Row], column: str) -> list[float]:
 
 
 def _grown(rows: Sequence[Row], column: str) -> float | None:
-    """None with fewer than two values, and where the server began to count anew."""
+    """Growth of a counter; None with fewer than two values, and if the server began to count again."""
     values = _values(rows, column)
     return values[-1] - values[0] if len(values) > 1 and values == sorted(values) else None

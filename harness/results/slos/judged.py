@@ -11,11 +11,11 @@ from harness.types import Array
 
 
 class Judged(NamedTuple):
-    """What the journal tells of one SLO. What failed has met none."""
+    """One SLO, judged by the journal. A failed sample meets no SLO."""
 
     slo: Slo
     late: int
-    """Of `of`, those that took longer than the bound or failed."""
+    """Number out of `of` that took longer than the bound or failed."""
     of: int
     """Queries; for ttft answers, for tpot answers of two tokens and more, for itl tokens after the first."""
     value_ns: int | None
@@ -32,7 +32,7 @@ class Judged(NamedTuple):
 
 
 def judged(done: Completions, samples_per_query: int, slo: Slo) -> Judged:
-    """Of a run that has completed something."""
+    """Judges a run that has completed something."""
     values_ns, failed = _values(done, samples_per_query, slo)
     if slo.of == "itl":
         tokens = _column(done, "tokens")
@@ -89,5 +89,5 @@ def _values(done: Completions, samples_per_query: int, slo: Slo) -> tuple[Array,
 
 
 def _column(done: Completions, name: str) -> Array:
-    """Of streams; 0 where no reply was one."""
+    """Column of streams; 0 if no reply was a stream."""
     return done.columns.get(name, np.zeros(len(done), np.int64)).astype(np.int64)

@@ -21,7 +21,7 @@ _LATE = {
 
 
 def reasons(scenario: Scenario, run: Evidence, slos: tuple[Slo, ...]) -> Iterator[Reason]:
-    """The SLOs beside the one that is judged by LoadGen's log, of a run that has one."""
+    """Reasons of the SLOs that LoadGen's log does not judge, for a run that has such a log."""
     if not run.logged or run.done is None or not len(run.done):
         return
     log, plan = run.log, run.plan
@@ -33,7 +33,7 @@ def reasons(scenario: Scenario, run: Evidence, slos: tuple[Slo, ...]) -> Iterato
         if _by_log(scenario, run, slo, slos):
             continue
         if slo.of == "itl" and not _has_gaps(run):
-            text = "the server does not tell the tokens of each chunk, or answers have one"
+            text = "the server does not report the tokens of each chunk, or answers have one token"
             yield Reason("slo-not-measured", f"{slo}: {text}")
         elif not one.of:
             yield Reason("slo-not-measured", f"{slo}: no answer has more than one token")
@@ -87,4 +87,4 @@ def too_late(one: Judged, plan: LoadPlan, rate_per_s: float | None) -> Reason:
     seen = f"{count:,} {what} are too few to prove {name}, although none was late"
     if late:
         seen = f"{lateness(one)}: too few {what} to prove {name}"
-    return Reason("early-stopping", f"{seen}: {needed:,}{pace} would tell")
+    return Reason("early-stopping", f"{seen}: {needed:,}{pace} would be enough")

@@ -1,4 +1,4 @@
-"""Tells the SLOs of a run and its goodput. Pure."""
+"""Summarises the SLOs of a run and its goodput. Pure."""
 
 from harness.core.config.parse import Slo
 from harness.core.units import NS_PER_S

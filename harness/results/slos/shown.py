@@ -1,4 +1,4 @@
-"""Shows the goodput of a run, and the SLOs beside the one that its answer is about, as one line."""
+"""Shows the goodput of a run, and the SLOs that its answer is not about, as one line."""
 
 from collections.abc import Mapping
 from typing import Any

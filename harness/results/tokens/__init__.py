@@ -1,1 +1,1 @@
-"""What a language model on a server generated: tokens, and how fast."""
+"""Tokens that a language model on a server generated, and how fast."""

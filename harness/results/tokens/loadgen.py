@@ -21,11 +21,11 @@ APART_NS = 20 * NS_PER_US
 LoadGen is no smaller, and TPOT no larger, but for PREEMPTED_SHARE.
 """
 PREEMPTED_SHARE = 0.02
-"""The journal's stamp of a completion lies just before LoadGen's: of so many answers another thread or program may have
-come between the two, and the percentile has moved by as many ranks.
+"""The journal's stamp of a completion lies just before LoadGen's. Share of answers for which another thread or program
+may have come between the two stamps; the percentile has moved by as many ranks.
 """
 LEAST_SLOWER = 5
-"""A percentile with fewer answers above it may be that of preempted ones alone."""
+"""A percentile with fewer answers above it may come from preempted answers alone."""
 RATE_SHARE = 0.01
 RATE_NS = 20 * NS_PER_MS
 """Tokens/s of both must agree within this share, plus this share of the run's length."""
@@ -46,7 +46,7 @@ _BOUNDS = ("requested_server_ttft_latency", "requested_server_tpot_latency")
 def told(
     log: DetailLog, plan: LoadPlan, one_token_answers: int, failed: int
 ) -> LoadGenTokens | None:
-    """The part of the section `tokens`; None where LoadGen was told of no tokens."""
+    """The part of the section `tokens`; None if no tokens were reported to LoadGen."""
     if not plan.token_latencies or _TTFT["p50"] not in log.values:
         return None
     # LoadGen divides by the tokens less one, also where none is left, and counts one token as none.

@@ -1,4 +1,4 @@
-"""Tells the tokens of a run with a language model. Pure."""
+"""Summarises the tokens of a run with a language model. Pure."""
 
 from typing import cast
 
@@ -13,7 +13,7 @@ from harness.types import Array
 
 
 def section(run: Evidence) -> Tokens | None:
-    """The section of result.json; None where replies tell of no tokens, or the run did not end by itself."""
+    """The section of result.json; None if replies report no tokens, or the run did not end by itself."""
     client = run.ended.get("client") if run.ended is not None else None
     told = (client or run.ended or {}).get("tokens")
     if told is None:

@@ -15,7 +15,7 @@ from harness.results.evidence.stages import PERCENTILES
 from harness.results.verdict import log_numbers, rates
 
 _RANKS = 2
-"""Ranks by which our port of early stopping may differ from LoadGen in a run of millions of queries."""
+"""Largest difference in ranks between our port of early stopping and LoadGen, in a run of millions of queries."""
 
 _PERCENTILES = {f"{fraction * 100:.2f}": fraction for fraction in PERCENTILES.values()}
 _PROCESSED = re.compile(r"Processed at least \d+ queries \((\d+)\)")

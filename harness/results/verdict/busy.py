@@ -6,8 +6,8 @@ from typing import Any
 from harness.core.units import show_percent
 
 LEAST_BUSY = 0.25
-"""Least share of the batches' time: a backend that sleeps 1 ms a batch has less than 0.1, one that computes about
-1 for each thread, also where other programs take its cores.
+"""Least share of the batches' time: a backend that sleeps 1 ms a batch has less than 0.1, a backend that
+computes has about 1 for each thread, even if other programs take its cores.
 """
 
 WAITED = "its backend waited instead of computing"

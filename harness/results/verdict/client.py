@@ -21,8 +21,8 @@ NOTICE_REASON = 0.50
 STOOD_NS = 250 * NS_PER_MS
 STOOD_DOUBT_NS = NS_PER_S
 STOOD_REASON = 0.50
-"""A client that issues nothing for so long although a query is due stood still, which is a doubt of its own from
-STOOD_DOUBT_NS on. The share of the latency's tail that the delay of the issue then has at the same percentile.
+"""A client that issues nothing for STOOD_NS although a query is due stood still; above STOOD_DOUBT_NS this alone is a
+doubt. Share of the latency's tail that the delay of the issue then has at the same percentile.
 """
 
 BUSY_DOUBT = 0.70
@@ -44,7 +44,7 @@ TIMES_TOLERANCE = 1.25
 """No server reads and answers a request in less time, and its parts, and it itself, take no longer than the whole."""
 
 RESENT_FEW = 3
-"""So many may be sent twice in a short run, of whose requests one alone is more than the share."""
+"""Requests that may be sent twice in a run so short that one request alone is more than the share."""
 
 
 def section(run: Evidence) -> Client | None:
@@ -88,7 +88,7 @@ def _no_notice(run: Evidence, url: str) -> str:
     if run.done is None or not len(run.done) or "notice" in run.done.edges:
         return ""
     if url.startswith(("grpc:", "grpcs:")):
-        return "gRPC's library receives, and does not tell the kernel's stamps"
+        return "gRPC's library receives, and does not expose the kernel's stamps"
     return "the kernel stamped no reply"
 
 
@@ -249,7 +249,7 @@ def _server_doubts(client: Client, p50_ns: int) -> Iterator[Reason]:
 
 
 def _odd_times(told: ServerTimes, p50_ns: int) -> Iterator[str]:
-    """What cannot be right in a server's account of its own time. p50_ns: of the latency."""
+    """Impossible times in a server's account of a request. p50_ns: median latency."""
     total_ns, parts_ns = told["total_ns"], told["queue_ns"] + told["compute_ns"]
     said = f"the server says that a request takes {show_ns(total_ns)}"
     if total_ns < LEAST_TOTAL_NS:

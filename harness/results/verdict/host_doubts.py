@@ -26,8 +26,8 @@ GPU_CLOCK_SHARE = 0.10
 LEAK_SHARE = 0.05
 LEAK_BYTES = 16 << 20
 LEAK_BYTES_PER_SAMPLE = 400
-"""Growth of memory in the second half of a run that is no leak: a share of the memory, and LoadGen's records
-of the samples, at most.
+"""Largest growth of memory in the second half of a run that is not a leak: a share of the memory, and LoadGen's
+records of the samples.
 """
 
 _FEWEST_SWITCHES = 100
@@ -106,7 +106,7 @@ def _memory_doubts(host: Mapping[str, Any], samples: int) -> Iterator[Reason]:
         detail = f", with at least {show_bytes(left)} of memory left" if left is not None else ""
         yield Reason(
             "paged",
-            f"the measured process waited for the disk {faults:,.0f} times to read pages of its own "
+            f"the measured process waited for the disk {faults:,.0f} times to read pages of its "
             f"memory or files, in {samples:,} samples{detail}: free memory, or hold fewer samples with "
             "--performance-count",
         )
@@ -147,7 +147,7 @@ def _preemption_doubts(
 
 
 def _interference_doubts(host: Mapping[str, Any]) -> Iterator[Reason]:
-    """What another program did to the measured threads in the run."""
+    """Doubts about what another program did to the measured threads in the run."""
     confined, lowered, stopped = (
         host[f"measured_{name}"]
         for name in ("confined_threads", "lowered_threads", "stopped_looks")

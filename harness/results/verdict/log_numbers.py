@@ -21,9 +21,9 @@ def queries(log: DetailLog) -> int:
 
 
 def samples(log: DetailLog) -> int:
-    """Completed samples; 0 where the log's numbers are not those of a run.
+    """Completed samples; 0 if the log's numbers cannot come from a run.
 
-    Where each sample is issued equally often, Offline's query is filled up to a multiple of the samples held.
+    If each sample is issued equally often, Offline's query is filled up to a multiple of the samples held.
     """
     per_query = number(log, "generated_samples_per_query")
     if per_query is None:

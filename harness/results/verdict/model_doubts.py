@@ -27,7 +27,7 @@ FEWEST_INFER_S = 0.1
 """Time of all batches in the backend below which a run is too short to be judged."""
 
 NOISE_SIGMAS = 3
-"""Standard deviations of a mean by which a score may exceed the reference."""
+"""Largest excess of a score over the reference, in standard deviations of a mean."""
 
 TOLERATED_SHARE = 0.10
 WIDEST_TOLERANCE = 0.10
@@ -77,7 +77,7 @@ def model_file(model: str, sha256: str | None, *, pinned: bool) -> Iterator[Reas
     if not pinned:
         yield Reason(
             "model-not-pinned",
-            f"the manifest of {model!r} names no SHA-256 for its file; the one that ran has "
+            f"the manifest of {model!r} names no SHA-256 for its file; the file that ran has "
             f"{str(sha256)[:12]}…: compare it with its publisher's, then put it into a manifest",
         )
 
@@ -130,7 +130,7 @@ def weak_judge(target: Accuracy, score: Score | None, compared: int | None) -> I
 
 
 def unscored(target: Accuracy, metric: str | None, why: str, other_data: str) -> Iterator[Reason]:
-    """other_data: the dataset, where it is not the one that the target is of; else empty."""
+    """other_data: the dataset, if it is not the target's dataset; else empty."""
     goal = f"the manifest's target is {target.metric} {target.target:g}"
     if why:
         yield Reason("target-not-checked", f"{goal}, but nothing was scored: {why}")
@@ -167,7 +167,7 @@ def cached(probe: InputProbe | NotProbed | None) -> Iterator[Reason]:
         if ratio is not None and ratio[0] > CACHED_RATIO:
             yield Reason(
                 "cached",
-                f"a batch of slightly changed values took {ratio[1]:.3g} times as long as one that was answered "
+                f"a batch of slightly changed values took {ratio[1]:.3g} times as long as a batch that was answered "
                 f"{when} (99 % interval {ratio[0]:.3g} to {ratio[2]:.3g}): the backend may keep answers by their "
                 "inputs; a model whose work depends on the values does the same",
             )

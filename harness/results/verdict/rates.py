@@ -15,7 +15,7 @@ _SPAN_NS = 5 * NS_PER_MS
 """Resolution of the difference of power_begin and power_end, which are written in ms."""
 
 _DEVIATIONS = 6
-"""Standard deviations by which the number of Poisson arrivals may differ from rate times time."""
+"""Largest difference between the number of Poisson arrivals and rate times time, in standard deviations."""
 
 
 def contradictions(log: DetailLog) -> Iterator[str]:

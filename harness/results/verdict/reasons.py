@@ -75,7 +75,7 @@ def _request_reasons(run: Evidence, name: str) -> Iterator[Reason]:
 def clock_step_ns(run: Evidence) -> int:
     """The largest step: seen by the supervisor during the run, or by the measured process end to end.
 
-    Slewing moves the clock in a long run; a change that slewing explains is no step.
+    Slewing moves the clock in a long run; a change that slewing explains is not a step.
     """
     step_ns = run.clock.largest_step_ns
     if run.ended is not None:
@@ -236,6 +236,6 @@ def by_index(probe: InputProbe | NotProbed | None) -> Iterator[Reason]:
     if probe["by_index"] >= max(FEWEST_BY_INDEX, BY_INDEX_SHARE * probe["rows"]):
         yield Reason(
             "answers-by-index",
-            f"for the inputs of other samples {probe['by_index']} of {probe['rows']} answers were those of the "
-            "samples whose dataset indices stood in the caller's frames: the backend or the hook answers from a table",
+            f"{probe['by_index']} of {probe['rows']} answers to other samples' inputs followed the dataset "
+            "indices in the caller's frames: the backend or the hook answers from a table",
         )

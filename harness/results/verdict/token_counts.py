@@ -67,8 +67,8 @@ def _of_streams(told: Mapping[str, Any]) -> Iterator[Reason]:
     if at_once > AT_ONCE_SHARE * several:
         yield Reason(
             "tokens-at-once",
-            f"{at_once:,} of {several:,} streams of several tokens came in one chunk: TTFT is the time of the whole "
-            "answer there, and TPOT that of no token",
+            f"{at_once:,} of {several:,} streams of several tokens came in one chunk: their TTFT is the time of the "
+            "whole answer, and their TPOT is not the time of a token",
         )
 
 

@@ -43,7 +43,7 @@ CLOCK_NS = 50 * NS_PER_MS
 """The clocks of both processes must agree within the larger one, as a share of the run so far."""
 
 NEWS_NS = NS_PER_S
-"""On top of it where load hosts on other machines tell of their answers: four times a second, one after the other."""
+"""Addition to the limit if load hosts on other machines report their answers: four times a second, in turn."""
 
 FEWEST_LOOKS = 3
 """Looks of the supervisor below which the clocks are not compared: a run below a second."""
@@ -65,7 +65,7 @@ def settings_reasons(run: Evidence) -> Iterator[Reason]:
 def _expected(run: Evidence) -> Mapping[str, object]:
     """Key in LoadGen's detail log -> value by the plan.
 
-    The files of an official run set more than the plan knows, and those of an audit change how samples
+    The files of an official run set more than the plan knows, and the files of an audit change how samples
     are drawn and logged.
     """
     plan, scenario = run.plan, scenario_named(run.plan.scenario)

@@ -1,4 +1,4 @@
-"""Times one placement's bare loops, batch size after batch size, in a process of its own.
+"""Times one placement's bare loops, batch size after batch size, in a separate process.
 
 Threads, memory and settings that a framework has once per process then belong to this placement
 alone, and a placement that cannot be loaded, or crashes the process, costs only itself.

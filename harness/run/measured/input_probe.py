@@ -102,7 +102,7 @@ class _Recorder:
         return wall_ns()
 
     def batch(self, *row: Any) -> None:
-        """As `Writer.batch`."""
+        """Takes the row like `Writer.batch`, and keeps its time in the backend."""
         _first, _indices, _failed, _taken, gathered_ns, inferred_ns, *_ = row
         self.took_ns = inferred_ns - gathered_ns
 
@@ -153,9 +153,9 @@ class _Probe:
         return {"reason": "a batch is too large, or takes too long for the length of the run"}
 
     def _answers(self, size: int, rounds: int) -> Mapping[str, int]:
-        """rows: samples whose answers differ between two inputs, and are the same when repeated.
+        """Counts `rows`, the samples whose answers differ between two inputs, and are the same when repeated.
 
-        by_index: those of them that followed the indices.
+        `by_index` counts the rows that followed the indices.
         """
         rows = by_index = 0
         apart = size if size % len(self._loaded) else 1

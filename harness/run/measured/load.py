@@ -1,4 +1,4 @@
-"""Runs LoadGen, or our own scheduler in its place, on a thread of its own."""
+"""Runs LoadGen, or our scheduler in its place, on a separate thread."""
 
 import threading
 from collections.abc import Callable, Sequence

@@ -206,7 +206,7 @@ class ClosedLoop(Scheduler):
             self._all_issued.set()
 
     def _follow(self, issue: _Issue, answered: list[int]) -> None:
-        """Issues what follows these queries, and all that were answered meanwhile."""
+        """Issues what follows these queries and all queries that were answered since."""
         while not self._answered.empty():
             answered += self._answered.get()
         first, end = self._end, min(self._end + len(answered), len(self._samples))

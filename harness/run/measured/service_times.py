@@ -1,7 +1,7 @@
 """Measures service times by bare loops: the time of a batch in the backend alone, all instances busy.
 
-The loops run just before and just after LoadGen's run, never in it: a dispatcher without any cost
-of its own would have exactly these times to work with.
+The loops run just before and just after LoadGen's run, never in it: a dispatcher without overhead
+would have exactly these times to work with.
 """
 
 import time
@@ -36,7 +36,7 @@ def measure(
     limit_s: float,
     most_s: float = inf,
 ) -> ServiceTimes:
-    """Times every size on all backends at once, each on a thread of its own.
+    """Times every size on all backends at once, each on a separate thread.
 
     batches: for each size some gathered batches, sizes ascending. limit_s: for all sizes together.
     Each size is timed at least LEAST_REPETITIONS times, unless that takes longer than most_s in

@@ -46,7 +46,7 @@ class Warmth(NamedTuple):
     first_ns: list[int]
     """Time of each instance's first batch, of the smallest size."""
     placed: list[Placed]
-    """Where the threads of each instance were."""
+    """Places of each instance's threads."""
     skipped: int
     """Batch sizes that were left out for want of time."""
     flat: bool

@@ -48,8 +48,8 @@ class Samples(NamedTuple):
 class NewRows:
     """A cursor over the rows that a journal gains while the run goes on. Not thread-safe.
 
-    Each reader (watchdog, live counts, early end) has a cursor of its own, because each reads at
-    its own times; the schedule is computed once for all of them.
+    Each reader (watchdog, live counts, early end) has a separate cursor, because each reads at
+    different times; the schedule is computed once for all of them.
     """
 
     start_ns: int | None = None
@@ -170,7 +170,7 @@ def read_completions(
 
 
 def _complete_arrivals(columns: dict[str, Array]) -> None:
-    """Drops the kernel's stamps where they are missing; a few that are are those of the reading."""
+    """Drops the kernel's stamps if they are missing; replaces a few missing stamps by the stamps of the reading."""
     arrived_ns, read_ns = columns["arrived_ns"], columns["read_ns"]
     missing = arrived_ns == 0
     replied = (columns["failed"] == 0) | (arrived_ns != read_ns)  # others failed without a reply

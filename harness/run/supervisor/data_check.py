@@ -71,7 +71,7 @@ def check(name: str, data_dir: Path | None, model: str | None) -> Checked:
 
 
 def _labels(dataset: Dataset) -> tuple[list[object], list[str]]:
-    """Every label, and a fault for each one that cannot be read."""
+    """Returns every label, and a fault for each label that cannot be read."""
     labels: list[object] = []
     faults = []
     for i in range(len(dataset)):

@@ -86,14 +86,14 @@ def measure(
     progress: Progress | None = None,
     performance_run: type[LoadGenRun] = LoadGenRun,
 ) -> Finished:
-    """One run as configured.
+    """Makes one run as configured.
 
     as_json: how the result is printed; None: it is not printed, and no page is made.
     details: the printed table has every number.
     most_late: how many queries may be late; with more, the performance run is ended early.
     probe_s: how long the machine's noise is measured first.
-    progress: of the runs that this one belongs to, also with `quiet`; None: the run has its own.
-    performance_run: one that knows several load hosts, where the configuration names them.
+    progress: shared progress of a group of runs, shown also with `quiet`; None: the run has separate progress.
+    performance_run: a LoadGenRun that knows several load hosts, if the configuration names them.
     """
     with (
         stoppable() as stopping,

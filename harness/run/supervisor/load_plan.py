@@ -116,9 +116,9 @@ NO_BOUND_MS = 10**9
 
 
 def _with_tokens(plan: LoadPlan, run: ResolvedRun, outdir: Path) -> LoadPlan:
-    """The plan with the bounds that LoadGen judges; those of tokens' times are written into a file for it.
+    """Returns the plan with the bounds that LoadGen judges; writes the bounds of token times into a file for it.
 
-    LoadGen has one percentile for both times, so it judges those at the highest; the harness judges all.
+    LoadGen has one percentile for both times, so it judges both at the highest; the harness judges all.
     """
     slo, of_tokens = run.slo, [slo for slo in run.slos if slo.of]
     percentile, bound_ns = (slo.percentile, slo.bound_ns) if slo else (None, None)

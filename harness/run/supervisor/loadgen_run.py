@@ -62,7 +62,7 @@ class Supervisor:
 
 
 class LoadGenRun:
-    """One LoadGen run in a measured process of its own."""
+    """One LoadGen run in a separate measured process."""
 
     def __init__(self, supervisor: Supervisor, role: str) -> None:
         """role: performance, accuracy or answers, as of a LoadPlan."""
@@ -286,7 +286,7 @@ class LoadGenRun:
 
 
 def _row_kind(run: ResolvedRun) -> RowKind:
-    """Of the journal that the run writes."""
+    """Returns the row kind of the journal that the run writes."""
     if run.config.servers:
         return RowKind.REPLY
     if run.config.models is not None:

@@ -40,7 +40,7 @@ EXIT_LIMIT_S = 10.0
 
 
 class Measured(Protocol):
-    """What a LoadGen run asks of its measured process, or of several that share the load. As `MeasuredProcess`."""
+    """The measured process of a LoadGen run, or several processes that share the load. See `MeasuredProcess`."""
 
     clock: ClockWatch
 
@@ -156,7 +156,7 @@ class Supervised(ABC):
         return self._checked(message)
 
     def completions(self, plan: LoadPlan, shortest_ns: int | None = None) -> Completions:
-        """As `read_completions`, of the journal of `start`."""
+        """Reads completions like `read_completions`, from the journal of `start`."""
         return read_completions(self._journal, plan, shortest_ns)
 
     def watch(
@@ -215,7 +215,7 @@ class Supervised(ABC):
     def _receive(
         self, limit_s: float, *events: str, while_waiting: Callable[[], None] = lambda: None
     ) -> dict[str, Any] | None:
-        """As `message`. Raises BadMessage for one that is none of `events` and no error."""
+        """Receives like `message`. Raises BadMessage if the message is neither one of `events` nor an error."""
         try:
             message = self.message(limit_s, while_waiting)
         except (ValueError, RecursionError) as e:
@@ -280,7 +280,7 @@ class MeasuredProcess(Supervised):
                 self._output.unlink()
 
     def kill(self) -> None:
-        """Kills the whole process group: a plug-in may have started processes of its own."""
+        """Kills the whole process group, because a plug-in may have started processes."""
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()

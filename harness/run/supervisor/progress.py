@@ -71,7 +71,7 @@ class RunProgress:
         self._progress.show(f"{self._role}: timing without load")
 
     def _share(self, now: Now, at_ns: int) -> float:
-        """Of the planned samples; of an official run, which also has a least duration, the lesser one."""
+        """Returns the share of planned samples; for an official run, at most the share of its least duration."""
         assert self._plan is not None
         share = min(1.0, now.completed / max(self._plan.planned_samples, 1))
         if self._plan.model_key is not None and self._plan.expected_s:

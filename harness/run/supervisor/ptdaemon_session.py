@@ -1,8 +1,8 @@
 """Executes a run under MLPerf Power, `--meter ptdaemon=...`, with power-dev's client and server.
 
-client.py, on this machine, runs workload.sh twice. Meanwhile server.py, on the director, lets
-PTDaemon find the analyser's ranges (`ranging`) and then measure (`testing`). They do all of the
-measuring: the run is one command for them, and both runs' files go into one result folder.
+client.py, on this machine, runs workload.sh twice, while server.py, on the director, lets PTDaemon
+find the analyser's ranges (`ranging`) and then measure (`testing`). They do all of the measuring:
+the run is one command for them, and both runs' files go into one result folder.
 """
 
 import re

@@ -168,7 +168,7 @@ class _GridJob(Study[Grid]):
         return 0 if any(row.verdict == "VALID" for row in view.rows) else RunInvalid.exit_status
 
     def _run(self, cell: Cell) -> None:
-        """Runs a cell. One that cannot run is absent with its reason, and tried again next time."""
+        """Runs a cell. A cell that cannot run is absent with its reason, and tried again next time."""
         self._absent.pop(cell.key, None)
         out = files.free_name(self.folder / CELLS / cell.key)
         try:

@@ -32,7 +32,7 @@ _ANSWERS, _THROUGHPUT = "answers", "throughput"
 _NOISE_PROBE_S = 0.2
 
 CLIENT_BOUND = "client-bound"
-"""Of all reasons the one that another run of the same pair may not have."""
+"""The only reason that another run of the same pair may lack."""
 
 _OF_THE_SERVER = (
     *("url", "connections", "request_timeout_ns", "header"),
@@ -84,7 +84,7 @@ class _OverheadJob(Study[OverheadOptions]):
                     self._runs.pop(name, None)
 
     def _local(self, config: RunConfig, told_threads: int | None) -> RunConfig:
-        """The same run in process, with one instance: a server's, in a pair with it, has one request at a time."""
+        """Returns the same run in process, with one instance: the server run of the pair has one request at a time."""
         options = self._options
         defaults = {name: getattr(_DEFAULTS, name) for name in _OF_THE_SERVER}
         return replace(
@@ -142,7 +142,7 @@ class _OverheadJob(Study[OverheadOptions]):
         self._say(f"{text}: {_outcome(run.result)}{self.time_left(planned_s[1:])}")
 
     def _told_threads(self) -> int | None:
-        """As many threads as the server says, where this machine has as many."""
+        """Returns the number of threads that the server reports, if this machine has as many."""
         told = _described(self._runs[f"{_ANSWERS}-{SERVED}"].result).get("threads")
         if not str(told).isdecimal():
             return None
@@ -278,7 +278,7 @@ class _OverheadJob(Study[OverheadOptions]):
         }
 
     def _source(self) -> str | None:
-        """Where the server's own times are from; None where it does not always tell."""
+        """Source of the server's times; None if the server does not always report them."""
         names = [f"{i}-{SERVED}" for i in range(1, self._options.pairs + 1)]
         clients = [self._runs[name].result["client"] or {} for name in names if name in self._runs]
         told = [client.get("server_times") or {} for client in clients]

@@ -28,7 +28,7 @@ def write(content: Mapping[str, Any], folder: Path) -> Path:
 
 
 def figures(content: Mapping[str, Any]) -> Iterator[Figure]:
-    """What the parts add, and the medians of each pair; none where there is no number."""
+    """Yields what the parts add, and the medians of each pair; nothing if there is no number."""
     found = content["overhead"]
     if found is None:
         return
@@ -63,7 +63,7 @@ def _steps(found: Mapping[str, Any]) -> Figure:
     }
     return Figure(
         "From in process to served",
-        "Means over the pairs of a query's median. The client's own floor, which is no overhead, is within the parts.",
+        "Means over the pairs of a query's median. The parts include the client's floor, which is not overhead.",
         [trace],
         {"xaxis": _UNIT, "yaxis": {"autorange": "reversed", "automargin": True}},
         tall(len(measures)),

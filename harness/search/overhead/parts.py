@@ -26,9 +26,9 @@ class Pair(NamedTuple):
     in_process_ns: float
     served_ns: float
     floor_ns: float
-    """What this client needs to ask a null server, less what it does in process, too."""
+    """Time that this client needs to ask a null server, less the time that it also needs in process."""
     parts_ns: Mapping[str, float]
-    """What each part adds; `FLOOR` is taken away. They sum to the overhead as far as medians do."""
+    """Time that each part adds; `FLOOR` is taken away. The parts sum to the overhead as far as medians do."""
 
     @property
     def overhead_ns(self) -> float:
@@ -43,7 +43,7 @@ def tells(served: Mapping[str, Any]) -> bool:
 def pair_of(in_process: Mapping[str, Any], served: Mapping[str, Any], *, told: bool) -> Pair:
     """in_process, served: the content of result.json of two runs of single-stream.
 
-    told: whether to use what the server said of its time.
+    The flag decides whether to use the times that the server reported.
     """
     here, there = _medians(in_process), _medians(served)
     client = served["client"]
@@ -99,7 +99,7 @@ def mean_of(values: Sequence[float]) -> Mean:
 
 
 class Overhead(NamedTuple):
-    """What serving adds to a query."""
+    """Time that serving adds to a query."""
 
     overhead: Mean
     in_process: Mean

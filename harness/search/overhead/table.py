@@ -76,15 +76,13 @@ def headline(content: Mapping[str, Any]) -> str:
 
 
 def _more_pairs(found: Mapping[str, Any], pairs: int) -> str:
-    """The number of further pairs that would tell the mean apart from 0: the interval narrows with the root of their number."""
+    """Estimates the further pairs that separate the mean from 0: the interval narrows with the root of their number."""
     half_ns = (found["high_ns"] - found["low_ns"]) / 2
     needed = math.ceil(pairs * (half_ns / max(abs(found["mean_ns"]), 1.0)) ** 2)
     if needed > MOST_PAIRS:
         return "this machine's noise hides one of this size"
     more = max(1, needed - pairs)
-    return (
-        f"about {counted(more, 'more pair')} would tell {_signed(found['mean_ns'])} apart from it"
-    )
+    return f"about {counted(more, 'more pair')} would separate {_signed(found['mean_ns'])} from 0"
 
 
 def _signed(ns: float) -> str:
@@ -116,7 +114,7 @@ def _explained(content: Mapping[str, Any]) -> Iterator[str]:
         )
     source = content["server_times"]
     if source is None:
-        yield f"{'parts':<12}the server does not tell its own times: `remote` is one part"
+        yield f"{'parts':<12}the server does not report its times: `remote` is one part"
     else:
         what = "medians of its header" if source == "Server-Timing" else "means from its"
         yield f"{'parts':<12}the server's times are {what} {source}"
@@ -148,7 +146,7 @@ def _answers(told: Mapping[str, Any] | None) -> Iterator[str]:
 
 
 def _differences(described: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
-    """What the sides say of themselves, where it is not the same."""
+    """Yields the facts in which the sides' descriptions differ."""
     here, there = described.get("in-process") or {}, described.get("served") or {}
     for key in here:
         ours, theirs = (str(one.get(key) or "unknown") for one in (here, there))

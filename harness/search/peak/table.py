@@ -29,7 +29,7 @@ CLIENT_BOUND = "client-bound"
 """Reason of a run that was limited by the client of a server: neither passed nor failed."""
 
 OTHER_RATE = 0.01
-"""Share by which the offered rate must differ from the requested one to be named beside a peak."""
+"""Least difference between offered and requested rate, as a share, to be named beside a peak."""
 
 
 def warnings(content: Mapping[str, Any]) -> Iterator[str]:

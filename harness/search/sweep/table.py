@@ -175,7 +175,7 @@ def marks(content: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _holes(points: Sequence[Mapping[str, Any]], highest: float) -> Iterator[str]:
-    """Rates below the highest VALID one that were not: the answer is not as sure as it looks."""
+    """Yields the rates below the highest VALID rate that were not VALID: the answer is less sure than it looks."""
     below = [p["rate_per_s"] for p in points if p["verdict"] != "VALID"]
     if holes := sorted(rate for rate in below if rate < highest):
         rates = ", ".join(map(show_rate, holes))

@@ -76,7 +76,7 @@ class Placement(NamedTuple):
 
 
 class Aim(NamedTuple):
-    """The number by which placements are compared. unit: ns, or a rate such as samples/s."""
+    """The number that placements are compared by. unit: ns, or a rate such as samples/s."""
 
     what: str
     unit: str

@@ -103,15 +103,15 @@ def is_settled(aim: Aim, finalists: Sequence[Finalist]) -> bool:
 def decide(
     aim: Aim, finalists: Sequence[Finalist], bound_ns: float | None = None
 ) -> Decision | None:
-    """None where no placement has two rounds.
+    """Returns None if no placement has two rounds.
 
-    Where it is neither certain that a placement is worse than the best one nor that they are alike, the better
+    If it is neither certain that a placement is worse than the best one nor that they are alike, the better
     mean wins. To be alike is not transitive: of two placements that are both like the best one, one can still be
     certainly worse than the other. So a placement that is certainly worse than any other, or was dropped for that,
-    is taken only where all others failed.
+    is taken only if all others failed.
 
-    bound_ns: the SLO's bound where its percentile is judged. Where the best placement meets it, the
-    one that is taken meets it, too.
+    bound_ns: the SLO's bound if its percentile is judged. If the best placement meets it, the
+    chosen placement meets it, too.
     """
     sound = [one for one in finalists if not one.failed]
     running = [one for one in sound if not one.dropped] or sound

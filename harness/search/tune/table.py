@@ -101,7 +101,7 @@ def conclusion(content: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _gain(content: Mapping[str, Any]) -> str:
-    """What the user wins by the plan that is taken."""
+    """States what the user wins by the plan that is taken."""
     taken, over, aim = content["taken"], content.get("taken_over_default"), Aim(**content["judged"])
     default = next((one for one in content["finalists"] if one["is_default"]), None)
     if default is None:

@@ -30,7 +30,7 @@ def row_of(result: Mapping[str, Any], workers: int, folder: Path, below: Path) -
 
 
 class Overhead(NamedTuple):
-    """What a cache that always misses adds to a load, as a share of a plain load."""
+    """Time that a cache adds to a load if it always misses, as a share of a plain load."""
 
     share: float
     half: float
@@ -38,7 +38,7 @@ class Overhead(NamedTuple):
 
 
 def overhead_of(plain_ns: Sequence[int], cached_ns: Sequence[int]) -> Overhead:
-    """Of at least two pairs."""
+    """Computes the overhead from at least two pairs."""
     added = [cached - plain for plain, cached in zip(plain_ns, cached_ns, strict=True)]
     half = student_t(len(added) - 1) * stdev(added) / sqrt(len(added))
     return Overhead(fmean(added) / fmean(plain_ns), half / fmean(plain_ns))

@@ -30,7 +30,7 @@ _CODES = {
 
 _OF_A_MODEL = ("ModelMetadata", "ModelConfig")
 _STATISTICS = "ModelStatistics"
-"""Without a name they are those of all models."""
+"""Statistics of one model, or of all models without a name."""
 
 _OPTIONS = (
     ("grpc.max_receive_message_length", MOST_BODY_BYTES),
@@ -56,7 +56,7 @@ class GrpcHandler:
         self._waiting: deque[_Call] = deque()
         self._has_ended = False
         self.wake: Callable[[], None]
-        """Of the loop, whose thread calls `work`."""
+        """Wakes the loop, whose thread calls `work`."""
 
     def call(self, method: str, message: bytes) -> bytes:
         """The reply; in any thread but the loop's. Raises a Refusal."""

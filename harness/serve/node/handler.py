@@ -41,11 +41,11 @@ _ROW = b"row;desc=%d, "
 _BINARY = "application/octet-stream"
 
 SILENT_S = 5.0
-"""A run that asks for nothing for so long is taken for one that was killed."""
+"""A run that asks for nothing for this time is taken for a killed run."""
 
 
 class NodeModel:
-    """One of the models that a node tells of: by indices, or by tensors."""
+    """One of the models that a node reports: by indices, or by tensors."""
 
     def __init__(
         self,
@@ -226,7 +226,7 @@ class NodeHandler:
         """
         run, body = bytes(request.body[:RUN_BYTES]), request.body[RUN_BYTES:]
         if len(run) < RUN_BYTES or len(body) % 4:
-            raise Refusal(400, "the body is no number of a run and a list of INT32")
+            raise Refusal(400, "the body is not the number of a run and a list of INT32")
         if self._run not in (b"", run) and arrived_ns - self._asked_ns < SILENT_S * NS_PER_S:
             raise Refusal(IN_USE, "the node works for another run")
         self._run, self._asked_ns = run, arrived_ns

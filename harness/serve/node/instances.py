@@ -19,7 +19,7 @@ from harness.serve.loop import Later
 from harness.types import Array, Batch, Outputs
 
 STAMPS = 6
-"""Of each row: received, taken, gathered, inferred, postprocessed, sent, in ns of the wall clock."""
+"""Stamps of each row: received, taken, gathered, inferred, postprocessed, sent, in ns of the wall clock."""
 
 Work = Callable[[Answerer, Batch], "Done"]
 
@@ -95,9 +95,9 @@ Answered = tuple[Waiting, Done | BaseException, int]
 
 
 class Instances:
-    """The instances, each on a thread of its own.
+    """The instances, each on a separate thread.
 
-    As in a run without nodes, a free instance takes a batch of what waits, as large as it pays: requests for samples
+    A free instance takes a batch of what waits, as large as it pays, as in a run without nodes: requests for samples
     by their indices become one batch, as far as they are whole. One instance takes at a time.
     """
 
@@ -108,7 +108,7 @@ class Instances:
         wake: Callable[[], None],
         rule: BatchRule | None = None,
     ) -> None:
-        """wake: tells the loop's thread that `done` has something for it. rule: None takes all that waits."""
+        """wake: wakes the loop's thread, as `done` has something for it. rule: None takes all that waits."""
         self._queue: SimpleQueue[Waiting | None] = SimpleQueue()
         self._turn = threading.Lock()
         self._waiting: deque[Waiting] = deque()  # taken from the queue
@@ -129,7 +129,7 @@ class Instances:
         self._queue.put(waiting)
 
     def done(self) -> list[Answered]:
-        """What was answered since the last call."""
+        """Answers since the last call."""
         found = []
         while self._done:
             found.append(self._done.popleft())
@@ -195,7 +195,7 @@ def _together(one: Waiting, other: Waiting) -> bool:
 
 
 def _results(each: Answerer, taken: Sequence[Waiting]) -> Sequence[Done | BaseException]:
-    """What each request gets; all of a batch that raises get the error."""
+    """The result of each request; all requests of a batch that raises get the error."""
     try:
         if len(taken) == 1:
             return [taken[0].work(each, taken[0].batch)]

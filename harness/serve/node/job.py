@@ -50,7 +50,7 @@ from harness.serve.served import ANY, TensorInfo, tensors_of
 from harness.types import Array, Backend, HasOutputs, Outputs
 
 CALIBRATE_S = 0.5
-"""Time in which all instances are busy, to tell how fast the node is."""
+"""Time in which all instances are busy, to find how fast the node is."""
 
 
 class OpenNode(NamedTuple):
@@ -149,7 +149,7 @@ def open_node(config: RunConfig, name: str, stack: ExitStack) -> OpenNode:
 
 
 def _batches(loaded: Sequence[int]) -> Callable[[int], list[int]]:
-    """size -> indices of so many loaded samples, other ones in each call."""
+    """Returns size -> indices of `size` loaded samples, other samples in each call."""
     turn = cycle(range(len(loaded)))
 
     def batch(size: int) -> list[int]:

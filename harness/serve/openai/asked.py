@@ -21,7 +21,7 @@ _NOT_FOUND = 404
 
 
 class Asked(NamedTuple):
-    """What a client wants."""
+    """The content of a client's request."""
 
     prompts: list[list[int]]
     copies: int
@@ -29,7 +29,7 @@ class Asked(NamedTuple):
     most: int
     """Tokens of an answer."""
     least: int
-    """Tokens of an answer before one that ends it."""
+    """Tokens of an answer before a token that ends it."""
     is_chat: bool
     ignores_end: bool
     stops: tuple[str, ...]
@@ -37,12 +37,12 @@ class Asked(NamedTuple):
     stop_tokens: frozenset[int]
     """Tokens that end an answer, beside the model's."""
     keeps_stop: bool
-    """What ended the answer is in its text."""
+    """The stop that ended the answer is in its text."""
     echoes: bool
     """The text begins with the prompt."""
     streams: bool
     usage_at_end: bool
-    """A last chunk of a stream tells the tokens."""
+    """A last chunk of a stream reports the tokens."""
     usage_always: bool
     """Each chunk of a stream does."""
     wants_ids: bool

@@ -19,7 +19,7 @@ class Batching:
         self._generator, self._statistics = generator, statistics
         self._working: dict[Answering, tuple[Answer, Choice]] = {}
         self.first_failure = ""
-        """What the backend raised first."""
+        """The first error of the backend."""
 
     def add(self, answer: Answer) -> None:
         """Its choices join at the next steps with room. Raises a ValueError for a prompt that the model does not take."""

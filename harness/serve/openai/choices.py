@@ -14,7 +14,7 @@ class Choice:
     )
 
     def __init__(self, asked: Asked, index: int, prompts: Prompts) -> None:
-        """index: of the answer among those of the request."""
+        """index: place of the answer among the answers of the request."""
         prompt = asked.prompts[index // asked.copies]
         self.index = index
         self.one = Answering(
@@ -64,7 +64,7 @@ class Choice:
         return self._begin + self._text
 
     def next_text(self) -> str:
-        """What was not sent yet, without an end that may be the begin of a stop string."""
+        """The text not sent yet, without an end that may begin a stop string."""
         held = 0 if self.finish_reason else self._asked.held_characters
         end = len(self._begin) + max(0, len(self._text) - held)
         begin, self._sent = self._sent, max(self._sent, end)

@@ -52,7 +52,7 @@ class Completions:
 
     @property
     def first_failure(self) -> str:
-        """What the backend raised first."""
+        """The first error of the backend."""
         return self.batching.first_failure
 
     def handle(self, request: Request, arrived_ns: int) -> Sequence[bytes] | Later:

@@ -1,4 +1,4 @@
-"""Checks the fields of a request: one that would change the likeliest answer, and is not done, is refused by its name."""
+"""Checks the fields of a request: refuses by name a field that would change the likeliest answer and is not done."""
 
 import json
 from collections.abc import Mapping

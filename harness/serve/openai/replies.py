@@ -145,7 +145,7 @@ class Answer(Later):
         return {**self._about, "choices": [described], **usage}
 
     def tokens(self) -> tuple[int, int]:
-        """Of the prompts, and of the answers so far. A prompt with several answers counts once."""
+        """Tokens of the prompts, and of the answers so far. A prompt with several answers counts once."""
         prompts = sum(map(len, self._asked.prompts))
         return prompts, sum(len(choice.one.tokens) for choice in self.choices)
 

@@ -17,7 +17,7 @@ class PackedAudit(NamedTuple):
     texts: Mapping[str, str]
     """File name -> content for the audit's folder."""
     accuracy_texts: Mapping[str, str]
-    """The same for its accuracy folder: both scores, where answers differ; of TEST06 the whole log."""
+    """File name -> content for its accuracy folder: both scores, if answers differ; for TEST06 the whole log."""
     score_text: str
     """The score of the logged answers; '' where the audit logs none."""
 

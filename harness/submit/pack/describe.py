@@ -157,7 +157,7 @@ def template() -> str:
     }
     lines = [
         "# Facts that cannot be read from the machine. Remove lines that do not apply. Values here",
-        "# override those of the machine. Pass this file as --describe FILE.",
+        "# override the machine's values. Pass this file as --describe FILE.",
         *(f'{key}: ""  # {about}' for key, about in keys.items()),
     ]
     return "\n".join(lines) + "\n"

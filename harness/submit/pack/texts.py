@@ -122,9 +122,9 @@ _QDL = """
 `qdl/` is the source of the query dispatch library (QDL), above the sockets of the operating system:
 `client/` issues LoadGen's queries and completes them, `wire/` writes and reads HTTP/1.1 on connections
 that stay open, one request at a time on each, and the backend encodes a sample into one request and
-decodes its reply. Of KServe v2 (Open Inference Protocol), a request is `POST /v2/models/MODEL/infer`
+decodes its reply. In KServe v2 (Open Inference Protocol), a request is `POST /v2/models/MODEL/infer`
 with the tensors of one sample, as JSON or as bytes behind the JSON, and its reply the answer in the
-same form; `GET /v2` tells a server's name. Nothing is batched, padded, compressed, cached, and neither
+same form; `GET /v2` returns a server's name. Nothing is batched, padded, compressed, cached, and neither
 pre- nor postprocessed there.
 """
 

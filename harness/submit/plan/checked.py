@@ -1,6 +1,6 @@
 """Checks a finished run again before it counts: its files agree, and an audit passes.
 
-`plan` keeps the outcome beside the attempt until a file changes. `pack` checks every run anew.
+`plan` keeps the outcome beside the attempt until a file changes. `pack` checks every run again.
 """
 
 import hashlib

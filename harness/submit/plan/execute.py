@@ -33,9 +33,9 @@ STOP_LIMIT_S = 60.0
 
 
 def execute(request: Request, work: Path, only: str | None = None, *, quiet: bool = False) -> int:
-    """Makes all missing runs, or those of the scenario `only`; returns 0 once every run is done, else 4.
+    """Makes all missing runs, or the missing runs of scenario `only`; returns 0 once every run is done, else 4.
 
-    quiet: only what was not done is said.
+    quiet: only what was not done is printed.
     """
     if only is not None and only not in request.chosen_scenarios:
         raise ConfigError(f"--only {only}: choose from {', '.join(request.chosen_scenarios)}")

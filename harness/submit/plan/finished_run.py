@@ -34,7 +34,7 @@ _OF_WAITING = ("measured_process", "stages_ns", "queries")
 
 @dataclass(frozen=True)
 class FinishedRun:
-    """folder: a result folder of the harness. scenario, kind: those of the planned run."""
+    """folder: a result folder of the harness. scenario, kind: of the planned run."""
 
     scenario: str
     kind: str
@@ -58,7 +58,7 @@ class FinishedRun:
 
     @cached_property
     def settings(self) -> Mapping[str, Any]:
-        """config.yaml as it is stored; {} where it is no mapping."""
+        """config.yaml as it is stored; {} if it is not a mapping."""
         content = load_yaml(self.folder / CONFIG)
         return content if isinstance(content, dict) else {}
 
@@ -137,7 +137,7 @@ class FinishedRun:
             yield "no performance run's answers were compared with its own"
 
     def _out_of_bounds(self, rules: Round, benchmark: Benchmark) -> Iterator[str]:
-        """What the manifest's target does not bound: other metrics, and the tokens of the answers."""
+        """Yields faults in what the manifest's target does not bound: other metrics, and the tokens of the answers."""
         targets, limits = benchmark.targets_in(self.scenario), benchmark.limits
         scores = rules.scores(self.score_text, {**targets, **limits})
         for actual, expected in out_of_bounds(scores, targets, limits):

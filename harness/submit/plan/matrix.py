@@ -298,7 +298,7 @@ def _rateless(request: Request, scenarios: Collection[str]) -> Iterator[str]:
             continue
         if scenario in (request.of_round.token_limits_ns or {}):
             yield (
-                f"{scenario} needs a rate: pass --target-qps or --user-conf with one that `peak --slo ttft:p99=... "
+                f"{scenario} needs a rate: pass --target-qps or --user-conf with the rate that `peak --slo ttft:p99=... "
                 "--slo tpot:p99=...` has found"
             )
         else:
@@ -309,7 +309,7 @@ def _rateless(request: Request, scenarios: Collection[str]) -> Iterator[str]:
 
 
 def notes(request: Request) -> Iterator[str]:
-    """What a rehearsal may do and a submission may not, of options that stand in no row."""
+    """Yields what a rehearsal may do and a submission may not, for options that stand in no row."""
     yield from network.notes(request.division, request.options, rehearsal=request.rehearsal)
 
 

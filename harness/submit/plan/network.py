@@ -1,4 +1,4 @@
-"""Knows which remote runs the Network division takes: servers on other machines, each with a name of its own.
+"""Knows which remote runs the Network division takes: servers on other machines, each with a unique name.
 
 Source: mlcommons/inference_policies ac93e89, inference_rules.adoc, "Network Division". What a run may do as its
 query dispatch library (QDL) is checked with the options of every run: harness/core/config/problems.py.
@@ -25,7 +25,7 @@ def urls_of(options: Mapping[str, Any]) -> Sequence[str]:
 
 
 def urls_here(options: Mapping[str, Any]) -> list[str]:
-    """Those of them that are this machine, as far as their text says. Text that is no URL is left out."""
+    """Returns the URLs of this machine, as far as their text shows. Text that is not a URL is left out."""
     here = []
     for url in urls_of(options):
         try:
@@ -51,7 +51,7 @@ def _is_here(address: Address) -> bool:
 
 
 def option_problems(division: str, options: Mapping[str, Any], *, rehearsal: bool) -> Iterator[str]:
-    """What speaks against a request of `division`, without a connection to a server."""
+    """Yields the problems of a request of `division`, without a connection to a server."""
     if division != NETWORK:
         if options.get("qdl") and division == "closed":
             yield "--qdl is not for the closed division, whose LoadGen runs on the system: drop it, or use --division network"
@@ -69,7 +69,7 @@ def option_problems(division: str, options: Mapping[str, Any], *, rehearsal: boo
 
 
 def notes(division: str, options: Mapping[str, Any], *, rehearsal: bool) -> Iterator[str]:
-    """What a rehearsal may do and a submission may not."""
+    """Yields what a rehearsal may do and a submission may not."""
     if division == NETWORK and rehearsal:
         for url in urls_here(options):
             yield f"--url {url} is this machine: a rehearsal may use it, a submission may not"

@@ -22,8 +22,8 @@ SEARCH = "Server-peak"
 def of_peak(path: Path, options: Mapping[str, Any]) -> tuple[float, Slo]:
     """Returns the rate of a finished `peak` search, in queries/s, and its SLO; prints its warnings.
 
-    path: the search's folder or its peak.json. options: those of this request's runs. Raises
-    ConfigError where the search did not end, found no rate, or used another model or backend.
+    path: the search's folder or its peak.json. options: the options of this request's runs. Raises
+    ConfigError if the search did not end, found no rate, or used another model or backend.
     """
     file = path / PEAK if path.is_dir() else path
     content = read_json(file)

@@ -137,7 +137,7 @@ class Request:
                     "make it with MLCommons' reference, or use --division open"
                 )
         if TEST06 in self.audits and self.is_short:
-            yield f"--duration: {TEST06} counts tokens, which LoadGen is told under the official rules: leave it out"
+            yield f"--duration: {TEST06} counts tokens, which LoadGen gets only under the official rules: leave it out"
         if "target_qps" in self.options and {*AT_A_RATE} <= {*self.chosen_scenarios}:
             keys = (f"{self.loadgen_model(s)}.Server.target_qps" for s in AT_A_RATE)
             yield (

@@ -140,7 +140,7 @@ def padding(result: Result) -> int:
 
 
 def dataset_samples(result: Result) -> int:
-    """Samples in the data set: those of the accuracy run's log, or else the round's."""
+    """Returns the number of samples in the data set: from the accuracy run's log, or else from the round."""
     logged = result.accuracy.number("qsl_reported_total_count") if result.accuracy else None
     return int(logged or (result.benchmark.samples if result.benchmark else 0))
 
@@ -210,5 +210,5 @@ def _log_problem(content: bytes) -> str:
         return "" if rows else "no answer" if rows == [] else "not a list of answers"
     head, _, tail = content.partition(CUT)
     if not re.match(rb'\[\s*\{\s*"seq_id"', head) or not tail.rstrip().endswith(b"]"):
-        return "the two ends are not those of a list of answers"
+        return "the two ends are not the ends of a list of answers"
     return "" if b'"qsl_idx"' in head else "no answer"

@@ -42,7 +42,7 @@ BASELINE, COMPLIANCE = "baseline_accuracy.txt", "compliance_accuracy.txt"
 _SCORE = re.compile(r"^(reference|test) score = ([-+.\deE]+)", re.IGNORECASE | re.MULTILINE)
 _FAILED = re.compile(r"^.*(?:TEST FAIL|pass: False).*$", re.MULTILINE)
 _DEVIATIONS = 6
-"""Standard deviations by which the number of sampled answers may differ from the expected one."""
+"""Largest difference between the number of sampled answers and the expected number, in standard deviations."""
 
 _SAME = 1e-3
 """Relative tolerance: summaries have fewer digits than detail logs."""
@@ -204,7 +204,7 @@ def _sampled_score(result: Result, inside: str) -> Iterator[Finding]:
 
 
 def _consistency(result: Result, folder: str) -> Iterator[Finding]:
-    """Checks the answers where the log is there. Their type is not stated, so one that fits will do."""
+    """Checks the answers if the log is there. Their type is not stated, so any fitting type will do."""
     path = join(folder, "accuracy", ACCURACY_LOG)
     content, benchmark = result.tree.content(path), result.benchmark
     if content is None or benchmark is None:
@@ -217,12 +217,12 @@ def _consistency(result: Result, folder: str) -> Iterator[Finding]:
     ends, scenario = benchmark.end_tokens, str(result.scenario)
     texts = [verify_consistency(answers, dtype, ends, scenario) for dtype in DTYPES]
     if not any(CONSISTENT in text for text in texts):
-        expected = "the first token and as many tokens as LoadGen was told, at most one end token, in each answer"
+        expected = "the first token and as many tokens as LoadGen received, at most one end token, in each answer"
         yield Finding("audit-failed", path, " ".join(texts[0].split("\n")), expected)
 
 
 def _counts(result: Result, path: str, text: str, *, passed: bool) -> Iterator[Finding]:
-    """Checks that the numbers in the text of TEST01's answers are those of the two runs."""
+    """Checks that the numbers in the text of TEST01's answers are the numbers of the two runs."""
     stated = stated_counts(text)
     answers, different = (
         stated.get(key) for key in ("num_perf_log_entries", "num_perf_log_data_mismatch")

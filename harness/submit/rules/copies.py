@@ -8,7 +8,7 @@ from harness.submit.rules.tree.submission import RANGING, Result, RunLog, read_r
 from harness.submit.rules.tree.tree import LOG_LIMIT_BYTES
 
 _FEWEST_LATENCIES = 5
-"""Different values by which a run is known: two runs never have the same minimum, mean and percentiles in ns."""
+"""Different values that identify a run: two runs never have the same minimum, mean and percentiles in ns."""
 
 
 def copied_logs(every: Sequence[Result]) -> Iterator[Finding]:

@@ -136,7 +136,7 @@ def verify_audit(
 
 
 def verify_test06(checkout: Path, test: Path, dtype: str, scenario: str) -> Verified:
-    """The same for TEST06, whose script takes its own logs alone. scenario: the round's name."""
+    """Runs TEST06's run_verification.py, which takes the audit's logs alone. scenario: the round's name."""
     words = ["-s", scenario, *(["--dtype", dtype] if dtype in DTYPES else [])]
     return _verified(checkout, TEST06, words, {"test": test})
 

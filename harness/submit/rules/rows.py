@@ -85,5 +85,5 @@ def wrong_end(content: bytes, samples: int, scenario: str) -> str:
     highest = max(row.order for row in last)
     in_order = scenario.endswith("Stream") or (scenario == "Server" and len(last) >= _LEAST_ROWS)
     if in_order and highest < samples / 2:
-        return f"its last rows are those of sample {highest:,} of {samples:,}"
+        return f"its last rows end at sample {highest:,} of {samples:,}"
     return ""

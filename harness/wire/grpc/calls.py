@@ -129,17 +129,17 @@ def _reply(content: bytes | None) -> Reply:
 
 
 def reply_of(future: Any, timeout_s: float) -> Reply:
-    """The reply of a call that has ended.
+    """Returns the reply of a call that has ended.
 
-    Raises LateReply past its deadline, ConnectionError where the server is unavailable, and BadReply where what
-    came back is no message.
+    Raises LateReply past its deadline, ConnectionError if the server is unavailable, and BadReply if the reply
+    is not a message.
     """
     error = future.exception()
     return _refusal(error, timeout_s) if error is not None else _reply(future.result())
 
 
 def _refusal(error: Any, timeout_s: float) -> Reply:
-    """The reply of a call that failed, by its code alone: grpcio does not tell who gave it. Raises as `reply_of`."""
+    """Returns a failed call's reply by its code alone: grpcio does not report who gave it. Raises as `reply_of`."""
     code, text = error.code(), one_line(str(error.details() or ""))
     if code.name == "DEADLINE_EXCEEDED":
         raise LateReply(f"no reply within {timeout_s:g} s (--request-timeout)")
@@ -167,7 +167,7 @@ class CallLink:
         self._open()
 
     def exchange_at_start(self, request: Request) -> Reply:
-        """The same before a run: a ConfigError where the server cannot be reached, or sends no message."""
+        """Exchanges before a run. Raises a ConfigError if the server cannot be reached, or sends no message."""
         try:
             return self.exchange(request)
         except OSError as e:
@@ -206,7 +206,7 @@ class Calls:
     outage_s = 0.0
     closes_after: Sequence[int] = ()
     refused: Mapping[int, Exception] = {}
-    """As Flights has it: grpcio opens connections, and tells of none."""
+    """The attributes of Flights; grpcio opens connections, and reports none."""
 
     def __init__(
         self,
@@ -226,7 +226,7 @@ class Calls:
         self.waited, self.waited_s = 0, 0.0
         self.gone: Exception | None = None
         self.begun: list[Flight] | None = None
-        """As Flights has it; no reply of gRPC is a stream."""
+        """The attribute of Flights; no gRPC reply is a stream."""
         self._channels: list[Channel] = []
         try:
             for number, server in enumerate(servers):
@@ -239,7 +239,7 @@ class Calls:
             self._free.append(channel)
 
     def prepare(self, indices: Sequence[int]) -> None:
-        """Has the requests of these samples ready, those that are short. No other call may run meanwhile."""
+        """Prepares the requests of these samples, if they are short. No other call may run at the same time."""
         self._ready.clear()
         end_s, left_bytes = monotonic() + PREPARE_S, READY_BYTES
         for index in indices:

@@ -31,7 +31,7 @@ def pinned(grpc: Any, server: Server, first: Connection, timeout_s: float) -> tu
 
 
 def _name(server: Server, pem: str, timeout_s: float) -> str:
-    """A name that the certificate is for: Python tells it of a certificate that is trusted only."""
+    """Returns a name that the certificate is for; Python reports it only for a trusted certificate."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN

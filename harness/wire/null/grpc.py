@@ -77,7 +77,7 @@ class GrpcLoop:
             _frame(_HEADERS, _END_HEADERS | _END_STREAM, _NO_STREAM, _LAST),
         ]
         self._pieces: list[bytes] = []
-        """What lies between the places of the stream's number in an answer."""
+        """The parts of an answer between the places of the stream's number."""
         before = b""
         for frame in frames:
             self._pieces.append(before + frame[:5])

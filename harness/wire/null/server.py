@@ -1,6 +1,6 @@
-"""Answers every HTTP request, or every call over gRPC, with the same bytes, in a process of its own.
+"""Answers every HTTP request, or every call over gRPC, with the same bytes, in a separate process.
 
-Against it the client's own floor and ceiling are measured: what remains is the client and the kernel.
+The client's floor and ceiling are measured against it: what remains is the client and the kernel.
 """
 
 import gc
@@ -27,7 +27,7 @@ _MOST_LENGTHS = 1024
 """Heads whose body's length is remembered: a client that measures sends few different ones."""
 
 _UNKNOWN = -(1 << 62)
-"""Makes a sum that is no length."""
+"""Makes a sum that is not a length."""
 
 _START_LIMIT_S = 30.0
 
@@ -127,7 +127,7 @@ class _Connection:
         self.missing = 0
         """Bytes of a body that have not come yet."""
         self.unsent = memoryview(b"")
-        """What the socket's buffer had no room for; nothing is read meanwhile."""
+        """Bytes that the socket's buffer had no room for; nothing is read while they wait."""
 
 
 class _Loop:

@@ -153,7 +153,7 @@ def test_a_wrong_value_of_the_verbs_own_option_is_one_line(
         ),
         (
             ("--config", "a.yaml", "--config", "b.yaml", *SERVER),
-            ("--pin gives each thread a core of its own, --oversubscribe shares cores: drop one "
+            ("--pin gives each thread a separate core, --oversubscribe shares cores: drop one "
             "(b.yaml sets --pin and --oversubscribe)"),
         ),
         (

@@ -43,7 +43,7 @@ def test_the_file_is_the_default_run(
     assert main(["init"]) == 0
     out = capsys.readouterr().out
     assert out == (
-        "run.yaml, and config.schema.json beside it, by which editors complete it\n"
+        "run.yaml, and config.schema.json beside it, with which editors complete it\n"
         "try it      python -m harness --config run.yaml\n"
     )
     assert main(["--config", "run.yaml"]) == 0

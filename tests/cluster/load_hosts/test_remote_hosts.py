@@ -211,7 +211,7 @@ def test_a_variable_that_is_not_set_cannot_be_allowed(capfd: pytest.CaptureFixtu
 
 def test_a_name_that_leaves_the_folder_is_no_files(tmp_path: Path) -> None:
     for name in ("../x", "/etc/x", "a/b", "", ".hidden"):
-        with pytest.raises(ValueError, match="is no name of a file"):
+        with pytest.raises(ValueError, match="is not a file name"):
             remote_channel.append_piece(tmp_path, {"name": name, "piece": ""})
     assert list(tmp_path.iterdir()) == []
 
@@ -226,7 +226,7 @@ def test_a_server_that_is_no_load_host_is_named(tmp_path: Path) -> None:
         peer, _ = other.accept()
         with peer:
             peer.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
-            with pytest.raises(ConfigError, match=r"answers, and is no load host.*load-host"):
+            with pytest.raises(ConfigError, match=r"answers, but is not a load host.*load-host"):
                 process._answer()
         process.kill()
 

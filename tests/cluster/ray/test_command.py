@@ -32,7 +32,7 @@ FACTS = {"address": "10.0.0.1", "environment": {"machine": {"fingerprint": "f", 
 
 @pytest.mark.parametrize("name", ["/etc/passwd", "../x", "a/../../x", "", "a\0b"])
 def test_no_name_of_another_machine_leads_out_of_the_folder(tmp_path: Path, name: str) -> None:
-    with pytest.raises(ConfigError, match="is no name of a file"):
+    with pytest.raises(ConfigError, match="is not a file name"):
         inside(tmp_path, name)
 
 
@@ -263,7 +263,7 @@ def test_a_folder_is_of_one_command(tmp_path: Path, capsys: pytest.CaptureFixtur
 @pytest.mark.parametrize(
     ("words", "why"),
     [
-        (["on", "a:1", "--node-count", "1", "--out", "x", "--", "sweep"], "is no Ray cluster"),
+        (["on", "a:1", "--node-count", "1", "--out", "x", "--", "sweep"], "is not a Ray cluster"),
         (["on", "ray://a", "--node-count", "0", "--out", "x", "--", "sweep"], "on: 0 must"),
         (["list", "--nodes", "local:2"], "there are none to list"),
         (["list", "--nodes", "x"], "--nodes: 'x' is not an address"),

@@ -69,7 +69,7 @@ def test_requests_are_in_the_order_of_their_times_then_of_their_lines(tmp_path: 
 @pytest.mark.parametrize("text", ["", "arrival,sample\n0,1\n", "0.25\n", "# x\n", "a,b\n"])
 def test_other_files_are_no_traces(tmp_path: Path, text: str) -> None:
     assert not is_trace(text)
-    with pytest.raises(ConfigError, match=r"is no trace: .* ContextTokens"):
+    with pytest.raises(ConfigError, match=r"is not a trace: .* ContextTokens"):
         read_trace(trace_file(tmp_path, text))
 
 
@@ -77,12 +77,12 @@ def test_other_files_are_no_traces(tmp_path: Path, text: str) -> None:
     ("text", "problems"),
     [
         ('{"timestamp": true}\n[]\n', ["1: timestamp is True, and must be a time in milliseconds"]),
-        ('{"timestamp": 1e30}', ["1: timestamp is 1e+30, which is no time from 1970 to 2116"]),
+        ('{"timestamp": 1e30}', ["1: timestamp is 1e+30, which is not a time from 1970 to 2116"]),
         (
             '{"timestamp": 1, "input_length": "9"}\n\n[]\n{',
             [
                 "1: input_length is '9', and must be a number of tokens, at most 10,000,000",
-                "3: it is no JSON object",
+                "3: it is not a JSON object",
                 "4: it is not JSON",
             ],
         ),
@@ -93,7 +93,7 @@ def test_other_files_are_no_traces(tmp_path: Path, text: str) -> None:
         (
             "TIMESTAMP,ContextTokens,GeneratedTokens\nyesterday,1,2\n2023-11-16,-1,2\n2023-11-16,1\n",
             [
-                "2: 'yesterday' is no date and time",
+                "2: 'yesterday' is not a date and time",
                 "3: ContextTokens is '-1', and must be a number of tokens",
                 "4: it has 2 columns, the heading has 3: write decimals with a point",
             ],
@@ -101,9 +101,9 @@ def test_other_files_are_no_traces(tmp_path: Path, text: str) -> None:
         (
             "Timestamp,Request tokens,Response tokens\nnan,1,2\n-1,1,2\n1_000,1,2\n0,25,472,18\n",
             [
-                "2: 'nan' is no time in seconds",
-                "3: '-1' is no time in seconds",
-                "4: '1_000' is no time in seconds",
+                "2: 'nan' is not a time in seconds",
+                "3: '-1' is not a time in seconds",
+                "4: '1_000' is not a time in seconds",
                 "5: it has 4 columns, the heading has 3: write decimals with a point",
             ],
         ),

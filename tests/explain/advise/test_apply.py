@@ -105,7 +105,7 @@ def test_the_conclusion_is_what_was_measured_and_not_the_top_prediction() -> Non
     )
     undecided = conclusion({**content, "advice": [top]})
     assert undecided.startswith(
-        "graph=off precision=file: the top advice by prediction: 7 pairs do not"
+        "graph=off precision=file: the top advice by prediction, undecided after 7 pairs"
     )
 
 

@@ -161,9 +161,9 @@ _BAD: dict[str, tuple[Callable[[Path, dict[str, Any]], object], str]] = {
     "models": (lambda _, index: index.update(models=5), "a model in it is not"),
     "infinite": (
         lambda _, index: index["models"][0]["pieces"][0].update(inputs=[math.inf]),
-        "is not JSON: Infinity is no finite number",
+        "is not JSON: Infinity is not a finite number",
     ),
-    "no text": (_a_name_that_is_no_text, "is not an ONNX model: a name in it is no UTF-8 text"),
+    "no text": (_a_name_that_is_no_text, "is not an ONNX model: a name in it is not UTF-8 text"),
 }
 
 

@@ -185,7 +185,7 @@ def test_what_is_no_profile_or_no_model_is_one_line(tmp_path: Path) -> None:
         file.write_text(text)
         with pytest.raises(ConfigError, match=r"^.*f is not a profile of ONNX Runtime: .*$"):
             read_events(file)
-        with pytest.raises(ConfigError, match=r"^.*f is no ONNX model.*$"):
+        with pytest.raises(ConfigError, match=r"^.*f is not an ONNX model.*$"):
             read_wiring(file)
 
 

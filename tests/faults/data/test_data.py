@@ -200,7 +200,7 @@ def test_a_pickle_in_place_of_a_model_is_not_run(tmp_path: Path) -> None:
     (tmp_path / "model.onnx").write_bytes(b"cos\nsystem\n(S'touch " + bytes(tmp_path) + b"/p'\ntR.")
     done = run(*SERVER, *SHORT, "--model", f"{tmp_path}/model.onnx", "--out", f"{tmp_path}/r")
     assert done.status == 2
-    assert "it is no ONNX file" in done.said
+    assert "it is not an ONNX file" in done.said
     assert not (tmp_path / "p").exists()
 
 

@@ -76,7 +76,7 @@ def test_bytes_that_are_no_text_are_no_labels(
 ) -> None:
     status, text = checked(tmp_path, [[b"\xff"], [b"a"]], "top1", capsys)
     assert status == 2
-    assert "array 'labels' holds bytes that are no UTF-8: store texts" in text
+    assert "array 'labels' holds bytes that are not UTF-8: store texts" in text
 
 
 def test_the_number_of_each_text_is_shown(

@@ -68,7 +68,7 @@ def test_a_broken_file_is_no_onnx_model_wherever_it_is_cut(tmp_path: Path) -> No
         try:
             read_wiring(path)  # cut between two fields it is a whole message
         except ConfigError as e:
-            assert str(e).startswith(f"{path} is no ONNX model")  # noqa: PT017
+            assert str(e).startswith(f"{path} is not an ONNX model")  # noqa: PT017
             refused += 1
     assert refused > 0.9 * len(range(0, len(whole), 101))
 
@@ -76,7 +76,7 @@ def test_a_broken_file_is_no_onnx_model_wherever_it_is_cut(tmp_path: Path) -> No
 def test_a_name_that_is_no_text_is_no_onnx_model(tmp_path: Path) -> None:
     whole = nets.with_metadata(tmp_path / "net.onnx").read_bytes()
     (tmp_path / "net.onnx").write_bytes(whole.replace(b"Conv0", b"Con\xff0"))
-    with pytest.raises(ConfigError, match=r"^.*net\.onnx is no ONNX model: 'utf-8' codec .*$"):
+    with pytest.raises(ConfigError, match=r"^.*net\.onnx is not an ONNX model: 'utf-8' codec .*$"):
         read_wiring(tmp_path / "net.onnx")
 
 
@@ -296,7 +296,7 @@ def test_lost_work_is_doubted() -> None:
     nodes = [node_cost(1_000_000), node_cost(0, "Relu")]
     (doubt,) = work_checks.doubts(profile, layers_of(profile, nodes), nodes, PEAKS)
     assert doubt == (
-        "work-mismatch: the kernels' work adds up to 0 MACs, that of the nodes they compute to "
+        "work-mismatch: the kernels' work adds up to 0 MACs, the work of their nodes to "
         "1,000,000: do not quote the work and rates of single kernels"
     )
 

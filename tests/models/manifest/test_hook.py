@@ -47,7 +47,7 @@ def test_the_file_that_was_named_is_run(tmp_path: Path, monkeypatch: pytest.Monk
             STEP,
             None,
             (
-                "model 'hooked' runs Python code of its own, {}/hook.py: read it, and name it with "
+                "model 'hooked' runs Python code from {}/hook.py: read it, and name it with "
                 "--hook {}/hook.py if you trust it"
             ),
         ),

@@ -138,7 +138,7 @@ def test_a_path_that_leaves_the_folder_is_refused(
         ({"outputs": [{"name": "y", "postprocess": ["argmax", {"stack": {"outputs": ["y"]}}]}]}, "field 'outputs.0.postprocess': stack sees the outputs by name: it must be the first step"),
         ({"outputs": [{"name": "y"}, {"name": "z", "postprocess": "argmax"}]}, "field 'outputs': 'z' has postprocess steps, and only the first output's are run"),
         ({"files": {"tflite": {"path": "m.tflite", "names": {"input_2": "image"}}}}, "field 'files.tflite.names': 'input_2' is neither an input nor an output of this manifest, which has image, logits: write NAME: NAME IN THE FILE"),
-        ({"files": {"tflite": {"path": "m.tflite", "names": {"logits": "b"}}}, "outputs": [{"name": "logits"}, {"name": "b"}]}, "field 'files.tflite.names': logits and b are b and b in the file: each needs a name of its own"),
+        ({"files": {"tflite": {"path": "m.tflite", "names": {"logits": "b"}}}, "outputs": [{"name": "logits"}, {"name": "b"}]}, "field 'files.tflite.names': logits and b are b and b in the file: give each a different name"),
         (
             {
                 "inputs": [{"name": "x", "dtype": "float32", "shape": ["n", 3, 512, 512]}],

@@ -207,6 +207,6 @@ def test_the_plan_is_one_line() -> None:
 def test_one_thread_on_a_core_each_and_more_than_the_cores_contradict() -> None:
     with pytest.raises(
         ConfigError,
-        match=r"^--pin gives each thread a core of its own, --oversubscribe shares cores: drop one$",
+        match=r"^--pin gives each thread a separate core, --oversubscribe shares cores: drop one$",
     ):
         RunConfig(scenario="server", pin=True, oversubscribe=True)

@@ -217,7 +217,7 @@ def test_a_fixed_batch_is_the_largest(tmp_path: Path) -> None:
             ["--model", "a/net.onnx", "--out", "b/net.yaml"],
             "b/net.yaml does not lie in the folder of a/",
         ),
-        (["--model", "a/net.onnx"], "net.onnx: it is no ONNX file, or a part of one"),
+        (["--model", "a/net.onnx"], "net.onnx: it is not an ONNX file, or a part of one"),
     ],
 )
 def test_what_cannot_be_described_is_one_line_and_leaves_nothing(

@@ -113,9 +113,9 @@ def test_errors_say_what_came_instead() -> None:
     ("inputs", "options", "message"),
     [
         ((IMAGE,), {"path": "predict"}, "--backend-option path: 'predict' does not begin with /"),
-        ((IMAGE,), {"shape": "3x"}, "shape: '3x' is no shape of one answer, such as 10 or 3x4"),
-        ((IMAGE,), {"shape": "-1"}, "shape: '-1' is no shape of one answer, such as 10 or 3x4"),
-        ((IMAGE,), {"shape": "0"}, "shape: '0' is no shape of one answer, such as 10 or 3x4"),
+        ((IMAGE,), {"shape": "3x"}, "shape: '3x' is not the shape of an answer, such as 10 or 3x4"),
+        ((IMAGE,), {"shape": "-1"}, "shape: '-1' is not the shape of an answer, such as 10 or 3x4"),
+        ((IMAGE,), {"shape": "0"}, "shape: '0' is not the shape of an answer, such as 10 or 3x4"),
         (
             (IMAGE,),
             {"dtype": "bfloat16"},

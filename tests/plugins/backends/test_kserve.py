@@ -267,7 +267,7 @@ def test_texts_come_back_as_they_were(texts: list[str | bytes], encoding: str) -
     if encoding == "json" and not all(_is_text(t) for t in texts):
         server = triton(echo, _echo_model("BYTES", [-1]), 0)
         remote = opened(server, model_name="echo", inputs=(), options={"encoding": "json"})
-        with pytest.raises(ValueError, match=r"^input 'x' holds bytes that are no UTF-8"):
+        with pytest.raises(ValueError, match=r"^input 'x' holds bytes that are not UTF-8"):
             remote.request(Batch(len(rows), {"x": rows}))
         return
     answer = _echoed("BYTES", rows, encoding)
@@ -446,7 +446,7 @@ def changed(**about: Any) -> Mapping[str, Any]:
         (changed(parameters={"binary_data_size": -1}), 80, "has the binary_data_size -1"),
         (changed(parameters={"binary_data_size": "80"}), 80, "has the binary_data_size '80'"),
         (changed(data=[0.0] * 20), 80, "has the binary_data_size 80"),
-        (changed(parameters={}), 80, "output 'logits': data is no list, but None"),
+        (changed(parameters={}), 80, "output 'logits': data is not a list, but None"),
         ({**BINARY, "model_name": "other"}, 80, "is of model 'other', and not 'digits'"),
         ({**BINARY, "model_name": None}, 80, "is of model None, and not 'digits'"),
         ({**BINARY, "model_version": "2"}, 80, "is of the model's version '2', and the first"),
@@ -454,7 +454,7 @@ def changed(**about: Any) -> Mapping[str, Any]:
         ({**BINARY, "outputs": BINARY["outputs"] * 2}, 160, "has an output twice"),
         ({**BINARY, "outputs": "logits"}, 80, "the reply has no outputs"),
         ({**BINARY, "outputs": ["logits"]}, 80, "an output is 'logits'"),
-        ([BINARY], 80, "and no JSON object"),
+        ([BINARY], 80, "not a JSON object"),
     ],
 )
 def test_a_wrong_binary_reply_is_no_answer(content: Any, bytes_: int, message: str) -> None:
@@ -469,17 +469,17 @@ def test_a_wrong_binary_reply_is_no_answer(content: Any, bytes_: int, message: s
 @pytest.mark.parametrize(
     ("about", "message"),
     [
-        ({"data": [0.0] * 9}, "data has not the values of shape [1, 10]"),
-        ({"data": [0.0] * 11}, "data has not the values of shape [1, 10]"),
-        ({"data": [[0.0] * 5] * 2}, "data has not the values of shape [1, 10]"),
-        ({"data": [[0.0] * 10, 1]}, "data has not the values of shape [1, 10]"),
-        ({"data": [[[0.0] * 10]]}, "data has not the values of shape [1, 10]"),
+        ({"data": [0.0] * 9}, "data does not fit the shape [1, 10]"),
+        ({"data": [0.0] * 11}, "data does not fit the shape [1, 10]"),
+        ({"data": [[0.0] * 5] * 2}, "data does not fit the shape [1, 10]"),
+        ({"data": [[0.0] * 10, 1]}, "data does not fit the shape [1, 10]"),
+        ({"data": [[[0.0] * 10]]}, "data does not fit the shape [1, 10]"),
         ({"data": [0.0] * 9 + [[0.0]]}, "data holds values that are not FP32"),
         ({"data": [0.0] * 9 + ["1"]}, "data holds values that are not FP32"),
         ({"data": [0.0] * 9 + [True]}, "data holds values that are not FP32"),
         ({"data": [0.0] * 9 + [1e39]}, "a value does not fit FP32"),
         ({"data": [0.0] * 9 + [10**400]}, "a value does not fit FP32"),
-        ({"data": 1.0}, "data is no list, but 1.0"),
+        ({"data": 1.0}, "data is not a list, but 1.0"),
         ({"shape": [2, 10], "data": [0.0] * 20}, "the outputs have 2 rows for 1 samples"),
         ({"parameters": {"binary_data_size": 40}}, "has the binary_data_size 40"),
     ],
@@ -881,8 +881,8 @@ def test_inputs_that_neither_server_nor_manifest_tells_are_asked_for() -> None:
     with pytest.raises(ConfigError) as error:
         opened(kserve_sdk(digits, DIGITS), inputs=())
     assert str(error.value) == (
-        "the server does not tell the inputs of model 'digits': name a manifest that does: --model "
-        "FILE.yaml"
+        "the server does not report the inputs of model 'digits': pass --model FILE.yaml, a manifest "
+        "that lists them"
     )
 
 

@@ -228,7 +228,7 @@ def test_what_a_server_lacks_is_told_before_the_run(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"max_tokens": "0"}, "--backend-option max_tokens: '0' is no number of at least 1"),
+        ({"max_tokens": "0"}, "--backend-option max_tokens: '0' is not a number of at least 1"),
         ({"answer": "both"}, "--backend-option answer: 'both' is not one of ids, text"),
         (
             {"temperature": "1"},

@@ -182,13 +182,13 @@ def test_one_token_is_one_token() -> None:
     [
         (b'data: {"choices":[{"text":"a"}]}\n\n', "the stream ended before the answer did"),
         (b"data: [DONE]\n\n", "the answer has no token"),
-        (b"data: {\n\n", "an event of the stream is no JSON: {"),
-        (b"data: Error: no memory\n\n", "an event of the stream is no JSON: Error: no memory"),
-        (b"busy", "the reply is no stream of events: busy"),
-        (b"data: 7\n\n", "the reply is no JSON object: 7"),
+        (b"data: {\n\n", "an event of the stream is not JSON: {"),
+        (b"data: Error: no memory\n\n", "an event of the stream is not JSON: Error: no memory"),
+        (b"busy", "the reply is not a stream of events: busy"),
+        (b"data: 7\n\n", "the reply is not a JSON object: 7"),
         (
             b'{"choices":[{"text":"a"}]}',
-            "the reply is no stream: add --backend-option stream=off",
+            "the reply is not a stream: add --backend-option stream=off",
         ),
         (b"", "the stream ended before the answer did"),
     ],

@@ -196,7 +196,7 @@ def test_one_run_a_side_is_reported_and_not_judged() -> None:
     assert "next      python -m harness rerun a b --repeats 5" in printed
     assert printed[-1].startswith("verdict   not decided: B is 0.741 x (")
     assert printed[-1].endswith(
-        ") as fast as A at p99 in these runs: 5 runs a side, in turns, may tell"
+        ") as fast as A at p99 in these runs: 5 runs a side, in turns, may decide"
     )
 
 
@@ -524,7 +524,7 @@ def test_one_number_decides_and_the_others_stand_beside_it() -> None:
     assert found.verdict == UNDECIDED
     last = list(lines(found, []))[-1]
     assert last.startswith("verdict   not decided: B is 0.99 x (")
-    assert re.search(r"may tell; but throughput 3\.4 x \(.* to .*\)$", last)
+    assert re.search(r"may decide; but throughput 3\.4 x \(.* to .*\)$", last)
     worse = list(lines(compare([a_run("a")], [a_run("b", accuracy=98.8)]), []))[-1]
     assert re.fullmatch(
         r"verdict   worse: B is 1 x \(.*\) as fast as A at p99, which is not decided; but accuracy -0.2 %",

@@ -145,7 +145,7 @@ def test_artifacts_of_another_store_are_left_out(capsys: pytest.CaptureFixture[s
     [
         ({"get_by_name": (200, b"<html>")}, "it answered 200, and not as a tracking server of MLflow does"),
         ({"get_by_name": (404, b"")}, "it answered 404, and not as a tracking server of MLflow does"),
-        ({"get_by_name": (200, {})}, "is no tracking server of MLflow: no entry 'experiment'"),
+        ({"get_by_name": (200, {})}, "is not an MLflow tracking server: no entry 'experiment'"),
         ({"get_by_name": (401, b"no")}, "set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or"),
         ({"create": (400, {"message": "not 'active'\n"})}, "it answered 400: not 'active'"),
         ({"search": (200, {"runs": [{"info": {"run_id": "r0"}}]})}, "was sent there before, as run r0"),

@@ -40,7 +40,7 @@ def test_each_change_is_named(folder: Path) -> None:
     assert list(digests.differences(folder)) == [
         f"{folder}/more was added after the run: SHA256SUMS has no such file",
         f"{folder}/performance/run_1/run.json is missing: SHA256SUMS has it",
-        f"{folder}/result.json was changed after the run: its SHA-256 is not that of SHA256SUMS",
+        f"{folder}/result.json was changed after the run: its SHA-256 differs from SHA256SUMS",
     ]
 
 

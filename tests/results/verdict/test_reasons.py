@@ -231,7 +231,7 @@ SERVER_REASONS: list[tuple[str, Callable[[Evidence], Evidence], str, str]] = [
         logged(early_stopping_met=False, result_validity="INVALID", result_overlatency_query_count=2),
         "early-stopping",
         ("2 of 700 queries took longer than 50.0 ms: too few queries to prove p99: "
-        f"{SETTLED:,}, {SETTLED / 2000:,.0f} s at 2,000/s, would tell"),
+        f"{SETTLED:,}, {SETTLED / 2000:,.0f} s at 2,000/s, would be enough"),
     ),
     (
         "more late queries than the percentile allows",
@@ -270,7 +270,7 @@ def test_the_queries_that_would_settle_a_share_and_their_seconds_fit_together() 
     late = {"result_overlatency_query_count": 3, "effective_target_qps": 10}
     change = logged(early_stopping_met=False, result_validity="INVALID", **late)
     (reason,) = reasons.performance(change(evidence("server")))
-    numbers = re.search(r": ([\d,]+), ([\d,]+) s at 10.0/s, would tell", reason.text)
+    numbers = re.search(r": ([\d,]+), ([\d,]+) s at 10.0/s, would be enough", reason.text)
     assert numbers is not None
     queries, seconds = (int(n.replace(",", "")) for n in numbers.groups())
     assert queries >= 1100  # ceil(3 / 700 * n) late of n pass early stopping

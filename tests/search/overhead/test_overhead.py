@@ -96,8 +96,8 @@ def test_an_interval_that_holds_zero_is_no_headline() -> None:
     """+7.43 ms stood in front of an interval of -18.9 to 33.7 ms."""
     wide = mean(-18.9e6, 7.43e6, 33.7e6, 5)
     assert headline(wide) == (
-        "serving overhead not distinguishable from 0 (95 %: -18.9 ms to 33.7 ms): about 58 more pairs would tell "
-        "+7.43 ms apart from it"
+        "serving overhead not distinguishable from 0 (95 %: -18.9 ms to 33.7 ms): about 58 more pairs would "
+        "separate +7.43 ms from 0"
     )
     hidden = mean(-10e6, 0.1e6, 10e6, 5)
     assert headline(hidden).endswith(": this machine's noise hides one of this size")
@@ -232,7 +232,7 @@ def test_a_server_that_does_not_tell_has_its_time_in_one_part(
     assert list(stored()["overhead"]["parts"]) == [
         *("encode and send", "remote, in one part", "notice, decode, complete", "floor")
     ]
-    assert "the server does not tell its own times: `remote` is one part\n" in (
+    assert "the server does not report its times: `remote` is one part\n" in (
         capsys.readouterr().out
     )
 

@@ -241,7 +241,7 @@ def test_a_sweep_that_goes_on_says_what_was_changed_and_is_sealed_anew(
     capsys.readouterr()
     swept(System(900.0), *SERVER, "--rate", "100,200,300")
     assert capsys.readouterr().err == (
-        "harness: swept/sweep.csv was changed after the run: its SHA-256 is not that of SHA256SUMS\n"
+        "harness: swept/sweep.csv was changed after the run: its SHA-256 differs from SHA256SUMS\n"
     )
     assert list(digests.differences(Path("swept"))) == []
 

@@ -1,6 +1,6 @@
 """Measures layers alone under each setting: micro-benchmarks from the kernels' own times.
 
-The time of a whole call is no lower bound: a layer alone has kernels at its ends that convert a
+The time of a whole call is not a lower bound: a layer alone has kernels at its ends that convert a
 layout or quantise, which a model does not have between its layers. Their times are stored separately.
 """
 

@@ -19,8 +19,8 @@ _MOST_CALLS = 200
 
 
 Timing = Mapping[str, Sequence[int]]
-"""wall_ns, cpu_ns: (n,) times of one call, each the mean of one measurement. CPU time is that of all
-threads of this process.
+"""wall_ns, cpu_ns: (n,) times of one call, each the mean of one measurement. CPU time is for
+all threads of this process.
 """
 
 
@@ -59,7 +59,7 @@ def compare(
     feeds: Mapping[str, Array],
     pairs: int,
 ) -> tuple[Timing, Timing]:
-    """Compares two files, or one file under two settings. Both sessions stay open meanwhile."""
+    """Compares two files, or one file under two settings. Both sessions stay open throughout."""
     sessions = [open_session(*one) for one in (now, other)]
     try:
         return time_in_turns(

@@ -31,7 +31,7 @@ class Unit(NamedTuple):
 
 def units(graph: Graph, fused: Iterable[Sequence[int]]) -> list[Unit]:
     """Returns units in topological order. fused: groups of nodes that one kernel computes. Groups
-    that share a node are joined; a node without a kernel is a unit of its own unless it is
+    that share a node are joined; a node without a kernel is a separate unit unless it is
     computed once at load time.
     """
     try:

@@ -90,8 +90,8 @@ def _proof(chosen: Mapping[str, Any], folder: Path) -> list[str]:
 
 
 def best_measured(advice: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """The setting to take: of those that need no decision the one that saved the most time, else of the
-    others. int8 that breaks the model is none.
+    """Returns the setting that saved the most time, from settings that need no decision if there are any.
+    Skips int8 that breaks the model.
     """
     able = [one for one in _measured_faster(advice) if _execution(one) == SEQUENTIAL]
     sound = [one for one in able if not (one["accuracy"] or {}).get("broken")]

@@ -100,7 +100,7 @@ def _advice(advice: Mapping[str, Any]) -> Iterator[str]:
 
 
 def outcome(advice: Mapping[str, Any]) -> str:
-    """What to do, in a sentence."""
+    """Says in a sentence what to do."""
     if top := advice["top"]:
         pairs = (top["realised"] or {}).get("pairs", 0)
         return f"* {_OUTCOMES[top['verdict']].format(pairs=pairs, more=3 * pairs)}"
@@ -126,13 +126,13 @@ def conclusion(advice: Mapping[str, Any]) -> str:
 _WITHIN = {True: "yes", False: "no", None: "-"}
 _OUTCOMES = {
     "faster": "the top advice: applied and measured, it is faster: take it",
-    "undecided": "the top advice by prediction: {pairs} pairs do not tell whether it is faster: --pairs {more}",
+    "undecided": "the top advice by prediction, undecided after {pairs} pairs: pass --pairs {more}",
     "": "the top advice by prediction: it could not be measured",
 }
 
 
 def _interval(realised: Mapping[str, Any] | None) -> str | None:
-    """The ends of the gain's 95 % interval, from those of the ratio."""
+    """The ends of the gain's 95 % interval, from the ratio's interval."""
     if realised is None or realised["low"] is None or realised["high"] is None:
         return None
     return " ".join(show_percent(1 - 1 / realised[e], 1, signed=True) for e in ("low", "high"))

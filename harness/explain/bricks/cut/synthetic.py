@@ -47,9 +47,7 @@ class _SyntheticGraph:
         self.operators: list[str] = []
 
     def wiring(self, inputs: Sequence[Tensor]) -> list[str] | None:
-        """A tensor for each input: one that nothing reads yet, else the newest; None where there
-        is none.
-        """
+        """Returns the newest fitting tensor for each input, preferably an unread one; None if an input has none."""
         chosen: list[str] = []
         for expected in inputs:
             fitting = [n for n, tensor in self.tensors.items() if tensor == expected]
@@ -87,10 +85,10 @@ class _SyntheticGraph:
 
 
 def synthesize(graph: Graph, layers: int) -> SyntheticModel:
-    """graph: the model to imitate. layers: of the new model. Seeded, so the result is always the
-    same.
-    The model grows layer by layer: of all layers that fit, the one that brings the operator
-    histogram nearest is added, and among those one that reads a free tensor.
+    """Builds a model of `layers` layers that imitates `graph`. Seeded, so the result is always the same.
+
+    Adds layer by layer: of all layers that fit, the layer that brings the operator histogram nearest, preferably
+    a layer that reads a free tensor.
     """
     cuts = [Cut(graph, (node,)) for node in graph.layers]
     candidates = {cut.brick.digest: cut for cut in cuts if cut.brick.why_not is None}.values()

@@ -11,7 +11,7 @@ _OWN_LAYOUT = (
     "AveragePool", "BatchNormalization", "Conv", "GlobalAveragePool", "GlobalMaxPool", "MaxPool",
     "Resize", "Transpose", "Upsample",
 )  # fmt: skip
-"""Operators that ONNX Runtime has kernels for in a layout of its own (NCHWc)."""
+"""Operators that ONNX Runtime has kernels for in its NCHWc layout."""
 
 
 _CONVERSIONS = ("ReorderInput", "ReorderOutput")

@@ -141,8 +141,8 @@ def _no_samples() -> Samples:
 class ModelSamples:
     """Samples of one model and its bricks.
     whole: of the model. overhead: of the empty model alone.
-    bricks: digest -> samples, those of the empty model right after each (`beside`), and
-    `reorders`; or why it did not run (`failed`).
+    bricks: digest -> samples, samples of the empty model right after each (`beside`), and
+    `reorders`; or why the brick did not run (`failed`).
     why_not: why the whole model did not run.
     setup_s: time to build and load everything.
     """
@@ -273,7 +273,7 @@ def _brick(
 def _reorders(
     content: bytes, cut: Cut, setup: SessionSetup, inputs: Sequence[Array], pool: Pool
 ) -> Reorders:
-    """Measures conversions in a profiled session of its own, whose other times are not used."""
+    """Measures conversions in a separate profiled session, whose other times are not used."""
     if never_converts(cut.brick.layers):
         return Reorders((0,) * len(cut.inputs), (0,) * len(cut.outputs))
     with tempfile.TemporaryDirectory(prefix="harness-bricks-") as name:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 
 class Constants(NamedTuple):
-    """Of this machine. read_bytes_per_s: from the page cache into new memory."""
+    """Constants of this machine. read_bytes_per_s: from the page cache into new memory."""
 
     read_bytes_per_s: float
     given_ns: float
@@ -18,7 +18,7 @@ class Constants(NamedTuple):
 
     @property
     def cost_ns(self) -> float:
-        """Of sharing one object."""
+        """Cost of sharing one object."""
         return self.given_ns + self.touched_ns
 
     @property

@@ -1,4 +1,4 @@
-"""Converts a model to another storage format, in a process of its own."""
+"""Converts a model to another storage format, in a separate process."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path

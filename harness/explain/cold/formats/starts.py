@@ -1,4 +1,4 @@
-"""Lists the storage formats that a model has or can be converted to, each as a start of its own."""
+"""Lists the storage formats that a model has or can be converted to, each as a separate start."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -26,7 +26,7 @@ IR = "IR"
 
 
 class Stored(NamedTuple):
-    """A storage format. file_format: as in a manifest; "" for one that a manifest cannot name.
+    """A storage format. file_format: as in a manifest; "" for a format that a manifest cannot name.
 
     sources: formats that it can be made from, best first; () for none.
     """

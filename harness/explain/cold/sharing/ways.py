@@ -11,7 +11,7 @@ MAPPED, INITIALISERS, FORK = "mapped", "initialisers", "fork"
 
 
 class Way(NamedTuple):
-    """second: where the second worker is: `process` of its own, `instance` in the first one, or `fork` of it."""
+    """second: the second worker is a separate `process`, an `instance` in the first worker, or a `fork` of it."""
 
     name: str
     second: str
@@ -44,14 +44,14 @@ HOW: Mapping[tuple[str, str], str] = {
     (INITIALISERS, "openvino"): "another request of the same compiled model",
     (INITIALISERS, "torch"): "parameters of the first instance",
 }
-"""What a way means on a framework."""
+"""Meaning of a way on a framework."""
 
-_OWN_MEMORY = "TensorFlow restores variables into memory of its own, and takes none from outside"
+_OWN_MEMORY = "TensorFlow restores variables into its own memory and takes no memory from outside"
 
 CANNOT: Mapping[tuple[str, str], str] = {
     (MAPPED, "tensorflow"): _OWN_MEMORY,
     (INITIALISERS, "tensorflow"): _OWN_MEMORY,
-    (INITIALISERS, "litert"): "an interpreter takes no weights but those of its file",
+    (INITIALISERS, "litert"): "an interpreter takes only its file's weights",
 }
 
 

@@ -1,4 +1,4 @@
-"""Empties the kernel's page cache of chosen files, and tells how much of them is in it.
+"""Empties the kernel's page cache of chosen files, and measures how much of them is in it.
 
 Source: posix_fadvise(2), POSIX_FADV_DONTNEED: pages that are written to and pages that a process maps stay.
 """
@@ -38,7 +38,7 @@ def drop(paths: Iterable[Path]) -> None:
 
 
 def resident_share(paths: Iterable[Path]) -> float:
-    """Share of the files' pages in the page cache, in [0, 1]. Raises OSError where the kernel does not tell."""
+    """Share of the files' pages in the page cache, in [0, 1]. Raises OSError if the kernel does not report it."""
     pages = resident = 0
     for path in paths:
         with path.open("rb") as file:

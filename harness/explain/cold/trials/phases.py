@@ -1,4 +1,4 @@
-"""Tells the phases of a backend's load apart, by timing the framework's own calls inside it.
+"""Separates the phases of a backend's load by timing the framework's calls inside it.
 
 The backend is opened as a run opens it. Each framework does a phase in one public call, which is wrapped
 by a clock before the backend is opened; what no call covers is the rest of the load.

@@ -33,7 +33,7 @@ class Start(NamedTuple):
 
 
 class Trials(NamedTuple):
-    """What all trials have in common. threads: of the framework. runs: steady runs in each trial."""
+    """Parameters common to all trials. threads: of the framework. runs: steady runs in each trial."""
 
     model: Model
     dataset: str
@@ -83,7 +83,7 @@ def one_round(
 ) -> None:
     """One cold and one warm trial of each start, into its row. ended: called after each trial.
 
-    A start that fails keeps its reason, and is not tried again. Raises the HarnessError of one that is required.
+    A start that fails keeps its reason, and is not tried again. Raises the HarnessError of a required start.
     """
     for start, row in zip(starts, rows, strict=True):
         for temperature in (COLD, WARM):

@@ -41,7 +41,7 @@ class Reading(NamedTuple):
 
 
 class Counters:
-    """Counters of this thread and of the threads it starts meanwhile, between `start` and `stop`."""
+    """Counters of this thread and of the threads that it starts, between `start` and `stop`."""
 
     def __init__(self) -> None:
         self._files: dict[str, int] = {}

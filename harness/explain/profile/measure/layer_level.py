@@ -74,7 +74,7 @@ def _of_ort(subject: Subject, batch: int, runs: int, events: Path | None) -> Fra
 
 
 def _of_backend(subject: Subject, batch: int, runs: int) -> FrameworkProfile:
-    """Uses an instance of its own for this batch: frameworks specialise for it."""
+    """Uses a separate instance for this batch: frameworks specialise for it."""
     config, path = subject.config, subject.path
     spec = subject.spec._replace(max_batch=batch)
     with ExitStack() as stack:

@@ -55,7 +55,7 @@ class Subject:
         return self.model.in_file(self.path, self.batch(size).inputs)
 
     def shapes(self, size: int) -> dict[str, tuple[int, ...]]:
-        """Of `feeds`."""
+        """Shapes of `feeds`."""
         return {name: tuple(rows.shape) for name, rows in self.feeds(size).items()}
 
 
@@ -144,7 +144,7 @@ def memory_of(subject: Subject, graph: Graph | None, batch: int) -> dict[str, An
 
 
 def real_or_synthetic(subject: Subject, batch: int, runs: int) -> dict[str, Any]:
-    """The same calls on the dataset's samples and on seeded noise of the same shapes, in turns."""
+    """Makes the same calls on the dataset's samples and on seeded noise of the same shapes, in turns."""
     if getattr(subject.dataset, "synthetic", False):
         return {"missing": "the dataset is synthetic: there are no real samples to compare"}
     inputs = subject.batch(batch)

@@ -127,7 +127,7 @@ def _scaled(shape: tuple[int, ...], area_factor: float) -> tuple[int, ...]:
 
 
 def _resized(graph: Graph, shapes: _Shapes) -> Graph:
-    """The same network for other inputs, even where its file fixes them."""
+    """Returns the same network for other inputs, even if its file fixes them."""
     import onnx
 
     model = onnx.ModelProto()

@@ -28,7 +28,7 @@ from harness.errors import ConfigError, HarnessError, PluginUnavailable, one_lin
 from harness.loadgen.plan import InstanceGroup
 
 CALLS = 2
-"""Counted, after one that warms up. They differ by some per cent: memory is taken anew in each."""
+"""Counted calls, after a warm-up call. They differ by some per cent, as each allocates its memory again."""
 
 INSTRUCTIONS = "Ir"
 _MARK = "getpgrp"

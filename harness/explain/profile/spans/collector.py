@@ -1,4 +1,4 @@
-"""Posts spans to an OpenTelemetry collector: one that the user names, or that of the environment.
+"""Posts spans to the OpenTelemetry collector that the user or the environment names.
 
 Source: OpenTelemetry's "OTLP Exporter Configuration" (names and precedence of the variables) and OTLP/HTTP.
 The values of headers are secrets: no message, no file and no log holds them.
@@ -77,7 +77,7 @@ def from_environment(variables: Mapping[str, str]) -> Collector:
 
 
 def _variable(variables: Mapping[str, str], key: str) -> tuple[str, str]:
-    """(name, text) of the first one that is set; an empty text where none is."""
+    """(name, text) of the first variable that is set; an empty text if none is."""
     general = f"OTEL_EXPORTER_OTLP_{key}"
     for name in (f"OTEL_EXPORTER_OTLP_TRACES_{key}", general):
         if text := variables.get(name, "").strip():

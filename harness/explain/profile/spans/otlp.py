@@ -84,7 +84,7 @@ def _value(value: Any) -> dict[str, Any]:
 
 
 def encoded(message: Message) -> bytes:
-    """As JSON."""
+    """Encodes a message as JSON."""
     return json.dumps(message, allow_nan=False, separators=(",", ":")).encode()
 
 

@@ -40,7 +40,7 @@ class Span:
 
 def with_parents(spans: Sequence[Span]) -> list[Span]:
     """Gives spans without a parent the one span of the level above that contains them, in order.
-    The level above is the next one that has spans. Where several contain it, as in parallel work,
+    The level above is the next level that has spans. If several contain it, as in parallel work,
     it is marked ambiguous: a run with one thread would decide.
     """
     present = [level for level in LEVELS if any(span.level == level for span in spans)]

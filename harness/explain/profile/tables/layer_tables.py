@@ -47,7 +47,7 @@ class LayerLevel:
 
     @cached_property
     def flops(self) -> int | None:
-        """None where those of one layer are unknown."""
+        """None if a layer's flops are unknown."""
         return ly.summed(layer.flops for layer in self.layers)
 
     @cached_property
@@ -110,9 +110,7 @@ FEW = 3
 
 
 def most_time(level: LayerLevel) -> str:
-    """Where MOST_TIME of the kernels' time is, in words: the fewest kernels, or types of kernels where those are more
-    than FEW.
-    """
+    """Says where MOST_TIME of the kernels' time is: in the fewest kernels, or kernel types if more than FEW kernels."""
     kernels = [(f"{one.name} ({one.op_type})", one.latency_ns) for one in level.layers]
     share, names = _fewest(kernels)
     of = counted(len(kernels), "kernel")
@@ -250,7 +248,7 @@ def _efficiency(layer: Layer, peaks: Peaks) -> float | None:
 def _integer_roof(peaks: Peaks | None) -> str:
     if peaks is None or peaks.int8_per_s is None:
         return "to which the float32 roof does not apply"
-    return f"whose peak is that of int8 products, {peaks.int8_per_s / 1e9:.1f} GFLOP/s"
+    return f"whose peak is the peak of int8 products, {peaks.int8_per_s / 1e9:.1f} GFLOP/s"
 
 
 def _groups(key: str, title: str, about: str, kind: str, groups: Sequence[Group]) -> Table:

@@ -38,7 +38,7 @@ _REMOTE_PHASES = {
     "receive": ("notice", "decode"),
     "complete": ("complete",),
 }
-"""The same where a server answers."""
+"""Phase -> the harness's stages, if a server answers."""
 
 CONTENDED = 1.2
 """Wall time / CPU time of one thread above which other processes have probably used its core."""

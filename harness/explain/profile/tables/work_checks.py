@@ -56,8 +56,8 @@ def _against_nodes(
         abs(of_kernels - of_nodes) > _MOST_APART * of_nodes
     ):
         yield (
-            f"work-mismatch: the kernels' work adds up to {of_kernels:,} MACs, that of the nodes "
-            f"they compute to {of_nodes:,}: do not quote the work and rates of single kernels"
+            f"work-mismatch: the kernels' work adds up to {of_kernels:,} MACs, the work of their "
+            f"nodes to {of_nodes:,}: do not quote the work and rates of single kernels"
         )
     shared = sum(layer.shared_macs for layer in layers)
     if shared > _MOST_SHARED * of_nodes:

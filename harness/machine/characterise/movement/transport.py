@@ -26,7 +26,7 @@ START_S = 60.0
 Call = Callable[[], Any]
 
 _WITHOUT_A_COPY = ("in process", "queue")
-"""Their rates would be those of nothing moved."""
+"""Ways that move nothing, so that a rate would have no meaning."""
 
 
 class Transport:

@@ -24,7 +24,7 @@ FIRST_LIMIT_S = 10.0
 READ_LIMIT_S = 1.0
 _BYTES = 65_536
 _SHOWN_CHARACTERS = 60
-"""Of a line that is no reading, in a message."""
+"""Characters that a message shows of a line that is not a reading."""
 
 
 class CommandMeter:
@@ -96,7 +96,7 @@ class CommandMeter:
             self._unread = next((line for line in reversed(lines) if line.strip()), self._unread)
 
     def _printed(self) -> str:
-        """What the program printed in place of a reading, for messages; "" where it printed nothing."""
+        """Returns what the program printed instead of a reading, for messages; "" if it printed nothing."""
         text = self._unread or self._left.decode(errors="replace")
         return f"; it printed {text[:_SHOWN_CHARACTERS]!r}" if text.strip() else ""
 

@@ -83,7 +83,7 @@ class NvmlMeter:
         return _Gpu(source, nvml.nvmlDeviceGetPowerUsage, handle)
 
     def _counts(self, handle: Any) -> bool:
-        """True where the energy counter counts; some virtual GPUs have one that stays at 0."""
+        """Returns whether the energy counter counts; on some virtual GPUs it stays at 0."""
         try:
             return bool(self._nvml.nvmlDeviceGetTotalEnergyConsumption(handle) > 0)
         except self._nvml.NVMLError:

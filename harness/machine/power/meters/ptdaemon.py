@@ -24,7 +24,7 @@ class PtdaemonMeter:
     """argument: `POWER_DEV,director=HOST[:PORT],ntp=HOST`.
 
     power_dev: the checkout. host, port: address of power-dev's server on the director, the machine
-    that runs PTDaemon. ntp: the NTP server by which the client checks the clocks.
+    that runs PTDaemon. ntp: the NTP server that the client checks the clocks with.
     """
 
     def __init__(self, argument: str) -> None:

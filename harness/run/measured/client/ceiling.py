@@ -1,7 +1,7 @@
-"""Measures what this client can do, against a server that answers at once: the ceiling and the floor.
+"""Measures the ceiling and the floor of this client, against a server that answers at once.
 
-Same requests, same sizes, same connections, in a process of its own on this machine, so both share its cores:
-a client that had the machine alone would be faster, never slower.
+The requests, sizes and connections are the run's. The server is a separate process on this machine, so both share its
+cores: a client that had the machine alone would be faster, never slower.
 """
 
 from collections.abc import Callable, Sequence
@@ -40,7 +40,7 @@ _DROPPED = (b"content-length", b"transfer-encoding", b"connection", b"keep-alive
 
 
 class Ceiling(NamedTuple):
-    """What the client reaches against the null server."""
+    """The client's ceiling and floor against the null server."""
 
     per_s: float
     """Samples/s with all connections busy."""

@@ -1,7 +1,8 @@
-"""Answers queries through a server: many requests in flight, one thread that sends and one that receives.
+"""Answers queries through a server: many requests in flight, a sending thread and a receiving thread.
 
 Direct (Server, Offline): LoadGen's thread sends, a second one receives and completes all that arrived at
-once in one call; in a closed loop it also issues what follows. Inline (streams): LoadGen's thread does both, which saves a hop between threads.
+once in one call; in a closed loop it also issues what follows. Inline (streams): LoadGen's thread does both,
+which saves a hop between threads.
 """
 
 import threading
@@ -41,7 +42,7 @@ def merged_samples(max_batch: int, row: AnswerRow) -> int:
 
 
 def stream_reader(remote: Remote) -> Callable[[], StreamReader] | None:
-    """What makes the readers of replies that are streams; None where they are none."""
+    """Returns the maker of readers of streamed replies; None if the replies are not streams."""
     if not isinstance(remote, HasReader) or not remote.streams:
         return None
     return cast("Callable[[], StreamReader]", remote.reader)
@@ -60,7 +61,7 @@ class Rows(Protocol):
 
 
 class TokenResponder(Responder, Protocol):
-    """A Responder that can tell LoadGen of tokens, too."""
+    """A Responder that can also report tokens to LoadGen."""
 
     def first_tokens(self, ids: Sequence[int], tokens: Sequence[int | None], /) -> None: ...
 
@@ -90,13 +91,13 @@ class Delivery:
     ) -> None:
         """most: samples that `responder` completes in one call. heads: takes the heads of the replies.
 
-        token_latencies: LoadGen wants the tokens of each answer. first_tokens: and is told of each first one.
-        itl_bound_ns: of the SLO of the time between tokens; None without one.
+        token_latencies: LoadGen wants the tokens of each answer. first_tokens: LoadGen also wants each first token.
+        itl_bound_ns: bound of the SLO on the time between tokens; None without one.
         """
         self._decode = None if isinstance(remote, HasReader) else remote.answer
         self._reader = remote.reader if isinstance(remote, HasReader) else None
         self.tokens = Tokens(itl_bound_ns) if self._reader is not None else None
-        """Counts of tokens of the answers so far; None where replies tell of none."""
+        """Token counts of the answers so far; None if replies report no tokens."""
         self._postprocess, self._not_finite = postprocess.answers, postprocess.not_finite
         self._responder = responder
         self._write = rows.reply
@@ -110,7 +111,7 @@ class Delivery:
         self.first_tokens = first_tokens
 
     def begin(self, begun: list[Flight]) -> None:
-        """Tells LoadGen of all first tokens of a turn in one call, before the turn's answers. Empties the list."""
+        """Reports all first tokens of a turn to LoadGen in one call, before the turn's answers. Empties the list."""
         self._responder.first_tokens(
             [flight.ids[0] for flight in begun], [flight.first_token for flight in begun]
         )
@@ -142,7 +143,7 @@ class Delivery:
             self._answer(decoded)
 
     def _read(self, flight: Flight) -> Outputs:
-        """The answer of a plug-in that tells of tokens; notes them."""
+        """Returns the answer of a plug-in that reports tokens; notes the tokens."""
         assert self._reader is not None
         assert self.tokens is not None
         assert flight.reply is not None
@@ -283,9 +284,9 @@ def _kind(error: BaseException) -> str:
 def _requests(
     ids: list[int], indices: list[int], first: int, most: int, sharers: int = 0
 ) -> Iterable[Flight]:
-    """The requests of one callback, of at most `most` samples each. first: issue order of the first sample.
+    """Returns the requests of one callback, of at most `most` samples each. first: issue order of the first sample.
 
-    sharers: so many instances share the last samples evenly, so that they end together; 0: whole batches first.
+    sharers: instances that share the last samples evenly, so that they end together; 0: whole batches first.
     """
     count = len(ids)
     if count <= most:

@@ -1,7 +1,7 @@
 """Asks every server for its name, as MLPerf's Network division wants of a query dispatch library (QDL).
 
 Source: mlcommons/inference_policies ac93e89, inference_rules.adoc, "QDL Constraints": the name contains
-"Network SUT", takes a round trip to each node, and each node has a name of its own.
+"Network SUT", takes a round trip to each node, and each node has a unique name.
 """
 
 import re
@@ -29,10 +29,10 @@ class Node(NamedTuple):
 
 
 class Nodes:
-    """A connection to each server beside those of the run. Not thread-safe: LoadGen's thread asks in the run."""
+    """Connections to the servers, one each, beside the run's. Not thread-safe: LoadGen's thread asks in the run."""
 
     def __init__(self, config: RunConfig, remote: Remote) -> None:
-        """remote: open. Raises a ConfigError where a server tells no usable name, or another server's."""
+        """remote: open. Raises a ConfigError if a server has no usable name, or another server's name."""
         if not isinstance(remote, HasName):
             raise ConfigError(nameless(config.backend))
         self._remote: HasName = remote
@@ -40,9 +40,9 @@ class Nodes:
         timeout_s = request_timeout_s(config)
         self._links = [link_to(server, timeout_s) for server in servers]
         self.nodes: Sequence[Node] = ()
-        """As they answered before the run."""
+        """The nodes, as they answered before the run."""
         self.given = ""
-        """What LoadGen got last."""
+        """The name that LoadGen got last."""
         try:
             self.nodes = [self._asked_at_start(link) for link in self._links]
             _refuse_shared([node.name for node in self.nodes], config.url)
@@ -58,7 +58,7 @@ class Nodes:
         if not _NAME.fullmatch(name):
             has = f"the name {name!r:.120}" if name else "no name"
             raise ConfigError(
-                f"--qdl: the server at {link.server.address} tells {has}: give it one of letters, digits and "
+                f"--qdl: the server at {link.server.address} reports {has}: give it one of letters, digits and "
                 "spaces, e.g. `serve --name node-1` or `tritonserver --id node-1`"
             )
         return Node(name, took_ns)
@@ -93,7 +93,7 @@ def _refuse_shared(names: Sequence[str], urls: Sequence[str]) -> None:
         if name in names[:i]:
             raise ConfigError(
                 f"--qdl: {urls[names.index(name)]} and {urls[i]} are both called {name!r}: give each server a "
-                "name of its own, e.g. `serve --name node-2` or `tritonserver --id node-2`"
+                "different name, e.g. `serve --name node-2` or `tritonserver --id node-2`"
             )
 
 

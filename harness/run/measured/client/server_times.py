@@ -1,4 +1,4 @@
-"""Gathers what servers say of their own time: in each reply (`Server-Timing`), or in totals before and after a run."""
+"""Gathers the times that servers report: in each reply (`Server-Timing`), or in totals before and after a run."""
 
 import re
 from collections import deque
@@ -17,7 +17,7 @@ MOST_HEADS = 65_536
 """Replies whose heads are kept, the last ones: 16 MB."""
 
 MOST_NS = 10**15
-"""Eleven days: what a server says beyond that is no time of a request."""
+"""Eleven days: a longer time from a server is not the time of a request."""
 
 PARTS = ("queue", "compute", "total")
 _LINE = re.compile(rb"\r\nserver-timing:([^\r]*)", re.IGNORECASE)
@@ -32,7 +32,7 @@ class Heads(deque[bytes]):
 
 
 def times_of(head: bytes) -> tuple[int, int, int] | None:
-    """(queue, compute, total) in ns, as our `serve` tells them; None where the head lacks one of them.
+    """Returns (queue, compute, total) in ns, as our `serve` sends them; None if the head lacks one of them.
 
     Source: the W3C's Server Timing, whose durations are in ms.
     """
@@ -66,7 +66,7 @@ def from_heads(heads: Sequence[bytes]) -> Mapping[str, Any] | None:
 def from_totals(
     before: ServerTotals | None, after: ServerTotals | None
 ) -> Mapping[str, Any] | None:
-    """Means of the requests between the two; None without them, and where the server was started anew."""
+    """Returns the means of the requests between the two; None without them, or if the server was restarted."""
     if before is None or after is None:
         return None
     less = ServerTotals(*(b - a for a, b in zip(before, after, strict=True)))

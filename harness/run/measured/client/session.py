@@ -75,7 +75,7 @@ class Session:
         reader = stream_reader(self._remote)
         if self._slos and reader is None:
             raise ConfigError(
-                f"--slo {self._slos[0]}: the answers are no streams, so their tokens have no times: drop it, or "
+                f"--slo {self._slos[0]}: the answers are not streams, so their tokens have no times: drop it, or "
                 "ask a language model with --backend openai, without stream=off"
             )
         self._urls = config.url
@@ -95,7 +95,7 @@ class Session:
         self._flights = self._transport(config, servers)
         check_hosts(config, [address for address, _ in self._flights.peers()])
         self.nodes = Nodes(config, self._remote) if config.qdl else None
-        """Of a run for MLPerf's Network division."""
+        """The servers' names, for a run in MLPerf's Network division."""
         if self._shared is not None:
             check_here(self._flights.peers())
 
@@ -188,7 +188,7 @@ class Session:
         raise error
 
     def _look_at(self, reply: Reply, loaded: Sequence[int]) -> None:
-        """What a reply tells of the server, and whether what was asked for can be measured."""
+        """Notes what a reply reports of the server, and checks that the requested values can be measured."""
         if server_times.tells(reply):
             self._heads = server_times.Heads()
         if self._slos:
@@ -199,10 +199,10 @@ class Session:
             self._json_ns = self._time_codings(reply, loaded)
 
     def prepare(self, loaded: Sequence[int]) -> None:
-        """Encodes the requests of the samples that LoadGen has had loaded: as loading, it is no part of a query.
+        """Encodes the requests of the samples that LoadGen has had loaded; like loading, this is not part of a query.
 
-        A QDL may keep no queries, so with --qdl each is encoded when it is due. Raises a ConfigError where the samples
-        are to be shared and cannot be.
+        A QDL may keep no queries, so with --qdl each request is encoded when it is due. Raises a ConfigError if the
+        samples are to be shared and cannot be.
         """
         if self._shared is not None:
             self._shared.place(loaded)
@@ -230,7 +230,7 @@ class Session:
         if reader.usage.output is None:
             raise ConfigError(
                 f"--slo {self._slos[0]}: the server does not count the tokens of its answers: drop it, or "
-                "have the server tell `usage` or token ids"
+                "have the server send `usage` or token ids"
             )
 
     def _batch(self, loaded: Sequence[int]) -> list[int]:
@@ -269,7 +269,7 @@ class Session:
         return self._dispatcher
 
     def _totals_now(self) -> ServerTotals | None:
-        """Statistics of one server whose replies do not tell; of replicas they would be those of one alone."""
+        """Returns the statistics of one server without times in its replies; replicas' would cover one replica only."""
         one = self._heads is None and len(self._urls) == 1
         return self._backend.totals() if one else None
 

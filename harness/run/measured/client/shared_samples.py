@@ -18,7 +18,7 @@ _ALIGNED_BYTES = 64
 _DONE = (200, 0)
 """Statuses over HTTP and over gRPC."""
 _MODE = 0o600
-"""Of the file: who may not read it here does not learn the samples."""
+"""Mode of the file: users who may not read it here do not learn the samples."""
 
 
 def shares_samples(remote: Remote) -> SharesSamples | None:
@@ -54,7 +54,7 @@ class SharedSamples:
         self._requests: dict[int, Request] = {}
 
     def place(self, indices: Sequence[int]) -> None:
-        """Shares loaded samples, in place of those of before. A ConfigError where there is no room, or a server refuses."""
+        """Shares loaded samples instead of the earlier ones. A ConfigError if there is no room, or a server refuses."""
         self._detach()
         remote, batch = self._remote, self._dataset.batch
         offsets, end = {}, 0
@@ -114,7 +114,7 @@ class SharedSamples:
 
 @contextmanager
 def _mapped(path: Path, size: int) -> Iterator[mmap.mmap]:
-    """A new file of so many bytes, in memory until the block ends. A ConfigError where there is no room."""
+    """Maps a new file of `size` bytes into memory until the block ends. Raises a ConfigError if there is no room."""
     try:
         path.unlink(
             missing_ok=True

@@ -1,4 +1,4 @@
-"""Counts the tokens of a run, as its replies tell them."""
+"""Counts the tokens of a run, as its replies report them."""
 
 from array import array
 from collections import Counter
@@ -172,7 +172,7 @@ class Tokens:
             _count(self._doubts, usage.doubt)
 
     def summary(self) -> dict[str, Any]:
-        """`tokens` of the last message. A sum is None where a reply did not tell its part, and without answers."""
+        """Returns `tokens` of the last message. A sum is None if a reply lacks its part, or without answers."""
         answers = self._answers
         return {
             "answers": answers,

@@ -95,7 +95,7 @@ class PlanningDispatcher(QueuedDispatcher):
             answer(*batch, wall_ns())
 
     def _take_planned(self, number: int) -> tuple[list[int], list[int], int] | None:
-        """As `_take`. number: the instance's."""
+        """Takes a batch like `_take`. number: the instance's number."""
         with self._turn:
             if self._next == len(self._ids) and not self._wait():
                 return None

@@ -1,8 +1,8 @@
 """Lets Server's issuing thread answer too, for fast models.
 
 A model that takes microseconds costs less than handing the GIL from LoadGen's thread to a worker
-and back. So the callback itself takes the waiting samples and runs them on an instance of its own,
-and wakes other instances only when there is enough work to share. LoadGen cannot issue meanwhile,
+and back. So the callback itself takes the waiting samples and runs them on the first instance,
+and wakes other instances only when there is enough work to share. LoadGen cannot issue during this time,
 but hands over all queries that became due in one call afterwards (`server_coalesce_queries`). With
 a slow model free instances would wait for that call, so slow models get a QueuedDispatcher.
 """

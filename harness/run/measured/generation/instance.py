@@ -1,7 +1,7 @@
 """Generates the answers of a language model: samples join at each step, and leave when they are answered.
 
-A batch of such samples is never formed: each has a row of its own in the journal, with the stamp of its first
-token. `infer` is then from the step that computes the prompt to the last token, which samples share.
+Such samples never form a batch: each sample has a separate row in the journal, with the stamp of its first token.
+`infer` is then the time from the step that computes the prompt to the last token. Samples share this time.
 """
 
 import threading
@@ -21,7 +21,7 @@ from harness.run.measured.dispatch.instance import Failures
 from harness.types import Batch, Dataset, show_shape
 
 SOURCE = "the engine"
-"""Of the counts of tokens."""
+"""Source of the token counts."""
 
 
 class Sample(NamedTuple):
@@ -84,7 +84,7 @@ class GeneratingInstance:
         token_latencies: bool = False,
         first_tokens: bool = False,
     ) -> None:
-        """token_latencies: LoadGen wants the tokens of each answer. first_tokens: and is told of each first one."""
+        """token_latencies: LoadGen wants each answer's tokens. first_tokens: LoadGen also wants each first token."""
         self._counts_tokens, self._tells_first = token_latencies, first_tokens
         self.cpus = cpus
         self._note = generated.add

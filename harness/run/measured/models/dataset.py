@@ -19,7 +19,7 @@ class Request(NamedTuple):
     model: int
     """Its number in the set."""
     indices: Sequence[int]
-    """Of the sample in the model's own dataset."""
+    """Index of the sample in the model's dataset."""
 
 
 class SetDataset:

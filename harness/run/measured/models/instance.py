@@ -20,7 +20,7 @@ _FAILED = ORIGINS.index("failed")
 
 
 def origin_of(lease: Lease[OpenModel]) -> int:
-    """Where the model came from, as its place in ORIGINS."""
+    """Returns the model's origin, as its place in ORIGINS."""
     if lease.how in (HIT, JOINED):
         return ORIGINS.index(lease.how)
     tier = "source" if lease.loaded.from_source else "local"
@@ -77,7 +77,7 @@ def _unchecked(_outputs: Outputs, _answers: Answers) -> bool:
 
 
 OF_THE_MODELS = Postprocess(_as_they_are, _unchecked)
-"""Each model has postprocessing of its own, which SetBackend runs."""
+"""Changes nothing: SetBackend runs each model's postprocessing."""
 
 
 class SetInstance(Instance):

@@ -31,7 +31,7 @@ class Opened(NamedTuple):
     backend: SetBackend
     dataset: SetDataset
     load_s: list[float]
-    """Of each model, one after the other."""
+    """Load times of the models, one after the other."""
     slowest_ns: int
     """The longest load with its first answer."""
     resident_bytes: int
@@ -173,7 +173,7 @@ def _about_backends(described: list[Mapping[str, Any]]) -> Mapping[str, Any]:
 
 
 def _digest(models: ModelSet, places: list[Place], slots: list[int]) -> str:
-    """Of the models' files, and of how many samples are of each."""
+    """Returns a digest of the models' files, and of the number of samples per model."""
     known: dict[Path, str] = {}
     lines = []
     for member, place, count in zip(models.members, places, slots, strict=True):

@@ -32,7 +32,7 @@ _T = TypeVar("_T")
 
 
 class NodeLink:
-    """A connection to one node beside those of the run. Raises ConfigErrors with the node's address."""
+    """A connection to one node, beside the run's. Raises ConfigErrors with the node's address."""
 
     def __init__(self, url: str) -> None:
         self.server = Server(address=parse_address(url))
@@ -93,7 +93,7 @@ class NodeLink:
             content = None
         if not isinstance(content, dict):
             raise ConfigError(
-                f"--nodes: {self.name} answers, and is no node: start it with `serve --node`"
+                f"--nodes: {self.name} answers, but is not a node: start it with `serve --node`"
             )
         return content
 

@@ -23,7 +23,7 @@ from harness.wire.remote_backend import remote_backend
 _CLIENT = "kserve"
 
 BATCHES_AN_INSTANCE = 2
-"""Batches that a node holds for each instance: one that it computes, one that waits for it."""
+"""Batches that a node holds for each instance: a computed batch and a waiting batch."""
 
 MOST_CONNECTIONS = 4096
 """To all nodes together: each is a descriptor."""
@@ -65,7 +65,7 @@ class OpenNodes:
     facts: Sequence[NodeFacts]
     """In the order of --nodes."""
     config: RunConfig
-    """Of the run, not that of `as_client`."""
+    """Configuration of the run, not of `as_client`."""
 
     @property
     def first(self) -> NodeFacts:
@@ -73,9 +73,9 @@ class OpenNodes:
 
     @property
     def requests(self) -> Sequence[int]:
-        """Requests that each node may hold at once: for each instance a batch that it computes and one that waits.
+        """Requests that each node may hold at once: for each instance a computed batch and a waiting batch.
 
-        In Server a request is of the samples that came at once, mostly one, and the node forms the batches.
+        In Server a request has the samples that came at once, mostly one, and the node forms the batches.
         """
         scenario = registry.load("scenario", self.config.scenario)
         if scenario.streams:  # the next query comes when this one is answered
@@ -120,7 +120,10 @@ class OpenNodes:
         return made
 
     def data(self, dataset: Dataset) -> Dataset:
-        """What the driver loads and sends: the samples, or their indices. A ConfigError where its data are not the nodes'."""
+        """Returns what the driver loads and sends: the samples, or their indices.
+
+        Raises a ConfigError if the driver's data differ from the nodes' data.
+        """
         digest = dataset.describe().get("digest")
         nodes = dict(zip(self.links.names, self.facts, strict=True))
         refuse_differences(nodes, {"the data": digest, "the number of samples": len(dataset)})

@@ -22,7 +22,7 @@ class SetOfModels(System):
     """The models of --models."""
 
     no_schedule = "a cache of models answers, whose times depend on what it holds"
-    no_probe = "each model of the set has inputs of its own"
+    no_probe = "each model of the set has different inputs"
     _opened: Opened
 
     def open(self, stack: ExitStack, progress: Progress) -> Mapping[str, Any]:

@@ -53,10 +53,10 @@ class System(ABC):
     slowest_ns = 0
     """A query that finds nothing loaded takes at least so long; set by `open`."""
     separate: Sequence[SeparateInstance] = ()
-    """Instances in processes of their own."""
+    """Instances in separate processes."""
 
     answerers: Sequence[Answerer]
-    """What answers: one for each instance or connection; set by `open`."""
+    """One answerer for each instance or connection; set by `open`."""
     dataset: Dataset
     held: int
     """Samples of the dataset that a run holds at once."""
@@ -99,7 +99,7 @@ class System(ABC):
         return None
 
     def sut_name(self) -> Callable[[], str] | None:
-        """What LoadGen is told as the system's name; None for the harness's own."""
+        """Returns what gives LoadGen the system's name; None for the harness's name."""
         return None
 
     def summary(self, _failures: Failures) -> Mapping[str, Any]:

@@ -204,7 +204,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(self._send_headers())
 
     def do_HEAD(self) -> None:
-        """As GET, without the page: for probes that only check whether the server is up."""
+        """Answers like GET, without the page: for probes that only check whether the server is up."""
         self._send_headers()
 
     def _send_headers(self) -> bytes:

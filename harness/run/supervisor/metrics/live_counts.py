@@ -27,7 +27,7 @@ BATCH_EDGES: Array = 2 ** np.arange(17)
 
 
 class OfNode:
-    """What one node has answered so far."""
+    """Counts of one node's answers so far."""
 
     def __init__(self) -> None:
         self.completed = self.failed = 0
@@ -55,7 +55,7 @@ class LiveCounts:
         self._is_remote = "tokens" in rows.journal.stamps
         self.batches = Histogram(BATCH_EDGES)
         self.token_times = {time: Histogram(EDGES_NS) for time in ("ttft", "tpot")}
-        """Of streams of a language model."""
+        """Token times of a language model's streams."""
         self.tokens = 0
         """Tokens of its answers."""
         self.issued = self.completed = self.failed = self.failed_queries = 0

@@ -55,7 +55,7 @@ class Cell(NamedTuple):
 
     @property
     def variant(self) -> "Cell":
-        """The same model, framework, precision and input, whatever the batch and the threads."""
+        """Cell of the same model, framework, precision and input, whatever the batch and the threads."""
         return self._replace(batch=1, threads=1)
 
     def __str__(self) -> str:
@@ -64,7 +64,7 @@ class Cell(NamedTuple):
 
 
 def folder_of(grid: Path, cell: Cell) -> Path | None:
-    """The cell's finished run: its folder, or a numbered one beside one that did not finish."""
+    """Returns the folder of the cell's finished run: the cell's folder, or a numbered one beside an unfinished run."""
     for folder in sorted((grid / CELLS).glob(f"{cell.key}*")):
         number = folder.name.removeprefix(cell.key)
         own = number == "" or (number.startswith("-") and number[1:].isdecimal())

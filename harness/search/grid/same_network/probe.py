@@ -91,7 +91,7 @@ def _rows(outputs: Outputs, name: str | None) -> list[Array]:
 def _structure(
     path: Path | None, model: Model, backend: object, batch: Batch
 ) -> tuple[Structure | None, str]:
-    """The network, or None with the reason. batch: the smallest one that the file accepts."""
+    """Returns the network, or None with the reason. batch: the smallest batch that the file accepts."""
     if path is None:
         return None, "it has no file"
     try:

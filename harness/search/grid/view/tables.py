@@ -44,7 +44,7 @@ class Best(NamedTuple):
 
 def reasons(rows: Sequence[Row], strangers: Mapping[Any, str], *, scored: bool) -> dict[Any, str]:
     """Cell -> why it is not ranked. strangers: variant -> why it is another network. scored: the real
-    data have labels, so a precision without its accuracy is no result.
+    data have labels, so a precision without its accuracy is not a result.
     """
     reasons_by_cell = {}
     for row in rows:
@@ -150,7 +150,7 @@ def _best(context: Context, rows: Mapping[int, Row]) -> Best:
 
 
 def numbers(row: Row) -> dict[str, Quantity]:
-    """The numbers by which one cell can beat another."""
+    """The numbers in which one cell can beat another."""
     values = {
         "throughput": (row.throughput_per_s, 1.0, "samples/s", True),
         "batch latency": (row.batch_p50_ns, 1e-6, "ms", False),

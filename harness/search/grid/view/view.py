@@ -55,9 +55,9 @@ class View:
     structures: Mapping[Cell, Structure | str]
     """Variant -> its network, or why it is not known."""
     same_answers: Mapping[Cell, float]
-    """Cell -> share of its answers that equal those of fp32."""
+    """Cell -> share of its answers that equal the fp32 answers."""
     divergences: Mapping[Cell, Divergence]
-    """Variant -> distance of its outputs from those of the baseline."""
+    """Variant -> distance of its outputs from the baseline's outputs."""
 
     @cached_property
     def strangers(self) -> Mapping[Cell, str]:

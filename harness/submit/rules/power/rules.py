@@ -65,7 +65,7 @@ _LOAD = (
 
 
 def _ranging(result: Result) -> Iterator[Finding]:
-    """Checks LoadGen's log of the ranging run as that of a performance run with the same load."""
+    """Checks LoadGen's log of the ranging run like the log of a performance run with the same load."""
     run, testing = read_run(result.tree, result.inside(RANGING)), result.performance
     if run is None:
         return  # the layout reports the missing log

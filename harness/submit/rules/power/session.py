@@ -32,7 +32,7 @@ _PRODUCT = re.compile(
     r"^Time,[^,]*,Watts,([^,]*),Volts,([^,]*),Amps,([^,]*),PF,([^,]*),Mark,[^,]*\s*$", re.MULTILINE
 )
 _PRODUCT_SHARE = 0.1
-"""Share by which the mean power may differ from volts x amps x power factor: each is a mean over one second."""
+"""Largest relative difference between mean power and volts x amps x power factor: each is a mean over one second."""
 
 _SHORTER = 0.5
 """Share of the ranging run's duration: power-dev only warns of a shorter testing run."""

@@ -21,11 +21,11 @@ DTYPES = ("int32", "int64", "int16")
 def verify_consistency(
     answers: Iterable[LoggedAnswer], dtype: str, end_tokens: Sequence[int], scenario: str
 ) -> str:
-    """The text of TEST06. dtype: of an answer's tokens. scenario: the round's name.
+    """Returns the text of TEST06. dtype: type of an answer's tokens. scenario: the round's name.
 
-    An answer has as many tokens as LoadGen was told, and at most one of end_tokens at its end. Except in
-    Offline, it also begins with the first token that LoadGen was told before. The script lets an answer pass whose first
-    token was not told; this does not.
+    An answer has as many tokens as LoadGen received, and at most one of end_tokens at its end. Except in
+    Offline, it also begins with the first token that LoadGen received before. The script lets an answer pass
+    whose first token was not reported; this function does not.
     """
     begun_alike = ended_once = counted = True
     count = 0

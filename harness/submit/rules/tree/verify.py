@@ -79,7 +79,7 @@ def _score(log: DetailLog) -> float | None:
 
 
 def compare(audit: str, reference: DetailLog, test: DetailLog, scores: Scores | None = None) -> str:
-    """Returns why the audit's performance fails, '' where it passes. scores: default those of the logs.
+    """Returns why the audit's performance fails, '' if it passes. scores: default: the scores of the logs.
 
     TEST01 must be neither slower nor faster than the margin; TEST04 must not be faster, which
     would show a cache.

@@ -77,7 +77,7 @@ def test_messages_one_conversation_a_line(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
-        ("a.json", "{}", "is no list of conversations"),
+        ("a.json", "{}", "is not a list of conversations"),
         ("a.json", "[", "it is not JSON, at character 2"),
         ("a.jsonl", '{"messages": []}\n{', "a.jsonl:2: it is not JSON"),
         ("a.json", '[{"messages": [{"role": "assistant", "content": "x"}]}, 7]', "no conversation"),

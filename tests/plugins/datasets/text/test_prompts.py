@@ -110,7 +110,7 @@ def test_the_digest_changes_with_the_content(tmp_path: Path) -> None:
     [
         ("{", "it is not JSON, at character 2"),
         ('{"prompt": "a", "prompt": "b"}', "it is not JSON: the key 'prompt' stands there twice"),
-        ("[1]", "it is no JSON object"),
+        ("[1]", "it is not a JSON object"),
         ({}, "it needs one of input_ids, prompt, messages, and has none"),
         (
             {"prompt": "a", "input_ids": [1]},
@@ -119,8 +119,8 @@ def test_the_digest_changes_with_the_content(tmp_path: Path) -> None:
         ({"prompt": ""}, "prompt must be a text that is not empty"),
         ({"prompt": 7}, "prompt must be a text that is not empty"),
         ({"input_ids": []}, "input_ids must be a list of token ids, at least one"),
-        ({"input_ids": [1, True]}, "input_ids holds True, which is no token id"),
-        ({"input_ids": [-1]}, "input_ids holds -1, which is no token id"),
+        ({"input_ids": [1, True]}, "input_ids holds True, which is not a token id"),
+        ({"input_ids": [-1]}, "input_ids holds -1, which is not a token id"),
         ({"messages": []}, "messages must be a list, at least one"),
         ({"messages": [{"content": "a"}]}, "messages holds one without a role"),
         ({"messages": [{"role": "user"}]}, "the message of role 'user' has no content"),
@@ -132,7 +132,7 @@ def test_the_digest_changes_with_the_content(tmp_path: Path) -> None:
         ('{"prompt": "\\ud800"}', "it holds half a character (a surrogate), which UTF-8 has not"),
         (
             '{"messages": [{"role": "user", "content": "a", "x": NaN}]}',
-            "it is not JSON: NaN is no finite number",
+            "it is not JSON: NaN is not a finite number",
         ),
     ],
 )

@@ -193,7 +193,7 @@ def test_every_fault_of_the_file_is_told_with_its_place(tmp_path: Path) -> None:
         for told in (
             f"{at}[0] has no text 'context'",
             f"{at}[0].qas[1].answers[0] has no text 'text'",
-            f"{at}[0].qas[1]: id '1' is also that of {at}[0].qas[0]",
+            f"{at}[0].qas[1] repeats the id '1' of {at}[0].qas[0]",
             f"{at}[0].qas[1] has no text 'question'",
             f"{at}[1].qas[0] has no text 'id'",
             f"{at}[1].qas[0] has no answers: only SQuAD v1.1 is read, not v2.0",

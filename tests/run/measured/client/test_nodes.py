@@ -96,11 +96,11 @@ def test_a_qdl_keeps_no_query(qdl: bool, monkeypatch: pytest.MonkeyPatch) -> Non
 @pytest.mark.parametrize(
     ("names", "told"),
     [
-        (("a", "a"), "are both called 'a': give each server a name of its own"),
-        (("a", ""), "tells no name: give it one"),
-        (('say "a"',), """tells the name 'say "a"'"""),
-        (("a, b",), "tells the name 'a, b'"),
-        (("a (same machine)",), "tells the name"),
+        (("a", "a"), "are both called 'a': give each server a different name"),
+        (("a", ""), "reports no name: give it one"),
+        (('say "a"',), """reports the name 'say "a"'"""),
+        (("a, b",), "reports the name 'a, b'"),
+        (("a (same machine)",), "reports the name"),
     ],
 )
 def test_a_name_that_tells_no_server_apart_is_refused(names: tuple[str, ...], told: str) -> None:

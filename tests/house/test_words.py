@@ -1,0 +1,108 @@
+"""The rules of prose in docs/contributing.md that a pattern can hold, over docstrings, messages and docs."""
+
+import ast
+import re
+import subprocess
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+OPENER = re.compile(r"\s*(Of|What|The same|As|Where|That|Those)\b(?! is\b)")
+"""A docstring begins with a verb or with the noun that it describes."""
+
+RULES = {
+    "say `is not a` or `has no`": re.compile(
+        r"(?<!there )(?<!There )\b(?:is|are|was|were) (?:no|none)\b"
+        r"(?! (?:longer|more|less|fewer|better|worse|faster|slower|larger|smaller|one)\b)"
+        r"|\b(?:has|have|had) not (?:an?|the|its|their|one|enough)\b"
+    ),
+    "repeat the noun": re.compile(
+        r"\b(?:those of|that of|one that|so many|by which|as above|likewise|anew|meanwhile)\b",
+        re.IGNORECASE,
+    ),
+    "programs report, print or return": re.compile(r"\b(?:tells?|told)\b(?! apart)", re.IGNORECASE),
+    "drop `of its own`": re.compile(r"(?<=\w )of (?:its|their) own\b"),
+}
+
+PLACES = ("harness", "backends", "datasets", "accuracy", "scenarios", "pytest_mlperf_harness.py")
+NOT_OURS = ("CHANGELOG.md",)
+"""The history keeps its words."""
+
+
+def texts(path: Path) -> Iterator[tuple[int, str, bool]]:
+    """Line, text and whether it is a docstring, of each string in a module that has a space."""
+    tree = ast.parse(path.read_text())
+    docstrings = {
+        id(node.value)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and " " in node.value:
+            yield node.lineno, node.value, id(node) in docstrings
+
+
+@cache
+def tracked() -> list[Path]:
+    names = subprocess.check_output(["git", "ls-files", "-z"], cwd=ROOT, text=True).split("\0")
+    return [ROOT / name for name in names if name and (ROOT / name).is_file()]
+
+
+def faults(text: str, is_docstring: bool = False) -> list[str]:
+    found = [f"{rule}: …{text[max(m.start() - 30, 0) : m.end() + 30]}…" for rule, pattern in RULES.items()
+             for m in pattern.finditer(text)]  # fmt: skip
+    if is_docstring and OPENER.match(text):
+        found.append(f"begin with a verb or a noun: {text[:60]}")
+    return found
+
+
+def modules() -> list[Path]:
+    return [p for p in tracked() if p.suffix == ".py" and p.relative_to(ROOT).parts[0] in PLACES]
+
+
+@pytest.mark.parametrize("is_docstring", [False, True])
+def test_strings_of_modules_follow_the_rules(is_docstring: bool) -> None:
+    found = [
+        f"{path.relative_to(ROOT)}:{line}: {fault}"
+        for path in modules()
+        for line, text, docstring in texts(path)
+        if docstring is is_docstring
+        for fault in faults(text, docstring)
+    ]
+    assert not found, "\n".join(found)
+
+
+def test_docs_follow_the_rules() -> None:
+    found = [
+        f"{path.relative_to(ROOT)}:{number}: {fault}"
+        for path in tracked()
+        if path.suffix == ".md" and path.name not in NOT_OURS and "golden" not in path.parts
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+        for fault in faults(line)
+    ]
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("a.onnx is no ONNX model", "as those of the run", "the server tells its models"),
+        *("a stream of its own", "it has not enough memory", "Read anew."),
+    ],
+)
+def test_a_fault_of_each_rule_is_found(text: str) -> None:
+    assert len(faults(text)) == 1
+
+
+@pytest.mark.parametrize("text", ["there is no file", "it is no longer", "it has not been run"])
+def test_plain_words_are_taken(text: str) -> None:
+    assert faults(text) == []
+
+
+@pytest.mark.parametrize(("text", "is_fault"), [("Of the run.", True), ("Rows of a run.", False)])
+def test_a_docstring_begins_with_its_subject(text: str, is_fault: bool) -> None:
+    assert bool(faults(text, is_docstring=True)) is is_fault
