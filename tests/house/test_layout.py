@@ -50,7 +50,8 @@ MOST_MODULES = 16
 """A folder with more is two rooms."""
 
 TOP_LEVEL = {
-    *(".ci", ".gitignore", "CHANGELOG.md", "LICENSE", "README.md"),
+    *(".ci", ".github", ".gitignore", ".pre-commit-config.yaml"),
+    *("CHANGELOG.md", "CITATION.cff", "LICENSE", "README.md"),
     *("constraints.txt", "pyproject.toml", "pytest_mlperf_harness.py", "run.sh", "test.sh"),
     *("accuracy", "backends", "datasets", "scenarios"),
     *("benchmarks", "containers", "dashboards", "docs", "examples", "harness", "scripts", "tests"),

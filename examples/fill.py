@@ -1,0 +1,21 @@
+from contextlib import contextmanager
+from functools import partial
+
+import numpy as np
+
+from harness.types import Point, Ready
+
+
+class Fill:
+    about = "one value written into an array"
+
+    def points(self, threads):  # imports no framework: `--list` calls it, too
+        for size in (2**12, 2**20, 2**26):
+            yield Point(
+                settings={"bytes": size}, open=partial(self.ready, size), work=size, unit="B"
+            )
+
+    @contextmanager
+    def ready(self, size):  # allocate and touch here; only the call is timed
+        array = np.ones(size, np.uint8)
+        yield Ready(partial(array.fill, 7))
