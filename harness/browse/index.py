@@ -56,7 +56,7 @@ MOST_ENTRIES = 100_000
 WORTH_STORING = 500
 """Folders read since the last time that the cache was written."""
 
-_VERSION = [4, __version__]
+_VERSION = [5, __version__]
 """The version of the cache's content; another one is not read."""
 
 LASTS_S = 1.0
@@ -235,7 +235,7 @@ def _store(cache: Path, known: Mapping[str, _Known]) -> None:
 
 
 def read_row(root: Path, path: str) -> dict[str, Any]:
-    """The columns of runs.sqlite for the run at `path`, from its result.json, with the number of its doubts
+    """The columns of runs.sqlite for the run at `path`, from its result.json, with the codes of its doubts
     and the answer that its page begins with.
 
     Raises OSError or ConfigError where that is not a run's file.
@@ -250,7 +250,7 @@ def read_row(root: Path, path: str) -> dict[str, Any]:
         for name in _TEXTS:
             if not isinstance(row[name], str):
                 raise ConfigError(f"{file} has no usable {name}: `check` says more")
-        doubts = len(result["doubts"])
+        doubts = " ".join(str(one["code"]) for one in result["doubts"])[:_LONGEST_TEXT]
     answer = None
     with suppress(HarnessError), reading(file):  # a row of old files has no answer
         answer = answer_of(result).headline[:_LONGEST_TEXT]

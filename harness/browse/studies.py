@@ -26,6 +26,7 @@ from harness.explain.profile.tables.layer_tables import Profiled, most_time
 from harness.search.grid.view import page as grid_page
 from harness.search.overhead import page as overhead_page
 from harness.search.overhead import table as overhead_table
+from harness.search.peak import page as peak_page
 from harness.search.peak import table as peak_table
 from harness.search.sweep import page as sweep_page
 from harness.search.sweep import table as sweep_table
@@ -34,6 +35,7 @@ from harness.search.tune import table as tune_table
 from harness.search.workers import table as workers_table
 
 PAGES: Mapping[str, str] = {
+    peak_page.PAGE: "plot of the loads that were tried",
     sweep_page.PAGE: "plots of the sweep",
     grid_page.PAGE: "heat maps and tables of the grid",
     tune_page.PAGE: "plots of the forecast and the runs",

@@ -8,6 +8,7 @@ from urllib.parse import quote
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
+from harness.core.codes import CODES
 from harness.core.files import PARTIAL
 from harness.core.shown.escapes import visible
 from harness.core.shown.private import hide
@@ -65,6 +66,7 @@ _ENVIRONMENT.filters |= {
     "seconds": lambda s: None if s is None else show_ns(s * 1e9),
     "rate": lambda rate: None if rate is None else show_rate(rate),
     "percent": show_percent,
+    "meaning": lambda code: CODES[code].meaning if code in CODES else "a code of another version",
     "moment": lambda text: text[:19].replace("T", " "),
     "unpartial": lambda path: path.removesuffix(PARTIAL),
 }

@@ -17,6 +17,7 @@ from harness.browse.app import make_app
 from harness.browse.guard import POLICY
 from harness.browse.index import STUDIES
 from harness.cli.main import main
+from harness.core.codes import CODES
 from harness.core.files import read_json
 from harness.results.answer import answer_of
 from harness.results.pages.page import plotly_script
@@ -79,6 +80,15 @@ def test_filters_and_orders(client: TestClient, query: str, runs: list[str]) -> 
 def test_a_run_without_the_number_comes_last_in_both_directions(client: TestClient) -> None:
     for turned in ("", "&turned=1"):
         assert listed(client, f"?sort=accuracy{turned}")[0] == "server"
+
+
+def test_a_row_has_chips_for_its_codes_and_no_p99_of_offline(client: TestClient) -> None:
+    rows = page(client, "/?text=offline").partition("<tbody>")[2]
+    for code in ("short-run", "steal"):
+        tip = html.escape(CODES[code].meaning, quote=False)
+        assert f'tabindex="0">{code}<span class="tip" role="tooltip">{tip}</span>' in rows.replace("&#39;", "'")  # fmt: skip
+    assert '<td data-head="p99" class="number">-</td>' in rows
+    assert '<td data-head="p99" class="number">-</td>' not in page(client, "/?text=closed")
 
 
 def test_pages_of_the_list_keep_the_filters_and_the_picked_runs(

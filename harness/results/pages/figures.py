@@ -187,13 +187,17 @@ def _batches(run: Evidence) -> Figure:
 
 
 def bound_line(bound_ms: float | None, axis: str) -> list[Mapping[str, Any]]:
-    """The SLO's latency, as a dashed line with its label; page.js gives it the page's colour."""
+    """Draws the SLO's latency as a dashed line with its label; page.js gives it the page's colour."""
     if bound_ms is None:
         return []
-    across = {"x0": bound_ms, "x1": bound_ms, "y0": 0, "y1": 1, "yref": "paper"}
+    return [bound_at(bound_ms, axis, show_ns(bound_ms * NS_PER_MS))]
+
+
+def bound_at(value: float, axis: str, shown: str) -> Mapping[str, Any]:
+    """value: in the unit of the axis. shown: the value as text, with its unit."""
+    across = {"x0": value, "x1": value, "y0": 0, "y1": 1, "yref": "paper"}
     if axis == "y":
-        across = {"y0": bound_ms, "y1": bound_ms, "x0": 0, "x1": 1, "xref": "paper"}
-    text = f"{show_ns(bound_ms * NS_PER_MS)} allowed"
-    label = {"text": text, "textposition": "middle", "padding": 4}
+        across = {"y0": value, "y1": value, "x0": 0, "x1": 1, "xref": "paper"}
+    label = {"text": f"{shown} allowed", "textposition": "middle", "padding": 4}
     label |= {"yanchor": "top"} if axis == "y" else {}  # above may be the end of the plot
-    return [{"type": "line", "name": "bound", **across, "line": {"dash": "dash"}, "label": label}]
+    return {"type": "line", "name": "bound", **across, "line": {"dash": "dash"}, "label": label}

@@ -284,8 +284,10 @@ class PeakJob(Study[PeakOptions]):
             status = RunInvalid.exit_status
         if not self._config.no_report:
             from harness.results.pages.report import report
+            from harness.search.peak.page import write
 
             write_page(partial(report, standalone=False), self.folder, None)
+            write_page(write, self.content(), self.folder)
         return status
 
     def _write_user_conf(self, file: Path, load: float, queries: int) -> bool:

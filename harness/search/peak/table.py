@@ -8,7 +8,7 @@ from harness.core.codes import INTERRUPTED
 from harness.core.config.parse import Slo, parse_slos, searched
 from harness.core.units import NS_PER_S, show_ns, show_percent, show_rate
 from harness.results.evidence.stages import PERCENTILES
-from harness.results.pages.tables import Cell, aligned, columns
+from harness.results.pages.tables import Cell, Table, aligned, columns
 from harness.run.study import machine_text, shared_doubts, shared_lines
 from harness.search.peak.probe import Probe
 
@@ -160,14 +160,22 @@ def _outcome(passed: bool | None, ended: str | None) -> str:
 
 
 def lines(content: Mapping[str, Any], folder: Path) -> Iterator[str]:
-    unit, slo = content["unit"], content["slo"]
     head = (
         ("PEAK" if content["peak"] is not None else "NO PEAK") if content["finished"] else "STOPPED"
     )
-    yield f"{head}  {content['scenario']}  {content['backend']}  {content['model']}  {slo}"
+    yield f"{head}  {content['scenario']}  {content['backend']}  {content['model']}  {content['slo']}"
     yield ""
-    percentile = reported_percentile(_searched(slo).percentile)
-    probes = content["probes"]
+    probes = probes_table(content)
+    yield from aligned(probes.columns, probes.rows)
+    yield ""
+    yield from conclusion(content)
+    yield f"{'results':<12}{folder}"
+
+
+def probes_table(content: Mapping[str, Any]) -> Table:
+    """Has a row for each run of the search, in the order of the runs."""
+    unit, probes = content["unit"], content["probes"]
+    percentile = reported_percentile(_searched(content["slo"]).percentile)
     has_rate = any(probe["scheduled_per_s"] for probe in probes)
     offered = " offered/s [samples/s] |" if has_rate else ""
     heads = columns(
@@ -178,11 +186,13 @@ def lines(content: Mapping[str, Any], folder: Path) -> Iterator[str]:
     rows = [
         _row(number, probe, percentile, has_rate, shared) for number, probe in enumerate(probes, 1)
     ]
-    yield from aligned(heads, rows)
-    yield ""
+    return Table("probes", "Runs of the search", "", heads, rows)
+
+
+def conclusion(content: Mapping[str, Any]) -> Iterator[str]:
+    """Yields the answer, what speaks against it, and the doubts that all runs share."""
     yield from _summary(content)
-    yield from shared_lines(probes)
-    yield f"{'results':<12}{folder}"
+    yield from shared_lines(content["probes"])
 
 
 def reported_percentile(percentile: float) -> str:

@@ -218,14 +218,18 @@ def test_openvinos_kernels_of_the_light_topologies_are_mapped_whole(name: str) -
     with OpenVinoBackend(BackendSetup(model=path, model_name=name)) as backend:
         assert isinstance(backend, HasProfiler)
         profiler = backend.profiler()
-        tries = [framework.profile(backend, profiler, batch, path, runs=2, warm_up=1) for _ in range(5)]
+        tries = [
+            framework.profile(backend, profiler, batch, path, runs=2, warm_up=1) for _ in range(5)
+        ]
     made = tries[0]
     own = [i for kernel in made.profile.kernels if not kernel.inserted for i in kernel.nodes]
     assert len(own) == len(set(own)), "no node has two kernels that compute"
     assert all(kernel.nodes for kernel in made.profile.kernels)
     mapped = {i for kernel in made.profile.kernels for i in kernel.nodes}
     assert mapped | made.profile.eliminated.keys() == set(range(len(made.file.nodes)))
-    shares = [between_kernels(one.profile) for one in tries]  # other programs interrupt some of them
+    shares = [
+        between_kernels(one.profile) for one in tries
+    ]  # other programs interrupt some of them
     assert 0 <= min(shares) <= 0.1
 
 

@@ -26,13 +26,23 @@ from harness.loadgen.user_conf import lint
 from harness.results.outcome import Finished
 from harness.results.recheck import check
 from harness.results.seal.digests import SEAL
-from harness.search.peak import table
+from harness.search.peak import page, table
 from harness.search.peak.job import RUNS
 from harness.search.peak.probe import Judge
 from harness.search.peak.search import Limits, search
 from tests.stand_ins.fake_peak import CAPACITY, System, names
 
-SERVER = ("peak", "--scenario", "server", "--backend", "null", "--slo", "p99=10ms", "--quiet")
+SERVER = (
+    "peak",
+    "--scenario",
+    "server",
+    "--backend",
+    "null",
+    "--slo",
+    "p99=10ms",
+    "--quiet",
+    "--no-report",
+)
 MULTI_STREAM = ("peak", "--scenario", "multi-stream", "--backend", "null", "--quiet")
 
 Searched = Callable[..., tuple[int, System]]
@@ -90,6 +100,39 @@ def test_the_confirmed_run_is_the_folder_and_the_probes_lie_in_it(
     assert Path("latest").resolve() == Path("found").resolve()
     assert main(["runs", "--results", "."]) == 0
     assert "found " in capsys.readouterr().out
+
+
+def test_the_page_begins_with_the_answer_and_shows_the_loads(searched: Searched) -> None:
+    pytest.importorskip("plotly")
+    searched(System(1300.0), *SERVER[:-1])
+    content = peak_json()
+    html = Path("found/peak.html").read_text()
+    first = html.partition("<p><b>")[2].partition("</b>")[0]
+    assert first.startswith(f"{'peak':<12}{content['peak']:,.0f} queries/s: VALID at full length; ")
+    (figure,) = page.figures(content)
+    loads = {trace["name"]: trace["x"] for trace in figure.data}
+    assert loads["VALID at full length"][-1] == content["peak"]
+    assert content["failed_above"] in loads["failed"]
+    assert sum(map(len, loads.values())) == sum(p["load"] is not None for p in content["probes"])
+    numbers = {int(n) for trace in figure.data for n in trace["text"]}
+    assert numbers <= set(range(1, len(content["probes"]) + 1))
+    assert figure.layout["yaxis"] == {"title": "p99 latency, ms", "type": "log"}
+    (label,) = figure.layout["annotations"]
+    assert (label["text"], label["x"]) == ("peak", content["peak"])
+
+
+def test_a_search_by_times_of_tokens_shows_the_late_queries(searched: Searched) -> None:
+    searched(System(1300.0), *SERVER)
+    content = peak_json() | {"slo": "ttft:p90=10ms"}
+    (figure,) = page.figures(content)
+    assert figure.layout["yaxis"]["title"] == "queries later than ttft:p90=10ms, %"
+    assert figure.layout["shapes"][0]["y0"] == pytest.approx(10)
+
+
+def test_a_search_of_one_run_has_no_picture(searched: Searched) -> None:
+    searched(System(1300.0), *SERVER)
+    content = peak_json()
+    assert [*page.figures(content | {"probes": content["probes"][:1]})] == []
 
 
 def test_it_begins_at_half_of_what_was_calibrated_and_probes_are_short(searched: Searched) -> None:
@@ -560,7 +603,7 @@ def test_a_user_conf_that_cannot_be_written_is_told_by_the_status(
         return system(config, **how)
 
     monkeypatch.setattr("harness.run.supervisor.job.measure", measure)
-    assert main([*SERVER, "--no-report", "--write-user-conf", "user.conf", "--out", "found"]) == 4
+    assert main([*SERVER, "--write-user-conf", "user.conf", "--out", "found"]) == 4
     told = capsys.readouterr()
     assert told.err == (
         "harness: --write-user-conf user.conf cannot be written: Is a directory: see found\n"
@@ -589,7 +632,7 @@ def test_a_rate_that_is_not_sustained_is_told_in_the_table_and_in_user_conf(
     """A search for Server: 400 queries/s at most, p99=5s and 10 s; 600 were found VALID."""
     monkeypatch.setattr("harness.run.supervisor.job.measure", _Behind())
     arguments = [*SERVER[:-2], f"p99={bound}", "--quiet", "--write-user-conf", "user.conf"]
-    assert main([*arguments, "--no-report", "--out", "found"]) == 0
+    assert main([*arguments, "--out", "found"]) == 0
     content = peak_json()
     (warning,) = content["warnings"]
     assert warning == (

@@ -1,0 +1,101 @@
+"""Writes peak.html: the answer of the search, the loads that it tried as a picture, and its runs as a table."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from harness.core.config.parse import Slo, parse_slos, searched
+from harness.core.units import NS_PER_MS
+from harness.results.pages import page
+from harness.results.pages.figures import bound_at, bound_line
+from harness.results.pages.page import Article, Figure
+from harness.results.pages.plots import line, rounded
+from harness.search.peak import table
+
+PAGE = "peak.html"
+
+_GOOD, _BAD, _OTHER = "#1a7f37", "#b8301f", "#57606a"
+_KINDS = (
+    ("VALID at full length", "circle", _GOOD),
+    ("passed, shorter run", "circle-open", _GOOD),
+    ("failed", "x", _BAD),
+    ("neither", "diamond-open", _OTHER),
+)
+"""Name, symbol and colour of each kind of run."""
+
+
+def write(content: Mapping[str, Any], folder: Path) -> Path:
+    words = [content["scenario"], content["backend"], content["model"], content["slo"]]
+    first, *others = [*table.conclusion(content)] or ["no peak: no run of the search has ended"]
+    head = [f"<h1>Peak · {escape(' · '.join(words))}</h1>", f"<p><b>{escape(first)}</b></p>"]
+    head += [f"<p>{escape(text)}</p>" for text in others]
+    tail = list(page.section(table.probes_table(content)))
+    article = Article(head, list(figures(content)), tail)
+    return page.write([article], folder.resolve().name, folder / PAGE, script_in=folder)
+
+
+def figures(content: Mapping[str, Any]) -> Iterator[Figure]:
+    """Yields what each load was judged by, against the load; nothing before the first load was judged."""
+    slo = searched(parse_slos(content["slo"]))
+    assert slo is not None
+    probes = [p for p in content["probes"] if p["load"] and _judged(p, slo) is not None]
+    if len(probes) < 2:
+        return
+    if slo.of:
+        what, most = f"queries later than {slo}, %", (1 - slo.percentile) * 100
+        shapes = [bound_at(most, "y", f"{most:.3g} %")]
+    else:
+        what = f"{table.reported_percentile(slo.percentile)} latency, ms"
+        shapes = bound_line(slo.bound_ns / NS_PER_MS, "y")
+    names: list[Mapping[str, Any]] = []
+    if (peak := content["peak"]) is not None:
+        upright = {"type": "line", "x0": peak, "x1": peak, "y0": 0, "y1": 1, "yref": "paper"}
+        shapes = [*shapes, {**upright, "line": {"color": _GOOD, "width": 1}}]
+        text = {"text": "peak", "font": {"color": _GOOD}, "showarrow": False, "xanchor": "right"}
+        names = [{**text, "x": peak, "y": 1, "yref": "paper", "yanchor": "top"}]
+    yield Figure(
+        "Loads tried",
+        "Each run of the search; the number is its place in the table.",
+        [*_traces(content["probes"], probes, slo)],
+        {
+            "xaxis": {"title": content["unit"], "rangemode": "tozero"},
+            "yaxis": {"title": what, "type": "linear" if slo.of else "log"},
+            "shapes": shapes,
+            "annotations": names,
+        },
+        height_rem=26,
+    )
+
+
+def _traces(
+    every: Sequence[Mapping[str, Any]], shown: Sequence[Mapping[str, Any]], slo: Slo
+) -> Iterator[Mapping[str, Any]]:
+    numbers = {id(probe): number for number, probe in enumerate(every, 1)}
+    for name, symbol, colour in _KINDS:
+        ours = [probe for probe in shown if _kind(probe) == name]
+        if ours:
+            yield {
+                **line(name, [p["load"] for p in ours], [_judged(p, slo) for p in ours]),
+                "mode": "markers+text",
+                "text": [str(numbers[id(probe)]) for probe in ours],
+                "textposition": "top center",
+                "marker": {"symbol": symbol, "size": 11, "color": colour},
+            }
+
+
+def _kind(probe: Mapping[str, Any]) -> str:
+    if probe["passed"] is None:
+        return "neither"
+    if not probe["passed"]:
+        return "failed"
+    return "VALID at full length" if probe["kind"] == "full" else "passed, shorter run"
+
+
+def _judged(probe: Mapping[str, Any], slo: Slo) -> float | None:
+    """The latency in ms at the percentile of the SLO; for an SLO of tokens the share of late queries in %."""
+    if slo.of:
+        late, queries = probe["late"], probe["queries"]
+        return None if late is None or not queries else rounded(late / queries, 100)
+    value_ns = (probe["latency_ns"] or {}).get(table.reported_percentile(slo.percentile))
+    return rounded(value_ns, 1 / NS_PER_MS)
