@@ -31,13 +31,14 @@ MOST_LOOKS = 60
 MOST_WATCHED = 32
 """Folders whose points are kept; one more replaces the folder that was looked at longest ago."""
 
-BETWEEN_RUNS = "no run of it is being measured now: the next one is loading"
+BETWEEN_RUNS = "no run of it is in progress: the next one is loading, or the search was stopped"
 
 
 class Past:
     """Looks at one folder. The pages of all clients show the same points."""
 
     def __init__(self) -> None:
+        self.lock = threading.Lock()
         self.looked_s = 0.0
         self.state: Snapshot | None = None
         self.run = ""
@@ -63,8 +64,9 @@ class Past:
 
     def since(self, count: int) -> list[Mapping[str, Any]]:
         """The points behind the first `count`."""
-        new = min(self.count - count, len(self.points))
-        return list(self.points)[len(self.points) - new :]
+        with self.lock:
+            new = min(self.count - count, len(self.points))
+            return list(self.points)[len(self.points) - new :]
 
     @property
     def rate_now(self) -> float | None:
@@ -132,11 +134,8 @@ class Watching:
 
     def _look(self, path: str) -> tuple[Past, str]:
         """Returns the looks so far, and why there is no state now; '' if there is one."""
-        with self._lock:
-            past = self._pasts.pop(path, None) or Past()
-            self._pasts[path] = past  # the last of the dict: looked at last
-            while len(self._pasts) > MOST_WATCHED:
-                del self._pasts[next(iter(self._pasts))]
+        past = self._past(path)
+        with past.lock:
             if past.state is not None and monotonic() - past.looked_s < PERIOD_S / 2:
                 return past, ""
             run = path
@@ -153,6 +152,14 @@ class Watching:
                 return past, BETWEEN_RUNS if run != path else state
             past.add(run, state)
             return past, ""
+
+    def _past(self, path: str) -> Past:
+        with self._lock:
+            past = self._pasts.pop(path, None) or Past()
+            self._pasts[path] = past  # the last of the dict: looked at last
+            while len(self._pasts) > MOST_WATCHED:
+                del self._pasts[next(iter(self._pasts))]
+            return past
 
     def _is_search(self, path: str) -> bool:
         entry = self._index.entries().get(path)
