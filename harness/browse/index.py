@@ -26,6 +26,7 @@ from harness.explain.cold import job as cold
 from harness.explain.machine import record as machine
 from harness.explain.pitfalls import report as pitfalls
 from harness.explain.profile.tables.folder import PROFILE
+from harness.loadgen.scenario import scenario_named
 from harness.results import database, run_files, run_folder
 from harness.results.answer import answer_of
 from harness.search.grid.cells.cells import GRID
@@ -259,7 +260,8 @@ def read_row(root: Path, path: str) -> dict[str, Any]:
             row[name] = value[:_LONGEST_TEXT] if isinstance(value, str) else None
         elif name != "folder":
             row[name] = _finite(value)
-    return {**row, "folder": path, "removed": False, "doubts": doubts, "answer": answer}
+    more = {"folder": path, "removed": False, "doubts": doubts, "answer": answer}
+    return {**row, **more, "has_latency": not scenario_named(row["scenario"]).all_at_once}
 
 
 def _finite(value: object) -> int | float | None:

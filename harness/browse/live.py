@@ -18,7 +18,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from harness.browse import within
 from harness.core.config.parse import Endpoint, parse_endpoint
 from harness.core.files import PARTIAL, WRONG_CONTENT
+from harness.core.registry import SCENARIOS
 from harness.errors import HarnessError
+from harness.loadgen.scenario import scenario_named
 from harness.results import run_folder
 
 LIMIT_S = 1.0
@@ -93,8 +95,8 @@ class Snapshot(NamedTuple):
 
     @property
     def counts_samples(self) -> bool:
-        """Offline is one query: its samples are counted, and it has no latency."""
-        return self.scenario == "offline"
+        """A scenario that issues all samples at once is one query: its samples are counted, and it has no latency."""
+        return _all_at_once(self.scenario)
 
 
 _Samples = Mapping[str, Sequence[tuple[Mapping[str, str], float]]]
@@ -181,7 +183,7 @@ def _state(samples: _Samples) -> Snapshot:
         return next(ours, None)
 
     scenario = about.get("scenario", "")
-    counted = "samples" if scenario == "offline" else "queries"
+    counted = "samples" if _all_at_once(scenario) else "queries"
     valid = next((v for _, v in samples.get("run_valid", ())), None)
     return Snapshot(
         at_s=monotonic(),
@@ -199,6 +201,11 @@ def _state(samples: _Samples) -> Snapshot:
         is_valid=None if valid is None else bool(valid),
         totals=_totals(samples, phase, value),
     )
+
+
+def _all_at_once(scenario: str) -> bool:
+    """scenario: foreign text."""
+    return scenario in SCENARIOS and scenario_named(scenario).all_at_once
 
 
 def _totals(samples: _Samples, phase: str, value: Callable[[str], float | None]) -> Totals:

@@ -19,7 +19,7 @@ SORTS: Mapping[str, Callable[[Row], Any]] = {
     "model": lambda row: row["model"],
     "verdict": lambda row: row["verdict"],
     "throughput": lambda row: row["completed_per_s"],
-    "p99": lambda row: None if row["scenario"] == "offline" else row["p99_ns"],
+    "p99": lambda row: row["p99_ns"] if row["has_latency"] else None,
     "accuracy": lambda row: row["accuracy"],
     "machine": lambda row: row["host"],
 }

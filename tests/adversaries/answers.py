@@ -180,7 +180,7 @@ class SharesABuffer(OrtBackend):
 
 
 class ReusesItsBuffer(OrtBackend):
-    """Answers in an array of its own, again and again: the harness copies it before the next call."""
+    """Reuses one array for every answer: the harness copies it before the next call."""
 
     def infer(self, batch: Batch) -> Outputs:
         ((name, rows),) = named(super().infer(batch)).items()

@@ -91,7 +91,7 @@ class LabelReaderNoisy(LabelReader):
 
 
 class AfterThread(IndexCache):
-    """Answers from the table at once, and computes later on a thread of its own."""
+    """Answers from the table at once, and computes later on another thread."""
 
     def __enter__(self) -> Self:
         self.later: queue.SimpleQueue[Batch] = queue.SimpleQueue()

@@ -60,7 +60,7 @@ def test_a_ray_cluster_is_named_by_its_head() -> None:
         ("local:9999", "not local:N"),
         ("a:1,a:1", "twice"),
         ("a", "not an address"),
-        ("a:0", "no port"),
+        ("a:0", "not the port"),
         ("", "not an address"),
     ],
 )

@@ -207,7 +207,7 @@ def test_an_slo_of_tokens_wants_a_server_that_counts_them(
         assert main([*words, "--no-metrics", "--out", str(tmp_path / "run"), *OF_TOKENS]) == 2
     assert (
         "harness: --slo ttft:p90=4s: the server does not count the tokens of its answers: drop it, or have the "
-        "server tell `usage` or token ids"
+        "server send `usage` or token ids"
     ) in capfd.readouterr().err
 
 

@@ -209,7 +209,7 @@ def test_a_scenario_of_tokens_without_a_rate_is_told_how_to_find_one(
     request = replace(LLAMA, scenarios=("Offline", scenario))
     found = [p for p in problems(request, plan(request, tmp_path)) if "rate" in p]
     assert [p.split(" that ")[0] for p in found] == [
-        f"{scenario} needs a rate: pass --target-qps or --user-conf with one"
+        f"{scenario} needs a rate: pass --target-qps or --user-conf with the rate"
     ]
 
 
