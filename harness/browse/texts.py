@@ -67,7 +67,7 @@ _ENVIRONMENT.filters |= {
     "rate": lambda rate: None if rate is None else show_rate(rate),
     "percent": show_percent,
     "meaning": lambda code: CODES[code].meaning if code in CODES else "a code of another version",
-    "moment": lambda text: text[:19].replace("T", " "),
+    "moment": lambda text: text[:16].replace("T", " "),
     "unpartial": lambda path: path.removesuffix(PARTIAL),
 }
 
