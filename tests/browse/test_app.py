@@ -82,13 +82,23 @@ def test_a_run_without_the_number_comes_last_in_both_directions(client: TestClie
         assert listed(client, f"?sort=accuracy{turned}")[0] == "server"
 
 
-def test_a_row_has_chips_for_its_codes_and_no_p99_of_offline(client: TestClient) -> None:
-    rows = page(client, "/?text=offline").partition("<tbody>")[2]
+def test_a_row_has_a_chip_for_its_doubts_and_no_p99_of_offline(client: TestClient) -> None:
+    rows = html.unescape(page(client, "/?text=offline").partition("<tbody>")[2])
+    assert 'class="chip uncertain" tabindex="0">2 doubts<span class="tip" role="tooltip">' in rows
     for code in ("short-run", "steal"):
-        tip = html.escape(CODES[code].meaning, quote=False)
-        assert f'tabindex="0">{code}<span class="tip" role="tooltip">{tip}</span>' in rows.replace("&#39;", "'")  # fmt: skip
+        assert f"<b>{code}</b>: {CODES[code].meaning}" in rows
     assert '<td data-head="p99" class="number">-</td>' in rows
     assert '<td data-head="p99" class="number">-</td>' not in page(client, "/?text=closed")
+
+
+def test_a_row_has_a_chip_for_each_reason(results: Path, client: TestClient) -> None:
+    path = results / "server/result.json"
+    content = json.loads(path.read_text())
+    reason = {"code": "slo-missed", "text": "late"}
+    path.write_text(json.dumps({**content, "verdict": "INVALID", "reasons": [reason]}))
+    rows = html.unescape(page(client, "/?text=server").partition("<tbody>")[2])
+    tip = f'slo-missed<span class="tip" role="tooltip">{CODES["slo-missed"].meaning}</span>'
+    assert f'<span class="chip bad" tabindex="0">{tip}' in rows
 
 
 def test_pages_of_the_list_keep_the_filters_and_the_picked_runs(

@@ -103,7 +103,7 @@ def test_stages_are_means_and_cores_are_shared_out() -> None:
 
 
 def test_token_times_and_bounds_have_their_names() -> None:
-    bounds = {"bounds_s": [("p99", 0.05)], "token_bounds_s": [("TTFT p90", 0.2)]}
+    bounds: dict[str, Any] = {"bounds_s": [("p99", 0.05)], "token_bounds_s": [("TTFT p90", 0.2)]}
     one = look(110.0, token_times={"ttft": buckets([])}, **bounds)
     two = look(111.0, token_times={"ttft": buckets([0.1] * 10)}, watts={"rapl": 12.34567}, **bounds)
     found = point([one, two], origin_s=100.0)

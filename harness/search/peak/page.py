@@ -20,7 +20,7 @@ _KINDS = (
     ("VALID at full length", "circle", _GOOD),
     ("passed, shorter run", "circle-open", _GOOD),
     ("failed", "x", _BAD),
-    ("neither", "diamond-open", _OTHER),
+    ("not judged", "diamond-open", _OTHER),
 )
 """Name, symbol and colour of each kind of run."""
 
@@ -86,7 +86,7 @@ def _traces(
 
 def _kind(probe: Mapping[str, Any]) -> str:
     if probe["passed"] is None:
-        return "neither"
+        return "not judged"
     if not probe["passed"]:
         return "failed"
     return "VALID at full length" if probe["kind"] == "full" else "passed, shorter run"
