@@ -185,6 +185,7 @@ def _state(samples: _Samples) -> Snapshot:
     scenario = about.get("scenario", "")
     counted = "samples" if _all_at_once(scenario) else "queries"
     valid = next((v for _, v in samples.get("run_valid", ())), None)
+    totals = _totals(samples, phase, value)
     return Snapshot(
         at_s=monotonic(),
         began_s=value("run_start_time_seconds") or time(),
@@ -197,9 +198,9 @@ def _state(samples: _Samples) -> Snapshot:
         rate=None if counted == "samples" else value("achieved_queries_per_second"),
         offered=value("asked_queries_per_second"),
         percentiles=[] if counted == "samples" else list(_percentiles(samples, phase)),
-        stages=_stages(samples, phase),
+        stages=_stages(totals),
         is_valid=None if valid is None else bool(valid),
-        totals=_totals(samples, phase, value),
+        totals=totals,
     )
 
 
@@ -255,16 +256,8 @@ def _percentiles(samples: _Samples, phase: str) -> Iterator[tuple[str, float]]:
             yield _percentile(labels), seconds
 
 
-def _stages(samples: _Samples, phase: str) -> list[Stage]:
+def _stages(totals: Totals) -> list[Stage]:
     """Mean time of a sample in each stage."""
-    sums, counts = (
-        {
-            labels["stage"]: v
-            for labels, v in samples.get(f"stage_seconds_{part}", ())
-            if labels["phase"] == phase
-        }
-        for part in ("sum", "count")
-    )
-    means = {name: total / counts[name] for name, total in sums.items() if counts.get(name)}
+    means = {name: total / count for name, (total, count) in totals.stages.items() if count}
     whole = sum(means.values())
     return [Stage(name, mean, mean / whole if whole else 0.0) for name, mean in means.items()]

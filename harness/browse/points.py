@@ -3,7 +3,10 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from harness.browse.live import Buckets, Snapshot, Totals
+from harness.run.supervisor.metrics.histogram import Histogram
 
 PERCENTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
 
@@ -79,7 +82,7 @@ def _between(before: Snapshot, now: Snapshot) -> dict[str, Series]:
             {
                 "answered": rate(before.completed, now.completed),
                 "requested": now.offered,
-                "failed": rate(before.failed, now.failed) or None,
+                "failed": rate(before.failed, now.failed) if now.failed else None,
             }
         ),
         "stages": _known(dict(_stage_means(one, two))),
@@ -87,7 +90,7 @@ def _between(before: Snapshot, now: Snapshot) -> dict[str, Series]:
             {
                 "measured process": run,
                 "other programs": others,
-                "taken by the host": rate(one.stolen_s, two.stolen_s) or None,
+                "taken by the host": rate(one.stolen_s, two.stolen_s),
             }
         ),
         "tokens": _known({"answered": rate(one.tokens, two.tokens) if two.tokens else None}),
@@ -114,32 +117,24 @@ def _recent_percentiles(looks: Sequence[Buckets]) -> Series:
     A percentile that fewer values than its own share needs could hold is left out.
     """
     now, begin = looks[-1], looks[0]
+    if not now:
+        return {}
     for before in reversed(looks[:-1]):
         if _count(now) - _count(before) >= LEAST:
             begin = before
             break
-    counts = {end: count - begin.get(end, 0.0) for end, count in sorted(now.items())}
-    return _known({name: _quantile(counts, share) for name, share in PERCENTILES.items()})
+    ends = sorted(now)
+    below = np.array([now[end] - begin.get(end, 0.0) for end in ends])
+    between = Histogram(np.array(ends[:-1]))  # the last one is infinite
+    between.counts = np.diff(below, prepend=0.0).astype(np.int64)
+    enough = {
+        n: share for n, share in PERCENTILES.items() if between.total * (1 - share) >= 1 - 1e-9
+    }
+    return _known({name: between.quantile(share) for name, share in enough.items()})
 
 
 def _count(buckets: Buckets) -> float:
     return max(buckets.values(), default=0.0)
-
-
-def _quantile(counts: Buckets, share: float) -> float | None:
-    """counts: ascending. Interpolates within a bucket, as Prometheus' histogram_quantile."""
-    whole = _count(counts)
-    if whole * (1 - share) < 1 - 1e-9:
-        return None
-    below_s, below = 0.0, 0.0
-    for end_s, count in counts.items():
-        if count >= share * whole:
-            if end_s == float("inf"):
-                return below_s
-            inside = count - below
-            return below_s + (end_s - below_s) * ((share * whole - below) / inside if inside else 1)
-        below_s, below = end_s, count
-    return None
 
 
 def _known(series: Mapping[str, float | None]) -> Series:

@@ -133,7 +133,7 @@ class Watching:
             await anyio.sleep(PERIOD_S)
 
     def _look(self, path: str) -> tuple[Past, str]:
-        """Returns the looks so far, and why there is no state now; '' if there is one."""
+        """Returns the looks so far, and the reason if the present state is unknown, else ''."""
         past = self._past(path)
         with past.lock:
             if past.state is not None and monotonic() - past.looked_s < PERIOD_S / 2:

@@ -61,7 +61,7 @@ def _add(row: dict[str, float], column: str, value: float) -> None:
 class ServerMetrics:
     """Adds a row to `rows` with each `look`, on one thread.
 
-    absent: why there is no row; empty if there is one. Servers whose first reading fails are not asked again.
+    absent: the reason for a missing row; empty if the row exists. Servers whose first reading fails are not asked again.
     A later reading that fails leaves out its row.
     """
 

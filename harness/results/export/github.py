@@ -20,7 +20,7 @@ def write(run: RunFiles, out: TextIO) -> None:
 
 
 def entries(result: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yields an entry for each number of which less is better; Offline's rate becomes the time of a sample.
+    """Yields an entry for each number that is better when lower. Offline's rate becomes the time per sample.
 
     The numbers of an INVALID run have different names, so that they never continue a VALID series.
     """
