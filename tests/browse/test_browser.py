@@ -210,7 +210,7 @@ def test_all_but_live_updates_works_without_javascript(browser: Browser, address
 
 def test_a_run_is_watched_until_it_ends(page: Page, address: str, results: Path) -> None:
     words = (
-        "--scenario server --target-qps 300 --mode performance --duration 8s --metrics 127.0.0.1:0"
+        "--scenario server --target-qps 300 --mode performance --duration 20s --metrics 127.0.0.1:0"
     )
     command = [sys.executable, "-m", "harness", *words.split(), "--out", str(results / "live")]
     with subprocess.Popen(
