@@ -32,7 +32,6 @@ class OpenVinoBackend(FrameworkBackend):
         "precision": ("f32", "bf16", "f16"),
         "hint": ("latency", "throughput"),
     }
-    tunable: ClassVar[Choices] = {"hint": ("throughput",)}
     _counts = False
     """Whether OpenVINO times each kernel, which slows the kernels down."""
 
@@ -82,6 +81,10 @@ class OpenVinoBackend(FrameworkBackend):
         results = self._request.infer(inputs, share_inputs=True, share_outputs=True)
         # The next infer writes into the same memory.
         return named(self._outputs, [rows.copy() for rows in results.to_tuple()])
+
+    @property
+    def tunable(self) -> Choices:
+        return {"hint": ("throughput",)}
 
     def describe(self) -> Mapping[str, object]:
         return {

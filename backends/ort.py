@@ -55,8 +55,6 @@ class OrtBackend(FrameworkBackend):
         "io_binding": ("off", "on"),
         "share_weights": ("off", "on"),
     }
-    # `all` adds the processor's own layouts to `extended`; they can slow small models down
-    tunable: ClassVar[Choices] = {"spinning": ("on", "off"), "graph": ("extended",)}
     of_one_process = ("share_weights",)
     devices = tuple(_PROVIDERS)
     has_providers = True
@@ -155,6 +153,13 @@ class OrtBackend(FrameworkBackend):
             for name, value in self._weights.values.items():
                 options.add_initializer(name, value)
         return options
+
+    @property
+    def tunable(self) -> Choices:
+        # `all` adds the processor's own layouts to `extended`; they can slow small models down
+        graph = {"graph": ("extended",)}
+        alone = self._setup.threads == 1  # no other thread could spin
+        return graph if alone else {"spinning": ("on", "off"), **graph}
 
     @property
     def _spins(self) -> bool:

@@ -107,7 +107,6 @@ class TorchBackend(FrameworkBackend):
         "layout": ("default", "channels-last"),
         **_OF_GPUS,
     }
-    tunable: ClassVar[Choices] = {"compile": ("on",)}
     devices = ("cpu", "cuda")
 
     _module: Any
@@ -306,6 +305,10 @@ class TorchBackend(FrameworkBackend):
         computes_in = precision(self._weights, [spec.dtype for spec in self._inputs], converted)
         is_tf32 = self._option["precision"] == "tf32" and computes_in == "float32"
         return "tf32" if is_tf32 else computes_in
+
+    @property
+    def tunable(self) -> Choices:
+        return {"compile": ("on",)}
 
     def describe(self) -> Mapping[str, object]:
         gpu = self._on_gpu

@@ -29,8 +29,6 @@ class FrameworkBackend(ABC):
     """The manifest's file formats that the backend reads, best first."""
     options: ClassVar[Choices] = {}
     """The values of --backend-option."""
-    tunable: ClassVar[Choices] = {}
-    """Options that change only speed, with the values that `tune` tries beside the configured one."""
     devices: ClassVar[tuple[str, ...]] = ("cpu",)
     """The values of --device."""
     has_providers: ClassVar[bool] = False
@@ -88,6 +86,11 @@ class FrameworkBackend(ABC):
 
         Returns n rows, or n rows under each output's name.
         """
+
+    @property
+    def tunable(self) -> Choices:
+        """Options that change only speed, with the values that `tune` tries beside the configured one."""
+        return {}
 
     @abstractmethod
     def describe(self) -> Mapping[str, object]:

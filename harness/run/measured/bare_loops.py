@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 
-from harness.core import registry
 from harness.core.child import Channel, serve
 from harness.core.config.run_config import RunConfig, from_plain
 from harness.core.registry import plugin
@@ -66,7 +65,6 @@ def _time_placement(channel: Channel, setup: Mapping[str, Any], stack: ExitStack
     config: RunConfig = from_plain(setup["config"])
     spec = InstanceGroup.from_json(setup["spec"])
     model = load_model(config.model)
-    cls = registry.load("backend", config.backend)
     backends = open_backends(config, model, model_file(config, model), spec, stack)
     inputs = inputs_of(model, backends[0])
     fixed = batch_in_file(backends[0], inputs)
@@ -76,7 +74,7 @@ def _time_placement(channel: Channel, setup: Mapping[str, Any], stack: ExitStack
 
     dataset = open_dataset(config, model, setup["dataset"], inputs, report_progress)
     held = samples_held(dataset, setup["dataset"], config.performance_count)
-    channel.send("loaded", tunable=_other_values(cls, backends[0]), fixed_batch=fixed)
+    channel.send("loaded", tunable=_other_values(backends[0]), fixed_batch=fixed)
     unchanged = postprocessor((), None, None)
     cpus = spec.pinned or [()] * len(backends)
     answerers = [Answerer(b, dataset, unchanged, cpus[i]) for i, b in enumerate(backends)]
@@ -90,9 +88,9 @@ def _time_placement(channel: Channel, setup: Mapping[str, Any], stack: ExitStack
     channel.send("done")
 
 
-def _other_values(cls: object, backend: Backend) -> Mapping[str, Sequence[str]]:
+def _other_values(backend: Backend) -> Mapping[str, Sequence[str]]:
     """The values of tunable options that the backend does not have already, as far as it describes them."""
-    tunable: Mapping[str, Sequence[str]] = getattr(cls, "tunable", {})
+    tunable: Mapping[str, Sequence[str]] = getattr(backend, "tunable", {})
     words = {True: "on", False: "off"}
     has = {k: words[v] if isinstance(v, bool) else v for k, v in backend.describe().items()}
     return {

@@ -284,6 +284,14 @@ def test_idle_threads_spin_on_cores_of_their_own_or_when_asked(
         assert backend.describe()["spinning"] is spins
 
 
+@pytest.mark.parametrize(("threads", "names"), [(1, ["graph"]), (2, ["spinning", "graph"])])
+def test_tune_tries_spinning_only_with_threads_that_could_spin(
+    threads: int, names: list[str]
+) -> None:
+    with OrtBackend(setup(threads=threads)) as backend:
+        assert list(backend.tunable) == names
+
+
 @pytest.mark.parametrize("content", [b"", b"not a model", b"\x00" * 1000, "cut"])
 def test_a_corrupt_model_is_one_line(content: bytes | str, tmp_path: Path) -> None:
     assert DIGITS is not None
