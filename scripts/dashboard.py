@@ -5,7 +5,7 @@ The JSON is committed, and a test compares it with this script's result. Needs `
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -54,7 +54,9 @@ def _with(panel: Any, about: str, width: int, height: int, queries: Sequence[Que
     return panel
 
 
-def number(title: str, unit: str, expr: str, about: str, steps: Sequence[Any] = ()) -> Any:
+def number(
+    title: str, unit: str, expr: str, about: str, steps: Sequence[Any] = (), width: int = 3
+) -> Any:
     """The newest value as one large number for each run."""
     panel = stat.Panel().title(title).unit(unit).no_value("…")
     panel.graph_mode(kinds.BigValueGraphMode.NONE)
@@ -64,11 +66,12 @@ def number(title: str, unit: str, expr: str, about: str, steps: Sequence[Any] = 
             dashboard.ThresholdsConfig().mode(parts.ThresholdsMode.ABSOLUTE).steps(list(steps))
         )
         panel.color_mode(kinds.BigValueColorMode.BACKGROUND)
-    return _with(panel, about, 4, 4, [Query(expr)])
+    return _with(panel, about, width, 4, [Query(expr)])
 
 
 def verdict() -> Any:
-    panel = number("Verdict", "short", f"harness_run_valid{{{OF_RUN}}}", "At the end of the run")
+    expr = f"harness_run_valid{{{OF_RUN}}}"
+    panel = number("Verdict", "short", expr, "At the end of the run", width=4)
     texts = {
         "0": parts.ValueMappingResult(text="INVALID", color="red", index=0),
         "1": parts.ValueMappingResult(text="VALID", color="green", index=1),
@@ -239,10 +242,10 @@ def nodes() -> list[Any]:
     ]
 
 
-def models() -> Any:
+def models() -> list[Any]:
     """Empty for runs of one model."""
     origins = f"sum by (run, origin) (rate(harness_model_requests_total{{{TIMED}}}{WINDOW}))"
-    return lines(
+    panel = lines(
         "Model cache",
         "short",
         "Of several models (--models): samples/s by where their model came from, and models evicted a second",
@@ -250,18 +253,17 @@ def models() -> Any:
         Query(f"{rate('harness_model_evictions_total')} > 0", "{{run}} evictions"),
         width=24,
     )
+    return [panel]
 
 
-def machine() -> list[Any]:
-    """Panels of the machine; a panel is empty where the machine has no such sensor."""
-    cpu = f"avg by (mode) (rate(harness_host_cpu_seconds_total{{{OF_RUN}}}{WINDOW}))"
+def power() -> list[Any]:
+    """Panels of meters; empty without --meter."""
     return [
         lines(
             "Power",
             "watt",
             "Power of each meter",
             Query(f"harness_power_watts{{{OF_RUN}}}", "{{run}} {{source}}"),
-            width=8,
         ),
         lines(
             "Energy per query",
@@ -272,37 +274,50 @@ def machine() -> list[Any]:
                 f"/ on (run) group_left {rate('harness_queries_completed_total')}",
                 "{{run}} {{source}}",
             ),
-            width=8,
         ),
+    ]
+
+
+def machine() -> list[Any]:
+    cpu = f"avg by (mode) (rate(harness_host_cpu_seconds_total{{{OF_RUN}}}{WINDOW}))"
+    return [
         lines(
             "CPU time",
             "short",
             "Cores by mode, as the mean of the selected runs; steal is time taken by the hypervisor",
             Query(cpu, "{{mode}}"),
-            width=8,
             stacked=True,
-        ),
-        lines(
-            "CPU frequency",
-            "hertz",
-            "Mean over the cores",
-            Query(f"avg by (run) (harness_host_cpu_frequency_hertz{{{OF_RUN}}})"),
-            width=8,
-        ),
-        lines(
-            "Temperature",
-            "celsius",
-            "Temperature of each sensor",
-            Query(f"harness_host_temperature_celsius{{{OF_RUN}}}", "{{run}} {{sensor}}"),
-            width=8,
         ),
         lines(
             "Memory available",
             "bytes",
             "Memory that can still be allocated",
             Query(f"harness_host_memory_available_bytes{{{OF_RUN}}}"),
-            width=8,
         ),
+    ]
+
+
+def sensors() -> list[Any]:
+    """Panels of the machine's sensors, which most virtual machines lack."""
+    return [
+        lines(
+            "CPU frequency",
+            "hertz",
+            "Mean over the cores",
+            Query(f"avg by (run) (harness_host_cpu_frequency_hertz{{{OF_RUN}}})"),
+        ),
+        lines(
+            "Temperature",
+            "celsius",
+            "Temperature of each sensor",
+            Query(f"harness_host_temperature_celsius{{{OF_RUN}}}", "{{run}} {{sensor}}"),
+        ),
+    ]
+
+
+def gpus() -> list[Any]:
+    """Panels of GPUs; empty for runs on processors."""
+    return [
         lines(
             "GPUs: busy",
             "percentunit",
@@ -330,6 +345,7 @@ def machine() -> list[Any]:
 def summary() -> list[Any]:
     step = parts.Threshold
     bad = [step(value=None, color="green"), step(value=1, color="red")]
+    percentile = f"harness_latency_percentile_seconds{{{TIMED}}}"
     return [
         verdict(),
         number(
@@ -343,12 +359,21 @@ def summary() -> list[Any]:
             "reqps",
             f"harness_achieved_queries_per_second{{{TIMED}}}",
             "Queries/s, mean so far",
+            width=4,
         ),
         number(
             "p99 so far",
             "s",
             f'harness_latency_percentile_seconds{{{TIMED}, quantile="0.99"}}',
             "99th percentile of all queries so far",
+            width=4,
+        ),
+        number(
+            "Share of the SLO",
+            "percentunit",
+            f"max by (run) ({percentile} / on (run, quantile) harness_slo_seconds{{{OF_RUN}}})",
+            "Latency so far divided by the SLO's bound, of the SLO's percentile: above 100 % the SLO is missed",
+            bad,
         ),
         number("Accuracy", "short", f"harness_accuracy{{{OF_RUN}}}", "At the end of the run"),
         number(
@@ -367,6 +392,24 @@ def why() -> Any:
     expr = f"max by (run, code) ({codes})"
     about = "A reason makes the run INVALID; docs/verdict.md explains every code"
     return _with(panel, about, 24, 5, [Query(expr, "", PromQueryFormat.TABLE, True)])
+
+
+FOLDED: Mapping[str, Callable[[], Sequence[Any]]] = {
+    "Tokens of language models": tokens,
+    "Sets of models (--models)": models,
+    "Nodes (--nodes)": nodes,
+    "Power (--meter)": power,
+    "Sensors": sensors,
+    "GPUs (--device cuda)": gpus,
+}
+"""Rows that most runs have no data for; a row opens with a click."""
+
+
+def phases() -> Any:
+    """Shades the time of each LoadGen run: performance, accuracy, answers."""
+    shaded = dashboard.AnnotationQuery().name("LoadGen runs").datasource(SOURCE)
+    expr = f"harness_progress_ratio{{{OF_RUN}}} < bool 1"
+    return shaded.enable(True).icon_color("blue").expr(expr)
 
 
 def _run_variable() -> Any:
@@ -394,11 +437,23 @@ def build() -> str:
         ("shift", "which was earlier by", "1h"),
     ):
         board.with_variable(dashboard.TextBoxVariable(name).label(label).default_value(default))
-    for panel in [*summary(), rate_lines(), latency_lines(), latency_map(), stages(), *inside()]:
+    board.annotation(phases())
+    for panel in [*summary(), rate_lines(), latency_lines(), latency_map(), stages(), why()]:
         board.with_panel(panel)
-    for panel in [*tokens(), models(), *nodes(), *machine(), why()]:
+    board.with_row(dashboard.Row("Inside the system under test"))
+    for panel in [*inside(), *machine()]:
         board.with_panel(panel)
+    for title, panels in FOLDED.items():
+        row = dashboard.Row(title).collapsed(True)
+        for panel in panels():
+            row.with_panel(panel)
+        board.with_row(row)
     content = json.loads(JSONEncoder(sort_keys=True).encode(board.build()))
+    for shaded in content["annotations"]["list"]:
+        shaded |= {
+            "step": "1s",
+            "titleFormat": "{{run}} {{phase}}",
+        }  # Prometheus's own, not the SDK's
     for variable in content["templating"]["list"]:
         for key in (
             "auto",

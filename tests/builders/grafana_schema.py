@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-PACKAGES = ("@grafana/schema@11.6.0", "typescript@5.7.3")
+PACKAGES = ("@grafana/schema@13.2.3", "typescript@5.7.3")
 _PANELS = {
     "timeseries": "timeseries/panelcfg/x/TimeSeriesPanelCfg_types.gen",
     "stat": "stat/panelcfg/x/StatPanelCfg_types.gen",
@@ -12,6 +12,8 @@ _PANELS = {
     "table": "table/panelcfg/x/TablePanelCfg_types.gen",
 }
 _HAS_FIELDS = ("timeseries", "heatmap", "table")
+_OF_PROMETHEUS = ("expr", "step", "titleFormat")
+"""Keys of an annotation that its data source reads, and the schema of dashboards lacks."""
 
 # JSON holds the values of enums, which TypeScript takes for other types than the enums.
 _HEAD = """
@@ -21,14 +23,25 @@ type Plain<T> = T extends string ? `${T}` : T extends number | boolean ? T
 """
 
 
+def panels(dashboard: dict[str, Any]) -> list[dict[str, Any]]:
+    """All panels that show data, those of folded rows too."""
+    found = [one for panel in dashboard["panels"] for one in (panel, *panel.get("panels", ()))]
+    return [panel for panel in found if panel["type"] != "row"]
+
+
 def typescript(dashboard: dict[str, Any], modules: Path) -> str:
     """modules: the node_modules folder that PACKAGES are in."""
     raw = modules / "@grafana/schema/dist/esm/raw/composable"
     text = [_HEAD]
     for kind, path in _PANELS.items():
         text.append(f"import type * as {kind} from {json.dumps(str(raw / path))};")
-    text.append(f"export const whole: Plain<Dashboard> = {json.dumps(dashboard)};")
-    for n, panel in enumerate(dashboard["panels"]):
+    shaded = [
+        {key: value for key, value in one.items() if key not in _OF_PROMETHEUS}
+        for one in dashboard["annotations"]["list"]
+    ]
+    whole = {**dashboard, "annotations": {"list": shaded}}
+    text.append(f"export const whole: Plain<Dashboard> = {json.dumps(whole)};")
+    for n, panel in enumerate(panels(dashboard)):
         kind = panel["type"]
         options = json.dumps(panel.get("options", {}))
         text.append(f"export const o{n}: Plain<Partial<{kind}.Options>> = {options};")

@@ -25,6 +25,7 @@ from tests.faults.command import ROOT, Ended, result, run
 from tests.stand_ins.servers.prometheus_server import DASHBOARDS, Prometheus, programs, prometheus
 
 DASHBOARD = json.loads((DASHBOARDS / "harness.json").read_text())
+PANELS = grafana_schema.panels(DASHBOARD)
 NO_DATA_HERE = {
     *("Power", "Energy per query", "CPU frequency", "Temperature"),
     *("GPUs: busy", "GPUs: clock", "GPUs: power"),
@@ -39,7 +40,8 @@ MAYBE = {
 
 
 def _expressions() -> list[str]:
-    asked = [t["expr"] for p in DASHBOARD["panels"] for t in p["targets"]]
+    asked = [t["expr"] for p in PANELS for t in p["targets"]]
+    asked += [shaded["expr"] for shaded in DASHBOARD["annotations"]["list"]]
     rules = yaml.safe_load((DASHBOARDS / "rules.yml").read_text())
     return asked + [rule["expr"] for group in rules["groups"] for rule in group["rules"]]
 
@@ -63,7 +65,7 @@ def test_every_series_asked_for_is_served() -> None:
 
 def test_panels_do_not_overlap_and_each_says_what_it_shows() -> None:
     taken: set[tuple[int, int]] = set()
-    for panel in DASHBOARD["panels"]:
+    for panel in PANELS:
         x, y, w, h = (panel["gridPos"][k] for k in "xywh")
         cells = {(i, j) for i in range(x, x + w) for j in range(y, y + h)}
         assert x + w <= 24
@@ -213,7 +215,7 @@ def _watched(
 
 
 def _empty(server: Prometheus, name: str) -> set[str]:
-    return {p["title"] for p in DASHBOARD["panels"] if not _has_data(server, p, name)}
+    return {p["title"] for p in PANELS if not _has_data(server, p, name)}
 
 
 def _has_data(server: Prometheus, panel: dict[str, Any], name: str) -> bool:
