@@ -57,7 +57,7 @@ MOST_ENTRIES = 100_000
 WORTH_STORING = 500
 """Folders read since the last time that the cache was written."""
 
-_VERSION = [5, __version__]
+_VERSION = [6, __version__]
 """The version of the cache's content; another one is not read."""
 
 LASTS_S = 1.0
@@ -69,7 +69,7 @@ _OF_A_RUN = frozenset(
 """Each marks a folder as a run's, also where result.json is missing."""
 
 _TEXTS = ("started", "scenario", "backend", "model", "dataset", "mode", "verdict", "reasons")
-_MAYBE_TEXTS = ("headline_unit", "harness_commit", "host", "metric", "energy_source")
+_MAYBE_TEXTS = ("headline_unit", "harness_commit", "host", "metric", "energy_source", "framework")
 _LONGEST_TEXT = 500
 
 Row = Mapping[str, Any]

@@ -20,6 +20,7 @@ from harness.results.compare import change_text
 from harness.results.compare import report as compare_report
 from harness.results.compare.compare import compare
 from harness.results.compare.finished import FinishedRun, named_apart, side
+from harness.results.compare.interval_bar import Scale
 from harness.results.pages import page as pages
 from harness.results.pages.history import Linked, history
 from harness.results.pages.page import Article, Figure
@@ -193,6 +194,7 @@ class Views:
                 columns = change_text.columns(letter)
                 rows = [change_text.row(change) for change in one.changes]
                 table = Table("numbers", "Numbers", "", columns, rows)
+                scale = Scale(one.changes)
                 made.append(
                     {
                         "letter": letter,
@@ -200,7 +202,8 @@ class Views:
                         "verdict": compare_report.verdict(one, letter),
                         "word": one.verdict or "",
                         "heads": [column.name for column in table.columns],
-                        "rows": cells(table),
+                        "scale": scale.head,
+                        "rows": list(zip(cells(table), map(scale.image, one.changes), strict=True)),
                         "facts": list(compare_report.notes(one, (), letter)),
                     }
                 )

@@ -10,8 +10,8 @@ from typing import Any
 
 from harness.core.shown import cells
 
-SCHEMA = 2
-"""Version of the table, in the file's user_version. A file of version 1 lacks _ADDED_IN_2; `add` adds them."""
+SCHEMA = 3
+"""Version of the table, in the file's user_version. `add` adds the columns that an older file lacks."""
 
 _COLUMNS: Mapping[str, tuple[str, ...]] = {
     "folder": ("TEXT PRIMARY KEY",),
@@ -42,16 +42,21 @@ _COLUMNS: Mapping[str, tuple[str, ...]] = {
     "slo": ("TEXT", "slo"),
     "dataset_digest": ("TEXT", "dataset_description", "digest"),
     "peak": ("REAL",),
+    "framework": ("TEXT", "backend_description", "framework"),
 }
 """Column -> its type in SQL, and the keys that lead to its value in result.json; `_row` sets the others.
 
 peak: the load that `peak` found, where the run confirmed it.
 """
 
-_ADDED_IN_2 = (
-    *("asked_per_s", "concurrency", "arrivals_sha256", "samples_per_query", "slo"),
-    *("dataset_digest", "peak"),
-)
+_ADDED: Mapping[int, tuple[str, ...]] = {
+    2: (
+        *("asked_per_s", "concurrency", "arrivals_sha256", "samples_per_query", "slo"),
+        *("dataset_digest", "peak"),
+    ),
+    3: ("framework",),
+}
+"""Version of the table -> the columns that it added."""
 
 COLUMNS = tuple(_COLUMNS)
 
@@ -84,7 +89,7 @@ def add(results: Path, folder: str, result: Mapping[str, Any], peak: float | Non
         if version == 0:
             columns = ", ".join(f"{name} {kind}" for name, (kind, *_) in _COLUMNS.items())
             db.execute(f"CREATE TABLE runs ({columns})")
-        for name in _ADDED_IN_2 if version == 1 else ():
+        for name in _lacking(version) if version else ():
             db.execute(f"ALTER TABLE runs ADD COLUMN {name} {_COLUMNS[name][0]}")
         if version != SCHEMA:
             db.execute(f"PRAGMA user_version = {SCHEMA}")
@@ -121,11 +126,16 @@ def _energy(power: Mapping[str, Any]) -> Mapping[str, Any]:
     return next(iter([*measured, *readings]), {})
 
 
+def _lacking(version: int) -> Sequence[str]:
+    """The columns that a file of that version lacks."""
+    return [name for later, names in _ADDED.items() if later > version for name in names]
+
+
 def _version(db: sqlite3.Connection) -> int:
     """Version of the table, 0 where there is none."""
     (version,) = db.execute("PRAGMA user_version").fetchone()
     exists = bool(db.execute("PRAGMA table_info(runs)").fetchall())
-    if version not in (1, SCHEMA) and (exists or version):
+    if not 1 <= version <= SCHEMA and (exists or version):
         raise sqlite3.DatabaseError(f"it has schema {version}, this harness reads schema {SCHEMA}")
     return int(version) if exists else 0
 
@@ -154,7 +164,7 @@ def newest_first(
         version = _version(db)
         if version == 0:
             return []
-        lacks = _ADDED_IN_2 if version == 1 else ()
+        lacks = _lacking(version)
         columns = ", ".join(f"NULL AS {name}" if name in lacks else name for name in COLUMNS)
         where = " AND ".join(_CONDITIONS[name] for name in conditions) or "TRUE"
         query = (

@@ -12,6 +12,7 @@ from harness.results.answer import answer_of
 from harness.results.compare import change_text, report
 from harness.results.compare.compare import BETTER, WORSE, Change, Comparison, compare
 from harness.results.compare.finished import FinishedRun, sides_of
+from harness.results.compare.interval_bar import Scale
 from harness.results.pages import page
 from harness.results.pages.figures import distributions, stage_means
 from harness.results.pages.page import Article, Figure, Html
@@ -81,22 +82,26 @@ def _changes(comparison: Comparison, other: str) -> Iterator[str]:
     whole = [change for change in comparison.changes if change.is_whole]
     parts = [change for change in comparison.changes if not change.is_whole]
     yield "<h2>Changes</h2>"
-    yield _table(whole, other)
+    scale = Scale(comparison.changes)
+    yield _table(whole, other, scale)
     if parts:
         yield "<details><summary>Stages, and numbers by core and price</summary>"
-        yield _table(parts, other)
+        yield _table(parts, other, scale)
         yield "</details>"
 
 
-def _table(changes: Sequence[Change], other: str) -> str:
+def _table(changes: Sequence[Change], other: str, scale: Scale) -> str:
     rows = []
     for change in changes:
         *cells, verdict = change_text.row(change)
         kind = {BETTER: "better", WORSE: "worse"}.get(verdict, "quiet")
-        rows.append((*cells, Html(f'<span class="{kind}">{escape(verdict)}</span>')))
-    columns = change_text.columns(other)
-    is_number = [bool(column.unit) for column in columns]
-    return page.aligned_table([column.name for column in columns], rows, is_number)
+        texts = (scale.image(change), escape(verdict))
+        rows.append((*cells, *(Html(f'<span class="{kind}">{text}</span>') for text in texts)))
+    *columns, verdicts = change_text.columns(other)
+    heads = [*(column.name for column in columns), scale.head, verdicts.name]
+    return page.aligned_table(
+        heads, rows, [*(bool(column.unit) for column in columns), False, False]
+    )
 
 
 def _figures(named: dict[str, FinishedRun]) -> Iterator[Figure]:

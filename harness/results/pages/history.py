@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from html import escape
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -17,6 +18,9 @@ LEAST_POINTS = 2
 """Fewest points of a plot."""
 
 _LISTED = 50
+_MOST_MARKS = 8
+_VERSION_LENGTH = 24
+"""Characters of a version in the label of a mark."""
 Row = Mapping[str, Any]
 T = TypeVar("T")
 
@@ -152,6 +156,7 @@ def _head(key: Sequence[str], members: Sequence[Row]) -> Iterator[str]:
 def _figures(members: Sequence[Row]) -> Iterator[Figure]:
     """members: oldest first. INVALID runs are crosses, and no line leads to them."""
     measured = [(row, numbers(row)) for row in members]
+    marks = _versions(members)
     for name in dict.fromkeys(name for _, values in measured for name in values):
         points = [(row, values[name]) for row, values in measured if name in values]
         if len(points) < LEAST_POINTS:  # the table has it
@@ -169,11 +174,41 @@ def _figures(members: Sequence[Row]) -> Iterator[Figure]:
         yaxis |= limits(name, [quantity.value for _, quantity in points])
         yield Figure(
             name.capitalize(),
-            "Each point is a run.",
+            f"Each point is a run.{' A dotted line marks the first run with another version.' if marks else ''}",
             data,
-            {"xaxis": {"type": "date", "title": "start, UTC"}, "yaxis": yaxis, "showlegend": True},
+            {
+                "xaxis": {"type": "date", "title": "start, UTC"},
+                "yaxis": yaxis,
+                "showlegend": True,
+                "shapes": marks,
+            },
             height_rem=18,
         )
+
+
+def _versions(members: Sequence[Row]) -> list[dict[str, Any]]:
+    """A line at each run whose framework or harness has another version than in the run before. members: oldest first.
+
+    Of many changes only the last _MOST_MARKS are marked, so that their names can be read.
+    """
+    marks = []
+    for before, row in pairwise(members):
+        changed = [
+            f"{words}{str(row[key])[:_VERSION_LENGTH]}"
+            for key, words in (("framework", ""), ("harness_commit", "harness "))
+            if row[key] and before[key] and row[key] != before[key]
+        ]
+        if changed:
+            label = {"text": escape(", ".join(changed)), "textangle": -90}
+            across = {"x0": _start(row), "x1": _start(row), "y0": 0, "y1": 1, "yref": "paper"}
+            dotted = {"line": {"dash": "dot", "width": 1}, "label": label}
+            marks.append({"type": "line", **across, **dotted})
+    return marks[-_MOST_MARKS:]
+
+
+def _start(row: Row) -> str:
+    """As plotly takes it: milliseconds, in UTC."""
+    return str(row["started"])[:23]
 
 
 def limits(name: str, values: Sequence[float]) -> dict[str, Any]:
@@ -185,7 +220,7 @@ def limits(name: str, values: Sequence[float]) -> dict[str, Any]:
 
 def _trace(points: Sequence[tuple[Row, Quantity]]) -> dict[str, Any]:
     return {
-        "x": [str(row["started"])[:23] for row, _ in points],
+        "x": [_start(row) for row, _ in points],
         "y": [float(f"{quantity.value:.6g}") for _, quantity in points],
         "text": [hover(row) for row, _ in points],
     }

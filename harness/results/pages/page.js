@@ -22,9 +22,9 @@ function themed(layout, printing) {
     font: { color: theme.text, size: narrow.matches ? 11 : 13 },
     margin: { l: 60, r: 20, t: 30, b: 45 },
     legend: { orientation: "h", y: 1.02, yanchor: "bottom", ...layout.legend },
-    shapes: (layout.shapes || []).map((shape) => shape.name !== "bound" ? shape : {
-      ...shape, line: { ...shape.line, color: theme.bound },
-      label: { ...shape.label, font: { color: theme.bound } },
+    shapes: (layout.shapes || []).map((shape) => {
+      const color = shape.name === "bound" ? theme.bound : theme.text;
+      return { ...shape, line: { color, ...shape.line }, label: { font: { color }, ...shape.label } };
     }),
   };
   for (const name of Object.keys(layout).filter((key) => /^[xy]axis\d*$/.test(key))) {

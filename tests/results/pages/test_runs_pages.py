@@ -149,7 +149,7 @@ def test_a_database_of_the_first_version_is_read_and_completed(results: Path) ->
     with closing(sqlite3.connect(path)) as db, db:
         for name in ("asked_per_s", "concurrency", "arrivals_sha256", "samples_per_query"):
             db.execute(f"ALTER TABLE runs DROP COLUMN {name}")
-        for name in ("slo", "dataset_digest", "peak"):
+        for name in ("slo", "dataset_digest", "peak", "framework"):
             db.execute(f"ALTER TABLE runs DROP COLUMN {name}")
         db.execute("PRAGMA user_version = 1")
     before = path.read_bytes()
@@ -159,6 +159,25 @@ def test_a_database_of_the_first_version_is_read_and_completed(results: Path) ->
     database.add(results, "new", measured(12, 1000, 5, 99.0, 0.4))
     loads = {row["folder"]: load_text(row) for row in rows(results)}
     assert (loads["best"], loads["new"]) == ("unknown rate", "1,000 queries/s")
+
+
+def test_a_run_with_another_version_than_before_is_marked(results: Path) -> None:
+    def of(day: int, framework: str | None, commit: str = "a" * 40) -> None:
+        environment = {"machine": {"host": "alpha"}, "harness": {"commit": commit}}
+        about = None if framework is None else {"framework": framework}
+        more = {"environment": environment, "backend_description": about, "model": "own"}
+        database.add(results, f"own-{day}", measured(day, 1000, 5, 99.0, 0.4, **more))
+
+    of(10, "onnxruntime 1.23.0")
+    of(11, "onnxruntime 1.23.0")
+    of(12, "onnxruntime 1.24.1", "b" * 40)
+    of(13, None, "b" * 40)
+    (article,) = history(rows(results, model="own"), reports_in(results, results / "page.html"))
+    drawn = figure(article, "P99 latency")
+    ((x, text),) = [(mark["x0"], mark["label"]["text"]) for mark in drawn.layout["shapes"]]
+    assert x == "2026-01-12T10:00:00.000"
+    assert text == f"onnxruntime 1.24.1, harness {'b' * 24}"
+    assert "dotted line" in drawn.about
 
 
 def test_the_history_links_to_reports_that_are_there(results: Path) -> None:

@@ -1,0 +1,59 @@
+"""Draws each change of a comparison as an interval, all on one scale: small images beside the numbers of a table."""
+
+import math
+from collections.abc import Sequence
+
+from harness.core.units import show_percent
+from harness.results.compare.compare import Change
+
+_WIDTH, _HEIGHT = 180, 16
+_LEAST, _MOST = math.log(1.05), math.log(4)
+"""Ends of the scale, as logarithms of a factor: beyond the largest, an interval ends in an arrow."""
+
+
+class Scale:
+    """A logarithmic scale with no change in its middle."""
+
+    def __init__(self, changes: Sequence[Change]) -> None:
+        ends = [
+            abs(math.log1p(share))
+            for change in changes
+            if change.has_ratio
+            for share in (change.change, change.low, change.high)
+            if share is not None and -1 < share < math.inf
+        ]
+        self._end = min(max([_LEAST, *ends]), _MOST)
+
+    @property
+    def head(self) -> str:
+        """Head of the images' column."""
+        low, high = (show_percent(math.expm1(end), signed=True) for end in (-self._end, self._end))
+        return f"{low} to {high}"
+
+    def image(self, change: Change) -> str:
+        """SVG in the colour of its surroundings; '' for a change without a ratio. Its row has the numbers as text."""
+        if not change.has_ratio:
+            return ""
+        value, low, high = (
+            self._x(share) if share is not None else None
+            for share in (change.change, change.low, change.high)
+        )
+        assert value is not None
+        middle = _HEIGHT / 2
+        parts = [f'<path d="M{_WIDTH / 2:g} 0v{_HEIGHT}" opacity="0.5"/>']
+        if low is not None and high is not None:
+            parts.append(f'<path d="M{low:.1f} {middle:g}H{high:.1f}" stroke-width="2"/>')
+        if 0 < value < _WIDTH:
+            parts.append(f'<circle cx="{value:.1f}" cy="{middle:g}" r="4" fill="currentColor"/>')
+        else:
+            tip, back = (0, 8) if value <= 0 else (_WIDTH, _WIDTH - 8)
+            parts.append(f'<path d="M{back} 3L{tip} {middle:g}L{back} 13z" fill="currentColor"/>')
+        return (
+            f'<svg class="interval" viewBox="0 0 {_WIDTH} {_HEIGHT}" width="{_WIDTH}" height="{_HEIGHT}" '
+            f'stroke="currentColor" aria-hidden="true">{"".join(parts)}</svg>'
+        )
+
+    def _x(self, share: float) -> float:
+        """Place from 0 to _WIDTH."""
+        log = math.log1p(share) if share > -1 else -math.inf
+        return _WIDTH / 2 * (1 + max(-1.0, min(1.0, log / self._end)))

@@ -1,0 +1,61 @@
+"""The images of a comparison's table: one scale for all rows, in the middle what does not change."""
+
+import math
+import re
+
+import pytest
+
+from harness.results.compare.compare import Change
+from harness.results.compare.interval_bar import Scale
+
+
+def change(share: float, low: float | None = None, high: float | None = None) -> Change:
+    return Change("p99", "ns", 1.0, 1 + share, share, low, high, 0.0, False, None)
+
+
+def point(image: str) -> float:
+    (x,) = re.findall(r'circle cx="([\d.]+)"', image)
+    return float(x)
+
+
+def ends(image: str) -> tuple[float, float]:
+    ((low, high),) = re.findall(r'd="M([\d.]+) 8H([\d.]+)"', image)
+    return float(low), float(high)
+
+
+def test_equal_factors_lie_equally_far_from_the_middle() -> None:
+    doubled, halved = change(1.0, 0.9, 1.1), change(-0.5, -0.6, -0.4)
+    scale = Scale([doubled, halved])
+    assert point(scale.image(doubled)) - 90 == pytest.approx(90 - point(scale.image(halved)))
+    low, high = ends(scale.image(halved))
+    assert 0 <= low < point(scale.image(halved)) < high < 90
+    assert scale.head == "-60 % to +150 %"
+
+
+def test_a_small_change_does_not_look_large() -> None:
+    scale = Scale([change(0.001, 0.0, 0.002)])
+    assert scale.head == "-5 % to +5 %"
+    assert point(scale.image(change(0.001, 0.0, 0.002))) == pytest.approx(90 + 90 * 0.0205, abs=0.2)
+
+
+@pytest.mark.parametrize(("share", "tip"), [(50.0, "180"), (-0.999, "0"), (math.inf, "180")])
+def test_a_change_beyond_the_scale_is_an_arrow(share: float, tip: str) -> None:
+    image = Scale([change(share)]).image(change(share))
+    assert "circle" not in image
+    assert f"3L{tip} 8L" in image
+
+
+def test_an_open_interval_reaches_the_end_of_the_scale() -> None:
+    wide = change(0.5, 0.2, math.inf)
+    assert ends(Scale([wide]).image(wide))[1] == 180
+
+
+@pytest.mark.parametrize("missing", [{"low": None}, {"high": None}])
+def test_without_an_interval_only_the_point_is_drawn(missing: dict[str, None]) -> None:
+    one = change(0.5, 0.4, 0.6)._replace(**missing)
+    assert "H" not in Scale([one]).image(one)
+
+
+def test_a_change_from_zero_has_no_image() -> None:
+    none = change(0.0)._replace(before=0.0)
+    assert Scale([none]).image(none) == ""
