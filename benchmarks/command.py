@@ -126,8 +126,11 @@ def harness(
 
 
 def script(name: str, *arguments: str) -> Any:
-    """The JSON that another script of this folder prints."""
-    command = [sys.executable, str(HERE / name), *arguments]
+    """The JSON that another script of this folder prints.
+
+    -P: the folder's own triton.py would stand in for the package that torch imports.
+    """
+    command = [sys.executable, "-P", str(HERE / name), *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment())
     return json.loads(done.stdout.splitlines()[-1])
 
