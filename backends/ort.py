@@ -56,6 +56,7 @@ class OrtBackend(FrameworkBackend):
         "share_weights": ("off", "on"),
     }
     of_one_process = ("share_weights",)
+    elastic = True
     devices = tuple(_PROVIDERS)
     has_providers = True
 
@@ -147,6 +148,11 @@ class OrtBackend(FrameworkBackend):
         options.enable_cpu_mem_arena = self._option["arena"] == "on"
         spinning = "1" if self._spins else "0"
         options.add_session_config_entry("session.intra_op.allow_spinning", spinning)
+        if self._setup.cpus:
+            # The calling thread is the first; ONNX Runtime numbers processors from 1.
+            places = ";".join(str(cpu + 1) for cpu in self._setup.cpus[1:])
+            options.add_session_config_entry("session.intra_op_thread_affinities", places)
+            options.add_session_config_entry("session.force_spinning_stop", "1")
         if self._weights is not None:
             # Prepacking would give each session a copy in its own layout again.
             options.add_session_config_entry("session.disable_prepacking", "1")

@@ -174,6 +174,10 @@ class BackendSetup:
     """Samples in the largest batch that `infer` will get."""
     owns_cores: bool = False
     """Only this instance of the process runs on its cores, so its idle threads may spin."""
+    cpus: tuple[int, ...] = ()
+    """A logical processor for each thread: the instance binds the threads that it starts to the second and further
+    ones, and they spin only while it computes. () for any. Only for backends with `elastic`.
+    """
     provider: str | None = None
     """ONNX Runtime's execution provider, from --provider; None: the backend's default."""
     options: Mapping[str, str] = field(default_factory=dict)
@@ -195,6 +199,8 @@ class Backend(Protocol):
     used()       what it used in the run, of another device than the processor (HasUse)
     tunable      options that change nothing but speed, and the values `tune` tries (name -> tuple
                  of str)
+    elastic      True where an instance can bind its threads to BackendSetup.cpus, so that one with
+                 all cores can answer queries that are alone
     profiler()   for the layer level of `profile` (harness/profiler.py)
     """
 

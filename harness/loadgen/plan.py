@@ -184,11 +184,21 @@ class InstanceGroup(NamedTuple):
     """Connections to each server; 0 where the model runs on this machine."""
     nodes: int = 0
     """Nodes of --nodes, each with a separate instance group; 0 without them."""
+    wide: tuple[int, ...] = ()
+    """Logical processors for one more instance, with a thread on each, that answers queries that are alone; ()
+    without one. It is opened only where that answers them sooner (harness/run/measured/wide.py).
+    """
+
+    @property
+    def workers(self) -> int:
+        """Instances that may answer batches, the wide one as the last."""
+        return self.instances + bool(self.wide)
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> "InstanceGroup":
         pinned = tuple(tuple(cpus) for cpus in values["pinned"])
-        return cls(**{**values, "pinned": pinned, "issuer": tuple(values["issuer"])})
+        flat = {name: tuple(values.get(name, ())) for name in ("issuer", "wide")}
+        return cls(**{**values, "pinned": pinned, **flat})
 
     def __str__(self) -> str:
         if self.connections:

@@ -22,7 +22,15 @@ from harness.results.nodes import section as nodes
 from harness.results.power import doubts as power_doubts
 from harness.results.power import report
 from harness.results.schema.machine import Calibration as CalibrationEntry
-from harness.results.schema.machine import Cold, Host, NoiseFloor, Plan, PowerSection, WarmUp
+from harness.results.schema.machine import (
+    Cold,
+    Elastic,
+    Host,
+    NoiseFloor,
+    Plan,
+    PowerSection,
+    WarmUp,
+)
 from harness.results.schema.performance import ComparedAnswers, NotScored, Scored
 from harness.results.schema.result import (
     ClientSection,
@@ -378,6 +386,11 @@ def _plan(findings: Findings, run: Evidence | None) -> Plan:
     }
     if ended.get("slice"):
         plan["issuer_slice"] = ended["slice"]
+    if ended.get("elastic"):
+        done = last.done if last else None
+        wide = findings.spec.instances  # the last worker
+        samples = int((done.columns["worker"] == wide).sum()) if done is not None else 0
+        plan["elastic"] = cast("Elastic", {**ended["elastic"], "samples": samples})
     return plan
 
 

@@ -70,15 +70,27 @@ def _has_times(times: _Times) -> _Times:
     return times
 
 
-class _Bare(TypedDict):
+class _BothTimes(TypedDict):
     before: Annotated[_Times, AfterValidator(_has_times)]
     after: Annotated[_Times, AfterValidator(_has_times)]
+
+
+class _Bare(_BothTimes):
+    wide: NotRequired[_BothTimes]
+    """Of one sample, in the wide instance."""
 
 
 def _share_a_size(bare: _Bare) -> _Bare:
     if not {*bare["before"]["sizes"]} & {*bare["after"]["sizes"]}:
         raise ValueError("no batch size was timed before and after the run")
     return bare
+
+
+class _Elastic(TypedDict):
+    threads: Count | None
+    wide_ns: Count | None
+    narrow_ns: Count | None
+    reason: str | None
 
 
 class _Probed(TypedDict):
@@ -210,6 +222,8 @@ class _Ended(TypedDict):
     """Token counts of a language model on this machine; `client` has the counts of a server."""
     models: _Models | None
     """Cache counts of a set of models."""
+    elastic: NotRequired[_Elastic | None]
+    """The wide instance, or why there is none."""
     backend: NotRequired[dict[str, Any] | None]
     """The form of `HasUse.used`."""
 
@@ -219,7 +233,9 @@ for _message in (
     _Error,
     _Reason,
     _Times,
+    _BothTimes,
     _Bare,
+    _Elastic,
     _Probed,
     _Used,
     _Peer,

@@ -279,7 +279,7 @@ def test_what_is_not_set_is_left_out_of_a_written_configuration() -> None:
         "duration": "10s",
         "oversubscribe": False,
         "pin": False,
-        "dispatch": "greedy",
+        "dispatch": "elastic",
         "batch_wait": "0s",
         "device": "cpu",
         "mlperf": False,

@@ -132,3 +132,31 @@ def test_batches_are_made_as_asked(
         [1, 2, 4, 8, 16, 32, 64] if "deadline" in more else []
     )
     assert check(tmp_path / "r") == []
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(len(MASK) < 2, reason="needs two processors")
+@pytest.mark.parametrize("dispatch", ["elastic", "greedy"])
+def test_queries_that_are_alone_are_answered_by_all_cores(dispatch: str, tmp_path: Path) -> None:
+    pytest.importorskip("onnx")
+    from harness.models.made import onnx_light
+
+    done = run(
+        *("--scenario", "server", "--backend", "ort", "--dispatch", dispatch),
+        *("--model", str(onnx_light.make("squeezenet")), "--target-qps", "30", "--queries", "100"),
+        *("--slo", "p90=10s", "--mode", "both", "--out", str(tmp_path / "r")),
+    )
+    assert done.status == 0, done.said + done.printed
+    plan = result(tmp_path / "r")["plan"]
+    if dispatch == "greedy":
+        assert plan["dispatcher"] == "queued"
+        assert "elastic" not in plan
+    elif plan["elastic"]["threads"] is None:  # a busy machine: both cores gain nothing
+        assert "it gains too little" in plan["elastic"]["reason"]
+        assert plan["dispatcher"] == "queued"
+    else:
+        assert plan["dispatcher"] == "elastic"
+        assert plan["elastic"]["wide_ns"] < plan["elastic"]["narrow_ns"]
+        assert 1 <= plan["elastic"]["samples"] <= 100
+    assert check(tmp_path / "r") == []
+    assert "cores-lost" not in doubts(tmp_path / "r")

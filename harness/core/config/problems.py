@@ -20,6 +20,9 @@ _OF_SOME_SCENARIOS = {
 }
 """Field -> the beginning of the problem where the scenario does not take it (`Scenario.options`)."""
 
+_WITHOUT_EFFECT = {"dispatch": "greedy"}
+"""Field -> a value that changes nothing in the other scenarios, as the default."""
+
 
 def problems(options: RunOptions) -> Iterator[str]:
     """One line for each contradiction, with the options to drop or to add."""
@@ -136,7 +139,7 @@ def _node_problems(options: RunOptions, of_servers: str, of_hosts: str) -> Itera
         yield f"{of_servers} apply to --url, and --nodes is set: drop them"
     if of_hosts and not options.nodes_are_started:
         yield f"{of_hosts} are set where a node is started, by `serve --node`: drop them here"
-    if options.dispatch != "greedy" or options.batch_wait_ns:
+    if options.dispatch == "deadline" or options.batch_wait_ns:
         yield "--dispatch and --batch-wait: nodes take what waits: drop them"
     if options.qdl:
         yield "--qdl asks servers of --url: drop it, or --nodes"
@@ -178,7 +181,7 @@ def _server_problems(options: RunOptions) -> Iterator[str]:
         yield f"--url {url} appears twice: keep one"
     if flags := given(_OF_THIS_MACHINE):
         yield f"{flags} apply to models on this machine, and --url names a server: drop them"
-    if options.dispatch != "greedy" or options.device != "cpu":
+    if options.dispatch == "deadline" or options.device != "cpu":
         yield "--dispatch and --device apply to models on this machine, and --url names a server: drop them"
     if options.insecure and not any(url.startswith(("https:", "grpcs:")) for url in options.url):
         yield "--insecure applies to https and grpcs, and no --url is one: drop it"
@@ -259,7 +262,7 @@ def _set_problems(options: RunOptions) -> Iterator[str]:
         ("--url", bool(options.url)),
         ("--audit", options.audit is not None),
         ("--pin", options.pin),
-        ("--dispatch deadline", options.dispatch != "greedy"),
+        ("--dispatch deadline", options.dispatch == "deadline"),
         ("--batch-wait", bool(options.batch_wait_ns)),
         ("--backend-option processes=on", ("processes", "on") in options.backend_option),
     ):
@@ -276,7 +279,8 @@ def _scenario_problems(options: RunOptions) -> Iterator[str]:
     scenario = registry.load("scenario", name)
     defaults = {field.name: field.default for field in fields(options)}
     for field, beginning in _OF_SOME_SCENARIOS.items():
-        if field not in scenario.options and getattr(options, field) != defaults[field]:
+        harmless = (defaults[field], _WITHOUT_EFFECT.get(field))
+        if field not in scenario.options and getattr(options, field) not in harmless:
             others = [n for n in SCENARIOS if field in registry.load("scenario", n).options]
             yield f"{beginning} --scenario {' or '.join(others)}: drop it for {name}"
     if scenario.streams and (options.instances or 1) > 1:

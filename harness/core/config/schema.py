@@ -23,7 +23,7 @@ MAX_QUERIES = 2**31 - 1
 MAX_SEED = 2**64 - 1
 
 MODES = ("performance", "accuracy", "both")
-DISPATCHES = ("greedy", "deadline")
+DISPATCHES = ("elastic", "greedy", "deadline")
 TRANSPORTS = ("socket", "actor")
 DEFAULT_DURATION_NS = 10 * NS_PER_S
 
@@ -166,10 +166,10 @@ class RunOptions:
         "bind the threads of each instance to separate cores", flag=True, level="expert"
     )
     dispatch: str = option(
-        "server: greedy sizes batches by the times of the warm-up, deadline so that they meet the SLO "
-        "(default greedy)",
+        "server: elastic sizes batches by the times of the warm-up and gives a query that is alone all "
+        "cores, greedy does only the former, deadline sizes batches so that they meet the SLO (default elastic)",
         choices=DISPATCHES,
-        default="greedy",
+        default="elastic",
         level="expert",
     )
     batch_wait_ns: int = option(

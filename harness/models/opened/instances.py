@@ -68,6 +68,9 @@ def plan(config: RunConfig, scenario: Scenario, model: Model, cores: Cores) -> I
             "--threads, or add --oversubscribe"
         )
     group = InstanceGroup(count, threads, _max_batch(config, scenario, model), cores.worth)
+    batched = model.workers is None and model.generation is None
+    if scenario.scheduled and config.dispatch == "elastic" and not gpus and batched:
+        group = group._replace(wide=_wide(group, cores))
     if config.pin:
         return _pinned(group, scenario, cores)
     return group._replace(owns_cores=_is_alone(group, scenario, cores))
@@ -85,6 +88,16 @@ def _max_batch(config: RunConfig, scenario: Scenario, model: Model) -> int:
         samples = scenario.samples_per_query(config)
         largest = min(samples, config.max_batch or samples)
     return min(largest, MAX_BATCH)
+
+
+def _wide(group: InstanceGroup, cores: Cores) -> tuple[int, ...]:
+    """A logical processor of the core of each instance; () unless there are several instances of one thread, each
+    with a core, and no quota, which threads that spin would use up.
+    """
+    count = group.instances
+    if not 1 < count <= cores.planned or group.threads > 1 or cores.quota is not None:
+        return ()
+    return tuple(processors[0] for processors in cores.groups[:count])
 
 
 def _is_alone(group: InstanceGroup, scenario: Scenario, cores: Cores) -> bool:

@@ -147,8 +147,12 @@ def open_backends(
     spec: InstanceGroup,
     stack: ExitStack,
     load_s: list[float] | None = None,
+    cpus: tuple[int, ...] = (),
 ) -> list[Backend]:
-    """Opens one backend per instance; `stack` closes them. load_s: receives each one's load time."""
+    """Opens one backend per instance; `stack` closes them.
+
+    load_s: receives each one's load time. cpus: of BackendSetup.
+    """
     formats, of_one_process = declared(config)
     options = dict(config.backend_option)
     if formats:
@@ -166,6 +170,7 @@ def open_backends(
         instances=1 if in_processes else spec.instances,
         max_batch=spec.max_batch,
         owns_cores=spec.owns_cores,
+        cpus=cpus,
         device=config.device,
         provider=config.provider,
         options=options,
@@ -189,9 +194,9 @@ def open_backends(
     devices = each_device(config.device)
     for i in range(count):
         start = time.monotonic()
-        cpus = spec.pinned[i] if spec.pinned else ()
+        own_cpus = spec.pinned[i] if spec.pinned else ()
         what = f"backend {config.backend!r}, loading {model.name!r},"
-        with _formats_missing(formats, model, path), plugin(what), running_on(cpus):
+        with _formats_missing(formats, model, path), plugin(what), running_on(own_cpus):
             first = backends[0] if backends else None
             twin = first.twin() if isinstance(first, RemoteBackend) else None
             own = replace(setup, device=devices[i % len(devices)])

@@ -34,7 +34,7 @@ def differences(folder: Path, derived: Findings) -> Iterator[str]:
             yield from _samples(
                 folder / run_folder.FOLDERS[role],
                 run,
-                derived.spec.instances * max(1, len(run.load_hosts)),
+                derived.spec.workers * max(1, len(run.load_hosts)),
             )
     yield from _order(folder, derived)
     if derived.host is not None:

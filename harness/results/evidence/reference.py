@@ -47,7 +47,8 @@ def report(
     both = set(before.sizes) & set(after.sizes)  # slow models have no time for some sizes
     before, after = before.only(both), after.only(both)
     service = together(before, after)
-    run = BatchesInRun.of(done, service)
+    wide = _wide_of(bare)
+    run = BatchesInRun.of(done, service, spec.instances, wide)
     scenario = scenario_named(plan.scenario)
     sizes = service.sizes[-1:] if scenario.all_at_once else service.sizes  # the others: one batch
     medians = [np.median(part.only(sizes).ns, axis=1) for part in (before, after)]
@@ -65,7 +66,7 @@ def report(
 
     def compared(service: ServiceTimes) -> dict[str, Any]:
         if scenario.scheduled:
-            return _server(plan, done, service, spec, run, wait_ns)
+            return _server(plan, done, service, spec, run, wait_ns, wide)
         if scenario.all_at_once:
             return _offline(done, service, spec, run)
         return _streams(plan, done, service, spec.max_batch, run)
@@ -77,6 +78,13 @@ def report(
     return cast("Reference", section)
 
 
+def _wide_of(bare: Mapping[str, Any]) -> ServiceTimes | None:
+    """Service times of the wide instance, before and after the run; None without one."""
+    if "wide" not in bare:
+        return None
+    return together(*(ServiceTimes.from_json(bare["wide"][name]) for name in ("before", "after")))
+
+
 def _server(
     plan: LoadPlan,
     done: Completions,
@@ -84,13 +92,14 @@ def _server(
     spec: InstanceGroup,
     run: BatchesInRun,
     wait_ns: int,
+    wide: ServiceTimes | None,
 ) -> dict[str, Any]:
     percentile = plan.percentile or 0.99
     scheduled_ns = done.columns["scheduled_ns"][:LIMIT_QUERIES]
-    ideal = simulate(scheduled_ns, service, spec.instances, spec.max_batch, wait_ns)
+    ideal = simulate(scheduled_ns, service, spec.instances, spec.max_batch, wait_ns, wide)
     ideal_ns = ideal.queue_ns + ideal.infer_ns
     ours_ns = done.latency_ns[:LIMIT_QUERIES]
-    alike_ns = at_run_speed(scheduled_ns, run, service, spec, wait_ns)
+    alike_ns = at_run_speed(scheduled_ns, run, service, spec, wait_ns, wide)
     numbers = [percentile_ns(np.sort(ns), percentile) for ns in (ours_ns, ideal_ns, alike_ns)]
     return {
         **_compared(f"p{percentile * 100:.10g}", "ns", *numbers),

@@ -1,7 +1,8 @@
 """Simulates the reference dispatcher: queueing without any cost but the model's.
 
 A queue first in, first out: the first free instance takes a batch of what waits at once, of the size that the
-rule of `harness/core/batch_rule.py` gives. Pure.
+rule of `harness/core/batch_rule.py` gives. A wide instance, where there is one, answers a query that is alone, and
+no other instance computes until its end. Pure.
 """
 
 import heapq
@@ -29,10 +30,16 @@ class Simulated(NamedTuple):
 
 
 def simulate(
-    scheduled_ns: Array, service: ServiceTimes, instances: int, max_batch: int, wait_ns: int = 0
+    scheduled_ns: Array,
+    service: ServiceTimes,
+    instances: int,
+    max_batch: int,
+    wait_ns: int = 0,
+    wide: ServiceTimes | None = None,
 ) -> Simulated:
     """scheduled_ns: (queries,) ascending. wait_ns: how long a query may wait for others to fill its
-    batch, although an instance is free. Service times are drawn with a fixed seed.
+    batch, although an instance is free. wide: service times of the wide instance, None without one. Service times
+    are drawn with a fixed seed.
     """
     rule = None if wait_ns else rule_of(service, instances, max_batch)
     draws = np.random.default_rng(_SEED).integers(0, QUANTILES, len(scheduled_ns)).tolist()
@@ -42,6 +49,7 @@ def simulate(
         times: list[int] = service.of(size).astype(np.int64).tolist()
         return times
 
+    alone_ns = wide.of(1).astype(np.int64).tolist() if wide is not None else None
     return _dispatched(
         scheduled_ns,
         instances,
@@ -49,6 +57,7 @@ def simulate(
         wait_ns,
         rule,
         lambda size, first, _: times_ns(size)[draws[first]],
+        (lambda first, _: alone_ns[draws[first]]) if alone_ns is not None else None,
     )
 
 
@@ -64,8 +73,12 @@ def _dispatched(
     wait_ns: int,
     rule: BatchRule | None,
     took_ns: Callable[[int, int, int], int],
+    alone_ns: Callable[[int, int], int] | None = None,
 ) -> Simulated:
-    """took_ns(size, first query, start_ns): service time of a batch. rule: None takes all queries that wait."""
+    """took_ns(size, first query, start_ns): service time of a batch. rule: None takes all queries that wait.
+
+    alone_ns(query, start_ns): of the wide instance; None without one.
+    """
     arrivals: list[int] = scheduled_ns.tolist()
     free = [arrivals[0]] * instances if arrivals else []
     started: list[int] = []
@@ -78,13 +91,16 @@ def _dispatched(
         if end - first == max_batch:
             until = min(until, arrivals[end - 1])  # full before that
         start = max(free[0], until)
-        if rule is None:
-            last = max(first + 1, bisect_right(arrivals, start, first, end))
+        waiting = max(1, bisect_right(arrivals, start, first) - first)
+        idle = sum(at <= start for at in free)
+        if alone_ns is not None and waiting == 1 and idle == instances:
+            last = first + 1
+            took.append(alone_ns(first, start))
+            free = [start + took[-1]] * instances
         else:
-            waiting = max(1, bisect_right(arrivals, start, first) - first)
-            last = first + rule.size(waiting, sum(at <= start for at in free))
-        took.append(took_ns(last - first, first, start))
-        heapq.heapreplace(free, start + took[-1])
+            last = first + (min(waiting, max_batch) if rule is None else rule.size(waiting, idle))
+            took.append(took_ns(last - first, first, start))
+            heapq.heapreplace(free, start + took[-1])
         started.append(start)
         sizes.append(last - first)
         first = last
@@ -102,7 +118,10 @@ class BatchesInRun(NamedTuple):
     """Time of all calls divided by the sum of the bare loops' means for their sizes."""
 
     @classmethod
-    def of(cls, done: Completions, service: ServiceTimes) -> Self:
+    def of(
+        cls, done: Completions, service: ServiceTimes, instances: int, wide: ServiceTimes | None
+    ) -> Self:
+        """instances: without the wide one, which is the next worker. wide: its service times, None without one."""
         batch = done.columns["batch"]
         first = np.flatnonzero(np.diff(batch, prepend=batch[:1] - 1))
         first = first[np.argsort(done.columns["gathered_ns"][first], kind="stable")]
@@ -111,12 +130,20 @@ class BatchesInRun(NamedTuple):
         )
         different, which = np.unique(sizes, return_inverse=True)
         bare_ns = np.array([max(service.of(int(n)).mean(), 1.0) for n in different])[which]
+        if wide is not None:
+            is_wide = done.columns["worker"][first] == instances
+            bare_ns = np.where(is_wide, max(wide.of(1).mean(), 1.0), bare_ns)
         took_ns = ends_ns - begins_ns
         return cls(begins_ns, took_ns / bare_ns, float(took_ns.sum() / bare_ns.sum()))
 
 
 def at_run_speed(
-    scheduled_ns: Array, run: BatchesInRun, service: ServiceTimes, spec: InstanceGroup, wait_ns: int
+    scheduled_ns: Array,
+    run: BatchesInRun,
+    service: ServiceTimes,
+    spec: InstanceGroup,
+    wait_ns: int,
+    wide: ServiceTimes | None = None,
 ) -> Array:
     """(queries,) ns: latencies of the same dispatcher with a model as fast as it was in the run.
 
@@ -131,10 +158,18 @@ def at_run_speed(
     def usual_ns(size: int) -> float:
         return float(service.of(size).mean())
 
-    def took_ns(size: int, _: int, start_ns: int) -> int:
-        batch = min(bisect_left(begins_ns, start_ns), len(slower) - 1)
-        return round(usual_ns(size) * slower[batch])
+    def slowed(ns: float, start_ns: int) -> int:
+        return round(ns * slower[min(bisect_left(begins_ns, start_ns), len(slower) - 1)])
 
+    alone_ns = float(wide.of(1).mean()) if wide is not None else None
     rule = None if wait_ns else rule_of(service, spec.instances, spec.max_batch)
-    simulated = _dispatched(scheduled_ns, spec.instances, spec.max_batch, wait_ns, rule, took_ns)
+    simulated = _dispatched(
+        scheduled_ns,
+        spec.instances,
+        spec.max_batch,
+        wait_ns,
+        rule,
+        lambda size, _, start_ns: slowed(usual_ns(size), start_ns),
+        (lambda _, start_ns: slowed(alone_ns, start_ns)) if alone_ns is not None else None,
+    )
     return simulated.queue_ns + simulated.infer_ns

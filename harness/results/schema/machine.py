@@ -200,6 +200,21 @@ class Slice(TypedDict):
     """Why it is not short; null where it is."""
 
 
+class Elastic(TypedDict):
+    """The wide instance, which answers queries that are alone with a thread on each core."""
+
+    threads: int | None
+    """Its threads; null where there was none."""
+    wide_ns: int | None
+    """Median time of one sample in it before the run, in ns; null where it was not opened."""
+    narrow_ns: int | None
+    """The same in a usual instance, nothing else computing."""
+    samples: int
+    """Samples that it answered."""
+    reason: str | None
+    """Why there was none; null where there was."""
+
+
 class Plan(TypedDict):
     """The instance group and the dispatcher."""
 
@@ -217,6 +232,8 @@ class Plan(TypedDict):
     """Logical processors of LoadGen's thread: where it ran, or the plan where the run did not report it. Null: anywhere."""
     issuer_slice: NotRequired[Slice]
     """The time slice of LoadGen's thread, where that thread only issues."""
+    elastic: NotRequired[Elastic]
+    """The wide instance of --dispatch elastic, where queries are queued."""
     owns_cores: bool
     """Whether every core is used by one instance only."""
     placed: Sequence[Placed] | None

@@ -111,8 +111,11 @@ class Preparation:
         """(samples, ns) of warm batches, where the dispatcher plans by them; set by `run`."""
         self.lengths: Lengths | None = None
         """Lengths of the samples, where they differ and Offline may use them; set by `finish`."""
+        self.wide: Answerer | None = None
+        """Answers queries that are alone; set before `finish`, None without one."""
         self._probed: list[int] = []  # batch sizes whose service times are measured
         self._before: ServiceTimes | None = None
+        self._wide_before: ServiceTimes | None = None
 
     @property
     def loaded(self) -> Sequence[int]:
@@ -203,6 +206,8 @@ class Preparation:
             # A closed loop has no schedule, and a server queues by its own rules.
             with self._warming():
                 self._before = self._service_times(plan)
+                if self.wide is not None:
+                    self._wide_before = self._wide_times(plan)
             self._report_alive()
         with plugin(f"dataset {self._name!r}: unload"):
             self._dataset.unload(self._loaded)
@@ -221,7 +226,7 @@ class Preparation:
         if failed_samples:
             failed = {"reason": "batches failed"}
             return {"bare": failed, "probed": failed}
-        bare: Mapping[str, Any] = {
+        bare: dict[str, Any] = {
             "reason": self._no_schedule
             or "with a fixed number in flight there is no schedule to simulate"
         }
@@ -230,6 +235,9 @@ class Preparation:
             if self._before is not None:
                 after = self._service_times(plan)
                 bare = {"before": self._before.to_json(), "after": after.to_json()}
+                if self._wide_before is not None:
+                    times = [self._wide_before, self._wide_times(plan)]
+                    bare["wide"] = dict(zip(bare, [each.to_json() for each in times], strict=True))
             probed = self._probe(plan, tolerance)
             self._dataset.unload(self._loaded)
         except Exception as e:  # noqa: BLE001 - the run is over and must not be lost
@@ -247,6 +255,12 @@ class Preparation:
     def _service_times(self, plan: LoadPlan) -> ServiceTimes:
         batches = batches_of(self._dataset, self._loaded, self._probed)
         return measure(self.answerers, batches, time_for(self._expected_s(plan)), LIMIT_S)
+
+    def _wide_times(self, plan: LoadPlan) -> ServiceTimes:
+        """Of a sample alone."""
+        assert self.wide is not None
+        batches = batches_of(self._dataset, self._loaded, [1])
+        return measure([self.wide], batches, time_for(self._expected_s(plan)), LIMIT_S)
 
     def _expected_s(self, plan: LoadPlan) -> float:
         """Duration of the run; from warm batch times where the plan has no forecast."""

@@ -175,7 +175,7 @@ class LoadGenRun:
         load_plan.check_memory(
             plan,
             run.instances.max_batch,
-            loaded.model_bytes * run.instances.instances,
+            loaded.model_bytes * run.instances.workers,
             host.available_memory_bytes(),
             counted=run.config.queries is not None or run.arrivals is not None,
             searched=self._with.most_late is not None,
@@ -190,7 +190,7 @@ class LoadGenRun:
         run = self._findings.resolved
         journal = process.start(
             plan,
-            run.instances.instances,
+            run.instances.workers,
             _row_kind(run),
         )
         load = host.SystemLoad(*process.pids)

@@ -1,5 +1,6 @@
 """instances x threads x batch: planned from the cores, never more than they can carry unasked."""
 
+import json
 from typing import Any
 
 import pytest
@@ -189,6 +190,30 @@ def test_a_stream_has_its_cores_alone_without_pinning_too(
 ) -> None:
     found = planned(cores, scenario, **asked)
     assert (found.pinned, found.owns_cores) == ((), owns)
+
+
+@pytest.mark.parametrize(
+    ("cores", "scenario", "asked", "wide"),
+    [
+        (TWO, "server", {}, (0, 1)),
+        (EIGHT, "server", {}, tuple(range(7))),  # one is LoadGen's
+        (SMT, "server", {"instances": 2, "threads": 1}, (0, 1)),
+        (TWO, "server", {"dispatch": "greedy"}, ()),
+        (TWO, "server", {"instances": 1}, ()),
+        (EIGHT, "server", {"instances": 2}, ()),  # of three threads each
+        (TWO, "offline", {}, ()),
+        (TWO, "single-stream", {}, ()),
+        (TWO._replace(quota=2.0), "server", {}, ()),
+        (EIGHT, "server", {"device": "cuda:0", "backend": "ort"}, ()),
+    ],
+)
+def test_queries_that_are_alone_may_have_the_cores_of_all_instances(
+    cores: Cores, scenario: str, asked: Any, wide: tuple[int, ...]
+) -> None:
+    found = planned(cores, scenario, **asked)
+    assert found.wide == wide
+    assert found.workers == found.instances + bool(wide)
+    assert InstanceGroup.from_json(json.loads(json.dumps(found._asdict()))) == found
 
 
 def test_the_plan_is_one_line() -> None:

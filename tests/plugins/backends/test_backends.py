@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 import weakref
 from contextlib import ExitStack
 from pathlib import Path
@@ -282,6 +283,21 @@ def test_idle_threads_spin_on_cores_of_their_own_or_when_asked(
 ) -> None:
     with OrtBackend(setup(options=asked, owns_cores=owns_cores)) as backend:
         assert backend.describe()["spinning"] is spins
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one processor is all there is")
+def test_the_threads_of_a_wide_instance_have_places_of_their_own() -> None:
+    first, second, *_ = sorted(os.sched_getaffinity(0))
+    before = _threads()
+    with OrtBackend(setup(threads=2, owns_cores=True, cpus=(first, second))) as backend:
+        (own,) = _threads() - before
+        for _ in range(200):  # it binds itself, once it runs
+            if os.sched_getaffinity(int(own)) == {second}:
+                break
+            time.sleep(0.01)
+        assert os.sched_getaffinity(int(own)) == {second}
+        options = backend._session.get_session_options()
+        assert options.get_session_config_entry("session.force_spinning_stop") == "1"
 
 
 @pytest.mark.parametrize(("threads", "names"), [(1, ["graph"]), (2, ["spinning", "graph"])])

@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -65,6 +66,26 @@ def test_queueing_is_what_a_simulation_by_the_clock_gives(
     found = simulate(arrivals, constant(*service_ns), instances, len(service_ns))
     wanted = slowly(arrivals.tolist(), service_ns, instances)
     assert list(zip(found.queue_ns.tolist(), found.infer_ns.tolist(), strict=True)) == wanted
+
+
+def test_a_query_that_is_alone_has_all_cores_and_the_next_one_waits_for_its_end() -> None:
+    scheduled_ns = np.array([0, 1000, 1020, 1030, 2000])
+    found = simulate(scheduled_ns, constant(100), 2, 1, wide=constant(60))
+    assert found.queue_ns.tolist() == [0, 0, 40, 30, 0]
+    assert found.infer_ns.tolist() == [60, 60, 100, 100, 60]
+
+
+def test_a_batch_of_the_wide_instance_is_as_fast_as_its_own_bare_loops() -> None:
+    done = completions(np.arange(100) * 10_000, queue=0, infer=60)
+    done = replace(
+        done, columns={**done.columns, "worker": np.full(100, 2)}
+    )  # after two usual ones
+    wide = {"before": constant(60).to_json(), "after": constant(60).to_json()}
+    bare = {"before": constant(100).to_json(), "after": constant(100).to_json(), "wide": wide}
+    server = plan("server", target_qps=1.0, percentile=0.99)
+    found = report(server, done, bare, InstanceGroup(2, 1, 1, wide=(0, 1)))
+    assert (found["ratio"], found["model_ratio"]) == (1, 1)
+    assert (found["at_run_speed"]["reference"], found["lost_ns"]["infer"]) == (60, 0)
 
 
 def test_a_wait_that_was_asked_for_is_not_the_dispatchers() -> None:

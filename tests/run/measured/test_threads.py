@@ -1,8 +1,7 @@
 """Every sample is answered exactly once, in order, whatever the batch sizes, threads and faults."""
 
-import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from queue import SimpleQueue
 from typing import Any
 
@@ -216,15 +215,6 @@ def test_answers_of_different_lengths_are_checked_like_all_others() -> None:
     bench.instances[0].answer([1, 2, 3], [4, 5, 6], 0, 1)
     assert bench.recorders[0].answers == [([1, 2, 3], None)]
     assert bench.failures.first.strip().endswith("[3, ?, 2], expected int64 of shape [3, ?]")
-
-
-@pytest.fixture
-def _eager_switching() -> Iterator[None]:
-    """Python switches threads as often as possible, so that a missing lock shows."""
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    yield
-    sys.setswitchinterval(before)
 
 
 @pytest.mark.usefixtures("_eager_switching")

@@ -8,6 +8,7 @@ from harness.loadgen.plan import LoadPlan
 from harness.run.journal import Journal
 from harness.run.measured.dispatch.by_length import Lengths
 from harness.run.measured.dispatch.deadline import Deadlines, PlanningDispatcher
+from harness.run.measured.dispatch.elastic import ElasticDispatcher
 from harness.run.measured.dispatch.instance import Instance
 from harness.run.measured.dispatch.shared import LARGEST_BATCH_NS, SharedDispatcher
 from harness.run.measured.dispatch.threads import (
@@ -21,6 +22,7 @@ NAMES: Mapping[type[Dispatcher], str] = {
     InlineDispatcher: "inline",
     SlicedDispatcher: "sliced",
     QueuedDispatcher: "queued",
+    ElasticDispatcher: "elastic",
     SharedDispatcher: "shared",
     PlanningDispatcher: "planning",
 }
@@ -49,8 +51,12 @@ def make_dispatcher(
     *,
     curve: Sequence[tuple[int, int]],
     lengths: Lengths | None,
+    wide: Instance | None = None,
 ) -> Dispatcher:
-    """curve: measured (samples, ns), [] where the dispatcher does without. lengths: of the dataset's samples."""
+    """curve: measured (samples, ns), [] where the dispatcher does without. lengths: of the dataset's samples.
+
+    wide: answers queries that are alone, where the others are queued.
+    """
     issuer = journal.issuer()
     if cls is PlanningDispatcher:
         deadlines = None
@@ -64,6 +70,8 @@ def make_dispatcher(
         )
     if cls is QueuedDispatcher:
         rule = BatchRule(batch_times(curve, max_batch), len(instances)) if curve else None
+        if wide is not None:
+            return ElasticDispatcher(instances, max_batch, issuer, rule, wide)
         return QueuedDispatcher(instances, max_batch, issuer, rule)
     if cls is SlicedDispatcher:
         return SlicedDispatcher(instances, max_batch, issuer, lengths)

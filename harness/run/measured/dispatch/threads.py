@@ -168,17 +168,25 @@ class QueuedDispatcher(_Workers):
     def _take(self, mine: int) -> tuple[list[int], list[int], int] | None:
         """A batch of the waiting samples; blocks for the first one. None when closed. mine: of the instance."""
         with self._turn:
-            if self._next == len(self._ids) and not self._wait():
-                return None
-            self._gather()
-            waiting = len(self._ids) - self._next
-            if self._rule is None:
-                size = min(waiting, self._max_batch)
-            else:
-                idle = len(self._answering) - sum(self._answering.values())
-                size = self._rule.size(waiting, idle)
-            self._answering[mine] = True
-            return self._cut(size)
+            return self._sized(mine) if self._some_wait() else None
+
+    def _sized(self, mine: int) -> tuple[list[int], list[int], int]:
+        """The next batch, in the size of the rule. Some samples wait."""
+        waiting = len(self._ids) - self._next
+        if self._rule is None:
+            size = min(waiting, self._max_batch)
+        else:
+            idle = len(self._answering) - sum(self._answering.values())
+            size = self._rule.size(waiting, idle)
+        self._answering[mine] = True
+        return self._cut(size)
+
+    def _some_wait(self) -> bool:
+        """Blocks for the first sample, where none waits, and adds all that was issued since; False when closed."""
+        if self._next == len(self._ids) and not self._wait():
+            return False
+        self._gather()
+        return True
 
     def _wait(self) -> bool:
         """Blocks for the first sample, where none waits; False when closed."""

@@ -1,6 +1,7 @@
 """A model that runs in this process, in batches."""
 
 from collections.abc import Mapping, Sequence
+from itertools import starmap
 from typing import Any
 
 from harness.core.registry import plugin
@@ -8,23 +9,46 @@ from harness.loadgen.binding import Complete, responder_for
 from harness.loadgen.plan import LoadPlan
 from harness.models.opened.loading import plain
 from harness.run.journal import Journal
+from harness.run.measured.answerer import Answerer
 from harness.run.measured.dispatch.choose import NAMES, dispatcher_class, make_dispatcher
 from harness.run.measured.dispatch.instance import Failures, Instance
 from harness.run.measured.dispatch.shared import SharedDispatcher
+from harness.run.measured.dispatch.threads import QueuedDispatcher
 from harness.run.measured.preparation import Preparation
 from harness.run.measured.systems.one_model import OneModel
 from harness.run.measured.systems.system import Dispatch
+from harness.run.measured.wide import Wide
 from harness.types import HasUse
 
 
 class LocalModel(OneModel):
     """Instances of a model, each answering a batch at a time."""
 
+    _wide: Wide | None = None
+
+    def connect(self, preparation: Preparation) -> None:
+        """Opens the wide instance, where queries wait for batches of some milliseconds."""
+        group = self._group
+        cls = dispatcher_class(
+            self._setup.dispatch, self.config, group.instances, preparation.slowest_ns
+        )
+        if not group.wide or cls is not QueuedDispatcher:
+            return
+        self._wide = Wide(group)
+        usual, sample = preparation.answerers[0], preparation.loaded[0]
+        with plugin(f"backend {self.config.backend!r}: an instance on all cores"):
+            self._wide.open(
+                *(self.config, self._setup.model, self._path, usual, self.load_s[0], sample),
+                self._stack,
+            )
+        preparation.wide = self._wide.answerer
+
     def summary(self, _failures: Failures) -> Mapping[str, Any]:
         backends = [each.backend for each in self.answerers]
         with plugin(f"backend {self.config.backend!r}: used()"):
             used = [plain(each.used()) for each in backends if isinstance(each, HasUse)]
-        return {"backend": _together(used)} if used else {}
+        found: dict[str, Any] = {"backend": _together(used)} if used else {}
+        return found | ({"elastic": self._wide.about()} if self._wide is not None else {})
 
     def dispatch(
         self,
@@ -35,19 +59,19 @@ class LocalModel(OneModel):
         complete: Complete | None,
     ) -> Dispatch:
         row = preparation.row
-        instances = [
-            Instance(
-                each.backend,
-                each.dataset,
-                each.postprocess,
-                responder_for(self.max_batch, row, complete),
-                journal.writer(i),
-                row,
-                failures,
-                each.cpus,
+
+        def instance(number: int, each: Answerer) -> Instance:
+            responder = responder_for(self.max_batch, row, complete)
+            return Instance(
+                *(each.backend, each.dataset, each.postprocess, responder),
+                *(journal.writer(number), row, failures, each.cpus),
             )
-            for i, each in enumerate(preparation.answerers)
-        ]
+
+        answerers, wide = preparation.answerers, preparation.wide
+        if wide is not None:
+            places = zip(answerers, self._group.wide, strict=True)
+            answerers = [each._replace(cpus=(cpu,)) for each, cpu in places]
+        instances = list(starmap(instance, enumerate(answerers)))
         how, slowest_ns = self._setup.dispatch, preparation.slowest_ns
         cls = dispatcher_class(how, self.config, len(instances), slowest_ns)
         dispatcher = make_dispatcher(
@@ -59,10 +83,11 @@ class LocalModel(OneModel):
             journal,
             curve=preparation.curve,
             lengths=preparation.lengths,
+            wide=instance(len(instances), wide) if wide is not None else None,
         )
         # Under a shared dispatcher LoadGen's thread is the first instance's.
         issuer = instances[0].cpus if cls is SharedDispatcher else self._group.issuer
-        return Dispatch(dispatcher, NAMES[cls], issuer)
+        return Dispatch(dispatcher, NAMES[type(dispatcher)], issuer)
 
 
 def _together(used: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:

@@ -28,9 +28,12 @@ class OneModel(System):
 
     _path: Path | None = None
     """The model's file."""
+    _stack: ExitStack
+    """Closes what is opened; set by `open`."""
 
     def open(self, stack: ExitStack, progress: Progress) -> Mapping[str, Any]:
         setup, model = self._setup, self._setup.model
+        self._stack = stack
         backends = self._backends(stack)
         self.separate = [each for each in backends if isinstance(each, SeparateInstance)]
         inputs = self._inputs(backends[0])

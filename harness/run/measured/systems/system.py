@@ -21,7 +21,7 @@ Progress = Callable[[int, int], None]
 """Called with (samples or models that are loaded, their total)."""
 
 
-OF_KINDS = ("client", "tokens", "models", "backend")
+OF_KINDS = ("client", "tokens", "models", "backend", "elastic")
 """Keys of the last message that only some kinds of system have."""
 
 

@@ -1,0 +1,60 @@
+"""Server, where all cores together answer a query sooner than one: a query that is alone gets all of them."""
+
+from collections.abc import Sequence
+from queue import SimpleQueue
+
+from harness.core.batch_rule import BatchRule
+from harness.core.clock import wall_ns
+from harness.run.journal import Issuer
+from harness.run.measured.dispatch.instance import Instance
+from harness.run.measured.dispatch.threads import QueuedDispatcher
+
+
+class ElasticDispatcher(QueuedDispatcher):
+    """A query is alone if no other one waits and every instance is idle. The first worker answers it with the wide
+    instance, and keeps the turn until its end: the cores of the other workers compute for it.
+
+    Two threads of one batch on one core take longer than one thread. So every thread has a place of its own, and
+    only the first worker, whose core no other thread of the wide instance has, may call that instance.
+    """
+
+    def __init__(
+        self,
+        instances: Sequence[Instance],
+        max_batch: int,
+        issuer: Issuer,
+        rule: BatchRule | None,
+        wide: Instance,
+    ) -> None:
+        """instances: bound to separate cores, the first to that of `wide`."""
+        self._wide = wide
+        self._first = id(instances[0])
+        self._handing = 0
+        self._handed: SimpleQueue[None] = SimpleQueue()
+        super().__init__(instances, max_batch, issuer, rule)
+
+    def _take(self, mine: int) -> tuple[list[int], list[int], int] | None:
+        while True:
+            with self._turn:
+                if mine == self._first:
+                    return self._take_as_first(mine)
+                if not self._some_wait():
+                    return None
+                if not self._is_alone():
+                    return self._sized(mine)
+                self._handing += 1
+            self._handed.get()  # until the first worker, which waits for the turn, has it
+
+    def _take_as_first(self, mine: int) -> tuple[list[int], list[int], int] | None:
+        while self._handing:
+            self._handing -= 1
+            self._handed.put(None)
+        while self._some_wait():
+            if not self._is_alone():
+                return self._sized(mine)
+            taken_ns = wall_ns()
+            self._wide.answer(*self._cut(1), taken_ns)
+        return None
+
+    def _is_alone(self) -> bool:
+        return len(self._ids) - self._next == 1 and not any(self._answering.values())

@@ -1,0 +1,150 @@
+"""A query that is alone is the wide instance's; the others are answered as by a queue."""
+
+import threading
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from harness.core import registry
+from harness.core.config.run_config import RunConfig
+from harness.loadgen.plan import InstanceGroup
+from harness.models.steps.postprocess import Postprocess, not_finite
+from harness.run.measured import wide
+from harness.run.measured.answerer import Answerer
+from harness.run.measured.dispatch.elastic import ElasticDispatcher
+from harness.run.measured.wide import LOAD_LIMIT_S, Wide
+from harness.types import Batch
+from tests.run.measured.test_threads import WAIT_S, Bench, Gated, Plugin, run
+
+SOON_S = 0.05
+
+
+class Named(Plugin):
+    """Notes which threads call it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.threads: set[str] = set()
+
+    def infer(self, batch: Batch) -> Any:
+        self.threads.add(threading.current_thread().name)
+        return super().infer(batch)
+
+
+def elastic(bench: Bench, max_batch: int = 4) -> ElasticDispatcher:
+    """The last instance is the wide one."""
+    *instances, wide = bench.instances
+    return ElasticDispatcher(instances, max_batch, bench.journal.issuer(), None, wide)
+
+
+def of_bench(bench: Bench) -> Any:
+    return lambda _instances, max_batch, _issuer: elastic(bench, max_batch)
+
+
+@pytest.mark.usefixtures("_eager_switching")
+@pytest.mark.parametrize("callbacks", [[1] * 3000, [1, 30, 1, 17] * 100, [2, 1] * 700])
+def test_every_sample_is_answered_once_and_in_order(callbacks: list[int]) -> None:
+    total = sum(callbacks)
+    bench = Bench(total, 4)
+    run(of_bench(bench), callbacks, 4, bench)
+    assert [i for _, ids, _, _ in bench.batches() for i in ids] == list(range(1000, 1000 + total))
+    assert bench.journal.completed == total
+    assert set(bench.plugins[-1].sizes) <= {1}
+
+
+def test_queries_that_are_alone_are_the_wide_instances_on_the_first_workers_thread() -> None:
+    bench = Bench(100, 4, Named)
+    dispatcher = elastic(bench)
+    done = 0
+    for burst in [1, 1, 8, 1, 8, 1, 1]:
+        dispatcher.issue(list(range(done, done + burst)), list(range(done, done + burst)))
+        done += burst
+        while bench.journal.completed < done:
+            bench.recorders[0].some.acquire(timeout=1e-4)
+        while any(dispatcher._answering.values()):
+            bench.recorders[0].some.acquire(timeout=1e-4)
+    dispatcher.stop()
+    wide: Any = bench.plugins[-1]
+    assert len(wide.sizes) >= 5  # of a burst, the last sample may be alone, too
+    assert wide.threads == {"instance-0"}
+    assert bench.journal.completed == done
+
+
+def test_the_other_instances_wait_while_their_cores_compute_for_one_query() -> None:
+    bench = Bench(4, 3, Gated)
+    first, second, wide = bench.plugins
+    assert isinstance(first, Gated)
+    assert isinstance(second, Gated)
+    assert isinstance(wide, Gated)
+    dispatcher = elastic(bench, max_batch=2)
+    dispatcher.issue([0], [0])
+    assert wide.has_one.acquire(timeout=WAIT_S)
+    for i in (1, 2, 3):
+        dispatcher.issue([i], [i])
+    assert not first.has_one.acquire(timeout=SOON_S)
+    assert not second.has_one.acquire(timeout=SOON_S)
+    for plugin in (wide, first, second):
+        plugin.may.release(3)
+    dispatcher.stop()
+    assert wide.sizes[0] == 1
+    assert sorted(first.sizes + second.sizes + wide.sizes[1:]) == [1, 2]
+
+
+def usual() -> Answerer:
+    plugin: Any = Plugin()
+    return Answerer(plugin, plugin, Postprocess(plugin.postprocess, not_finite), ())
+
+
+CONFIG = RunConfig(scenario="server")
+GROUP = InstanceGroup(2, 1, 4, wide=(0, 0))
+
+
+def opened(monkeypatch: pytest.MonkeyPatch, times_ns: tuple[int, int], load_s: float = 0.1) -> Wide:
+    """times_ns: of the wide and of the usual instance."""
+    monkeypatch.setattr(wide, "open_backends", lambda *_, **__: [usual().backend])
+    turns = iter([ns for _ in range(wide.WARM_UP + wide.ROUNDS) for ns in times_ns])
+    monkeypatch.setattr(Answerer, "time_ns", lambda *_: next(turns))
+    found = Wide(GROUP)
+    nothing: Any = SimpleNamespace()
+    found.open(CONFIG, nothing, None, usual(), load_s, 0, nothing)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("times_ns", "reason"),
+    [
+        ((5_000_000, 10_000_000), None),
+        (
+            (9_000_000, 10_000_000),
+            "it gains too little: a sample takes 9.00 ms on all cores, 10.0 ms on one",
+        ),
+    ],
+)
+def test_the_wide_instance_is_used_where_it_is_worth_the_cores(
+    times_ns: tuple[int, int], reason: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = opened(monkeypatch, times_ns)
+    assert (found.answerer is None) == (reason is not None)
+    assert found.about() == {
+        "threads": None if reason else 2,
+        "wide_ns": times_ns[0],
+        "narrow_ns": times_ns[1],
+        "reason": reason,
+    }
+
+
+def test_a_model_that_loads_slowly_is_not_loaded_once_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = opened(monkeypatch, (1, 2), load_s=LOAD_LIMIT_S + 1)
+    assert found.answerer is None
+    assert found.about()["reason"] == "one more instance takes too long to load (6 s)"
+
+
+def test_a_backend_that_cannot_bind_its_threads_has_no_wide_instance(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(registry, "load", lambda *_: Plugin)
+    found = opened(monkeypatch, (1, 2))
+    assert (
+        found.about()["reason"] == "backend 'ort' cannot bind the threads of an instance to cores"
+    )
