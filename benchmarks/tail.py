@@ -101,8 +101,10 @@ class Seen:
 
 OURS, LIMIT, REFERENCE = "default plan", "limit", "reference harness"
 FIXED: Mapping[str, tuple[str, ...]] = {
-    f"batch {size}": ("--max-batch", str(size)) for size in (1, 8)
+    "greedy": (),
+    **{f"batch {size}": ("--max-batch", str(size)) for size in (1, 8)},
 }
+"""Plans that answer a query that is alone on one core."""
 
 
 class Bench:
@@ -282,7 +284,7 @@ def _one_load(
     seen.add(load, OURS, ours)
     seen.add(load, LIMIT, bench.limit(due_ns, narrow, wide))
     others: dict[str, Callable[[], Tail | None]] = {
-        plan: lambda more=more: bench.served(rate_per_s, *more)[0]  # type: ignore[misc]
+        plan: lambda more=more: bench.served(rate_per_s, "--dispatch", "greedy", *more)[0]  # type: ignore[misc]
         for plan, more in FIXED.items()
     }
     others[REFERENCE] = lambda: bench.referred(rate_per_s)

@@ -50,9 +50,9 @@ def test_an_open_interval_reaches_the_end_of_the_scale() -> None:
     assert ends(Scale([wide]).image(wide))[1] == 180
 
 
-@pytest.mark.parametrize("missing", [{"low": None}, {"high": None}])
-def test_without_an_interval_only_the_point_is_drawn(missing: dict[str, None]) -> None:
-    one = change(0.5, 0.4, 0.6)._replace(**missing)
+@pytest.mark.parametrize(("low", "high"), [(None, 0.6), (0.4, None)])
+def test_without_an_interval_only_the_point_is_drawn(low: float | None, high: float | None) -> None:
+    one = change(0.5, low, high)
     assert "H" not in Scale([one]).image(one)
 
 
