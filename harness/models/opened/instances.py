@@ -69,7 +69,8 @@ def plan(config: RunConfig, scenario: Scenario, model: Model, cores: Cores) -> I
         )
     group = InstanceGroup(count, threads, _max_batch(config, scenario, model), cores.worth)
     batched = model.workers is None and model.generation is None
-    if scenario.scheduled and config.dispatch == "elastic" and not gpus and batched:
+    here = not gpus and config.load_hosts is None
+    if scenario.scheduled and config.dispatch == "elastic" and batched and here:
         group = group._replace(wide=_wide(group, cores))
     if config.pin:
         return _pinned(group, scenario, cores)

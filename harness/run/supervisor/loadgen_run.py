@@ -232,8 +232,9 @@ class LoadGenRun:
         """The `ended` message. Raises RunDied, RunHopeless and Stopped."""
         rows = watchdog.rows
         nodes = [parse_address(url).authority for url in self._findings.config.node_urls]
-        counts = LiveCounts(rows.copy(), nodes)
-        self._with.exporter.begin(counts, self._findings.resolved.slos)
+        run = self._findings.resolved
+        counts = LiveCounts(rows.copy(), nodes, has_wide=bool(run.instances.wide))
+        self._with.exporter.begin(counts, run.slos)
         limit = LateLimit(rows.copy(), self._with.most_late)
         self._progress.begin_run(plan)
 

@@ -182,6 +182,11 @@ def test_queue_depth_is_what_waited_as_the_newest_batch_was_taken() -> None:
     assert counts.queued == 0
 
 
+def test_the_wide_instance_is_no_copy_that_answers_beside_the_others() -> None:
+    rows = NewRows(journal(2, 3), plan("server"))
+    assert (LiveCounts(rows).workers, LiveCounts(rows, has_wide=True).workers) == (3, 2)
+
+
 def test_queries_that_are_due_but_not_issued_are_scheduled(monkeypatch: pytest.MonkeyPatch) -> None:
     view = journal(700, 1)
     rows = NewRows(view, plan("server"))

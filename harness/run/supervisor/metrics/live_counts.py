@@ -39,11 +39,11 @@ class OfNode:
 class LiveCounts:
     """The counts of one LoadGen run. Not thread-safe: `Exporter` holds a lock."""
 
-    def __init__(self, rows: NewRows, nodes: Sequence[str] = ()) -> None:
-        """nodes: addresses, in the order of the rows' `server`."""
+    def __init__(self, rows: NewRows, nodes: Sequence[str] = (), *, has_wide: bool = False) -> None:
+        """nodes: addresses, in the order of the rows' `server`. has_wide: the last worker is the wide instance."""
         self.nodes = {node: OfNode() for node in nodes}
         self.plan = rows.plan
-        self.workers = rows.journal.workers
+        self.workers = rows.journal.workers - has_wide
         self.latency = Histogram(EDGES_NS)
         edges = edges_of(rows.journal.stamps)
         self.stages = {stage: Histogram(EDGES_NS) for stage in edges}
