@@ -1,5 +1,6 @@
 """Opens the wide instance, with a thread on each core, where it answers a query that is alone sooner than one core does."""
 
+import time
 from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
@@ -22,8 +23,11 @@ WORTH = 0.8
 LOAD_LIMIT_S = 5.0
 """Longest load of a usual instance, after which no other one is loaded: LoadGen's run waits for it."""
 
-ROUNDS = 7
-WARM_UP = 3
+WARM_UP, ROUNDS = 3, 10
+"""Rounds of a sample in each of the two, and how many of them only warm up."""
+
+LIMIT_S = 1.0
+"""After this long, the rounds made so far decide, if at least one followed a first one."""
 
 
 class Wide:
@@ -59,11 +63,15 @@ class Wide:
             (backend,) = open_backends(config, model, path, alone, stack, cpus=cpus)
         wide = usual._replace(backend=backend, cpus=cpus[:1])
         times_ns: tuple[list[int], list[int]] = ([], [])
-        for _ in range(WARM_UP + ROUNDS):
+        deadline_s = time.monotonic() + LIMIT_S
+        for rounds in range(ROUNDS):
+            if rounds > 1 and time.monotonic() > deadline_s:
+                break
             for each, mine in zip((wide, usual), times_ns, strict=True):
                 with running_on(each.cpus):
                     mine.append(each.time_ns([sample]))
-        self.wide_ns, self.narrow_ns = (int(median(mine[WARM_UP:])) for mine in times_ns)
+        warm_up = min(WARM_UP, len(times_ns[0]) - 1)
+        self.wide_ns, self.narrow_ns = (int(median(mine[warm_up:])) for mine in times_ns)
         if self.wide_ns > WORTH * self.narrow_ns:
             times = f"{show_ns(self.wide_ns)} on all cores, {show_ns(self.narrow_ns)} on one"
             self.reason = f"it gains too little: a sample takes {times}"

@@ -68,6 +68,31 @@ def test_the_details_have_every_number() -> None:
         assert f"\n{stage}  " in text
 
 
+@pytest.mark.parametrize(
+    ("elastic", "line"),
+    [
+        (
+            {
+                "threads": 2,
+                "wide_ns": 5_070_000,
+                "narrow_ns": 8_730_000,
+                "samples": 556,
+                "reason": None,
+            },
+            "alone       556 queries had all 2 cores: 5.07 ms in place of 8.73 ms",
+        ),
+        (
+            {"threads": None, "wide_ns": None, "narrow_ns": None, "samples": 0, "reason": "why"},
+            "alone       a query that is alone has one core: why",
+        ),
+    ],
+)
+def test_the_details_say_which_queries_had_all_cores(elastic: Any, line: str) -> None:
+    result = golden("server")
+    result["plan"]["elastic"] = elastic
+    assert line in screen(result, details=True)
+
+
 def test_the_details_blame_what_the_first_screen_blames() -> None:
     """The screen named the machine, and the details of the same run the load generator."""
     section = {**golden("server")["reference"], **held_back()}

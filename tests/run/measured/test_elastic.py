@@ -100,10 +100,15 @@ CONFIG = RunConfig(scenario="server")
 GROUP = InstanceGroup(2, 1, 4, wide=(0, 0))
 
 
-def opened(monkeypatch: pytest.MonkeyPatch, times_ns: tuple[int, int], load_s: float = 0.1) -> Wide:
-    """times_ns: of the wide and of the usual instance."""
+def opened(
+    monkeypatch: pytest.MonkeyPatch,
+    times_ns: tuple[int, int],
+    load_s: float = 0.1,
+    rounds: int = wide.ROUNDS,
+) -> Wide:
+    """times_ns: of the wide and of the usual instance; a further round fails."""
     monkeypatch.setattr(wide, "open_backends", lambda *_, **__: [usual().backend])
-    turns = iter([ns for _ in range(wide.WARM_UP + wide.ROUNDS) for ns in times_ns])
+    turns = iter([ns for _ in range(rounds) for ns in times_ns])
     monkeypatch.setattr(Answerer, "time_ns", lambda *_: next(turns))
     found = Wide(GROUP)
     nothing: Any = SimpleNamespace()
@@ -132,6 +137,12 @@ def test_the_wide_instance_is_used_where_it_is_worth_the_cores(
         "narrow_ns": times_ns[1],
         "reason": reason,
     }
+
+
+def test_a_slow_model_delays_the_run_by_two_rounds_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wide, "LIMIT_S", 0.0)
+    found = opened(monkeypatch, (5, 10), rounds=2)
+    assert (found.wide_ns, found.narrow_ns) == (5, 10)
 
 
 def test_a_model_that_loads_slowly_is_not_loaded_once_more(monkeypatch: pytest.MonkeyPatch) -> None:
