@@ -77,7 +77,7 @@ class _BothTimes(TypedDict):
 
 class _Bare(_BothTimes):
     wide: NotRequired[_BothTimes]
-    """Of one sample, in the wide instance."""
+    """Times of one sample in the wide instance."""
 
 
 def _share_a_size(bare: _Bare) -> _Bare:

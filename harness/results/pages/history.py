@@ -207,7 +207,7 @@ def _versions(members: Sequence[Row]) -> list[dict[str, Any]]:
 
 
 def _start(row: Row) -> str:
-    """As plotly takes it: milliseconds, in UTC."""
+    """The start of a run in UTC and milliseconds, as plotly takes it."""
     return str(row["started"])[:23]
 
 

@@ -208,7 +208,7 @@ class Elastic(TypedDict):
     wide_ns: int | None
     """Median time of one sample in it before the run, in ns; null where it was not opened."""
     narrow_ns: int | None
-    """The same in a usual instance, nothing else computing."""
+    """Median time of one sample in a usual instance, nothing else computing, in ns."""
     samples: int
     """Samples that it answered."""
     reason: str | None

@@ -257,7 +257,7 @@ class Preparation:
         return measure(self.answerers, batches, time_for(self._expected_s(plan)), LIMIT_S)
 
     def _wide_times(self, plan: LoadPlan) -> ServiceTimes:
-        """Of a sample alone."""
+        """Times one sample in the wide instance."""
         assert self.wide is not None
         batches = batches_of(self._dataset, self._loaded, [1])
         return measure([self.wide], batches, time_for(self._expected_s(plan)), LIMIT_S)

@@ -14,8 +14,8 @@ class ElasticDispatcher(QueuedDispatcher):
     """A query is alone if no other one waits and every instance is idle. The first worker answers it with the wide
     instance, and keeps the turn until its end: the cores of the other workers compute for it.
 
-    Two threads of one batch on one core take longer than one thread. So every thread has a place of its own, and
-    only the first worker, whose core no other thread of the wide instance has, may call that instance.
+    Two threads of one batch on one core take longer than one thread. So every thread is bound to a core, and only the
+    first worker may call the wide instance, whose other threads are bound to the other cores.
     """
 
     def __init__(
@@ -26,7 +26,7 @@ class ElasticDispatcher(QueuedDispatcher):
         rule: BatchRule | None,
         wide: Instance,
     ) -> None:
-        """instances: bound to separate cores, the first to that of `wide`."""
+        """instances: bound to separate cores, the first one to the core that `wide` has."""
         self._wide = wide
         self._first = id(instances[0])
         self._handing = 0
