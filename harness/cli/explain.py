@@ -97,8 +97,6 @@ def bricks(arguments: list[str]) -> int:
     models, options = _brick_options(arguments)
     from harness.explain.bricks import job
 
-    if options.source is not None:
-        return job.show_again(options.source, as_json=options.json)
     return job.execute(models, options)
 
 
@@ -231,8 +229,6 @@ def machine(arguments: list[str]) -> int:
 
     if sides:
         return job.compare_machines([user_path(side) for side in sides], as_json=options.json)
-    if options.source is not None:
-        return job.show_again(options.source, as_json=options.json)
     return job.execute(options)
 
 

@@ -18,6 +18,7 @@ Content = Mapping[str, Any]
 Numbers = Mapping[str, Any]
 """The result of `to_json`."""
 
+PAGE = "bricks.html"
 CHAINS_SHOWN, BLOCKS_SHOWN, BRICKS_SHOWN = 8, 8, 20
 _TIMES = Column("times", "count")
 
@@ -165,7 +166,7 @@ def _short(operators: Sequence[str]) -> str:
     return text if len(text) <= 70 else f"{text[:60]} … ({len(operators)} layers)"
 
 
-def write_page(content: Content, out: Path) -> Path:
+def write_page(content: Content, folder: Path) -> Path:
     """Raises PluginUnavailable where plotly is not installed."""
     numbers = to_json(content)
     head = ["<header><h1>Bricks</h1>"]
@@ -173,7 +174,7 @@ def write_page(content: Content, out: Path) -> Path:
     head.append("</header>")
     tail = [html for table in _tables(content, numbers) for html in page.section(table)]
     article = page.Article(head, list(_figures(numbers)), tail)
-    return page.write([article], "Bricks", out, script_in=out.parent)
+    return page.write([article], "Bricks", folder / PAGE, script_in=folder)
 
 
 def _figures(numbers: Numbers) -> Iterator[page.Figure]:
