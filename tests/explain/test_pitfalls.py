@@ -305,9 +305,9 @@ def test_the_page_has_a_bar_for_each_change_by_its_verdict() -> None:
         "small": {"resize: x": 1.0},
     }
     for figure in (answers, inputs):  # every change has its row, the worst one on top
-        assert figure.layout["yaxis"]["categoryarray"] == [
-            *("layout: x", "resize: x", "precision: x", "colour: x")
-        ]
+        rows = figure.layout["yaxis"]
+        assert rows["categoryarray"] == ["colour: x", "precision: x", "resize: x", "layout: x"]
+        assert rows["range"] == [3.5, -0.5]
 
 
 def test_without_answers_the_page_has_the_inputs_alone() -> None:

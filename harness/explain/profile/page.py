@@ -14,7 +14,7 @@ from harness.explain.profile.tables.tables import phases_of
 from harness.results.evidence.stages import Completions
 from harness.results.pages import page
 from harness.results.pages.page import Article, Figure
-from harness.results.pages.plots import line, rounded
+from harness.results.pages.plots import bars_in_rows, line, rounded
 
 _PAGE_ROWS = 60
 KERNELS_SHOWN = 5
@@ -278,28 +278,23 @@ def _roof(name: str, x: Sequence[float], peaks: Peaks, dash: str) -> Mapping[str
 
 
 def _by_type(layers: Sequence[Layer]) -> Figure:
-    groups = ly.grouped(layers, lambda layer: layer.op_type)[::-1]
+    groups = ly.grouped(layers, lambda layer: layer.op_type)
     measures = {
         "kernels": [float(g.count) for g in groups],
         "latency": [g.latency_ns for g in groups],
     }
     if _has_memory(layers):
         measures["allocated"] = [float(g.allocated_bytes or 0) for g in groups]
-    data = [
-        {
-            "type": "bar",
-            "orientation": "h",
-            "name": name,
-            "y": [group.name for group in groups],
-            "x": [100 * value / (sum(values) or 1.0) for value in values],
-        }
-        for name, values in measures.items()
-    ]
-    return Figure(
+    return bars_in_rows(
         "By type",
         "Shares of the number of kernels, their time and, where reported, their memory.",
-        data,
-        {"xaxis": {"title": "%"}, "yaxis": {"title": ""}, "barmode": "group"},
+        {"title": "%"},
+        [group.name for group in groups],
+        {
+            name: [100 * value / (sum(values) or 1.0) for value in values]
+            for name, values in measures.items()
+        },
+        "group",
     )
 
 

@@ -10,6 +10,7 @@ from harness.explain.bricks.tables import construct
 from harness.explain.bricks.tables.construct import CLOCKS
 from harness.explain.bricks.tables.to_json import plain, to_json
 from harness.results.pages import page
+from harness.results.pages.plots import bars, heat_map
 from harness.results.pages.tables import Cell, Column, Table, aligned
 
 Content = Mapping[str, Any]
@@ -184,27 +185,10 @@ def _figures(numbers: Numbers) -> Iterator[page.Figure]:
         for clock, clock_name in CLOCKS.items()
     }
     if any(ratios["CPU time"]):
-        bars = [
-            {"type": "bar", "name": clock_name, "x": names, "y": values}
-            for clock_name, values in ratios.items()
-        ]
-        layout = {
-            "xaxis": {"type": "category"},
-            "yaxis": {"title": "constructed / measured"},
-            "barmode": "group",
-        }
         about = "1: the sum of the bricks equals the measured time"
-        yield page.Figure("construction", about, bars, layout)
-    if len(names) < 2:
-        return
-    heat = {
-        "type": "heatmap",
-        "x": names,
-        "y": names,
-        "z": [[round(share, 3) for share in row.values()] for row in numbers["alike"].values()],
-        "zmin": 0,
-        "zmax": 1,
-        "colorscale": "Viridis",
-    }
-    axes = {"xaxis": {"type": "category"}, "yaxis": {"type": "category", "autorange": "reversed"}}
-    yield page.Figure("alike", "share of unique layers in common", [heat], axes, 30)
+        axes = ("", "constructed / measured")
+        yield bars("construction", about, axes, names, ratios, "group")
+    if len(names) > 1:
+        shares = [[round(share, 3) for share in row.values()] for row in numbers["alike"].values()]
+        about = "share of unique layers in common"
+        yield heat_map("alike", about, ("", names), ("", names), shares, 30, zmin=0, zmax=1)
