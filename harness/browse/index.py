@@ -24,7 +24,7 @@ from harness.explain.advise import job as advise
 from harness.explain.bricks import job as bricks
 from harness.explain.cold import job as cold
 from harness.explain.machine import job as machine
-from harness.explain.pitfalls import report as pitfalls
+from harness.explain.pitfalls import job as pitfalls
 from harness.explain.profile.tables.folder import PROFILE
 from harness.loadgen.scenario import scenario_named
 from harness.results import database, run_files, run_folder

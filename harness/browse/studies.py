@@ -18,8 +18,8 @@ from harness.explain.cold import page as cold_page
 from harness.explain.cold import tables as cold_tables
 from harness.explain.machine import page as machine_page
 from harness.explain.machine import tables as machine_tables
+from harness.explain.pitfalls import job as pitfalls
 from harness.explain.pitfalls import page as pitfalls_page
-from harness.explain.pitfalls import report as pitfalls
 from harness.explain.profile.tables import folder as profile_folder
 from harness.explain.profile.tables.layer_tables import Profiled, most_time
 from harness.search.grid.view import page as grid_page

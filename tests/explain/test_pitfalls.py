@@ -25,7 +25,7 @@ from harness.explain.pitfalls.changes import (
     backend_changes,
     step_changes,
 )
-from harness.explain.pitfalls.job import _verdict
+from harness.explain.pitfalls.measure import _verdict
 from harness.models.manifest.lookup import load_model
 from harness.models.steps.steps import choices, preprocess_step
 from tests.builders.pictures import encode

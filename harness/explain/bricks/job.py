@@ -39,7 +39,7 @@ not used.
 """
 
 
-def execute(models: Sequence[str], options: BrickOptions) -> int:
+def bricks(models: Sequence[str], options: BrickOptions) -> int:
     """Returns the exit status."""
     if options.source is not None:
         REPORT.show_again(options.source, as_json=options.json)

@@ -34,7 +34,7 @@ LOG = "libraries.log"
 """Log of what the libraries printed."""
 
 
-def execute(options: MachineOptions) -> int:
+def machine(options: MachineOptions) -> int:
     """Returns the exit status."""
     if options.source is not None:
         REPORT.show_again(options.source, as_json=options.json)
