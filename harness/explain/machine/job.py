@@ -27,7 +27,7 @@ from harness.run.progress import Pace, Progress
 from harness.run.study import show_result
 
 REPORT = Report(
-    *("machine", "machine.json", record.SCHEMA, tables.text, page.write), to_json=record.to_json
+    "machine", "machine.json", record.SCHEMA, tables.text, page.write, to_json=record.to_json
 )
 
 LOG = "libraries.log"

@@ -1,14 +1,13 @@
 """The verb `machine`: plug-ins of a few lines, a filter, stored files, processes that die."""
 
-import errno
 import json
 from pathlib import Path
 
 import pytest
 
 from harness.cli.explain import machine
-from harness.core import files, registry
-from harness.errors import ConfigError, RunInvalid
+from harness.core import registry
+from harness.errors import ConfigError
 from harness.explain.machine import record, tables
 from harness.explain.machine.job import REPORT
 from harness.machine.characterise import session
@@ -117,19 +116,6 @@ def test_a_point_is_in_its_file_before_the_database_may_fail(
     with pytest.raises(ConfigError, match="is full"):
         machine(["--benchmark", "fill.py:Fill", "--filter", "^fill", "--out", "r", *QUICK])
     assert [*REPORT.read(Path("r.partial"))["points"]] == ["fill.py:Fill/4096"]
-
-
-def test_a_full_disk_is_told_with_the_folder(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Bug: a traceback."""
-
-    def full(*_: object) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(files, "write_json", full)
-    with pytest.raises(
-        RunInvalid, match=r"^r\.partial cannot be written: No space left on device: "
-    ):
-        machine(["--benchmark", "fill.py:Fill", "--filter", "^fill", "--out", "r", *QUICK])
 
 
 def test_a_point_that_ends_its_process_is_absent_and_the_others_are_measured(
