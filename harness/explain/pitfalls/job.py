@@ -20,15 +20,20 @@ JSON, LOG = "pitfalls.json", "pitfalls.log"
 
 
 def pitfalls(values: Mapping[str, Any], *, samples: int, out: Path | None) -> int:
-    """Prints the tables and writes the files to `out`; returns the exit status. values: parsed options."""
+    """Prints the tables and writes the files to `out`; after Ctrl-C they hold the subjects so far.
+
+    Returns the exit status. values: parsed options.
+    """
     check_out(out)
     reports: list[Mapping[str, Any]] = []
     with frameworks_output() as log, ExitStack() as stack:
-        for subject in subjects(values, stack):
-            reports.append(measure(subject, samples))
-            show("\n".join(["", *table(reports[-1])] if reports[1:] else table(reports[-1])))
-        if out is not None:
-            write(reports, out, log)
+        try:
+            for subject in subjects(values, stack):
+                reports.append(measure(subject, samples))
+                show("\n".join(["", *table(reports[-1])] if reports[1:] else table(reports[-1])))
+        finally:
+            if out is not None and reports:
+                write(reports, out, log)
     return 0
 
 
