@@ -23,8 +23,8 @@ from harness.errors import ConfigError, HarnessError, one_line
 from harness.explain.advise import job as advise
 from harness.explain.bricks import job as bricks
 from harness.explain.cold import job as cold
-from harness.explain.machine import record as machine
-from harness.explain.pitfalls import report as pitfalls
+from harness.explain.machine import job as machine
+from harness.explain.pitfalls import job as pitfalls
 from harness.explain.profile.tables.folder import PROFILE
 from harness.loadgen.scenario import scenario_named
 from harness.results import database, run_files, run_folder
@@ -42,10 +42,10 @@ STUDIES: Mapping[str, str] = {
     run_folder.OVERHEAD: "overhead",
     run_folder.WORKERS: "workers",
     PROFILE: "profile",
-    machine.FILE: "machine",
-    cold.FILE: "cold",
+    machine.REPORT.file: "machine",
+    cold.REPORT.file: "cold",
     advise.DERIVED: "advise",
-    bricks.FILE: "bricks",
+    bricks.REPORT.file: "bricks",
     pitfalls.JSON: "pitfalls",
 }
 """File that marks the folder of a verb with many runs or measurements -> the verb; `workers` is a sweep, too."""

@@ -13,14 +13,13 @@ from harness.core.units import counted, show_rate
 from harness.errors import ConfigError, HarnessError, one_line
 from harness.explain.advise.output import page as advise_page
 from harness.explain.advise.output import text as advise_text
-from harness.explain.bricks import job as bricks_job
 from harness.explain.bricks.tables import text as bricks_text
 from harness.explain.cold import page as cold_page
 from harness.explain.cold import tables as cold_tables
 from harness.explain.machine import page as machine_page
 from harness.explain.machine import tables as machine_tables
+from harness.explain.pitfalls import job as pitfalls
 from harness.explain.pitfalls import page as pitfalls_page
-from harness.explain.pitfalls import report as pitfalls
 from harness.explain.profile.tables import folder as profile_folder
 from harness.explain.profile.tables.layer_tables import Profiled, most_time
 from harness.search.grid.view import page as grid_page
@@ -44,7 +43,7 @@ PAGES: Mapping[str, str] = {
     machine_page.PAGE: "plots of the machine's peaks and costs",
     cold_page.PAGE: "plots of the first answer's parts",
     advise_page.PAGE: "tables of the advice",
-    bricks_job.PAGE: "tables of the layers",
+    bricks_text.PAGE: "tables of the layers",
     pitfalls_page.PAGE: "plots of the changed answers",
 }
 

@@ -97,9 +97,7 @@ def bricks(arguments: list[str]) -> int:
     models, options = _brick_options(arguments)
     from harness.explain.bricks import job
 
-    if options.source is not None:
-        return job.show_again(options.source, as_json=options.json)
-    return job.execute(models, options)
+    return job.bricks(models, options)
 
 
 def _brick_options(arguments: list[str]) -> tuple[list[str], BrickOptions]:
@@ -199,10 +197,9 @@ def pitfalls(arguments: list[str]) -> int:
     for key in ("data_dir", "hook", "out"):
         if key in values:
             values[key] = user_path(values[key])
-    from harness.explain.pitfalls.report import report
+    from harness.explain.pitfalls import job
 
-    report(values, samples=values.pop("samples"), out=values.pop("out", None))
-    return 0
+    return job.pitfalls(values, samples=values.pop("samples"), out=values.pop("out", None))
 
 
 def machine(arguments: list[str]) -> int:
@@ -231,9 +228,7 @@ def machine(arguments: list[str]) -> int:
 
     if sides:
         return job.compare_machines([user_path(side) for side in sides], as_json=options.json)
-    if options.source is not None:
-        return job.show_again(options.source, as_json=options.json)
-    return job.execute(options)
+    return job.machine(options)
 
 
 def _side_problems(texts: Mapping[str, object], sides: Sequence[str]) -> Iterator[str]:

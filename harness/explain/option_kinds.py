@@ -69,7 +69,8 @@ def out(named: str, group: str) -> Any:
 
 
 def source(group: str) -> Any:
-    return path("run nothing; print the tables of this folder again", "DIR", group, name="from")
+    text = "measure nothing; print the tables and draw the page of this folder again"
+    return path(text, "DIR", group, name="from")
 
 
 def as_json(group: str, text: str = "the numbers of the tables as JSON") -> Any:

@@ -16,7 +16,7 @@ import pytest
 from harness.cli.main import main
 from harness.core.extras import how_to_install
 from harness.core.registry import Entry
-from harness.explain.pitfalls import page
+from harness.explain.pitfalls import job, page
 from harness.explain.pitfalls.changes import (
     BackendChange,
     Impossible,
@@ -25,7 +25,7 @@ from harness.explain.pitfalls.changes import (
     backend_changes,
     step_changes,
 )
-from harness.explain.pitfalls.job import _verdict
+from harness.explain.pitfalls.measure import _verdict
 from harness.models.manifest.lookup import load_model
 from harness.models.steps.steps import choices, preprocess_step
 from tests.builders.pictures import encode
@@ -305,9 +305,9 @@ def test_the_page_has_a_bar_for_each_change_by_its_verdict() -> None:
         "small": {"resize: x": 1.0},
     }
     for figure in (answers, inputs):  # every change has its row, the worst one on top
-        assert figure.layout["yaxis"]["categoryarray"] == [
-            *("layout: x", "resize: x", "precision: x", "colour: x")
-        ]
+        rows = figure.layout["yaxis"]
+        assert rows["categoryarray"] == ["colour: x", "precision: x", "resize: x", "layout: x"]
+        assert rows["range"] == [3.5, -0.5]
 
 
 def test_without_answers_the_page_has_the_inputs_alone() -> None:
@@ -346,6 +346,25 @@ def test_without_plotly_the_numbers_are_written_and_the_extra_is_named(
         in capsys.readouterr().err
     )
     assert not (tmp_path / "pitfalls.html").exists()
+
+
+def test_ctrl_c_leaves_the_subjects_that_were_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Bug: the first table was printed, and its numbers were in no file."""
+    measured = iter([CONTENT])
+
+    def measure(*_: object) -> dict[str, Any]:
+        try:
+            return next(measured)
+        except StopIteration:
+            raise KeyboardInterrupt from None
+
+    monkeypatch.setattr(job, "subjects", lambda *_: iter(["first", "second"]))
+    monkeypatch.setattr(job, "measure", measure)
+    assert main(["pitfalls", "--out", str(tmp_path)]) == 130
+    assert "dangerous" in capsys.readouterr().out
+    assert json.loads((tmp_path / "pitfalls.json").read_text())["reports"] == [CONTENT]
 
 
 @pytest.mark.usefixtures("_light")

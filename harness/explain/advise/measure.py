@@ -15,7 +15,7 @@ from harness.explain.advise.layers.settings import FILE, INT8, Setting, candidat
 from harness.explain.advise.layers.timing import Timing, compare, open_session, time_alone
 from harness.explain.advise.layers.units import Unit, units
 from harness.explain.advise.predict import combination
-from harness.explain.advise.record import SCHEMA_VERSION, Record
+from harness.explain.advise.record import SCHEMA, Record
 from harness.explain.advise.subject import Job
 from harness.explain.kernels import ort as ort_profile
 from harness.explain.kernels.kernels import LayerProfile
@@ -87,7 +87,7 @@ def measure(job: Job, database: Path, content: dict[str, Any]) -> Path | None:
 def _about(job: Job) -> dict[str, Any]:
     subject = job.subject
     return {
-        "schema_version": SCHEMA_VERSION,
+        **SCHEMA,
         "model": {
             "name": subject.model.name,
             "sha256": subject.model.sha256(job.path),

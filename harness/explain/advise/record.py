@@ -7,12 +7,11 @@ from typing import Any, NamedTuple
 
 from harness.core.files import reading
 from harness.core.stats import interval_ranks
-from harness.errors import ConfigError
 from harness.explain.advise.layers.bench import Clock, LayerTimes
 from harness.explain.advise.layers.settings import PARALLEL, Setting, parse_setting
 from harness.models.opened.ort_session import GRAPH_LEVELS
 
-SCHEMA_VERSION = 1
+SCHEMA = {"schema_version": 1}
 FILE = "measured.json"
 _LEVEL = 0.95
 
@@ -37,19 +36,11 @@ class RealisedGain(NamedTuple):
 
 
 class Record:
-    """content: the content of measured.json. Raises ConfigError where it is not such a file or is
-    a newer one.
-    """
+    """content: the content of measured.json. Raises ConfigError where it has another shape."""
 
     def __init__(self, content: Mapping[str, Any]) -> None:
-        version = content.get("schema_version")
-        if type(version) is not int or version > SCHEMA_VERSION:
-            raise ConfigError(
-                f"{FILE} has schema_version {version!r}, this harness reads up to "
-                f"{SCHEMA_VERSION}: update the harness, or name a folder of advise"
-            )
         self.content = content
-        with reading(f"{FILE} is not what advise writes"):
+        with reading(f"{FILE} is not what `advise` writes"):
             self.now = parse_setting(content["now"])
             self.candidates = [parse_setting(text) for text in content["candidates"]]
             self.layers = {

@@ -1,35 +1,37 @@
 """Runs the verb `bricks`: cuts models into bricks, runs each different brick once, sums up the models."""
 
-import json
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from harness.core import files
 from harness.core.console import say, show
 from harness.core.units import counted, show_wait
-from harness.errors import ConfigError, PluginUnavailable, RunInvalid
+from harness.errors import ConfigError, RunInvalid
 from harness.explain.bricks import published
 from harness.explain.bricks.cut import record
 from harness.explain.bricks.cut import synthetic as brick_synthetic
-from harness.explain.bricks.cut.record import SCHEMA, Subject
+from harness.explain.bricks.cut.record import Subject
 from harness.explain.bricks.options import LAYERS, BrickOptions
 from harness.explain.bricks.tables import construct, text
 from harness.explain.bricks.tables.to_json import to_json
 from harness.explain.bricks.time import runs
 from harness.explain.pieces.database import Database
+from harness.explain.report import Report
 from harness.machine import host
 from harness.models.graph.graph import Graph
 from harness.models.graph.onnx_file import read
 from harness.models.manifest.formats import format_of
 from harness.models.manifest.lookup import is_path, load_model
 from harness.models.opened.ort_session import SessionSetup
-from harness.results import run_folder
 from harness.run.progress import Pace, Progress
+from harness.run.study import show_result
 
-FILE, PAGE = "bricks.json", "bricks.html"
+REPORT = Report(
+    "bricks", "bricks.json", record.SCHEMA, text.lines, text.write_page, to_json=to_json
+)
 
 RECIPE = "3"
 """Version of the measuring method. It is part of the database key: results of other methods are
@@ -37,8 +39,11 @@ not used.
 """
 
 
-def execute(models: Sequence[str], options: BrickOptions) -> int:
+def bricks(models: Sequence[str], options: BrickOptions) -> int:
     """Returns the exit status."""
+    if options.source is not None:
+        REPORT.show_again(options.source, as_json=options.json)
+        return 0
     subjects = _subjects(models, options)
     if options.publish is not None:
         count, size = published.publish(subjects, options.publish, with_order=options.publish_order)
@@ -48,24 +53,15 @@ def execute(models: Sequence[str], options: BrickOptions) -> int:
         _synthesize(subjects, options, options.synthetic)
     content = record.content(subjects, options)
     if options.structure:
-        _show(content, as_json=options.json)
+        show_result(partial(to_json, content), partial(text.lines, content), as_json=options.json)
         return 0
     version = f"onnxruntime {runs.onnxruntime().__version__}"
     database = Database(options.database, host.fingerprint()["machine"], version)
     content["version"] = version
     names = "-".join(one.name.rstrip("/").rpartition("/")[2] for one in subjects)[:60]
-    folder = run_folder.new_folder(options.out, "bricks", "ort", names)
-    try:
-        _run(subjects, content, options, database, folder.path)
-    except KeyboardInterrupt:
-        with suppress(OSError):  # not empty: it holds measurements
-            folder.path.rmdir()
-        if folder.path.exists():
-            say(f"stopped: bricks --from {folder.path} shows the results so far")
-        raise
-    final = folder.finish(newest=False)
-    _report(content, final, as_json=options.json)
-    _show_beside(options, f"{'results':<12}{final}")
+    with REPORT.measuring(options.out, "ort", names) as new:
+        _run(subjects, content, options, database, new.path)
+    REPORT.show(content, new.final, as_json=options.json)
     return RunInvalid.exit_status if any(construct.failures(content)) else 0
 
 
@@ -77,37 +73,6 @@ def setting(threads: int) -> str:
 def _show_beside(options: BrickOptions, line: str) -> None:
     """Prints beside the tables; with --json, on stderr."""
     (say if options.json else show)(line)
-
-
-def show_again(folder: Path, *, as_json: bool = False) -> int:
-    """Prints the tables and writes the page from the files of a folder alone."""
-    content = files.read_json(folder / FILE, "bricks")
-    if content.get("schema") != SCHEMA:
-        raise ConfigError(
-            f"{folder / FILE} was written by another version of `bricks`: its schema differs"
-        )
-    with files.reading(f"{folder / FILE} is not what `bricks` writes"):
-        _report(content, folder, as_json=as_json)
-    return 0
-
-
-def _show(content: Mapping[str, Any], *, as_json: bool) -> None:
-    if as_json:
-        show(json.dumps(to_json(content), indent=2, allow_nan=False))
-    else:
-        show("\n".join(text.lines(content)))
-
-
-def _report(content: Mapping[str, Any], folder: Path, *, as_json: bool) -> None:
-    _show(content, as_json=as_json)
-    try:
-        page = str(text.write_page(content, folder / PAGE))
-    except PluginUnavailable as e:
-        page = f"none: {e}"
-    except OSError as e:
-        page = f"none: {folder} cannot be written: {e.strerror}"
-    if not as_json:
-        show(f"{'page':<12}{page}")
 
 
 def _subjects(models: Sequence[str], options: BrickOptions) -> list[Subject]:
@@ -223,13 +188,13 @@ def _run(
                 "setup_s": round(measured.setup_s, 3),
             }
         with suppress(OSError):  # a full disk is reported when the folder is finished
-            files.write_json(folder / FILE, content)
+            REPORT.save(content, folder)
         if measured.was_stopped:  # too few samples for other commands
             raise KeyboardInterrupt
         complete = {d: r for d, r in fresh.items() if "failed" not in r}
         layers = {d: " ".join(one.by_digest[d].brick.layers) for d in complete}
         database.add(complete, key, layers)
-    files.write_json(folder / FILE, content)
+    REPORT.save(content, folder)
 
 
 def _synthesize(subjects: Sequence[Subject], options: BrickOptions, file: Path) -> None:

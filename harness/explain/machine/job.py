@@ -1,21 +1,20 @@
 """Runs the verb `machine`: measures points, saves each group, prints tables, draws the page."""
 
-import json
 import math
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from harness.core import files, registry
+from harness.core import registry
 from harness.core.console import say, show
 from harness.core.shown.private import hidden
 from harness.core.units import NS_PER_S, counted, show_wait
 from harness.errors import ConfigError, RunInvalid
 from harness.explain.machine import compare, page, record, tables
 from harness.explain.machine.options import MachineOptions
+from harness.explain.report import Report
 from harness.machine import cores
 from harness.machine.characterise import hygiene, session
 from harness.machine.characterise.database import Database, Key
@@ -23,17 +22,23 @@ from harness.machine.characterise.hygiene import Fact
 from harness.machine.characterise.session import Planned
 from harness.machine.characterise.timing import Plan
 from harness.machine.characterise.versions import versions_of
-from harness.results import run_folder
 from harness.results.pages import tables as text_tables
 from harness.run.progress import Pace, Progress
-from harness.run.study import write_page
+from harness.run.study import show_result
+
+REPORT = Report(
+    "machine", "machine.json", record.SCHEMA, tables.text, page.write, to_json=record.to_json
+)
 
 LOG = "libraries.log"
 """Log of what the libraries printed."""
 
 
-def execute(options: MachineOptions) -> int:
+def machine(options: MachineOptions) -> int:
     """Returns the exit status."""
+    if options.source is not None:
+        REPORT.show_again(options.source, as_json=options.json)
+        return 0
     points = _chosen(options)
     if options.list:
         show("\n".join(_listed(points)))
@@ -46,31 +51,12 @@ def execute(options: MachineOptions) -> int:
     if options.missing:
         content["points"] |= database.read(keys)
     left = [one for one in points if one.name not in content["points"]]
-    folder = run_folder.new_folder(
-        options.out, "machine", content["machine"]["cpu"], content["fingerprint"][:8]
-    )
-    try:
-        _measure(left, plan, within_s, folder.path, content, database, keys, quiet=options.quiet)
-    except KeyboardInterrupt:
-        if content["points"]:
-            say(f"stopped: machine --from {folder.path} shows the points so far")
-        else:
-            _remove(folder.path)
-        raise
-    except OSError as e:
-        raise RunInvalid(f"{folder.path} cannot be written: {e.strerror}: make room there") from e
-    final = folder.finish(newest=False)
-    report(content, final, as_json=options.json)
-    (say if options.json else show)(f"{'results':<12}{final}")
+    words = content["machine"]["cpu"], content["fingerprint"][:8]
+    with REPORT.measuring(options.out, *words) as new:
+        _measure(left, plan, within_s, new.path, content, database, keys, quiet=options.quiet)
+    REPORT.show(content, new.final, as_json=options.json)
     is_empty = all("missing" in point for point in content["points"].values())
     return RunInvalid.exit_status if is_empty else 0
-
-
-def _remove(folder: Path) -> None:
-    with suppress(OSError):
-        for file in folder.iterdir():
-            file.unlink()
-        folder.rmdir()
 
 
 def _chosen(options: MachineOptions) -> list[Planned]:
@@ -125,7 +111,7 @@ def _measure(
             name = event.planned.name
             if event.result is not None:
                 content["points"][name] = hidden(event.result)
-                files.write_json(folder / record.FILE, content)  # first: a database may fail
+                REPORT.save(content, folder)  # first: a database may fail
                 if "missing" not in event.result:
                     database.add([(keys[name], name, event.result)])
                 pace.ended(time.monotonic() - begun_s)
@@ -134,31 +120,15 @@ def _measure(
             if left_s is not None:
                 left_s = max(0.0, min(left_s, end_s - time.monotonic()))
             progress.show(name, share=done / len(points), left_s=left_s)
-    files.write_json(folder / record.FILE, content)
-
-
-def show_again(folder: Path, *, as_json: bool) -> int:
-    """Prints the tables and draws the page from the file of a folder alone."""
-    report(record.read(folder), folder, as_json=as_json)
-    return 0
+    REPORT.save(content, folder)
 
 
 def compare_machines(sides: Sequence[Path], *, as_json: bool) -> int:
     """Prints two or more machines side by side, from their files alone."""
-    shown = compare.tables([record.read(side) for side in sides])
-    if as_json:
-        show(json.dumps({table.key: table.to_json() for table in shown}, indent=2, allow_nan=False))
-    else:
-        show("\n\n".join("\n".join(text_tables.lines(table)) for table in shown))
+    shown = compare.tables([REPORT.read(side) for side in sides])
+    show_result(
+        lambda: {table.key: table.to_json() for table in shown},
+        lambda: ["\n\n".join("\n".join(text_tables.lines(table)) for table in shown)],
+        as_json=as_json,
+    )
     return 0
-
-
-def report(content: Mapping[str, Any], folder: Path, *, as_json: bool) -> None:
-    """Prints the tables or the JSON, and draws the page into the folder."""
-    write_page(page.write, content, folder)
-    if as_json:
-        show(json.dumps(record.to_json(content), indent=2, allow_nan=False))
-        return
-    show("\n".join(tables.text(content)))
-    if (folder / page.PAGE).is_file():
-        show(f"{'page':<12}{folder / page.PAGE}")

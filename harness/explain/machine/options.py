@@ -74,11 +74,6 @@ class MachineOptions:
         default=DEFAULT,
     )
     out: Path | None = kinds.out("machine-CPU-KEY", _RESULTS)
-    source: Path | None = path(
-        "measure nothing; print the tables and draw the page of this folder again",
-        "DIR",
-        _RESULTS,
-        name="from",
-    )
-    json: bool = option("print machine.json, with rates and spreads", flag=True, group=_RESULTS)
+    source: Path | None = kinds.source(_RESULTS)
+    json: bool = kinds.as_json(_RESULTS, "machine.json, with rates and spreads")
     quiet: bool = kinds.quiet(_RESULTS)

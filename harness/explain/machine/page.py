@@ -1,13 +1,13 @@
 """Writes machine.html: peaks, copies by size, transports, and every table, from machine.json alone."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any
 
 from harness.core.units import NS_PER_US, counted
 from harness.explain.machine import record
-from harness.explain.machine.arithmetic import best_points
+from harness.explain.machine.arithmetic import Key, best_points
 from harness.explain.machine.record import Content
 from harness.explain.machine.tables import tables
 from harness.machine.characterise import peaks
@@ -17,11 +17,10 @@ from harness.machine.characterise.measured import Measured, of
 from harness.machine.characterise.movement.memory_copy import EVICTED, WARM
 from harness.results.pages import page
 from harness.results.pages.page import Article, Figure
-from harness.results.pages.plots import line, rounded
+from harness.results.pages.plots import bars, line, rounded
 
 PAGE = "machine.html"
 _G = 1e-9
-_COLOURS = {"fp32": "#2a78b5", "bf16": "#d1791f", "int8": "#1f7a5c"}
 
 
 def write(content: Content, folder: Path) -> Path:
@@ -68,28 +67,24 @@ def figures(content: Content) -> Iterator[Figure]:
             yield _segments(benchmark, sums)
 
 
-def _rates(benchmark: str, best: Any) -> Figure:
+def _rates(benchmark: str, best: Mapping[Key, Measured]) -> Figure:
     """Bars by library and threads, a colour for each precision."""
-    data = []
-    for precision in PRECISIONS:
-        shown = {key: point for key, point in best.items() if key[1] == precision}
-        if shown:
-            names = [f"{library}, {counted(n, 'thread')}" for library, _, n in shown]
-            rates = [rounded(point.peak_per_s, _G) for point in shown.values()]
-            colour = {"color": _COLOURS[precision]}
-            data.append(
-                {"type": "bar", "x": names, "y": rates, "name": precision, "marker": colour}
-            )
+    shown = list(dict.fromkeys((library, n) for library, _, n in best))
+    rates = {
+        precision: [
+            rounded(point.peak_per_s, _G) if (point := best.get((library, precision, n))) else None
+            for library, n in shown
+        ]
+        for precision in PRECISIONS
+    }
     titles = {"gemm": "Matrix products", "convolution": "Convolutions"}
-    return Figure(
+    return bars(
         titles[benchmark],
         "The fastest call of each library, by precision; int8 operations are counted like FLOP.",
-        data,
-        {
-            "barmode": "group",
-            "xaxis": {"type": "category"},
-            "yaxis": {"title": "GFLOP/s", "rangemode": "tozero"},
-        },
+        ("", "GFLOP/s"),
+        [f"{library}, {counted(n, 'thread')}" for library, n in shown],
+        rates,
+        "group",
     )
 
 

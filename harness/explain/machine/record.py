@@ -2,11 +2,8 @@
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
-from harness.core.files import read_json, reading
-from harness.errors import ConfigError
 from harness.machine import host
 from harness.machine.characterise import energy, hygiene, measured
 from harness.machine.characterise.measured import Measured
@@ -14,8 +11,7 @@ from harness.machine.characterise.timing import Plan
 from harness.machine.characterise.versions import RECIPE
 from harness.machine.identity import machine_key
 
-FILE = "machine.json"
-SCHEMA = 1
+SCHEMA = {"schema": 1}
 
 _MATRIX_FLAGS = (
     *("amx_tile", "amx_int8", "amx_bf16", "amx_fp16", "avx512_vnni", "avx_vnni", "avx512_bf16"),
@@ -31,7 +27,7 @@ def new(plan: Plan) -> dict[str, Any]:
     about = host.fingerprint()
     flags = host.cpu_flags()
     return {
-        "schema": SCHEMA,
+        **SCHEMA,
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
         "fingerprint": machine_key(about["machine"]),
         **about,
@@ -42,18 +38,6 @@ def new(plan: Plan) -> dict[str, Any]:
         "plan": {**plan._asdict(), "recipe": RECIPE},
         "points": {},
     }
-
-
-def read(path: Path) -> Content:
-    """path: a folder with machine.json, or the file. Raises ConfigError where it is not one of ours."""
-    file = path if path.is_file() else path / FILE
-    content = read_json(file, "machine")
-    if content.get("schema") != SCHEMA:
-        raise ConfigError(f"{file} was written by another version of `machine`: its schema differs")
-    with reading(f"{file} is not what `machine` writes"):
-        points(content)
-        _ = content["fingerprint"], content["machine"]["cpu"], content["hygiene"], content["plan"]
-    return content
 
 
 def points(content: Content) -> list[Measured]:

@@ -24,7 +24,6 @@ def text(content: Content) -> Iterator[str]:
     for table in tables(content):
         yield ""
         yield from lines(table, SHOWN_ROWS)
-    yield ""
 
 
 def tables(content: Content) -> list[Table]:

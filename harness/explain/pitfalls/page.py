@@ -8,7 +8,7 @@ from typing import Any
 from harness.core.units import counted
 from harness.results.pages import page
 from harness.results.pages.page import Article, Figure, table
-from harness.results.pages.plots import rounded, tall
+from harness.results.pages.plots import bars_in_rows, rounded
 from harness.results.pages.tables import Cell, Column, Table, columns
 
 PAGE = "pitfalls.html"
@@ -63,36 +63,19 @@ def _bars(
     axis: Mapping[str, Any],
 ) -> Figure:
     """A bar for each change, coloured by verdict. values: in %; None has no bar."""
-    data = []
-    for verdict, colour in _COLOURS.items():
-        shown = [
-            (_name(change), value)
-            for change, value in zip(changes, values, strict=True)
-            if change["verdict"] == verdict and value is not None
-        ]
-        if shown:
-            data.append(
-                {
-                    "type": "bar",
-                    "orientation": "h",
-                    "y": [name for name, _ in shown],
-                    "x": [value for _, value in shown],
-                    "text": [f"{value:.3g} %" for _, value in shown],
-                    "textposition": "outside",
-                    "cliponaxis": False,
-                    "hoverinfo": "y+text",
-                    "name": verdict,
-                    "marker": {"color": colour},
-                }
-            )
-    rows = {
-        "type": "category",
-        "categoryorder": "array",
-        "categoryarray": [_name(change) for change in reversed(changes)],
-        "range": [-0.5, len(changes) - 0.5],
-        "dtick": 1,
-    }
-    return Figure(title, about, data, {"xaxis": axis, "yaxis": rows}, tall(len(changes)))
+    by_verdict = list(zip([change["verdict"] for change in changes], values, strict=True))
+    return bars_in_rows(
+        title,
+        about,
+        axis,
+        [_name(change) for change in changes],
+        {one: [v if verdict == one else None for verdict, v in by_verdict] for one in _COLOURS},
+        "stack",
+        _COLOURS,
+        texttemplate="%{x:.3~g} %",
+        textposition="outside",
+        cliponaxis=False,
+    )
 
 
 def _name(change: Mapping[str, Any]) -> str:

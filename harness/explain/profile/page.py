@@ -14,11 +14,10 @@ from harness.explain.profile.tables.tables import phases_of
 from harness.results.evidence.stages import Completions
 from harness.results.pages import page
 from harness.results.pages.page import Article, Figure
-from harness.results.pages.plots import line, rounded
+from harness.results.pages.plots import bars_in_rows, line, rounded
 
 _PAGE_ROWS = 60
 KERNELS_SHOWN = 5
-_BOUNDS = {"compute": "#2a78b5", "memory": "#d1791f"}
 _UNKNOWN = "#8a949e"
 _PALETTE = ("#1f7a5c", "#b5522a", "#7b5ea7", "#a8871a", "#b03a6b", "#3f7f93", "#6b7f2a")
 
@@ -154,7 +153,7 @@ def _flame_of_call(
 def _over_index(layers: Sequence[Layer]) -> Figure:
     has_memory = _has_memory(layers)
 
-    def bars(name: str, values: Sequence[float], colour: str, axis: str) -> Mapping[str, Any]:
+    def bars(name: str, values: Sequence[float], axis: str) -> Mapping[str, Any]:
         return {
             "type": "bar",
             "x": [layer.index for layer in layers],
@@ -162,13 +161,12 @@ def _over_index(layers: Sequence[Layer]) -> Figure:
             "name": name,
             "text": [f"{layer.name}: {layer.ops}" for layer in layers],
             "textposition": "none",
-            "marker": {"color": colour},
             "yaxis": axis,
             "hovertemplate": "%{x} %{text}<br>%{y}<extra></extra>",
         }
 
     latency_ms = [layer.latency_ns / NS_PER_MS for layer in layers]
-    data = [bars("latency, ms", latency_ms, "#2a78b5", "y")]
+    data = [bars("latency, ms", latency_ms, "y")]
     layout: dict[str, Any] = {
         "xaxis": {"title": "index of the kernel"},
         "yaxis": {"title": "latency, ms"},
@@ -176,7 +174,7 @@ def _over_index(layers: Sequence[Layer]) -> Figure:
     }
     if has_memory:
         taken = [max(layer.allocated_bytes or 0, 0) / 1e6 for layer in layers]
-        data.append(bars("allocated, MB", taken, "#7b5ea7", "y2"))
+        data.append(bars("allocated, MB", taken, "y2"))
         layout["xaxis"]["anchor"] = "y2"
         layout["yaxis"]["domain"] = [0.55, 1]
         layout["yaxis2"] = {"title": "allocated, MB", "domain": [0, 0.45]}
@@ -193,7 +191,7 @@ def _by_kernel(layers: Sequence[Layer], peaks: Peaks) -> Figure:
     shown = [la for la in layers if la.flops and la.intensity and la.flops_per_s]
     slowest = max((layer.latency_ns for layer in shown), default=1.0)
     data = []
-    for bound, colour in _BOUNDS.items():
+    for bound in ("compute", "memory"):
         bounded = [layer for layer in shown if ly.bound_of(layer, peaks) == bound]
         sizes = [6 + 18 * (layer.latency_ns / slowest) ** 0.5 for layer in bounded]
         data.append(
@@ -201,7 +199,7 @@ def _by_kernel(layers: Sequence[Layer], peaks: Peaks) -> Figure:
                 f"{bound}-bound",
                 [(f"{la.index} {la.name}: {la.ops}", la) for la in bounded],
                 mode="markers",
-                marker={"color": colour, "opacity": 0.7, "size": sizes},
+                marker={"opacity": 0.7, "size": sizes},
             )
         )
     return _roofline(
@@ -218,7 +216,7 @@ def _by_batch(batches: Mapping[int, LayerLevel], peaks: Peaks) -> Figure:
     """batches: ascending by batch, at least two."""
     labels = {"mode": "lines+markers+text", "textposition": "top center"}
     whole = [(str(batch), level) for batch, level in batches.items()]
-    data = [_points("the model", whole, line={"color": "#1d2329", "width": 3}, **labels)]
+    data = [_points("the model", whole, line={"width": 3}, **labels)]
     slowest = sorted(batches[max(batches)].layers, key=lambda layer: -layer.latency_ns)[
         :KERNELS_SHOWN
     ]
@@ -278,28 +276,23 @@ def _roof(name: str, x: Sequence[float], peaks: Peaks, dash: str) -> Mapping[str
 
 
 def _by_type(layers: Sequence[Layer]) -> Figure:
-    groups = ly.grouped(layers, lambda layer: layer.op_type)[::-1]
+    groups = ly.grouped(layers, lambda layer: layer.op_type)
     measures = {
         "kernels": [float(g.count) for g in groups],
         "latency": [g.latency_ns for g in groups],
     }
     if _has_memory(layers):
         measures["allocated"] = [float(g.allocated_bytes or 0) for g in groups]
-    data = [
-        {
-            "type": "bar",
-            "orientation": "h",
-            "name": name,
-            "y": [group.name for group in groups],
-            "x": [100 * value / (sum(values) or 1.0) for value in values],
-        }
-        for name, values in measures.items()
-    ]
-    return Figure(
+    return bars_in_rows(
         "By type",
         "Shares of the number of kernels, their time and, where reported, their memory.",
-        data,
-        {"xaxis": {"title": "%"}, "yaxis": {"title": ""}, "barmode": "group"},
+        {"title": "%"},
+        [group.name for group in groups],
+        {
+            name: [100 * value / (sum(values) or 1.0) for value in values]
+            for name, values in measures.items()
+        },
+        "group",
     )
 
 

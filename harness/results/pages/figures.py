@@ -14,6 +14,7 @@ from harness.core.units import NS_PER_MS, show_ns
 from harness.results.evidence.evidence import Evidence
 from harness.results.evidence.stages import query_latency_ns
 from harness.results.pages.page import POINTS, Figure, digits
+from harness.results.pages.plots import bars
 from harness.results.pages.timeline import over_time
 from harness.results.records import NOTHING_BESIDE, Samples
 from harness.types import Array
@@ -121,26 +122,22 @@ def _tail(runs: Mapping[str, Array], bound_ms: float | None, far: str) -> Figure
 
 def stage_means(runs: Runs) -> Figure:
     """Mean time of a sample in each stage, the runs side by side."""
-    data = []
+    means: dict[str, dict[str, float]] = {}
     for name, run in runs.items():
         assert run.done is not None
         columns = run.done.columns
-        means = [
-            float((columns[end] - columns[begin]).mean()) / NS_PER_MS
-            for begin, end in run.done.edges.values()
-        ]
-        data.append(
-            {"type": "bar", "x": list(run.done.edges), "y": digits(np.array(means)), "name": name}
-        )
-    return Figure(
+        means[name] = {
+            stage: float((columns[end] - columns[begin]).mean()) / NS_PER_MS
+            for stage, (begin, end) in run.done.edges.items()
+        }
+    stages = list(dict.fromkeys(stage for one in means.values() for stage in one))
+    return bars(
         "Where the time goes",
         "Mean time of a sample in each stage.",
-        data,
-        {
-            "barmode": "group",
-            "xaxis": {"type": "category", "title": "stage"},
-            "yaxis": {"title": "time, ms"},
-        },
+        ("stage", "time, ms"),
+        stages,
+        {name: [one.get(stage) for stage in stages] for name, one in means.items()},
+        "group",
     )
 
 
@@ -154,20 +151,17 @@ def _stages(run: Evidence) -> Figure:
     order = np.argsort(latency_ns, kind="stable")
     ranges = list(pairwise(ranks[shown].tolist()))
     names = [f"{first:g} to {last:g}" for first, last in pairwise(marks[shown].tolist())]
-    data = []
+    means = {}
     for stage, (begin, end) in run.done.edges.items():
         spent = (run.done.columns[end] - run.done.columns[begin])[order] / NS_PER_MS
-        means = [float(spent[first:last].mean()) for first, last in ranges]
-        data.append({"type": "bar", "x": names, "y": digits(np.array(means)), "name": stage})
-    return Figure(
+        means[stage] = [float(spent[first:last].mean()) for first, last in ranges]
+    return bars(
         "Where the time goes",
         "Mean time in each stage, of the samples between two percentiles of latency.",
-        data,
-        {
-            "barmode": "stack",
-            "xaxis": {"type": "category", "title": "percentiles of latency"},
-            "yaxis": {"title": "time, ms"},
-        },
+        ("percentiles of latency", "time, ms"),
+        names,
+        means,
+        "stack",
     )
 
 

@@ -1,7 +1,7 @@
 """Makes the traces and figures that several pages have in common, as plotly.js takes them."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Literal
 
 from harness.results.pages.page import Figure
 
@@ -24,6 +24,67 @@ def line(name: str, x: Iterable[Any], y: Iterable[Any], **more: Any) -> dict[str
 def tall(rows: int) -> float:
     """The height of a wide figure with a row of text for each of `rows`."""
     return max(_WIDE_REM, _AXES_REM + _ROW_REM * rows)
+
+
+Series = Mapping[str, Sequence[float | None]]
+"""Name in the legend -> a value for each name on the axis; None has no bar."""
+
+Mode = Literal["group", "stack"]
+"""Whether the bars of a name stand side by side or continue each other."""
+
+
+def bars(
+    title: str, about: str, axes: tuple[str, str], names: Sequence[str], series: Series, mode: Mode
+) -> Figure:
+    """Draws upright bars. axes: titles of names and values. names: from left to right."""
+    layout = {
+        "barmode": mode,
+        "xaxis": {"title": axes[0], **_categories(names)},
+        "yaxis": {"title": axes[1]},
+    }
+    return Figure(title, about, list(_bars(names, series, "x", "y")), layout)
+
+
+def bars_in_rows(
+    title: str,
+    about: str,
+    axis: Mapping[str, Any],
+    names: Sequence[str],
+    series: Series,
+    mode: Mode,
+    colours: Mapping[str, str] | None = None,
+    **more: Any,
+) -> Figure:
+    """Draws bars from left to right, with room for long names.
+
+    axis: of the values. names: from the top. colours: by name in the legend, where the page's own do
+    not suit. more: keys of each trace.
+    """
+    data = []
+    for trace in _bars(names, series, "y", "x"):
+        own = {"marker": {"color": colours[trace["name"]]}} if colours else {}
+        data.append({**trace, "orientation": "h", **own, **more})
+    downwards = {"range": [len(names) - 0.5, -0.5], "dtick": 1}
+    layout = {
+        "barmode": mode,
+        "xaxis": axis,
+        "yaxis": _categories(names) | downwards,
+        "legend": {"traceorder": "normal"},
+    }
+    return Figure(title, about, data, layout, tall(len(names)))
+
+
+def _categories(names: Sequence[str]) -> dict[str, Any]:
+    """An axis of all names in their order, with or without a bar."""
+    return {"type": "category", "categoryorder": "array", "categoryarray": list(names)}
+
+
+def _bars(names: Sequence[str], series: Series, at: str, value: str) -> Iterator[dict[str, Any]]:
+    """Yields a trace for each of `series` that has values. at, value: the keys of names and values."""
+    for title, values in series.items():
+        shown = {n: rounded(v) for n, v in zip(names, values, strict=True) if v is not None}
+        if shown:
+            yield {"type": "bar", "name": title, at: [*shown], value: [*shown.values()]}
 
 
 def heat_map(

@@ -302,7 +302,9 @@ def test_a_record_that_was_broken_is_a_line(tmp_path: Path) -> None:
     ]
     for broken in changes:
         (tmp_path / "measured.json").write_text(json.dumps(record(**broken)))
-        with pytest.raises(ConfigError, match=r"^[^\n]+ is not (what advise writes|JSON): [^\n]+$"):
+        with pytest.raises(
+            ConfigError, match=r"^[^\n]+ is not (what `advise` writes|JSON): [^\n]+$"
+        ):
             verb(["--from", str(tmp_path)])
 
 

@@ -69,7 +69,7 @@ def test_another_user_runs_them_and_his_database_has_them(
     assert "BRICKS  1 model  at most 4 layers" in output
     assert "construction" in output
     assert main(["bricks", "--from", str(tmp_path / "theirs")]) == 0
-    assert output.endswith(capsys.readouterr().out + f"results     {tmp_path / 'theirs'}\n")
+    assert output.endswith(capsys.readouterr().out)
     # the owner's model has the same bricks: nothing is left to run
     assert not any(
         b.get("fresh") for b in _run(str(path), "-G", "4", out=tmp_path / "o")["bricks"].values()

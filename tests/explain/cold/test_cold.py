@@ -175,11 +175,3 @@ def test_a_file_that_the_framework_refuses_leaves_no_folder(
     assert main([*words, "--quiet"]) == 2
     assert "ONNX Runtime cannot load it" in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["net.onnx"]
-
-
-def test_a_folder_of_another_verb_is_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "cold.json").write_text('{"schema": 1, "starts": []}')
-    assert main(["cold", "--from", str(tmp_path)]) == 2
-    assert "is not what `cold` writes" in capsys.readouterr().err

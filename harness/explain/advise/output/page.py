@@ -9,13 +9,11 @@ from harness.core.units import NS_PER_MS, counted, show_ns
 from harness.explain.advise.output import text as advise_report
 from harness.results.pages import page
 from harness.results.pages.page import Article, Figure, table
+from harness.results.pages.plots import bars_in_rows, rounded
 
 PAGE = "advise.html"
 _MOST = 40
 """Most bars in a plot."""
-
-_NAMES = {"autorange": "reversed", "automargin": True}
-"""An axis of names, the first one on top."""
 
 
 def write(advice: Mapping[str, Any], folder: Path) -> Path:
@@ -29,89 +27,66 @@ def write(advice: Mapping[str, Any], folder: Path) -> Path:
 def figures(advice: Mapping[str, Any]) -> Iterator[Figure]:
     """Omits plots without numbers."""
     if ranked := advice["advice"]:
-        yield _bars(
+        yield bars_in_rows(
             "Advice: predicted and realised",
             "Share of the time saved; negative: slower.",
+            {"title": "time saved, %"},
             [one["change"] for one in ranked],
             {
                 "predicted": [one["gain"] * 100 for one in ranked],
                 "realised": [one["realised"] and one["realised"]["gain"] * 100 for one in ranked],
             },
-            "time saved, %",
+            "group",
         )
     layers = advice["layers"][:_MOST]
-    yield _bars(
+    yield bars_in_rows(
         "Layers, alone",
         "Sums over equal layers: under the present setting, and under each layer's best graph level.",
+        {"title": "ms"},
         [f"{i}. {one['ops']} {one['makes']} x{one['count']}" for i, one in enumerate(layers, 1)],
         {
             "now": [one["now_ns"] and one["now_ns"] * one["count"] / NS_PER_MS for one in layers],
             "best": [one["best_ns"] * one["count"] / NS_PER_MS for one in layers],
         },
-        "ms",
+        "group",
     )
     levels = advice["levels"]
-    yield _bars(
+    yield bars_in_rows(
         "Gain from fusion and layout",
         "The whole model at each graph level of ONNX Runtime, and how many kernels it runs.",
+        {"title": "ms"},
         [f"{one['graph']}, {one['kernels'] or 'no'} kernels" for one in levels],
         {
             kind: [one[f"{kind}_ns"] and one[f"{kind}_ns"] / NS_PER_MS for one in levels]
             for kind in ("predicted", "measured")
         },
-        "ms",
+        "group",
     )
     weights = advice["parts"].get("weights")
     if isinstance(weights, list) and any("histogram" in row for row in weights):
         yield _weights([row for row in weights if "histogram" in row])
 
 
-def _bars(
-    title: str,
-    about: str,
-    names: Sequence[str],
-    series: Mapping[str, Sequence[float | None]],
-    unit: str,
-) -> Figure:
-    """Horizontal bars: for each name one bar of each series; the first name on top."""
-    data = [
-        {
-            "type": "bar",
-            "orientation": "h",
-            "y": names,
-            "x": [None if value is None else _digits(value) for value in values],
-            "name": name,
-        }
-        for name, values in series.items()
-    ]
-    axes = {"xaxis": {"title": unit}, "yaxis": _NAMES, "barmode": "group"}
-    return Figure(title, about, data, axes, height_rem=max(22, 1.4 * len(names)))
-
-
 def _weights(rows: Sequence[Mapping[str, Any]]) -> Figure:
     """Each tensor's histogram on its own scale: -1 to 1 times its largest value."""
     shown = sorted(rows, key=lambda row: -row["elements"])[:_MOST]
-    points: list[tuple[float, str, float]] = []
+    points: list[tuple[float | None, str, float | None]] = []
     for row in shown:
         edge = max(abs(row["least"]), abs(row["largest"])) or 1.0
         counts, span = row["histogram"]["counts"], row["histogram"]
         width = (span["to"] - span["from"]) / len(counts)
         for i, count in enumerate(counts):
             middle = (span["from"] + (i + 0.5) * width) / edge
-            points.append((_digits(middle), row["name"], _digits(count / row["elements"] * 100)))
+            points.append((rounded(middle), row["name"], rounded(count / row["elements"], 100)))
     x, y, shares = zip(*points, strict=True)
     marker = {"color": shares, "symbol": "square", "showscale": True, "size": 9}
     return Figure(
         "Distribution of weights",
         "Share of each tensor's values in each of 32 bins, in per cent.",
         [{"mode": "markers", "x": x, "y": y, "marker": marker, "name": "share, %"}],
-        {"xaxis": {"title": "value / largest of its tensor"}, "yaxis": _NAMES},
+        {"xaxis": {"title": "value / largest of its tensor"}, "yaxis": {"autorange": "reversed"}},
         height_rem=max(22, 1.2 * len(shown)),
     )
-
-
-def _digits(value: float) -> float:
-    return float(f"{value:.6g}")
 
 
 def _head(advice: Mapping[str, Any]) -> Iterator[str]:

@@ -10,7 +10,7 @@ from harness.explain.pieces.cut import Brick, Cut
 from harness.machine import host
 from harness.models.graph.graph import Graph
 
-SCHEMA = 1
+SCHEMA = {"schema": 1}
 
 
 class Subject(NamedTuple):
@@ -67,7 +67,7 @@ def content(subjects: Sequence[Subject], options: BrickOptions) -> dict[str, Any
     is_cut = any(one.graph is not None for one in subjects)
     longest = max((len(brick["layers"]) for brick in bricks.values()), default=0)
     return {
-        "schema": SCHEMA,
+        **SCHEMA,
         "started": now(),
         "most_layers": options.most_layers if is_cut else longest,
         "batch": options.batch if is_cut else None,

@@ -10,6 +10,7 @@ from harness.explain.bricks.tables import construct
 from harness.explain.bricks.tables.construct import CLOCKS
 from harness.explain.bricks.tables.to_json import plain, to_json
 from harness.results.pages import page
+from harness.results.pages.plots import bars, heat_map
 from harness.results.pages.tables import Cell, Column, Table, aligned
 
 Content = Mapping[str, Any]
@@ -18,6 +19,7 @@ Content = Mapping[str, Any]
 Numbers = Mapping[str, Any]
 """The result of `to_json`."""
 
+PAGE = "bricks.html"
 CHAINS_SHOWN, BLOCKS_SHOWN, BRICKS_SHOWN = 8, 8, 20
 _TIMES = Column("times", "count")
 
@@ -165,7 +167,7 @@ def _short(operators: Sequence[str]) -> str:
     return text if len(text) <= 70 else f"{text[:60]} … ({len(operators)} layers)"
 
 
-def write_page(content: Content, out: Path) -> Path:
+def write_page(content: Content, folder: Path) -> Path:
     """Raises PluginUnavailable where plotly is not installed."""
     numbers = to_json(content)
     head = ["<header><h1>Bricks</h1>"]
@@ -173,7 +175,7 @@ def write_page(content: Content, out: Path) -> Path:
     head.append("</header>")
     tail = [html for table in _tables(content, numbers) for html in page.section(table)]
     article = page.Article(head, list(_figures(numbers)), tail)
-    return page.write([article], "Bricks", out, script_in=out.parent)
+    return page.write([article], "Bricks", folder / PAGE, script_in=folder)
 
 
 def _figures(numbers: Numbers) -> Iterator[page.Figure]:
@@ -183,27 +185,10 @@ def _figures(numbers: Numbers) -> Iterator[page.Figure]:
         for clock, clock_name in CLOCKS.items()
     }
     if any(ratios["CPU time"]):
-        bars = [
-            {"type": "bar", "name": clock_name, "x": names, "y": values}
-            for clock_name, values in ratios.items()
-        ]
-        layout = {
-            "xaxis": {"type": "category"},
-            "yaxis": {"title": "constructed / measured"},
-            "barmode": "group",
-        }
         about = "1: the sum of the bricks equals the measured time"
-        yield page.Figure("construction", about, bars, layout)
-    if len(names) < 2:
-        return
-    heat = {
-        "type": "heatmap",
-        "x": names,
-        "y": names,
-        "z": [[round(share, 3) for share in row.values()] for row in numbers["alike"].values()],
-        "zmin": 0,
-        "zmax": 1,
-        "colorscale": "Viridis",
-    }
-    axes = {"xaxis": {"type": "category"}, "yaxis": {"type": "category", "autorange": "reversed"}}
-    yield page.Figure("alike", "share of unique layers in common", [heat], axes, 30)
+        axes = ("", "constructed / measured")
+        yield bars("construction", about, axes, names, ratios, "group")
+    if len(names) > 1:
+        shares = [[round(share, 3) for share in row.values()] for row in numbers["alike"].values()]
+        about = "share of unique layers in common"
+        yield heat_map("alike", about, ("", names), ("", names), shares, 30, zmin=0, zmax=1)

@@ -1,0 +1,102 @@
+"""Keeps what a verb measures in a folder, and shows it from the folder's JSON file alone."""
+
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from harness.core import files
+from harness.core.console import say, show
+from harness.errors import ConfigError, HarnessError, RunInvalid, one_line
+from harness.results import run_folder
+from harness.results.run_folder import ResultFolder
+from harness.run.study import show_result
+
+Content = Mapping[str, Any]
+
+
+class Report(NamedTuple):
+    """The JSON file of a verb, and what is shown of it."""
+
+    verb: str
+    file: str
+    """Name of the JSON file in the folder."""
+    schema: Mapping[str, int]
+    """Key in the file -> version of the format that this harness reads."""
+    lines: Callable[[Content], Iterable[str]]
+    """Makes the tables for people."""
+    write_page: Callable[[Content, Path], Path]
+    """Draws the page into a folder and returns its path."""
+    derive: Callable[[Content], Content] = lambda content: content
+    """Computes from the file's content what the other functions take."""
+    to_json: Callable[[Content], Content] = lambda content: content
+    """Makes the output of --json."""
+
+    @contextmanager
+    def measuring(self, out: Path | None, backend: str, subject: str) -> Iterator[ResultFolder]:
+        """Makes the folder, and gives it its final name after the last measurement.
+
+        After an error it stays where measurements were saved, or where a log may show the cause.
+        """
+        new = run_folder.new_folder(out, self.verb, backend, subject)
+        try:
+            yield new
+        except BaseException as e:
+            is_clear = isinstance(e, ConfigError | KeyboardInterrupt)
+            if (new.path / self.file).exists():
+                if isinstance(e, KeyboardInterrupt):
+                    say(f"stopped: {self.verb} --from {new.path} shows the results so far")
+            elif is_clear or not any(file.stat().st_size for file in new.path.glob("*")):
+                shutil.rmtree(new.path, ignore_errors=True)
+            if isinstance(e, OSError):
+                where = e.filename or new.path
+                raise RunInvalid(f"{where} cannot be written: {e.strerror}: make room there") from e
+            raise
+        new.finish(newest=False)
+
+    def save(self, content: Content, folder: Path) -> None:
+        files.write_json(folder / self.file, content)
+
+    def read(self, path: Path) -> Content:
+        """path: a folder, or the file. Raises ConfigError where this version did not write it."""
+        file = path if path.is_file() else path / self.file
+        content = files.read_json(file, self.verb)
+        if any(content.get(key) != version for key, version in self.schema.items()):
+            raise ConfigError(
+                f"{file} was written by another version of `{self.verb}`: its schema differs"
+            )
+        with files.reading(f"{file} is not what `{self.verb}` writes"):
+            tuple(self.lines(self.derive(content)))
+        return content
+
+    def show_again(self, folder: Path, *, as_json: bool) -> Content:
+        """Shows a folder from its file alone; returns what `derive` computed."""
+        content = self.read(folder)
+        with files.reading(f"{folder / self.file} is not what `{self.verb}` writes"):
+            return self.show(content, folder, as_json=as_json)
+
+    def show(self, content: Content, folder: Path, *, as_json: bool) -> Content:
+        """Draws the page, and prints the tables, or the JSON, and where page and folder lie.
+
+        Returns what `derive` computed.
+        """
+        shown = self.derive(content)
+        page = self.draw(shown, folder)
+        show_result(partial(self.to_json, shown), partial(self.lines, shown), as_json=as_json)
+        places = {"page": page, "results": folder}
+        text = "\n".join(f"{name:<12}{path}" for name, path in places.items() if path is not None)
+        if as_json:
+            say(text)
+        else:
+            show(f"\n{text}")
+        return shown
+
+    def draw(self, shown: Content, folder: Path) -> Path | None:
+        """shown: the result of `derive`. None if no page could be made, after a line that says why."""
+        try:
+            return self.write_page(shown, folder)
+        except (HarnessError, OSError) as e:
+            say(f"no page was made: {one_line(e)}")
+            return None
