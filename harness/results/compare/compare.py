@@ -4,7 +4,6 @@ A side is one run, or several of one configuration, which show the noise between
 """
 
 import math
-import re
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
@@ -16,10 +15,11 @@ from harness.loadgen.scenario import scenario_named
 from harness.results.agreement import Agreement, agreement, limits
 from harness.results.compare import comparable
 from harness.results.compare.comparable import Difference
-from harness.results.compare.finished import FinishedRun, Number
+from harness.results.compare.finished import FinishedRun
 from harness.results.compare.noise import EXTREME, Noise, noise_of
 from harness.results.evidence.between_runs import LEAST_FREEDOM, between_runs
 from harness.results.evidence.stages import STAGES
+from harness.results.numbers import SPEEDS, Number
 from harness.types import Array
 
 BETTER, WORSE, SAME, MIXED = "better", "worse", "no difference", "better and worse"
@@ -65,9 +65,7 @@ class Change(NamedTuple):
     @property
     def is_speed(self) -> bool:
         """Whether the number is a latency or the rate of the whole run."""
-        return (
-            self.name in ("mean", "throughput") or re.fullmatch(r"p[0-9.]+", self.name) is not None
-        )
+        return self.name in SPEEDS
 
     @property
     def is_whole(self) -> bool:

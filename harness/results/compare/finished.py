@@ -1,16 +1,14 @@
 """Reads finished runs and the numbers that `compare` judges."""
 
 import glob
-import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from harness.core.codes import MACHINE_DOUBTS
-from harness.core.config.parse import leading, parse_slos
 from harness.core.console import say
 from harness.core.stats import percentile_ns
 from harness.core.units import counted
@@ -30,24 +28,10 @@ from harness.results.evidence.stages import (
     query_completed_ns,
     query_latency_ns,
 )
+from harness.results.numbers import OPEN, SPEEDS, Number, kind_of, numbers
 from harness.results.run_files import RunFiles, read_files, reading_run
 from harness.results.seal.digests import SEAL, differences
 from harness.types import Array
-
-_OPEN = (0.0, math.inf)
-"""The ends of a number whose run has too few independent parts for an interval."""
-
-
-class Number(NamedTuple):
-    value: float
-    unit: str
-    kind: str
-    """Kind of noise: `rate`, `body`, `tail` or `exact`."""
-    low: float | None = None
-    """Lower end of the interval within the run; None where only the number itself is known."""
-    high: float | None = None
-    """Upper end, as `low`."""
-    higher_is_better: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,12 +136,10 @@ def _short(path: Path, paths: Collection[Path]) -> str:
 def read(folder: Path, price_per_h: float | None = None) -> FinishedRun:
     """Read a run. A ConfigError names a file that is missing, or that no run wrote."""
     files = read_files(folder)
-    run = files.performance
-    done = run.done if run else None
     with reading_run(folder):
-        numbers = dict(_numbers(files.result, done, run.plan.samples_per_query if run else 1))
-        if "throughput" in numbers:
-            numbers |= dict(_efficiency(numbers["throughput"], files, price_per_h))
+        found = _numbers(files)
+        if "throughput" in found:
+            found |= dict(_efficiency(found["throughput"], files, price_per_h))
         return FinishedRun(
             name=files.name,
             folder=folder,
@@ -165,7 +147,7 @@ def read(folder: Path, price_per_h: float | None = None) -> FinishedRun:
             result=files.result,
             environment=files.environment,
             config=files.config,
-            numbers=numbers,
+            numbers=found,
             peaks=stored_of(files.environment.get("machine") or {}),
         )
 
@@ -202,122 +184,60 @@ def _is_run(folder: Path) -> bool:
     return (folder / run_folder.RESULT).is_file() and not folder.name.endswith(".partial")
 
 
-def _numbers(
-    result: Mapping[str, Any], done: Completions | None, samples_per_query: int
-) -> Iterator[tuple[str, Number]]:
-    """Offline has no latencies and no queueing: they only reflect the samples issued at once."""
-    offline = scenario_named(result["scenario"]).all_at_once
-    if done is not None and len(done):
-        rate = (result["throughput_per_s"] or {}).get("completed")
-        if rate:
-            yield "throughput", _throughput(rate, done)
-        if not offline and result["latency_ns"]:
-            yield from _latencies(result["latency_ns"], done, samples_per_query)
-        names = [*done.edges][2:] if offline else [*done.edges]
-        yield from _stages(result["stages_ns"], done, names)
-    yield from _plain(result)
+def _numbers(files: RunFiles) -> dict[str, Number]:
+    """The numbers of result.json and of its stages, with the intervals that the journal shows. A run without a
+    journal has no rate and no latencies here.
+    """
+    stored = {n: one._replace(value=float(one.value)) for n, one in numbers(files.result).items()}
+    speeds = {name: stored.pop(name) for name in SPEEDS if name in stored}
+    run = files.performance
+    if run is None or run.done is None or not len(run.done):
+        return stored
+    if "throughput" in speeds:
+        speeds["throughput"] = _throughput(speeds["throughput"], run.done)
+    latency_ns = query_latency_ns(run.done, run.plan.samples_per_query)
+    if "mean" in speeds and len(latency_ns):
+        block = blocks(query_completed_ns(run.done, run.plan.samples_per_query))
+        speeds |= _percentiles(speeds, latency_ns, block)
+        ends = mean_interval(latency_ns, block)
+        speeds["mean"] = _with_interval(speeds["mean"], float(latency_ns.mean()), ends)
+    return {**speeds, **dict(_stages(files.result, run.done)), **stored}
 
 
-def _throughput(rate: float, done: Completions) -> Number:
-    """rate: LoadGen's, in samples/s; its interval comes from the journal."""
+def _throughput(rate: Number, done: Completions) -> Number:
     completed_ns = done.columns["completed_ns"]
     begun_ns = int(done.columns["scheduled_ns"].min())
-    low, high = rate_interval(completed_ns, begun_ns) or _OPEN
     estimate = len(completed_ns) * 1e9 / max(int(completed_ns.max()) - begun_ns, 1)
-    number = Number(rate, "samples/s", "rate", higher_is_better=True)
-    return _with_interval(number, estimate, low, high)
+    return _with_interval(rate, estimate, rate_interval(completed_ns, begun_ns))
 
 
-def _latencies(
-    stored: Mapping[str, Any], done: Completions, samples_per_query: int
-) -> Iterator[tuple[str, Number]]:
-    """stored: LoadGen's latencies of queries; their intervals come from the journal."""
-    latency_ns = query_latency_ns(done, samples_per_query)
-    if not len(latency_ns):
-        return
-    block = blocks(query_completed_ns(done, samples_per_query))
-    names = [name for name in PERCENTILES if stored.get(name) is not None]
-    yield from _percentiles(latency_ns, block, {name: stored[name] for name in names})
-    mean = stored.get("mean")
-    if mean is not None:
-        number = Number(float(mean), "ns", "body")
-        low, high = mean_interval(latency_ns, block) or _OPEN
-        yield "mean", _with_interval(number, float(latency_ns.mean()), low, high)
-
-
-def _kind(percentile: str) -> str:
-    return "tail" if percentile in ("p95", "p97", "p99", "p99.9") else "body"
-
-
-def _stages(
-    stored: Mapping[str, Any], done: Completions, names: Sequence[str]
-) -> Iterator[tuple[str, Number]]:
+def _stages(result: Mapping[str, Any], done: Completions) -> Iterator[tuple[str, Number]]:
+    """Offline's first two stages are left out: they only reflect the samples issued at once."""
     block = blocks(done.columns["completed_ns"])
-    for stage in names:
-        begin, end = done.edges[stage]
-        spent_ns = done.columns[end] - done.columns[begin]
-        values = {name: stored[stage][name] for name in ("p50", "p99")}
-        for name, number in _percentiles(spent_ns, block, values):
+    waits = 2 if scenario_named(result["scenario"]).all_at_once else 0
+    for stage, (begin, end) in [*done.edges.items()][waits:]:
+        stored = result["stages_ns"][stage]
+        found = {n: Number(float(stored[n]), "ns", kind_of(n)) for n in ("p50", "p99")}
+        for name, number in _percentiles(found, done.columns[end] - done.columns[begin], block):
             yield f"{stage}.{name}", number
 
 
 def _percentiles(
-    values_ns: Array, block: Array, stored: Mapping[str, float]
+    found: Mapping[str, Number], values_ns: Array, block: Array
 ) -> Iterator[tuple[str, Number]]:
-    """stored: name -> percentile. Without an interval both ends are open."""
-    fractions = {name: PERCENTILES[name] for name in stored}
+    """The percentiles among the numbers, with their intervals."""
+    fractions = {name: share for name, share in PERCENTILES.items() if name in found}
     ordered_ns = np.sort(values_ns)
-    for name, interval in percentile_intervals(values_ns, block, fractions).items():
-        number = Number(float(stored[name]), "ns", _kind(name))
-        yield (
-            name,
-            _with_interval(
-                number,
-                percentile_ns(ordered_ns, fractions[name]),
-                _OPEN[0] if interval.low is None else interval.low,
-                _OPEN[1] if interval.high is None else interval.high,
-            ),
-        )
+    for name, (low, high, *_) in percentile_intervals(values_ns, block, fractions).items():
+        ends = None if low is None or high is None else (low, high)
+        yield name, _with_interval(found[name], percentile_ns(ordered_ns, fractions[name]), ends)
 
 
-def _with_interval(number: Number, estimate: float, low: float, high: float) -> Number:
+def _with_interval(number: Number, estimate: float, ends: tuple[float, float] | None) -> Number:
     """The interval of the journal's estimate, moved to LoadGen's number, which lies some us beside it."""
     scale = number.value / estimate if estimate else 1.0
+    low, high = ends or OPEN
     return number._replace(low=low * scale, high=high * scale)
-
-
-def _plain(result: Mapping[str, Any]) -> Iterator[tuple[str, Number]]:
-    """Numbers without an interval."""
-    process = result.get("measured_process")
-    if process:
-        yield "cpu", Number(process["cpu_s_per_query"] * 1e9, "ns", "body")
-    headline = result.get("headline")
-    if headline and headline["unit"] == "ns":  # the early-stopping estimate; others are above
-        yield "headline", Number(float(headline["value"]), "ns", "tail")
-    yield from _of_tokens(result)
-    accuracy = result.get("accuracy")
-    if accuracy and accuracy["value"] is not None:
-        higher = not accuracy.get("lower_is_better", False)
-        value, unit = float(accuracy["value"]), str(accuracy["unit"])
-        yield "accuracy", Number(value, unit, "exact", higher_is_better=higher)
-    for reading in (result.get("power") or {}).get("readings", ()):
-        for name in ("joules_per_query", "joules_per_sample"):
-            # Sources cover different parts of the machine; the name keeps them apart.
-            yield f"{name}.{reading['source']}", Number(float(reading[name]), "J", "body")
-
-
-def _of_tokens(result: Mapping[str, Any]) -> Iterator[tuple[str, Number]]:
-    """Goodput under the same SLOs, and the times of tokens."""
-    goodput, slos = result.get("goodput") or {}, parse_slos(result.get("slo") or "")
-    if list(slos) != [leading(slos)] and goodput.get("per_s"):
-        name = f"goodput.{','.join(map(str, slos))}"
-        yield name, Number(goodput["per_s"], "queries/s", "body", higher_is_better=True)
-    tokens = result.get("tokens") or {}
-    if tokens.get("output_per_s"):
-        yield "tokens", Number(tokens["output_per_s"], "tokens/s", "body", higher_is_better=True)
-    for time in ("ttft", "tpot", "itl"):
-        for name, value_ns in (tokens.get(f"{time}_ns") or {}).items():
-            yield f"{time}_{name}", Number(float(value_ns), "ns", _kind(name))
 
 
 def _efficiency(

@@ -19,7 +19,8 @@ from harness.results import database, records
 from harness.results.compare import comparable
 from harness.results.compare.finished import FinishedRun
 from harness.results.evidence.between_runs import LEAST_FREEDOM, between_runs
-from harness.results.run_files import read_files
+from harness.results.numbers import SPEEDS, numbers
+from harness.results.run_files import read_files, reading_run
 from harness.types import Array
 
 SMALLEST_CHANGE = 0.02
@@ -182,13 +183,13 @@ def _earlier(first: FinishedRun, compared: Collection[str]) -> Iterator[Mapping[
             if comparable.settings(run.config) != settings or _machine(run.environment) != machine:
                 continue
             measured = records.measured(folder, run.result)
+            with reading_run(folder):
+                found = {name: float(one.value) for name, one in numbers(run.result).items()}
         except ConfigError:
             continue
         if measured not in seen:
             seen.add(measured)
-            stored = {**(run.result["latency_ns"] or {})}
-            stored["throughput"] = (run.result["throughput_per_s"] or {}).get("completed")
-            yield {name: value for name, value in stored.items() if isinstance(value, int | float)}
+            yield {name: value for name, value in found.items() if name in SPEEDS}
 
 
 def _literal(conditions: Mapping[str, str]) -> Mapping[str, str]:

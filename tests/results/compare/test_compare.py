@@ -35,12 +35,13 @@ from harness.results.compare.compare import (
     Comparison,
     compare,
 )
-from harness.results.compare.finished import FinishedRun, Number, _percentiles, side
+from harness.results.compare.finished import FinishedRun, _percentiles, side
 from harness.results.compare.limits import exit_status, judge, parse_limit
 from harness.results.compare.noise import EXTREME, in_turns
 from harness.results.compare.report import lines, notes
 from harness.results.evidence.between_runs import between_runs
 from harness.results.evidence.block_intervals import blocks, percentile_intervals
+from harness.results.numbers import Number
 from harness.results.publish.copy import publish
 from tests.builders.finished import answered_later
 from tests.golden.make_runs import FOLDERS
@@ -82,7 +83,13 @@ def test_the_interval_of_a_change_holds_the_truth_as_often_as_it_says() -> None:
 def test_a_run_too_short_for_an_interval_is_judged_beyond_a_factor_only() -> None:
     """Bug: p99 of 64 queries had the largest latency for its upper end, so that it was `better`."""
     (before, slow), (after, fast) = (
-        next(_percentiles(np.arange(1, 65) * ns, blocks(np.arange(64)), {"p99": 64.0 * ns}))
+        next(
+            _percentiles(
+                {"p99": Number(64.0 * ns, "ns", "tail")},
+                np.arange(1, 65) * ns,
+                blocks(np.arange(64)),
+            )
+        )
         for ns in (9_000, 1_000)
     )
     assert (before, slow.high, fast.high) == (after, math.inf, math.inf)

@@ -1,0 +1,100 @@
+"""Lists the numbers of a run: their names, units, kinds of noise, and places in result.json.
+
+`compare`, repeats, exports and histories take them from here, so that a number has one name everywhere.
+"""
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from harness.core.config.parse import leading, parse_slos
+from harness.loadgen.scenario import scenario_named
+from harness.results.evidence.stages import PERCENTILES
+
+SPEEDS: Mapping[str, str] = {
+    "throughput": "samples/s",
+    **dict.fromkeys((*PERCENTILES, "mean"), "ns"),
+}
+"""Name -> unit of the rate and the latencies of the whole run."""
+
+TOKEN_TIMES = ("ttft", "tpot", "itl")
+
+OPEN = (0.0, math.inf)
+"""The ends of a number whose run has too few independent parts for an interval."""
+
+_Named = Iterator[tuple[str, "Number"]]
+
+
+class Number(NamedTuple):
+    value: float
+    unit: str
+    """ns, samples/s, J, or the unit of the score."""
+    kind: str = "body"
+    """Kind of noise: `rate`, `body`, `tail` or `exact`."""
+    low: float | None = None
+    """Lower end of the interval within the run; None where only the number itself is known."""
+    high: float | None = None
+    """Upper end, as `low`."""
+    higher_is_better: bool = False
+
+
+def numbers(result: Mapping[str, Any]) -> dict[str, Number]:
+    """Name -> number, of those that the run has. result: the content of result.json.
+
+    Offline has no latencies: they only reflect the samples issued at once.
+    """
+    return dict(_numbers(result))
+
+
+def _numbers(result: Mapping[str, Any]) -> _Named:
+    rate = (result.get("throughput_per_s") or {}).get("completed")
+    if rate:
+        yield "throughput", Number(rate, "samples/s", "rate", higher_is_better=True)
+    if not scenario_named(result["scenario"]).all_at_once:
+        yield from _latencies(result)
+    process = result.get("measured_process")
+    if process:
+        yield "cpu", Number(process["cpu_s_per_query"] * 1e9, "ns")
+    headline = result.get("headline")
+    if headline and headline["unit"] == "ns":  # the early-stopping estimate; others are above
+        yield "headline", Number(headline["value"], "ns", "tail")
+    yield from _of_tokens(result)
+    score = result.get("accuracy") or {}
+    if score.get("value") is not None:
+        higher, unit = not score.get("lower_is_better"), score.get("unit", "")
+        yield "accuracy", Number(score["value"], unit, "exact", higher_is_better=higher)
+    for reading in (result.get("power") or {}).get("readings", ()):
+        for name in ("joules_per_query", "joules_per_sample"):
+            if name in reading:
+                # Sources cover different parts of the machine; the name keeps them apart.
+                yield f"{name}.{reading['source']}", Number(reading[name], "J")
+
+
+def _latencies(result: Mapping[str, Any]) -> _Named:
+    """LoadGen's latencies of queries, with the intervals of percentiles by blocks of the journal."""
+    latency, intervals = (result.get(name) or {} for name in ("latency_ns", "latency_intervals_ns"))
+    for name in (*PERCENTILES, "mean"):
+        if latency.get(name) is not None:
+            low, high = (intervals.get(name) or {}).get("block_interval") or (None, None)
+            ends = OPEN if low is None or high is None else (low, high)
+            yield name, Number(latency[name], "ns", kind_of(name), *ends)
+
+
+def kind_of(percentile: str) -> str:
+    """The kind of noise of a percentile."""
+    return "tail" if percentile in ("p95", "p97", "p99", "p99.9") else "body"
+
+
+def _of_tokens(result: Mapping[str, Any]) -> _Named:
+    """Goodput under the same SLOs, and the times of tokens."""
+    goodput = (result.get("goodput") or {}).get("per_s")
+    slos = parse_slos(result.get("slo") or "") if goodput else ()
+    if goodput and list(slos) != [leading(slos)]:
+        name = f"goodput.{','.join(map(str, slos))}"
+        yield name, Number(goodput, "queries/s", higher_is_better=True)
+    tokens = result.get("tokens") or {}
+    if tokens.get("output_per_s"):
+        yield "tokens", Number(tokens["output_per_s"], "tokens/s", higher_is_better=True)
+    for time in TOKEN_TIMES:
+        for name, value_ns in (tokens.get(f"{time}_ns") or {}).items():
+            yield f"{time}_{name}", Number(value_ns, "ns", kind_of(name))
