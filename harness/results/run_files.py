@@ -33,6 +33,10 @@ class RunFiles(NamedTuple):
     config: Mapping[str, Any]
     performance: Evidence | None
 
+    def codes(self, kind: str) -> str:
+        """Codes of its `reasons` or `doubts`, separated by spaces."""
+        return " ".join(entry["code"] for entry in self.result[kind])
+
 
 def read_files(
     folder: Path, known: Evidence | None = None, *, with_evidence: bool = True

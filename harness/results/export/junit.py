@@ -10,8 +10,8 @@ from xml.etree import ElementTree as ET
 from harness.core.shown.escapes import visible
 from harness.core.units import NS_PER_S
 from harness.results.answer import answer_of
-from harness.results.export.numbers import codes, metrics
 from harness.results.export.samples import span_ns
+from harness.results.numbers import numbers
 from harness.results.run_files import RunFiles
 
 
@@ -46,9 +46,9 @@ def _suites(run: RunFiles) -> ET.Element:
         },
     )
     properties = ET.SubElement(suite, "properties")
-    facts = {"run": run.name, "verdict": result["verdict"], "doubts": codes(result, "doubts")}
-    numbers = {f"{one.name} [{one.unit}]": f"{one.value:.17g}" for one in metrics(result)}
-    for key, value in {**facts, **numbers}.items():
+    facts = {"run": run.name, "verdict": result["verdict"], "doubts": run.codes("doubts")}
+    found = {f"{name} [{n.unit}]": f"{n.value:.17g}" for name, n in numbers(result).items()}
+    for key, value in {**facts, **found}.items():
         ET.SubElement(properties, "property", {"name": visible(key), "value": visible(value)})
     for reason in reasons:
         case = _case(suite, visible(reason["code"]))

@@ -18,8 +18,8 @@ from harness.core.shown.private import USER
 from harness.core.units import NS_PER_MS
 from harness.errors import ConfigError
 from harness.results import run_folder
-from harness.results.export.numbers import codes, metrics
 from harness.results.export.samples import span_ns
+from harness.results.numbers import numbers
 from harness.results.run_files import RunFiles, shown_config
 
 EXPERIMENT = "mlperf-harness"
@@ -109,9 +109,9 @@ def _experiment(out: Path, started_ms: int) -> Path:
 def entries(run: RunFiles) -> Iterator[tuple[str, str, str | float]]:
     """(`metrics`, `params` or `tags`, name, value), within MLflow's limits."""
     result = run.result
-    for one in metrics(result):
-        unit = one.unit.replace("/", "_per_").replace("%", "percent")
-        yield "metrics", _name(f"{one.name}_{unit}"), float(one.value)
+    for name, number in numbers(result).items():
+        unit = number.unit.replace("/", "_per_").replace("%", "percent")
+        yield "metrics", _name(f"{name}_{unit}"), float(number.value)
     known = {option_key(field) for field in fields(RunConfig)}
     for key, value in shown_config(run.config).items():
         if key in known and value not in (None, "", []):
@@ -120,8 +120,8 @@ def entries(run: RunFiles) -> Iterator[tuple[str, str, str | float]]:
         "mlflow.runName": run.name,
         "mlflow.source.type": "LOCAL",
         "harness.verdict": result["verdict"],
-        "harness.reasons": codes(result, "reasons"),
-        "harness.doubts": codes(result, "doubts"),
+        "harness.reasons": run.codes("reasons"),
+        "harness.doubts": run.codes("doubts"),
         "harness.dataset": result["dataset"],
         "mlflow.note.content": "\n\n".join(
             f"{result['verdict']}: {reason['code']}: {reason['text']}"

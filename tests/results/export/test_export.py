@@ -20,9 +20,10 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from harness.cli.main import main
 from harness.core.files import read_json
+from harness.results.export import github
 from harness.results.export.formats import FORMATS
-from harness.results.export.numbers import metrics
 from harness.results.export.parquet import METADATA
+from harness.results.run_files import read_files
 from tests.builders.finished import REASON, RUNS, invalid
 
 Exported = Callable[..., str]
@@ -92,10 +93,20 @@ def test_entries_for_github_are_numbers_of_which_less_is_better(exported: Export
     p90 = entries["server ort digits: p90"]
     assert (p90["unit"], p90["value"]) == ("ns", of_run["latency_ns"]["p90"])
     assert "range" not in p90  # 64 queries have no interval
-    bounded = {"p90": {"block_interval": [p90["value"] - 1000, p90["value"] + 2000]}}
-    found = {one.name: one for one in metrics({**of_run, "latency_intervals_ns": bounded})}
-    assert found["p90"].interval == (p90["value"] - 1000, p90["value"] + 2000)
     assert not [name for name in entries if "accuracy" in name or "per sample" in name]
+
+
+def test_an_entry_has_the_farther_end_of_its_interval() -> None:
+    run = read_files(RUNS / "server", with_evidence=False)
+    p90 = run.result["latency_ns"]["p90"]
+    bounded = {"p90": {"block_interval": [p90 - 1000, p90 + 2000]}, "level": 0.95}
+    tokens = {"ttft_ns": {"p99": 10}}
+    more = {"latency_intervals_ns": bounded, "tokens": tokens, "latency_ns": {"p90": p90}}
+    entries = {
+        one["name"]: one for one in github.entries(run._replace(result={**run.result, **more}))
+    }
+    assert entries["server ort digits: p90"]["range"] == "± 2000"
+    assert "range" not in entries["server ort digits: ttft_p99"]
 
 
 def test_the_rate_of_offline_is_the_time_of_a_sample_for_github(exported: Exported) -> None:
