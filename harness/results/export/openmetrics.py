@@ -14,6 +14,7 @@ from prometheus_client.registry import Collector
 from harness.core.config.parse import Slo, parse_slos
 from harness.core.units import NS_PER_S
 from harness.results.evidence.stages import PERCENTILES
+from harness.results.numbers import TOKEN_TIMES
 from harness.results.run_files import RunFiles
 
 RUN_LABELS = ("run", "scenario", "backend", "model")
@@ -53,43 +54,32 @@ def _facts(run: Iterable[str], result: Mapping[str, Any]) -> Iterator[Metric]:
 
 
 def _numbers(run: Iterable[str], result: Mapping[str, Any]) -> Iterator[Metric]:
-    latency = result.get("latency_ns") or {}
-    known = [(name, latency[name]) for name in PERCENTILES if latency.get(name) is not None]
-    yield family(
-        run,
-        "latency_percentile_seconds",
-        "Latency percentile of the queries",
-        ["phase", "quantile"],
-        [(("performance", f"{PERCENTILES[name]:g}"), ns / NS_PER_S) for name, ns in known],
-    )
-    rates = result.get("throughput_per_s") or {}
-    rate = rates.get("completed")
-    yield family(
-        run,
-        "completed_samples_per_second",
-        "Samples completed, by the scheduler's log",
-        ["phase"],
-        [(["performance"], rate)] if rate is not None else [],
-    )
-    yield family(
-        run,
-        "stage_percentile_seconds",
-        "Percentile of a stage of the samples' latency",
-        ["phase", "stage", "quantile"],
-        [
-            (("performance", stage, f"{PERCENTILES[name]:g}"), spent[name] / NS_PER_S)
-            for stage, spent in (result.get("stages_ns") or {}).items()
-            for name in ("p50", "p99")
-        ],
-    )
+    phase = "performance"
+    latencies = _quantiles(result.get("latency_ns") or {})
+    text = "Latency percentile of the queries"
+    samples: Samples = [((phase, quantile), seconds) for quantile, seconds in latencies]
+    yield family(run, "latency_percentile_seconds", text, ["phase", "quantile"], samples)
+    rate = (result.get("throughput_per_s") or {}).get("completed")
+    text = "Samples completed, by the scheduler's log"
+    samples = [([phase], rate)] if rate is not None else []
+    yield family(run, "completed_samples_per_second", text, ["phase"], samples)
+    samples = [
+        ((phase, stage, quantile), seconds)
+        for stage, spent in (result.get("stages_ns") or {}).items()
+        for quantile, seconds in _quantiles(spent)
+    ]
+    text, labels = "Percentile of a stage of the samples' latency", ["phase", "stage", "quantile"]
+    yield family(run, "stage_percentile_seconds", text, labels, samples)
     readings = (result.get("power") or {}).get("readings", ())
-    yield family(
-        run,
-        "joules_per_sample",
-        "Energy of a sample in the performance run",
-        ["source", "provenance"],
-        [((one["source"], one["provenance"]), one["joules_per_sample"]) for one in readings],
-    )
+    samples = [((one["source"], one["provenance"]), one["joules_per_sample"]) for one in readings]
+    text = "Energy of a sample in the performance run"
+    yield family(run, "joules_per_sample", text, ["source", "provenance"], samples)
+
+
+def _quantiles(times_ns: Mapping[str, float]) -> list[tuple[str, float]]:
+    """The percentiles among the times, as (value of the label `quantile`, seconds)."""
+    known = [(share, times_ns.get(name)) for name, share in PERCENTILES.items()]
+    return [(f"{share:g}", ns / NS_PER_S) for share, ns in known if ns is not None]
 
 
 def slo_families(run: Iterable[str], slos: Iterable[Slo]) -> Iterator[Metric]:
@@ -108,20 +98,16 @@ def slo_families(run: Iterable[str], slos: Iterable[Slo]) -> Iterator[Metric]:
         yield family(run, name, text, ["time", "quantile"], of_tokens)
 
 
-def _token_times(tokens: Mapping[str, Any]) -> list[tuple[tuple[str, str], float]]:
-    """tokens: the section of result.json."""
-    return [
-        ((time, f"{PERCENTILES[name]:g}"), value_ns / NS_PER_S)
-        for time in ("ttft", "tpot", "itl")
-        for name, value_ns in (tokens.get(f"{time}_ns") or {}).items()
-    ]
-
-
 def verdict_families(run: Iterable[str], result: Mapping[str, Any]) -> Iterator[Metric]:
     """Verdict, reasons, doubts and score. run: values of RUN_LABELS. result: the content of result.json."""
     valid = float(result["verdict"] == "VALID")
     yield family(run, "run_valid", "1 VALID, 0 INVALID", (), [([], valid)])
-    times = _token_times(result.get("tokens") or {})
+    tokens = result.get("tokens") or {}
+    times = [
+        ((time, quantile), seconds)
+        for time in TOKEN_TIMES
+        for quantile, seconds in _quantiles(tokens.get(f"{time}_ns") or {})
+    ]
     if times:
         name, text = "token_time_percentile_seconds", "Percentile of a time of tokens"
         yield family(run, name, text, ["time", "quantile"], times)
