@@ -112,6 +112,19 @@ def columns_of(folder: str, result: Mapping[str, Any], peak: float | None = None
     return {name: values[name] for name in COLUMNS}
 
 
+def content_of(row: Mapping[str, Any]) -> dict[str, Any]:
+    """The part of result.json that a row holds."""
+    content: dict[str, Any] = {}
+    for name, (_, *keys) in _COLUMNS.items():
+        inner = content
+        for key in keys[:-1]:
+            inner = inner.setdefault(key, {})
+        inner |= dict.fromkeys(keys[-1:], row[name])
+    joules, source = row["joules_per_sample"], row["energy_source"]
+    reading = {"source": source, "joules_per_sample": joules}
+    return {**content, "power": {"readings": [reading] if joules is not None else []}}
+
+
 def _value(content: Mapping[str, Any], keys: Sequence[str]) -> Any:
     """The value at the end of the keys; None where a key is missing or null."""
     for key in keys[:-1]:

@@ -1,5 +1,6 @@
 """The numbers of a run have one name each, whoever prints them."""
 
+from harness.results import database
 from harness.results.numbers import OPEN, Number, numbers
 from tests.builders.result import stored_result
 
@@ -42,3 +43,11 @@ def test_every_number_has_its_unit_kind_and_direction() -> None:
 
 def test_a_run_that_measured_nothing_has_no_numbers() -> None:
     assert numbers({"scenario": "server"}) == {}
+
+
+def test_a_row_of_the_database_holds_numbers_of_the_run_by_the_same_names() -> None:
+    row = database.columns_of("a", RESULT)
+    kept = {name: number.value for name, number in numbers(database.content_of(row)).items()}
+    known = {name: number.value for name, number in numbers(RESULT).items()}
+    assert kept.keys() >= {"throughput", "p99", "headline", "accuracy"}
+    assert kept == {name: known[name] for name in kept}

@@ -5,10 +5,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from html import escape
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from harness.core.units import NS_PER_MS, counted, show_rate
 from harness.loadgen.scenario import scenario_named
+from harness.results import database
+from harness.results.numbers import Number
+from harness.results.numbers import numbers as numbers_of
 from harness.results.pages.page import Article, Figure, link, table
 
 MOST = 12
@@ -23,14 +26,6 @@ _VERSION_LENGTH = 24
 """Characters of a version in the label of a mark."""
 Row = Mapping[str, Any]
 T = TypeVar("T")
-
-
-class Quantity(NamedTuple):
-    """One number of a run, from runs.sqlite."""
-
-    value: float
-    unit: str
-    higher_is_better: bool
 
 
 def load_text(row: Row) -> str:
@@ -52,36 +47,29 @@ def load_text(row: Row) -> str:
     return f"{row['samples_per_query']} samples a query" if scenario.by_query else ""
 
 
-def numbers(row: Row) -> dict[str, Quantity]:
+def numbers(row: Row) -> dict[str, Number]:
     """Numbers that the run measured, and none that was set.
 
     No rate where queries came on a schedule, and no latency in Offline, where it only reflects the samples
     issued. Of a search's result the load that it found; its latency lies just below the bound.
     """
-    per_ms = 1 / NS_PER_MS
-    scenario = scenario_named(row["scenario"])
-    is_peak = row["peak"] is not None
-    latency = not (scenario.all_at_once or is_peak)
-    paced = scenario.scheduled and row["concurrency"] is None
-    axis = scenario.search_axis
-    unit = axis.unit if axis is not None and row["concurrency"] is None else "in flight"
-    early = row["headline_value"] if latency and row["headline_unit"] == "ns" else None
-    completed = None if paced or is_peak else row["completed_per_s"]
-    higher = not row["lower_is_better"]
-    values: dict[str, tuple[Any, float, str, bool]] = {
-        "peak": (row["peak"], 1.0, unit, True),
-        "early-stopping estimate": (early, per_ms, "ms", False),
-        "throughput": (completed, 1.0, "samples/s", True),
-        "p50 latency": (row["p50_ns"] if latency else None, per_ms, "ms", False),
-        "p99 latency": (row["p99_ns"] if latency else None, per_ms, "ms", False),
-        f"accuracy, {row['metric']}": (row["accuracy"], 1.0, "", higher),
-        f"energy, {row['energy_source']}": (row["joules_per_sample"], 1.0, "J/sample", False),
-    }
+    scenario, is_peak = scenario_named(row["scenario"]), row["peak"] is not None
+    axis = scenario.search_axis if row["concurrency"] is None else None
+    is_paced = scenario.scheduled and row["concurrency"] is None
+    was_set = {"samples/s", "ns"} if is_peak else {"samples/s"} if is_paced else set()
+    peak = Number(row["peak"], axis.unit if axis else "in flight", higher_is_better=True)
+    found: dict[str, Any] = {"peak": peak, **numbers_of(database.content_of(row))}
     return {
-        name: Quantity(value * factor, unit, better)
-        for name, (value, factor, unit, better) in values.items()
-        if isinstance(value, int | float) and math.isfinite(value)
+        f"accuracy.{row['metric']}" if name == "accuracy" else name: _in_ms(number)
+        for name, number in found.items()
+        if number.unit not in was_set
+        if isinstance(number.value, int | float) and math.isfinite(number.value)
     }
+
+
+def _in_ms(number: Number) -> Number:
+    is_time = number.unit == "ns"
+    return number._replace(value=number.value / NS_PER_MS, unit="ms") if is_time else number
 
 
 Linked = Callable[[str], str]
@@ -171,9 +159,9 @@ def _figures(members: Sequence[Row]) -> Iterator[Figure]:
             data.append({**_trace(invalid), "mode": "markers", "name": "INVALID", "marker": cross})
         unit = points[0][1].unit
         yaxis: dict[str, Any] = {"title": f"{name}, {unit}" if unit else name}
-        yaxis |= limits(name, [quantity.value for _, quantity in points])
+        yaxis |= limits(name, [number.value for _, number in points])
         yield Figure(
-            name.capitalize(),
+            name,
             f"Each point is a run.{' A dotted line marks the first run with another version.' if marks else ''}",
             data,
             {
@@ -218,10 +206,10 @@ def limits(name: str, values: Sequence[float]) -> dict[str, Any]:
     return {"maxallowed": 100} if max(values) <= 100 else {}
 
 
-def _trace(points: Sequence[tuple[Row, Quantity]]) -> dict[str, Any]:
+def _trace(points: Sequence[tuple[Row, Number]]) -> dict[str, Any]:
     return {
         "x": [_start(row) for row, _ in points],
-        "y": [float(f"{quantity.value:.6g}") for _, quantity in points],
+        "y": [float(f"{number.value:.6g}") for _, number in points],
         "text": [hover(row) for row, _ in points],
     }
 
@@ -232,8 +220,8 @@ def hover(row: Row) -> str:
     return escape(f"{row['folder']}{commit} {row['reasons']}")
 
 
-def shown(quantity: Quantity | None) -> str:
-    return "-" if quantity is None else f"{quantity.value:,.5g} {quantity.unit}".rstrip()
+def shown(number: Number | None) -> str:
+    return "-" if number is None else f"{number.value:,.5g} {number.unit}".rstrip()
 
 
 def _table(members: Sequence[Row], linked: Linked) -> str:

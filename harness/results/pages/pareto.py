@@ -6,9 +6,9 @@ from itertools import combinations
 from typing import Any
 
 from harness.core.units import counted
+from harness.results.numbers import Number
 from harness.results.pages.history import (
     Linked,
-    Quantity,
     Row,
     first_articles,
     hover,
@@ -25,8 +25,8 @@ NAMED_MODELS = 3
 _WIDE = 20
 """Ratio of the largest number to the smallest above which an axis is logarithmic."""
 
-_KINDS = ("peak", "throughput", "p99 latency", "accuracy", "energy")
-Numbers = Mapping[str, Quantity]
+_KINDS = ("peak", "throughput", "p99", "accuracy", "joules_per_sample")
+Numbers = Mapping[str, Number]
 Member = tuple[Row, Numbers]
 
 
@@ -52,8 +52,8 @@ def beats(ours: Numbers, theirs: Numbers) -> bool:
     if not theirs.keys() <= ours.keys():
         return False
     gains = [
-        (ours[name].value - quantity.value) * (1 if quantity.higher_is_better else -1)
-        for name, quantity in theirs.items()
+        (ours[name].value - number.value) * (1 if number.higher_is_better else -1)
+        for name, number in theirs.items()
     ]
     return min(gains) >= 0 and max(gains) > 0
 
@@ -101,7 +101,7 @@ def _figures(
             )
         data.append(_front([{n: values[n] for n in (x, y)} for _, values in both], x, y))
         yield Figure(
-            f"{y.capitalize()} against {x}",
+            f"{y} against {x}",
             "Filled: on the front of all numbers. Dashed: the front of these two.",
             data,
             {"xaxis": _axis(x, both), "yaxis": _axis(y, both), "showlegend": True},

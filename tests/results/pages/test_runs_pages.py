@@ -10,7 +10,8 @@ import pytest
 
 from harness.cli.main import main
 from harness.results import database
-from harness.results.pages.history import Quantity, history, load_text, numbers, reports_in
+from harness.results.numbers import Number
+from harness.results.pages.history import history, load_text, numbers, reports_in
 from harness.results.pages.page import Article
 from harness.results.pages.pareto import beats, pareto
 from tests.builders.result import stored_result
@@ -98,22 +99,22 @@ def test_a_history_is_of_one_workload_on_one_machine(results: Path) -> None:
 
 def test_a_line_of_the_history_leads_from_valid_run_to_valid_run(results: Path) -> None:
     _, first, offline, *others = history(rows(results), reports_in(results, results / "page.html"))
-    line, crosses = figure(first, "P99 latency").data
+    line, crosses = figure(first, "p99").data
     assert line["x"] == ["2026-01-01T10:00:00.000", "2026-01-07T10:00:00.000"]
     assert line["y"] == [5, 6]
     assert (crosses["y"], crosses["mode"], crosses["name"]) == ([1], "markers", "INVALID")
     assert [f.title for f in first.figures] == [
-        "P50 latency",
-        "P99 latency",
-        "Accuracy, top1",
-        "Energy, rapl:psys",
+        "p50",
+        "p99",
+        "accuracy.top1",
+        "joules_per_sample.rapl:psys",
     ]
     assert [f.title for f in offline.figures] == [
-        "Throughput",
-        "Accuracy, top1",
-        "Energy, rapl:psys",
+        "throughput",
+        "accuracy.top1",
+        "joules_per_sample.rapl:psys",
     ]
-    assert figure(first, "Accuracy, top1").layout["yaxis"]["maxallowed"] == 100  # bug: to 101 %
+    assert figure(first, "accuracy.top1").layout["yaxis"]["maxallowed"] == 100  # bug: to 101 %
     assert [one.figures for one in others] == [[]] * 3  # bug: plots of one point
 
 
@@ -130,8 +131,8 @@ def test_what_was_asked_for_is_no_result(results: Path) -> None:
     closed = measured(11, 700, 5, 99.0, 0.4, arrivals={"concurrency": 8, "schedule_sha256": None})
     database.add(results, "closed", closed)
     known = {row["folder"]: (load_text(row), set(numbers(row))) for row in rows(results)}
-    both = {"accuracy, top1", "energy, rapl:psys"}
-    latency = {"p50 latency", "p99 latency"}
+    both = {"accuracy.top1", "joules_per_sample.rapl:psys"}
+    latency = {"p50", "p99"}
     assert known["best"] == ("1,000 queries/s", both | latency)
     assert known["twice"] == ("2,000 queries/s", both | latency)
     assert known["peak-9"] == ("peak at p99=10ms", both | {"peak"})
@@ -173,7 +174,7 @@ def test_a_run_with_another_version_than_before_is_marked(results: Path) -> None
     of(12, "onnxruntime 1.24.1", "b" * 40)
     of(13, None, "b" * 40)
     (article,) = history(rows(results, model="own"), reports_in(results, results / "page.html"))
-    drawn = figure(article, "P99 latency")
+    drawn = figure(article, "p99")
     ((x, text),) = [(mark["x0"], mark["label"]["text"]) for mark in drawn.layout["shapes"]]
     assert x == "2026-01-12T10:00:00.000"
     assert text == f"onnxruntime 1.24.1, harness {'b' * 24}"
@@ -202,8 +203,10 @@ def test_what_is_no_number_in_the_database_is_not_drawn(value: object) -> None:
     assert numbers(row) == {}
 
 
-def of(**values: float) -> dict[str, Quantity]:
-    return {name: Quantity(value, "", name == "rate") for name, value in values.items()}
+def of(**values: float) -> dict[str, Number]:
+    return {
+        name: Number(value, "", higher_is_better=name == "rate") for name, value in values.items()
+    }
 
 
 @pytest.mark.parametrize(
@@ -235,12 +238,12 @@ def test_the_front_holds_valid_runs_of_one_task_and_machine(results: Path) -> No
         "poor": "again",
     }
     assert len(alpha.figures) == 3
-    plot = figure(alpha, "Energy, rapl:psys against p99 latency")
+    plot = figure(alpha, "joules_per_sample.rapl:psys against p99")
     symbols = {t["name"]: t["marker"]["symbol"] for t in plot.data if "marker" in t}
     assert symbols["digits ort"] == ["circle-open", "circle"]
     front = plot.data[-1]
     assert list(zip(front["x"], front["y"], strict=True)) == [(5, 0.4), (9, 0.1)]
-    accuracy = figure(alpha, "Accuracy, top1 against p99 latency").data[-1]
+    accuracy = figure(alpha, "accuracy.top1 against p99").data[-1]
     assert (accuracy["x"], accuracy["y"]) == ([5], [99.0])
 
 

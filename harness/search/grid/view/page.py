@@ -6,8 +6,8 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
+from harness.results.numbers import Number
 from harness.results.pages import page
-from harness.results.pages.history import Quantity
 from harness.results.pages.page import Article, Figure
 from harness.results.pages.plots import heat_map, line
 from harness.search.grid.cells.cells import Row
@@ -103,7 +103,7 @@ def _fronts(view: View) -> Iterator[Figure]:
             or min(len({a.value for _, a, _ in both}), len({b.value for _, _, b in both})) < 2
         ):
             continue
-        lines: dict[str, list[tuple[Row, Quantity, Quantity]]] = {}
+        lines: dict[str, list[tuple[Row, Number, Number]]] = {}
         for one in both:
             lines.setdefault(_label(view, one[0]), []).append(one)
         yield Figure(
@@ -118,9 +118,7 @@ def _fronts(view: View) -> Iterator[Figure]:
         )
 
 
-def _points(
-    label: str, own: Sequence[tuple[Row, Quantity, Quantity]], beaten: Any
-) -> dict[str, Any]:
+def _points(label: str, own: Sequence[tuple[Row, Number, Number]], beaten: Any) -> dict[str, Any]:
     return line(
         escape(label),
         [x.value for _, x, _ in own],

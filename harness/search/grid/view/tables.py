@@ -10,8 +10,8 @@ from math import hypot
 from typing import Any, NamedTuple
 
 from harness.models.precision.ways import BASELINE
+from harness.results.numbers import Number
 from harness.results.optimal_batch import UNCERTAINTIES, optimum
-from harness.results.pages.history import Quantity
 from harness.results.pages.pareto import beats
 from harness.search.grid.cells.cells import Row
 
@@ -149,7 +149,7 @@ def _best(context: Context, rows: Mapping[int, Row]) -> Best:
     return Best(context, best.batch, largest, speed, best.is_unsure)
 
 
-def numbers(row: Row) -> dict[str, Quantity]:
+def numbers(row: Row) -> dict[str, Number]:
     """The numbers in which one cell can beat another."""
     values = {
         "throughput": (row.throughput_per_s, 1.0, "samples/s", True),
@@ -159,7 +159,7 @@ def numbers(row: Row) -> dict[str, Quantity]:
         "memory": (row.rss_bytes, 1e-6, "MB", False),
     }
     return {
-        name: Quantity(value * factor, unit, more_is_better)
+        name: Number(value * factor, unit, higher_is_better=more_is_better)
         for name, (value, factor, unit, more_is_better) in values.items()
         if value is not None
     }
