@@ -68,13 +68,12 @@ def failures(result: Result, slos: Sequence[Slo]) -> Iterator[str]:
         yield f"the run is {result.verdict}:"
     yield from (f"{reason.code}: {reason.text}" for reason in result.reasons)
     for slo in slos:
-        name = next(n for n, fraction in PERCENTILES.items() if fraction == slo.percentile)
-        latency_ns = result.latency_ns.get(name)
+        latency_ns = result.latency_ns.get(slo.name)
         if latency_ns is None:
-            yield f"{name} was not measured, the budget is {slo}"
+            yield f"{slo.name} was not measured, the budget is {slo}"
         elif latency_ns > slo.bound_ns:
             allowed = show_ns(slo.bound_ns)
-            yield f"{name} is {show_ns(latency_ns)}, the budget {slo} allows {allowed}"
+            yield f"{slo.name} is {show_ns(latency_ns)}, the budget {slo} allows {allowed}"
 
 
 def regressions(

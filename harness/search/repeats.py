@@ -19,7 +19,7 @@ from harness.loadgen.scenario import scenario_named
 from harness.loadgen.versions import seeds_of
 from harness.results import run_folder
 from harness.results.evidence.between_runs import LEAST_RUNS, over_runs
-from harness.results.evidence.stages import PERCENTILES
+from harness.results.numbers import SPEEDS, numbers
 from harness.results.outcome import Finished
 from harness.results.pages.tables import aligned, columns, show_cell
 from harness.run.study import Study, code_lines, other_reason, unfit_options
@@ -115,19 +115,13 @@ def _failure(result: Mapping[str, Any]) -> str | None:
 
 def _numbers(results: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """name -> unit, values by run (None where a run is left out), their geometric mean and its
-    interval. Offline has no latencies here: they only measure how much was issued at once.
+    interval. Offline has the rate alone.
     """
     offline = scenario_named(results[0]["scenario"]).all_at_once
-    names = () if offline else ("mean", *PERCENTILES)
-    kinds = [("throughput", "throughput_per_s", "completed", "samples/s")]
-    kinds += [(name, "latency_ns", name, "ns") for name in names]
-    for name, group, key, unit in kinds:
-        values = [
-            (result[group] or {}).get(key) if _failure(result) is None else None
-            for result in results
-        ]
-        known = [float(value) for value in values if value is not None]
-        over = over_runs(known)
+    runs = [numbers(result) if _failure(result) is None else {} for result in results]
+    for name, unit in [*SPEEDS.items()][: 1 if offline else None]:
+        values = [run[name].value if name in run else None for run in runs]
+        over = over_runs([float(value) for value in values if value is not None])
         yield (
             name,
             {
