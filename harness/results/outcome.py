@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from harness.core.console import columns, show
+from harness.results.numbers import numbers
 from harness.results.pages import run_table
 
 
@@ -18,6 +19,17 @@ class Finished(NamedTuple):
     """The final folder, or the `.partial` one."""
     result: Mapping[str, Any]
     """The content of result.json (harness/results/schema/result.py)."""
+
+    def in_short(self, *names: str) -> str:
+        """The verdict with the codes of its reasons, and the named numbers as far as the run has them."""
+        words = [
+            " ".join([self.result["verdict"], *(one["code"] for one in self.result["reasons"])])
+        ]
+        known = numbers(self.result)
+        for name in filter(known.__contains__, names):
+            label = f"{name} " if known[name].unit == "ns" else ""
+            words.append(f"{label}{run_table.show_quantity(known[name]._asdict())}")
+        return ", ".join(words)
 
     def show(self, *, as_json: bool, details: bool = False) -> None:
         """details: every number and not the answer alone."""

@@ -13,7 +13,7 @@ from typing import Any
 from harness.core.config.run_config import SCHEMA_VERSION, RunConfig
 from harness.core.config.schema import MAX_SEED
 from harness.core.stats import LEVEL
-from harness.core.units import counted, show_ns, show_percent, show_rate
+from harness.core.units import counted, show_percent
 from harness.errors import RunInvalid
 from harness.loadgen.scenario import scenario_named
 from harness.loadgen.versions import seeds_of
@@ -60,7 +60,7 @@ class Repeats(Study[int]):
             run = self.make_run(seeded, text, [0.0, *after_s], quiet=True)
             self._runs.append(run)
             self._save()
-            self._say(f"{text}: {_summary(run.result)}{self.time_left(after_s)}")
+            self._say(f"{text}: {run.in_short('throughput', 'p99')}{self.time_left(after_s)}")
             if run.status not in _ENDED:
                 break  # a run that was stopped, died or hung: the others would do the same
             config = _sized_as(config, self._runs[0].result)
@@ -131,15 +131,6 @@ def _numbers(results: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, Mappin
                 "interval": list(over[1]) if over and over[1] else None,
             },
         )
-
-
-def _summary(result: Mapping[str, Any]) -> str:
-    rate = (result["throughput_per_s"] or {}).get("completed")
-    p99 = (result["latency_ns"] or {}).get("p99")
-    parts = [result["verdict"], *(r["code"] for r in result["reasons"])]
-    parts += [f"{show_rate(rate)} samples/s"] if rate is not None else []
-    parts += [f"p99 {show_ns(p99)}"] if p99 is not None else []
-    return ", ".join(parts)
 
 
 def _lines(

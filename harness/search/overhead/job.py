@@ -15,9 +15,8 @@ from harness.core.codes import INTERRUPTED, Reason
 from harness.core.config.run_config import SCHEMA_VERSION, RunConfig, to_plain
 from harness.core.number_types import number_type
 from harness.core.stats import LEVEL
-from harness.core.units import NS_PER_S, show_ns, show_percent, show_rate
+from harness.core.units import NS_PER_S, show_percent
 from harness.errors import RunInvalid
-from harness.loadgen.scenario import scenario_named
 from harness.machine.cores import available
 from harness.results import run_folder
 from harness.results.agreement import Agreement, agreement, limits
@@ -139,7 +138,7 @@ class _OverheadJob(Study[OverheadOptions]):
             raise Ended(run.status)
         self._runs[name] = run
         self._save()
-        self._say(f"{text}: {_outcome(run.result)}{self.time_left(planned_s[1:])}")
+        self._say(f"{text}: {run.in_short('throughput', 'p50')}{self.time_left(planned_s[1:])}")
 
     def _told_threads(self) -> int | None:
         """Returns the number of threads that the server reports, if this machine has as many."""
@@ -295,14 +294,3 @@ measure = _OverheadJob.execute
 
 def _described(result: Mapping[str, Any]) -> Mapping[str, Any]:
     return result.get("backend_description") or {}
-
-
-def _outcome(result: Mapping[str, Any]) -> str:
-    """Verdict, reasons, and the median or the rate."""
-    words = [" ".join([result["verdict"], *(reason["code"] for reason in result["reasons"])])]
-    rate = (result["throughput_per_s"] or {}).get("completed")
-    if scenario_named(result["scenario"]).streams and result["latency_ns"]:
-        words.append(f"p50 {show_ns(result['latency_ns']['p50'])}")
-    elif rate is not None:
-        words.append(f"{show_rate(rate)} samples/s")
-    return ", ".join(words)

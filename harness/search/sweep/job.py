@@ -177,7 +177,7 @@ class _SweepJob(Study[SweepOptions]):
         text = f"rate {number} of {len(rates)}, {show_rate(rate)} queries/s"
         finished = self.make_run(config, text, planned_s)
         left = self.time_left(planned_s[1:])
-        self._say(f"{text}: {table.outcome(finished.result)}{left}")
+        self._say(f"{text}: {finished.in_short('p99')}{left}")
         return finished
 
     def _points(self) -> list[Point]:

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from harness.core.config.parse import leading, parse_slos
-from harness.core.units import show_ns, show_percent, show_rate
+from harness.core.units import show_percent, show_rate
 from harness.results.pages.tables import Cell, Table, aligned, columns
 from harness.run.study import machine_text, other_reason, shared_doubts, shared_lines
 from harness.search.peak.probe import busy_share, model_per_s
@@ -72,13 +72,6 @@ def point_of(
         folder=str(folder.relative_to(below)),
         goodput_per_s=(result.get("goodput") or {}).get("per_s"),
     )
-
-
-def outcome(result: Mapping[str, Any]) -> str:
-    """Verdict, reasons and p99 of a run, on one line. result: the content of result.json."""
-    p99_ns = (result["latency_ns"] or {}).get("p99")
-    words = [" ".join([result["verdict"], *(reason["code"] for reason in result["reasons"])])]
-    return ", ".join([*words, *([f"p99 {show_ns(p99_ns)}"] if p99_ns is not None else [])])
 
 
 LEAST_FOR_KNEE = 3
