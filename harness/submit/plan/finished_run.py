@@ -8,7 +8,6 @@ from typing import Any
 
 from harness.core.config.run_config import RunConfig, from_plain
 from harness.core.files import read_json
-from harness.core.formats.strict_yaml import load_yaml
 from harness.core.units import counted
 from harness.errors import ConfigError, HarnessError
 from harness.loadgen.logs import ACCURACY, read_answers
@@ -53,14 +52,13 @@ class FinishedRun:
         return read_json(self.folder / RESULT)
 
     @cached_property
-    def config(self) -> RunConfig:
-        return from_plain(read_config(self.folder), str(self.folder / CONFIG))
+    def settings(self) -> Mapping[str, Any]:
+        """The content of config.yaml."""
+        return read_config(self.folder)
 
     @cached_property
-    def settings(self) -> Mapping[str, Any]:
-        """config.yaml as it is stored; {} if it is not a mapping."""
-        content = load_yaml(self.folder / CONFIG)
-        return content if isinstance(content, dict) else {}
+    def config(self) -> RunConfig:
+        return from_plain(self.settings, str(self.folder / CONFIG))
 
     @cached_property
     def model(self) -> Model:
