@@ -100,7 +100,7 @@ def add(results: Path, folder: str, result: Mapping[str, Any], peak: float | Non
 
 def columns_of(folder: str, result: Mapping[str, Any], peak: float | None = None) -> dict[str, Any]:
     """Column -> its value for a run. result: the content of result.json. peak: as `add` has it."""
-    energy = _energy(result.get("power") or {})
+    energy = energy_of(result.get("power") or {})
     values = {name: _value(result, keys) for name, (_, *keys) in _COLUMNS.items() if keys}
     values |= {
         "folder": folder,
@@ -132,7 +132,7 @@ def _value(content: Mapping[str, Any], keys: Sequence[str]) -> Any:
     return content.get(keys[-1])
 
 
-def _energy(power: Mapping[str, Any]) -> Mapping[str, Any]:
+def energy_of(power: Mapping[str, Any]) -> Mapping[str, Any]:
     """The first measured source, else the first estimated one; {} without readings."""
     readings: Sequence[Mapping[str, Any]] = power.get("readings", ())
     measured = [one for one in readings if one["provenance"] == "measured"]

@@ -17,6 +17,7 @@ from harness.loadgen.scenario import scenario_named
 from harness.models.manifest.lookup import is_path
 from harness.models.precision.ways import Way
 from harness.results import run_folder
+from harness.results.database import energy_of
 from harness.results.evidence.stages import Completions
 from harness.results.run_files import RunFiles, read_files, reading_run
 from harness.search.grid.cells.options import Axes
@@ -261,15 +262,14 @@ def _accuracy(result: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _costs(files: RunFiles) -> dict[str, Any]:
-    """Energy (from the first of several sources), memory and CPU time."""
-    readings = (files.result.get("power") or {}).get("readings") or ()
-    first = readings[0] if readings else {}
+    """Energy (of the source that runs.sqlite has), memory and CPU time."""
+    energy = energy_of(files.result.get("power") or {})
     used = (files.performance.ended or {}).get("used", {}) if files.performance else {}
     process = files.result.get("measured_process") or {}
     return {
-        "joules_per_sample": first.get("joules_per_sample"),
-        "energy_source": f"{first['source']}, {first['provenance']}" if first else "",
-        "no_energy": "" if readings else files.result.get("power_reason") or "not measured",
+        "joules_per_sample": energy.get("joules_per_sample"),
+        "energy_source": f"{energy['source']}, {energy['provenance']}" if energy else "",
+        "no_energy": "" if energy else files.result.get("power_reason") or "not measured",
         "rss_bytes": used.get("rss_peak_bytes"),
         "cpu_over_wall": process.get("cpu_over_wall"),
         "cores": (files.environment.get("machine") or {}).get("cores_usable"),
