@@ -59,8 +59,9 @@ def numbers(row: Row) -> dict[str, Number]:
     was_set = {"samples/s", "ns"} if is_peak else {"samples/s"} if is_paced else set()
     peak = Number(row["peak"], axis.unit if axis else "in flight", higher_is_better=True)
     found: dict[str, Any] = {"peak": peak, **numbers_of(database.content_of(row))}
+    shown = {"accuracy": f"accuracy.{row['metric']}", "headline": "early-stopping estimate"}
     return {
-        f"accuracy.{row['metric']}" if name == "accuracy" else name: _in_ms(number)
+        shown.get(name, name): _in_ms(number)
         for name, number in found.items()
         if number.unit not in was_set
         if isinstance(number.value, int | float) and math.isfinite(number.value)
