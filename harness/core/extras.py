@@ -33,6 +33,7 @@ EXTRAS: Mapping[str, str] = {
     "onnx": "models light/* and zoo/*; advise, bricks, layers of profile; int8 and fp16; --ops",
     "report": "pages with plots: report.html and the pages of the other verbs",
     "browse": "the web pages of browse",
+    "mlflow": "runs for MLflow: export --format mlflow",
     "coco": "metric map",
     "rouge": "metric rouge",
     "wer": "metric wer-whisper: Whisper's normaliser",

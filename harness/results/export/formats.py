@@ -24,7 +24,9 @@ FORMATS: Mapping[str, Format] = {
     "github": Format("github", "customSmallerIsBetter of github-action-benchmark"),
     "junit": Format("junit", "test results, with reasons as failures"),
     "mlflow": Format(
-        "mlflow", "a run in a folder of MLflow's file store, or on its server (--to)", is_text=False
+        "mlflow",
+        "a run in a folder of MLflow's file store, or on its server (--to; extra mlflow)",
+        is_text=False,
     ),
     "openmetrics": Format("openmetrics", "percentiles, verdict and score for Prometheus"),
 }
@@ -39,7 +41,7 @@ def export(folder: Path, name: str, out: Path | None, server: str | None = None)
     from harness.results.run_files import read_files, reading_run  # numpy: not for `--help`
 
     chosen = FORMATS[name]
-    write = import_module(f"harness.results.export.{chosen.module}").write
+    module = import_module(f"harness.results.export.{chosen.module}")
     if server is not None and (name != "mlflow" or out is not None):
         raise ConfigError("--to names a server of MLflow: pass --format mlflow, and no --out")
     if server is None and out is None and not chosen.is_text:
@@ -49,21 +51,19 @@ def export(folder: Path, name: str, out: Path | None, server: str | None = None)
     with reading_run(folder):
         try:
             if server is not None:
-                from harness.results.export import mlflow_server
-
-                show(mlflow_server.send(run, server))
+                show(module.send(run, server))
             elif out is None:
                 with output() as stream:
-                    write(run, stream)
+                    module.write(run, stream)
             elif name == "mlflow":
-                write(run, out)
+                module.write(run, out)
             else:
                 with atomic_file(out, new=True) as path:
                     if chosen.is_text:
                         with path.open("w", encoding="utf-8", newline="") as stream:
-                            write(run, stream)
+                            module.write(run, stream)
                     else:
-                        write(run, path)
+                        module.write(run, path)
         except FileExistsError:
             raise ConfigError(f"{out} exists: nothing is overwritten; pass another --out") from None
         except OSError as e:

@@ -1,22 +1,20 @@
-"""Exports a run into a folder of MLflow's file store; MLflow itself is not needed.
-
-Source: mlflow/store/tracking/file_store.py of MLflow 3: EXPERIMENT/RUN holds meta.yaml, a file for each
-metric, param and tag, and the artifacts.
-"""
+"""Exports a run to MLflow, through its client: into a folder of its file store, or to a tracking server."""
 
 import hashlib
+import os
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from harness.core.config.options import option_key
 from harness.core.config.run_config import RunConfig
-from harness.core.formats.strict_yaml import load_yaml, write_yaml
-from harness.core.shown.private import USER
+from harness.core.extras import how_to_install
 from harness.core.units import NS_PER_MS
-from harness.errors import ConfigError
+from harness.errors import ConfigError, PluginUnavailable, one_line
 from harness.results import run_folder
 from harness.results.export.samples import span_ns
 from harness.results.numbers import numbers
@@ -25,9 +23,23 @@ from harness.results.run_files import RunFiles, shown_config
 EXPERIMENT = "mlperf-harness"
 """Name of the experiment that gets the runs."""
 
-_META = "meta.yaml"
-_FINISHED, _FAILED, _LOCAL = 3, 4, 4
-"""MLflow's RunStatus and SourceType."""
+DIGEST_TAG = "harness.digest"
+"""Tag with the digest of result.json: a run is exported once."""
+
+USER, PASSWORD, TOKEN = (f"MLFLOW_TRACKING_{name}" for name in ("USERNAME", "PASSWORD", "TOKEN"))
+
+_SETTINGS = {
+    "MLFLOW_ALLOW_FILE_STORE": "true",
+    "MLFLOW_ALLOW_HTTP_REDIRECTS": "false",
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",
+    "MLFLOW_HTTP_REQUEST_TIMEOUT": "30",
+    "MLFLOW_LOGGING_LEVEL": "CRITICAL",
+    "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
+    "NETRC": os.devnull,
+    "no_proxy": "*",
+}
+"""Variables for MLflow's client: it asks the named server alone, once, and prints nothing."""
 
 _LONGEST_VALUE = 6_000
 _NOT_IN_A_NAME = re.compile(r"[^\w.\- ]", re.ASCII)
@@ -36,88 +48,129 @@ _NOT_IN_A_NAME = re.compile(r"[^\w.\- ]", re.ASCII)
 
 def write(run: RunFiles, out: Path) -> None:
     """out: the store's folder, made where it is missing. A ConfigError where the run is there already."""
+    _export(run, out.absolute().as_uri(), f"--out {out}")
+
+
+def send(run: RunFiles, url: str) -> str:
+    """Returns the address of the run's page. Raises a ConfigError if the server does not take the run."""
+    experiment, run_id = _export(run, url, f"--to {url}")
+    return f"{url.rstrip('/')}/#/experiments/{experiment}/runs/{run_id}"
+
+
+def _export(run: RunFiles, store: str, target: str) -> tuple[str, str]:
+    """Returns the ids of the experiment and of the run. Deletes a run that the store took in part.
+
+    store: its address. target: the option that names it.
+    """
+    tags, metrics, params = _tags(run), _metrics(run), _params(run)  # first: they may be unusable
     started_ms, ended_ms = (ns // NS_PER_MS for ns in span_ns(run))
-    result = (run.folder / run_folder.RESULT).read_bytes()
-    found = list(entries(run))  # before anything is written: they may be unusable
-    experiment = _experiment(out, started_ms)
-    run_id = id_of(result)
-    folder = experiment / run_id
-    if folder.exists():
-        raise ConfigError(f"{folder} exists: {run.folder} was exported there before")
-    for name in ("metrics", "params", "tags", "artifacts"):
-        (folder / name).mkdir(parents=True)
-    for kind, name, value in found:
-        text = f"{ended_ms} {value!r} 0\n" if kind == "metrics" else value
-        (folder / kind / name).write_text(str(text), encoding="utf-8")
-    (folder / "artifacts" / run_folder.RESULT).write_bytes(result)
-    meta = {
-        "artifact_uri": (folder / "artifacts").absolute().as_uri(),
-        "end_time": ended_ms,
-        "entry_point_name": "",
-        "experiment_id": experiment.name,
-        "lifecycle_stage": "active",
-        "run_id": run_id,
-        "run_name": run.name,
-        "run_uuid": run_id,
-        "source_name": "",
-        "source_type": _LOCAL,
-        "source_version": "",
-        "start_time": started_ms,
-        "status": _FINISHED if is_finished(run) else _FAILED,
-        "tags": [],
-        "user_id": USER,
-    }
-    write_yaml(
-        folder / _META, meta
-    )  # last: MLflow takes a folder for a run once this file is there
+    with _client(store, target) as client:
+        from mlflow import entities
 
-
-def id_of(result: bytes) -> str:
-    """Returns the run's id, so that no run is exported twice. result: the content of result.json."""
-    return hashlib.sha256(result).hexdigest()[:32]
-
-
-def is_finished(run: RunFiles) -> bool:
-    """Whether MLflow shows the run as FINISHED; an INVALID one is FAILED there."""
-    return bool(run.result["verdict"] == "VALID")
-
-
-def _experiment(out: Path, started_ms: int) -> Path:
-    """The folder of the experiment, whoever made it; the name of a new one derives from EXPERIMENT."""
-    for path in sorted(out.glob(f"*/{_META}")):
+        known = client.get_experiment_by_name(EXPERIMENT)
+        experiment = known.experiment_id if known else client.create_experiment(EXPERIMENT)
+        same = f"tags.`{DIGEST_TAG}` = '{tags[DIGEST_TAG]}'"
+        if earlier := client.search_runs([experiment], same, max_results=1):
+            there = earlier[0].info.run_id
+            raise ConfigError(f"{target}: {run.folder} was exported there before, as run {there}")
+        info = client.create_run(experiment, started_ms, tags, run.name).info
+        if not info.run_id:
+            raise ConfigError(f"{target} is not an MLflow tracking server: its run has no id")
         try:
-            known = load_yaml(path)
-        except ConfigError:
-            continue
-        if isinstance(known, dict) and known.get("name") == EXPERIMENT:
-            return path.parent
-    number = int(hashlib.sha256(EXPERIMENT.encode()).hexdigest()[:12], 16)
-    folder = out / str(number)
-    folder.mkdir(parents=True, exist_ok=True)
-    meta = {
-        "artifact_location": folder.absolute().as_uri(),
-        "creation_time": started_ms,
-        "experiment_id": folder.name,
-        "last_update_time": started_ms,
-        "lifecycle_stage": "active",
-        "name": EXPERIMENT,
+            client.log_batch(
+                info.run_id,
+                [entities.Metric(name, value, ended_ms, 0) for name, value in metrics.items()],
+                [entities.Param(name, value) for name, value in params.items()],
+            )
+            _keep(run.folder / run_folder.RESULT, info.artifact_uri, store)
+            status = "FINISHED" if run.result["verdict"] == "VALID" else "FAILED"
+            client.set_terminated(info.run_id, status, ended_ms)
+        except BaseException:
+            with suppress(Exception):
+                client.delete_run(info.run_id)
+            raise
+    return experiment, info.run_id
+
+
+@contextmanager
+def _client(store: str, target: str) -> Iterator[Any]:
+    """MLflow's client of a store, whose errors become a ConfigError. A PluginUnavailable without MLflow."""
+    before = dict(os.environ)
+    os.environ.update(_SETTINGS)  # before the import, which starts the telemetry
+    try:
+        try:
+            from mlflow import MlflowClient
+            from mlflow.exceptions import MlflowException
+        except ModuleNotFoundError as e:
+            how = how_to_install("mlflow")
+            raise PluginUnavailable(f"--format mlflow needs the module {e.name!r}: {how}") from e
+        from google.protobuf.json_format import ParseError
+
+        try:
+            yield MlflowClient(store)
+        except (MlflowException, ParseError, OSError) as e:
+            raise ConfigError(f"{target}{_fault(e, store)}") from None
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+
+
+def _fault(error: Exception, store: str) -> str:
+    """The end of a message. Not the text of an error about a header, which holds a secret."""
+    from mlflow.exceptions import MlflowException, RestException
+    from requests.exceptions import InvalidHeader
+
+    if _is_folder(store):
+        return f" cannot be written: {one_line(error)}"
+    if isinstance(error, RestException):
+        return f": {one_line(error)}"
+    cause: BaseException = error
+    if isinstance(error, MlflowException):
+        if error.get_http_status_code() in (401, 403) and not {USER, TOKEN} & os.environ.keys():
+            return f": it asks who you are: set {USER} and {PASSWORD}, or {TOKEN}"
+        while further := cause.__cause__ or cause.__context__:
+            cause = further
+    if isinstance(cause, InvalidHeader):
+        return f": {TOKEN} is not a text for a header"
+    why = one_line(cause) or type(cause).__name__
+    return f" does not answer as a tracking server of MLflow ({why}): is one there?"
+
+
+def _keep(file: Path, place: str, store: str) -> None:
+    """Adds an artifact, unless artifacts lie elsewhere: that needs another server, and its credentials."""
+    from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
+
+    parts = urlsplit(place)
+    if (parts.scheme, parts.netloc) == ("file" if _is_folder(store) else "mlflow-artifacts", ""):
+        get_artifact_repository(place, tracking_uri=store).log_artifact(str(file))
+
+
+def _is_folder(store: str) -> bool:
+    return store.startswith("file:")
+
+
+def _metrics(run: RunFiles) -> Mapping[str, float]:
+    """Each name ends with the unit."""
+    units = str.maketrans({"/": "_per_", "%": "percent"})
+    return {
+        _NOT_IN_A_NAME.sub("_", f"{name}_{number.unit.translate(units)}"): float(number.value)
+        for name, number in numbers(run.result).items()
     }
-    write_yaml(folder / _META, meta)
-    return folder
 
 
-def entries(run: RunFiles) -> Iterator[tuple[str, str, str | float]]:
-    """(`metrics`, `params` or `tags`, name, value), within MLflow's limits."""
-    result = run.result
-    for name, number in numbers(result).items():
-        unit = number.unit.replace("/", "_per_").replace("%", "percent")
-        yield "metrics", _name(f"{name}_{unit}"), float(number.value)
+def _params(run: RunFiles) -> Mapping[str, str]:
     known = {option_key(field) for field in fields(RunConfig)}
-    for key, value in shown_config(run.config).items():
-        if key in known and value not in (None, "", []):
-            yield "params", key, _value(value)
+    return {
+        key: _value(value)
+        for key, value in shown_config(run.config).items()
+        if key in known and value not in (None, "", [])
+    }
+
+
+def _tags(run: RunFiles) -> Mapping[str, str]:
+    result = run.result
     facts: Mapping[str, Any] = {
-        "mlflow.runName": run.name,
+        DIGEST_TAG: hashlib.sha256((run.folder / run_folder.RESULT).read_bytes()).hexdigest()[:32],
         "mlflow.source.type": "LOCAL",
         "harness.verdict": result["verdict"],
         "harness.reasons": run.codes("reasons"),
@@ -128,11 +181,7 @@ def entries(run: RunFiles) -> Iterator[tuple[str, str, str | float]]:
             for reason in result["reasons"]
         ),
     }
-    yield from (("tags", name, _value(value)) for name, value in facts.items() if value)
-
-
-def _name(text: str) -> str:
-    return _NOT_IN_A_NAME.sub("_", text)
+    return {name: _value(value) for name, value in facts.items() if value}
 
 
 def _value(value: object) -> str:

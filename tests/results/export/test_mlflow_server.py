@@ -3,11 +3,13 @@
 import base64
 import json
 import subprocess
+import sys
 import threading
 import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
+from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
@@ -15,9 +17,12 @@ from typing import Any
 import pytest
 
 from harness.cli.main import main
+from harness.core.extras import how_to_install
 from tests.builders.finished import REASON, RUNS, invalid
 from tests.servers import real_servers
 from tests.stand_ins.servers.prometheus_server import free_port
+
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture(scope="module")
@@ -86,7 +91,7 @@ def test_a_real_server_shows_the_run(
     with urllib.request.urlopen(artifact, timeout=10) as reply:
         assert reply.read() == (run / "result.json").read_bytes()
     assert send(run, mlflow) == 2
-    assert f"was sent there before, as run {run_id}" in capsys.readouterr().err
+    assert f"was exported there before, as run {run_id}" in capsys.readouterr().err
 
 
 class _Faulty(BaseHTTPRequestHandler):
@@ -101,6 +106,8 @@ class _Faulty(BaseHTTPRequestHandler):
         body = content if isinstance(content, bytes) else json.dumps(content).encode()
         self.send_response(status)
         self.send_header("Content-Length", str(len(body)))
+        if status == HTTPStatus.FOUND:
+            self.send_header("Location", "/elsewhere")
         self.end_headers()
         self.wfile.write(body)
 
@@ -132,23 +139,80 @@ def faulty(**answers: tuple[int, object]) -> Iterator[tuple[str, list[tuple[str,
         server.server_close()
 
 
-def test_artifacts_of_another_store_are_left_out(capsys: pytest.CaptureFixture[str]) -> None:
-    with faulty() as (url, asked_for):
+@pytest.mark.parametrize(
+    ("place", "sent"),
+    [
+        ("mlflow-artifacts:/7/r1", ["result.json"]),
+        ("mlflow-artifacts://another:1/7/r1", []),
+        ("s3://bucket/7/r1", []),
+        ("{tmp_path}", []),
+    ],
+)
+def test_artifacts_of_another_store_are_left_out(
+    place: str, sent: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    info = {"run_id": "r1", "artifact_uri": place.format(tmp_path=tmp_path.as_uri())}
+    with faulty(create=(200, {"run": {"info": info}})) as (url, asked_for):
         assert send(RUNS / "offline", url) == 0
     assert capsys.readouterr().out == f"{url}/#/experiments/7/runs/r1\n"
     names = [name for name, _ in asked_for]
-    assert names == ["get-by-name", "search", "create", "log-batch", "update"]
+    assert names == ["get-by-name", "search", "create", "log-batch", *sent, "update"]
+    assert not [*tmp_path.iterdir()]
+
+
+WATCHED = """
+import sys, threading
+asked = {"socket.connect": set(), "socket.getaddrinfo": set()}
+def hook(name, args):
+    if name in asked:
+        asked[name].add(args[1] if name == "socket.connect" else args[:2])
+sys.addaudithook(hook)
+from harness.cli.main import main
+assert main(sys.argv[1:]) == 0
+print(set.union(*asked.values()), threading.active_count())
+"""
+
+
+def test_only_the_named_server_is_asked(tmp_path: Path) -> None:
+    """MLflow's client would tell its makers of its use, ask a proxy, and send a password of .netrc."""
+    (tmp_path / ".netrc").write_text("machine 127.0.0.1 login me password pw")
+    variables = {"HOME": str(tmp_path), "PYTHONPATH": str(ROOT), "http_proxy": "http://127.0.0.1:1"}
+    with faulty() as (url, asked_for):
+        words = ["export", str(RUNS / "offline"), "--format", "mlflow", "--to", url]
+        command = [sys.executable, "-P", "-c", WATCHED, *words]
+        done = subprocess.run(command, capture_output=True, text=True, check=True, env=variables)
+    address = ("127.0.0.1", int(url.rpartition(":")[2]))
+    assert done.stdout.splitlines()[1:] == [f"{ {address} } 1"]
+    assert {*asked_for} >= {("create", None), ("log-batch", None)}
+
+
+@pytest.mark.parametrize("words", [["--to", "http://127.0.0.1:1"], ["--out", "store"]])
+def test_without_mlflow_its_extra_is_named(
+    words: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(sys.modules, "mlflow", None)
+    assert main(["export", str(RUNS / "offline"), "--format", "mlflow", *words]) == 3
+    message = f"--format mlflow needs the module 'mlflow': {how_to_install('mlflow')}"
+    assert capsys.readouterr().err == f"harness: {message}\n"
+    assert not [*tmp_path.iterdir()]
 
 
 @pytest.mark.parametrize(
     ("answers", "line"),
     [
-        ({"get_by_name": (200, b"<html>")}, "it answered 200, and not as a tracking server of MLflow does"),
-        ({"get_by_name": (404, b"")}, "it answered 404, and not as a tracking server of MLflow does"),
-        ({"get_by_name": (200, {})}, "is not an MLflow tracking server: no entry 'experiment'"),
+        ({"get_by_name": (200, b"<html>")}, "does not answer as a tracking server of MLflow (API request to endpoint was successful but"),
+        ({"get_by_name": (404, b"")}, "experiments/get-by-name failed with error code 404 != 200. Response body: ''): is one there?"),
+        ({"get_by_name": (302, b"")}, "failed with error code 302"),
+        ({"get_by_name": (200, {"experiment": 5})}, "(Failed to parse experiment field"),
+        ({"get_by_name": (200, {}), "create": (200, {})}, "is not an MLflow tracking server: its run has no id"),
         ({"get_by_name": (401, b"no")}, "set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or"),
-        ({"create": (400, {"message": "not 'active'\n"})}, "it answered 400: not 'active'"),
-        ({"search": (200, {"runs": [{"info": {"run_id": "r0"}}]})}, "was sent there before, as run r0"),
+        ({"create": (400, {"error_code": "NOT_MLFLOWS", "message": "not 'active'\n"})}, ": NOT_MLFLOWS: not 'active'"),
+        ({"search": (503, {})}, "of MLflow (too many 503 error responses): is one there?"),
+        ({"search": (200, {"runs": [{"info": {"run_id": "r0"}}]})}, "was exported there before, as run r0"),
     ],
 )  # fmt: skip
 def test_a_server_that_does_not_take_the_run_is_one_line(
@@ -165,10 +229,23 @@ def test_a_server_that_does_not_take_the_run_is_one_line(
 
 
 def test_a_run_that_is_taken_in_part_is_deleted(capsys: pytest.CaptureFixture[str]) -> None:
-    with faulty(log_batch=(500, {"message": "the disk is full"})) as (url, asked_for):
+    answer = {"error_code": "DATA_LOSS", "message": "the disk is full"}
+    with faulty(log_batch=(400, answer)) as (url, asked_for):
         assert send(RUNS / "offline", url) == 2
     assert asked_for[-1][0] == "delete"
-    assert capsys.readouterr().err == f"harness: --to {url}: it answered 500: the disk is full\n"
+    assert capsys.readouterr().err == f"harness: --to {url}: DATA_LOSS: the disk is full\n"
+
+
+def test_a_token_that_cannot_be_sent_is_not_shown(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Bug: the message showed the header, and so the token."""
+    monkeypatch.setenv("MLFLOW_TRACKING_TOKEN", "s3cret\n")
+    with faulty() as (url, asked_for):
+        assert send(RUNS / "offline", url) == 2
+    message = f"harness: --to {url}: MLFLOW_TRACKING_TOKEN is not a text for a header\n"
+    assert capsys.readouterr().err == message
+    assert asked_for == []
 
 
 @pytest.mark.parametrize(
@@ -199,7 +276,7 @@ def test_the_user_is_that_of_mlflows_own_variables(
     [
         (["mlflow", "--to", "nonsense"], "--to: 'nonsense' is not a server: write http://HOST:PORT"),
         (["mlflow", "--to", "http://me:pw@host"], "--to: 'http://me:pw@host' is not a server"),
-        (["mlflow", "--to", "http://127.0.0.1:1"], "is a server there?"),
+        (["mlflow", "--to", "http://127.0.0.1:1"], "of MLflow (Connection refused): is one there?"),
         (["csv", "--to", "http://127.0.0.1:1"], "--to names a server of MLflow: pass --format mlflow"),
         (["mlflow", "--to", "http://127.0.0.1:1", "--out", "x"], "and no --out"),
         (["mlflow"], "pass --out, or --to URL"),
