@@ -9,7 +9,9 @@ from typing import Any
 
 from harness.core import registry
 from harness.core.config.run_config import RunConfig
+from harness.core.registry import plugin
 from harness.core.units import show_ns
+from harness.errors import HarnessError, one_line
 from harness.loadgen.plan import InstanceGroup
 from harness.machine.threads import running_on
 from harness.models.manifest.model import Model
@@ -59,19 +61,14 @@ class Wide:
             return
         cpus = self._group.wide
         alone = self._group._replace(instances=1, threads=len(cpus), pinned=(), owns_cores=True)
-        with running_on(cpus[:1]):
-            (backend,) = open_backends(config, model, path, alone, stack, cpus=cpus)
-        wide = usual._replace(backend=backend, cpus=cpus[:1])
-        times_ns: tuple[list[int], list[int]] = ([], [])
-        deadline_s = time.monotonic() + LIMIT_S
-        for rounds in range(ROUNDS):
-            if rounds > 1 and time.monotonic() > deadline_s:
-                break
-            for each, mine in zip((wide, usual), times_ns, strict=True):
-                with running_on(each.cpus):
-                    mine.append(each.time_ns([sample]))
-        warm_up = min(WARM_UP, len(times_ns[0]) - 1)
-        self.wide_ns, self.narrow_ns = (int(median(mine[warm_up:])) for mine in times_ns)
+        try:
+            with plugin("an instance on all cores"), running_on(cpus[:1]):
+                (backend,) = open_backends(config, model, path, alone, stack, cpus=cpus)
+                wide = usual._replace(backend=backend, cpus=cpus[:1])
+                self.wide_ns, self.narrow_ns = _times_ns(wide, usual, sample)
+        except HarnessError as e:  # the run does without
+            self.reason = f"it does not work: {one_line(e)}"
+            return
         if self.wide_ns > WORTH * self.narrow_ns:
             times = f"{show_ns(self.wide_ns)} on all cores, {show_ns(self.narrow_ns)} on one"
             self.reason = f"it gains too little: a sample takes {times}"
@@ -83,6 +80,21 @@ class Wide:
         threads = len(self._group.wide) if self.answerer is not None else None
         times = {"wide_ns": self.wide_ns, "narrow_ns": self.narrow_ns}
         return {"threads": threads, **times, "reason": self.reason}
+
+
+def _times_ns(wide: Answerer, usual: Answerer, sample: int) -> tuple[int, int]:
+    """The median time of the sample in each, in turns."""
+    times_ns: tuple[list[int], list[int]] = ([], [])
+    deadline_s = time.monotonic() + LIMIT_S
+    for rounds in range(ROUNDS):
+        if rounds > 1 and time.monotonic() > deadline_s:
+            break
+        for each, mine in zip((wide, usual), times_ns, strict=True):
+            with running_on(each.cpus):
+                mine.append(each.time_ns([sample]))
+    warm_up = min(WARM_UP, len(times_ns[0]) - 1)
+    of_wide, of_usual = (int(median(mine[warm_up:])) for mine in times_ns)
+    return of_wide, of_usual
 
 
 def _unsuitable(config: RunConfig, usual: Answerer, loaded_s: float) -> str | None:

@@ -151,6 +151,19 @@ def test_a_model_that_loads_slowly_is_not_loaded_once_more(monkeypatch: pytest.M
     assert found.about()["reason"] == "one more instance takes too long to load (6 s)"
 
 
+def test_a_run_does_without_a_wide_instance_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: object, **__: object) -> None:
+        raise MemoryError("no room for the weights")
+
+    found = Wide(GROUP)
+    monkeypatch.setattr(wide, "open_backends", fails)
+    nothing: Any = SimpleNamespace()
+    found.open(CONFIG, nothing, None, usual(), 0.1, 0, nothing)
+    assert found.answerer is None
+    assert found.reason is not None
+    assert "no room for the weights" in found.reason
+
+
 def test_a_backend_that_cannot_bind_its_threads_has_no_wide_instance(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -36,11 +36,10 @@ class LocalModel(OneModel):
             return
         self._wide = Wide(group)
         usual, sample = preparation.answerers[0], preparation.loaded[0]
-        with plugin(f"backend {self.config.backend!r}: an instance on all cores"):
-            self._wide.open(
-                *(self.config, self._setup.model, self._path, usual, self.load_s[0], sample),
-                self._stack,
-            )
+        self._wide.open(
+            *(self.config, self._setup.model, self._path, usual, self.load_s[0], sample),
+            self._stack,
+        )
         preparation.wide = self._wide.answerer
 
     def summary(self, _failures: Failures) -> Mapping[str, Any]:
