@@ -37,7 +37,7 @@ _MOST_READ = 100
 
 EXTREME: Mapping[str, float] = {"rate": 1.0, "body": 3.0, "tail": 9.0}
 """Changes by kind of number that no pair of equal runs has shown on any machine, as shares: a factor of 2, 4
-and 10. One run a side is judged beyond them. docs/compare.md has the measurements.
+and 10. One run a side is judged beyond them. Source: benchmarks/equal_runs.py.
 """
 
 
