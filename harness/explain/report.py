@@ -1,5 +1,6 @@
 """Keeps what a verb measures in a folder, and shows it from the folder's JSON file alone."""
 
+import errno
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -15,6 +16,8 @@ from harness.results.run_folder import ResultFolder
 from harness.run.study import show_result
 
 Content = Mapping[str, Any]
+
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES)
 
 
 class Report(NamedTuple):
@@ -50,7 +53,7 @@ class Report(NamedTuple):
                     say(f"stopped: {self.verb} --from {new.path} shows the results so far")
             elif is_clear or not any(file.stat().st_size for file in new.path.glob("*")):
                 shutil.rmtree(new.path, ignore_errors=True)
-            if isinstance(e, OSError):
+            if isinstance(e, OSError) and e.errno in _NO_ROOM:
                 where = e.filename or new.path
                 raise RunInvalid(f"{where} cannot be written: {e.strerror}: make room there") from e
             raise

@@ -186,7 +186,7 @@ class InstanceGroup(NamedTuple):
     """Nodes of --nodes, each with a separate instance group; 0 without them."""
     wide: tuple[int, ...] = ()
     """Logical processors for one more instance, with a thread on each, that answers queries that are alone; ()
-    without one. It is opened only where that answers them sooner (harness/run/measured/wide.py).
+    without one. harness/run/measured/wide.py opens it if the queries gain by it.
     """
 
     @property

@@ -10,8 +10,10 @@ from typing import Any
 
 from harness.core.shown import cells
 
-SCHEMA = 3
-"""Version of the table, in the file's user_version. `add` adds the columns that an older file lacks."""
+SCHEMA = 2
+"""Version of the table, in the file's user_version. `add` adds the columns that an older file lacks; an older harness
+leaves columns alone that it does not know.
+"""
 
 _COLUMNS: Mapping[str, tuple[str, ...]] = {
     "folder": ("TEXT PRIMARY KEY",),
@@ -49,15 +51,6 @@ _COLUMNS: Mapping[str, tuple[str, ...]] = {
 peak: the load that `peak` found, where the run confirmed it.
 """
 
-_ADDED: Mapping[int, tuple[str, ...]] = {
-    2: (
-        *("asked_per_s", "concurrency", "arrivals_sha256", "samples_per_query", "slo"),
-        *("dataset_digest", "peak"),
-    ),
-    3: ("framework",),
-}
-"""Version of the table -> the columns that it added."""
-
 COLUMNS = tuple(_COLUMNS)
 
 _CONDITIONS = {
@@ -89,7 +82,7 @@ def add(results: Path, folder: str, result: Mapping[str, Any], peak: float | Non
         if version == 0:
             columns = ", ".join(f"{name} {kind}" for name, (kind, *_) in _COLUMNS.items())
             db.execute(f"CREATE TABLE runs ({columns})")
-        for name in _lacking(version) if version else ():
+        for name in _lacking(db):
             db.execute(f"ALTER TABLE runs ADD COLUMN {name} {_COLUMNS[name][0]}")
         if version != SCHEMA:
             db.execute(f"PRAGMA user_version = {SCHEMA}")
@@ -139,16 +132,17 @@ def energy_of(power: Mapping[str, Any]) -> Mapping[str, Any]:
     return next(iter([*measured, *readings]), {})
 
 
-def _lacking(version: int) -> Sequence[str]:
-    """The columns that a file of that version lacks."""
-    return [name for later, names in _ADDED.items() if later > version for name in names]
+def _lacking(db: sqlite3.Connection) -> Sequence[str]:
+    """The columns that the table lacks."""
+    has = {name for _, name, *_ in db.execute("PRAGMA table_info(runs)")}
+    return [name for name in COLUMNS if name not in has]
 
 
 def _version(db: sqlite3.Connection) -> int:
     """Version of the table, 0 where there is none."""
     (version,) = db.execute("PRAGMA user_version").fetchone()
     exists = bool(db.execute("PRAGMA table_info(runs)").fetchall())
-    if not 1 <= version <= SCHEMA and (exists or version):
+    if version not in (1, SCHEMA) and (exists or version):
         raise sqlite3.DatabaseError(f"it has schema {version}, this harness reads schema {SCHEMA}")
     return int(version) if exists else 0
 
@@ -177,7 +171,7 @@ def newest_first(
         version = _version(db)
         if version == 0:
             return []
-        lacks = _lacking(version)
+        lacks = _lacking(db)
         columns = ", ".join(f"NULL AS {name}" if name in lacks else name for name in COLUMNS)
         where = " AND ".join(_CONDITIONS[name] for name in conditions) or "TRUE"
         query = (

@@ -46,12 +46,21 @@ def numbers(result: Mapping[str, Any]) -> dict[str, Number]:
     return dict(_numbers(result))
 
 
-def _numbers(result: Mapping[str, Any]) -> _Named:
+def speeds(result: Mapping[str, Any]) -> dict[str, Number]:
+    """The rate and the latencies of the whole run, as in `numbers`, whatever else the run has."""
+    return dict(_speeds(result))
+
+
+def _speeds(result: Mapping[str, Any]) -> _Named:
     rate = (result.get("throughput_per_s") or {}).get("completed")
     if rate:
         yield "throughput", Number(rate, "samples/s", "rate", higher_is_better=True)
     if not scenario_named(result["scenario"]).all_at_once:
         yield from _latencies(result)
+
+
+def _numbers(result: Mapping[str, Any]) -> _Named:
+    yield from _speeds(result)
     process = result.get("measured_process")
     if process:
         yield "cpu", Number(process["cpu_s_per_query"] * 1e9, "ns")

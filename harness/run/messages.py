@@ -75,8 +75,14 @@ class _BothTimes(TypedDict):
     after: Annotated[_Times, AfterValidator(_has_times)]
 
 
+def _of_one_sample(both: _BothTimes) -> _BothTimes:
+    if any(both[name]["sizes"] != [1] for name in ("before", "after")):
+        raise ValueError("the wide instance answers one sample at once")
+    return both
+
+
 class _Bare(_BothTimes):
-    wide: NotRequired[_BothTimes]
+    wide: NotRequired[Annotated[_BothTimes, AfterValidator(_of_one_sample)]]
     """Times of one sample in the wide instance."""
 
 
@@ -87,7 +93,7 @@ def _share_a_size(bare: _Bare) -> _Bare:
 
 
 class _Elastic(TypedDict):
-    threads: Count | None
+    cpus: list[Count] | None
     wide_ns: Count | None
     narrow_ns: Count | None
     reason: str | None

@@ -5,9 +5,9 @@ import pytest
 
 from benchmarks.tail import BATCHES, LIMIT, OURS, Policy, Seen, Tail, policies, simulated
 from harness.core.batch_rule import BatchRule, batch_times
+from harness.core.queueing import simulate
 from harness.core.service_times import QUANTILES, ServiceTimes
 from harness.loadgen.schedule import server_schedule_ns
-from harness.results.evidence.simulation import simulate
 
 
 def service(each_ns: float, fixed_ns: float = 0.0) -> ServiceTimes:

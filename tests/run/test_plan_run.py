@@ -151,8 +151,8 @@ def test_queries_that_are_alone_are_answered_by_all_cores(dispatch: str, tmp_pat
     if dispatch == "greedy":
         assert plan["dispatcher"] == "queued"
         assert "elastic" not in plan
-    elif plan["elastic"]["threads"] is None:  # a busy machine: both cores gain nothing
-        assert "it gains too little" in plan["elastic"]["reason"]
+    elif plan["elastic"]["cpus"] is None:  # a busy machine: both cores gain nothing
+        assert "would wait longer" in plan["elastic"]["reason"]
         assert plan["dispatcher"] == "queued"
     else:
         assert plan["dispatcher"] == "elastic"

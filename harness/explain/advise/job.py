@@ -10,7 +10,7 @@ from typing import Any
 from harness.core import files
 from harness.core.console import say, show
 from harness.core.files import cache_dir
-from harness.errors import HarnessError, one_line, type_and_text
+from harness.errors import HarnessError, RunInvalid, one_line, type_and_text
 from harness.explain.advise.answers import answers
 from harness.explain.advise.checks import operators, self_checks, storage, weights
 from harness.explain.advise.measure import measure
@@ -37,20 +37,22 @@ def _document(content: Content) -> dict[str, Any]:
     return {**answers(content), "parts": content.get("parts", {})}
 
 
-def _write(advice: Content, folder: Path) -> Path:
-    files.write_json(folder / DERIVED, advice)
-    return page.write(advice, folder)
-
-
-REPORT = Report("advise", FILE, SCHEMA, text.lines, _write, _document)
+REPORT = Report("advise", FILE, SCHEMA, text.lines, page.write, _document)
 
 
 def advise(options: AdviseOptions, values: Mapping[str, Any]) -> int:
     """Returns the exit status. values: the options shared with a run, parsed as a run's are."""
     folder = options.source or _measure_into_folder(options, values)
     advice = REPORT.show_again(folder, as_json=options.json)
-    if options.source is None:
-        apply.write(advice, values, folder)
+    try:
+        files.write_json(folder / DERIVED, advice)
+        if options.source is None:
+            apply.write(advice, values, folder)
+    except OSError as e:
+        raise RunInvalid(
+            f"{e.filename or folder} cannot be written: {e.strerror}: copy {folder} elsewhere, and pass it to "
+            "advise --from"
+        ) from e
     if not options.json and (commands := apply.lines(advice, folder)):
         show("\n".join(commands))
     return 0
@@ -82,6 +84,7 @@ def _measure(job: Job, folder: Path) -> None:
         if (content.get("now_runs") or {}).get("wall_ns"):
             content["stopped"] = True
             REPORT.save(content, folder)
+            files.write_json(folder / DERIVED, _document(content))
             REPORT.draw(_document(content), folder)
         say("the next `advise` with this database measures only the missing layers")
         raise

@@ -71,7 +71,7 @@ def plan(config: RunConfig, scenario: Scenario, model: Model, cores: Cores) -> I
     batched = model.workers is None and model.generation is None
     here = not gpus and config.load_hosts is None
     if scenario.scheduled and config.dispatch == "elastic" and batched and here:
-        group = group._replace(wide=_wide(group, cores))
+        group = group._replace(wide=_wide(group, cores, budget))
     if config.pin:
         return _pinned(group, scenario, cores)
     return group._replace(owns_cores=_is_alone(group, scenario, cores))
@@ -91,12 +91,12 @@ def _max_batch(config: RunConfig, scenario: Scenario, model: Model) -> int:
     return min(largest, MAX_BATCH)
 
 
-def _wide(group: InstanceGroup, cores: Cores) -> tuple[int, ...]:
-    """A logical processor of the core of each instance; () unless there are several instances of one thread, each
-    with a core, and no quota, which threads that spin would use up.
+def _wide(group: InstanceGroup, cores: Cores, budget: int) -> tuple[int, ...]:
+    """A logical processor of the core of each instance; () unless several instances of one thread have all cores of
+    the budget: on others the kernel may move them. () with a quota, too, which threads that spin would use up.
     """
     count = group.instances
-    if not 1 < count <= cores.planned or group.threads > 1 or cores.quota is not None:
+    if count == 1 or count != budget or group.threads > 1 or cores.quota is not None:
         return ()
     return tuple(processors[0] for processors in cores.groups[:count])
 

@@ -34,11 +34,17 @@ def differences(folder: Path, derived: Findings) -> Iterator[str]:
             yield from _samples(
                 folder / run_folder.FOLDERS[role],
                 run,
-                derived.spec.workers * max(1, len(run.load_hosts)),
+                _workers(derived, run) * max(1, len(run.load_hosts)),
             )
     yield from _order(folder, derived)
     if derived.host is not None:
         yield from _machine(folder / HOST_CSV, derived.host)
+
+
+def _workers(derived: Findings, run: Evidence) -> int:
+    """Instances that may have answered, the wide one too if the run had it."""
+    elastic = (run.ended or {}).get("elastic") or {}
+    return derived.spec.instances + bool(elastic.get("cpus"))
 
 
 def _samples(folder: Path, run: Evidence, instances: int) -> Iterator[str]:

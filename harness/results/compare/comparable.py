@@ -4,7 +4,9 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from harness.core import registry
 from harness.core.number_types import number_type
+from harness.core.registry import SCENARIOS
 from harness.core.units import show_percent
 from harness.models.opened.loading import FORMAT_OPTION
 from harness.results.agreement import Agreement, limits
@@ -225,7 +227,15 @@ _PER_RUN = frozenset(("queries", "duration", "out", "schedule_seed"))
 
 def settings(config: Mapping[str, Any]) -> Mapping[str, Any]:
     """The settings that are equal in all runs of one configuration. config: content of config.yaml."""
-    return {name: value for name, value in config.items() if name not in _PER_RUN}
+    left_out = _PER_RUN.union(_without_effect(config))
+    return {name: value for name, value in config.items() if name not in left_out}
+
+
+def _without_effect(config: Mapping[str, Any]) -> Collection[str]:
+    """--dispatch in the other scenarios than Server, whose default it has."""
+    name = config.get("scenario")
+    known = name in SCENARIOS and "dispatch" in registry.load("scenario", name).options
+    return () if known else ("dispatch",)
 
 
 def differences(

@@ -8,7 +8,7 @@ from harness.results.compare.compare import Change
 
 _WIDTH, _HEIGHT = 180, 16
 _LEAST, _MOST = math.log(1.05), math.log(4)
-"""Ends of the scale, as logarithms of a factor: beyond the largest, an interval ends in an arrow."""
+"""Ends of the scale, as logarithms of a factor: an interval beyond them is cut, and a change is an arrow."""
 
 
 class Scale:
@@ -34,19 +34,16 @@ class Scale:
         """SVG in the colour of its surroundings; '' for a change without a ratio. Its row has the numbers as text."""
         if not change.has_ratio:
             return ""
-        value, low, high = (
-            self._x(share) if share is not None else None
-            for share in (change.change, change.low, change.high)
-        )
-        assert value is not None
+        low, high = (self._x(s) if s is not None else None for s in (change.low, change.high))
+        value = self._x(change.change)
         middle = _HEIGHT / 2
         parts = [f'<path d="M{_WIDTH / 2:g} 0v{_HEIGHT}" opacity="0.5"/>']
         if low is not None and high is not None:
             parts.append(f'<path d="M{low:.1f} {middle:g}H{high:.1f}" stroke-width="2"/>')
-        if 0 < value < _WIDTH:
+        if abs(math.log1p(max(change.change, -1 + 1e-12))) <= self._end:
             parts.append(f'<circle cx="{value:.1f}" cy="{middle:g}" r="4" fill="currentColor"/>')
         else:
-            tip, back = (0, 8) if value <= 0 else (_WIDTH, _WIDTH - 8)
+            tip, back = (0, 8) if change.change < 0 else (_WIDTH, _WIDTH - 8)
             parts.append(f'<path d="M{back} 3L{tip} {middle:g}L{back} 13z" fill="currentColor"/>')
         return (
             f'<svg class="interval" viewBox="0 0 {_WIDTH} {_HEIGHT}" width="{_WIDTH}" height="{_HEIGHT}" '

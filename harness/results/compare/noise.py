@@ -19,7 +19,7 @@ from harness.results import database, records
 from harness.results.compare import comparable
 from harness.results.compare.finished import FinishedRun
 from harness.results.evidence.between_runs import LEAST_FREEDOM, between_runs
-from harness.results.numbers import SPEEDS, numbers
+from harness.results.numbers import speeds
 from harness.results.run_files import read_files, reading_run
 from harness.types import Array
 
@@ -184,12 +184,12 @@ def _earlier(first: FinishedRun, compared: Collection[str]) -> Iterator[Mapping[
                 continue
             measured = records.measured(folder, run.result)
             with reading_run(folder):
-                found = {name: float(one.value) for name, one in numbers(run.result).items()}
+                found = {name: float(one.value) for name, one in speeds(run.result).items()}
         except ConfigError:
             continue
         if measured not in seen:
             seen.add(measured)
-            yield {name: value for name, value in found.items() if name in SPEEDS}
+            yield found
 
 
 def _literal(conditions: Mapping[str, str]) -> Mapping[str, str]:

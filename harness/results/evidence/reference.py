@@ -10,11 +10,12 @@ from typing import Any, cast
 
 import numpy as np
 
+from harness.core.queueing import Simulated, simulate
 from harness.core.service_times import ServiceTimes, together
 from harness.core.stats import percentile_ns
 from harness.loadgen.plan import InstanceGroup, LoadPlan
 from harness.loadgen.scenario import scenario_named
-from harness.results.evidence.simulation import BatchesInRun, Simulated, at_run_speed, simulate
+from harness.results.evidence.simulation import BatchesInRun, at_run_speed
 from harness.results.evidence.stages import Completions
 from harness.results.schema.performance import NoReference, Reference
 from harness.types import Array
@@ -47,8 +48,7 @@ def report(
     both = set(before.sizes) & set(after.sizes)  # slow models have no time for some sizes
     before, after = before.only(both), after.only(both)
     service = together(before, after)
-    wide = _wide_of(bare)
-    run = BatchesInRun.of(done, service, spec.instances, wide)
+    run = BatchesInRun.of(done, service, spec.instances, _wide_of(bare))
     scenario = scenario_named(plan.scenario)
     sizes = service.sizes[-1:] if scenario.all_at_once else service.sizes  # the others: one batch
     medians = [np.median(part.only(sizes).ns, axis=1) for part in (before, after)]
@@ -64,25 +64,26 @@ def report(
         "null_backend_per_s": ceiling_per_s,
     }
 
-    def compared(service: ServiceTimes) -> dict[str, Any]:
+    def compared(service: ServiceTimes, *sides: str) -> dict[str, Any]:
         if scenario.scheduled:
-            return _server(plan, done, service, spec, run, wait_ns, wide)
+            return _server(plan, done, service, spec, run, wait_ns, _wide_of(bare, *sides))
         if scenario.all_at_once:
             return _offline(done, service, spec, run)
         return _streams(plan, done, service, spec.max_batch, run)
 
     section |= compared(service)
     if abs(drift) > DRIFT:
-        slower = compared(after if drift > 0 else before)
+        slower = compared(after, "after") if drift > 0 else compared(before, "before")
         section["at_slower_loops"] = {key: slower[key] for key in ("reference", "ratio")}
     return cast("Reference", section)
 
 
-def _wide_of(bare: Mapping[str, Any]) -> ServiceTimes | None:
-    """Service times of the wide instance, before and after the run; None without one."""
+def _wide_of(bare: Mapping[str, Any], *sides: str) -> ServiceTimes | None:
+    """Service times of the wide instance; None without one. sides: before, after, or both without any."""
     if "wide" not in bare:
         return None
-    return together(*(ServiceTimes.from_json(bare["wide"][name]) for name in ("before", "after")))
+    names = sides or ("before", "after")
+    return together(*(ServiceTimes.from_json(bare["wide"][name]) for name in names))
 
 
 def _server(

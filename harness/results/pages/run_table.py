@@ -191,17 +191,15 @@ def facts(result: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
             load_generator.line(result["reference"], completed, was_disturbed=disturbed),
         )
     elastic = (result.get("plan") or {}).get("elastic")
-    if elastic is not None:
+    if elastic is not None and elastic["cpus"] is not None:
         yield "alone", _elastic(elastic)
 
 
 def _elastic(elastic: Mapping[str, Any]) -> str:
     """Queries that were alone, and what all cores gained for them."""
-    if elastic["threads"] is None:
-        return f"a query that is alone has one core: {elastic['reason']}"
     times = [show_ns(elastic[key]) for key in ("wide_ns", "narrow_ns")]
     samples = counted(elastic["samples"], "query", "queries")
-    return f"{samples} had all {elastic['threads']} cores: {times[0]} in place of {times[1]}"
+    return f"{samples} had all {len(elastic['cpus'])} cores: {times[0]} in place of {times[1]}"
 
 
 def _client(client: Mapping[str, Any]) -> str:

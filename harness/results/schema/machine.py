@@ -203,16 +203,16 @@ class Slice(TypedDict):
 class Elastic(TypedDict):
     """The wide instance, which answers queries that are alone with a thread on each core."""
 
-    threads: int | None
-    """Its threads; null where there was none."""
+    cpus: Sequence[int] | None
+    """The logical processor of each of its threads, and of each usual instance in order; null if there was none."""
     wide_ns: int | None
-    """Median time of one sample in it before the run, in ns; null where it was not opened."""
+    """Median time of one sample in it before the run, in ns; null if it was not opened."""
     narrow_ns: int | None
     """Median time of one sample in a usual instance, nothing else computing, in ns."""
     samples: int
     """Samples that it answered."""
     reason: str | None
-    """Why there was none; null where there was."""
+    """Why there was none; null if there was one."""
 
 
 class Plan(TypedDict):
@@ -233,7 +233,7 @@ class Plan(TypedDict):
     issuer_slice: NotRequired[Slice]
     """The time slice of LoadGen's thread, where that thread only issues."""
     elastic: NotRequired[Elastic]
-    """The wide instance of --dispatch elastic, where queries are queued."""
+    """The wide instance of --dispatch elastic; missing if the plan has none, or the dispatcher does not queue."""
     owns_cores: bool
     """Whether every core is used by one instance only."""
     placed: Sequence[Placed] | None

@@ -110,7 +110,8 @@ class _Measurement:
         if message is None:
             return
         plan = LoadPlan.from_json(message["plan"])
-        system.connect(preparation)
+        system.connect(plan, preparation)
+        self._report_alive()
         preparation.finish(plan)
         self._run_loadgen(plan, preparation, stack)
 

@@ -1,26 +1,42 @@
-"""Opens the wide instance, with a thread on each core, where it answers a query that is alone sooner than one core does."""
+"""Opens the wide instance, with a thread on each core, if it answers queries that are alone sooner than one core does."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from statistics import median
 from typing import Any
 
+import numpy as np
+
 from harness.core import registry
 from harness.core.config.run_config import RunConfig
+from harness.core.queueing import simulate
 from harness.core.registry import plugin
+from harness.core.service_times import QUANTILES, ServiceTimes
 from harness.core.units import show_ns
 from harness.errors import HarnessError, one_line
-from harness.loadgen.plan import InstanceGroup
+from harness.loadgen.answers import Ragged, is_close
+from harness.loadgen.plan import InstanceGroup, LoadPlan
+from harness.loadgen.schedule import server_schedule_ns
+from harness.machine import host
 from harness.machine.threads import running_on
+from harness.models.manifest.files import size_bytes
 from harness.models.manifest.model import Model
+from harness.models.manifest.schema import TOLERANCE
 from harness.models.opened.loading import open_backends
 from harness.models.opened.separate_instance import SeparateInstance
 from harness.run.measured.answerer import Answerer
 
-WORTH = 0.8
-"""Most time of the wide instance, as a share of a usual one's that has its core alone: other queries wait for it."""
+TAIL = 1.1
+"""Most time of the plan's percentile, as a share of the time without the wide instance: who comes while all cores work
+for one query waits for its end. The mean must be lower.
+"""
+
+SIMULATED_QUERIES = 4_000
+
+MEMORY_SHARE = 0.3
+"""Most memory of one more instance, at twice the model's size, as a share of what is available."""
 
 LOAD_LIMIT_S = 5.0
 """Longest load of a usual instance, after which no other one is loaded: LoadGen's run waits for it."""
@@ -30,6 +46,9 @@ WARM_UP, ROUNDS = 3, 10
 
 LIMIT_S = 1.0
 """After this long, the rounds made so far decide, if at least one followed a first one."""
+
+Curve = Sequence[tuple[int, int]]
+"""(samples, ns) of a batch of each size, with every usual instance busy."""
 
 
 class Wide:
@@ -42,44 +61,104 @@ class Wide:
     narrow_ns: int | None = None
     """Median time of one sample, in the wide instance and in a usual one, nothing else computing."""
 
-    def __init__(self, group: InstanceGroup) -> None:
-        self._group = group
+    def __init__(
+        self, group: InstanceGroup, config: RunConfig, model: Model, path: Path | None
+    ) -> None:
+        self._group, self._config, self._model, self._path = group, config, model, path
 
     def open(
         self,
-        config: RunConfig,
-        model: Model,
-        path: Path | None,
         usual: Answerer,
         loaded_s: float,
         sample: int,
+        plan: LoadPlan,
+        curve: Curve,
         stack: ExitStack,
     ) -> None:
-        """usual: an open instance, which took loaded_s to load. sample: a dataset index that is loaded."""
-        self.reason = _unsuitable(config, usual, loaded_s)
+        """usual: an open instance, which took loaded_s to load. sample: a dataset index that is loaded.
+
+        curve: [] for batches of one sample. stack: closes the instance, if it stays open.
+        """
+        self.reason = self._unsuitable(usual, loaded_s)
         if self.reason is not None:
             return
-        cpus = self._group.wide
-        alone = self._group._replace(instances=1, threads=len(cpus), pinned=(), owns_cores=True)
-        try:
-            with plugin("an instance on all cores"), running_on(cpus[:1]):
-                (backend,) = open_backends(config, model, path, alone, stack, cpus=cpus)
-                wide = usual._replace(backend=backend, cpus=cpus[:1])
-                self.wide_ns, self.narrow_ns = _times_ns(wide, usual, sample)
-        except HarnessError as e:  # the run does without
-            self.reason = f"it does not work: {one_line(e)}"
-            return
-        if self.wide_ns > WORTH * self.narrow_ns:
-            times = f"{show_ns(self.wide_ns)} on all cores, {show_ns(self.narrow_ns)} on one"
-            self.reason = f"it gains too little: a sample takes {times}"
-            return
-        self.answerer = wide
+        with ExitStack() as own:
+            try:
+                with plugin("an instance on all cores"):
+                    wide = self._opened(usual, own)
+                    self.wide_ns, self.narrow_ns = _times_ns(wide, usual, sample)
+                    self.reason = self._loses(plan, curve) or _differs(wide, usual, sample)
+            except HarnessError as e:  # the run does without
+                self.reason = f"it does not work: {one_line(e)}"
+            else:
+                if self.reason is None:
+                    self.answerer = wide
+                    stack.push(own.pop_all())
 
     def about(self) -> Mapping[str, Any]:
         """`elastic` of the last message."""
-        threads = len(self._group.wide) if self.answerer is not None else None
+        cpus = self._group.wide if self.answerer is not None else None
         times = {"wide_ns": self.wide_ns, "narrow_ns": self.narrow_ns}
-        return {"threads": threads, **times, "reason": self.reason}
+        return {"cpus": cpus, **times, "reason": self.reason}
+
+    def _unsuitable(self, usual: Answerer, loaded_s: float) -> str | None:
+        name = self._config.backend
+        if isinstance(usual.backend, SeparateInstance):
+            return "instances in separate processes have no place for it"
+        if not getattr(registry.load("backend", name), "elastic", False):
+            return f"backend {name!r} cannot bind the threads of an instance to cores"
+        if loaded_s > LOAD_LIMIT_S:
+            return f"one more instance takes too long to load ({loaded_s:.3g} s)"
+        size = size_bytes(self._path) if self._path is not None else 0
+        if 2 * size > MEMORY_SHARE * host.available_memory_bytes():
+            return "one more instance would take too much memory"
+        return None
+
+    def _opened(self, usual: Answerer, stack: ExitStack) -> Answerer:
+        cpus = self._group.wide
+        group = self._group._replace(instances=1, threads=len(cpus), pinned=(), owns_cores=True)
+        with running_on(cpus[:1]):
+            (backend,) = open_backends(
+                self._config, self._model, self._path, group, stack, cpus=cpus
+            )
+        return usual._replace(backend=backend, cpus=cpus[:1])
+
+    def _loses(self, plan: LoadPlan, curve: Curve) -> str | None:
+        """Why queries at the plan's rate are better without it; None if they are not, by simulation."""
+        if plan.target_qps is None:
+            return "the rate of the queries is not known before the run"
+        assert self.wide_ns is not None
+        assert self.narrow_ns is not None
+        due_ns = server_schedule_ns(SIMULATED_QUERIES, plan.target_qps, 0)
+        service = _constant(curve or [(1, self.narrow_ns)])
+        both = (None, _constant([(1, self.wide_ns)]))
+        (mean, tail), (wide_mean, wide_tail) = (
+            _mean_and_tail(due_ns, service, self._group, wide, plan.percentile or 0.99)
+            for wide in both
+        )
+        if wide_mean < mean and wide_tail <= TAIL * tail:
+            return None
+        times = f"{show_ns(self.wide_ns)} on all cores and {show_ns(self.narrow_ns)} on one"
+        return f"other queries would wait longer than it gains, because a sample takes {times}"
+
+
+def _constant(points: Curve) -> ServiceTimes:
+    sizes, times_ns = zip(*sorted(points), strict=True)
+    ns = np.outer(times_ns, np.ones(QUANTILES))
+    return ServiceTimes(tuple(sizes), ns, (1,) * len(sizes))
+
+
+def _mean_and_tail(
+    due_ns: Any,
+    service: ServiceTimes,
+    group: InstanceGroup,
+    wide: ServiceTimes | None,
+    percentile: float,
+) -> tuple[float, float]:
+    """Mean and percentile of the latency in ns."""
+    found = simulate(due_ns, service, group.instances, group.max_batch, wide=wide)
+    latency_ns = found.queue_ns + found.infer_ns
+    return float(latency_ns.mean()), float(np.quantile(latency_ns, percentile))
 
 
 def _times_ns(wide: Answerer, usual: Answerer, sample: int) -> tuple[int, int]:
@@ -97,11 +176,11 @@ def _times_ns(wide: Answerer, usual: Answerer, sample: int) -> tuple[int, int]:
     return of_wide, of_usual
 
 
-def _unsuitable(config: RunConfig, usual: Answerer, loaded_s: float) -> str | None:
-    if isinstance(usual.backend, SeparateInstance):
-        return "instances in separate processes have no place for it"
-    if not getattr(registry.load("backend", config.backend), "elastic", False):
-        return f"backend {config.backend!r} cannot bind the threads of an instance to cores"
-    if loaded_s > LOAD_LIMIT_S:
-        return f"one more instance takes too long to load ({loaded_s:.3g} s)"
-    return None
+def _differs(wide: Answerer, usual: Answerer, sample: int) -> str | None:
+    """Whether the two answer one sample differently, beyond rounding."""
+    ours, theirs = wide.answer([sample]), usual.answer([sample])
+    if isinstance(ours, Ragged) or isinstance(theirs, Ragged):
+        return None
+    if np.array_equal(ours, theirs) or is_close(ours, theirs, TOLERANCE):
+        return None
+    return "it answers a sample otherwise than a usual instance"

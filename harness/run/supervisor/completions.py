@@ -52,6 +52,8 @@ class NewRows:
     different times; the schedule is computed once for all of them.
     """
 
+    worker = 0
+    """The worker whose rows `read` has just returned."""
     start_ns: int | None = None
     """Wall clock of the run's start, as early as the rows read so far show it; None before them.
     Under our own scheduler it is exact, and known before the first row."""
@@ -79,7 +81,7 @@ class NewRows:
             time.sleep(SETTLE_S)
         for worker, count in enumerate(counts):
             rows = self.journal.rows(worker, self._seen[worker], count)
-            self._seen[worker] = count
+            self._seen[worker], self.worker = count, worker
             while len(rows):
                 step = _step(rows)
                 yield rows[:step]

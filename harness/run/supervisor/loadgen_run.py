@@ -175,7 +175,7 @@ class LoadGenRun:
         load_plan.check_memory(
             plan,
             run.instances.max_batch,
-            loaded.model_bytes * run.instances.workers,
+            loaded.model_bytes * run.instances.instances,
             host.available_memory_bytes(),
             counted=run.config.queries is not None or run.arrivals is not None,
             searched=self._with.most_late is not None,

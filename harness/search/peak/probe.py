@@ -160,15 +160,18 @@ def _journal_latency_ns(finished: Finished) -> Array | None:
 
 def busy_share(result: Mapping[str, Any]) -> float | None:
     """Share of the time in which an instance computed, from the content of result.json: batches per
-    second and instance, times the median time that a batch occupies an instance. None for a server.
+    second and instance, times the median time that a batch occupies an instance; one of the wide instance occupies
+    all. None for a server.
     """
     stages, queries = result.get("stages_ns"), result["queries"] or {}
     rate, batch = (result["throughput_per_s"] or {}).get("completed"), queries.get("mean_batch")
     instances = (result.get("plan") or {}).get("instances")
     if not (stages and "infer" in stages and rate and batch and instances):
         return None
+    wide = (result["plan"].get("elastic") or {}).get("samples", 0)
+    occupied = 1 + wide / max(1, queries.get("samples_answered") or 1) * (instances - 1)
     batch_ns = sum(stages[name]["p50"] for name in _OF_AN_INSTANCE)
-    return float(rate / batch / instances * batch_ns / NS_PER_S)
+    return float(rate / batch / instances * occupied * batch_ns / NS_PER_S)
 
 
 def model_per_s(result: Mapping[str, Any]) -> float | None:

@@ -10,6 +10,7 @@ import numpy as np
 
 from harness.core.config.parse import Slo
 from harness.core.config.run_config import RunConfig
+from harness.core.queueing import simulate
 from harness.core.service_times import ServiceTimes
 from harness.core.stats import percentile_ns
 from harness.core.units import NS_PER_S, show_ns, show_rate
@@ -17,7 +18,6 @@ from harness.loadgen.plan import InstanceGroup
 from harness.loadgen.scenario import Scenario
 from harness.loadgen.schedule import server_schedule_ns
 from harness.machine.cores import Cores
-from harness.results.evidence.simulation import simulate
 
 LARGEST_BATCH = 1024
 """Samples; a larger batch is tried only where --max-batch asks for it."""

@@ -38,6 +38,11 @@ def test_a_small_change_does_not_look_large() -> None:
     assert point(scale.image(change(0.001, 0.0, 0.002))) == pytest.approx(90 + 90 * 0.0205, abs=0.2)
 
 
+def test_the_largest_change_of_single_runs_is_a_point_at_the_end_of_the_scale() -> None:
+    one = change(0.5)
+    assert point(Scale([one]).image(one)) == 180
+
+
 @pytest.mark.parametrize(("share", "tip"), [(50.0, "180"), (-0.999, "0"), (math.inf, "180")])
 def test_a_change_beyond_the_scale_is_an_arrow(share: float, tip: str) -> None:
     image = Scale([change(share)]).image(change(share))

@@ -12,12 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.core.batch_rule import BatchRule
+from harness.core.queueing import simulate
 from harness.core.service_times import QUANTILES, ServiceTimes, together
 from harness.loadgen.plan import InstanceGroup, LoadPlan, Seeds
 from harness.loadgen.schedule import server_schedule_ns
 from harness.results.answer.load_generator import line
 from harness.results.evidence import reference
-from harness.results.evidence.simulation import simulate
 from harness.results.evidence.stages import LOCAL_STAGES, Completions
 from harness.run.measured import service_times as service_module
 from harness.run.measured.answerer import Answerer

@@ -1,6 +1,7 @@
 """A query that is alone is the wide instance's; the others are answered as by a queue."""
 
 import threading
+from contextlib import ExitStack
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,6 +16,7 @@ from harness.run.measured.answerer import Answerer
 from harness.run.measured.dispatch.elastic import ElasticDispatcher
 from harness.run.measured.wide import LOAD_LIMIT_S, Wide
 from harness.types import Batch
+from tests.builders.support import plan
 from tests.run.measured.test_threads import WAIT_S, Bench, Gated, Plugin, run
 
 SOON_S = 0.05
@@ -96,69 +98,86 @@ def usual() -> Answerer:
     return Answerer(plugin, plugin, Postprocess(plugin.postprocess, not_finite), ())
 
 
+GROUP = InstanceGroup(2, 1, 4, wide=(0, 1))
 CONFIG = RunConfig(scenario="server")
-GROUP = InstanceGroup(2, 1, 4, wide=(0, 0))
+NOTHING: Any = SimpleNamespace()
+
+
+class Other(Plugin):
+    """Answers with other numbers."""
+
+    def infer(self, batch: Batch) -> Any:
+        return super().infer(batch) + 1
 
 
 def opened(
     monkeypatch: pytest.MonkeyPatch,
-    times_ns: tuple[int, int],
+    times_ns: tuple[int, int] = (5_000_000, 10_000_000),
+    *,
+    group: InstanceGroup = GROUP,
+    rate_per_s: float | None = 40.0,
     load_s: float = 0.1,
     rounds: int = wide.ROUNDS,
+    plugin: type[Plugin] = Plugin,
 ) -> Wide:
-    """times_ns: of the wide and of the usual instance; a further round fails."""
-    monkeypatch.setattr(wide, "open_backends", lambda *_, **__: [usual().backend])
+    """times_ns: of the wide and of the usual instance; a further round than `rounds` fails."""
+    monkeypatch.setattr(wide, "open_backends", lambda *_, **__: [plugin()])
     turns = iter([ns for _ in range(rounds) for ns in times_ns])
     monkeypatch.setattr(Answerer, "time_ns", lambda *_: next(turns))
-    found = Wide(GROUP)
-    nothing: Any = SimpleNamespace()
-    found.open(CONFIG, nothing, None, usual(), load_s, 0, nothing)
+    found = Wide(group, CONFIG, NOTHING, None)
+    made = plan("server", target_qps=rate_per_s, percentile=0.99)
+    found.open(usual(), load_s, 0, made, [], ExitStack())
     return found
 
 
+def test_the_wide_instance_is_used_if_the_queries_gain_by_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found = opened(monkeypatch)
+    assert found.answerer is not None
+    times = {"wide_ns": 5_000_000, "narrow_ns": 10_000_000}
+    assert found.about() == {"cpus": (0, 1), **times, "reason": None}
+
+
 @pytest.mark.parametrize(
-    ("times_ns", "reason"),
+    ("given", "reason"),
     [
-        ((5_000_000, 10_000_000), None),
         (
-            (9_000_000, 10_000_000),
-            "it gains too little: a sample takes 9.00 ms on all cores, 10.0 ms on one",
+            {"times_ns": (9_000_000, 10_000_000)},
+            "other queries would wait longer than it gains, because a sample takes 9.00 ms on all cores and 10.0 ms on one",
         ),
+        # who comes meanwhile waits: the tail of four cores is longer at the same times
+        (
+            {"group": GROUP._replace(instances=4), "rate_per_s": 80.0},
+            "other queries would wait longer than it gains",
+        ),
+        ({"rate_per_s": None}, "the rate of the queries is not known before the run"),
+        ({"load_s": LOAD_LIMIT_S + 1}, "one more instance takes too long to load (6 s)"),
+        ({"plugin": Other}, "it answers a sample otherwise than a usual instance"),
     ],
 )
-def test_the_wide_instance_is_used_where_it_is_worth_the_cores(
-    times_ns: tuple[int, int], reason: str | None, monkeypatch: pytest.MonkeyPatch
+def test_a_run_says_why_it_has_no_wide_instance(
+    given: dict[str, Any], reason: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = opened(monkeypatch, times_ns)
-    assert (found.answerer is None) == (reason is not None)
-    assert found.about() == {
-        "threads": None if reason else 2,
-        "wide_ns": times_ns[0],
-        "narrow_ns": times_ns[1],
-        "reason": reason,
-    }
+    found = opened(monkeypatch, **given)
+    assert found.answerer is None
+    about = found.about()
+    assert about["cpus"] is None
+    assert about["reason"].startswith(reason)
 
 
 def test_a_slow_model_delays_the_run_by_two_rounds_only(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(wide, "LIMIT_S", 0.0)
-    found = opened(monkeypatch, (5, 10), rounds=2)
-    assert (found.wide_ns, found.narrow_ns) == (5, 10)
-
-
-def test_a_model_that_loads_slowly_is_not_loaded_once_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = opened(monkeypatch, (1, 2), load_s=LOAD_LIMIT_S + 1)
-    assert found.answerer is None
-    assert found.about()["reason"] == "one more instance takes too long to load (6 s)"
+    found = opened(monkeypatch, rounds=2)
+    assert (found.wide_ns, found.narrow_ns) == (5_000_000, 10_000_000)
 
 
 def test_a_run_does_without_a_wide_instance_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fails(*_: object, **__: object) -> None:
-        raise MemoryError("no room for the weights")
+    class Full(Plugin):
+        def __init__(self) -> None:
+            raise MemoryError("no room for the weights")
 
-    found = Wide(GROUP)
-    monkeypatch.setattr(wide, "open_backends", fails)
-    nothing: Any = SimpleNamespace()
-    found.open(CONFIG, nothing, None, usual(), 0.1, 0, nothing)
+    found = opened(monkeypatch, plugin=Full)
     assert found.answerer is None
     assert found.reason is not None
     assert "no room for the weights" in found.reason
@@ -168,7 +187,5 @@ def test_a_backend_that_cannot_bind_its_threads_has_no_wide_instance(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(registry, "load", lambda *_: Plugin)
-    found = opened(monkeypatch, (1, 2))
-    assert (
-        found.about()["reason"] == "backend 'ort' cannot bind the threads of an instance to cores"
-    )
+    reason = opened(monkeypatch).about()["reason"]
+    assert reason == "backend 'ort' cannot bind the threads of an instance to cores"

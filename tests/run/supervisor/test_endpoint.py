@@ -182,9 +182,18 @@ def test_queue_depth_is_what_waited_as_the_newest_batch_was_taken() -> None:
     assert counts.queued == 0
 
 
-def test_the_wide_instance_is_no_copy_that_answers_beside_the_others() -> None:
-    rows = NewRows(journal(2, 3), plan("server"))
-    assert (LiveCounts(rows).workers, LiveCounts(rows, has_wide=True).workers) == (3, 2)
+def test_the_wide_instance_keeps_the_others_from_computing_and_is_none_of_them() -> None:
+    view = journal(2, 3)
+    start_ns = 10**18
+    for order, worker in enumerate((0, 2)):
+        view.issuer().issued(1, start_ns)
+        view.writer(worker).batch(
+            order, [0], 0, start_ns, start_ns, start_ns, start_ns, start_ns + 100
+        )
+    counted = [LiveCounts(NewRows(view, plan("server")), has_wide=wide) for wide in (False, True)]
+    for counts in counted:
+        counts.read()
+    assert [(counts.workers, counts.busy_ns) for counts in counted] == [(3, 200), (2, 300)]
 
 
 def test_queries_that_are_due_but_not_issued_are_scheduled(monkeypatch: pytest.MonkeyPatch) -> None:

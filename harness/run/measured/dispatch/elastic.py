@@ -1,4 +1,4 @@
-"""Server, where all cores together answer a query sooner than one: a query that is alone gets all of them."""
+"""Dispatches Server's queries so that all cores together answer a query that is alone."""
 
 from collections.abc import Sequence
 from queue import SimpleQueue
@@ -11,8 +11,8 @@ from harness.run.measured.dispatch.threads import QueuedDispatcher
 
 
 class ElasticDispatcher(QueuedDispatcher):
-    """A query is alone if no other one waits and every instance is idle. The first worker answers it with the wide
-    instance, and keeps the turn until its end: the cores of the other workers compute for it.
+    """Gives a query the wide instance if no other query waits and every instance is idle. The first worker answers it,
+    and keeps the turn until its end: the cores of the other workers compute for it.
 
     Two threads of one batch on one core take longer than one thread. So every thread is bound to a core, and only the
     first worker may call the wide instance, whose other threads are bound to the other cores.

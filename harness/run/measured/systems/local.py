@@ -26,20 +26,17 @@ class LocalModel(OneModel):
 
     _wide: Wide | None = None
 
-    def connect(self, preparation: Preparation) -> None:
-        """Opens the wide instance, where queries wait for batches of some milliseconds."""
+    def connect(self, plan: LoadPlan, preparation: Preparation) -> None:
+        """Opens the wide instance if queries wait for batches of some milliseconds."""
         group = self._group
         cls = dispatcher_class(
             self._setup.dispatch, self.config, group.instances, preparation.slowest_ns
         )
         if not group.wide or cls is not QueuedDispatcher:
             return
-        self._wide = Wide(group)
+        self._wide = Wide(group, self.config, self._setup.model, self._path)
         usual, sample = preparation.answerers[0], preparation.loaded[0]
-        self._wide.open(
-            *(self.config, self._setup.model, self._path, usual, self.load_s[0], sample),
-            self._stack,
-        )
+        self._wide.open(usual, self.load_s[0], sample, plan, preparation.curve, self._stack)
         preparation.wide = self._wide.answerer
 
     def summary(self, _failures: Failures) -> Mapping[str, Any]:

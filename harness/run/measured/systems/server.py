@@ -36,7 +36,7 @@ class RemoteModel(OneModel):
             check_hosts(self.config, [backends[0].peer()])
         return backends
 
-    def connect(self, preparation: Preparation) -> None:
+    def connect(self, _plan: LoadPlan, preparation: Preparation) -> None:
         self._session = self._new_session(preparation)
         with plugin(f"requests to {', '.join(self.config.url)}"):
             self._session.rehearse(preparation.row, preparation.loaded)

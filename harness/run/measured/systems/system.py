@@ -80,7 +80,7 @@ class System(ABC):
     def check_numbers(self, dataset: Dataset, loaded: list[int]) -> None:  # noqa: B027 - not every kind has any
         """A ConfigError where the loaded samples have numbers that the model has no row for."""
 
-    def connect(self, preparation: Preparation) -> None:  # noqa: B027 - not every kind has any
+    def connect(self, plan: LoadPlan, preparation: Preparation) -> None:  # noqa: B027 - not every kind has any
         """Opens and proves connections; the plan is known, and samples are loaded."""
 
     @abstractmethod

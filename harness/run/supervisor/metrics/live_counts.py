@@ -44,6 +44,7 @@ class LiveCounts:
         self.nodes = {node: OfNode() for node in nodes}
         self.plan = rows.plan
         self.workers = rows.journal.workers - has_wide
+        self._has_wide = has_wide
         self.latency = Histogram(EDGES_NS)
         edges = edges_of(rows.journal.stamps)
         self.stages = {stage: Histogram(EDGES_NS) for stage in edges}
@@ -81,7 +82,8 @@ class LiveCounts:
         if cursor is None:
             return
         for rows in cursor.read():
-            self._count(rows, cursor.samples(rows))
+            is_wide = self._has_wide and cursor.worker == self.workers
+            self._count(rows, cursor.samples(rows), self.workers if is_wide else 1)
         self.start_ns = cursor.start_ns
         self.issued = cursor.journal.issued  # after the rows: never below what was completed
         self._look_at_queue(cursor.journal, cursor.due_ns)
@@ -92,7 +94,8 @@ class LiveCounts:
         self._rows = None
         self.scheduled_queries = max(self.scheduled_queries, self.queries(self.issued))
 
-    def _count(self, rows: Array, samples: Samples) -> None:
+    def _count(self, rows: Array, samples: Samples, occupied: int) -> None:
+        """occupied: instances that compute nothing else at the time of these rows."""
         size, entry_ns = samples.size, samples.entry_ns
         stages = self.stages
         stages["issue_delay"].add(entry_ns - samples.scheduled_ns)
@@ -111,7 +114,8 @@ class LiveCounts:
             known = np.clip(rows["origin"], 0, len(ORIGINS) - 1)
             self.origins += np.bincount(known, minlength=len(ORIGINS))
             self.evictions += int(rows["evicted"].sum())
-        self.busy_ns += max(0, int((rows["completed_ns"] - rows["taken_ns"]).sum()))
+        busy_ns = int((rows["completed_ns"] - rows["taken_ns"]).sum())
+        self.busy_ns += max(0, occupied * busy_ns)
         self.last_completed_ns = max(self.last_completed_ns, int(rows["completed_ns"].max()))
         newest = int(rows["first"].argmax())
         end = int(rows["first"][newest]) + int(size[newest])
