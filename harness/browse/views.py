@@ -194,7 +194,7 @@ class Views:
                 columns = change_text.columns(letter)
                 rows = [change_text.row(change) for change in one.changes]
                 table = Table("numbers", "Numbers", "", columns, rows)
-                scale = Scale(one.changes)
+                scale = Scale([change for change in one.changes if change.is_whole])
                 made.append(
                     {
                         "letter": letter,

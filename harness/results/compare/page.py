@@ -82,16 +82,15 @@ def _changes(comparison: Comparison, other: str) -> Iterator[str]:
     whole = [change for change in comparison.changes if change.is_whole]
     parts = [change for change in comparison.changes if not change.is_whole]
     yield "<h2>Changes</h2>"
-    scale = Scale(comparison.changes)
-    yield _table(whole, other, scale)
+    yield _table(whole, other)
     if parts:
         yield "<details><summary>Stages, and numbers by core and price</summary>"
-        yield _table(parts, other, scale)
+        yield _table(parts, other)
         yield "</details>"
 
 
-def _table(changes: Sequence[Change], other: str, scale: Scale) -> str:
-    rows = []
+def _table(changes: Sequence[Change], other: str) -> str:
+    rows, scale = [], Scale(changes)
     for change in changes:
         *cells, verdict = change_text.row(change)
         kind = {BETTER: "better", WORSE: "worse"}.get(verdict, "quiet")
