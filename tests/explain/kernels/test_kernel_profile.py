@@ -227,10 +227,9 @@ def test_openvinos_kernels_of_the_light_topologies_are_mapped_whole(name: str) -
     assert all(kernel.nodes for kernel in made.profile.kernels)
     mapped = {i for kernel in made.profile.kernels for i in kernel.nodes}
     assert mapped | made.profile.eliminated.keys() == set(range(len(made.file.nodes)))
-    shares = [
-        between_kernels(one.profile) for one in tries
-    ]  # other programs interrupt some of them
-    assert 0 <= min(shares) <= 0.1
+    shares = [between_kernels(one.profile) for one in tries]
+    # Other programs interrupt some of the calls, within their kernels or between them.
+    assert abs(min(shares, key=abs)) <= 0.1
 
 
 @pytest.mark.slow
