@@ -133,8 +133,9 @@ def _type_errors(dashboard: dict[str, Any], folder: Path) -> list[str]:
 def test_the_dashboard_fits_grafanas_own_types(compiler: Path) -> None:
     assert _type_errors(DASHBOARD, compiler) == []
     wrong = copy.deepcopy(DASHBOARD)
-    wrong["panels"][6]["options"]["legend"]["displayMode"] = "nosuch"
-    wrong["panels"][6]["fieldConfig"]["defaults"]["custom"]["nosuch"] = 1
+    (rate,) = (panel for panel in wrong["panels"] if panel["title"] == "Rate")
+    rate["options"]["legend"]["displayMode"] = "nosuch"
+    rate["fieldConfig"]["defaults"]["custom"]["nosuch"] = 1
     wrong["refresh"] = 1
     assert len(_type_errors(wrong, compiler)) == 3
 
