@@ -17,6 +17,7 @@ from harness.loadgen.plan import InstanceGroup
 from harness.machine.power.energy import PowerLog
 from harness.results.recheck import check
 from harness.types import PowerSource
+from tests.builders.commands import Said
 
 NOTHING_LOADED = json.dumps(
     dict.fromkeys(("started", "dataset", "noise", "load", "loaded", "calibration", "stopped"))
@@ -45,13 +46,8 @@ def edit(path: Path, change: Callable[[dict[str, Any]], None]) -> None:
     path.write_text(json.dumps(content))
 
 
-def test_a_finished_run_agrees_with_its_files(
-    run: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["check", str(run)]) == 0
-    assert capsys.readouterr().out == (
-        f"{run}: result.json agrees with the files; the run is VALID\n"
-    )
+def test_a_finished_run_agrees_with_its_files(run: Path, prints: Said) -> None:
+    assert prints("check", run) == (f"{run}: result.json agrees with the files; the run is VALID\n")
 
 
 def test_agreement_names_the_verdict_of_an_invalid_run(
@@ -102,11 +98,10 @@ def test_a_number_edited_by_hand_is_found(
     run: Path,
     change: Callable[[dict[str, Any]], None],
     line: str,
-    capsys: pytest.CaptureFixture[str],
+    prints: Said,
 ) -> None:
     edit(run / "result.json", change)
-    assert main(["check", str(run)]) == 4
-    assert capsys.readouterr().out.startswith(line)
+    assert prints("check", run, status=4).startswith(line)
 
 
 @pytest.mark.parametrize(
@@ -121,14 +116,13 @@ def test_a_number_edited_by_hand_is_found(
     ],
 )
 def test_a_configuration_edited_by_hand_is_found(
-    run: Path, old: str, new: str, line: str, capsys: pytest.CaptureFixture[str]
+    run: Path, old: str, new: str, line: str, prints: Said
 ) -> None:
     path = run / "config.yaml"
     text = path.read_text()
     assert old in text
     path.write_text(text.replace(old, new))
-    assert main(["check", str(run)]) == 4
-    assert f"config.yaml: {line}" in capsys.readouterr().out.splitlines()
+    assert f"config.yaml: {line}" in prints("check", run, status=4).splitlines()
 
 
 @pytest.mark.parametrize(
@@ -171,25 +165,22 @@ def test_a_request_that_was_not_kept_by_a_run_is_one_line(
     ],
 )
 def test_an_edit_in_any_file_is_found(
-    run: Path, name: str, old: str, new: str, line: str, capsys: pytest.CaptureFixture[str]
+    run: Path, name: str, old: str, new: str, line: str, prints: Said
 ) -> None:
     path = run / name
     text = path.read_text()
     assert old in text
     path.write_text(text.replace(old, new))
-    assert main(["check", str(run)]) == 4
-    assert line in capsys.readouterr().out
+    assert line in prints("check", run, status=4)
 
 
-def test_the_findings_as_json(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_findings_as_json(run: Path, prints: Said) -> None:
     """Bug: --json was unknown, so that a script had to read sentences."""
-    assert main(["check", str(run), "--json"]) == 0
-    (found,) = json.loads(capsys.readouterr().out)
+    (found,) = json.loads(prints("check", run, "--json"))
     assert found["agrees"]
     assert (found["folder"], found["verdict"], found["reasons"]) == (str(run), "VALID", [])
     edit(run / "result.json", lambda result: result["latency_ns"].update(p99=1))
-    assert main(["check", str(run), "--json"]) == 4
-    (found,) = json.loads(capsys.readouterr().out)
+    (found,) = json.loads(prints("check", run, "--json", status=4))
     assert not found["agrees"]
     assert any(
         line.startswith("latency_ns.p99: result.json has 1,") for line in found["differences"]
@@ -197,39 +188,31 @@ def test_the_findings_as_json(run: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert main(["check", str(run), "--json", "--details"]) == 2
 
 
-def test_a_file_that_the_seal_lists_and_that_is_gone_is_named(
-    run: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_file_that_the_seal_lists_and_that_is_gone_is_named(run: Path, refuses: Said) -> None:
     """Bugs: `rerun` said that the run had ended before its first query, and `check` FileNotFoundError."""
     for name, verb in (("findings.json", "check"), ("config.yaml", "rerun")):
         (run / name).unlink()
-        assert main([verb, str(run)]) == 2
         told = f"{run} has no {name}, which SHA256SUMS lists: copy the run's whole folder again"
-        assert capsys.readouterr().err == f"harness: {told}\n"
+        assert refuses(verb, run) == told
     (run / "SHA256SUMS").unlink()
-    assert main(["rerun", str(run)]) == 2
-    assert "has no config.yaml: its run ended before its first query" in capsys.readouterr().err
+    assert "has no config.yaml: its run ended before its first query" in refuses("rerun", run)
 
 
-def test_a_result_without_a_verdict_does_not_name_check_in_check(
-    run: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_result_without_a_verdict_does_not_name_check_in_check(run: Path, refuses: Said) -> None:
     edit(run / "result.json", lambda result: result.pop("verdict"))
     for verb, hint in (
         ("check", "changed since the run, or written by another version of the harness"),
         ("report", "`check` says more"),
     ):
-        assert main([verb, str(run)]) == 2
         told = f"{run}/result.json has no usable verdict: {hint}"
-        assert capsys.readouterr().err == f"harness: {told}\n"
+        assert refuses(verb, run) == told
 
 
-def test_the_folder_of_an_unfinished_run_is_named(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_folder_of_an_unfinished_run_is_named(tmp_path: Path, refuses: Said) -> None:
     (tmp_path / "d.partial").mkdir()
-    assert main(["check", str(tmp_path / "d")]) == 2
-    assert f"there is no such folder; {tmp_path}/d.partial is there" in capsys.readouterr().err
+    assert f"there is no such folder; {tmp_path}/d.partial is there" in refuses(
+        "check", tmp_path / "d"
+    )
 
 
 @pytest.mark.parametrize(
@@ -244,13 +227,12 @@ def test_a_run_that_was_moved_agrees_with_its_files(run: Path, tmp_path: Path) -
     assert main(["check", str(run.rename(tmp_path / "elsewhere"))]) == 0
 
 
-def test_an_invalid_log_under_a_valid_result_is_found(
-    run: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_invalid_log_under_a_valid_result_is_found(run: Path, prints: Said) -> None:
     log = run / "performance/run_1/mlperf_log_detail.txt"
     log.write_text(log.read_text().replace('"value": "VALID"', '"value": "INVALID"'))
-    assert main(["check", str(run)]) == 4
-    assert "verdict: result.json has 'VALID', the files have 'INVALID'" in capsys.readouterr().out
+    assert "verdict: result.json has 'VALID', the files have 'INVALID'" in prints(
+        "check", run, status=4
+    )
 
 
 @pytest.mark.parametrize(
@@ -277,15 +259,12 @@ def test_a_broken_file_is_one_line(
     assert said.count("\n") == 1
 
 
-def test_an_environment_of_another_run_is_found(
-    run: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_environment_of_another_run_is_found(run: Path, prints: Said, refuses: Said) -> None:
     path = run / "environment.json"
     edit(path, lambda said: said["loadgen"]["seeds"].update(schedule=7))
     edit(path, lambda said: said["dataset"].update(digest="b"))
     edit(path, lambda said: said.update(model_sha256="a"))
-    assert main(["check", str(run)]) == 4
-    lines = capsys.readouterr().out.splitlines()
+    lines = prints("check", run, status=4).splitlines()
     names = ("seeds is {", "dataset digest is b,", "model_sha256 is a,")
     starts = [f"environment.json: {name}" for name in names]
     starts += [f"{run}/report.html shows", f"{path} was changed after the run: "]
@@ -293,15 +272,13 @@ def test_an_environment_of_another_run_is_found(
         assert line.startswith(start)
     edit(path, lambda said: said.update(loadgen=-1))
     for verb in (["check"], ["compare", str(run)]):
-        assert main([*verb, str(run)]) == 2
-        assert ": its files do not fit together: " in capsys.readouterr().err
+        assert ": its files do not fit together: " in refuses(*verb, run)
 
 
-def test_a_plan_without_its_bound_is_named(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_plan_without_its_bound_is_named(run: Path, refuses: Said) -> None:
     path = run / "performance" / "run_1" / "run.json"
     edit(path, lambda said: said["plan"].update(concurrency=1, percentile=None))
-    assert main(["compare", str(run), str(run)]) == 2
-    assert "is not a file of a run: " in capsys.readouterr().err
+    assert "is not a file of a run: " in refuses("compare", run, run)
 
 
 @pytest.mark.parametrize(
@@ -327,13 +304,8 @@ def test_a_broken_table_of_samples_is_named(
     assert capsys.readouterr().err.startswith(f"harness: {run}/{name} is not a file of a run: ")
 
 
-def test_a_folder_that_is_no_run_is_one_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["check", str(tmp_path)]) == 2
-    assert capsys.readouterr().err == (
-        f"harness: {tmp_path} has no result.json: is this a run's folder?\n"
-    )
+def test_a_folder_that_is_no_run_is_one_line(tmp_path: Path, refuses: Said) -> None:
+    assert refuses("check", tmp_path) == (f"{tmp_path} has no result.json: is this a run's folder?")
 
 
 def test_a_folder_of_runs_names_its_newest(

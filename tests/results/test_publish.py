@@ -18,6 +18,7 @@ from harness.results.publish.replacements import Replacements
 from harness.results.recheck import check, notes
 from harness.results.seal import digests
 from harness.submit.plan.finished_run import FinishedRun
+from tests.builders.commands import Said
 
 USER, HOST, PASSWORD, FOLDER = "marieuser", "secretive-host", "hunter2pass", "confidential"
 """Markers: the folder lies in the home folder and holds data, plug-ins, the model and the meter."""
@@ -141,10 +142,9 @@ def test_a_published_copy_holds_no_marker(copy: Path) -> None:
 
 
 def test_the_list_says_what_was_replaced_and_not_what_stood_there(
-    run: Path, copy: Path, capsys: pytest.CaptureFixture[str]
+    run: Path, copy: Path, prints: Said
 ) -> None:
-    assert main(["publish", str(run), str(copy.with_name("again"))]) == 0
-    shown, list_ = capsys.readouterr().out, (copy / PUBLISHED).read_text()
+    shown, list_ = prints("publish", run, copy.with_name("again")), (copy / PUBLISHED).read_text()
     assert shown.startswith(list_)
     for kind in ("arguments of a meter", "home folder", "path of backend", "path of data_dir"):
         assert kind in list_
@@ -226,11 +226,10 @@ def test_a_page_of_a_copy_needs_no_other_file(copy: Path) -> None:
     assert "Plotly" in text
 
 
-def test_an_existing_folder_is_refused(
-    run: Path, copy: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["publish", str(run), str(copy)]) == 2
-    assert "exists: results are never overwritten; pass another OUT" in capsys.readouterr().err
+def test_an_existing_folder_is_refused(run: Path, copy: Path, refuses: Said) -> None:
+    assert "exists: results are never overwritten; pass another OUT" in refuses(
+        "publish", run, copy
+    )
     assert main(["publish", str(run), str(run / "inside")]) == 2
     assert main(["publish", str(run.parent.parent / FOLDER), str(run.parent / "x")]) == 2
     assert not (run.parent / "x").exists()

@@ -15,6 +15,7 @@ from harness.results.evidence.between_runs import over_runs
 from harness.results.outcome import Finished
 from harness.results.seal.digests import SEAL
 from harness.search import repeats
+from tests.builders.commands import Said
 from tests.stand_ins.fake_peak import System, names
 
 SERVER = (
@@ -147,7 +148,7 @@ def test_what_only_missed_its_slo_is_in_the_mean(
 
 
 def test_a_folder_that_cannot_be_named_is_one_line(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, refuses: Said
 ) -> None:
     system = System(100.0)
 
@@ -156,9 +157,8 @@ def test_a_folder_that_cannot_be_named_is_one_line(
         return system(config, **how)
 
     monkeypatch.setattr("harness.run.supervisor.job.measure", measure)
-    assert main([*SERVER, "--out", "all", "--repeats", "2", "--quiet"]) == 4
-    told = "harness: all.partial cannot be written: Directory not empty: pass --out elsewhere\n"
-    assert capsys.readouterr().err == told
+    told = "all.partial cannot be written: Directory not empty: pass --out elsewhere"
+    assert refuses(*SERVER, "--out", "all", "--repeats", "2", "--quiet", status=4) == told
 
 
 def test_a_users_mistake_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -182,11 +182,8 @@ def test_what_cannot_be_imported_leaves_nothing(monkeypatch: pytest.MonkeyPatch)
         ("--repeats 3 --metrics-linger 1s", "--metrics-linger waits after one run, --repeats makes many: drop it"),
     ],
 )  # fmt: skip
-def test_a_mistake_is_one_line_and_status_2(
-    arguments: str, line: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main([*SERVER, *arguments.split()]) == 2
-    assert capsys.readouterr().err == f"harness: {line}\n"
+def test_a_mistake_is_one_line_and_status_2(arguments: str, line: str, refuses: Said) -> None:
+    assert refuses(*SERVER, *arguments.split()) == line
 
 
 def test_an_interval_of_few_runs_that_lie_far_apart_is_not_printed() -> None:

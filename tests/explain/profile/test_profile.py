@@ -37,6 +37,7 @@ from harness.results.outcome import Finished
 from harness.results.pages import tables
 from harness.results.pages.tables import Column, Table
 from harness.results.seal.digests import SEAL
+from tests.builders.commands import Said
 from tests.builders.models import odd_files
 from tests.stand_ins.chromium import needs_chromium, shown
 from tests.stand_ins.fake_peak import System, names
@@ -456,11 +457,8 @@ def test_only_the_levels_asked_for_leave_spans(tmp_path: Path) -> None:
     assert not (out / "run").exists()
 
 
-def test_a_runs_folder_alone_gives_its_levels(
-    profiled: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["profile", "--from", str(profiled / "run"), "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
+def test_a_runs_folder_alone_gives_its_levels(profiled: Path, prints: Said) -> None:
+    found = json.loads(prints("profile", "--from", profiled / "run", "--json"))
     assert list(found) == ["levels", "stages", "phases", "batches"]
     assert found["stages"] == stored(profiled)["stages"]
 
@@ -492,9 +490,7 @@ def test_a_profile_that_is_stopped_says_so_and_keeps_its_run(
     assert told.out == ""
 
 
-def test_mistakes_are_one_line_each(
-    profiled: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_mistakes_are_one_line_each(profiled: Path, tmp_path: Path, refuses: Said) -> None:
     for arguments, message in (
         (
             ["--levels", "model,kernel"],
@@ -510,8 +506,7 @@ def test_mistakes_are_one_line_each(
             "--from reads a folder and runs nothing: drop --batch, --threads",
         ),
     ):
-        assert main(["profile", *arguments]) == 2
-        assert message in capsys.readouterr().err
+        assert message in refuses("profile", *arguments)
 
 
 def test_a_changed_profile_is_one_line_however_it_is_shown(

@@ -21,6 +21,7 @@ from harness.cli.main import main
 from harness.errors import ConfigError, HarnessError, PluginUnavailable, RunDied, RunInvalid
 from harness.machine.power.meters.ptdaemon import USAGE, PtdaemonMeter
 from harness.machine.power.ptdaemon_client import PowerClient
+from tests.builders.commands import Said
 from tests.stand_ins.power_dev import REFUSES, checkout
 
 ROOT = Path(__file__).parents[3]
@@ -105,11 +106,8 @@ def test_check_derives_the_power_again_and_finds_edits(
     assert "power.readings: result.json has" in capsys.readouterr().out
 
 
-def test_the_database_has_the_session_as_one_run(
-    finished: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["runs", "--results", str(finished.parent), "--format", "json"]) == 0
-    rows = json.loads(capsys.readouterr().out)
+def test_the_database_has_the_session_as_one_run(finished: Path, prints: Said) -> None:
+    rows = json.loads(prints("runs", "--results", finished.parent, "--format", "json"))
     assert [row["folder"] for row in rows] == ["run"]
 
 

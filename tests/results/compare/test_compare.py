@@ -43,6 +43,7 @@ from harness.results.evidence.between_runs import between_runs
 from harness.results.evidence.block_intervals import blocks, percentile_intervals
 from harness.results.numbers import Number
 from harness.results.publish.copy import publish
+from tests.builders.commands import Said
 from tests.builders.finished import answered_later
 from tests.golden.make_runs import FOLDERS
 
@@ -651,21 +652,16 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_a_slower_backend_is_worse_and_the_gate_exits_6(
-    runs: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_slower_backend_is_worse_and_the_gate_exits_6(runs: Path, prints: Said) -> None:
     fast, slow = (f"{runs / name},{runs / name}-2" for name in ("fast", "slow"))
-    assert main(["compare", fast, slow, "--fail-on", "p50:+5%"]) == 6
-    printed = capsys.readouterr().out
+    printed = prints("compare", fast, slow, "--fail-on", "p50:+5%", status=6)
     assert "limit     broken   p50 x " in printed
     assert "differs   backend: null -> " in printed
-    assert (
-        main(
-            ["compare", slow, fast, "--fail-on", "p50:+5%", "--fail-on", "infer.p50:+5%", "--json"]
+    (found,) = json.loads(
+        prints(
+            "compare", slow, fast, "--fail-on", "p50:+5%", "--fail-on", "infer.p50:+5%", "--json"
         )
-        == 0
     )
-    (found,) = json.loads(capsys.readouterr().out)
     assert found["noise_source"] == "measured by 2 and 2 runs, made in turns"
     assert found["changes"]["p50"]["verdict"] == BETTER
     assert found["changes"]["infer.p50"]["verdict"] == BETTER
@@ -823,27 +819,25 @@ def edited(source: Path, copy: Path, name: str, change: Callable[[Any], None]) -
 def test_what_is_not_comparable_is_not_ranked(
     runs: Path,
     tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+    prints: Said,
     name: str,
     change: Callable[[Any], None],
     line: str,
 ) -> None:
     other = edited(runs / "fast", tmp_path / "other", name, change)
-    assert main(["compare", str(runs / "fast"), str(other), "--fail-on", "p90:+5%"]) == 4
-    printed = capsys.readouterr().out.splitlines()
+    printed = prints("compare", runs / "fast", other, "--fail-on", "p90:+5%", status=4).splitlines()
     assert any(one.startswith(f"refused   {line}") for one in printed)
     assert printed[-1] == "verdict   not comparable: nothing is ranked"
     rows = [one for one in printed if not one.startswith("noise")]
     assert not any(one.endswith((SAME, WORSE, UNDECIDED)) for one in rows)
 
 
-def test_a_side_of_two_configurations_is_refused(
-    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_side_of_two_configurations_is_refused(runs: Path, tmp_path: Path, prints: Said) -> None:
     other = edited(runs / "fast", tmp_path / "other", "config.yaml", lambda c: c.update(threads=9))
     answered_later(other, 1)
-    assert main(["compare", f"{runs / 'fast'},{other}", str(runs / "slow")]) == 4
-    assert "fast and other are not one configuration: threads" in capsys.readouterr().out
+    assert "fast and other are not one configuration: threads" in prints(
+        "compare", f"{runs / 'fast'},{other}", runs / "slow", status=4
+    )
 
 
 def test_a_pattern_names_finished_runs_once(runs: Path) -> None:
@@ -863,9 +857,7 @@ def powered(source: str, joules: float) -> Callable[[Any], None]:
     return change
 
 
-def test_numbers_a_core_a_watt_and_a_price(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_numbers_a_core_a_watt_and_a_price(tmp_path: Path, prints: Said) -> None:
     ours = edited(QUIET, tmp_path / "a", "result.json", powered("rapl:psys", 0.5))
     theirs = edited(QUIET, tmp_path / "b", "result.json", powered("rapl:psys", 0.75))
     machine = json.loads((theirs / "environment.json").read_text())
@@ -874,8 +866,7 @@ def test_numbers_a_core_a_watt_and_a_price(
     (theirs / "environment.json").write_text(json.dumps(machine))
     words = ["compare", str(ours), str(theirs), "--price", "2/h,0.5/h", "--json"]
     limit = "joules_per_sample.rapl:psys:+10%"
-    assert main([*words, "--noise", "1%", "--fail-on", limit]) == 6
-    (found,) = json.loads(capsys.readouterr().out)
+    (found,) = json.loads(prints(*words, "--noise", "1%", "--fail-on", limit, status=6))
     changes = found["changes"]
     rate = changes["throughput"]["before"]
     assert changes["throughput_per_core"]["before"] == pytest.approx(rate / cores)
@@ -886,30 +877,25 @@ def test_numbers_a_core_a_watt_and_a_price(
     assert changes["samples_per_price"]["after"] == pytest.approx(rate * 7200)
     assert changes["joules_per_sample.rapl:psys"]["verdict"] == WORSE
     assert changes["joules_per_query.rapl:psys"]["change"] == pytest.approx(0.5)
-    assert main(words[:-1]) == 0
-    table = capsys.readouterr().out
+    table = prints(*words[:-1])
     assert "joules_per_sample.rapl:psys" in table
     assert "500 mJ" in table
 
 
-def test_a_cheaper_machine_makes_no_run_better(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_cheaper_machine_makes_no_run_better(tmp_path: Path, prints: Said) -> None:
     calm = edited(QUIET, tmp_path / "calm", "result.json", lambda c: c.update(doubts=[]))
     words = ["compare", str(calm), str(calm), "--price", "200/h,1/h", "--json"]
-    assert main(words) == 0
-    (found,) = json.loads(capsys.readouterr().out)
+    (found,) = json.loads(prints(*words))
     assert found["changes"]["samples_per_price"]["verdict"] == BETTER
     assert found["verdict"] == UNDECIDED
 
 
 def test_energy_of_different_sources_is_not_compared(
-    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    runs: Path, tmp_path: Path, prints: Said
 ) -> None:
     ours = edited(runs / "fast", tmp_path / "a", "result.json", powered("rapl:psys", 0.5))
     theirs = edited(runs / "fast", tmp_path / "b", "result.json", powered("estimate:cpu", 0.1))
-    assert main(["compare", str(ours), str(theirs), "--json"]) == 0
-    (found,) = json.loads(capsys.readouterr().out)
+    (found,) = json.loads(prints("compare", ours, theirs, "--json"))
     assert [name for name in found["changes"] if "joules" in name or "watt" in name] == []
 
 
@@ -939,13 +925,12 @@ def test_of_a_gpus_answers_no_core_is_the_measure(runs: Path, tmp_path: Path) ->
 def test_a_mistake_is_one_line(
     runs: Path,
     monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    refuses: Said,
     words: list[str],
     line: str,
 ) -> None:
     monkeypatch.chdir(runs)
-    assert main(["compare", *words]) == 2
-    assert capsys.readouterr().err == f"harness: {line}\n"
+    assert refuses("compare", *words) == line
 
 
 @pytest.mark.parametrize("content", ["[]", "{}", "{", '{"verdict": 3, "reasons": [3]}'])
@@ -960,15 +945,14 @@ def test_a_broken_result_is_one_line(
 
 @pytest.mark.parametrize(("verb", "sides"), [("compare", 2), ("report", 1)])
 def test_a_scenario_that_nobody_knows_is_one_line(
-    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], verb: str, sides: int
+    runs: Path, tmp_path: Path, refuses: Said, verb: str, sides: int
 ) -> None:
     """It was a KeyError where every side has it."""
     other = Path(shutil.copytree(runs / "fast", tmp_path / "other"))
     changed = json.loads((other / "result.json").read_text()) | {"scenario": "tea-break"}
     (other / "result.json").write_text(json.dumps(changed))
-    assert main([verb, *[str(other)] * sides]) == 2
-    assert capsys.readouterr().err == (
-        f"harness: {other}/result.json has no usable scenario ('tea-break'): `check` says more\n"
+    assert refuses(verb, *[str(other)] * sides) == (
+        f"{other}/result.json has no usable scenario ('tea-break'): `check` says more"
     )
 
 
@@ -1003,7 +987,7 @@ def test_answers_of_a_forged_type_are_refused(tmp_path: Path) -> None:
 
 
 def test_rerun_runs_the_same_configuration_and_compares(
-    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    runs: Path, tmp_path: Path, prints: Said
 ) -> None:
     def shorter(config: Any) -> None:
         config["queries"] = 64
@@ -1012,20 +996,18 @@ def test_rerun_runs_the_same_configuration_and_compares(
     (tmp_path / "latest").symlink_to("fast")
     again = tmp_path / "fast-rerun"
     words = ["rerun", str(tmp_path / "latest"), "--quiet", "--fail-on"]
-    assert main([*words, "p50:+100000%"]) == 0
-    printed = capsys.readouterr().out
+    printed = prints(*words, "p50:+100000%")
     assert f"A   {source}  (single-stream null digits)" in printed
     assert f"B   {again}  (single-stream null digits)" in printed
     assert yaml.safe_load((again / "config.yaml").read_text())["queries"] == 64
 
 
 def test_rerun_of_a_changed_model_is_refused_as_any_run_is(
-    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    runs: Path, tmp_path: Path, refuses: Said
 ) -> None:
     copy = tmp_path / "copy"
     source = edited(runs / "fast", copy, "config.yaml", lambda c: c.update(dataset_digest="f" * 64))
-    assert main(["rerun", str(source), "--quiet"]) == 2
-    assert "the dataset has changed" in capsys.readouterr().err
+    assert "the dataset has changed" in refuses("rerun", source, "--quiet")
     assert [p.name for p in tmp_path.iterdir()] == ["copy"]
 
 
@@ -1052,9 +1034,8 @@ def test_rerun_of_two_runs_makes_new_ones_in_turns_and_compares_those(
 
 @pytest.mark.parametrize("number", ["0", "-1", "many", "1.5", "1001"])
 def test_rerun_refuses_a_number_of_repeats_that_is_none(
-    runs: Path, capsys: pytest.CaptureFixture[str], number: str
+    runs: Path, refuses: Said, number: str
 ) -> None:
-    assert main(["rerun", str(runs / "fast"), f"--repeats={number}"]) == 2
-    assert capsys.readouterr().err == (
-        f"harness: --repeats {number}: write a number of runs from 1 to 1,000\n"
+    assert refuses("rerun", runs / "fast", f"--repeats={number}") == (
+        f"--repeats {number}: write a number of runs from 1 to 1,000"
     )

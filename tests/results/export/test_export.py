@@ -22,6 +22,7 @@ from harness.results.export import github
 from harness.results.export.formats import FORMATS
 from harness.results.export.parquet import METADATA
 from harness.results.run_files import read_files
+from tests.builders.commands import Said
 from tests.builders.finished import REASON, RUNS, invalid
 
 Exported = Callable[..., str]
@@ -299,13 +300,10 @@ def test_a_wrong_call_is_one_line_and_changes_nothing(
     assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
 
 
-def test_a_run_without_samples_is_one_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_run_without_samples_is_one_line(tmp_path: Path, refuses: Said) -> None:
     run = invalid("offline", tmp_path)
     (run / "performance/run_1/run.json").unlink()
-    assert main(["export", str(run), "--format", "csv"]) == 2
-    assert capsys.readouterr().err == f"harness: {run} has no completed samples\n"
+    assert refuses("export", run, "--format", "csv") == f"{run} has no completed samples"
     assert main(["export", str(run), "--format", "junit"]) == 0
 
 

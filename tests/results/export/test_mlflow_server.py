@@ -18,6 +18,7 @@ import pytest
 
 from harness.cli.main import main
 from harness.core.extras import how_to_install
+from tests.builders.commands import Said
 from tests.builders.finished import REASON, RUNS, invalid
 from tests.servers import real_servers
 from tests.stand_ins.servers.prometheus_server import free_port
@@ -282,8 +283,5 @@ def test_the_user_is_that_of_mlflows_own_variables(
         (["mlflow"], "pass --out, or --to URL"),
     ],
 )  # fmt: skip
-def test_a_wrong_address_is_one_line(
-    words: list[str], line: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["export", str(RUNS / "offline"), "--format", *words]) == 2
-    assert line in capsys.readouterr().err
+def test_a_wrong_address_is_one_line(words: list[str], line: str, refuses: Said) -> None:
+    assert line in refuses("export", RUNS / "offline", "--format", *words)

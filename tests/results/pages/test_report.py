@@ -32,6 +32,7 @@ from harness.results.run_folder import ResultFolder
 from harness.run.supervisor.keeper import RunKeeper
 from harness.run.supervisor.metrics.endpoint import Exporter
 from harness.types import PowerSource
+from tests.builders.commands import Said
 from tests.builders.support import GOLDEN, SCENARIOS, evidence
 from tests.results.answer.test_answer import BUSY, LATE, PADDED, golden
 from tests.results.test_result_json import findings
@@ -185,12 +186,9 @@ def test_a_run_that_completed_nothing_has_no_plots() -> None:
     assert list(figures(evidence("server", done=None))) == []
 
 
-def test_a_page_needs_no_network_and_is_escaped(
-    run: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_page_needs_no_network_and_is_escaped(run: Path, prints: Said) -> None:
     pytest.importorskip("plotly")
-    assert main(["report", str(run)]) == 0
-    assert capsys.readouterr().out == f"{run}/report.html\n"
+    assert prints("report", run) == f"{run}/report.html\n"
     text = (run / "report.html").read_text()
     assert HOSTILE not in text
     assert "&lt;img src=x onerror=alert(1)&gt;" in text
@@ -206,21 +204,22 @@ def test_a_page_needs_no_network_and_is_escaped(
 
 @pytest.mark.slow
 def test_every_run_leaves_its_report_beside_one_script_for_all(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, prints: Said
 ) -> None:
     pytest.importorskip("plotly")
     given = ["--scenario", "single-stream", "--backend", "null", "--mode", "performance", "--quiet"]
     given += ["--duration", "2s", "--no-metrics"]
-    assert main([*given, "--out", str(tmp_path / "a")]) == 0
-    assert capsys.readouterr().out.splitlines()[-1] == f"report      {tmp_path}/a/report.html"
+    assert (
+        prints(*given, "--out", tmp_path / "a").splitlines()[-1]
+        == f"report      {tmp_path}/a/report.html"
+    )
     text = (tmp_path / "a/report.html").read_text()
     assert "Latency distribution" in text
     assert "cores busy" in text
     assert check(tmp_path / "a") == []
     (script,) = tmp_path.glob("plotly-*")
     before = script.stat().st_mtime_ns
-    assert main([*given, "--out", str(tmp_path / "b"), "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["verdict"] == "VALID"
+    assert json.loads(prints(*given, "--out", tmp_path / "b", "--json"))["verdict"] == "VALID"
     assert (tmp_path / "b/report.html").is_file()
     assert [p.stat().st_mtime_ns for p in tmp_path.glob("*plotly*")] == [before]
 
@@ -445,18 +444,16 @@ def test_a_page_of_420_pixels_does_not_scroll_sideways(
     assert width_needed(out, 420) == 420
 
 
-def test_several_runs_need_a_place(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["report", str(run), str(run)]) == 2
-    line = "harness: a report of several runs lies in none of them: pass --out FILE\n"
-    assert capsys.readouterr().err == line
+def test_several_runs_need_a_place(run: Path, refuses: Said) -> None:
+    line = "a report of several runs lies in none of them: pass --out FILE"
+    assert refuses("report", run, run) == line
 
 
 def test_without_plotly_the_extra_is_named(
-    run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    run: Path, monkeypatch: pytest.MonkeyPatch, refuses: Said
 ) -> None:
     monkeypatch.setitem(sys.modules, "plotly", None)
-    assert main(["report", str(run)]) == 3
-    assert capsys.readouterr().err == f"harness: {NO_PLOTLY}{how_to_install('report')}\n"
+    assert refuses("report", run, status=3) == f"{NO_PLOTLY}{how_to_install('report')}"
     assert not (run / "report.html").exists()
 
 

@@ -30,6 +30,7 @@ from harness.search.peak import page, table
 from harness.search.peak.job import RUNS
 from harness.search.peak.probe import Judge
 from harness.search.peak.search import Limits, search
+from tests.builders.commands import Said
 from tests.stand_ins.fake_peak import CAPACITY, System, names
 
 SERVER = (
@@ -207,13 +208,13 @@ def test_a_probe_takes_each_place_in_flight_ten_times_however_short(searched: Se
     assert all(queries == 10 * in_flight for in_flight, queries in asked)
 
 
-def test_what_a_number_in_flight_cannot_be_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_a_number_in_flight_cannot_be_is_told(refuses: Said) -> None:
     file = ("--write-user-conf", "user.conf")
-    assert main([*SERVER, "--concurrency", "4", *file]) == 2
-    assert "MLPerf has no load with a fixed concurrency" in capsys.readouterr().err
+    assert "MLPerf has no load with a fixed concurrency" in refuses(
+        *SERVER, "--concurrency", "4", *file
+    )
     Path("a.csv").write_text("0\n1\n")
-    assert main([*SERVER, "--arrivals", "a.csv"]) == 2
-    assert "drop --arrivals" in capsys.readouterr().err
+    assert "drop --arrivals" in refuses(*SERVER, "--arrivals", "a.csv")
 
 
 def test_without_a_rate_that_passes_the_folder_stays_partial(
@@ -678,11 +679,8 @@ def test_a_failure_of_a_short_probe_is_told_as_one(
         ("--scenario server --prob 3s", "unknown option --prob: did you mean --probe?"),
     ],
 )  # fmt: skip
-def test_a_mistake_is_one_line_and_status_2(
-    arguments: str, line: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["peak", *arguments.split()]) == 2
-    assert capsys.readouterr().err == f"harness: {line}\n"
+def test_a_mistake_is_one_line_and_status_2(arguments: str, line: str, refuses: Said) -> None:
+    assert refuses("peak", *arguments.split()) == line
     assert names(Path()) == []
 
 

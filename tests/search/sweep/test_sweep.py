@@ -21,6 +21,7 @@ from harness.results.seal.digests import SEAL
 from harness.search.options import Rates, parse_rates
 from harness.search.sweep.page import figures
 from harness.search.sweep.table import Point, knee, marks, points_table
+from tests.builders.commands import Said
 from tests.stand_ins.fake_peak import System, names
 
 SERVER = ("sweep", "--scenario", "server", "--backend", "null", "--slo", "p99=10ms", "--quiet")
@@ -286,11 +287,8 @@ def test_another_configuration_needs_another_folder(
         ("--scenario server --rate 20..10", "--rate: '20..10': write it in ascending order, with at least two points"),
     ],
 )  # fmt: skip
-def test_a_mistake_is_one_line_and_status_2(
-    arguments: str, line: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["sweep", *arguments.split()]) == 2
-    assert capsys.readouterr().err == f"harness: {line}\n"
+def test_a_mistake_is_one_line_and_status_2(arguments: str, line: str, refuses: Said) -> None:
+    assert refuses("sweep", *arguments.split()) == line
     assert names(Path()) == []
 
 
@@ -392,7 +390,7 @@ def test_rates_that_no_run_can_offer_are_refused_before_the_first(
 
 
 def test_doubts_stand_at_the_end_of_their_row(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, prints: Said
 ) -> None:
     system = System(900.0)
 
@@ -405,8 +403,7 @@ def test_doubts_stand_at_the_end_of_their_row(
         return finished
 
     monkeypatch.setattr("harness.run.supervisor.job.measure", measure)
-    assert main([*SERVER, "--rate", "100,200", "--out", "swept"]) == 0
-    first, second = capsys.readouterr().out.splitlines()[3:5]
+    first, second = prints(*SERVER, "--rate", "100,200", "--out", "swept").splitlines()[3:5]
     assert first.endswith("  VALID")
     assert second.endswith("  VALID  doubts: drift busy-machine")
 
@@ -527,13 +524,16 @@ def test_a_real_sweep_shows_latency_growing_with_load(tmp_path: Path) -> None:
 
 
 def test_the_table_again_from_stored_files_alone(
-    swept: Swept, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    swept: Swept,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    prints: Said,
+    refuses: Said,
 ) -> None:
     swept(System(250.0), *SERVER, "--rate", "100..300/3")
     first = capsys.readouterr().out
     monkeypatch.setattr("harness.run.supervisor.job.measure", None)
-    assert main(["sweep", "--from", "swept"]) == 0
-    assert capsys.readouterr().out == first
+    assert prints("sweep", "--from", "swept") == first
     (point,) = Path("swept/points").glob("200/result.json")
     broken = {
         "{}": "no entry 'reasons'",
@@ -542,9 +542,7 @@ def test_the_table_again_from_stored_files_alone(
     }
     for content, error in broken.items():
         point.write_text(content)
-        assert main(["sweep", "--from", "swept"]) == 2
-        message = f"harness: {point} is not what a run writes: {error}: `check` says more\n"
-        assert capsys.readouterr().err == message
+        message = f"{point} is not what a run writes: {error}: `check` says more"
+        assert refuses("sweep", "--from", "swept") == message
     Path("swept/sweep.json").write_text("{}")
-    assert main(["sweep", "--from", "swept"]) == 2
-    assert capsys.readouterr().err == "harness: swept/sweep.json is not what a sweep writes\n"
+    assert refuses("sweep", "--from", "swept") == "swept/sweep.json is not what a sweep writes"

@@ -43,6 +43,7 @@ from harness.search.tune.page import figures
 from harness.search.tune.peaks import least_sample_ns
 from harness.search.tune.screening import Bare, Cut, time_layout
 from harness.search.tune.table import conclusion
+from tests.builders.commands import Said
 from tests.stand_ins.fake_peak import names, result
 
 OFFLINE = ("tune", "--scenario", "offline", "--backend", "ort", "--quiet", "--no-report")
@@ -347,14 +348,13 @@ def test_an_slo_that_offlines_runs_missed_is_told(
 
 @pytest.mark.parametrize("scenario", ["server", "single-stream"])
 def test_a_percentile_that_no_run_reports_is_refused(
-    scenario: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    scenario: str, tmp_path: Path, refuses: Said
 ) -> None:
     out = ("--out", str(tmp_path / "t"))
     ask = ("tune", "--scenario", scenario, "--backend", "ort", "--slo", "p99.99=10ms", *out)
-    assert main(ask) == 2
-    assert capsys.readouterr().err == (
-        "harness: tune judges plans by a percentile that runs report, p99.9 at most, and the SLO is "
-        "p99.99=10ms: pass --slo with p99.9 or a lower one\n"
+    assert refuses(*ask) == (
+        "tune judges plans by a percentile that runs report, p99.9 at most, and the SLO is "
+        "p99.99=10ms: pass --slo with p99.9 or a lower one"
     )
     assert names(tmp_path) == []
 
@@ -460,16 +460,12 @@ def test_a_stopped_run_ends_it_and_what_was_measured_stays(
         (("--queries", "10"), "tune sizes its runs by --duration: drop --queries"),
     ],
 )
-def test_contradictions_are_told(
-    arguments: tuple[str, ...], told: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main([*OFFLINE, *arguments]) == 2
-    assert told in capsys.readouterr().err
+def test_contradictions_are_told(arguments: tuple[str, ...], told: str, refuses: Said) -> None:
+    assert told in refuses(*OFFLINE, *arguments)
 
 
-def test_concurrency_and_arrivals_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([*SERVER, "--concurrency", "4"]) == 2
-    assert "tune offers Poisson arrivals" in capsys.readouterr().err
+def test_concurrency_and_arrivals_are_refused(refuses: Said) -> None:
+    assert "tune offers Poisson arrivals" in refuses(*SERVER, "--concurrency", "4")
 
 
 def grid(scenario: str, cores: Cores, **given: Any) -> list[tuple[int, int]]:
