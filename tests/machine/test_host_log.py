@@ -309,10 +309,7 @@ def _summary_of(counts: list[Row]) -> dict[str, object]:
 @pytest.mark.parametrize(("faults", "codes"), [(10, []), (11, ["paged"])])
 def test_many_major_page_faults_are_a_doubt(faults: int, codes: list[str]) -> None:
     """More than one in a hundred of the thousand samples."""
-    columns = {
-        "measured_major_faults": (50.0, 50.0 + faults),
-        "memory_available_bytes": (9e9, 2e9),
-    }
+    columns = {"measured_major_faults": (50.0, 50.0 + faults), "memory_available_bytes": (9e9, 2e9)}
     found = doubts(5, columns)
     assert [d.code for d in found] == codes
     assert all(

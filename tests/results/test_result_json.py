@@ -285,10 +285,7 @@ def test_the_reference_waits_as_the_run_was_asked_to(
     ("about", "told"),
     [
         ({}, "synthetic data"),
-        (
-            {"zero_or_one": ["ids", "mask"]},
-            "synthetic data, with only 0 and 1 in ids and mask",
-        ),
+        ({"zero_or_one": ["ids", "mask"]}, "synthetic data, with only 0 and 1 in ids and mask"),
     ],
 )
 def test_synthetic_integers_are_said_in_the_result(about: dict[str, Any], told: str) -> None:

@@ -133,10 +133,7 @@ def test_a_file_that_is_renamed_while_it_is_fetched_is_no_loss_of_the_node(
     node: OnNode, command: NodeCommand
 ) -> None:
     node.files = {"result.json": b"{}"}
-    node.states = [
-        state("", {"result.json.new": 5}),
-        state("end", {"result.json": 6}, status=0),
-    ]
+    node.states = [state("", {"result.json.new": 5}), state("end", {"result.json": 6}, status=0)]
     assert command.look() == []
     assert command.look() == ["end"]
     assert [*listed(command.folder)] == ["result.json"]

@@ -131,11 +131,7 @@ def test_batches_travel_in_calls_of_ray_where_nothing_else_gets_through(
     """The node listens on the loopback of another machine, which no socket of this one reaches."""
     out = tmp_path / "run"
     hosts: list[int] = []
-    with (
-        machine() as other,
-        raylets(0, HERE) as cluster,
-        raylet_on(other, cluster.address) as far,
-    ):
+    with machine() as other, raylets(0, HERE) as cluster, raylet_on(other, cluster.address) as far:
         cluster.pids.append(far.pid)
         while THERE not in capsys.readouterr().out:
             assert main(["list", "--nodes", cluster.nodes]) == 0

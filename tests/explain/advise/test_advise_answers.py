@@ -262,10 +262,7 @@ def test_tables_repeat_from_the_stored_file_alone(
             ["--from", "x", "--model", "digits", "--threads", "2", "--json"],
             "--from reads a folder and runs nothing: drop --model, --threads",
         ),
-        (
-            ["--from", "x", "--out", "y"],
-            "--from reads a folder and runs nothing: drop --out",
-        ),
+        (["--from", "x", "--out", "y"], "--from reads a folder and runs nothing: drop --out"),
         (["--model", "digits", "--input-shape", "x"], r"[\s\S]*--input-shape[\s\S]*"),
     ],
 )

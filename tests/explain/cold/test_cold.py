@@ -59,8 +59,7 @@ def test_every_storage_format_starts_or_says_why_not(
     """The digits have a file for each framework; from ONNX two more and ORT's own format are made."""
     pytest.importorskip("onnx")
     content = _measured(
-        *(tmp_path / "cold", "digits", "--trials", "1"),
-        *("--skip", "sharing", "--skip", "benefit"),
+        *(tmp_path / "cold", "digits", "--trials", "1"), *("--skip", "sharing", "--skip", "benefit")
     )
     names = [one.name for one in FORMATS if one.name != "torch.export"]
     assert [row["name"] for row in content["starts"][1:]] == names
@@ -73,9 +72,7 @@ def test_every_storage_format_starts_or_says_why_not(
     assert "ORT format" in capsys.readouterr().out
 
 
-def test_an_option_that_a_run_has_too_is_refused_once(
-    refuses: Said,
-) -> None:
+def test_an_option_that_a_run_has_too_is_refused_once(refuses: Said) -> None:
     """Bug: both parsers of `cold` printed the same line."""
     assert (
         refuses("cold", "digits", "--threads", "0") == "--threads: 0 must lie between 1 and 1,024"
@@ -157,11 +154,7 @@ def test_a_model_of_one_file_says_which_formats_it_cannot_have(tmp_path: Path) -
     ],
 )
 def test_what_cannot_be_measured_is_refused_before_anything_starts(
-    arguments: list[str],
-    told: str,
-    tmp_path: Path,
-    refuses: Said,
-    monkeypatch: pytest.MonkeyPatch,
+    arguments: list[str], told: str, tmp_path: Path, refuses: Said, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert told in refuses("cold", *arguments)

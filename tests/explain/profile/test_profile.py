@@ -147,11 +147,7 @@ def test_a_table_says_the_same_in_text_json_and_csv() -> None:
     ]
     assert table.to_json()["rows"][0] == {"name": "a,b", "mean_time_ns": 1.5e6, "share": 0.25}
     rows = list(csv.reader(tables.to_csv(table).splitlines()))
-    assert rows == [
-        ["name", "mean_time_ns", "share"],
-        ["a,b", "1500000.0", "0.25"],
-        ["c", "", ""],
-    ]
+    assert rows == [["name", "mean_time_ns", "share"], ["a,b", "1500000.0", "0.25"], ["c", "", ""]]
     assert "1 more rows" in "\n".join(tables.lines(table, 1))
 
 

@@ -246,9 +246,7 @@ def test_nvml_names_the_cause_of_its_refusal(
     assert fake.open == 0
 
 
-def test_nvml_reads_the_other_gpus_when_one_is_lost(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_nvml_reads_the_other_gpus_when_one_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     fake = FakeNvml()
     monkeypatch.setitem(sys.modules, "pynvml", fake)
     with NvmlMeter("") as meter:
@@ -347,10 +345,7 @@ def test_a_command_that_prints_other_lines_is_refused_with_the_limit_and_the_lin
 ) -> None:
     monkeypatch.setattr(command, "FIRST_LIMIT_S", 1.5)
     text = f"import time\nwhile True:\n    print({printed}, end='', flush=True); time.sleep(0.05)"
-    with (
-        pytest.raises(ConfigError) as raised,
-        CommandMeter(script(tmp_path / "other.py", text)),
-    ):
+    with pytest.raises(ConfigError) as raised, CommandMeter(script(tmp_path / "other.py", text)):
         pass
     came = "no line such as '12.3 W' or '456 J' came within 1.5 s"
     assert str(raised.value).startswith(f"--meter command={sys.executable}: {came}{shown}")
@@ -397,9 +392,7 @@ def test_a_command_that_cannot_be_run_is_refused(argument: str) -> None:
         pass
 
 
-def test_the_sampler_reads_ten_times_a_second_and_survives_a_lost_meter(
-    tmp_path: Path,
-) -> None:
+def test_the_sampler_reads_ten_times_a_second_and_survives_a_lost_meter(tmp_path: Path) -> None:
     root = powercap(tmp_path)
     with PowerSampler([("rapl", str(root))]) as sampler:
         sampler.idle_baseline(time.sleep)
@@ -522,9 +515,7 @@ def test_a_meter_that_raises_on_entering_is_unavailable(tmp_path: Path) -> None:
         sampled(tmp_path, "raises")
 
 
-def test_a_meter_whose_sources_raise_or_are_empty_is_refused(
-    tmp_path: Path,
-) -> None:
+def test_a_meter_whose_sources_raise_or_are_empty_is_refused(tmp_path: Path) -> None:
     with pytest.raises(PluginUnavailable, match=r"odd\.py:Odd' raised RuntimeError: no list$"):
         sampled(tmp_path, "unsure")
     with pytest.raises(ConfigError, match=r"odd\.py:Odd' has nothing to read here$"):

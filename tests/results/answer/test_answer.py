@@ -92,10 +92,7 @@ def of_tokens(**changed: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("changed", "headline"),
     [
-        (
-            {},
-            "5,210 tokens/s, TTFT p99 1.21 s of 2 s allowed, TPOT p99 150 ms of 200 ms allowed",
-        ),
+        ({}, "5,210 tokens/s, TTFT p99 1.21 s of 2 s allowed, TPOT p99 150 ms of 200 ms allowed"),
         (
             {"ttft_ns": {"p99": 2_310_000_000}},
             "5,210 tokens/s, TTFT p99 2.31 s, above the 2 s allowed, TPOT p99 150 ms of 200 ms allowed",

@@ -817,12 +817,7 @@ def edited(source: Path, copy: Path, name: str, change: Callable[[Any], None]) -
     ],
 )  # fmt: skip
 def test_what_is_not_comparable_is_not_ranked(
-    runs: Path,
-    tmp_path: Path,
-    prints: Said,
-    name: str,
-    change: Callable[[Any], None],
-    line: str,
+    runs: Path, tmp_path: Path, prints: Said, name: str, change: Callable[[Any], None], line: str
 ) -> None:
     other = edited(runs / "fast", tmp_path / "other", name, change)
     printed = prints("compare", runs / "fast", other, "--fail-on", "p90:+5%", status=4).splitlines()
@@ -923,11 +918,7 @@ def test_of_a_gpus_answers_no_core_is_the_measure(runs: Path, tmp_path: Path) ->
     ],
 )  # fmt: skip
 def test_a_mistake_is_one_line(
-    runs: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    refuses: Said,
-    words: list[str],
-    line: str,
+    runs: Path, monkeypatch: pytest.MonkeyPatch, refuses: Said, words: list[str], line: str
 ) -> None:
     monkeypatch.chdir(runs)
     assert refuses("compare", *words) == line

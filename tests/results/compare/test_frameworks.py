@@ -111,11 +111,7 @@ def test_two_files_of_one_manifest_are_one_model(ort: Path, tmp_path: Path, prin
     ],
 )  # fmt: skip
 def test_another_model_precision_or_dataset_is_refused(
-    ort: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    more: dict[str, Edit],
-    start: str,
+    ort: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], more: dict[str, Edit], start: str
 ) -> None:
     (line, *others) = refused(capsys, ort, twin(ort, tmp_path / "other", **more))
     assert others == []

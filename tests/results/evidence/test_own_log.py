@@ -45,8 +45,7 @@ def _rounded(value: object) -> object:
 
 
 @pytest.mark.parametrize(
-    ("queries", "late"),
-    [(2000, 0), (2010, 10), (2010, 11), (700, 2), (458, 0), (500, 50)],
+    ("queries", "late"), [(2000, 0), (2010, 10), (2010, 11), (700, 2), (458, 0), (500, 50)]
 )
 def test_every_value_is_loadgens_for_the_same_latencies(
     queries: int, late: int, tmp_path: Path
@@ -120,11 +119,7 @@ def test_a_run_of_ours_is_judged_like_loadgens_and_says_whose_it_is() -> None:
     assert content["latency_ns"]["source"] == content["throughput_per_s"]["source"] == HARNESS
     assert content["latency_ns"]["p99.9"] == NS_PER_MS
     assert content["queries"]["counted_by_loadgen"] is None
-    assert content["arrivals"] == {
-        "source": HARNESS,
-        "schedule_sha256": "abc",
-        "concurrency": None,
-    }
+    assert content["arrivals"] == {"source": HARNESS, "schedule_sha256": "abc", "concurrency": None}
     assert any("no MLPerf scenario" in note for note in content["not_for_submission"])
     assert result(findings("server", evidence("server")))["arrivals"]["source"] == "LoadGen"
 

@@ -65,11 +65,7 @@ def send(run: Path, url: str) -> int:
 @pytest.mark.slow
 @pytest.mark.parametrize(("verdict", "status"), [("VALID", "FINISHED"), ("INVALID", "FAILED")])
 def test_a_real_server_shows_the_run(
-    verdict: str,
-    status: str,
-    mlflow: str,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+    verdict: str, status: str, mlflow: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = RUNS / "server" if verdict == "VALID" else invalid("server", tmp_path)
     assert send(run, mlflow) == 0

@@ -137,9 +137,5 @@ def test_the_bounds_are_those_that_loadgen_judges_an_official_run_by(
     assert made is not None
     assert made["bounds"] == (
         percentile
-        and {
-            "percentile": percentile,
-            "ttft_ns": 2000 * NS_PER_MS,
-            "tpot_ns": 200 * NS_PER_MS,
-        }
+        and {"percentile": percentile, "ttft_ns": 2000 * NS_PER_MS, "tpot_ns": 200 * NS_PER_MS}
     )

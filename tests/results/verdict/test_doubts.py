@@ -117,10 +117,7 @@ def test_a_generator_that_issues_late_is_doubted() -> None:
     for slice_, end in (
         ({"ns": 100_000, "reason": None}, ""),
         ({}, ""),
-        (
-            {"ns": None, "reason": "Linux 5.15"},
-            "; its thread has no short time slice (Linux 5.15)",
-        ),
+        ({"ns": None, "reason": "Linux 5.15"}, "; its thread has no short time slice (Linux 5.15)"),
     ):
         ended = replace(run, ended={**(run.ended or {}), "slice": slice_})
         assert in_performance(ended) == [Reason("generator-late", text + end)]
@@ -336,8 +333,7 @@ def loaded(*inputs: TensorSpec) -> Loaded:
 
 
 @pytest.mark.parametrize(
-    ("mean", "fixed", "said"),
-    [(1.0, None, []), (7.5, 8, []), (8.0, 8, []), (2.0, 8, ["padded"])],
+    ("mean", "fixed", "said"), [(1.0, None, []), (7.5, 8, []), (8.0, 8, []), (2.0, 8, ["padded"])]
 )
 def test_work_that_was_mostly_padding_is_doubted(
     mean: float, fixed: int | None, said: list[str]

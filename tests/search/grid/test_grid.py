@@ -21,11 +21,7 @@ from harness.models.network.network import Structure
 from harness.models.precision.ways import PRECISIONS
 from harness.results.seal import digests
 from harness.search.grid.cells.cells import Cell, Row, labels, spread
-from harness.search.grid.cells.options import (
-    GridOptions,
-    parse_batches,
-    parse_price,
-)
+from harness.search.grid.cells.options import GridOptions, parse_batches, parse_price
 from harness.search.grid.job import _left_s
 from harness.search.grid.same_network.divergence import divergence
 from harness.search.grid.view import tables
@@ -174,12 +170,12 @@ def test_the_time_left_is_that_of_cells_which_take_time(
 
 
 def test_resume_takes_everything_from_the_folder(
-    swept: Swept, monkeypatch: pytest.MonkeyPatch, refuses: Said
+    swept: Swept, monkeypatch: pytest.MonkeyPatch, prints: Said, refuses: Said
 ) -> None:
     swept(Runs({2: ("interrupted", 130)}), *GRID, "--batch", "1,2")
     runs = Runs()
     monkeypatch.setattr("harness.run.supervisor.job.measure", runs)
-    assert main(["sweep", "--resume", "grid", "--quiet"]) == 0
+    prints("sweep", "--resume", "grid", "--quiet")
     assert [(c.max_batch, c.threads, c.duration_ns) for c in runs.configs] == [(2, 1, 10**9)]
     told = "--resume takes everything from its folder: drop --batch"
     assert told in refuses("sweep", "--resume", "grid", "--batch", "4")
@@ -238,21 +234,9 @@ def test_tables_that_are_made_again_keep_the_seal(swept: Swept) -> None:
 @pytest.mark.parametrize(
     ("name", "value", "told"),
     [
-        (
-            "axes",
-            {"precision": ["../../elsewhere"]},
-            "its axes cannot be read: '../../elsewhere'",
-        ),
-        (
-            "axes",
-            {"model": [3]},
-            "its axes cannot be read: a model, backend or shape is not text",
-        ),
-        (
-            "axes",
-            {"batch": [1.5]},
-            "its axes cannot be read: a batch or number of threads is",
-        ),
+        ("axes", {"precision": ["../../elsewhere"]}, "its axes cannot be read: '../../elsewhere'"),
+        ("axes", {"model": [3]}, "its axes cannot be read: a model, backend or shape is not text"),
+        ("axes", {"batch": [1.5]}, "its axes cannot be read: a batch or number of threads is"),
         ("precisions", {"digits int8": None}, "grid: its files do not fit together: TypeError"),
     ],
 )
@@ -568,11 +552,7 @@ def test_the_front_is_what_no_other_cell_beats() -> None:
     slow = row(accuracy=99.0, batch_p50_ns=2e6, throughput_per_s=100.0)
     fast = row(accuracy=98.0, precision="int8", batch_p50_ns=1e6, throughput_per_s=200.0)
     worse = row(accuracy=98.0, precision="fp16", batch_p50_ns=3e6, throughput_per_s=90.0)
-    assert tables.front([slow, fast, worse]) == {
-        slow.cell: None,
-        fast.cell: None,
-        worse.cell: slow,
-    }
+    assert tables.front([slow, fast, worse]) == {slow.cell: None, fast.cell: None, worse.cell: slow}
 
 
 def test_a_constant_series_has_no_uncertainty_and_no_jitter() -> None:

@@ -453,10 +453,7 @@ def test_a_page_is_made_where_plotly_is_there(
     ("model_ns", "runs"), [(2e7, 1), (5e6, 2)], ids=["by the bare loops", "by two runs"]
 )
 def test_a_bound_below_the_fastest_answer_ends_the_sweep(
-    model_ns: float,
-    runs: int,
-    swept: Swept,
-    capsys: pytest.CaptureFixture[str],
+    model_ns: float, runs: int, swept: Swept, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Bug: every rate was measured, although no answer can be in time at any."""
     late = dict.fromkeys(range(1, 9), 12_000_000)

@@ -62,11 +62,7 @@ def test_every_request_of_the_worst_case_misses(models: Path) -> None:
     ],
 )
 def test_options_of_another_sweep_are_refused(
-    words: list[str],
-    line: str,
-    models: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    refuses: Said,
+    words: list[str], line: str, models: Path, monkeypatch: pytest.MonkeyPatch, refuses: Said
 ) -> None:
     monkeypatch.chdir(models.parent)
     assert line in refuses("sweep", "--scenario", "server", *words)
