@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from harness.serve.bodies import ALIGNMENT_BYTES, MOST_HEAD_BYTES, MOST_UNPACKED_BYTES, Malformed
 from harness.serve.requests import MOST_KNOWN_HEADS, Head, Parser
+from tests.builders.known import known
 
 MOST_BODY = 5_000
 Seen = tuple[list[tuple[str, str, bytes]], int | None]
@@ -222,8 +223,7 @@ def test_what_cannot_be_read_has_a_status(head: bytes, status: int) -> None:
 def parsed(data: bytes) -> Head:
     parser = Parser({})
     parser.add(data)
-    request = parser.next()
-    assert request is not None
+    request = known(parser.next())
     return request.head
 
 
@@ -263,12 +263,10 @@ def test_a_body_that_is_not_here_yet_is_waited_for_with_100_continue() -> None:
     parser.add(b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\nExpect: 100-Continue\r\n\r\n")
     assert parser.next() is None
     assert parser.wants_continue
-    room = parser.room()
-    assert room is not None
+    room = known(parser.room())
     room[:] = b"ab"
     parser.fill(2)
-    request = parser.next()
-    assert request is not None
+    request = known(parser.next())
     assert bytes(request.body) == b"ab"
     assert not parser.wants_continue
 
@@ -281,8 +279,7 @@ def test_the_tensors_of_a_long_body_lie_aligned() -> None:
             b"Inference-Header-Content-Length: %d\r\n\r\n" % size
         )
         assert parser.next() is None
-        room = parser.room()
-        assert room is not None
+        room = known(parser.room())
         whole = np.asarray(room.obj)
         begin = np.asarray(room).ctypes.data - whole.ctypes.data
         assert (begin + size) % ALIGNMENT_BYTES == 0

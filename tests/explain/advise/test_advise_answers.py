@@ -20,6 +20,7 @@ from harness.explain.advise.predict import advice, combination, predicted_ns, to
 from harness.explain.advise.record import Record
 from harness.explain.advise.subject import _first
 from tests.builders.advise_record import KEYS, MS, NOW, accuracy, pair, record, timing
+from tests.builders.known import known
 
 
 def _by_change(content: dict[str, Any]) -> dict[str, Any]:
@@ -115,11 +116,9 @@ def test_int8_is_nothing_to_be_taken_without_knowing_what_it_costs() -> None:
 
 
 def test_int8_that_costs_little_is_the_top_advice_with_its_accuracy() -> None:
-    best = top(advice(Record(record(accuracy=accuracy(0.2)))))
-    assert best is not None
+    best = known(top(advice(Record(record(accuracy=accuracy(0.2))))))
     assert best.change == "precision=int8"
-    assert best.accuracy is not None
-    assert best.accuracy["score"] == pytest.approx(98.8)
+    assert known(best.accuracy)["score"] == pytest.approx(98.8)
 
 
 def test_the_best_of_each_choice_are_combined_but_threads_and_executor_are_one() -> None:

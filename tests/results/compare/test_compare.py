@@ -45,6 +45,7 @@ from harness.results.numbers import Number
 from harness.results.publish.copy import publish
 from tests.builders.commands import Said
 from tests.builders.finished import answered_later
+from tests.builders.known import known
 from tests.golden.make_runs import FOLDERS
 
 SLOW = """\
@@ -75,9 +76,7 @@ def test_the_interval_of_a_change_holds_the_truth_as_often_as_it_says() -> None:
                 replace(a_run("a"), numbers={"p90": Number(estimate, "ns", "body", low, high)})
             )
         (change,) = compare([sides[0]], [sides[1]]).changes
-        assert change.low is not None
-        assert change.high is not None
-        held += change.low <= 0.1 <= change.high
+        held += known(change.low) <= 0.1 <= known(change.high)
     assert 180 <= held < 200
 
 
@@ -249,8 +248,7 @@ def test_runs_in_turns_are_judged_by_their_spread() -> None:
     ours = side_of("a", "adeh", [1000, 1030, 990, 1010])
     theirs = side_of("b", "bcfg", [1110, 1100, 1130, 1120])
     found = compare(ours, theirs)
-    assert found.headline is not None
-    assert (found.verdict, found.headline.name) == (WORSE, "p99")
+    assert (found.verdict, known(found.headline).name) == (WORSE, "p99")
     assert noise_line(found) == (
         "measured by 4 and 4 runs, made in turns: a change of less than 2 % is not judged"
     )
@@ -963,8 +961,7 @@ def test_agreement_of_labels_and_of_scores(tmp_path: Path) -> None:
     assert found == (10, 9, 0.9, None, None, 0.9)
     scores = np.eye(4, dtype=np.float32)
     moved = scores + np.float32(0.5) * np.roll(scores, 1, axis=1)
-    found = agreement(_answered(tmp_path / "c", scores), _answered(tmp_path / "d", moved))
-    assert found is not None
+    found = known(agreement(_answered(tmp_path / "c", scores), _answered(tmp_path / "d", moved)))
     assert found[:3] == (4, 0, 1.0)
     assert found[3:] == pytest.approx((0.5, 0.5, 0.0))
     assert agreement(ours, tmp_path) is None

@@ -33,6 +33,7 @@ from harness.run.supervisor.keeper import RunKeeper
 from harness.run.supervisor.metrics.endpoint import Exporter
 from harness.types import PowerSource
 from tests.builders.commands import Said
+from tests.builders.known import known
 from tests.builders.support import GOLDEN, SCENARIOS, evidence
 from tests.results.answer.test_answer import BUSY, LATE, PADDED, golden
 from tests.results.test_result_json import findings
@@ -95,8 +96,7 @@ def lines(plot: Any) -> dict[str, Any]:
 
 
 def begun_ns() -> int:
-    done = evidence("server").done
-    assert done is not None
+    done = known(evidence("server").done)
     return int(done.columns["scheduled_ns"].min())
 
 
@@ -152,8 +152,7 @@ def test_a_machine_that_tells_nothing_has_no_empty_panels() -> None:
 
 def test_the_window_on_the_time_axis_is_loadgens() -> None:
     run = evidence("server")
-    window = window_ns(run.log.values)
-    assert window is not None
+    window = known(window_ns(run.log.values))
     (band,) = over_time().layout["shapes"]
     assert band["x0"] == pytest.approx((window[0] - begun_ns()) / NS_PER_S)
     assert band["x1"] == pytest.approx((window[1] - begun_ns()) / NS_PER_S)
@@ -175,8 +174,7 @@ def test_no_extreme_is_lost_however_many_points_there_are() -> None:
 
 def test_the_slowest_query_is_in_every_plot_of_latency() -> None:
     run = evidence("single-stream")
-    assert run.done is not None
-    slowest_ms = run.done.latency_ns.max() / NS_PER_MS
+    slowest_ms = known(run.done).latency_ns.max() / NS_PER_MS
     cdf, tail, time, *_ = figures(run)
     for found in (cdf.data[0]["x"], tail.data[0]["y"], lines(time)["slowest"]["y"]):
         assert max(y for y in found if y is not None) == pytest.approx(slowest_ms, rel=1e-5)
@@ -377,8 +375,7 @@ def test_the_first_lines_of_a_page_are_the_answer(run: Path, tmp_path: Path) -> 
     answer = answer_of(result)
     head = text.partition('id="numbers"')[0].replace("\u00a0\u00b5s", " us").replace("\u00a0", " ")
     for words in (answer.question, answer.headline, answer.accuracy, answer.doubts, answer.advice):
-        assert words is not None
-        assert escape(words) in head
+        assert escape(known(words)) in head
     assert head.index(escape(answer.headline)) < head.index("slo-missed") < head.index("padded")
     assert '<details id="doubts"><summary>2 doubts in full</summary>' in head
     for title in ("Settings", "Machine"):

@@ -19,14 +19,14 @@ from harness.results.evidence.stages import Completions, percentiles, query_late
 from harness.results.evidence.steady_state import steady_state
 from harness.results.verdict import doubts, model_doubts
 from harness.types import Array, Score, TensorSpec
+from tests.builders.known import known
 from tests.builders.support import ENDED, SCENARIOS, evidence, plan
 
 BOUND_NS = 50 * NS_PER_MS
 
 
 def ours(run: Evidence) -> Mapping[str, int]:
-    assert run.done is not None
-    return percentiles(query_latency_ns(run.done, run.plan.samples_per_query))
+    return percentiles(query_latency_ns(known(run.done), run.plan.samples_per_query))
 
 
 def in_performance(run: Evidence) -> list[Reason]:
@@ -36,9 +36,8 @@ def in_performance(run: Evidence) -> list[Reason]:
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_a_golden_run_leaves_no_doubt_about_its_numbers(scenario: str) -> None:
     run = evidence(scenario)
-    assert run.done is not None
     assert in_performance(run) == []
-    assert list(doubts.stall(run.done, scenario, NS_PER_MS)) == []
+    assert list(doubts.stall(known(run.done), scenario, NS_PER_MS)) == []
     short = ["short-run"] if scenario == "offline" else []  # the golden run takes 6 ms
     assert [d.code for d in doubts.few_samples(run, 0.99)] == short
 
