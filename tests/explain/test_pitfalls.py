@@ -429,13 +429,10 @@ def test_arrays_done_wrong() -> None:
         (["--samples", "0"], "--samples 0: it must be at least 1"),
         (["--data-dir", "x"], "--data-dir x: name its --dataset, e.g. folder"),
         (["--model", "digits", "--dataset", "folder"], "dataset 'folder' needs --data-dir: "),
-        (
-            ["--out", "full/pitfalls.json/x"],
-            "--out full/pitfalls.json/x: full/pitfalls.json is not a writable ",
-        ),
+        (["--out", "full/pitfalls.json/x"], "--out full/pitfalls.json/x: full/pitfalls.json is not a writable "),
         (["--out", "full"], "full/pitfalls.json exists: reports are never overwritten; "),
     ],
-)
+)  # fmt: skip
 def test_a_mistake_is_one_line(
     arguments: list[str],
     said: str,

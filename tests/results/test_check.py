@@ -138,19 +138,14 @@ def test_a_request_that_was_not_kept_by_a_run_is_one_line(
     [
         ("environment.json", '"python"', '"pithon"', "environment.system.python: result.json has "),
         ("accuracy/accuracy.txt", "accuracy=", "accuracy=9", "accuracy.txt has no line 'accuracy"),
-        (
-            "performance/run_1/mlperf_log_summary.txt",
-            "VALID",
-            "INVALID",
-            "the line 'Result is' says INVALID",
-        ),
+        ("performance/run_1/mlperf_log_summary.txt", "VALID", "INVALID", "the line 'Result is' says INVALID"),
         ("performance/run_1/mlperf_log_summary.txt", "No errors", "1 ERROR", "has no line 'No err"),
         ("accuracy/mlperf_log_summary.txt", "No errors", "2 ERRORS", "has no line 'No errors enc"),
         ("accuracy/mlperf_log_summary.txt", "No warnings", "3 warnings", "has no line 'No warn"),
         ("performance/run_1/run.json", '"ended": {', '"ended": null, "was": {', "verdict: result"),
         ("result.json", "not under the official rules", "official", "not_for_submission: result"),
     ],
-)
+)  # fmt: skip
 def test_an_edit_in_any_file_is_found(
     run: Path, name: str, old: str, new: str, line: str, prints: Said
 ) -> None:

@@ -212,17 +212,11 @@ def test_a_score_below_the_target_is_a_reason_and_no_score_has_one() -> None:
     ("config", "notes"),
     [
         ({}, ["a quick run, not under the official rules"]),
-        (
-            {"backend": "null"},
-            [
-                "a quick run, not under the official rules",
-                "null backend: the harness's own cost, no model",
-            ],
-        ),
+        ({"backend": "null"}, ["a quick run, not under the official rules", "null backend: the harness's own cost, no model"]),
         ({"mlperf": True}, ["digits is not an MLPerf model: its manifest has no mlperf_model"]),
         ({"mlperf": True, "mlperf_model": "resnet50"}, []),
     ],
-)
+)  # fmt: skip
 def test_what_is_no_submission_says_so(config: dict[str, Any], notes: list[str]) -> None:
     found = configured(findings("server", evidence("server")), **config)
     assert result(found)["not_for_submission"] == notes
@@ -297,15 +291,11 @@ def test_synthetic_integers_are_said_in_the_result(about: dict[str, Any], told: 
 @pytest.mark.parametrize(
     ("shape", "dtype", "told"),
     [
-        (
-            [10],
-            "float32",
-            ["but nothing was scored: top1 needs labels, but each answer is 10 scores"],
-        ),
+        ([10], "float32", ["but nothing was scored: top1 needs labels, but each answer is 10 scores"]),
         ([3, 7], "int64", ["but nothing was scored: top1 needs one label per answer"]),
         ([], "int64", []),
     ],
-)
+)  # fmt: skip
 def test_answers_of_a_performance_run_have_the_shape_that_the_metric_takes(
     shape: list[int], dtype: str, told: list[str]
 ) -> None:

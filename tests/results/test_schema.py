@@ -64,12 +64,9 @@ def test_another_key_or_type_is_refused(change: Any) -> None:
         ("--scenario", "server", "--target-qps", "500", "--slo", "p99=1s"),
         ("--scenario", "offline"),
         pytest.param(("--scenario", "single-stream", "--slo", "p90=1ns"), marks=pytest.mark.slow),
-        pytest.param(
-            ("--scenario", "server", "--concurrency", "4", "--slo", "p99=1s"),
-            marks=pytest.mark.slow,
-        ),
+        pytest.param(("--scenario", "server", "--concurrency", "4", "--slo", "p99=1s"), marks=pytest.mark.slow,),
     ],
-)
+)  # fmt: skip
 def test_the_file_of_a_run_fits(words: tuple[str, ...], tmp_path: Path) -> None:
     main([*words, *QUICK, "--out", str(tmp_path / "run")])
     content = json.loads((tmp_path / "run/result.json").read_text())

@@ -150,11 +150,7 @@ def test_metrics_count_requests_by_their_end_tokens_and_times(server: Server) ->
     [
         ({"guided_regex": "a"}, 400, "this server does not know the field 'guided_regex'"),
         ({"model": "gpt"}, 404, "there is no model 'gpt': this server has 'tinylm'"),
-        (
-            {"prompt": ["1", 1]},
-            400,
-            "prompt must be a text, a list of token ids, or a list of either",
-        ),
+        ({"prompt": ["1", 1]}, 400, "prompt must be a text, a list of token ids, or a list of either"),
         ({"prompt": ""}, 400, "the prompt is empty"),
         ({"prompt": [99]}, 400, "the prompt has a token that is not one of 15"),
         ({"prompt": "1" * 48}, 400, "the prompt has 48 tokens"),
@@ -163,7 +159,7 @@ def test_metrics_count_requests_by_their_end_tokens_and_times(server: Server) ->
         ({"stream_options": EXACT}, 400, "stream_options must be an object, beside stream"),
         ({"messages": []}, 400, "the request needs prompt, and no messages"),
     ],
-)
+)  # fmt: skip
 def test_what_is_not_done_is_refused_in_one_line(
     fields: dict[str, Any], status: int, problem: str, server: Server
 ) -> None:

@@ -337,29 +337,14 @@ def request_of(**changes: Any) -> dict[str, Any]:
         (request_of(data=["0"] * 64), "values that are not FP32"),
         (request_of(data=[[0.0], [0.0, 1.0]]), "input 'image': "),
         (request_of(data=[1e39] * 64), "does not fit FP32"),
-        (
-            request_of(parameters={"binary_data_size": 256}),
-            "binary_data_size is not a size, or stands beside data",
-        ),
-        (
-            request_of(data=None, parameters={"binary_data_size": 255}),
-            "FP32 of the shape [1, 1, 8, 8] has no 255 bytes",
-        ),
-        (
-            request_of(data=None, parameters={"binary_data_size": 256}),
-            "0 bytes follow the JSON, its tensors have 256",
-        ),
-        (
-            request_of(data=None, parameters={"shared_memory_region": "r"}),
-            "does not have the extension shared_memory_region",
-        ),
+        (request_of(parameters={"binary_data_size": 256}), "binary_data_size is not a size, or stands beside data"),
+        (request_of(data=None, parameters={"binary_data_size": 255}), "FP32 of the shape [1, 1, 8, 8] has no 255 bytes"),
+        (request_of(data=None, parameters={"binary_data_size": 256}), "0 bytes follow the JSON, its tensors have 256"),
+        (request_of(data=None, parameters={"shared_memory_region": "r"}), "does not have the extension shared_memory_region"),
         (request_of() | {"outputs": [{"name": "scores"}]}, "there is no output 'scores'"),
-        (
-            request_of() | {"outputs": [{"name": "image", "parameters": {"classification": 3}}]},
-            "does not have the extension classification",
-        ),
+        (request_of() | {"outputs": [{"name": "image", "parameters": {"classification": 3}}]}, "does not have the extension classification"),
     ],
-)
+)  # fmt: skip
 def test_a_wrong_request_is_told_what_is_wrong(content: object, text: str) -> None:
     inference = OpenInference(digits())
     body = content if isinstance(content, str) else json.dumps(content)

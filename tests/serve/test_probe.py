@@ -118,12 +118,9 @@ def test_a_model_that_is_not_there_is_told(digits: Served, prints: Said) -> None
     [
         (["tinylm"], "--model tinylm --target-qps"),
         (["org/llm"], "--model llm.yaml --data-dir prompts.jsonl --target-qps"),
-        (
-            ["org/llm", "b"],
-            "--model llm.yaml --data-dir prompts.jsonl --backend-option served=org/llm ",
-        ),
+        (["org/llm", "b"], "--model llm.yaml --data-dir prompts.jsonl --backend-option served=org/llm "),
     ],
-)
+)  # fmt: skip
 def test_a_server_of_openai_s_api_is_told_with_the_command_that_asks_it(
     models: list[str], told: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

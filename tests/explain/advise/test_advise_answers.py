@@ -249,22 +249,13 @@ def test_tables_repeat_from_the_stored_file_alone(
     [
         ([], "advise needs --model MODEL, or --from DIR, the folder of an earlier `advise`"),
         (["--model", "digits", "--batch", "0"], "--batch: 0 must lie between 1 and 1,000,000"),
-        (
-            ["--model", "digits", "--vary", "speed"],
-            "--vary: 'speed' is not one of graph, threads, execution, precision",
-        ),
-        (
-            ["--model", "digits", "--skip", "all"],
-            "--skip: 'all' is not one of weights, storage, operators, checks",
-        ),
-        (
-            ["--from", "x", "--model", "digits", "--threads", "2", "--json"],
-            "--from reads a folder and runs nothing: drop --model, --threads",
-        ),
+        (["--model", "digits", "--vary", "speed"], "--vary: 'speed' is not one of graph, threads, execution, precision"),
+        (["--model", "digits", "--skip", "all"], "--skip: 'all' is not one of weights, storage, operators, checks"),
+        (["--from", "x", "--model", "digits", "--threads", "2", "--json"], "--from reads a folder and runs nothing: drop --model, --threads"),
         (["--from", "x", "--out", "y"], "--from reads a folder and runs nothing: drop --out"),
         (["--model", "digits", "--input-shape", "x"], r"[\s\S]*--input-shape[\s\S]*"),
     ],
-)
+)  # fmt: skip
 def test_mistakes_are_lines(arguments: list[str], message: str) -> None:
     with pytest.raises(ConfigError) as error:
         verb(arguments)

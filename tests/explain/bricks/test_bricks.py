@@ -439,10 +439,7 @@ def test_a_made_up_model_has_the_operators_of_its_model(
     ("words", "output"),
     [
         ((), "bricks needs models"),
-        (
-            ("-G", "0", "digits", "--rounds", "0"),
-            "--most-layers: 0 must lie between 1 and 1,000,000",
-        ),
+        (("-G", "0", "digits", "--rounds", "0"), "--most-layers: 0 must lie between 1 and 1,000,000"),
         (("-G", "0", "digits", "--rounds", "x"), "--rounds: 'x' is not a whole number"),
         (("-G", "0", "--round", "2"), "unknown option --round: did you mean --rounds?"),
         (("--from", "x", "--threads", "2", "-G", "4"), "drop --most-layers, --threads"),
@@ -454,7 +451,7 @@ def test_a_made_up_model_has_the_operators_of_its_model(
         (("--from", "nowhere", "digits"), "name no models beside it"),
         (("digits", "light/squeezenet", "--structure", "--synthetic", "x"), "name exactly one"),
     ],
-)
+)  # fmt: skip
 def test_a_mistake_is_a_line_and_nothing_is_run(
     words: tuple[str, ...], output: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

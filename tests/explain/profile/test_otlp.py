@@ -105,13 +105,9 @@ def test_a_collector_gets_every_span() -> None:
     ("status", "answer", "message"),
     [
         (503, b"", "it answered 503 Service Unavailable$"),
-        (
-            200,
-            b'{"partialSuccess": {"rejectedSpans": "2", "errorMessage": "too\\nmany"}}',
-            "it dropped 2 spans: too many$",
-        ),
+        (200, b'{"partialSuccess": {"rejectedSpans": "2", "errorMessage": "too\\nmany"}}', "it dropped 2 spans: too many$"),
     ],
-)
+)  # fmt: skip
 def test_a_collector_that_refuses_is_a_line(status: int, answer: bytes, message: str) -> None:
     with collecting() as collector:
         collector.status, collector.answer = status, answer

@@ -568,20 +568,12 @@ def _calls(wall_ns: int, cpu_ns: int, last_ns: int = 0) -> dict[str, list[int]]:
 @pytest.mark.parametrize(
     ("threads", "calls", "note"),
     [
-        (
-            1,
-            _calls(300, 100),
-            "Contended: a call took 3.00 times its CPU time, load average 9.0 to",
-        ),
+        (1, _calls(300, 100), "Contended: a call took 3.00 times its CPU time, load average 9.0 to"),
         (1, _calls(100, 100), None),
-        (
-            2,
-            _calls(300, 600, last_ns=100),
-            "Unsteady: the mean call took 3.00 times the fastest one",
-        ),
+        (2, _calls(300, 600, last_ns=100), "Unsteady: the mean call took 3.00 times the fastest one"),
         (2, _calls(110, 200, last_ns=100), None),
     ],
-)
+)  # fmt: skip
 @pytest.mark.parametrize("kind", ["plain", "profiled"])
 def test_calls_that_others_disturbed_say_so(
     kind: str, threads: int, calls: dict[str, list[int]], note: str | None

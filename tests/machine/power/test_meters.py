@@ -70,12 +70,9 @@ def test_rapl_without_permission_names_the_command_that_grants_it(
     ("content", "line"),
     [
         (None, "has no energy counters: most"),
-        (
-            {"name": "package-0", "energy_uj": "x"},
-            r"has no energy counters that can be read \(.*: inv",
-        ),
+        ({"name": "package-0", "energy_uj": "x"}, r"has no energy counters that can be read \(.*: inv"),
     ],
-)
+)  # fmt: skip
 def test_rapl_names_the_problem_of_its_folder(
     content: dict[str, str] | None, line: str, tmp_path: Path
 ) -> None:
@@ -140,12 +137,9 @@ def test_hwmon_without_permission_names_the_command_that_grants_it(
     ("content", "line"),
     [
         ({"name": "coretemp", "temp1_input": 4}, r"has no sensor of power or energy: few boards"),
-        (
-            {"name": "acpi", "power1_average": "x"},
-            r"has no sensor .* that can be read \(.*power1_a",
-        ),
+        ({"name": "acpi", "power1_average": "x"}, r"has no sensor .* that can be read \(.*power1_a"),
     ],
-)
+)  # fmt: skip
 def test_hwmon_without_a_sensor_is_refused(
     content: dict[str, str], line: str, tmp_path: Path
 ) -> None:
@@ -317,12 +311,9 @@ def test_a_command_that_keeps_running_is_read_as_it_prints(tmp_path: Path) -> No
     ("text", "line"),
     [
         ("raise SystemExit(3)", "the program ended with status 3 and printed no line such as"),
-        (
-            "print('224 Watts')",
-            "the program ended with status 0 and printed no line such as '12.3 W' or '456 J'; it printed '224 Watts'",
-        ),
+        ("print('224 Watts')", "the program ended with status 0 and printed no line such as '12.3 W' or '456 J'; it printed '224 Watts'"),
     ],
-)
+)  # fmt: skip
 def test_a_command_without_readings_is_refused(text: str, line: str, tmp_path: Path) -> None:
     words = script(tmp_path / "bad.py", text)
     with pytest.raises(ConfigError) as raised, CommandMeter(words):

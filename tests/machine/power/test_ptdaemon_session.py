@@ -179,16 +179,13 @@ def test_a_changed_or_incomplete_checkout_is_refused(
         (",director=a,ntp=b", "it needs a checkout"),
         ("p,director=a,ntp=b,port=4", "it needs a checkout"),
         ("p,director=a,director=b", "it needs a checkout"),
-        (
-            "p,director=a:b:c,ntp=b",
-            "director=a:b:c: write HOST or HOST:PORT, e.g. 192.168.1.2:4950",
-        ),
+        ("p,director=a:b:c,ntp=b", "director=a:b:c: write HOST or HOST:PORT, e.g. 192.168.1.2:4950"),
         ("p,director=a:70000,ntp=b", "director=a:70000: write HOST or HOST:PORT"),
         ("p,director=--help,ntp=b", "director=--help: write HOST or HOST:PORT"),
         ("p,director=a,ntp=b:123", "ntp=b:123: write HOST, without a port"),
         ("p,director=a,ntp=-x", "ntp=-x: write HOST, without a port"),
     ],
-)
+)  # fmt: skip
 def test_a_wrong_argument_is_refused_with_the_right_form(argument: str, line: str) -> None:
     with pytest.raises(ConfigError, match=f"^meter 'ptdaemon': {re.escape(line)}") as raised:
         PtdaemonMeter(argument)

@@ -289,21 +289,12 @@ def test_what_a_server_run_lost_sums_to_its_tail() -> None:
 @pytest.mark.parametrize(
     ("lost_ns", "judgement"),
     [
-        (
-            {"infer": 196e6, "issue_delay": 123e6, "queue": 1e6},
-            "the model itself was slower in the run: 196 ms more in infer, 123 ms more in issue_delay",
-        ),
-        (
-            {"infer": 5e6, "queue": 9e6},
-            "the load generator was the bottleneck, 9.00 ms more in queue; the model itself: 5.00 ms more in infer",
-        ),
-        (
-            {"infer": -5e6, "issue_delay": 123e6, "queue": 1e6},
-            "the load generator was the bottleneck, 123 ms more in issue_delay, 1.00 ms more in queue",
-        ),
+        ({"infer": 196e6, "issue_delay": 123e6, "queue": 1e6}, "the model itself was slower in the run: 196 ms more in infer, 123 ms more in issue_delay"),
+        ({"infer": 5e6, "queue": 9e6}, "the load generator was the bottleneck, 9.00 ms more in queue; the model itself: 5.00 ms more in infer"),
+        ({"infer": -5e6, "issue_delay": 123e6, "queue": 1e6}, "the load generator was the bottleneck, 123 ms more in issue_delay, 1.00 ms more in queue"),
         ({}, "the load generator was the bottleneck"),
     ],
-)
+)  # fmt: skip
 def test_the_load_generator_is_not_blamed_for_the_model(
     lost_ns: dict[str, float], judgement: str
 ) -> None:

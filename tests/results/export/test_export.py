@@ -283,12 +283,9 @@ def test_a_source_of_power_names_no_folder_of_the_store(tmp_path: Path) -> None:
         ([], "--format"),
         (["--format", "csv", "--out", "{run}/result.json"], "exists: nothing is overwritten"),
         (["--format", "csv", "--out", "{run}/no/x.csv"], "cannot be written: No such file"),
-        (
-            ["--format", "mlflow", "--out", "{run}/result.json"],
-            "cannot be written: Not a directory",
-        ),
+        (["--format", "mlflow", "--out", "{run}/result.json"], "cannot be written: Not a directory"),
     ],
-)
+)  # fmt: skip
 def test_a_wrong_call_is_one_line_and_changes_nothing(
     words: list[str], problem: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

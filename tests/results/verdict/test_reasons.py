@@ -313,23 +313,13 @@ def test_offline_is_one_query_however_many_samples() -> None:
 @pytest.mark.parametrize(
     ("scenario", "key", "percentile", "name"),
     [
-        (
-            "single-stream",
-            "early_stopping_latency_ss",
-            90,
-            "early-stopping estimate of the p90 latency",
-        ),
-        (
-            "multi-stream",
-            "early_stopping_latency_ms",
-            99,
-            "early-stopping estimate of the p99 latency",
-        ),
+        ("single-stream", "early_stopping_latency_ss", 90, "early-stopping estimate of the p90 latency"),
+        ("multi-stream", "early_stopping_latency_ms", 99, "early-stopping estimate of the p99 latency"),
         ("offline", "result_99.00_percentile_latency_ns", 99, "p99 latency"),
         ("offline", "result_99.90_percentile_latency_ns", 99.5, "p99.9 latency"),
         ("offline", "result_max_latency_ns", 99.99, "largest latency"),
     ],
-)
+)  # fmt: skip
 def test_a_given_slo_is_judged_on_the_key_of_the_scenario(
     scenario: str, key: str, percentile: float, name: str
 ) -> None:
@@ -362,13 +352,9 @@ def _score(value: float) -> Score:
         (98.5, Accuracy(metric="top1", target=98.5), []),
         (10.0, None, []),
         (10.0, Accuracy(metric="f1", target=98.5), []),
-        (
-            98.4999,
-            Accuracy(metric="top1", target=98.5),
-            ["accuracy top1 is 98.500 %, the manifest's target is 98.5 %"],
-        ),
+        (98.4999, Accuracy(metric="top1", target=98.5), ["accuracy top1 is 98.500 %, the manifest's target is 98.5 %"]),
     ],
-)
+)  # fmt: skip
 def test_a_score_below_the_manifests_target_is_a_reason(
     value: float, target: Accuracy | None, wanted: list[str]
 ) -> None:

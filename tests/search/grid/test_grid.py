@@ -337,29 +337,20 @@ def test_where_every_cell_wants_a_plugin_the_status_says_so(swept: Swept) -> Non
     [
         (("--scenario", "server", "--batch", "1"), "server is swept by --rate"),
         (("--scenario", "single-stream", "--batch", "1,2"), "add --batch 1"),
-        (
-            ("--batch", "1", "--max-batch", "4"),
-            "a grid takes --batch in place of --max-batch: drop --max-batch",
-        ),
-        (
-            ("--batch", "1", "--backend-option", "precision=f32"),
-            "a grid takes --precision in place of --backend-option precision: drop",
-        ),
+        (("--batch", "1", "--max-batch", "4"), "a grid takes --batch in place of --max-batch: drop --max-batch"),
+        (("--batch", "1", "--backend-option", "precision=f32"), "a grid takes --precision in place of --backend-option precision: drop"),
         (("--batch", "1", "--rate", "10..20"), "--rate is for a sweep of rates"),
         (("--precision", "int8", "--mode", "performance"), "drop --mode performance"),
         (("--batch", "1", "--calibration-dir", "x"), "--calibration-dir is for int8"),
         (("--input-shape", "image=1x1x8x8/1x1x16x16"), "add --data synthetic"),
-        (
-            ("--batch", "1", "--input-range", "image=0:1"),
-            "--input-range is of synthetic data: add --data synthetic",
-        ),
+        (("--batch", "1", "--input-range", "image=0:1"), "--input-range is of synthetic data: add --data synthetic"),
         (("--threads", "1,a"), "--threads: 'a' is not a whole number"),
         (("--backend", "ort,ortt"), "no backend named 'ortt': did you mean 'ort'?"),
         (("--model", "digits,digit"), "no model named 'digit'"),
         (("--model", "digits", "--ops", "gemm"), "--ops is instead of --model"),
         (("--from", "x", "--batch", "1"), "--from takes everything from its folder"),
     ],
-)
+)  # fmt: skip
 def test_a_users_mistake_is_a_line(arguments: tuple[str, ...], told: str, refuses: Said) -> None:
     assert told in refuses("sweep", *arguments)
     assert list(Path().iterdir()) == []

@@ -250,24 +250,15 @@ def test_without_a_floor_there_is_no_number(measured: Measured) -> None:
     ("words", "line"),
     [
         (("digits",), "backend 'kserve' asks a server: name it with --url"),
-        (
-            ("digits", "--url", URL, "--backend", "ort"),
-            "backend 'ort' runs the model here: use kserve",
-        ),
-        (
-            ("digits", "--url", URL, "--local-backend", "kserve"),
-            "--local-backend kserve asks a server",
-        ),
-        (
-            ("digits", "--url", URL, "--local-backend", "otr"),
-            "no backend named 'otr': did you mean",
-        ),
+        (("digits", "--url", URL, "--backend", "ort"), "backend 'ort' runs the model here: use kserve"),
+        (("digits", "--url", URL, "--local-backend", "kserve"), "--local-backend kserve asks a server"),
+        (("digits", "--url", URL, "--local-backend", "otr"), "no backend named 'otr': did you mean"),
         (("digits", "--url", URL, "--pairs", "2"), "--pairs: 2 must lie between 3 and 1,000"),
         (("digits", "--url", URL, "--threads", "999"), "--threads 999: "),
         (("digit", "--url", URL), "no model named 'digit': did you mean 'digits'?"),
         ((), "MODEL is missing"),
     ],
-)
+)  # fmt: skip
 def test_what_a_user_gets_wrong_is_one_line(
     words: tuple[str, ...], line: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
