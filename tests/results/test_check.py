@@ -126,11 +126,10 @@ def test_a_configuration_edited_by_hand_is_found(
     "asked", [None, 3, [], "text", {"scenario": "nosuch"}, {"meter": {"a": 1}}]
 )
 def test_a_request_that_was_not_kept_by_a_run_is_one_line(
-    asked: object, run: Path, capsys: pytest.CaptureFixture[str]
+    asked: object, run: Path, refuses: Said
 ) -> None:
     edit(run / "findings.json", lambda said: said.update(asked=asked))
-    assert main(["check", str(run)]) == 2
-    assert capsys.readouterr().err.startswith(f"harness: {run}")
+    assert refuses("check", run).startswith(str(run))
 
 
 @pytest.mark.parametrize(
@@ -231,14 +230,9 @@ def test_an_invalid_log_under_a_valid_result_is_found(run: Path, prints: Said) -
         ("performance/run_1/completions.npz", "no zip"),
     ],
 )
-def test_a_broken_file_is_one_line(
-    run: Path, name: str, content: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_broken_file_is_one_line(run: Path, name: str, content: str, refuses: Said) -> None:
     (run / name).write_text(content)
-    assert main(["check", str(run)]) == 2
-    said = capsys.readouterr().err
-    assert said.startswith("harness: ")
-    assert said.count("\n") == 1
+    refuses("check", run)
 
 
 def test_an_environment_of_another_run_is_found(
@@ -278,15 +272,14 @@ def test_a_plan_without_its_bound_is_named(run: Path, refuses: Said) -> None:
     ],
 )
 def test_a_broken_table_of_samples_is_named(
-    run: Path, name: str, content: str, capsys: pytest.CaptureFixture[str]
+    run: Path, name: str, content: str, refuses: Said
 ) -> None:
     """It was findings.json that was named."""
     power = PowerLog((PowerSource("x", "all", "W"),)).to_json()
     edit(run / "findings.json", lambda said: said.update(power=power))
     (run / "power.csv").write_text("")
     (run / name).write_bytes(content.encode("latin-1"))
-    assert main(["check", str(run)]) == 2
-    assert capsys.readouterr().err.startswith(f"harness: {run}/{name} is not a file of a run: ")
+    assert refuses("check", run).startswith(f"{run}/{name} is not a file of a run: ")
 
 
 def test_a_folder_that_is_no_run_is_one_line(tmp_path: Path, refuses: Said) -> None:
@@ -294,7 +287,7 @@ def test_a_folder_that_is_no_run_is_one_line(tmp_path: Path, refuses: Said) -> N
 
 
 def test_a_folder_of_runs_names_its_newest(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refuses: Said
 ) -> None:
     """`check results`, and every other verb that reads a run, said only that a file was missing.
 
@@ -309,10 +302,9 @@ def test_a_folder_of_runs_names_its_newest(
         os.utime(folder, (number, number))
     Path("results/latest").symlink_to("run-4")
     for words in (["check", "results"], ["report", "results"], ["--config", "results"]):
-        assert main(words) == 2
-        assert capsys.readouterr().err.endswith(
+        assert refuses(*words).endswith(
             "results is not a run's folder, the runs in it are: results/run-2, results/run-3, "
-            "results/run-4 and 2 more: name one of them\n"
+            "results/run-4 and 2 more: name one of them"
         )
 
 

@@ -31,11 +31,6 @@ SERVER = (
 )
 
 
-@pytest.fixture(autouse=True)
-def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-
-
 def repeated(
     monkeypatch: pytest.MonkeyPatch, system: System, *arguments: str
 ) -> tuple[int, System]:
@@ -93,8 +88,7 @@ def test_a_stopped_one_is_the_last_and_the_folder_stays_partial(
 ) -> None:
     """Bug: the table had a line of numbers whose mean, least and most were of one run."""
     broken = {2: ("interrupted", 130)}
-    status, _ = repeated(monkeypatch, System(100.0, broken), "--repeats", "3")
-    assert status == 130
+    assert repeated(monkeypatch, System(100.0, broken), "--repeats", "3")[0] == 130
     assert names(Path("all.partial")) == [SEAL, "repeats.json", "run-1", "run-2.partial"]
     assert capsys.readouterr().out.splitlines() == [
         "1 of 2 VALID  server  null  digits",

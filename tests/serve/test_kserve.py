@@ -402,16 +402,13 @@ def failing(batch: Batch) -> Outputs:
     ("answer", "text"),
     [
         (failing, "the model cannot answer: RuntimeError: out of memory"),
-        (
-            lambda batch: np.zeros((batch.size + 1, 2)),
-            "'logits' has the shape [3, 2] for a batch of 2, and replies need a row for each sample: export",
-        ),
+        (lambda batch: np.zeros((batch.size + 1, 2)), "'logits' has the shape [3, 2] for a batch of 2, and replies need a row for each sample: export"),
         (lambda batch: np.zeros((batch.size, 2), np.complex64), "the protocol has no such type"),
         (lambda batch: np.zeros((batch.size, 2), ">f4"), "the protocol has no such type"),
         (lambda batch: [np.zeros(i + 1) for i in range(batch.size)], "the model cannot answer"),
         (lambda batch: np.full((batch.size, 2), np.nan), "JSON has no NaN"),
     ],
-)
+)  # fmt: skip
 def test_an_answer_that_cannot_be_told_is_an_error(
     answer: Callable[[Batch], Outputs], text: str
 ) -> None:

@@ -192,10 +192,7 @@ def test_garbage_is_refused_or_waited_for_alike_wherever_it_is_cut(
         (b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 1\r\nContent-Length: 1\r\n\r\n", 400),
         (b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: \xb2\r\n\r\n", 400),
         (b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 5001\r\n\r\n", 413),
-        (
-            b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n",
-            400,
-        ),
+        (b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n", 400),
         (b"POST / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n", 400),
         (b"POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: gzip, chunked\r\n\r\n", 501),
         (b"POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n5001\r\n", 413),
@@ -213,7 +210,7 @@ def test_garbage_is_refused_or_waited_for_alike_wherever_it_is_cut(
         (b"GET / HTTP/1.1\r\nHost: h\r\nX: " + b"a" * MOST_HEAD_BYTES + b"\r\n\r\n", 431),
         (b"a" * (MOST_HEAD_BYTES + 4), 431),
     ],
-)
+)  # fmt: skip
 def test_what_cannot_be_read_has_a_status(head: bytes, status: int) -> None:
     good = b"GET /first HTTP/1.1\r\nHost: h\r\n\r\n"
     assert seen([head]) == ([], status)

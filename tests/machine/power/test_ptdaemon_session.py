@@ -237,16 +237,8 @@ RANGING = INFO + "Running workload in ranging mode\n"
             ("MLPerf Power's client failed in the testing phase: Could not synchronize with the "
             "server: let both machines' clocks follow one NTP server, or correct ntp="),
         ),
-        (
-            RANGING, -9, False, RunInvalid,
-            ("MLPerf Power's client failed in the ranging phase: it ended with status -9 and without "
-            "its files: see {log}"),
-        ),
-        (
-            "python: can't open file\n", 2, False, RunInvalid,
-            ("MLPerf Power's client failed before the ranging phase: python: can't open file: see "
-            "{log}"),
-        ),
+        (RANGING, -9, False, RunInvalid, "MLPerf Power's client failed in the ranging phase: it ended with status -9 and without its files: see {log}"),
+        ("python: can't open file\n", 2, False, RunInvalid, "MLPerf Power's client failed before the ranging phase: python: can't open file: see {log}"),
     ],
 )  # fmt: skip
 def test_a_failure_of_the_client_becomes_one_line(

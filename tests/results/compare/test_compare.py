@@ -727,20 +727,11 @@ def test_a_copy_is_the_same_run(
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (
-            lambda f: (f / "result.json").write_text((f / "result.json").read_text() + "\n"),
-            "was changed after",
-        ),
-        (
-            lambda f: (f / "performance/run_1/completions.npz").unlink(),
-            "is missing: SHA256SUMS has it",
-        ),
-        (
-            lambda f: (f / "config.yaml").write_text((f / "config.yaml").read_text() + "#\n"),
-            "was changed after",
-        ),
+        (lambda f: (f / "result.json").write_text((f / "result.json").read_text() + "\n"), "was changed after"),
+        (lambda f: (f / "performance/run_1/completions.npz").unlink(), "is missing: SHA256SUMS has it"),
+        (lambda f: (f / "config.yaml").write_text((f / "config.yaml").read_text() + "#\n"), "was changed after"),
     ],
-)
+)  # fmt: skip
 def test_a_run_that_was_changed_after_it_ended_is_named(
     change: Callable[[Path], object],
     said: str,
@@ -924,12 +915,11 @@ def test_a_mistake_is_one_line(
 
 @pytest.mark.parametrize("content", ["[]", "{}", "{", '{"verdict": 3, "reasons": [3]}'])
 def test_a_broken_result_is_one_line(
-    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], content: str
+    runs: Path, tmp_path: Path, refuses: Said, content: str
 ) -> None:
     other = Path(shutil.copytree(runs / "fast", tmp_path / "other"))
     (other / "result.json").write_text(content)
-    assert main(["compare", str(runs / "fast"), str(other)]) == 2
-    assert capsys.readouterr().err.count("\n") == 1
+    refuses("compare", runs / "fast", other)
 
 
 @pytest.mark.parametrize(("verb", "sides"), [("compare", 2), ("report", 1)])

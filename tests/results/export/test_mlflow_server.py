@@ -250,12 +250,9 @@ def test_a_token_that_cannot_be_sent_is_not_shown(
     [
         ({}, None),
         ({"MLFLOW_TRACKING_TOKEN": "abc"}, "Bearer abc"),
-        (
-            {"MLFLOW_TRACKING_USERNAME": "me", "MLFLOW_TRACKING_PASSWORD": "pä"},
-            f"Basic {base64.b64encode('me:pä'.encode()).decode()}",
-        ),
+        ({"MLFLOW_TRACKING_USERNAME": "me", "MLFLOW_TRACKING_PASSWORD": "pä"}, f"Basic {base64.b64encode('me:pä'.encode()).decode()}"),
     ],
-)
+)  # fmt: skip
 def test_the_user_is_that_of_mlflows_own_variables(
     variables: dict[str, str], header: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -288,10 +288,7 @@ def full(*_: object, **__: object) -> None:
     [
         ("harness.results.pages.report.figures", broken, "RuntimeError: of two lines"),
         ("pathlib.Path.write_text", full, "{folder}/report.html cannot be written: No space left on device"),
-        pytest.param(
-            "shutil.copyfile", full, "{folder}/report.html cannot be written: No space left on device",
-            marks=pytest.mark.slow,
-        ),
+        pytest.param("shutil.copyfile", full, "{folder}/report.html cannot be written: No space left on device", marks=pytest.mark.slow),
     ],
 )  # fmt: skip
 def test_a_report_that_fails_is_one_line_and_leaves_the_run_whole(

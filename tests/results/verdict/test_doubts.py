@@ -131,16 +131,11 @@ DECIDES = "above 10 % of the SLO (50.0 ms): the machine decides the tail"
         (5_000_000, {"steal": 0.02, "others": 0.10}, BOUND_NS, []),
         (9_000_000, {}, None, []),
         (0, {"steal": None, "others": None}, BOUND_NS, []),
-        (
-            5_100_000,
-            {},
-            BOUND_NS,
-            [f"timed sleeps woke up to 5.10 ms late (p99) before the run, {DECIDES}"],
-        ),
+        (5_100_000, {}, BOUND_NS, [f"timed sleeps woke up to 5.10 ms late (p99) before the run, {DECIDES}"]),
         (0, {"steal": 0.031}, None, ["3.1 % of the CPU time went to other guests of this host"]),
         (0, {"others": 0.25}, None, ["other processes used 25 % of the cores in the run"]),
     ],
-)
+)  # fmt: skip
 def test_a_machine_that_is_not_ours_alone_is_doubted(
     noise_ns: int, load: dict[str, float | None], bound_ns: int | None, wanted: list[str]
 ) -> None:

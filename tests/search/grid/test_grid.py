@@ -35,11 +35,6 @@ GRID = ("sweep", "--backend", "ort", "--threads", "1", "--duration", "1s", "--qu
 Swept = Callable[..., tuple[int, Runs, Calls]]
 
 
-@pytest.fixture(autouse=True)
-def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-
-
 @pytest.fixture
 def swept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Swept:
     def run(runs: Runs, *arguments: str, calls: Calls | None = None) -> tuple[int, Runs, Calls]:

@@ -12,6 +12,7 @@ from harness.results.pages.page import typeset
 from harness.results.seal.digests import SEAL
 from harness.search.overhead.page import figures
 from harness.search.overhead.table import headline
+from tests.builders.commands import Said
 from tests.search.overhead.stand_in import Runs
 from tests.serve.test_serve import serving
 
@@ -23,11 +24,6 @@ NAMES = [
 ]
 
 Measured = Callable[..., int]
-
-
-@pytest.fixture(autouse=True)
-def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
 
 
 @pytest.fixture
@@ -260,12 +256,10 @@ def test_without_a_floor_there_is_no_number(measured: Measured) -> None:
     ],
 )  # fmt: skip
 def test_what_a_user_gets_wrong_is_one_line(
-    words: tuple[str, ...], line: str, capsys: pytest.CaptureFixture[str]
+    words: tuple[str, ...], line: str, refuses: Said
 ) -> None:
-    assert main(["overhead", *words]) == 2
-    errors = capsys.readouterr().err
+    errors = refuses("overhead", *words)
     assert line in errors
-    assert errors.count("\n") == 1
     assert not Path("results").exists()
 
 

@@ -49,11 +49,6 @@ MULTI_STREAM = ("peak", "--scenario", "multi-stream", "--backend", "null", "--qu
 Searched = Callable[..., tuple[int, System]]
 
 
-@pytest.fixture(autouse=True)
-def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-
-
 @pytest.fixture
 def searched(monkeypatch: pytest.MonkeyPatch) -> Searched:
     """(system, arguments) -> the exit status, and the system with what it was asked."""
@@ -220,8 +215,7 @@ def test_what_a_number_in_flight_cannot_be_is_told(refuses: Said) -> None:
 def test_without_a_rate_that_passes_the_folder_stays_partial(
     searched: Searched, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    status, _ = searched(System(0.0), *SERVER)
-    assert status == 4
+    assert searched(System(0.0), *SERVER)[0] == 4
     content = peak_json("found.partial")
     assert (content["finished"], content["peak"]) == (True, None)
     out = capsys.readouterr().out
@@ -246,8 +240,7 @@ def test_what_no_answer_meets_is_not_searched_for(
 ) -> None:
     """Bug: twenty runs, two minutes, for a bound below the model's fastest answer."""
     system = System(0.0, fastest_ns={1: 90_000_000, 2: 29_000_000})
-    status, _ = searched(system, *SERVER, *given)
-    assert status == 4
+    assert searched(system, *SERVER, *given)[0] == 4
     _first, second = system.configs
     assert {name: getattr(second, name) for name in least} == least
     assert second.queries == 100
@@ -276,15 +269,13 @@ def test_multi_stream_is_out_of_reach_only_where_one_sample_takes_too_long(
     searched: Searched,
 ) -> None:
     too_slow = System(3, fastest_ns={1: 11_000_000, 2: 9_000_000})
-    status, _ = searched(too_slow, *MULTI_STREAM, "--slo", "p99=10ms")
-    assert status == 0
+    assert searched(too_slow, *MULTI_STREAM, "--slo", "p99=10ms")[0] == 0
     assert too_slow.configs[1].samples_per_query == 1
     assert peak_json()["peak"] == 3
 
 
 def test_a_first_run_that_a_stall_made_late_does_not_end_the_search(searched: Searched) -> None:
-    status, _ = searched(System(1300.0, fastest_ns={1: 90_000_000}), *SERVER)
-    assert status == 0
+    assert searched(System(1300.0, fastest_ns={1: 90_000_000}), *SERVER)[0] == 0
     assert peak_json()["fastest_ns"] is None
 
 
@@ -310,8 +301,7 @@ def test_a_run_that_fails_for_another_reason_ends_the_search(
 def test_a_stopped_search_keeps_what_it_has(
     searched: Searched, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    status, _ = searched(System(1300.0, {3: ("interrupted", 130)}), *SERVER)
-    assert status == 130
+    assert searched(System(1300.0, {3: ("interrupted", 130)}), *SERVER)[0] == 130
     last = peak_json("found.partial")["probes"][2]
     assert (last["passed"], last["ended"], last["queries"]) == (None, "interrupted", 7)
     told = capsys.readouterr()
@@ -337,8 +327,7 @@ def test_a_calibration_that_is_stopped_came_to_no_rate(
     searched: Searched, capsys: pytest.CaptureFixture[str]
 ) -> None:
     system = System(1300.0, {1: ("interrupted", 130)})
-    status, _ = searched(system, *(word for word in SERVER if word != "--quiet"))
-    assert status == 130
+    assert searched(system, *(word for word in SERVER if word != "--quiet"))[0] == 130
     (only,) = peak_json("found.partial")["probes"]
     assert (only["load"], only["passed"], only["ended"]) == (None, None, "interrupted")
     told = capsys.readouterr()
@@ -362,8 +351,7 @@ def test_a_signal_that_comes_between_two_runs_ends_the_next_one(
                 signal.raise_signal(signal.SIGINT)
             return system(config, **how)
 
-    status, _ = searched(measure, *SERVER)
-    assert status == 130
+    assert searched(measure, *SERVER)[0] == 130
     probes = peak_json("found.partial")["probes"]
     assert [p["ended"] for p in probes] == [None, None, None, "interrupted"]
     assert probes[2]["passed"] is not None
@@ -371,14 +359,12 @@ def test_a_signal_that_comes_between_two_runs_ends_the_next_one(
 
 
 def test_a_users_mistake_leaves_nothing(searched: Searched) -> None:
-    status, _ = searched(System(1300.0, {1: ConfigError("it is too large")}), *SERVER)
-    assert status == 2
+    assert searched(System(1300.0, {1: ConfigError("it is too large")}), *SERVER)[0] == 2
     assert names(Path()) == []
 
 
 def test_what_cannot_be_imported_leaves_nothing_either(searched: Searched) -> None:
-    status, _ = searched(System(1300.0, {1: PluginUnavailable("no module")}), *SERVER)
-    assert status == 3
+    assert searched(System(1300.0, {1: PluginUnavailable("no module")}), *SERVER)[0] == 3
     assert names(Path()) == []
 
 
@@ -389,8 +375,7 @@ def test_a_plugin_that_raises_leaves_its_traceback(searched: Searched) -> None:
 
 
 def test_a_mistake_that_shows_later_keeps_the_probes(searched: Searched) -> None:
-    status, _ = searched(System(1300.0, {3: ConfigError("it is too large")}), *SERVER)
-    assert status == 2
+    assert searched(System(1300.0, {3: ConfigError("it is too large")}), *SERVER)[0] == 2
     assert len(peak_json("found.partial")["probes"]) == 2
 
 
@@ -408,10 +393,9 @@ class _Small:
 
 
 def test_what_was_found_is_kept_where_a_higher_load_does_not_fit_into_memory(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    searched: Searched, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("harness.run.supervisor.job.measure", _Small(System(1300.0), 12_600))
-    assert main([*SERVER, "--target-qps", "1200", "--out", "found"]) == 0
+    assert searched(_Small(System(1300.0), 12_600), *SERVER, "--target-qps", "1200")[0] == 0
     content = peak_json()
     assert 1200 <= content["peak"] <= 1260 < content["failed_above"]
     told = r"at 1,\d\d\d queries/s: so many queries need 9 GB: shorten --duration"
@@ -435,11 +419,10 @@ class _ClientBound:
 
 
 def test_a_load_that_the_client_cannot_offer_is_searched_below(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    searched: Searched, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Bug: such a run ended the search with exit status 4, as one in which no load passed."""
-    monkeypatch.setattr("harness.run.supervisor.job.measure", _ClientBound(System(5000.0), 1300))
-    assert main([*SERVER, "--target-qps", "1200", "--out", "found"]) == 0
+    assert searched(_ClientBound(System(5000.0), 1300), *SERVER, "--target-qps", "1200")[0] == 0
     content = peak_json()
     assert content["finished"]
     assert 1200 <= content["peak"] <= 1300
@@ -449,13 +432,12 @@ def test_a_load_that_the_client_cannot_offer_is_searched_below(
 
 
 def test_a_calibration_that_the_client_bounds_is_searched_below(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    searched: Searched, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Bug: a server that is faster than its client had no peak at all."""
     system = System(5000.0)
     system.broken = {1: ("client-bound", 4)}
-    monkeypatch.setattr("harness.run.supervisor.job.measure", _ClientBound(system, 1300))
-    assert main([*SERVER, "--out", "found"]) == 0
+    assert searched(_ClientBound(system, 1300), *SERVER)[0] == 0
     content = peak_json()
     assert (content["probes"][0]["kind"], content["probes"][0]["ended"]) == (
         "calibration",
@@ -466,10 +448,9 @@ def test_a_calibration_that_the_client_bounds_is_searched_below(
 
 
 def test_where_no_full_length_run_fits_into_memory_it_is_said_what_to_do(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    searched: Searched, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("harness.run.supervisor.job.measure", _Small(System(1300.0), 10_000))
-    assert main([*SERVER, "--target-qps", "1200", "--out", "found"]) == 2
+    assert searched(_Small(System(1300.0), 10_000), *SERVER, "--target-qps", "1200")[0] == 2
     told = r"harness: at 1,\d\d\d queries/s: so many queries need 9 GB: shorten --duration\n"
     assert re.fullmatch(told, capsys.readouterr().err)
     assert all(p["kind"] == "probe" for p in peak_json("found.partial")["probes"])
@@ -502,12 +483,11 @@ class _Disturbed:
 
 
 def test_a_peak_that_delays_of_the_machine_set_is_not_called_the_models(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    searched: Searched, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Bug: 88 queries/s of a model that manages 900, in eleven doubted runs, reported as any other."""
     busy = _Disturbed(88.0, 800_000, 0.1, "busy-machine", "few-samples")
-    monkeypatch.setattr("harness.run.supervisor.job.measure", busy)
-    assert main([*SERVER, "--target-qps", "80", "--out", "found"]) == 0
+    assert searched(busy, *SERVER, "--target-qps", "80")[0] == 0
     content = peak_json()
     runs = len(content["probes"])
     out = capsys.readouterr().out
@@ -527,15 +507,14 @@ def test_a_peak_that_delays_of_the_machine_set_is_not_called_the_models(
 
 
 def test_a_peak_of_a_busy_machine_is_held_against_the_model_alone(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    searched: Searched, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Two instances that take 5 ms for a batch of one and 8 ms for one of four answer 1,000/s."""
     busy = _Disturbed(400.0, 2_000_000, 0.6, "busy-machine")
     loops = [(1, 5e6, 6e6), (4, 8e6, 9e6)]
     names = ("batch", "before", "after")
     busy.reference = {"service_ns": [dict(zip(names, one, strict=True)) for one in loops]}
-    monkeypatch.setattr("harness.run.supervisor.job.measure", busy)
-    assert main([*SERVER, "--target-qps", "380", "--out", "found"]) == 0
+    assert searched(busy, *SERVER, "--target-qps", "380")[0] == 0
     (warning,) = peak_json()["warnings"]
     told = (
         r"may reach a higher rate: the peak is (39|40) % of the 1,000 queries/s that the model alone "
@@ -561,18 +540,17 @@ def test_the_time_left_is_shown_after_each_run(
 def test_a_peak_at_which_queries_wait_or_instances_work_is_the_models(
     p50_ns: int,
     busy_share: float,
-    monkeypatch: pytest.MonkeyPatch,
+    searched: Searched,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     quiet = _Disturbed(1300.0, p50_ns, busy_share, "few-samples")
-    monkeypatch.setattr("harness.run.supervisor.job.measure", quiet)
-    assert main([*SERVER, "--out", "found"]) == 0
+    assert searched(quiet, *SERVER)[0] == 0
     assert peak_json()["warnings"] == []
     assert " queries/s: VALID at full length" in capsys.readouterr().out
 
 
 def test_a_load_that_is_too_high_may_drift_on_any_machine(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    searched: Searched, capsys: pytest.CaptureFixture[str]
 ) -> None:
     loaded = System(1300.0)
 
@@ -581,8 +559,7 @@ def test_a_load_that_is_too_high_may_drift_on_any_machine(
         doubts = [{"code": "drift", "text": ""}] if finished.result["reasons"] else []
         return finished._replace(result={**finished.result, "doubts": doubts})
 
-    monkeypatch.setattr("harness.run.supervisor.job.measure", measure)
-    assert main([*SERVER, "--out", "found"]) == 0
+    assert searched(measure, *SERVER)[0] == 0
     assert peak_json()["warnings"] == []
     assert "not at rest" not in capsys.readouterr().out
 
@@ -596,7 +573,7 @@ def test_user_conf_is_what_mlperf_reads(searched: Searched) -> None:
 
 
 def test_a_user_conf_that_cannot_be_written_is_told_by_the_status(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    searched: Searched, capsys: pytest.CaptureFixture[str]
 ) -> None:
     system = System(1300.0)
 
@@ -604,8 +581,7 @@ def test_a_user_conf_that_cannot_be_written_is_told_by_the_status(
         Path("user.conf").mkdir(exist_ok=True)
         return system(config, **how)
 
-    monkeypatch.setattr("harness.run.supervisor.job.measure", measure)
-    assert main([*SERVER, "--write-user-conf", "user.conf", "--out", "found"]) == 4
+    assert searched(measure, *SERVER, "--write-user-conf", "user.conf")[0] == 4
     told = capsys.readouterr()
     assert told.err == (
         "harness: --write-user-conf user.conf cannot be written: Is a directory: see found\n"

@@ -29,11 +29,6 @@ SERVER = ("sweep", "--scenario", "server", "--backend", "null", "--slo", "p99=10
 Swept = Callable[..., tuple[int, System]]
 
 
-@pytest.fixture(autouse=True)
-def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-
-
 @pytest.fixture
 def swept(monkeypatch: pytest.MonkeyPatch) -> Swept:
     def run(system: System, *arguments: str) -> tuple[int, System]:
@@ -250,8 +245,7 @@ def test_a_sweep_that_goes_on_says_what_was_changed_and_is_sealed_anew(
 def test_a_run_that_fails_for_another_reason_ends_it(
     swept: Swept, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    status, _ = swept(System(900.0, {2: ("batch-failed", 4)}), *SERVER, "--rate", "100..300/3")
-    assert status == 4
+    assert swept(System(900.0, {2: ("batch-failed", 4)}), *SERVER, "--rate", "100..300/3")[0] == 4
     assert len(sweep_json()["points"]) == 1
     assert "the sweep ends here: batch-failed: batch-failed it is" in capsys.readouterr().err
 

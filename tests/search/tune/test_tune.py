@@ -286,8 +286,7 @@ def test_runs_of_a_backend_that_does_nothing_have_no_more_than_can_be_issued(
     tuned: Tuned, scenario: str
 ) -> None:
     machine = Machine(by_batch, factor=1e-4)
-    status, _ = tuned(machine, "tune", "--scenario", scenario, *OFFLINE[3:])
-    assert status == 0
+    assert tuned(machine, "tune", "--scenario", scenario, *OFFLINE[3:])[0] == 0
     assert {1_490_000 < (c.queries or 0) < 1_510_000 for c in machine.configs} == {True}  # 1.5 s
 
 
@@ -314,8 +313,7 @@ def test_doubts_of_the_runs_that_judged_are_counted(
 def test_an_slo_that_no_rate_meets_is_told(
     tuned: Tuned, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    status, _ = tuned(Machine(lambda _c: 50e6), *SERVER, "--no-report", "--max-batch", "2")
-    assert status == 0
+    assert tuned(Machine(lambda _c: 50e6), *SERVER, "--no-report", "--max-batch", "2")[0] == 0
     assert "p99=10ms was met by no plan at the rate they were judged at" in capsys.readouterr().out
 
 
