@@ -20,24 +20,11 @@ from tests.stand_ins.clock import clock_library
 pytestmark = pytest.mark.slow
 
 SLOW_BATCH = (
-    "--backend",
-    SLEEPING,
-    "--backend-option",
-    "ms=50",
-    "--instances",
-    "1",
-    "--threads",
-    "1",
+    *("--backend", SLEEPING, "--backend-option", "ms=50", "--instances", "1", "--threads", "1"),
 )
 OFFLINE = (
-    "--scenario",
-    "offline",
-    "--backend",
-    SLEEPING,
-    "--mode",
-    "performance",
-    "--max-batch",
-    "4",
+    *("--scenario", "offline", "--backend", SLEEPING, "--mode", "performance"),
+    *("--max-batch", "4"),
 )
 
 

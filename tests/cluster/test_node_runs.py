@@ -27,12 +27,7 @@ def codes(result: dict[str, Any]) -> set[str]:
 
 STAMPS = (
     *(
-        "scheduled_ns",
-        "entry_ns",
-        "taken_ns",
-        "sent_ns",
-        "received_ns",
-        "node_taken_ns",
+        *("scheduled_ns", "entry_ns", "taken_ns", "sent_ns", "received_ns", "node_taken_ns"),
         "gathered_ns",
     ),
     *("inferred_ns", "postprocessed_ns", "arrived_ns", "read_ns", "decoded_ns", "completed_ns"),
@@ -58,14 +53,8 @@ def test_two_nodes_answer_offline(tmp_path: Path, capsys: pytest.CaptureFixture[
     out = tmp_path / "run"
     words = ("--scenario", "offline", "--nodes", "local:2", "--backend", SLEEPING)
     options = (
-        "--backend-option",
-        "ms=10",
-        "--instances",
-        "1",
-        "--threads",
-        "1",
-        "--max-batch",
-        "8",
+        *("--backend-option", "ms=10", "--instances", "1", "--threads", "1"),
+        *("--max-batch", "8"),
     )
     _, result = ran(out, *words, *options, "--queries", "800", "--mode", "performance")
     is_whole(out, result)

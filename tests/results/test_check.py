@@ -56,14 +56,8 @@ def test_agreement_names_the_verdict_of_an_invalid_run(
     """Bug: `check` of an INVALID run said that its files agree, and nothing more."""
     run = tmp_path / "missed"
     words = [
-        "--scenario",
-        "single-stream",
-        "--backend",
-        "null",
-        "--slo",
-        "p90=1ns",
-        "--mode",
-        "performance",
+        *("--scenario", "single-stream", "--backend", "null", "--slo", "p90=1ns"),
+        *("--mode", "performance"),
     ]
     assert main([*words, "--queries", "200", "--quiet", "--out", str(run)]) == 4
     capsys.readouterr()

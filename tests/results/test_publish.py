@@ -68,13 +68,8 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         }.items():
             patch.setenv(name, str(value))
         words = [
-            "--scenario",
-            "single-stream",
-            "--queries",
-            "2000",
-            "--quiet",
-            "--model",
-            "digits.yaml",
+            *("--scenario", "single-stream", "--queries", "2000", "--quiet"),
+            *("--model", "digits.yaml"),
         ]
         words += ["--backend", "own.py:Mine", "--dataset", "own.py:Digits", "--data-dir", "images"]
         words += ["--meter", f"command=sh watts.sh -U {USER} -P {PASSWORD}"]

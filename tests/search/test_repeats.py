@@ -20,14 +20,8 @@ from tests.builders.known import known
 from tests.stand_ins.fake_peak import System, names
 
 SERVER = (
-    "--scenario",
-    "server",
-    "--backend",
-    "null",
-    "--mode",
-    "performance",
-    "--target-qps",
-    "50",
+    *("--scenario", "server", "--backend", "null", "--mode", "performance"),
+    *("--target-qps", "50"),
 )
 
 

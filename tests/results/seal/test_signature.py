@@ -20,12 +20,7 @@ pytestmark = pytest.mark.skipif(
     shutil.which(signature.PROGRAM) is None, reason="ssh-keygen is not installed"
 )
 STREAM = (
-    "--scenario",
-    "single-stream",
-    "--queries",
-    "300",
-    "--quiet",
-    "--no-metrics",
+    *("--scenario", "single-stream", "--queries", "300", "--quiet", "--no-metrics"),
     "--no-report",
 )
 
@@ -122,14 +117,7 @@ def test_an_empty_name_of_a_file_of_signers_is_not_ignored(sealed: Path, refuses
 
 def test_a_signature_for_another_purpose_does_not_fit(key: Path, sealed: Path) -> None:
     words = [
-        "ssh-keygen",
-        "-q",
-        "-Y",
-        "sign",
-        "-f",
-        str(key),
-        "-n",
-        "git",
+        *("ssh-keygen", "-q", "-Y", "sign", "-f", str(key), "-n", "git"),
         str(sealed / "SHA256SUMS"),
     ]
     subprocess.run(words, check=True, capture_output=True)

@@ -34,14 +34,7 @@ from tests.builders.commands import Said
 from tests.stand_ins.fake_peak import CAPACITY, System, names
 
 SERVER = (
-    "peak",
-    "--scenario",
-    "server",
-    "--backend",
-    "null",
-    "--slo",
-    "p99=10ms",
-    "--quiet",
+    *("peak", "--scenario", "server", "--backend", "null", "--slo", "p99=10ms", "--quiet"),
     "--no-report",
 )
 MULTI_STREAM = ("peak", "--scenario", "multi-stream", "--backend", "null", "--quiet")
