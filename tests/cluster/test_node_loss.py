@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from harness.cli.main import main
+from tests.builders.serving import ROOT, serving
 from tests.cluster.hosts import SLEEPING, hosts, is_running, names, node_processes
 from tests.cluster.test_node_runs import codes, ran
-from tests.serve.test_serve import ROOT, serving
 from tests.stand_ins.clock import clock_library
 
 pytestmark = pytest.mark.slow

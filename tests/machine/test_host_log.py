@@ -20,9 +20,8 @@ from harness.machine.power.energy import window_ns
 from harness.results.verdict.host_doubts import host_doubts
 from tests.builders.known import known
 from tests.builders.power_trees import files, machine
-from tests.builders.result import result
+from tests.builders.result import findings, result
 from tests.builders.support import evidence, golden_log
-from tests.results.test_result_json import findings
 
 START_NS = 1_795_232_845_107_000_000
 

@@ -8,17 +8,12 @@ import pytest
 
 from harness.core import registry
 from harness.core.codes import Reason
-from harness.core.config.parse import parse_slo
-from harness.core.config.run_config import RunConfig
 from harness.loadgen.plan import InstanceGroup, Loaded
-from harness.models.manifest.lookup import load_model
-from harness.models.opened.resolved_run import ResolvedRun
 from harness.results.evidence import performance
-from harness.results.evidence.evidence import Evidence
-from harness.results.findings import NOT_STORED, Findings
+from harness.results.findings import NOT_STORED
 from harness.results.verdict.score import Scoring
 from harness.types import Score
-from tests.builders.result import CALIBRATION, result
+from tests.builders.result import CALIBRATION, configured, findings, result
 from tests.builders.support import ENDED, SCENARIOS, evidence, golden_log
 
 each_scenario = pytest.mark.parametrize("scenario", SCENARIOS)
@@ -34,31 +29,6 @@ LOADED = Loaded(
     backend={},
     dataset={},
 )
-
-
-def findings(scenario: str, run: Evidence | None, **more: Any) -> Findings:
-    resolved = ResolvedRun(
-        config=RunConfig(scenario=scenario, mode="performance"),
-        model=load_model("digits"),
-        scenario=registry.load("scenario", scenario),
-        dataset="digits",
-        metric="top1",
-        slos=(parse_slo("p99=50ms"),) if scenario == "server" else (),
-        instances=InstanceGroup(1, 1, 64),
-    )
-    return Findings(
-        resolved=resolved,
-        started="2026-01-01T00:00:00.000+00:00",
-        calibration=CALIBRATION,
-        performance=run,
-        **more,
-    )
-
-
-def configured(found: Findings, **changed: Any) -> Findings:
-    """The findings of a run whose configuration differs in those fields."""
-    config = replace(found.config, **changed)
-    return replace(found, resolved=replace(found.resolved, config=config))
 
 
 @each_scenario

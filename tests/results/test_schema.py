@@ -9,9 +9,8 @@ from jsonschema import ValidationError
 
 from harness.cli.main import main
 from harness.core.codes import Reason
-from tests.builders.result import SCHEMA, VALIDATOR, result
+from tests.builders.result import SCHEMA, VALIDATOR, configured, findings, result
 from tests.builders.support import SCENARIOS, evidence
-from tests.results.test_result_json import configured, findings
 
 QUICK = ("--backend", "null", "--model", "digits", "--queries", "200")
 

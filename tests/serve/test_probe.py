@@ -16,7 +16,7 @@ from harness.models.manifest.model import MODELS_DIR
 from harness.serve import probe
 from harness.wire.null.server import NullServer
 from tests.builders.commands import Said
-from tests.serve.test_serve import ROOT, Served, serving
+from tests.builders.serving import ROOT, Served, serving
 
 
 @pytest.fixture(scope="module")

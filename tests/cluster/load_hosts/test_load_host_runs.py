@@ -19,7 +19,7 @@ from harness.cli.main import main
 from harness.core.stats import percentile_ns
 from harness.loadgen.schedule import server_schedule_ns
 from harness.results.load_hosts.section import HOST
-from tests.serve.test_serve import serving
+from tests.builders.serving import serving
 
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[3]

@@ -19,7 +19,7 @@ from harness.results.pages.load_hosts import host_table
 from harness.results.verdict import client
 from harness.run import messages
 from tests.builders.known import known
-from tests.results.verdict.test_client import BOUND_NS, CLIENT, remote
+from tests.builders.remote_runs import BOUND_NS, CLIENT, remote
 
 
 def shared(*clients: dict[str, Any], lost: str = "") -> Evidence:

@@ -24,6 +24,7 @@ from harness.core.stats import percentile_ns
 from harness.errors import ConfigError
 from harness.loadgen.schedule import server_schedule_ns
 from harness.results.load_hosts.section import HOST
+from tests.builders.serving import serving
 from tests.cluster.load_hosts.agents import Host, load_host
 from tests.cluster.load_hosts.test_load_host_runs import (
     BUSY,
@@ -33,7 +34,6 @@ from tests.cluster.load_hosts.test_load_host_runs import (
     result_of,
     words,
 )
-from tests.serve.test_serve import serving
 from tests.stand_ins.relay import Relay, relay
 
 DELAY_S = 0.02

@@ -24,12 +24,12 @@ from harness.results.load_hosts.section import HOST
 from harness.results.verdict import client
 from harness.types import Array
 from tests.builders.known import known
+from tests.builders.serving import serving
 from tests.builders.support import plan
 from tests.cluster.load_hosts.agents import load_host
 from tests.cluster.load_hosts.test_load_host_runs import Started, codes, result_of, words
 from tests.cluster.load_hosts.test_load_hosts_told import shared
 from tests.cluster.load_hosts.test_remote_hosts import children, named
-from tests.serve.test_serve import serving
 from tests.stand_ins.relay import relay
 
 TRIP_NS = 200_000

@@ -14,11 +14,11 @@ import psutil
 import pytest
 
 from harness.cli.main import main
+from tests.builders.serving import ROOT
 from tests.cluster.hosts import SLEEPING, is_running
 from tests.cluster.ray.raylets import WAITS, Raylets, freeze, parent_of
 from tests.cluster.test_node_loss import OFFLINE, when_running
 from tests.cluster.test_node_runs import is_whole, ran
-from tests.serve.test_serve import ROOT
 
 pytest.importorskip("ray")
 pytestmark = [pytest.mark.slow, WAITS]

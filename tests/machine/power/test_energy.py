@@ -14,9 +14,8 @@ from harness.machine.power.energy import Energy, NoReading, PowerLog, cut, uniqu
 from harness.results.pages import run_table
 from harness.results.power import NOT_OFFICIAL, ON_ANOTHER_MACHINE, doubts, report
 from harness.types import PowerSource
-from tests.builders.result import result
+from tests.builders.result import findings, result
 from tests.builders.support import evidence, golden_log
-from tests.results.test_result_json import findings
 
 START_NS = 1_795_232_845_107_000_000
 COUNTER = PowerSource("rapl:package-0", "package", "J")

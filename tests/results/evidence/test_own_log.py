@@ -14,9 +14,8 @@ from harness.results.evidence.own_log import HARNESS, detail_log, early_stopping
 from harness.results.evidence.stages import Completions
 from harness.types import Array
 from tests.builders.loadgen_trace import trace
-from tests.builders.result import result
+from tests.builders.result import configured, findings, result
 from tests.builders.support import early_stopping_table, evidence, golden_completions, plan
-from tests.results.test_result_json import configured, findings
 
 NOT_OURS = ("power_begin", "power_end", "result_invalid_reason")
 """Of the machine's clock, and advice that harness/results/verdict/reasons.py gives."""

@@ -8,8 +8,8 @@ from harness.results.nodes.section import no_score
 from harness.results.pages import run_table
 from harness.results.pages.node_table import node_table
 from harness.results.pages.tables import aligned
+from tests.builders.golden_answers import golden
 from tests.builders.known import known
-from tests.results.answer.test_answer import golden
 
 NODE: dict[str, Any] = {
     "node": "10.0.0.1:7000",

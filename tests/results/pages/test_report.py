@@ -33,10 +33,10 @@ from harness.run.supervisor.keeper import RunKeeper
 from harness.run.supervisor.metrics.endpoint import Exporter
 from harness.types import PowerSource
 from tests.builders.commands import Said
+from tests.builders.golden_answers import BUSY, LATE, PADDED, golden
 from tests.builders.known import known
+from tests.builders.result import findings
 from tests.builders.support import GOLDEN, SCENARIOS, evidence
-from tests.results.answer.test_answer import BUSY, LATE, PADDED, golden
-from tests.results.test_result_json import findings
 from tests.stand_ins.chromium import needs_chromium, shown, width_needed
 
 HOSTILE = '</script><script>document.title="owned"</script><img src=x onerror=alert(1)>'

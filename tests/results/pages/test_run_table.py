@@ -14,7 +14,7 @@ from harness.results.evidence.stages import PERCENTILES
 from harness.results.outcome import Finished
 from harness.results.pages import run_table
 from tests.builders.commands import Said
-from tests.results.answer.test_answer import BUSY, PADDED, golden, held_back
+from tests.builders.golden_answers import BUSY, PADDED, golden, held_back
 
 FOLDER = Path("results/a-folder-with-a-name-that-is-never-broken-in-two")
 LATE = {

@@ -13,8 +13,8 @@ from harness.results.seal.digests import SEAL
 from harness.search.overhead.page import figures
 from harness.search.overhead.table import headline
 from tests.builders.commands import Said
+from tests.builders.serving import serving
 from tests.search.overhead.stand_in import Runs
-from tests.serve.test_serve import serving
 
 URL = "http://127.0.0.1:1"
 VERB = ("overhead", "digits", "--url", URL, "--quiet", "--pairs", "3")
