@@ -18,8 +18,8 @@ from harness.machine.family import ANONYMOUS, CONFINED, LOWERED, STOPPED, Row
 from harness.machine.host_log import HostLog, HostReader, summary
 from harness.machine.power.energy import window_ns
 from harness.results.verdict.host_doubts import host_doubts
-from tests.builders.known import known
 from tests.builders.power_trees import files, machine
+from tests.builders.present import present
 from tests.builders.result import findings, result
 from tests.builders.support import evidence, golden_log
 
@@ -72,7 +72,7 @@ def test_changed_settings_are_in_the_summary(
     assert not any(name.startswith("smt") for name in reader.log.rows[-1])
     (cpus / "smt/active").write_text("1\n")
     reader.look()
-    found = known(summary(reader.log, (0, 2**63)))
+    found = present(summary(reader.log, (0, 2**63)))
     assert found["settings"] == {
         "governor_powersave": 2,
         "smt_active": 1,
@@ -180,7 +180,7 @@ def test_load_and_warm_up_of_instances_do_not_hide_others() -> None:
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
     ) as measured:
-        known(measured.stdout).readline()
+        present(measured.stdout).readline()
         load = host.SystemLoad(measured.pid)
         before = host._own_cpu_s()
         measured.communicate()
@@ -209,7 +209,7 @@ def rows(count: int, columns: Mapping[str, tuple[float, float]]) -> HostLog:
 
 
 def summarised(count: int, columns: Mapping[str, tuple[float, float]]) -> dict[str, object]:
-    return known(summary(rows(count, columns), (START_NS, START_NS + count * NS_PER_S)))
+    return present(summary(rows(count, columns), (START_NS, START_NS + count * NS_PER_S)))
 
 
 @pytest.mark.parametrize(
@@ -232,7 +232,7 @@ def test_the_summary_covers_only_the_window() -> None:
     log = rows(
         20, {"measured_minor_faults": (0, 190), "celsius_a": (30, 68), "cpu_user_s": (0, 19)}
     )
-    found = known(summary(log, (START_NS + 5 * NS_PER_S, START_NS + 10 * NS_PER_S)))
+    found = present(summary(log, (START_NS + 5 * NS_PER_S, START_NS + 10 * NS_PER_S)))
     assert (found["rows"], found["measured_minor_faults"]) == (6, 50)
     assert found["hottest_celsius"] == 50
     assert found["cpu_shares"]["user"] == 1.0
@@ -296,7 +296,7 @@ def test_memory_that_grows_to_the_end_is_a_doubt(
 
 
 def _summary_of(counts: list[Row]) -> dict[str, object]:
-    return known(summary(HostLog(counts), (START_NS, START_NS + 60 * NS_PER_S)))
+    return present(summary(HostLog(counts), (START_NS, START_NS + 60 * NS_PER_S)))
 
 
 @pytest.mark.parametrize(("faults", "codes"), [(10, []), (11, ["paged"])])
@@ -353,7 +353,7 @@ def test_a_client_that_loses_its_cores_is_told_nothing_of_instances() -> None:
 
 def test_the_doubts_of_the_host_are_in_the_result() -> None:
     run = evidence("server")
-    window = known(window_ns(golden_log("server").values))
+    window = present(window_ns(golden_log("server").values))
     counts: list[Row] = [
         {"wall_ns": at, "thermal_throttles": float(n)} for n, at in enumerate(window)
     ]

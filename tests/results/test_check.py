@@ -18,6 +18,7 @@ from harness.machine.power.energy import PowerLog
 from harness.results.recheck import check
 from harness.types import PowerSource
 from tests.builders.commands import Said
+from tests.builders.edited import edit, replace_text
 
 NOTHING_LOADED = json.dumps(
     dict.fromkeys(("started", "dataset", "noise", "load", "loaded", "calibration", "stopped"))
@@ -38,12 +39,6 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def run(finished: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(finished, tmp_path / "run"))
-
-
-def edit(path: Path, change: Callable[[dict[str, Any]], None]) -> None:
-    content = json.loads(path.read_text())
-    change(content)
-    path.write_text(json.dumps(content))
 
 
 def test_a_finished_run_agrees_with_its_files(run: Path, prints: Said) -> None:
@@ -109,10 +104,7 @@ def test_a_number_edited_by_hand_is_found(
 def test_a_configuration_edited_by_hand_is_found(
     run: Path, old: str, new: str, line: str, prints: Said
 ) -> None:
-    path = run / "config.yaml"
-    text = path.read_text()
-    assert old in text
-    path.write_text(text.replace(old, new))
+    replace_text(run / "config.yaml", old, new)
     assert f"config.yaml: {line}" in prints("check", run, status=4).splitlines()
 
 
@@ -142,10 +134,7 @@ def test_a_request_that_was_not_kept_by_a_run_is_one_line(
 def test_an_edit_in_any_file_is_found(
     run: Path, name: str, old: str, new: str, line: str, prints: Said
 ) -> None:
-    path = run / name
-    text = path.read_text()
-    assert old in text
-    path.write_text(text.replace(old, new))
+    replace_text(run / name, old, new)
     assert line in prints("check", run, status=4)
 
 

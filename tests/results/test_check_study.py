@@ -1,6 +1,5 @@
 """`check` of a study's folder checks the seal of the study, and then each run in it."""
 
-import json
 import shutil
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from harness.search.sweep import job as _sweep
 from harness.search.tune import job as _tune
 from harness.search.workers import job as _workers
 from tests.builders.commands import Said
+from tests.builders.edited import edit
 from tests.golden.make_runs import FOLDERS
 
 VALID = "result.json agrees with the files; the run is VALID"
@@ -60,12 +60,9 @@ def test_an_edited_table_of_a_study_is_found(study: Path, prints: Said) -> None:
 
 def test_a_change_in_a_run_of_a_study_is_said_once(study: Path, prints: Said) -> None:
     path = study / "run-1" / run_folder.RESULT
-    content = json.loads(path.read_text())
-    content["latency_ns"]["p99"] = 1
-    path.write_text(json.dumps(content))
+    edit(path, lambda said: said["latency_ns"].update(p99=1))
     (study / "run-2" / "findings.json").write_text("[]")
-    result = {**json.loads((study / "run-2" / "result.json").read_text()), "accuracy": {"value": 1}}
-    (study / "run-2" / "result.json").write_text(json.dumps(result))
+    edit(study / "run-2/result.json", lambda said: said.update(accuracy={"value": 1}))
     out = prints("check", study, status=4)
     assert out.count(f"{path} was changed after the run") == 1
     assert "\nlatency_ns.p99: result.json has 1, the files have" in out
@@ -99,7 +96,7 @@ def test_a_result_that_is_none_is_no_traceback(
     broken: dict[str, object], study: Path, prints: Said
 ) -> None:
     path = study / "run-1" / run_folder.RESULT
-    path.write_text(json.dumps({**json.loads(path.read_text()), **broken}))
+    edit(path, lambda said: said.update(broken))
     digests.remove(study / "run-1")
     assert f"{path} was changed after the run" in prints("check", study, status=4)
 

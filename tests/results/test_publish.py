@@ -19,6 +19,7 @@ from harness.results.recheck import check, notes
 from harness.results.seal import digests
 from harness.submit.plan.finished_run import FinishedRun
 from tests.builders.commands import Said
+from tests.builders.edited import edit
 
 USER, HOST, PASSWORD, FOLDER = "marieuser", "secretive-host", "hunter2pass", "confidential"
 """Markers: the folder lies in the home folder and holds data, plug-ins, the model and the meter."""
@@ -168,9 +169,7 @@ def test_check_agrees_with_a_published_copy_where_neither_user_nor_files_are(
     finally:
         hidden.with_name("gone").rename(hidden)
     assert "is a published copy" in capsys.readouterr().err
-    edited = json.loads((there / "result.json").read_text())
-    edited["latency_ns"]["p99"] = 1
-    (there / "result.json").write_text(json.dumps(edited))
+    edit(there / "result.json", lambda said: said["latency_ns"].update(p99=1))
     assert main(["check", str(there)]) == 4
 
 
@@ -209,9 +208,8 @@ def test_a_copy_without_a_score_says_nothing_of_it(
     """Bug: `check` said that the score is the stored one, of a run that has none."""
     assert list(notes(copy))
     there = Path(shutil.copytree(copy, tmp_path / "copy"))
-    result = json.loads((there / "result.json").read_text())
-    result["accuracy"] = {"value": None, "reason": "performance run only"}
-    (there / "result.json").write_text(json.dumps(result))
+    none = {"value": None, "reason": "performance run only"}
+    edit(there / "result.json", lambda said: said.update(accuracy=none))
     assert list(notes(there)) == []
 
 

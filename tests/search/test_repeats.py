@@ -16,7 +16,7 @@ from harness.results.outcome import Finished
 from harness.results.seal.digests import SEAL
 from harness.search import repeats
 from tests.builders.commands import Said
-from tests.builders.known import known
+from tests.builders.present import present
 from tests.stand_ins.fake_peak import System, names
 
 SERVER = (
@@ -179,7 +179,7 @@ def test_an_interval_of_few_runs_that_lie_far_apart_is_not_printed() -> None:
     """Bug: `mean 11.4 ms  1.11 us to 118 s`."""
 
     def row(*values: float) -> list[str]:
-        over = known(over_runs(values))
+        over = present(over_runs(values))
         number = {"mean": over[0], "interval": over[1], "values": values, "unit": "ns"}
         return next(repeats._rows({"numbers": {"mean": number}}))
 
@@ -194,7 +194,7 @@ def test_real_runs_are_one_side_of_a_comparison(capsys: pytest.CaptureFixture[st
     assert main([*given.split(), *more.split()]) == 0
     rates = repeats_json()["numbers"]["throughput"]
     assert len(set(rates["values"])) == 2  # other arrivals
-    over = known(over_runs(rates["values"]))
+    over = present(over_runs(rates["values"]))
     assert (rates["mean"], rates["interval"]) == over == (over[0], None)
     assert "needs 3 runs or more" in capsys.readouterr().out
     assert main(["check", "all/run-1"]) == 0

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from harness.serve.bodies import ALIGNMENT_BYTES, MOST_HEAD_BYTES, MOST_UNPACKED_BYTES, Malformed
 from harness.serve.requests import MOST_KNOWN_HEADS, Head, Parser
-from tests.builders.known import known
+from tests.builders.present import present
 
 MOST_BODY = 5_000
 Seen = tuple[list[tuple[str, str, bytes]], int | None]
@@ -220,7 +220,7 @@ def test_what_cannot_be_read_has_a_status(head: bytes, status: int) -> None:
 def parsed(data: bytes) -> Head:
     parser = Parser({})
     parser.add(data)
-    request = known(parser.next())
+    request = present(parser.next())
     return request.head
 
 
@@ -260,10 +260,10 @@ def test_a_body_that_is_not_here_yet_is_waited_for_with_100_continue() -> None:
     parser.add(b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\nExpect: 100-Continue\r\n\r\n")
     assert parser.next() is None
     assert parser.wants_continue
-    room = known(parser.room())
+    room = present(parser.room())
     room[:] = b"ab"
     parser.fill(2)
-    request = known(parser.next())
+    request = present(parser.next())
     assert bytes(request.body) == b"ab"
     assert not parser.wants_continue
 
@@ -276,7 +276,7 @@ def test_the_tensors_of_a_long_body_lie_aligned() -> None:
             b"Inference-Header-Content-Length: %d\r\n\r\n" % size
         )
         assert parser.next() is None
-        room = known(parser.room())
+        room = present(parser.room())
         whole = np.asarray(room.obj)
         begin = np.asarray(room).ctypes.data - whole.ctypes.data
         assert (begin + size) % ALIGNMENT_BYTES == 0

@@ -18,7 +18,7 @@ from harness.results.load_hosts.section import HOST, section
 from harness.results.pages.load_hosts import host_table
 from harness.results.verdict import client
 from harness.run import messages
-from tests.builders.known import known
+from tests.builders.present import present
 from tests.builders.remote_runs import BOUND_NS, CLIENT, remote
 
 
@@ -44,7 +44,7 @@ def shared(*clients: dict[str, Any], lost: str = "") -> Evidence:
 
 def test_a_host_is_told_by_its_own_samples() -> None:
     run = shared({}, {"busy_shares": [0.5], "ceiling_per_s": 9_000.0}, {})
-    told = known(section(run))
+    told = present(section(run))
     assert run.done is not None
     assert [host["name"] for host in told] == ["local-1", "local-2", "local-3"]
     assert sum(host["answered"] for host in told) == len(run.done)
@@ -84,9 +84,9 @@ def test_a_hosts_ceiling_is_compared_with_its_own_share_of_the_rate() -> None:
 
 def test_the_table_names_a_lost_host_and_the_clocks_error() -> None:
     run = shared({}, {}, lost="it was killed")
-    hosts = known(section(run))
+    hosts = present(section(run))
     hosts[1]["clock_error_ns"] = NS_PER_MS
-    table = known(host_table({"load_hosts": hosts}))
+    table = present(host_table({"load_hosts": hosts}))
     assert [row[0] for row in table.rows] == ["local-1", "local-2"]
     assert "known within 1.00 ms" in table.notes[0]
     assert table.notes[1] == "local-1 was lost: it was killed."

@@ -23,7 +23,7 @@ from harness.results.load_hosts import witness
 from harness.results.load_hosts.section import HOST
 from harness.results.verdict import client
 from harness.types import Array
-from tests.builders.known import known
+from tests.builders.present import present
 from tests.builders.serving import serving
 from tests.builders.support import plan
 from tests.cluster.load_hosts.agents import load_host
@@ -147,8 +147,8 @@ def test_the_coordinator_asks_for_a_small_share_over_the_whole_run(
 ) -> None:
     whole = plan("server", query_count=queries, journal_samples=queries, load_hosts=2)
     own = witness_plan(whole, tmp_path)
-    stored = schedule.read_stored(known(own.schedule))
-    due_ns = known(schedule.planned_ns(whole, queries))
+    stored = schedule.read_stored(present(own.schedule))
+    due_ns = present(schedule.planned_ns(whole, queries))
     assert stored.samples is not None
     assert own.query_count == len(stored.after_ns) == count
     assert (np.diff(stored.after_ns) >= 0).all()

@@ -26,8 +26,8 @@ from harness.models.graph.graph import Graph
 from harness.models.graph.onnx_file import read
 from harness.models.made import zoo
 from tests.builders.commands import Said
-from tests.builders.known import known
 from tests.builders.models.nets import Net, inception, residual
+from tests.builders.present import present
 
 onnx = pytest.importorskip("onnx")
 ort = pytest.importorskip("onnxruntime")
@@ -238,12 +238,12 @@ def test_layout_conversions_that_the_model_does_not_make_are_taken_off(
 
 def test_the_saving_counts_every_brick_once() -> None:
     pieces = [("a", ["x"], ["1"]), ("a", ["1"], ["2"]), ("b", ["2"], ["y"])]
-    saved = known(brick_tables.saving(_content({"a": 10, "b": 5}, pieces, whole_ns=30), "cpu_ns"))
+    saved = present(brick_tables.saving(_content({"a": 10, "b": 5}, pieces, whole_ns=30), "cpu_ns"))
     assert (saved.whole_ns, saved.bricks_ns, saved.factor) == (30, 15, 2)
 
 
 def test_errors_tell_the_worst() -> None:
-    actual = known(brick_tables.errors({"a": 1.1, "b": 0.5, "c": 1.0}))
+    actual = present(brick_tables.errors({"a": 1.1, "b": 0.5, "c": 1.0}))
     assert (actual.worst, actual.worst_ratio) == ("b", 0.5)
     assert actual.mean == pytest.approx(0.2)
 

@@ -38,8 +38,8 @@ from harness.results.pages import tables
 from harness.results.pages.tables import Column, Table
 from harness.results.seal.digests import SEAL
 from tests.builders.commands import Said
-from tests.builders.known import known
 from tests.builders.models import odd_files
+from tests.builders.present import present
 from tests.stand_ins.chromium import needs_chromium, shown
 from tests.stand_ins.fake_peak import System, names
 from tests.stand_ins.servers import otlp_collector
@@ -357,10 +357,10 @@ def test_noise_is_compared_only_where_the_calls_support_it() -> None:
     side = {"wall_ns": calls}
     assert _data_table(missing="the dataset is synthetic") is None
     assert _data_table(real=side, synthetic=side, is_synthetic=True) is None
-    same = known(_data_table(real=side, synthetic={"wall_ns": calls[::-1]}))
+    same = present(_data_table(real=side, synthetic={"wall_ns": calls[::-1]}))
     assert [row[2] for row in same.rows] == [None, None]
     assert same.notes == ["no difference is shown: it is within the variation of the calls"]
-    slower = known(_data_table(real=side, synthetic={"wall_ns": [2 * ns for ns in calls]}))
+    slower = present(_data_table(real=side, synthetic={"wall_ns": [2 * ns for ns in calls]}))
     assert [row[2] for row in slower.rows] == [None, 1.0]
     assert slower.notes == []
 

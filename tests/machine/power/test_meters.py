@@ -214,21 +214,10 @@ def test_nvml_reads_energy_or_power_where_no_counter_exists(
     [
         ("x", "", "--meter nvml=x: write GPU numbers, e.g. nvml=0,1"),
         ("1,2", "", "meter 'nvml': there is no GPU 2: this machine has 2"),
-        (
-            "",
-            "NVML Shared Library Not Found",
-            "meter 'nvml': NVML Shared Library Not Found: it needs an NVIDIA GPU and its driver",
-        ),
-        (
-            "",
-            "Insufficient Permissions",
-            (
-                "meter 'nvml': Insufficient Permissions: until the next boot, this opens it: sudo chmod "
-                "a+rw /dev/nvidiactl /dev/nvidia[0-9]*"
-            ),
-        ),
+        ("", "NVML Shared Library Not Found", "meter 'nvml': NVML Shared Library Not Found: it needs an NVIDIA GPU and its driver"),
+        ("", "Insufficient Permissions", "meter 'nvml': Insufficient Permissions: until the next boot, this opens it: sudo chmod a+rw /dev/nvidiactl /dev/nvidia[0-9]*"),
     ],
-)
+)  # fmt: skip
 def test_nvml_names_the_cause_of_its_refusal(
     argument: str, refusal: str, line: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -44,8 +44,9 @@ from harness.results.evidence.block_intervals import blocks, percentile_interval
 from harness.results.numbers import Number
 from harness.results.publish.copy import publish
 from tests.builders.commands import Said
+from tests.builders.edited import edit, edited
 from tests.builders.finished import answered_later
-from tests.builders.known import known
+from tests.builders.present import present
 from tests.golden.make_runs import FOLDERS
 
 SLOW = """\
@@ -76,7 +77,7 @@ def test_the_interval_of_a_change_holds_the_truth_as_often_as_it_says() -> None:
                 replace(a_run("a"), numbers={"p90": Number(estimate, "ns", "body", low, high)})
             )
         (change,) = compare([sides[0]], [sides[1]]).changes
-        held += known(change.low) <= 0.1 <= known(change.high)
+        held += present(change.low) <= 0.1 <= present(change.high)
     assert 180 <= held < 200
 
 
@@ -248,7 +249,7 @@ def test_runs_in_turns_are_judged_by_their_spread() -> None:
     ours = side_of("a", "adeh", [1000, 1030, 990, 1010])
     theirs = side_of("b", "bcfg", [1110, 1100, 1130, 1120])
     found = compare(ours, theirs)
-    assert (found.verdict, known(found.headline).name) == (WORSE, "p99")
+    assert (found.verdict, present(found.headline).name) == (WORSE, "p99")
     assert noise_line(found) == (
         "measured by 4 and 4 runs, made in turns: a change of less than 2 % is not judged"
     )
@@ -359,9 +360,7 @@ def test_earlier_equal_runs_show_the_noise_of_single_runs(tmp_path: Path) -> Non
         result["doubts"] = []
         result["started"] = f"2026-01-01T00:00:{number:02}.000+00:00"
         (folder / "result.json").write_text(json.dumps(result))
-        environment = json.loads((folder / "environment.json").read_text())
-        environment["machine"]["fingerprint"] = "this one"
-        (folder / "environment.json").write_text(json.dumps(environment))
+        edit(folder / "environment.json", lambda c: c["machine"].update(fingerprint="this one"))
         database.add(tmp_path, folder.name, result)
         folders.append(folder)
     first, alike, slow = (side(str(folders[number])) for number in (0, 10, 11))
@@ -374,7 +373,8 @@ def test_earlier_equal_runs_show_the_noise_of_single_runs(tmp_path: Path) -> Non
         timed = Number(value, "ns", "tail", value - 1, value + 1)
         pair.append([replace(run, numbers={**run.numbers, "infer.p99": timed})])
     assert verdicts(pair[0], pair[1])["infer.p99"] == UNDECIDED  # the database does not have it
-    edited_config(folders[1:7], threads=9)  # of another configuration now
+    for folder in folders[1:7]:  # of another configuration now
+        edit(folder / "config.yaml", lambda c: c.update(threads=9))
     assert verdicts(first, slow)["p50"] == UNDECIDED
 
 
@@ -391,12 +391,6 @@ def test_copies_of_earlier_runs_show_no_noise(tmp_path: Path) -> None:
     assert compare(first, other).noise.source == (
         "unknown: one run a side does not show how far equal runs lie apart"
     )
-
-
-def edited_config(folders: Sequence[Path], **settings: Any) -> None:
-    for folder in folders:
-        path = folder / "config.yaml"
-        path.write_text(yaml.safe_dump(yaml.safe_load(path.read_text()) | settings))
 
 
 def test_rows_are_corrected_for_their_number_and_chosen_ones_are_not() -> None:
@@ -682,10 +676,7 @@ def test_a_run_against_itself_is_no_difference(
 def moved(folder: Path) -> None:
     """As if the same run had started a day later."""
     for name in ("result.json", "findings.json", "performance/run_1/run.json"):
-        path = folder / name
-        content = json.loads(path.read_text())
-        content["started"] = "2030-01-01T00:00:00.000+00:00"
-        path.write_text(json.dumps(content))
+        edit(folder / name, lambda c: c.update(started="2030-01-01T00:00:00.000+00:00"))
     path = folder / "performance/run_1/completions.npz"
     with np.load(path) as file:
         columns = {n: c + (86_400 * 10**9 if n.endswith("_ns") else 0) for n, c in file.items()}
@@ -778,16 +769,6 @@ def test_a_row_has_one_notation() -> None:
     assert shown(100, 150, 0.4, 0.6)[3:5] == ["+50.0 %", "+40.0 % to +60.0 %"]
 
 
-def edited(source: Path, copy: Path, name: str, change: Callable[[Any], None]) -> Path:
-    shutil.copytree(source, copy)
-    path = copy / name
-    load = yaml.safe_load if name.endswith("yaml") else json.loads
-    content = load(path.read_text())
-    change(content)
-    path.write_text(json.dumps(content))
-    return copy
-
-
 @pytest.mark.parametrize(
     ("name", "change", "line"),
     [
@@ -844,10 +825,9 @@ def powered(source: str, joules: float) -> Callable[[Any], None]:
 def test_numbers_a_core_a_watt_and_a_price(tmp_path: Path, prints: Said) -> None:
     ours = edited(QUIET, tmp_path / "a", "result.json", powered("rapl:psys", 0.5))
     theirs = edited(QUIET, tmp_path / "b", "result.json", powered("rapl:psys", 0.75))
-    machine = json.loads((theirs / "environment.json").read_text())
-    cores = machine["machine"]["cores_usable"]
-    machine["machine"]["cores_usable"] = 1000 * cores  # beyond any noise of a short run
-    (theirs / "environment.json").write_text(json.dumps(machine))
+    cores = json.loads((theirs / "environment.json").read_text())["machine"]["cores_usable"]
+    more = 1000 * cores  # beyond any noise of a short run
+    edit(theirs / "environment.json", lambda c: c["machine"].update(cores_usable=more))
     words = ["compare", str(ours), str(theirs), "--price", "2/h,0.5/h", "--json"]
     limit = "joules_per_sample.rapl:psys:+10%"
     (found,) = json.loads(prints(*words, "--noise", "1%", "--fail-on", limit, status=6))
@@ -885,9 +865,8 @@ def test_energy_of_different_sources_is_not_compared(
 
 def test_of_a_gpus_answers_no_core_is_the_measure(runs: Path, tmp_path: Path) -> None:
     (cpu,) = side(str(runs / "fast"))
-    other = edited(
-        runs / "fast", tmp_path / "gpu", "config.yaml", lambda c: c.update(device="cuda")
-    )
+    on_gpu = {"device": "cuda"}
+    other = edited(runs / "fast", tmp_path / "gpu", "config.yaml", lambda c: c.update(on_gpu))
     (gpu,) = side(str(other))
     assert "throughput_per_core" in cpu.numbers
     assert set(cpu.numbers) - set(gpu.numbers) == {"throughput_per_core"}
@@ -927,9 +906,8 @@ def test_a_scenario_that_nobody_knows_is_one_line(
     runs: Path, tmp_path: Path, refuses: Said, verb: str, sides: int
 ) -> None:
     """It was a KeyError where every side has it."""
-    other = Path(shutil.copytree(runs / "fast", tmp_path / "other"))
-    changed = json.loads((other / "result.json").read_text()) | {"scenario": "tea-break"}
-    (other / "result.json").write_text(json.dumps(changed))
+    change = {"scenario": "tea-break"}
+    other = edited(runs / "fast", tmp_path / "other", "result.json", lambda c: c.update(change))
     assert refuses(verb, *[str(other)] * sides) == (
         f"{other}/result.json has no usable scenario ('tea-break'): `check` says more"
     )
@@ -951,7 +929,7 @@ def test_agreement_of_labels_and_of_scores(tmp_path: Path) -> None:
     assert found == (10, 9, 0.9, None, None, 0.9)
     scores = np.eye(4, dtype=np.float32)
     moved = scores + np.float32(0.5) * np.roll(scores, 1, axis=1)
-    found = known(agreement(_answered(tmp_path / "c", scores), _answered(tmp_path / "d", moved)))
+    found = present(agreement(_answered(tmp_path / "c", scores), _answered(tmp_path / "d", moved)))
     assert found[:3] == (4, 0, 1.0)
     assert found[3:] == pytest.approx((0.5, 0.5, 0.0))
     assert agreement(ours, tmp_path) is None
@@ -967,10 +945,8 @@ def test_answers_of_a_forged_type_are_refused(tmp_path: Path) -> None:
 def test_rerun_runs_the_same_configuration_and_compares(
     runs: Path, tmp_path: Path, prints: Said
 ) -> None:
-    def shorter(config: Any) -> None:
-        config["queries"] = 64
-
-    source = edited(runs / "fast", tmp_path / "fast", "config.yaml", shorter)
+    shorter = {"queries": 64}
+    source = edited(runs / "fast", tmp_path / "fast", "config.yaml", lambda c: c.update(shorter))
     (tmp_path / "latest").symlink_to("fast")
     again = tmp_path / "fast-rerun"
     words = ["rerun", str(tmp_path / "latest"), "--quiet", "--fail-on"]

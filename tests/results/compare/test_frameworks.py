@@ -17,6 +17,7 @@ from harness.models.manifest.model import MODELS_DIR
 from harness.results.compare.finished import named_apart, side
 from harness.results.compare.report import letter
 from tests.builders.commands import Said
+from tests.builders.edited import edit
 from tests.builders.finished import answered_later
 
 Edit = Callable[[Any], None]
@@ -36,10 +37,7 @@ def edited(source: Path, copy: Path, changes: dict[str, Edit]) -> Path:
     """changes: file -> what to do to its content."""
     shutil.copytree(source, copy)
     for name, change in changes.items():
-        path = copy / name
-        content = yaml.safe_load(path.read_text())
-        change(content)
-        path.write_text(json.dumps(content))
+        edit(copy / name, change)
     return copy
 
 
@@ -294,9 +292,7 @@ def test_runs_of_one_name_are_told_apart_by_their_folders(repeated: Path, prints
     sides = [side(str(repeated / name)) for name in ("ga", "gb")]
     found = [[run.name for run in one] for one in named_apart(sides)]
     assert found == [["ga/run-1", "ga/run-2", "run-10"], ["gb/run-1", "gb/run-2"]]
-    edited_run = repeated / "gb" / "run-2" / "result.json"
-    content = json.loads(edited_run.read_text()) | {"model": "letters"}
-    edited_run.write_text(json.dumps(content))
+    edit(repeated / "gb/run-2/result.json", lambda c: c.update(model="letters"))
     ours, theirs = (f"{repeated}/{name}/run-*" for name in ("ga", "gb"))
     assert "refused   model: ga/run-1 and 2 more digits, gb/run-1 and 1 more digits | letters" in (
         prints("compare", ours, theirs, status=4)

@@ -23,6 +23,7 @@ from harness.results.export.formats import FORMATS
 from harness.results.export.parquet import METADATA
 from harness.results.run_files import read_files
 from tests.builders.commands import Said
+from tests.builders.edited import edit
 from tests.builders.finished import REASON, RUNS, invalid
 
 Exported = Callable[..., str]
@@ -262,10 +263,9 @@ def test_no_format_hides_an_invalid_run(
 def test_a_source_of_power_names_no_folder_of_the_store(tmp_path: Path) -> None:
     """A run's folder may come from anyone: a name in it must not lead out of the store."""
     run = invalid("server", tmp_path)
-    content = json.loads((run / "result.json").read_text())
     reading = {"source": "../../../out", "joules_per_sample": 1.0, "joules_per_query": 1.0}
-    content["power"] = {"readings": [{**reading, "mean_watts": 1.0}]}
-    (run / "result.json").write_text(json.dumps(content))
+    power = {"readings": [{**reading, "mean_watts": 1.0}]}
+    edit(run / "result.json", lambda said: said.update(power=power))
     (run / "config.yaml").write_text("'../../../x': 1\nscenario: server\n")
     store = tmp_path / "store"
     assert main(["export", str(run), "--format", "mlflow", "--out", str(store)]) == 0

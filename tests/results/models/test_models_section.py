@@ -19,7 +19,7 @@ from harness.results.models.shown import shown
 from harness.results.pages.models_tables import curve_table, models_table
 from harness.results.pages.timeline import over_time
 from harness.results.records import NOTHING_BESIDE
-from tests.builders.known import known
+from tests.builders.present import present
 from tests.builders.support import evidence
 
 SLOTS = [60, 30, 10]
@@ -103,8 +103,8 @@ def changed(run: Evidence, column: str, row: int, number: int) -> Evidence:
 @pytest.mark.parametrize("policy", POLICIES)
 def test_the_section_counts_what_the_rows_have(policy: str) -> None:
     run = served(policy)
-    found = known(section(run, loaded(policy)))
-    hits = int((known(run.done).columns["origin"] == 0).sum())
+    found = present(section(run, loaded(policy)))
+    hits = int((present(run.done).columns["origin"] == 0).sum())
     assert (found["requests"], found["hits"], found["hit_rate"]) == (QUERIES, hits, hits / QUERIES)
     assert found["hits"] + found["loads"]["local"] + found["alone"]["local"] == QUERIES
     assert sum(each["requests"] for each in found["models"]) == QUERIES
@@ -118,7 +118,7 @@ def test_the_section_counts_what_the_rows_have(policy: str) -> None:
 
 
 def test_each_model_has_its_own_percentiles_and_what_keeping_it_saves() -> None:
-    found = known(section(served(), loaded()))
+    found = present(section(served(), loaded()))
     popular, rare = found["models"][0], found["models"][2]
     assert popular["latency_ns"] is not None
     assert rare["latency_ns"] is not None
@@ -156,7 +156,7 @@ def test_a_run_of_one_model_has_no_section() -> None:
 
 def test_the_wait_for_a_model_is_a_stage_and_stages_add_up() -> None:
     run = served()
-    stages = summarise(known(run.done))
+    stages = summarise(present(run.done))
     assert stages["acquire"]["share"] == pytest.approx(1.0)
     assert sum(stage["share"] for stage in stages.values()) == pytest.approx(1.0)
 
@@ -165,7 +165,7 @@ def test_a_line_two_tables_and_the_time_axis_show_it() -> None:
     run = served()
     assert run.done is not None
     result = {"models": section(run, loaded())}
-    line = known(shown(result))
+    line = present(shown(result))
     assert " hits of 3 models in 70 B (lru), " in line
     models, rates = models_table(result), curve_table(result)
     assert models is not None

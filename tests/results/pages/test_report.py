@@ -33,8 +33,9 @@ from harness.run.supervisor.keeper import RunKeeper
 from harness.run.supervisor.metrics.endpoint import Exporter
 from harness.types import PowerSource
 from tests.builders.commands import Said
+from tests.builders.edited import edit
 from tests.builders.golden_answers import BUSY, LATE, PADDED, golden
-from tests.builders.known import known
+from tests.builders.present import present
 from tests.builders.result import findings
 from tests.builders.support import GOLDEN, SCENARIOS, evidence
 from tests.stand_ins.chromium import needs_chromium, shown, width_needed
@@ -59,10 +60,9 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def run(finished: Path, tmp_path: Path) -> Path:
     """With names and messages as nobody should have them."""
     copy = Path(shutil.copytree(finished, tmp_path / "a <b> & 'c'"))
-    result = json.loads((copy / "result.json").read_text())
     reason = Reason("slo-missed", HOSTILE)._asdict()
-    result.update(verdict="INVALID", reasons=[reason], doubts=[reason], backend=HOSTILE)
-    (copy / "result.json").write_text(json.dumps(result))
+    told = {"verdict": "INVALID", "reasons": [reason], "doubts": [reason], "backend": HOSTILE}
+    edit(copy / "result.json", lambda said: said.update(told))
     return copy
 
 
@@ -96,7 +96,7 @@ def lines(plot: Any) -> dict[str, Any]:
 
 
 def begun_ns() -> int:
-    done = known(evidence("server").done)
+    done = present(evidence("server").done)
     return int(done.columns["scheduled_ns"].min())
 
 
@@ -152,7 +152,7 @@ def test_a_machine_that_tells_nothing_has_no_empty_panels() -> None:
 
 def test_the_window_on_the_time_axis_is_loadgens() -> None:
     run = evidence("server")
-    window = known(window_ns(run.log.values))
+    window = present(window_ns(run.log.values))
     (band,) = over_time().layout["shapes"]
     assert band["x0"] == pytest.approx((window[0] - begun_ns()) / NS_PER_S)
     assert band["x1"] == pytest.approx((window[1] - begun_ns()) / NS_PER_S)
@@ -174,7 +174,7 @@ def test_no_extreme_is_lost_however_many_points_there_are() -> None:
 
 def test_the_slowest_query_is_in_every_plot_of_latency() -> None:
     run = evidence("single-stream")
-    slowest_ms = known(run.done).latency_ns.max() / NS_PER_MS
+    slowest_ms = present(run.done).latency_ns.max() / NS_PER_MS
     cdf, tail, time, *_ = figures(run)
     for found in (cdf.data[0]["x"], tail.data[0]["y"], lines(time)["slowest"]["y"]):
         assert max(y for y in found if y is not None) == pytest.approx(slowest_ms, rel=1e-5)
@@ -372,7 +372,7 @@ def test_the_first_lines_of_a_page_are_the_answer(run: Path, tmp_path: Path) -> 
     answer = answer_of(result)
     head = text.partition('id="numbers"')[0].replace("\u00a0\u00b5s", " us").replace("\u00a0", " ")
     for words in (answer.question, answer.headline, answer.accuracy, answer.doubts, answer.advice):
-        assert escape(known(words)) in head
+        assert escape(present(words)) in head
     assert head.index(escape(answer.headline)) < head.index("slo-missed") < head.index("padded")
     assert '<details id="doubts"><summary>2 doubts in full</summary>' in head
     for title in ("Settings", "Machine"):

@@ -1,6 +1,5 @@
 """A signed result folder says who vouches for it, and that nothing changed since; with the real ssh-keygen."""
 
-import json
 import os
 import shutil
 import subprocess
@@ -14,6 +13,7 @@ from harness.errors import ConfigError, PluginUnavailable
 from harness.results.recheck import check
 from harness.results.seal import digests, signature
 from tests.builders.commands import Said
+from tests.builders.edited import edit
 from tests.stand_ins.fake_peak import System
 
 pytestmark = pytest.mark.skipif(
@@ -68,9 +68,9 @@ def test_check_names_the_signer_of_a_run(
     signers = allowed(tmp_path / "signers", **{"ann@example.org": key})
     shown = prints("check", run, "--allowed-signers", signers).splitlines()
     assert shown[1] == f"{run} is signed by ann@example.org (ED25519 {fingerprint(key)})"
-    findings = json.loads((run / "findings.json").read_text())
-    findings["load"]["others"] = 0.0  # no other file has it
-    (run / "findings.json").write_text(json.dumps(findings))
+    edit(
+        run / "findings.json", lambda said: said["load"].update(others=0.0)
+    )  # no other file has it
     assert check(run)[-1].startswith(f"{run}/findings.json was changed after the run")
     digests.write(run)  # without the key the signature is lost
     assert "is not signed" in prints("check", run, "--allowed-signers", signers, status=4)

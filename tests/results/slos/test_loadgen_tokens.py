@@ -12,7 +12,7 @@ from harness.loadgen.logs import DetailLog
 from harness.results.evidence.stages import Completions
 from harness.results.tokens.loadgen import contradictions, told
 from harness.types import Array
-from tests.builders.known import known
+from tests.builders.present import present
 from tests.builders.support import plan
 
 COUNT, TOKENS = 600, 5
@@ -99,10 +99,10 @@ def test_where_an_answer_has_one_token_there_is_nothing_to_compare() -> None:
 
 def test_the_section_has_loadgen_s_numbers_where_they_are_right() -> None:
     counted = plan("server", token_latencies=True)
-    made = known(told(log(), counted, 0, 0))
+    made = present(told(log(), counted, 0, 0))
     assert made["tpot_ns"] is not None
     assert made["tpot_ns"]["p90"] == log().values[TPOT.format("90.00")]
-    alone = known(told(log(), counted, 1, 0))
+    alone = present(told(log(), counted, 1, 0))
     assert (alone["tpot_ns"], alone["tokens_per_s"]) == (None, None)
     assert alone["ttft_ns"] is not None
     assert told(log(), plan("server"), 0, 0) is None
@@ -128,7 +128,7 @@ def test_the_bounds_are_those_that_loadgen_judges_an_official_run_by(
 ) -> None:
     logged = log()
     logged.values |= BOUNDS
-    made = known(told(logged, plan(scenario, token_latencies=True, **changed), 0, 0))
+    made = present(told(logged, plan(scenario, token_latencies=True, **changed), 0, 0))
     assert made["bounds"] == (
         percentile
         and {"percentile": percentile, "ttft_ns": 2000 * NS_PER_MS, "tpot_ns": 200 * NS_PER_MS}

@@ -11,7 +11,7 @@ from harness.core.units import NS_PER_MS, NS_PER_US
 from harness.results.evidence.evidence import Evidence
 from harness.results.evidence.stages import REMOTE_STAGES, Completions, summarise
 from harness.results.verdict import client, reasons
-from tests.builders.known import known
+from tests.builders.present import present
 from tests.builders.remote_runs import BOUND_NS, TOKENS, remote
 from tests.builders.support import evidence
 
@@ -35,7 +35,7 @@ def test_a_client_with_time_to_spare_is_believed() -> None:
 
 
 def test_the_stages_of_a_server_sum_to_the_latency() -> None:
-    done = known(remote().done)
+    done = present(remote().done)
     assert tuple(done.edges) == REMOTE_STAGES
     assert sum(stage["share"] for stage in summarise(done).values()) == pytest.approx(1)
     begins, ends = zip(*done.edges.values(), strict=True)
@@ -44,14 +44,14 @@ def test_the_stages_of_a_server_sum_to_the_latency() -> None:
 
 
 def test_without_stamps_of_the_kernel_there_is_no_stage_notice() -> None:
-    done = known(remote().done)
+    done = present(remote().done)
     columns = {name: values for name, values in done.columns.items() if name != "arrived_ns"}
     unstamped = Completions(columns, done.issued, done.answered_once)
     assert "notice" not in unstamped.edges
     assert unstamped.edges["remote"] == ("sent_ns", "read_ns")
     total = sum(columns[end] - columns[begin] for begin, end in unstamped.edges.values())
     assert np.array_equal(total, unstamped.latency_ns)
-    section = known(client.section(replace(remote(), done=unstamped)))
+    section = present(client.section(replace(remote(), done=unstamped)))
     assert section["notice_p99_ns"] is None
 
 
@@ -122,7 +122,7 @@ def test_offline_is_held_against_the_ceiling() -> None:
 def test_failed_requests_are_counted_by_kind() -> None:
     run = remote(failures={"timeout": 2, "refused": 5}, server_gone="Connection refused\n")
     failed = {
-        **known(run.ended),
+        **present(run.ended),
         "failed_samples": 7,
         "first_failure": "Traceback\nRefused: the server answered 503: busy",
     }

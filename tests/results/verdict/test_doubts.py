@@ -19,14 +19,14 @@ from harness.results.evidence.stages import Completions, percentiles, query_late
 from harness.results.evidence.steady_state import steady_state
 from harness.results.verdict import doubts, model_doubts
 from harness.types import Array, Score, TensorSpec
-from tests.builders.known import known
+from tests.builders.present import present
 from tests.builders.support import ENDED, SCENARIOS, evidence, plan
 
 BOUND_NS = 50 * NS_PER_MS
 
 
 def ours(run: Evidence) -> Mapping[str, int]:
-    return percentiles(query_latency_ns(known(run.done), run.plan.samples_per_query))
+    return percentiles(query_latency_ns(present(run.done), run.plan.samples_per_query))
 
 
 def in_performance(run: Evidence) -> list[Reason]:
@@ -37,7 +37,7 @@ def in_performance(run: Evidence) -> list[Reason]:
 def test_a_golden_run_leaves_no_doubt_about_its_numbers(scenario: str) -> None:
     run = evidence(scenario)
     assert in_performance(run) == []
-    assert list(doubts.stall(known(run.done), scenario, NS_PER_MS)) == []
+    assert list(doubts.stall(present(run.done), scenario, NS_PER_MS)) == []
     short = ["short-run"] if scenario == "offline" else []  # the golden run takes 6 ms
     assert [d.code for d in doubts.few_samples(run, 0.99)] == short
 

@@ -5,6 +5,7 @@ import json
 import re
 import signal
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -372,12 +373,12 @@ def test_a_mistake_that_shows_later_keeps_the_probes(searched: Searched) -> None
     assert len(peak_json("found.partial")["probes"]) == 2
 
 
+@dataclass
 class _Small:
     """A machine whose memory takes runs of so many queries."""
 
-    def __init__(self, system: System, most: int) -> None:
-        self.system = system
-        self.most = most
+    system: System
+    most: int
 
     def __call__(self, config: RunConfig, **how: Any) -> Finished:
         if (config.queries or 0) > self.most:
@@ -398,12 +399,12 @@ def test_what_was_found_is_kept_where_a_higher_load_does_not_fit_into_memory(
     assert f"\nended early {content['ended_early']}\nresults     found\n" in out
 
 
+@dataclass
 class _ClientBound:
     """A server that is faster than its client, which reaches so many queries/s."""
 
-    def __init__(self, system: System, most: float) -> None:
-        self.system = system
-        self.most = most
+    system: System
+    most: float
 
     def __call__(self, config: RunConfig, **how: Any) -> Finished:
         if (config.target_qps or 0) > self.most:
@@ -531,10 +532,7 @@ def test_the_time_left_is_shown_after_each_run(
     ("p50_ns", "busy_share"), [(1_100_000, 0.1), (800_000, 0.3)], ids=["near the bound", "busy"]
 )
 def test_a_peak_at_which_queries_wait_or_instances_work_is_the_models(
-    p50_ns: int,
-    busy_share: float,
-    searched: Searched,
-    capsys: pytest.CaptureFixture[str],
+    p50_ns: int, busy_share: float, searched: Searched, capsys: pytest.CaptureFixture[str]
 ) -> None:
     quiet = _Disturbed(1300.0, p50_ns, busy_share, "few-samples")
     assert searched(quiet, *SERVER)[0] == 0

@@ -3,7 +3,7 @@
 import pytest
 
 from harness.search.peak.search import KEPT_FOR_FULL, MOST_FAILURES, Found, Limits, search
-from tests.builders.known import known
+from tests.builders.present import present
 from tests.search.peak.test_peak_search import System
 
 OPEN = Limits(least=1e-9, most=1e12, runs=12)
@@ -50,7 +50,7 @@ def test_a_whole_load_rises_by_one_at_least() -> None:
 def test_a_load_below_one_rises_by_its_share() -> None:
     system = System(0.5)
     load, above = search(system, 0.1, Limits(least=1e-6, most=1e9, runs=12))
-    assert 0.47 < known(load) <= 0.5 < known(above) < 0.53
+    assert 0.47 < present(load) <= 0.5 < present(above) < 0.53
 
 
 def test_a_bound_that_passes_the_second_time_is_no_bound() -> None:
@@ -64,4 +64,4 @@ def test_a_bound_that_passes_the_second_time_is_no_bound() -> None:
         return load <= 110 and not (load > 100 and len(asked) == 2)
 
     load, _ = search(ask, 100.0, Limits(least=1, most=1e6, runs=30))
-    assert 108 < known(load) <= 110
+    assert 108 < present(load) <= 110

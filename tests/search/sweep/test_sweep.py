@@ -4,7 +4,7 @@ import csv
 import json
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -294,6 +294,12 @@ def point(rate: float, mean_ms: float, achieved: float | None = None) -> Point:
     return Point(**rates, **times, **texts, **known, queries=1, late=0)  # type: ignore[arg-type]
 
 
+def swept_to(points: Sequence[Mapping[str, Any]], **known: Any) -> dict[str, Any]:
+    """sweep.json, in what the table and the plots read of it."""
+    none = {"slo": None, "peak": None, "peak_is_measured": False, "knee": None}
+    return {"points": list(points), **none, **known}
+
+
 def test_the_knee_is_where_a_line_from_the_origin_touches_the_curve() -> None:
     """M/M/1 of 1000/s: mean time 1/(1000 - rate); rate x (1000 - rate) is largest at 500."""
     points = [point(rate, 1000 / (1000 - rate)) for rate in range(100, 1000, 100)]
@@ -312,14 +318,7 @@ def test_the_knee_is_of_valid_points_only() -> None:
 def test_the_plots_mark_the_knee_and_what_is_known_of_the_peak_and_leave_gaps() -> None:
     points = [p._asdict() for p in (point(100, 1), point(200, 2), point(300, 9))]
     points[1]["p99_ns"] = None
-    content = {
-        "points": points,
-        "slo": "p99=10ms",
-        "peak": None,
-        "peak_is_measured": False,
-        "highest_valid": 200,
-        "knee": 100,
-    }
+    content = swept_to(points, slo="p99=10ms", highest_valid=200, knee=100)
     latency, achieved = figures(content)
     assert [trace["name"] for trace in latency.data] == ["p50", "p90", "p99"]
     assert latency.data[2]["y"] == [1.0, None, 9.0]
@@ -339,15 +338,7 @@ def test_the_plots_mark_the_knee_and_what_is_known_of_the_peak_and_leave_gaps() 
 
 def test_what_is_invalid_is_drawn_hollow_and_named_in_the_legend() -> None:
     valid, missed = point(100, 1), point(200, 9)._replace(verdict="INVALID")
-    points = [p._asdict() for p in (valid, missed)]
-    content = {
-        "points": points,
-        "slo": None,
-        "peak": None,
-        "peak_is_measured": False,
-        "highest_valid": 100,
-        "knee": None,
-    }
+    content = swept_to([valid._asdict(), missed._asdict()], highest_valid=100)
     for figure in figures(content):
         drawn = [t for t in figure.data if "markers" in t["mode"] and t["x"] != [None]]
         assert [t["marker"]["symbol"] for t in drawn] == [["circle", "circle-x-open"]] * len(drawn)
@@ -406,8 +397,7 @@ def test_a_doubt_of_all_points_stands_below_the_table_once() -> None:
     """Bug: the same five codes at the end of every row made the table 150 columns wide."""
     points = [point(rate, 1)._replace(doubts=("generator-late",)) for rate in (100, 200)]
     points[1] = points[1]._replace(doubts=("generator-late", "drift"))
-    content: dict[str, Any] = {"points": [p._asdict() for p in points], "knee": None, "slo": None}
-    content |= {"peak": None, "peak_is_measured": False, "highest_valid": 200}
+    content = swept_to([p._asdict() for p in points], highest_valid=200)
     assert [row[-1] for row in points_table(content).rows] == ["VALID", "VALID  doubts: drift"]
     assert "doubt       generator-late in all 2 runs" in list(marks(content))
 

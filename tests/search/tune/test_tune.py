@@ -44,7 +44,7 @@ from harness.search.tune.peaks import least_sample_ns
 from harness.search.tune.screening import Bare, Cut, time_layout
 from harness.search.tune.table import conclusion
 from tests.builders.commands import Said
-from tests.builders.known import known
+from tests.builders.present import present
 from tests.stand_ins.fake_peak import names, result
 
 OFFLINE = ("tune", "--scenario", "offline", "--backend", "ort", "--quiet", "--no-report")
@@ -258,7 +258,7 @@ def test_the_conclusion_begins_with_what_tuning_gains(
 ) -> None:
     machine = Machine(by_plan(default, others), broken=broken)
     tuned(machine, *OFFLINE, "--rounds", "3", "--finalists", "2")
-    found = known(re.search(r"^gain {8}(.*)$", capsys.readouterr().out, re.MULTILINE))
+    found = present(re.search(r"^gain {8}(.*)$", capsys.readouterr().out, re.MULTILINE))
     assert re.fullmatch(gain.replace("UNTUNED", UNTUNED), found[1]), found[1]
 
 
@@ -670,7 +670,7 @@ def finalist(name: int, values: Sequence[float], *, is_default: bool = False) ->
 def test_the_interval_is_of_the_pairs_not_of_the_values() -> None:
     fast = finalist(2, [110.0, 220.0, 55.0, 330.0])
     slow = finalist(1, [100.0, 200.0, 50.0, 300.0], is_default=True)
-    found = known(decide(RATE, [slow, fast]))
+    found = present(decide(RATE, [slow, fast]))
     assert found.taken is fast
     assert found.gain is not None
     assert found.gain.ratio == pytest.approx(1.1)
@@ -695,11 +695,11 @@ def test_of_two_that_no_round_separates_the_better_mean_is_taken() -> None:
     steady = finalist(2, [110.0, 111.0, 109.0, 110.0, 110.0])
     noisy = finalist(3, [90.0, 140.0, 100.0, 135.0, 105.0])
     plain.dropped = True
-    found = known(decide(RATE, [plain, steady, noisy]))
+    found = present(decide(RATE, [plain, steady, noisy]))
     assert (found.best, found.second, found.taken) == (noisy, steady, noisy)
     plain.dropped = False
     plain.values = dict(enumerate([100.0, 101.0, 99.0, 100.0, 100.0]))
-    found = known(decide(RATE, [plain, steady, noisy]))
+    found = present(decide(RATE, [plain, steady, noisy]))
     assert (found.best, found.second, found.taken) == (noisy, steady, noisy)
 
 
@@ -708,16 +708,16 @@ def test_a_plan_that_a_third_one_beats_is_not_called_less_simple() -> None:
     middle = finalist(2, [100.0] * 5)
     best = finalist(3, [100 * math.exp(gain) for gain in (0.02, 0.06, 0.1, 0.1, 0.1)])
     plain = finalist(1, [100 * math.exp(-gain) for gain in (0.01, 0.0101, 0.01)], is_default=True)
-    found = known(decide(RATE, [plain, middle, best]))
+    found = present(decide(RATE, [plain, middle, best]))
     assert (found.best, found.second, found.taken) == (best, plain, best)
     assert found.second_is_beaten
-    assert known(found.gain).low < 1
+    assert present(found.gain).low < 1
 
 
 def test_a_dropped_plan_is_taken_where_all_others_failed() -> None:
     dropped, failed = finalist(1, [100.0, 101.0, 99.0]), finalist(2, [110.0, 111.0, 109.0])
     dropped.dropped, failed.failed = True, "died"
-    found = known(decide(RATE, [failed, dropped]))
+    found = present(decide(RATE, [failed, dropped]))
     assert found.taken is dropped
 
 
@@ -725,13 +725,13 @@ def test_where_the_best_plan_meets_the_slo_none_that_misses_it_is_taken() -> Non
     plain = finalist(1, [9.4e6, 9.7e6, 9.6e6, 9.5e6, 9.6e6], is_default=True)
     fast = finalist(2, [9.5e6] * 5)
     for bound_ns, taken in ((None, plain), (9.51e6, fast), (9e6, plain), (11e6, plain)):
-        found = known(decide(TAIL, [plain, fast], bound_ns))
+        found = present(decide(TAIL, [plain, fast], bound_ns))
         assert found.best is fast
         assert found.taken is taken
 
 
 def test_one_plan_is_taken_without_a_comparison_and_none_without_rounds() -> None:
-    alone = known(decide(RATE, [finalist(1, [1.0, 2.0])]))
+    alone = present(decide(RATE, [finalist(1, [1.0, 2.0])]))
     assert (alone.second, alone.gain) == (None, None)
     assert decide(RATE, [finalist(1, [1.0])]) is None
 
@@ -749,17 +749,15 @@ def test_the_page_has_a_heat_map_of_all_that_was_timed(tuned: Tuned) -> None:
     assert [line["name"] for line in rounds.data] == [one["plan"] for one in content["finalists"]]
 
 
+def looped(config: RunConfig, log: Path, instances: int, sizes: Sequence[int]) -> Bare:
+    """Bare loops of the digits in a process of their own, with batches of at most 4."""
+    group = InstanceGroup(instances, 1, 4)
+    return time_layout(config, "digits", group, sizes, None, log, Progress(quiet=True))
+
+
 def test_bare_loops_in_a_process_of_their_own(tmp_path: Path) -> None:
     config = RunConfig(scenario="server", max_batch=4, instances=2, threads=1)
-    found = time_layout(
-        config,
-        "digits",
-        InstanceGroup(2, 1, 4),
-        [1, 2, 4],
-        None,
-        tmp_path / "bare.log",
-        Progress(quiet=True),
-    )
+    found = looped(config, tmp_path / "bare.log", 2, [1, 2, 4])
     assert found.service.sizes == (1, 2, 4)
     assert found.service.ns.shape == (3, QUANTILES)
     assert (found.service.ns > 0).all()
@@ -772,27 +770,11 @@ def test_bare_loops_in_a_process_of_their_own(tmp_path: Path) -> None:
 def test_what_a_layout_raises_before_its_first_batch_is_raised_here(tmp_path: Path) -> None:
     config = RunConfig(scenario="offline", backend_option=(("spinning", "maybe"),))
     with pytest.raises(ConfigError, match="'maybe' is not one of"):
-        time_layout(
-            config,
-            "digits",
-            InstanceGroup(1, 1, 4),
-            [1],
-            None,
-            tmp_path / "bare.log",
-            Progress(quiet=True),
-        )
+        looped(config, tmp_path / "bare.log", 1, [1])
     faulty = Path(__file__).parents[2] / "faults/faulty.py"
     config = RunConfig(scenario="offline", backend=f"{faulty}:RaisesInLoad")
     with pytest.raises(PluginUnavailable, match="raised"):
-        time_layout(
-            config,
-            "digits",
-            InstanceGroup(1, 1, 4),
-            [1],
-            None,
-            tmp_path / "bare.log",
-            Progress(quiet=True),
-        )
+        looped(config, tmp_path / "bare.log", 1, [1])
 
 
 @pytest.mark.slow

@@ -5,6 +5,6 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-def known(value: T | None) -> T:
+def present(value: T | None) -> T:
     assert value is not None
     return value
