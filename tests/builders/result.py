@@ -11,7 +11,7 @@ import harness.results
 from harness.core import registry
 from harness.core.config.parse import parse_slo
 from harness.core.config.run_config import RunConfig
-from harness.loadgen.plan import Calibration, InstanceGroup
+from harness.loadgen.plan import Calibration, InstanceGroup, Loaded
 from harness.models.manifest.lookup import load_model
 from harness.models.opened.resolved_run import ResolvedRun
 from harness.results import result_json
@@ -76,3 +76,16 @@ def configured(found: Findings, **changed: Any) -> Findings:
     """The findings of a run whose configuration differs in those fields."""
     config = replace(found.config, **changed)
     return replace(found, resolved=replace(found.resolved, config=config))
+
+
+LOADED = Loaded(
+    inputs=(),
+    total_count=1,
+    performance_count=1,
+    synthetic=False,
+    fixed_batch=None,
+    model_sha256=None,
+    model_bytes=0,
+    backend={},
+    dataset={},
+)

@@ -8,27 +8,15 @@ import pytest
 
 from harness.core import registry
 from harness.core.codes import Reason
-from harness.loadgen.plan import InstanceGroup, Loaded
+from harness.loadgen.plan import InstanceGroup
 from harness.results.evidence import performance
 from harness.results.findings import NOT_STORED
 from harness.results.verdict.score import Scoring
 from harness.types import Score
-from tests.builders.result import CALIBRATION, configured, findings, result
+from tests.builders.result import CALIBRATION, LOADED, configured, findings, result
 from tests.builders.support import ENDED, SCENARIOS, evidence, golden_log
 
 each_scenario = pytest.mark.parametrize("scenario", SCENARIOS)
-
-LOADED = Loaded(
-    inputs=(),
-    total_count=1,
-    performance_count=1,
-    synthetic=False,
-    fixed_batch=None,
-    model_sha256=None,
-    model_bytes=0,
-    backend={},
-    dataset={},
-)
 
 
 @each_scenario

@@ -27,9 +27,9 @@ from tests.builders.present import present
 from tests.builders.serving import serving
 from tests.builders.support import plan
 from tests.cluster.load_hosts.agents import load_host
-from tests.cluster.load_hosts.test_load_host_runs import Started, codes, result_of, words
+from tests.cluster.load_hosts.shared_runs import Started, children, named, result_of, words
 from tests.cluster.load_hosts.test_load_hosts_told import shared
-from tests.cluster.load_hosts.test_remote_hosts import children, named
+from tests.cluster.runs import codes
 from tests.stand_ins.relay import relay
 
 TRIP_NS = 200_000

@@ -16,8 +16,7 @@ from harness.cli.main import main
 from harness.results.database import newest_first
 from tests.builders.commands import Said
 from tests.builders.serving import ROOT
-from tests.cluster.ray.raylets import WAITS, Raylets, freeze, words_of
-from tests.cluster.ray.test_ray_nodes import has_ended
+from tests.cluster.ray.raylets import WAITS, Raylets, freeze, has_ended, words_of
 
 pytest.importorskip("ray")
 pytestmark = [pytest.mark.slow, WAITS]

@@ -13,10 +13,17 @@ import pytest
 from harness.cli.main import main
 from harness.core.units import show_ns
 from tests.builders.serving import ROOT
-from tests.cluster.ray.raylets import WAITS, parent_of, raylet_on, raylets
-from tests.cluster.ray.test_ray_nodes import QUERIES, SLOW_BATCH, has_ended, on
-from tests.cluster.test_node_loss import OFFLINE, when_running
-from tests.cluster.test_node_runs import is_whole, ran
+from tests.cluster.ray.raylets import (
+    QUERIES,
+    SLOW_BATCH,
+    WAITS,
+    has_ended,
+    on,
+    parent_of,
+    raylet_on,
+    raylets,
+)
+from tests.cluster.runs import OFFLINE, is_whole, ran, when_running
 from tests.stand_ins.network_namespace import HERE, THERE, machine
 from tests.stand_ins.small_disk import fill, small_disk
 
