@@ -79,15 +79,8 @@ def test_a_client_that_leaves_frees_its_place(
         return real()
 
     monkeypatch.setattr(generator, "step", slow)
-    body = json.dumps(
-        {
-            "model": "tinylm",
-            "prompt": [2, 5, 4],
-            "max_tokens": 44,
-            "ignore_eos": True,
-            "stream": True,
-        }
-    ).encode()
+    whole = {"prompt": [2, 5, 4], "max_tokens": 44, "ignore_eos": True}
+    body = json.dumps({"model": "tinylm", "stream": True, **whole}).encode()
     before = counts(server)
     for _ in range(8):
         with socket.create_connection(server.loop.address, TIMEOUT_S) as sock:
@@ -96,9 +89,9 @@ def test_a_client_that_leaves_frees_its_place(
             assert sock.recv(12) == b"HTTP/1.1 200"
     monkeypatch.undo()
     assert server.complete("sort 21=", max_tokens=3)["usage"]["completion_tokens"] == 3
-    whole = server.complete([2, 5, 4], max_tokens=44, ignore_eos=True)
-    assert whole["usage"]["completion_tokens"] == 44
-    assert whole["choices"][0]["finish_reason"] == "length"
+    reply = server.complete([2, 5, 4], max_tokens=44, ignore_eos=True)
+    assert reply["usage"]["completion_tokens"] == 44
+    assert reply["choices"][0]["finish_reason"] == "length"
     grown = {name: value - before[name] for name, value in counts(server).items()}
     assert (grown["requests_total", "left"], grown["requests_total", "answered"]) == (8, 2)
 

@@ -181,21 +181,12 @@ def test_texts_come_back(array: Array, binary: tuple[bool, bool]) -> None:
 
 def test_inputs_and_outputs_may_mix_both_encodings() -> None:
     a, b = np.arange(4, dtype=np.int64).reshape(2, 2), np.ones((2, 1), np.float32)
-    text = json.dumps(
-        {
-            "id": "q/1",
-            "inputs": [
-                {"name": "a", "datatype": "INT64", "shape": [2, 2], "data": [[0, 1], [2, 3]]},
-                {
-                    "name": "b",
-                    "datatype": "FP32",
-                    "shape": [2, 1],
-                    "parameters": {"binary_data_size": 8},
-                },
-            ],
-            "outputs": [{"name": "b"}, {"name": "a", "parameters": {"binary_data": True}}],
-        }
-    ).encode()
+    as_json = {"name": "a", "datatype": "INT64", "shape": [2, 2], "data": [[0, 1], [2, 3]]}
+    size = {"binary_data_size": 8}
+    as_bytes = {"name": "b", "datatype": "FP32", "shape": [2, 1], "parameters": size}
+    outputs = [{"name": "b"}, {"name": "a", "parameters": {"binary_data": True}}]
+    content = {"id": "q/1", "inputs": [as_json, as_bytes], "outputs": outputs}
+    text = json.dumps(content).encode()
     answer = ask(OpenInference(echo()), body=text + b.tobytes(), json_bytes=len(text))
     assert [o["name"] for o in answer.json["outputs"]] == ["b", "a"]
     assert "data" in answer.json["outputs"][0]

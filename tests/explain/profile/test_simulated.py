@@ -85,19 +85,9 @@ def test_each_call_has_an_output_of_its_own(tmp_path: Path) -> None:
 
 
 def test_the_table_says_that_nothing_was_measured() -> None:
-    call = {
-        "counts": {
-            "Ir": 10,
-            "Dr": 20,
-            "Dw": 30,
-            "D1mr": 40,
-            "D1mw": 50,
-            "ILmr": 60,
-            "DLmr": 70,
-            "DLmw": 80,
-        },
-        "libraries": {"libframework.so": 8, "": 2},
-    }
+    counted = ("Ir", "Dr", "Dw", "D1mr", "D1mw", "ILmr", "DLmr", "DLmw")
+    counts = dict(zip(counted, range(10, 90, 10), strict=True))
+    call = {"counts": counts, "libraries": {"libframework.so": 8, "": 2}}
     found = {"calls": [call, call], "caches": ["LL cache: 1 B"], "not_simulated": ["X86_V4"]}
     (table,) = library_tables({"simulated": found})
     rows = {row[0]: row[1:] for row in table.rows}

@@ -47,6 +47,7 @@ from tests.builders.commands import Said
 from tests.builders.edited import edit, edited
 from tests.builders.finished import answered_later
 from tests.builders.present import present
+from tests.builders.result import stored_result
 from tests.golden.make_runs import FOLDERS
 
 SLOW = """\
@@ -132,28 +133,15 @@ def a_run(
         )
         for key, value in numbers.items()
     }
-    result = {
-        "verdict": "VALID",
-        "started": started,
-        "reasons": [],
-        "doubts": [{"code": code, "text": ""} for code in doubts],
-        "scenario": "server",
-        "backend": "ort",
-        "slo": "p99=50ms",
-        "model": "digits",
-        "dataset": "digits",
-        "throughput_per_s": {},
-        "accuracy": {"value": 99.0, "metric": "top1"},
-    }
-    return FinishedRun(
-        name=name,
-        folder=Path(name),
-        measured=uuid4().hex,
-        result=result,
-        environment={},
-        config={},
-        numbers=made,
+    result = stored_result(
+        started,
+        slo="p99=50ms",
+        doubts=[{"code": code, "text": ""} for code in doubts],
+        throughput_per_s={},
+        accuracy={"value": 99.0, "metric": "top1"},
     )
+    files = {"result": result, "environment": {}, "config": {}}
+    return FinishedRun(name=name, folder=Path(name), measured=uuid4().hex, numbers=made, **files)
 
 
 def test_machines_are_compared_by_what_they_promise_and_what_the_runs_got() -> None:
@@ -741,19 +729,9 @@ def test_a_run_that_was_changed_after_it_ended_is_named(
 
 
 def shown(before: float, after: float, low: float, high: float) -> list[str]:
-    change = Change(
-        name="issue_delay.p50",
-        unit="ns",
-        before=before,
-        after=after,
-        change=after / (before or 1) - 1,
-        low=low,
-        high=high,
-        noise=0.05,
-        higher_is_better=False,
-        verdict=None,
-    )
-    return list(row(change))
+    about: dict[str, Any] = {"name": "issue_delay.p50", "unit": "ns", "higher_is_better": False}
+    about |= {"before": before, "after": after, "change": after / (before or 1) - 1}
+    return list(row(Change(**about, low=low, high=high, noise=0.05, verdict=None)))
 
 
 def test_a_ratio_to_nothing_is_no_number() -> None:

@@ -29,28 +29,14 @@ SEED = 3
 
 
 def loaded(policy: str = LRU) -> Loaded:
+    times = {"load_ns": 1000, "first_ns": 100, "run_ns": 10, "always": False}
     models = [
-        {
-            "name": f"m{i}",
-            "bytes": SIZES[i],
-            "always": False,
-            "share": SLOTS[i] / 100,
-            "slots": SLOTS[i],
-            "load_ns": 1000,
-            "first_ns": 100,
-            "run_ns": 10,
-        }
-        for i in range(3)
+        {"name": f"m{i}", "bytes": SIZES[i], "share": slots / 100, "slots": slots, **times}
+        for i, slots in enumerate(SLOTS)
     ]
-    about = {
-        "seed": SEED,
-        "capacity_bytes": 70,
-        "local_capacity_bytes": None,
-        "policy": policy,
-        "popularity": {"law": "zipf", "exponent": 1.0},
-        "top_share": 0.6,
-        "models": models,
-    }
+    about: dict[str, Any] = {"seed": SEED, "policy": policy, "top_share": 0.6, "models": models}
+    about |= {"capacity_bytes": 70, "local_capacity_bytes": None}
+    about |= {"popularity": {"law": "zipf", "exponent": 1.0}}
     return Loaded((), 100, 100, None, False, {}, about, None, 0)
 
 

@@ -207,10 +207,8 @@ def test_every_run_leaves_its_report_beside_one_script_for_all(
     pytest.importorskip("plotly")
     given = ["--scenario", "single-stream", "--backend", "null", "--mode", "performance", "--quiet"]
     given += ["--duration", "2s", "--no-metrics"]
-    assert (
-        prints(*given, "--out", tmp_path / "a").splitlines()[-1]
-        == f"report      {tmp_path}/a/report.html"
-    )
+    last = prints(*given, "--out", tmp_path / "a").splitlines()[-1]
+    assert last == f"report      {tmp_path}/a/report.html"
     text = (tmp_path / "a/report.html").read_text()
     assert "Latency distribution" in text
     assert "cores busy" in text

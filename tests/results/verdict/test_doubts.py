@@ -20,6 +20,7 @@ from harness.results.evidence.steady_state import steady_state
 from harness.results.verdict import doubts, model_doubts
 from harness.types import Array, Score, TensorSpec
 from tests.builders.present import present
+from tests.builders.result import LOADED
 from tests.builders.support import ENDED, SCENARIOS, evidence, plan
 
 BOUND_NS = 50 * NS_PER_MS
@@ -313,17 +314,7 @@ def test_few_samples_in_memory_are_doubted(
 
 
 def loaded(*inputs: TensorSpec) -> Loaded:
-    return Loaded(
-        inputs=inputs,
-        total_count=1,
-        performance_count=1,
-        fixed_batch=None,
-        synthetic=False,
-        backend={},
-        dataset={},
-        model_sha256=None,
-        model_bytes=0,
-    )
+    return replace(LOADED, inputs=inputs)
 
 
 @pytest.mark.parametrize(

@@ -93,10 +93,8 @@ def test_titles_have_the_models_name_as_a_run_has_it(
     assert swept(System(900.0), *verb, *options, "--model", "sub/m.yaml")[0] == 0
     assert capsys.readouterr().out.startswith(head)
     if verb[0] == "sweep":
-        assert (
-            "<h1>Sweep · server · null · mine · p99=10ms</h1>"
-            in Path("swept/sweep.html").read_text()
-        )
+        title = "<h1>Sweep · server · null · mine · p99=10ms</h1>"
+        assert title in Path("swept/sweep.html").read_text()
 
 
 def test_absolute_rates_need_no_peak(swept: Swept, capsys: pytest.CaptureFixture[str]) -> None:

@@ -207,10 +207,8 @@ def test_of_plans_that_are_alike_the_simplest_is_taken_and_the_search_ends(
     _, content = tuned(Machine(told), *OFFLINE)
     assert content["taken"] == "2 x 1, batch 64" != content["best"]
     assert {len(one["values"]) for one in content["finalists"]} == {3}
-    assert (
-        f"{content['best']} and 2 x 1, batch 64 differ by 3 % at most, by the 95 % interval: the simpler one is taken"
-        in capsys.readouterr().out
-    )
+    alike = "differ by 3 % at most, by the 95 % interval: the simpler one is taken"
+    assert f"{content['best']} and 2 x 1, batch 64 {alike}" in capsys.readouterr().out
 
 
 def test_where_rounds_decide_nothing_the_better_mean_is_taken(
@@ -221,10 +219,8 @@ def test_where_rounds_decide_nothing_the_better_mean_is_taken(
     _, content = tuned(Machine(told), *OFFLINE, "--rounds", "6", "--finalists", "2")
     assert content["taken"] == content["best"] != "2 x 1, batch 64"
     assert len(content["finalists"][0]["values"]) == 6
-    assert (
-        f"{content['best']} has the better mean; more --rounds may decide"
-        in capsys.readouterr().out
-    )
+    mean = f"{content['best']} has the better mean; more --rounds may decide"
+    assert mean in capsys.readouterr().out
 
 
 def test_the_best_of_plans_that_are_alike_may_be_the_simplest(
