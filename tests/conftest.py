@@ -46,7 +46,7 @@ def forgotten_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def prints(capsys: pytest.CaptureFixture[str]) -> Said:
-    """What the command prints to stdout before it ends with `status`."""
+    """Calls the command, which ends with `status`, and returns what it printed to stdout."""
 
     def run(*words: str | Path, status: int = 0) -> str:
         assert main([str(word) for word in words]) == status
@@ -57,7 +57,7 @@ def prints(capsys: pytest.CaptureFixture[str]) -> Said:
 
 @pytest.fixture
 def refuses(capsys: pytest.CaptureFixture[str]) -> Said:
-    """The only line that the command writes to stderr before it ends with `status`, without `harness: `."""
+    """Calls the command, which ends with `status`, and returns its only line on stderr without `harness: `."""
 
     def run(*words: str | Path, status: int = 2) -> str:
         assert main([str(word) for word in words]) == status

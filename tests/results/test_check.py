@@ -112,10 +112,11 @@ def test_a_configuration_edited_by_hand_is_found(
     "asked", [None, 3, [], "text", {"scenario": "nosuch"}, {"meter": {"a": 1}}]
 )
 def test_a_request_that_was_not_kept_by_a_run_is_one_line(
-    asked: object, run: Path, refuses: Said
+    asked: object, run: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     edit(run / "findings.json", lambda said: said.update(asked=asked))
-    assert refuses("check", run).startswith(str(run))
+    assert main(["check", str(run)]) == 2
+    assert capsys.readouterr().err.startswith(f"harness: {run}")
 
 
 @pytest.mark.parametrize(

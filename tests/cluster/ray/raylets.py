@@ -188,8 +188,6 @@ def words_of(pid: int) -> bytes:
 
 
 QUERIES = 600
-
-
 SLOW_BATCH = (
     *("--backend-option", "ms=50", "--instances", "1", "--threads", "1"),
     *("--queries", str(QUERIES), "--request-timeout", "2s"),

@@ -2,10 +2,12 @@
 
 import importlib.util
 import os
+import re
 import subprocess
 import sys
 import time
-from contextlib import suppress
+from collections.abc import Callable
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from types import ModuleType
 
@@ -47,6 +49,13 @@ def test_rapl_reads_every_zone_in_joules_and_describes_it(tmp_path: Path) -> Non
     assert {(s.unit, s.provenance) for s in sources.values()} == {("J", "measured")}
 
 
+def told_by(enter: Callable[[str], AbstractContextManager[object]], argument: str) -> str:
+    """What a meter says that cannot be entered."""
+    with pytest.raises(ConfigError) as raised, enter(argument):
+        pass
+    return str(raised.value)
+
+
 def test_rapl_without_permission_names_the_command_that_grants_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -58,9 +67,7 @@ def test_rapl_without_permission_names_the_command_that_grants_it(
         return 1.0
 
     monkeypatch.setattr(rapl, "micro", denied)  # tests may run as root, who may read all
-    with pytest.raises(ConfigError) as raised, RaplMeter(str(root)):
-        pass
-    assert str(raised.value) == (
+    assert told_by(RaplMeter, str(root)) == (
         f"meter 'rapl': {root}/intel-rapl:0/energy_uj is for root only; until the next boot, this "
         f"opens it: sudo chmod a+r {root}/*/energy_uj"
     )
@@ -78,11 +85,7 @@ def test_rapl_names_the_problem_of_its_folder(
 ) -> None:
     if content is not None:
         files(tmp_path / "intel-rapl:0", content)
-    with (
-        pytest.raises(ConfigError, match=rf"^meter 'rapl': {tmp_path} {line}"),
-        RaplMeter(str(tmp_path)),
-    ):
-        pass
+    assert re.match(f"meter 'rapl': {tmp_path} {line}", told_by(RaplMeter, str(tmp_path)))
 
 
 def test_rapl_leaves_out_a_zone_that_cannot_be_read(tmp_path: Path) -> None:
@@ -125,9 +128,7 @@ def test_hwmon_without_permission_names_the_command_that_grants_it(
         raise PermissionError(13, "Permission denied", path)
 
     monkeypatch.setattr(hwmon_module, "micro", denied)
-    with pytest.raises(ConfigError) as raised, HwmonMeter(str(tmp_path)):
-        pass
-    assert str(raised.value) == (
+    assert told_by(HwmonMeter, str(tmp_path)) == (
         f"meter 'hwmon': {path}/energy12_input is for root only; until the next boot, this opens it: "
         f"sudo chmod a+r {tmp_path}/hwmon*/energy*"
     )
@@ -144,11 +145,7 @@ def test_hwmon_without_a_sensor_is_refused(
     content: dict[str, str], line: str, tmp_path: Path
 ) -> None:
     files(tmp_path / "hwmon0", content)
-    with (
-        pytest.raises(ConfigError, match=rf"^meter 'hwmon': {tmp_path} {line}"),
-        HwmonMeter(str(tmp_path)),
-    ):
-        pass
+    assert re.match(f"meter 'hwmon': {tmp_path} {line}", told_by(HwmonMeter, str(tmp_path)))
 
 
 class FakeNvml(ModuleType):
@@ -223,9 +220,7 @@ def test_nvml_names_the_cause_of_its_refusal(
 ) -> None:
     fake = FakeNvml(refusal)
     monkeypatch.setitem(sys.modules, "pynvml", fake)
-    with pytest.raises(ConfigError) as raised, NvmlMeter(argument):
-        pass
-    assert str(raised.value) == line
+    assert told_by(NvmlMeter, argument) == line
     assert fake.open == 0
 
 
@@ -305,9 +300,7 @@ def test_a_command_that_keeps_running_is_read_as_it_prints(tmp_path: Path) -> No
 )  # fmt: skip
 def test_a_command_without_readings_is_refused(text: str, line: str, tmp_path: Path) -> None:
     words = script(tmp_path / "bad.py", text)
-    with pytest.raises(ConfigError) as raised, CommandMeter(words):
-        pass
-    assert str(raised.value).startswith(f"--meter command={sys.executable}: {line}")
+    assert told_by(CommandMeter, words).startswith(f"--meter command={sys.executable}: {line}")
 
 
 @pytest.mark.parametrize(
@@ -325,10 +318,9 @@ def test_a_command_that_prints_other_lines_is_refused_with_the_limit_and_the_lin
 ) -> None:
     monkeypatch.setattr(command, "FIRST_LIMIT_S", 1.5)
     text = f"import time\nwhile True:\n    print({printed}, end='', flush=True); time.sleep(0.05)"
-    with pytest.raises(ConfigError) as raised, CommandMeter(script(tmp_path / "other.py", text)):
-        pass
+    told = told_by(CommandMeter, script(tmp_path / "other.py", text))
     came = "no line such as '12.3 W' or '456 J' came within 1.5 s"
-    assert str(raised.value).startswith(f"--meter command={sys.executable}: {came}{shown}")
+    assert told.startswith(f"--meter command={sys.executable}: {came}{shown}")
 
 
 def test_a_reading_without_the_end_of_its_line_is_read(tmp_path: Path) -> None:
@@ -368,8 +360,7 @@ def _running(word: str) -> list[str]:
 
 @pytest.mark.parametrize("argument", ["", "sh -c 'open", "/nosuch/program"])
 def test_a_command_that_cannot_be_run_is_refused(argument: str) -> None:
-    with pytest.raises(ConfigError, match=r"^--meter command"), CommandMeter(argument):
-        pass
+    assert told_by(CommandMeter, argument).startswith("--meter command")
 
 
 def test_the_sampler_reads_ten_times_a_second_and_survives_a_lost_meter(tmp_path: Path) -> None:

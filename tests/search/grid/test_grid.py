@@ -508,14 +508,8 @@ def test_only_what_is_comparable_is_ranked() -> None:
 def test_operators_are_told_by_what_they_compute_in_a_second() -> None:
     """LV14."""
     about = {"flop_per_sample": 3e6, "about": "an operator"}
-    view = View(
-        content={"ops": {"net": about}},
-        options=GridOptions(),
-        rows=(),
-        structures={},
-        same_answers={},
-        divergences={},
-    )
+    empty: Any = {name: {} for name in ("structures", "same_answers", "divergences")}
+    view = View(content={"ops": {"net": about}}, options=GridOptions(), rows=(), **empty)
     assert view.gflop_per_s(row(batch=4, forward_least_ns=1000)) == 12_000
     assert view.gflop_per_s(row(model="other", forward_least_ns=1000)) is None
     assert view.gflop_per_s(row()) is None

@@ -4,7 +4,7 @@ import heapq
 import json
 import re
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -449,12 +449,11 @@ def test_where_no_full_length_run_fits_into_memory_it_is_said_what_to_do(
 class _Disturbed:
     """A machine whose neighbours, not the model, end the search. busy_share: of the instances' time."""
 
+    reference: Mapping[str, Any] = {"reason": "none"}
+
     def __init__(self, peak: float, p50_ns: int, busy_share: float, *doubts: str) -> None:
-        self.system = System(peak)
-        self.p50_ns = p50_ns
-        self.busy_share = busy_share
-        self.doubts = doubts
-        self.reference: dict[str, Any] = {"reason": "none"}
+        self.system, self.doubts = System(peak), doubts
+        self.p50_ns, self.busy_share = p50_ns, busy_share
 
     def __call__(self, config: RunConfig, **how: Any) -> Finished:
         finished = self.system(config, **how)
