@@ -4,12 +4,15 @@ import faulthandler
 import signal
 from contextlib import suppress
 from importlib import import_module
+from pathlib import Path
 
 import pytest
 from _pytest.faulthandler import fault_handler_stderr_fd_key
 from hypothesis import settings
 
+from harness.cli.main import main
 from harness.core.shown import secrets
+from tests.builders.commands import Said
 
 settings.register_profile("harness", deadline=None)  # a busy machine is not a failed test
 settings.load_profile("harness")
@@ -39,3 +42,29 @@ def forgotten_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
     """A process learns secrets for good; what one test has it learn must not be masked in another's texts."""
     monkeypatch.setattr(secrets, "_known", set())
     monkeypatch.setattr(secrets, "_patterns", [])
+
+
+@pytest.fixture
+def prints(capsys: pytest.CaptureFixture[str]) -> Said:
+    """Calls the command, which ends with `status`, and returns what it printed to stdout."""
+
+    def run(*words: str | Path, status: int = 0) -> str:
+        assert main([str(word) for word in words]) == status
+        return capsys.readouterr().out
+
+    return run
+
+
+@pytest.fixture
+def refuses(capsys: pytest.CaptureFixture[str]) -> Said:
+    """Calls the command, which ends with `status`, and returns its only line on stderr without `harness: `."""
+
+    def run(*words: str | Path, status: int = 2) -> str:
+        assert main([str(word) for word in words]) == status
+        error = capsys.readouterr().err
+        assert error.startswith("harness: ")
+        assert error.endswith("\n")
+        assert error.count("\n") == 1
+        return error.removeprefix("harness: ").removesuffix("\n")
+
+    return run

@@ -1,14 +1,21 @@
 """result.json as a reader has it, held against its JSON Schema."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from jsonschema import Draft202012Validator
 
 import harness.results
-from harness.loadgen.plan import Calibration
+from harness.core import registry
+from harness.core.config.parse import parse_slo
+from harness.core.config.run_config import RunConfig
+from harness.loadgen.plan import Calibration, InstanceGroup, Loaded
+from harness.models.manifest.lookup import load_model
+from harness.models.opened.resolved_run import ResolvedRun
 from harness.results import result_json
+from harness.results.evidence.evidence import Evidence
 from harness.results.findings import Findings
 
 CALIBRATION = Calibration(
@@ -44,3 +51,41 @@ def stored_result(started: str, **changed: Any) -> dict[str, Any]:
         "environment": {"machine": {"host": "alpha"}},
         **changed,
     }
+
+
+def findings(scenario: str, run: Evidence | None, **more: Any) -> Findings:
+    resolved = ResolvedRun(
+        config=RunConfig(scenario=scenario, mode="performance"),
+        model=load_model("digits"),
+        scenario=registry.load("scenario", scenario),
+        dataset="digits",
+        metric="top1",
+        slos=(parse_slo("p99=50ms"),) if scenario == "server" else (),
+        instances=InstanceGroup(1, 1, 64),
+    )
+    return Findings(
+        resolved=resolved,
+        started="2026-01-01T00:00:00.000+00:00",
+        calibration=CALIBRATION,
+        performance=run,
+        **more,
+    )
+
+
+def configured(found: Findings, **changed: Any) -> Findings:
+    """The findings of a run whose configuration differs in those fields."""
+    config = replace(found.config, **changed)
+    return replace(found, resolved=replace(found.resolved, config=config))
+
+
+LOADED = Loaded(
+    inputs=(),
+    total_count=1,
+    performance_count=1,
+    synthetic=False,
+    fixed_batch=None,
+    model_sha256=None,
+    model_bytes=0,
+    backend={},
+    dataset={},
+)

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from tests.serve.test_serve import Served, serving
+from tests.builders.serving import Served, serving
 
 SLEEPING = f"{Path(__file__).with_name('sleeping.py')}:Sleeping"
 

@@ -59,12 +59,7 @@ def asked(requests: Sequence[Waiting], rule: BatchRule | None) -> tuple[list[int
 
 
 @pytest.mark.parametrize(
-    ("times_ns", "sizes"),
-    [
-        (None, [1, 8, 2]),
-        (CHEAPER, [1, 8, 2]),
-        (NO_CHEAPER, [1] * 11),
-    ],
+    ("times_ns", "sizes"), [(None, [1, 8, 2]), (CHEAPER, [1, 8, 2]), (NO_CHEAPER, [1] * 11)]
 )
 def test_requests_become_one_batch_where_it_pays(
     times_ns: list[float] | None, sizes: list[int]

@@ -4,58 +4,18 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from harness.cli.main import main
-from tests.cluster.hosts import SLEEPING, hosts, is_running, names, node_processes
-from tests.cluster.test_node_runs import codes, ran
-from tests.serve.test_serve import ROOT, serving
+from tests.builders.serving import ROOT, serving
+from tests.cluster.hosts import hosts, is_running, names, node_processes
+from tests.cluster.runs import OFFLINE, SLOW_BATCH, codes, ran, when_running
 from tests.stand_ins.clock import clock_library
 
 pytestmark = pytest.mark.slow
-
-SLOW_BATCH = (
-    "--backend",
-    SLEEPING,
-    "--backend-option",
-    "ms=50",
-    "--instances",
-    "1",
-    "--threads",
-    "1",
-)
-OFFLINE = (
-    "--scenario",
-    "offline",
-    "--backend",
-    SLEEPING,
-    "--mode",
-    "performance",
-    "--max-batch",
-    "4",
-)
-
-
-def when_running(out: Path, act: Any) -> threading.Thread:
-    """Calls `act` soon after LoadGen has started."""
-
-    def wait() -> None:
-        end_s = time.monotonic() + 60
-        log = out.with_name(out.name + ".partial") / "performance/run_1/mlperf_log_detail.txt"
-        logs = (log, out / "performance/run_1/mlperf_log_detail.txt")
-        while time.monotonic() < end_s and not any(path.exists() for path in logs):
-            time.sleep(0.05)
-        time.sleep(1)
-        act()
-
-    thread = threading.Thread(target=wait)
-    thread.start()
-    return thread
 
 
 @pytest.mark.parametrize(

@@ -6,10 +6,9 @@ from pathlib import Path
 import pytest
 
 from harness.cli.main import main
+from tests.builders.serving import serving
 from tests.cluster.hosts import hosts
-from tests.cluster.test_node_loss import OFFLINE, SLOW_BATCH, when_running
-from tests.cluster.test_node_runs import codes, is_whole, ran
-from tests.serve.test_serve import serving
+from tests.cluster.runs import OFFLINE, SLOW_BATCH, codes, is_whole, ran, when_running
 from tests.stand_ins.network_namespace import THERE, machine
 from tests.stand_ins.relay import Relay, relay
 

@@ -1,71 +1,22 @@
 """Whole runs on nodes of this machine: answers, stages, numbers of each node, and what a repetition needs."""
 
-import json
-from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pytest
 
 from harness.cli.main import main
 from harness.errors import ConfigError
 from harness.run.measured.nodes.links import NodeLinks
 from tests.cluster.hosts import SLEEPING, hosts, names
-
-OF_THE_MACHINE = {"client-bound", "slo-missed", "early-stopping", "loadgen-invalid"}
-
-
-def ran(out: Path, *words: str) -> tuple[int, dict[str, Any]]:
-    status = main([*words, "--no-metrics", "--no-report", "--out", str(out)])
-    return status, json.loads((out / "result.json").read_text())
-
-
-def codes(result: dict[str, Any]) -> set[str]:
-    return {reason["code"] for reason in result["reasons"]}
-
-
-STAMPS = (
-    *(
-        "scheduled_ns",
-        "entry_ns",
-        "taken_ns",
-        "sent_ns",
-        "received_ns",
-        "node_taken_ns",
-        "gathered_ns",
-    ),
-    *("inferred_ns", "postprocessed_ns", "arrived_ns", "read_ns", "decoded_ns", "completed_ns"),
-)
-
-
-def is_whole(out: Path, result: dict[str, Any]) -> None:
-    assert codes(result) <= OF_THE_MACHINE, result["reasons"]
-    assert result["queries"]["samples_failed"] == 0
-    with np.load(out / "performance/run_1/completions.npz") as file:
-        columns = dict(file)
-    stamps = [columns[name] for name in STAMPS]
-    for earlier, later in pairwise(stamps):
-        assert (earlier <= later).all()
-    assert sum(stage["share"] for stage in result["stages_ns"].values()) == pytest.approx(1)
-    assert {"network", "node_queue", "infer", "reply"} < {*result["stages_ns"]}
-    assert "remote" not in result["stages_ns"]
-    assert sum(node["samples"] for node in result["nodes"]) == len(columns["order"])
-    assert all(node["clock_error_ns"] > 0 and not node["no_journal"] for node in result["nodes"])
+from tests.cluster.runs import is_whole, ran
 
 
 def test_two_nodes_answer_offline(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "run"
     words = ("--scenario", "offline", "--nodes", "local:2", "--backend", SLEEPING)
     options = (
-        "--backend-option",
-        "ms=10",
-        "--instances",
-        "1",
-        "--threads",
-        "1",
-        "--max-batch",
-        "8",
+        *("--backend-option", "ms=10", "--instances", "1", "--threads", "1"),
+        *("--max-batch", "8"),
     )
     _, result = ran(out, *words, *options, "--queries", "800", "--mode", "performance")
     is_whole(out, result)

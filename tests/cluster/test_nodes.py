@@ -21,6 +21,7 @@ from harness.models.opened.node import code_sha256
 from harness.run.measured.nodes import links
 from harness.run.measured.nodes.links import NodeLinks
 from harness.run.measured.nodes.opened import open_nodes
+from tests.builders.commands import Said
 from tests.models.test_node_facts import FACTS
 
 
@@ -103,16 +104,16 @@ def test_a_node_is_told_what_the_run_asks_of_it() -> None:
     assert (node.instances, node.threads, node.seed) == (2, 1, 4)
 
 
-def test_a_stream_on_several_nodes_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--scenario", "single-stream", "--nodes", "local:2"]) == 2
-    assert (
-        "single-stream asks one query at a time, and 2 nodes are named" in capsys.readouterr().err
+def test_a_stream_on_several_nodes_is_refused(refuses: Said) -> None:
+    assert "single-stream asks one query at a time, and 2 nodes are named" in refuses(
+        "--scenario", "single-stream", "--nodes", "local:2"
     )
 
 
-def test_a_search_says_that_nodes_are_of_single_runs(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["peak", "--scenario", "server", "--slo", "p99=1s", "--nodes", "local:2"]) == 2
-    assert "--nodes is of single runs" in capsys.readouterr().err
+def test_a_search_says_that_nodes_are_of_single_runs(refuses: Said) -> None:
+    assert "--nodes is of single runs" in refuses(
+        "peak", "--scenario", "server", "--slo", "p99=1s", "--nodes", "local:2"
+    )
 
 
 def test_all_nodes_that_are_not_there_are_named_before_the_run(

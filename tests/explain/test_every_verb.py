@@ -119,17 +119,10 @@ def odd(folder: Path) -> Iterator[Path]:
         yield odd_files.of_opset(folder / f"opset{opset}.onnx", opset)
     yield odd_files.of_opset(folder / "ir.onnx", 17, ir=99)
     for write in (
-        odd_files.two_texts,
-        odd_files.quantised_shape,
-        odd_files.classifier,
-        odd_files.sequence,
-        odd_files.of_sequence,
-        odd_files.of_bfloat16,
-        odd_files.recurrent,
-        odd_files.without_inputs,
-        odd_files.without_outputs,
-        odd_files.reduced_to_one,
-        odd_files.of_vendor,
+        *(odd_files.two_texts, odd_files.quantised_shape, odd_files.classifier),
+        *(odd_files.sequence, odd_files.of_sequence, odd_files.of_bfloat16),
+        *(odd_files.recurrent, odd_files.without_inputs, odd_files.without_outputs),
+        *(odd_files.reduced_to_one, odd_files.of_vendor),
     ):
         yield write(folder / f"{write.__name__}.onnx")
     for name, content in {

@@ -28,6 +28,7 @@ from harness.explain.pitfalls.changes import (
 from harness.explain.pitfalls.measure import _verdict
 from harness.models.manifest.lookup import load_model
 from harness.models.steps.steps import choices, preprocess_step
+from tests.builders.commands import Said
 from tests.builders.pictures import encode
 from tests.stand_ins.chromium import needs_chromium, shown
 
@@ -349,7 +350,7 @@ def test_without_plotly_the_numbers_are_written_and_the_extra_is_named(
 
 
 def test_ctrl_c_leaves_the_subjects_that_were_measured(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, prints: Said
 ) -> None:
     """Bug: the first table was printed, and its numbers were in no file."""
     measured = iter([CONTENT])
@@ -362,8 +363,7 @@ def test_ctrl_c_leaves_the_subjects_that_were_measured(
 
     monkeypatch.setattr(job, "subjects", lambda *_: iter(["first", "second"]))
     monkeypatch.setattr(job, "measure", measure)
-    assert main(["pitfalls", "--out", str(tmp_path)]) == 130
-    assert "dangerous" in capsys.readouterr().out
+    assert "dangerous" in prints("pitfalls", "--out", tmp_path, status=130)
     assert json.loads((tmp_path / "pitfalls.json").read_text())["reports"] == [CONTENT]
 
 
@@ -429,13 +429,10 @@ def test_arrays_done_wrong() -> None:
         (["--samples", "0"], "--samples 0: it must be at least 1"),
         (["--data-dir", "x"], "--data-dir x: name its --dataset, e.g. folder"),
         (["--model", "digits", "--dataset", "folder"], "dataset 'folder' needs --data-dir: "),
-        (
-            ["--out", "full/pitfalls.json/x"],
-            "--out full/pitfalls.json/x: full/pitfalls.json is not a writable ",
-        ),
+        (["--out", "full/pitfalls.json/x"], "--out full/pitfalls.json/x: full/pitfalls.json is not a writable "),
         (["--out", "full"], "full/pitfalls.json exists: reports are never overwritten; "),
     ],
-)
+)  # fmt: skip
 def test_a_mistake_is_one_line(
     arguments: list[str],
     said: str,

@@ -11,8 +11,8 @@ import yaml
 from harness.datasets.digits import DigitsDataset
 from harness.models.manifest.model import MODELS_DIR
 from harness.types import DatasetSetup, TensorSpec
+from tests.builders.serving import serving
 from tests.house.test_readme import COMMAND, is_disturbed, run
-from tests.serve.test_serve import serving
 
 DOCS = Path(__file__).parents[2] / "docs"
 PYTHON = re.compile(r"```python\n(.*?)```", re.DOTALL)

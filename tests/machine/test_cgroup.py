@@ -49,35 +49,12 @@ def test_the_lowest_quota_of_the_group_and_those_above_holds(
     [
         (V2, {"pod/run/memory.max": "1000", "pod/run/memory.current": "400"}, 600),
         (V2, {"pod/run/memory.max": "max", "pod/run/memory.current": "400"}, None),
-        (
-            V2,
-            {
-                "pod/run/memory.max": "1000",
-                "pod/run/memory.current": "900",
-                "pod/run/memory.stat": "anon 200\ninactive_file 600\nactive_file 100\n",
-            },
-            700,
-        ),
-        (
-            V1,
-            {
-                "memory/memory.limit_in_bytes": "900",
-                "memory/memory.usage_in_bytes": "800",
-                "memory/memory.stat": "inactive_file 1\ntotal_inactive_file 500\n",
-            },
-            600,
-        ),
+        (V2, {"pod/run/memory.max": "1000", "pod/run/memory.current": "900", "pod/run/memory.stat": "anon 200\ninactive_file 600\nactive_file 100\n"}, 700),
+        (V1, {"memory/memory.limit_in_bytes": "900", "memory/memory.usage_in_bytes": "800", "memory/memory.stat": "inactive_file 1\ntotal_inactive_file 500\n"}, 600),
         (V1, {"memory/memory.limit_in_bytes": "900", "memory/memory.usage_in_bytes": "1"}, 899),
-        (
-            V1,
-            {
-                "memory/memory.limit_in_bytes": "9223372036854771712",
-                "memory/memory.usage_in_bytes": "1",
-            },
-            None,
-        ),
+        (V1, {"memory/memory.limit_in_bytes": "9223372036854771712", "memory/memory.usage_in_bytes": "1"}, None),
     ],
-)
+)  # fmt: skip
 def test_memory_left_is_counted_to_the_nearest_limit(
     own: str, files: dict[str, str], left: int | None, root: Path
 ) -> None:

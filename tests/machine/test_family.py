@@ -10,6 +10,7 @@ import pytest
 
 from harness.machine.family import ANONYMOUS, CONFINED, LOWERED, RUN_QUEUE, STOPPED, Family
 from tests.builders.power_trees import STATUS, files
+from tests.builders.present import present
 
 STAT = "1 (a b) S " + "0 " * 15 + "{} 0"
 """The line of `stat` of a thread with this nice value."""
@@ -30,8 +31,7 @@ def test_computing_or_waiting_for_a_core_is_told_from_sleeping() -> None:
     families = [Family(process.pid) for process in processes]
     try:
         for process in processes:
-            assert process.stdout is not None
-            process.stdout.readline()
+            present(process.stdout).readline()
         before, start = [family.read() for family in families], time.monotonic()
         time.sleep(1.0)
         after, took_s = [family.read() for family in families], time.monotonic() - start
@@ -56,8 +56,7 @@ def test_anonymous_memory_leaves_files_and_shared_pages_out() -> None:
     maps = "import mmap, sys, time; m = mmap.mmap(-1, 10**8); m.write(bytes(10**8)); "
     holds = "held = bytearray(5 * 10**7); print(1, flush=True); time.sleep(60)"
     with subprocess.Popen([sys.executable, "-c", maps + holds], stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None
-        process.stdout.readline()
+        present(process.stdout).readline()
         row = Family(process.pid).read()
         process.kill()
     assert row["measured_rss_bytes"] > 1.5e8
@@ -104,8 +103,7 @@ def test_what_another_program_does_to_a_process_is_counted(
     """Bug: all threads were moved to one core in mid-run, and no file said so."""
     with subprocess.Popen([sys.executable, "-c", SPINS], stdout=subprocess.PIPE) as process:
         try:
-            assert process.stdout is not None
-            process.stdout.readline()
+            present(process.stdout).readline()
             family = Family(process.pid)
             before, again = family.read(), family.read()
             subprocess.run([*command, str(process.pid)], check=True, capture_output=True)

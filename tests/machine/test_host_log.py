@@ -19,9 +19,9 @@ from harness.machine.host_log import HostLog, HostReader, summary
 from harness.machine.power.energy import window_ns
 from harness.results.verdict.host_doubts import host_doubts
 from tests.builders.power_trees import files, machine
-from tests.builders.result import result
+from tests.builders.present import present
+from tests.builders.result import findings, result
 from tests.builders.support import evidence, golden_log
-from tests.results.test_result_json import findings
 
 START_NS = 1_795_232_845_107_000_000
 
@@ -72,8 +72,7 @@ def test_changed_settings_are_in_the_summary(
     assert not any(name.startswith("smt") for name in reader.log.rows[-1])
     (cpus / "smt/active").write_text("1\n")
     reader.look()
-    found = summary(reader.log, (0, 2**63))
-    assert found is not None
+    found = present(summary(reader.log, (0, 2**63)))
     assert found["settings"] == {
         "governor_powersave": 2,
         "smt_active": 1,
@@ -132,12 +131,8 @@ def test_context_switches_of_ended_threads_still_count(tmp_path: Path) -> None:
     reader.pids = [9]  # the accuracy run's
     reader.look()
     names = ("measured_voluntary_switches", "measured_involuntary_switches")
-    assert [tuple(row[n] for n in names) for row in reader.log.rows] == [
-        (110, 6),
-        (112, 6),
-        (115, 6),
-        (15, 1),
-    ]
+    counted = [tuple(row[n] for n in names) for row in reader.log.rows]
+    assert counted == [(110, 6), (112, 6), (115, 6), (15, 1)]
 
 
 def test_instances_in_processes_of_their_own_are_counted(tmp_path: Path) -> None:
@@ -181,8 +176,7 @@ def test_load_and_warm_up_of_instances_do_not_hide_others() -> None:
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
     ) as measured:
-        assert measured.stdout is not None
-        measured.stdout.readline()
+        present(measured.stdout).readline()
         load = host.SystemLoad(measured.pid)
         before = host._own_cpu_s()
         measured.communicate()
@@ -211,9 +205,7 @@ def rows(count: int, columns: Mapping[str, tuple[float, float]]) -> HostLog:
 
 
 def summarised(count: int, columns: Mapping[str, tuple[float, float]]) -> dict[str, object]:
-    found = summary(rows(count, columns), (START_NS, START_NS + count * NS_PER_S))
-    assert found is not None
-    return found
+    return present(summary(rows(count, columns), (START_NS, START_NS + count * NS_PER_S)))
 
 
 @pytest.mark.parametrize(
@@ -236,8 +228,7 @@ def test_the_summary_covers_only_the_window() -> None:
     log = rows(
         20, {"measured_minor_faults": (0, 190), "celsius_a": (30, 68), "cpu_user_s": (0, 19)}
     )
-    found = summary(log, (START_NS + 5 * NS_PER_S, START_NS + 10 * NS_PER_S))
-    assert found is not None
+    found = present(summary(log, (START_NS + 5 * NS_PER_S, START_NS + 10 * NS_PER_S)))
     assert (found["rows"], found["measured_minor_faults"]) == (6, 50)
     assert found["hottest_celsius"] == 50
     assert found["cpu_shares"]["user"] == 1.0
@@ -301,18 +292,13 @@ def test_memory_that_grows_to_the_end_is_a_doubt(
 
 
 def _summary_of(counts: list[Row]) -> dict[str, object]:
-    found = summary(HostLog(counts), (START_NS, START_NS + 60 * NS_PER_S))
-    assert found is not None
-    return found
+    return present(summary(HostLog(counts), (START_NS, START_NS + 60 * NS_PER_S)))
 
 
 @pytest.mark.parametrize(("faults", "codes"), [(10, []), (11, ["paged"])])
 def test_many_major_page_faults_are_a_doubt(faults: int, codes: list[str]) -> None:
     """More than one in a hundred of the thousand samples."""
-    columns = {
-        "measured_major_faults": (50.0, 50.0 + faults),
-        "memory_available_bytes": (9e9, 2e9),
-    }
+    columns = {"measured_major_faults": (50.0, 50.0 + faults), "memory_available_bytes": (9e9, 2e9)}
     found = doubts(5, columns)
     assert [d.code for d in found] == codes
     assert all(
@@ -363,8 +349,7 @@ def test_a_client_that_loses_its_cores_is_told_nothing_of_instances() -> None:
 
 def test_the_doubts_of_the_host_are_in_the_result() -> None:
     run = evidence("server")
-    window = window_ns(golden_log("server").values)
-    assert window is not None
+    window = present(window_ns(golden_log("server").values))
     counts: list[Row] = [
         {"wall_ns": at, "thermal_throttles": float(n)} for n, at in enumerate(window)
     ]

@@ -20,6 +20,7 @@ from harness.results.agreement import (
 )
 from harness.search.grid.same_network.divergence import divergence
 from harness.types import Array
+from tests.builders.present import present
 
 ROOT = Path(__file__).parents[2]
 rows = arrays.arrays(np.float32, st.integers(1, 8), elements=st.floats(-1e3, 1e3, width=32))
@@ -34,8 +35,7 @@ def test_an_answer_is_alike_to_itself_in_every_way(row: Array) -> None:
     assert is_close(row, row, 0.0)
     assert has_same_label(row, row)
     assert is_first_equal(row.tobytes(), row.tobytes(), "float32")
-    apart = distance([(row, row)])
-    assert apart is not None
+    apart = present(distance([(row, row)]))
     assert apart.mean == 0
     assert _is_alike(row, row, 0.0)
 
@@ -45,9 +45,7 @@ def test_the_relative_distance_does_not_depend_on_the_unit(row: Array, factor: f
     ours = row.astype(np.float64) + 1e4
     theirs = ours * np.where(np.arange(len(row)) % 2, 1.01, 0.98)
     plain, scaled = (distance([(ours * k, theirs * k)]) for k in (1.0, factor))
-    assert plain is not None
-    assert scaled is not None
-    assert scaled.relative == pytest.approx(plain.relative)
+    assert present(scaled).relative == pytest.approx(present(plain).relative)
 
 
 def test_answers_of_other_types_or_lengths_have_no_distance() -> None:
@@ -98,10 +96,8 @@ def test_a_narrow_precision_may_differ_by_more() -> None:
 
 def test_the_grids_divergence_is_the_same_distance() -> None:
     ours, theirs = np.array([[3.0, 4.0], [0.0, 5.0]]), np.array([[3.0, 4.5], [0.0, 5.0]])
-    found = divergence(ours, theirs)
-    assert found is not None
-    apart = distance([(ours, theirs)])
-    assert apart is not None
+    found = present(divergence(ours, theirs))
+    apart = present(distance([(ours, theirs)]))
     assert found.relative_l2 == pytest.approx(apart.relative)
     assert found.relative_l2 == pytest.approx(0.5 / 50**0.5)
 

@@ -17,6 +17,8 @@ from harness.loadgen.plan import InstanceGroup
 from harness.machine.power.energy import PowerLog
 from harness.results.recheck import check
 from harness.types import PowerSource
+from tests.builders.commands import Said
+from tests.builders.edited import edit, replace_text
 
 NOTHING_LOADED = json.dumps(
     dict.fromkeys(("started", "dataset", "noise", "load", "loaded", "calibration", "stopped"))
@@ -39,19 +41,8 @@ def run(finished: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(finished, tmp_path / "run"))
 
 
-def edit(path: Path, change: Callable[[dict[str, Any]], None]) -> None:
-    content = json.loads(path.read_text())
-    change(content)
-    path.write_text(json.dumps(content))
-
-
-def test_a_finished_run_agrees_with_its_files(
-    run: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["check", str(run)]) == 0
-    assert capsys.readouterr().out == (
-        f"{run}: result.json agrees with the files; the run is VALID\n"
-    )
+def test_a_finished_run_agrees_with_its_files(run: Path, prints: Said) -> None:
+    assert prints("check", run) == (f"{run}: result.json agrees with the files; the run is VALID\n")
 
 
 def test_agreement_names_the_verdict_of_an_invalid_run(
@@ -60,14 +51,8 @@ def test_agreement_names_the_verdict_of_an_invalid_run(
     """Bug: `check` of an INVALID run said that its files agree, and nothing more."""
     run = tmp_path / "missed"
     words = [
-        "--scenario",
-        "single-stream",
-        "--backend",
-        "null",
-        "--slo",
-        "p90=1ns",
-        "--mode",
-        "performance",
+        *("--scenario", "single-stream", "--backend", "null", "--slo", "p90=1ns"),
+        *("--mode", "performance"),
     ]
     assert main([*words, "--queries", "200", "--quiet", "--out", str(run)]) == 4
     capsys.readouterr()
@@ -99,14 +84,10 @@ def test_an_official_accuracy_run_has_loadgens_bound_and_agrees_with_its_files(
     ],
 )
 def test_a_number_edited_by_hand_is_found(
-    run: Path,
-    change: Callable[[dict[str, Any]], None],
-    line: str,
-    capsys: pytest.CaptureFixture[str],
+    run: Path, change: Callable[[dict[str, Any]], None], line: str, prints: Said
 ) -> None:
     edit(run / "result.json", change)
-    assert main(["check", str(run)]) == 4
-    assert capsys.readouterr().out.startswith(line)
+    assert prints("check", run, status=4).startswith(line)
 
 
 @pytest.mark.parametrize(
@@ -121,14 +102,10 @@ def test_a_number_edited_by_hand_is_found(
     ],
 )
 def test_a_configuration_edited_by_hand_is_found(
-    run: Path, old: str, new: str, line: str, capsys: pytest.CaptureFixture[str]
+    run: Path, old: str, new: str, line: str, prints: Said
 ) -> None:
-    path = run / "config.yaml"
-    text = path.read_text()
-    assert old in text
-    path.write_text(text.replace(old, new))
-    assert main(["check", str(run)]) == 4
-    assert f"config.yaml: {line}" in capsys.readouterr().out.splitlines()
+    replace_text(run / "config.yaml", old, new)
+    assert f"config.yaml: {line}" in prints("check", run, status=4).splitlines()
 
 
 @pytest.mark.parametrize(
@@ -145,51 +122,30 @@ def test_a_request_that_was_not_kept_by_a_run_is_one_line(
 @pytest.mark.parametrize(
     ("name", "old", "new", "line"),
     [
-        (
-            "environment.json",
-            '"python"',
-            '"pithon"',
-            "environment.system.python: result.json has ",
-        ),
+        ("environment.json", '"python"', '"pithon"', "environment.system.python: result.json has "),
         ("accuracy/accuracy.txt", "accuracy=", "accuracy=9", "accuracy.txt has no line 'accuracy"),
-        (
-            "performance/run_1/mlperf_log_summary.txt",
-            "VALID",
-            "INVALID",
-            "the line 'Result is' says INVALID",
-        ),
-        (
-            "performance/run_1/mlperf_log_summary.txt",
-            "No errors",
-            "1 ERROR",
-            "has no line 'No err",
-        ),
+        ("performance/run_1/mlperf_log_summary.txt", "VALID", "INVALID", "the line 'Result is' says INVALID"),
+        ("performance/run_1/mlperf_log_summary.txt", "No errors", "1 ERROR", "has no line 'No err"),
         ("accuracy/mlperf_log_summary.txt", "No errors", "2 ERRORS", "has no line 'No errors enc"),
         ("accuracy/mlperf_log_summary.txt", "No warnings", "3 warnings", "has no line 'No warn"),
         ("performance/run_1/run.json", '"ended": {', '"ended": null, "was": {', "verdict: result"),
         ("result.json", "not under the official rules", "official", "not_for_submission: result"),
     ],
-)
+)  # fmt: skip
 def test_an_edit_in_any_file_is_found(
-    run: Path, name: str, old: str, new: str, line: str, capsys: pytest.CaptureFixture[str]
+    run: Path, name: str, old: str, new: str, line: str, prints: Said
 ) -> None:
-    path = run / name
-    text = path.read_text()
-    assert old in text
-    path.write_text(text.replace(old, new))
-    assert main(["check", str(run)]) == 4
-    assert line in capsys.readouterr().out
+    replace_text(run / name, old, new)
+    assert line in prints("check", run, status=4)
 
 
-def test_the_findings_as_json(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_findings_as_json(run: Path, prints: Said) -> None:
     """Bug: --json was unknown, so that a script had to read sentences."""
-    assert main(["check", str(run), "--json"]) == 0
-    (found,) = json.loads(capsys.readouterr().out)
+    (found,) = json.loads(prints("check", run, "--json"))
     assert found["agrees"]
     assert (found["folder"], found["verdict"], found["reasons"]) == (str(run), "VALID", [])
     edit(run / "result.json", lambda result: result["latency_ns"].update(p99=1))
-    assert main(["check", str(run), "--json"]) == 4
-    (found,) = json.loads(capsys.readouterr().out)
+    (found,) = json.loads(prints("check", run, "--json", status=4))
     assert not found["agrees"]
     assert any(
         line.startswith("latency_ns.p99: result.json has 1,") for line in found["differences"]
@@ -197,39 +153,31 @@ def test_the_findings_as_json(run: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert main(["check", str(run), "--json", "--details"]) == 2
 
 
-def test_a_file_that_the_seal_lists_and_that_is_gone_is_named(
-    run: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_file_that_the_seal_lists_and_that_is_gone_is_named(run: Path, refuses: Said) -> None:
     """Bugs: `rerun` said that the run had ended before its first query, and `check` FileNotFoundError."""
     for name, verb in (("findings.json", "check"), ("config.yaml", "rerun")):
         (run / name).unlink()
-        assert main([verb, str(run)]) == 2
         told = f"{run} has no {name}, which SHA256SUMS lists: copy the run's whole folder again"
-        assert capsys.readouterr().err == f"harness: {told}\n"
+        assert refuses(verb, run) == told
     (run / "SHA256SUMS").unlink()
-    assert main(["rerun", str(run)]) == 2
-    assert "has no config.yaml: its run ended before its first query" in capsys.readouterr().err
+    assert "has no config.yaml: its run ended before its first query" in refuses("rerun", run)
 
 
-def test_a_result_without_a_verdict_does_not_name_check_in_check(
-    run: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_result_without_a_verdict_does_not_name_check_in_check(run: Path, refuses: Said) -> None:
     edit(run / "result.json", lambda result: result.pop("verdict"))
     for verb, hint in (
         ("check", "changed since the run, or written by another version of the harness"),
         ("report", "`check` says more"),
     ):
-        assert main([verb, str(run)]) == 2
         told = f"{run}/result.json has no usable verdict: {hint}"
-        assert capsys.readouterr().err == f"harness: {told}\n"
+        assert refuses(verb, run) == told
 
 
-def test_the_folder_of_an_unfinished_run_is_named(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_folder_of_an_unfinished_run_is_named(tmp_path: Path, refuses: Said) -> None:
     (tmp_path / "d.partial").mkdir()
-    assert main(["check", str(tmp_path / "d")]) == 2
-    assert f"there is no such folder; {tmp_path}/d.partial is there" in capsys.readouterr().err
+    assert f"there is no such folder; {tmp_path}/d.partial is there" in refuses(
+        "check", tmp_path / "d"
+    )
 
 
 @pytest.mark.parametrize(
@@ -244,13 +192,12 @@ def test_a_run_that_was_moved_agrees_with_its_files(run: Path, tmp_path: Path) -
     assert main(["check", str(run.rename(tmp_path / "elsewhere"))]) == 0
 
 
-def test_an_invalid_log_under_a_valid_result_is_found(
-    run: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_invalid_log_under_a_valid_result_is_found(run: Path, prints: Said) -> None:
     log = run / "performance/run_1/mlperf_log_detail.txt"
     log.write_text(log.read_text().replace('"value": "VALID"', '"value": "INVALID"'))
-    assert main(["check", str(run)]) == 4
-    assert "verdict: result.json has 'VALID', the files have 'INVALID'" in capsys.readouterr().out
+    assert "verdict: result.json has 'VALID', the files have 'INVALID'" in prints(
+        "check", run, status=4
+    )
 
 
 @pytest.mark.parametrize(
@@ -267,25 +214,19 @@ def test_an_invalid_log_under_a_valid_result_is_found(
         ("performance/run_1/completions.npz", "no zip"),
     ],
 )
-def test_a_broken_file_is_one_line(
-    run: Path, name: str, content: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_broken_file_is_one_line(run: Path, name: str, content: str, refuses: Said) -> None:
     (run / name).write_text(content)
-    assert main(["check", str(run)]) == 2
-    said = capsys.readouterr().err
-    assert said.startswith("harness: ")
-    assert said.count("\n") == 1
+    refuses("check", run)
 
 
 def test_an_environment_of_another_run_is_found(
-    run: Path, capsys: pytest.CaptureFixture[str]
+    run: Path, capsys: pytest.CaptureFixture[str], prints: Said
 ) -> None:
     path = run / "environment.json"
     edit(path, lambda said: said["loadgen"]["seeds"].update(schedule=7))
     edit(path, lambda said: said["dataset"].update(digest="b"))
     edit(path, lambda said: said.update(model_sha256="a"))
-    assert main(["check", str(run)]) == 4
-    lines = capsys.readouterr().out.splitlines()
+    lines = prints("check", run, status=4).splitlines()
     names = ("seeds is {", "dataset digest is b,", "model_sha256 is a,")
     starts = [f"environment.json: {name}" for name in names]
     starts += [f"{run}/report.html shows", f"{path} was changed after the run: "]
@@ -297,11 +238,10 @@ def test_an_environment_of_another_run_is_found(
         assert ": its files do not fit together: " in capsys.readouterr().err
 
 
-def test_a_plan_without_its_bound_is_named(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_plan_without_its_bound_is_named(run: Path, refuses: Said) -> None:
     path = run / "performance" / "run_1" / "run.json"
     edit(path, lambda said: said["plan"].update(concurrency=1, percentile=None))
-    assert main(["compare", str(run), str(run)]) == 2
-    assert "is not a file of a run: " in capsys.readouterr().err
+    assert "is not a file of a run: " in refuses("compare", run, run)
 
 
 @pytest.mark.parametrize(
@@ -316,28 +256,22 @@ def test_a_plan_without_its_bound_is_named(run: Path, capsys: pytest.CaptureFixt
     ],
 )
 def test_a_broken_table_of_samples_is_named(
-    run: Path, name: str, content: str, capsys: pytest.CaptureFixture[str]
+    run: Path, name: str, content: str, refuses: Said
 ) -> None:
     """It was findings.json that was named."""
     power = PowerLog((PowerSource("x", "all", "W"),)).to_json()
     edit(run / "findings.json", lambda said: said.update(power=power))
     (run / "power.csv").write_text("")
     (run / name).write_bytes(content.encode("latin-1"))
-    assert main(["check", str(run)]) == 2
-    assert capsys.readouterr().err.startswith(f"harness: {run}/{name} is not a file of a run: ")
+    assert refuses("check", run).startswith(f"{run}/{name} is not a file of a run: ")
 
 
-def test_a_folder_that_is_no_run_is_one_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["check", str(tmp_path)]) == 2
-    assert capsys.readouterr().err == (
-        f"harness: {tmp_path} has no result.json: is this a run's folder?\n"
-    )
+def test_a_folder_that_is_no_run_is_one_line(tmp_path: Path, refuses: Said) -> None:
+    assert refuses("check", tmp_path) == (f"{tmp_path} has no result.json: is this a run's folder?")
 
 
 def test_a_folder_of_runs_names_its_newest(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refuses: Said
 ) -> None:
     """`check results`, and every other verb that reads a run, said only that a file was missing.
 
@@ -352,10 +286,9 @@ def test_a_folder_of_runs_names_its_newest(
         os.utime(folder, (number, number))
     Path("results/latest").symlink_to("run-4")
     for words in (["check", "results"], ["report", "results"], ["--config", "results"]):
-        assert main(words) == 2
-        assert capsys.readouterr().err.endswith(
+        assert refuses(*words).endswith(
             "results is not a run's folder, the runs in it are: results/run-2, results/run-3, "
-            "results/run-4 and 2 more: name one of them\n"
+            "results/run-4 and 2 more: name one of them"
         )
 
 

@@ -9,6 +9,7 @@ import pytest
 from harness.cli.main import main
 from harness.models.manifest.model import MODELS_DIR
 from harness.results.recheck import check, untrusted
+from tests.builders.edited import edit
 
 DATASET = """
 from pathlib import Path
@@ -85,9 +86,7 @@ def test_an_untouched_run_of_own_plugins_agrees_from_any_folder(
 
 def test_a_dataset_of_another_package_runs_only_when_it_is_trusted(run: Path) -> None:
     """Bug: `check` ran the datasets and metrics that other packages register."""
-    path = run / "findings.json"
-    content = {**json.loads(path.read_text()), "dataset": "theirs"}
-    path.write_text(json.dumps(content))
+    edit(run / "findings.json", lambda said: said.update(dataset="theirs"))
     assert untrusted(run) == ["theirs", f"{run.parent}/mine.py:Metric"]
     assert untrusted(run, ["theirs", "mine.py:Metric"]) == []
 

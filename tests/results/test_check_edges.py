@@ -13,6 +13,7 @@ from harness.loadgen.logs import DETAIL
 from harness.results import records
 from harness.results.check.copies import _peak
 from harness.results.recheck import check
+from tests.builders.edited import edit
 from tests.golden.make_runs import FOLDERS
 
 
@@ -22,8 +23,7 @@ def stream(tmp_path: Path) -> Path:
 
 
 def test_a_result_without_the_machine_is_noticed(stream: Path) -> None:
-    path = stream / "result.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), "environment": {}}))
+    edit(stream / "result.json", lambda said: said.update(environment={}))
     assert "environment: result.json holds none" in check(stream)
 
 

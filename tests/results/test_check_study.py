@@ -1,12 +1,10 @@
 """`check` of a study's folder checks the seal of the study, and then each run in it."""
 
-import json
 import shutil
 from pathlib import Path
 
 import pytest
 
-from harness.cli.main import main
 from harness.cli.results import _new_folder
 from harness.explain.profile import job as _profile
 from harness.results import recheck, run_folder
@@ -19,6 +17,8 @@ from harness.search.peak import job as _peak
 from harness.search.sweep import job as _sweep
 from harness.search.tune import job as _tune
 from harness.search.workers import job as _workers
+from tests.builders.commands import Said
+from tests.builders.edited import edit
 from tests.golden.make_runs import FOLDERS
 
 VALID = "result.json agrees with the files; the run is VALID"
@@ -41,51 +41,40 @@ def test_every_study_is_known_by_its_file() -> None:
     assert {one.file for one in ours} == {*run_folder.STUDIES}
 
 
-def test_check_of_a_study_checks_each_run(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_check_of_a_study_checks_each_run(study: Path, prints: Said) -> None:
     """Bug: `check` of the folder of a sweep, of --repeats or of a grid asked whether it is a run's folder."""
-    assert main(["check", str(study)]) == 0
-    assert capsys.readouterr().out.splitlines() == [
+    assert prints("check", study).splitlines() == [
         f"{study}: its files are as SHA256SUMS has them",
         f"{study}/run-1: {VALID}",
         f"{study}/run-2: {VALID}",
     ]
 
 
-def test_an_edited_table_of_a_study_is_found(
-    study: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_edited_table_of_a_study_is_found(study: Path, prints: Said) -> None:
     """Bug: the files of a study had no seal."""
     (study / run_folder.REPEATS).write_text('{"numbers": {"p99": 1}}')
-    assert main(["check", str(study)]) == 4
-    first, *others = capsys.readouterr().out.splitlines()
+    first, *others = prints("check", study, status=4).splitlines()
     assert first.startswith(f"{study}/repeats.json was changed after the run")
     assert others == [f"{study}/run-1: {VALID}", f"{study}/run-2: {VALID}"]
 
 
-def test_a_change_in_a_run_of_a_study_is_said_once(
-    study: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_change_in_a_run_of_a_study_is_said_once(study: Path, prints: Said) -> None:
     path = study / "run-1" / run_folder.RESULT
-    content = json.loads(path.read_text())
-    content["latency_ns"]["p99"] = 1
-    path.write_text(json.dumps(content))
+    edit(path, lambda said: said["latency_ns"].update(p99=1))
     (study / "run-2" / "findings.json").write_text("[]")
-    result = {**json.loads((study / "run-2" / "result.json").read_text()), "accuracy": {"value": 1}}
-    (study / "run-2" / "result.json").write_text(json.dumps(result))
-    assert main(["check", str(study)]) == 4
-    out = capsys.readouterr().out
+    edit(study / "run-2/result.json", lambda said: said.update(accuracy={"value": 1}))
+    out = prints("check", study, status=4)
     assert out.count(f"{path} was changed after the run") == 1
     assert "\nlatency_ns.p99: result.json has 1, the files have" in out
     assert f"{study}/run-2/findings.json is not" in out
 
 
 def test_a_study_without_a_seal_differs_and_its_broken_runs_are_left_out(
-    study: Path, capsys: pytest.CaptureFixture[str]
+    study: Path, prints: Said
 ) -> None:
     digests.remove(study)
     (study / "run-1" / run_folder.CONFIG).unlink()
-    assert main(["check", str(study)]) == 4
-    assert capsys.readouterr().out.splitlines() == [
+    assert prints("check", study, status=4).splitlines() == [
         f"{study} has no SHA256SUMS, which every run or study that ended has",
         f"{study}/run-2: {VALID}",
     ]
@@ -104,13 +93,12 @@ def test_an_invalid_run_has_a_seal_unless_it_was_killed(code: str, count: int, s
 
 @pytest.mark.parametrize("broken", [{"reasons": 3}, {"reasons": [None]}, {"accuracy": [1]}])
 def test_a_result_that_is_none_is_no_traceback(
-    broken: dict[str, object], study: Path, capsys: pytest.CaptureFixture[str]
+    broken: dict[str, object], study: Path, prints: Said
 ) -> None:
     path = study / "run-1" / run_folder.RESULT
-    path.write_text(json.dumps({**json.loads(path.read_text()), **broken}))
+    edit(path, lambda said: said.update(broken))
     digests.remove(study / "run-1")
-    assert main(["check", str(study)]) == 4
-    assert f"{path} was changed after the run" in capsys.readouterr().out
+    assert f"{path} was changed after the run" in prints("check", study, status=4)
 
 
 def test_a_rerun_lies_outside_of_every_sealed_folder(study: Path, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from harness.cli.main import main
 from harness.results import database
+from tests.builders.commands import Said
 from tests.builders.result import stored_result
 
 
@@ -61,11 +62,12 @@ def test_filters(
 
 
 def test_csv_has_every_column_and_nothing_for_what_was_not_measured(
-    results: Path, capsys: pytest.CaptureFixture[str]
+    results: Path, prints: Said
 ) -> None:
     database.add(results, "bare", stored_result("2026-03-01", accuracy=None, backend='a,"b"'))
-    assert main(["runs", "--results", str(results), "--format", "csv", "--limit", "1"]) == 0
-    (row,) = csv.DictReader(io.StringIO(capsys.readouterr().out))
+    (row,) = csv.DictReader(
+        io.StringIO(prints("runs", "--results", results, "--format", "csv", "--limit", "1"))
+    )
     assert list(row) == [*database.COLUMNS, "removed"]
     assert (row["accuracy"], row["backend"], row["removed"]) == ("", 'a,"b"', "True")
 
@@ -88,12 +90,9 @@ def test_energy_is_of_a_measured_source_where_there_is_one(
     assert (row["joules_per_sample"], row["energy_source"]) == energy
 
 
-def test_a_folder_that_was_removed_is_told(
-    results: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_folder_that_was_removed_is_told(results: Path, prints: Said) -> None:
     (results / "old").rmdir()
-    assert main(["runs", "--results", str(results)]) == 0
-    lines = capsys.readouterr().out.splitlines()
+    lines = prints("runs", "--results", results).splitlines()
     assert [line.split()[0] for line in lines if "(removed)" in line] == ["old"]
 
 

@@ -18,6 +18,8 @@ from harness.results.publish.replacements import Replacements
 from harness.results.recheck import check, notes
 from harness.results.seal import digests
 from harness.submit.plan.finished_run import FinishedRun
+from tests.builders.commands import Said
+from tests.builders.edited import edit
 
 USER, HOST, PASSWORD, FOLDER = "marieuser", "secretive-host", "hunter2pass", "confidential"
 """Markers: the folder lies in the home folder and holds data, plug-ins, the model and the meter."""
@@ -67,13 +69,8 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         }.items():
             patch.setenv(name, str(value))
         words = [
-            "--scenario",
-            "single-stream",
-            "--queries",
-            "2000",
-            "--quiet",
-            "--model",
-            "digits.yaml",
+            *("--scenario", "single-stream", "--queries", "2000", "--quiet"),
+            *("--model", "digits.yaml"),
         ]
         words += ["--backend", "own.py:Mine", "--dataset", "own.py:Digits", "--data-dir", "images"]
         words += ["--meter", f"command=sh watts.sh -U {USER} -P {PASSWORD}"]
@@ -141,10 +138,9 @@ def test_a_published_copy_holds_no_marker(copy: Path) -> None:
 
 
 def test_the_list_says_what_was_replaced_and_not_what_stood_there(
-    run: Path, copy: Path, capsys: pytest.CaptureFixture[str]
+    run: Path, copy: Path, prints: Said
 ) -> None:
-    assert main(["publish", str(run), str(copy.with_name("again"))]) == 0
-    shown, list_ = capsys.readouterr().out, (copy / PUBLISHED).read_text()
+    shown, list_ = prints("publish", run, copy.with_name("again")), (copy / PUBLISHED).read_text()
     assert shown.startswith(list_)
     for kind in ("arguments of a meter", "home folder", "path of backend", "path of data_dir"):
         assert kind in list_
@@ -173,9 +169,7 @@ def test_check_agrees_with_a_published_copy_where_neither_user_nor_files_are(
     finally:
         hidden.with_name("gone").rename(hidden)
     assert "is a published copy" in capsys.readouterr().err
-    edited = json.loads((there / "result.json").read_text())
-    edited["latency_ns"]["p99"] = 1
-    (there / "result.json").write_text(json.dumps(edited))
+    edit(there / "result.json", lambda said: said["latency_ns"].update(p99=1))
     assert main(["check", str(there)]) == 4
 
 
@@ -214,9 +208,8 @@ def test_a_copy_without_a_score_says_nothing_of_it(
     """Bug: `check` said that the score is the stored one, of a run that has none."""
     assert list(notes(copy))
     there = Path(shutil.copytree(copy, tmp_path / "copy"))
-    result = json.loads((there / "result.json").read_text())
-    result["accuracy"] = {"value": None, "reason": "performance run only"}
-    (there / "result.json").write_text(json.dumps(result))
+    none = {"value": None, "reason": "performance run only"}
+    edit(there / "result.json", lambda said: said.update(accuracy=none))
     assert list(notes(there)) == []
 
 
@@ -226,11 +219,10 @@ def test_a_page_of_a_copy_needs_no_other_file(copy: Path) -> None:
     assert "Plotly" in text
 
 
-def test_an_existing_folder_is_refused(
-    run: Path, copy: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["publish", str(run), str(copy)]) == 2
-    assert "exists: results are never overwritten; pass another OUT" in capsys.readouterr().err
+def test_an_existing_folder_is_refused(run: Path, copy: Path, refuses: Said) -> None:
+    assert "exists: results are never overwritten; pass another OUT" in refuses(
+        "publish", run, copy
+    )
     assert main(["publish", str(run), str(run / "inside")]) == 2
     assert main(["publish", str(run.parent.parent / FOLDER), str(run.parent / "x")]) == 2
     assert not (run.parent / "x").exists()

@@ -8,57 +8,15 @@ import pytest
 
 from harness.core import registry
 from harness.core.codes import Reason
-from harness.core.config.parse import parse_slo
-from harness.core.config.run_config import RunConfig
-from harness.loadgen.plan import InstanceGroup, Loaded
-from harness.models.manifest.lookup import load_model
-from harness.models.opened.resolved_run import ResolvedRun
+from harness.loadgen.plan import InstanceGroup
 from harness.results.evidence import performance
-from harness.results.evidence.evidence import Evidence
-from harness.results.findings import NOT_STORED, Findings
+from harness.results.findings import NOT_STORED
 from harness.results.verdict.score import Scoring
 from harness.types import Score
-from tests.builders.result import CALIBRATION, result
+from tests.builders.result import CALIBRATION, LOADED, configured, findings, result
 from tests.builders.support import ENDED, SCENARIOS, evidence, golden_log
 
 each_scenario = pytest.mark.parametrize("scenario", SCENARIOS)
-
-LOADED = Loaded(
-    inputs=(),
-    total_count=1,
-    performance_count=1,
-    synthetic=False,
-    fixed_batch=None,
-    model_sha256=None,
-    model_bytes=0,
-    backend={},
-    dataset={},
-)
-
-
-def findings(scenario: str, run: Evidence | None, **more: Any) -> Findings:
-    resolved = ResolvedRun(
-        config=RunConfig(scenario=scenario, mode="performance"),
-        model=load_model("digits"),
-        scenario=registry.load("scenario", scenario),
-        dataset="digits",
-        metric="top1",
-        slos=(parse_slo("p99=50ms"),) if scenario == "server" else (),
-        instances=InstanceGroup(1, 1, 64),
-    )
-    return Findings(
-        resolved=resolved,
-        started="2026-01-01T00:00:00.000+00:00",
-        calibration=CALIBRATION,
-        performance=run,
-        **more,
-    )
-
-
-def configured(found: Findings, **changed: Any) -> Findings:
-    """The findings of a run whose configuration differs in those fields."""
-    config = replace(found.config, **changed)
-    return replace(found, resolved=replace(found.resolved, config=config))
 
 
 @each_scenario
@@ -212,17 +170,11 @@ def test_a_score_below_the_target_is_a_reason_and_no_score_has_one() -> None:
     ("config", "notes"),
     [
         ({}, ["a quick run, not under the official rules"]),
-        (
-            {"backend": "null"},
-            [
-                "a quick run, not under the official rules",
-                "null backend: the harness's own cost, no model",
-            ],
-        ),
+        ({"backend": "null"}, ["a quick run, not under the official rules", "null backend: the harness's own cost, no model"]),
         ({"mlperf": True}, ["digits is not an MLPerf model: its manifest has no mlperf_model"]),
         ({"mlperf": True, "mlperf_model": "resnet50"}, []),
     ],
-)
+)  # fmt: skip
 def test_what_is_no_submission_says_so(config: dict[str, Any], notes: list[str]) -> None:
     found = configured(findings("server", evidence("server")), **config)
     assert result(found)["not_for_submission"] == notes
@@ -285,10 +237,7 @@ def test_the_reference_waits_as_the_run_was_asked_to(
     ("about", "told"),
     [
         ({}, "synthetic data"),
-        (
-            {"zero_or_one": ["ids", "mask"]},
-            "synthetic data, with only 0 and 1 in ids and mask",
-        ),
+        ({"zero_or_one": ["ids", "mask"]}, "synthetic data, with only 0 and 1 in ids and mask"),
     ],
 )
 def test_synthetic_integers_are_said_in_the_result(about: dict[str, Any], told: str) -> None:
@@ -300,15 +249,11 @@ def test_synthetic_integers_are_said_in_the_result(about: dict[str, Any], told: 
 @pytest.mark.parametrize(
     ("shape", "dtype", "told"),
     [
-        (
-            [10],
-            "float32",
-            ["but nothing was scored: top1 needs labels, but each answer is 10 scores"],
-        ),
+        ([10], "float32", ["but nothing was scored: top1 needs labels, but each answer is 10 scores"]),
         ([3, 7], "int64", ["but nothing was scored: top1 needs one label per answer"]),
         ([], "int64", []),
     ],
-)
+)  # fmt: skip
 def test_answers_of_a_performance_run_have_the_shape_that_the_metric_takes(
     shape: list[int], dtype: str, told: list[str]
 ) -> None:

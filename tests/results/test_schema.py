@@ -9,9 +9,8 @@ from jsonschema import ValidationError
 
 from harness.cli.main import main
 from harness.core.codes import Reason
-from tests.builders.result import SCHEMA, VALIDATOR, result
+from tests.builders.result import SCHEMA, VALIDATOR, configured, findings, result
 from tests.builders.support import SCENARIOS, evidence
-from tests.results.test_result_json import configured, findings
 
 QUICK = ("--backend", "null", "--model", "digits", "--queries", "200")
 
@@ -64,12 +63,9 @@ def test_another_key_or_type_is_refused(change: Any) -> None:
         ("--scenario", "server", "--target-qps", "500", "--slo", "p99=1s"),
         ("--scenario", "offline"),
         pytest.param(("--scenario", "single-stream", "--slo", "p90=1ns"), marks=pytest.mark.slow),
-        pytest.param(
-            ("--scenario", "server", "--concurrency", "4", "--slo", "p99=1s"),
-            marks=pytest.mark.slow,
-        ),
+        pytest.param(("--scenario", "server", "--concurrency", "4", "--slo", "p99=1s"), marks=pytest.mark.slow,),
     ],
-)
+)  # fmt: skip
 def test_the_file_of_a_run_fits(words: tuple[str, ...], tmp_path: Path) -> None:
     main([*words, *QUICK, "--out", str(tmp_path / "run")])
     content = json.loads((tmp_path / "run/result.json").read_text())

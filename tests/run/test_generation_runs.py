@@ -16,7 +16,7 @@ from harness.errors import ConfigError
 from harness.loadgen.logs import ACCURACY, read_logged_answers
 from harness.run.supervisor.preflight import resolve
 from harness.submit.rules.tree.consistency import verify_consistency
-from tests.serve.test_serve import serving
+from tests.builders.serving import serving
 
 pytest.importorskip("onnxruntime")
 

@@ -12,7 +12,7 @@ import pytest
 
 from harness.cli.main import main
 from harness.loadgen.logs import DETAIL, SUMMARY
-from tests.serve.test_serve import serving
+from tests.builders.serving import serving
 
 
 @pytest.fixture(scope="module")

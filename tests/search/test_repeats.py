@@ -15,23 +15,14 @@ from harness.results.evidence.between_runs import over_runs
 from harness.results.outcome import Finished
 from harness.results.seal.digests import SEAL
 from harness.search import repeats
+from tests.builders.commands import Said
+from tests.builders.present import present
 from tests.stand_ins.fake_peak import System, names
 
 SERVER = (
-    "--scenario",
-    "server",
-    "--backend",
-    "null",
-    "--mode",
-    "performance",
-    "--target-qps",
-    "50",
+    *("--scenario", "server", "--backend", "null", "--mode", "performance"),
+    *("--target-qps", "50"),
 )
-
-
-@pytest.fixture(autouse=True)
-def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
 
 
 def repeated(
@@ -91,8 +82,7 @@ def test_a_stopped_one_is_the_last_and_the_folder_stays_partial(
 ) -> None:
     """Bug: the table had a line of numbers whose mean, least and most were of one run."""
     broken = {2: ("interrupted", 130)}
-    status, _ = repeated(monkeypatch, System(100.0, broken), "--repeats", "3")
-    assert status == 130
+    assert repeated(monkeypatch, System(100.0, broken), "--repeats", "3")[0] == 130
     assert names(Path("all.partial")) == [SEAL, "repeats.json", "run-1", "run-2.partial"]
     assert capsys.readouterr().out.splitlines() == [
         "1 of 2 VALID  server  null  digits",
@@ -147,7 +137,7 @@ def test_what_only_missed_its_slo_is_in_the_mean(
 
 
 def test_a_folder_that_cannot_be_named_is_one_line(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, refuses: Said
 ) -> None:
     system = System(100.0)
 
@@ -156,9 +146,8 @@ def test_a_folder_that_cannot_be_named_is_one_line(
         return system(config, **how)
 
     monkeypatch.setattr("harness.run.supervisor.job.measure", measure)
-    assert main([*SERVER, "--out", "all", "--repeats", "2", "--quiet"]) == 4
-    told = "harness: all.partial cannot be written: Directory not empty: pass --out elsewhere\n"
-    assert capsys.readouterr().err == told
+    told = "all.partial cannot be written: Directory not empty: pass --out elsewhere"
+    assert refuses(*SERVER, "--out", "all", "--repeats", "2", "--quiet", status=4) == told
 
 
 def test_a_users_mistake_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -182,19 +171,15 @@ def test_what_cannot_be_imported_leaves_nothing(monkeypatch: pytest.MonkeyPatch)
         ("--repeats 3 --metrics-linger 1s", "--metrics-linger waits after one run, --repeats makes many: drop it"),
     ],
 )  # fmt: skip
-def test_a_mistake_is_one_line_and_status_2(
-    arguments: str, line: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main([*SERVER, *arguments.split()]) == 2
-    assert capsys.readouterr().err == f"harness: {line}\n"
+def test_a_mistake_is_one_line_and_status_2(arguments: str, line: str, refuses: Said) -> None:
+    assert refuses(*SERVER, *arguments.split()) == line
 
 
 def test_an_interval_of_few_runs_that_lie_far_apart_is_not_printed() -> None:
     """Bug: `mean 11.4 ms  1.11 us to 118 s`."""
 
     def row(*values: float) -> list[str]:
-        over = over_runs(values)
-        assert over is not None
+        over = present(over_runs(values))
         number = {"mean": over[0], "interval": over[1], "values": values, "unit": "ns"}
         return next(repeats._rows({"numbers": {"mean": number}}))
 
@@ -209,8 +194,7 @@ def test_real_runs_are_one_side_of_a_comparison(capsys: pytest.CaptureFixture[st
     assert main([*given.split(), *more.split()]) == 0
     rates = repeats_json()["numbers"]["throughput"]
     assert len(set(rates["values"])) == 2  # other arrivals
-    over = over_runs(rates["values"])
-    assert over is not None
+    over = present(over_runs(rates["values"]))
     assert (rates["mean"], rates["interval"]) == over == (over[0], None)
     assert "needs 3 runs or more" in capsys.readouterr().out
     assert main(["check", "all/run-1"]) == 0

@@ -79,15 +79,8 @@ def test_a_client_that_leaves_frees_its_place(
         return real()
 
     monkeypatch.setattr(generator, "step", slow)
-    body = json.dumps(
-        {
-            "model": "tinylm",
-            "prompt": [2, 5, 4],
-            "max_tokens": 44,
-            "ignore_eos": True,
-            "stream": True,
-        }
-    ).encode()
+    whole = {"prompt": [2, 5, 4], "max_tokens": 44, "ignore_eos": True}
+    body = json.dumps({"model": "tinylm", "stream": True, **whole}).encode()
     before = counts(server)
     for _ in range(8):
         with socket.create_connection(server.loop.address, TIMEOUT_S) as sock:
@@ -96,9 +89,9 @@ def test_a_client_that_leaves_frees_its_place(
             assert sock.recv(12) == b"HTTP/1.1 200"
     monkeypatch.undo()
     assert server.complete("sort 21=", max_tokens=3)["usage"]["completion_tokens"] == 3
-    whole = server.complete([2, 5, 4], max_tokens=44, ignore_eos=True)
-    assert whole["usage"]["completion_tokens"] == 44
-    assert whole["choices"][0]["finish_reason"] == "length"
+    reply = server.complete([2, 5, 4], max_tokens=44, ignore_eos=True)
+    assert reply["usage"]["completion_tokens"] == 44
+    assert reply["choices"][0]["finish_reason"] == "length"
     grown = {name: value - before[name] for name, value in counts(server).items()}
     assert (grown["requests_total", "left"], grown["requests_total", "answered"]) == (8, 2)
 
@@ -150,11 +143,7 @@ def test_metrics_count_requests_by_their_end_tokens_and_times(server: Server) ->
     [
         ({"guided_regex": "a"}, 400, "this server does not know the field 'guided_regex'"),
         ({"model": "gpt"}, 404, "there is no model 'gpt': this server has 'tinylm'"),
-        (
-            {"prompt": ["1", 1]},
-            400,
-            "prompt must be a text, a list of token ids, or a list of either",
-        ),
+        ({"prompt": ["1", 1]}, 400, "prompt must be a text, a list of token ids, or a list of either"),
         ({"prompt": ""}, 400, "the prompt is empty"),
         ({"prompt": [99]}, 400, "the prompt has a token that is not one of 15"),
         ({"prompt": "1" * 48}, 400, "the prompt has 48 tokens"),
@@ -163,7 +152,7 @@ def test_metrics_count_requests_by_their_end_tokens_and_times(server: Server) ->
         ({"stream_options": EXACT}, 400, "stream_options must be an object, beside stream"),
         ({"messages": []}, 400, "the request needs prompt, and no messages"),
     ],
-)
+)  # fmt: skip
 def test_what_is_not_done_is_refused_in_one_line(
     fields: dict[str, Any], status: int, problem: str, server: Server
 ) -> None:

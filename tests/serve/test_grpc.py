@@ -133,23 +133,11 @@ def test_the_server_tells_of_itself_and_of_its_model(client: Client, images: Any
         ({}, "INVALID_ARGUMENT", "the request has no inputs"),
         ({"inputs": [{"name": "picture"}]}, "INVALID_ARGUMENT", "there is no input 'picture'"),
         ({"raw": [b"1"]}, "INVALID_ARGUMENT", "0 inputs and 1 raw contents"),
-        (
-            {"inputs": [image(np.zeros((1, 1, 8, 8)))], "raw": [b"1"]},
-            "INVALID_ARGUMENT",
-            "FP32 of the shape [1, 1, 8, 8] has no 1 bytes",
-        ),
-        (
-            {"inputs": [image(np.zeros((1, 1, 8, 8)), contents={"ints": [1]})]},
-            "INVALID_ARGUMENT",
-            "a tensor of FP32 has values of another type",
-        ),
-        (
-            {"inputs": [image(np.zeros((99, 1, 8, 8)))], "raw": [bytes(99 * 256)]},
-            "INVALID_ARGUMENT",
-            "a batch of 99: the server takes 1 to 16",
-        ),
+        ({"inputs": [image(np.zeros((1, 1, 8, 8)))], "raw": [b"1"]}, "INVALID_ARGUMENT", "FP32 of the shape [1, 1, 8, 8] has no 1 bytes"),
+        ({"inputs": [image(np.zeros((1, 1, 8, 8)), contents={"ints": [1]})]}, "INVALID_ARGUMENT", "a tensor of FP32 has values of another type"),
+        ({"inputs": [image(np.zeros((99, 1, 8, 8)))], "raw": [bytes(99 * 256)]}, "INVALID_ARGUMENT", "a batch of 99: the server takes 1 to 16"),
     ],
-)
+)  # fmt: skip
 def test_what_cannot_be_answered_has_a_code_and_a_sentence(
     client: Client, fields: dict[str, Any], code: str, text: str
 ) -> None:

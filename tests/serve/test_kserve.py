@@ -181,21 +181,12 @@ def test_texts_come_back(array: Array, binary: tuple[bool, bool]) -> None:
 
 def test_inputs_and_outputs_may_mix_both_encodings() -> None:
     a, b = np.arange(4, dtype=np.int64).reshape(2, 2), np.ones((2, 1), np.float32)
-    text = json.dumps(
-        {
-            "id": "q/1",
-            "inputs": [
-                {"name": "a", "datatype": "INT64", "shape": [2, 2], "data": [[0, 1], [2, 3]]},
-                {
-                    "name": "b",
-                    "datatype": "FP32",
-                    "shape": [2, 1],
-                    "parameters": {"binary_data_size": 8},
-                },
-            ],
-            "outputs": [{"name": "b"}, {"name": "a", "parameters": {"binary_data": True}}],
-        }
-    ).encode()
+    as_json = {"name": "a", "datatype": "INT64", "shape": [2, 2], "data": [[0, 1], [2, 3]]}
+    size = {"binary_data_size": 8}
+    as_bytes = {"name": "b", "datatype": "FP32", "shape": [2, 1], "parameters": size}
+    outputs = [{"name": "b"}, {"name": "a", "parameters": {"binary_data": True}}]
+    content = {"id": "q/1", "inputs": [as_json, as_bytes], "outputs": outputs}
+    text = json.dumps(content).encode()
     answer = ask(OpenInference(echo()), body=text + b.tobytes(), json_bytes=len(text))
     assert [o["name"] for o in answer.json["outputs"]] == ["b", "a"]
     assert "data" in answer.json["outputs"][0]
@@ -337,29 +328,14 @@ def request_of(**changes: Any) -> dict[str, Any]:
         (request_of(data=["0"] * 64), "values that are not FP32"),
         (request_of(data=[[0.0], [0.0, 1.0]]), "input 'image': "),
         (request_of(data=[1e39] * 64), "does not fit FP32"),
-        (
-            request_of(parameters={"binary_data_size": 256}),
-            "binary_data_size is not a size, or stands beside data",
-        ),
-        (
-            request_of(data=None, parameters={"binary_data_size": 255}),
-            "FP32 of the shape [1, 1, 8, 8] has no 255 bytes",
-        ),
-        (
-            request_of(data=None, parameters={"binary_data_size": 256}),
-            "0 bytes follow the JSON, its tensors have 256",
-        ),
-        (
-            request_of(data=None, parameters={"shared_memory_region": "r"}),
-            "does not have the extension shared_memory_region",
-        ),
+        (request_of(parameters={"binary_data_size": 256}), "binary_data_size is not a size, or stands beside data"),
+        (request_of(data=None, parameters={"binary_data_size": 255}), "FP32 of the shape [1, 1, 8, 8] has no 255 bytes"),
+        (request_of(data=None, parameters={"binary_data_size": 256}), "0 bytes follow the JSON, its tensors have 256"),
+        (request_of(data=None, parameters={"shared_memory_region": "r"}), "does not have the extension shared_memory_region"),
         (request_of() | {"outputs": [{"name": "scores"}]}, "there is no output 'scores'"),
-        (
-            request_of() | {"outputs": [{"name": "image", "parameters": {"classification": 3}}]},
-            "does not have the extension classification",
-        ),
+        (request_of() | {"outputs": [{"name": "image", "parameters": {"classification": 3}}]}, "does not have the extension classification"),
     ],
-)
+)  # fmt: skip
 def test_a_wrong_request_is_told_what_is_wrong(content: object, text: str) -> None:
     inference = OpenInference(digits())
     body = content if isinstance(content, str) else json.dumps(content)
@@ -417,16 +393,13 @@ def failing(batch: Batch) -> Outputs:
     ("answer", "text"),
     [
         (failing, "the model cannot answer: RuntimeError: out of memory"),
-        (
-            lambda batch: np.zeros((batch.size + 1, 2)),
-            "'logits' has the shape [3, 2] for a batch of 2, and replies need a row for each sample: export",
-        ),
+        (lambda batch: np.zeros((batch.size + 1, 2)), "'logits' has the shape [3, 2] for a batch of 2, and replies need a row for each sample: export"),
         (lambda batch: np.zeros((batch.size, 2), np.complex64), "the protocol has no such type"),
         (lambda batch: np.zeros((batch.size, 2), ">f4"), "the protocol has no such type"),
         (lambda batch: [np.zeros(i + 1) for i in range(batch.size)], "the model cannot answer"),
         (lambda batch: np.full((batch.size, 2), np.nan), "JSON has no NaN"),
     ],
-)
+)  # fmt: skip
 def test_an_answer_that_cannot_be_told_is_an_error(
     answer: Callable[[Batch], Outputs], text: str
 ) -> None:

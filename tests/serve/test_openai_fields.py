@@ -178,11 +178,7 @@ def test_fields_that_change_nothing_are_taken_together_and_as_null(server: Serve
 @pytest.mark.parametrize(
     ("name", "value", "problem"),
     [
-        (
-            "temperature",
-            0.7,
-            "temperature is 0.7: this server takes the likeliest token each time; ",
-        ),
+        ("temperature", 0.7, "temperature is 0.7: this server takes the likeliest token each time; "),
         ("presence_penalty", 0.5, "presence_penalty is 0.5: this server "),
         ("frequency_penalty", -1, "frequency_penalty is -1: this server "),
         ("logit_bias", {"5": 1}, "logit_bias is {'5': 1}: this server "),
@@ -203,7 +199,7 @@ def test_fields_that_change_nothing_are_taken_together_and_as_null(server: Serve
         ("prompt", ["1=", "1" * 60], "the prompt has 60 tokens"),
         ("prompt", None, "the request needs prompt"),
     ],
-)
+)  # fmt: skip
 def test_a_field_that_would_change_the_answer_is_refused_by_its_name(
     name: str, value: object, problem: str, server: Server
 ) -> None:

@@ -15,7 +15,8 @@ from harness.cli.main import main
 from harness.models.manifest.model import MODELS_DIR
 from harness.serve import probe
 from harness.wire.null.server import NullServer
-from tests.serve.test_serve import ROOT, Served, serving
+from tests.builders.commands import Said
+from tests.builders.serving import ROOT, Served, serving
 
 
 @pytest.fixture(scope="module")
@@ -25,12 +26,9 @@ def digits() -> Iterator[Served]:
         yield served
 
 
-def test_a_model_is_found_with_its_inputs_and_its_encoding(
-    digits: Served, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_model_is_found_with_its_inputs_and_its_encoding(digits: Served, prints: Said) -> None:
     url = f"http://127.0.0.1:{digits.port}"
-    assert main(["probe", url, "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
+    found = json.loads(prints("probe", url, "--json"))
     assert (found["url"], found["address"], found["local"]) == (url, "127.0.0.1", True)
     assert found["keeps_connections"] is True
     assert found["round_trip_ns"] > 0
@@ -39,21 +37,18 @@ def test_a_model_is_found_with_its_inputs_and_its_encoding(
     assert model["name"] == "digits"
     assert model["inputs"] == [{"name": "image", "dtype": "float32", "shape": [None, 1, 8, 8]}]
     assert (model["encoding"], model["server_max_batch"]) == ("binary", 16)
-    assert main(["probe", url]) == 0
-    text = capsys.readouterr().out
+    text = prints("probe", url)
     assert "model        digits: image float32 [?, 1, 8, 8] -> " in text
     assert f"--backend kserve --url {url} --model digits" in text
 
 
-def test_a_server_is_asked_over_grpc(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_server_is_asked_over_grpc(prints: Said) -> None:
     pytest.importorskip("grpc")
     from tests.stand_ins.servers.grpc_server import GrpcServer
 
     with GrpcServer(max_batch=16) as server:
-        assert main(["probe", server.url, "--json"]) == 0
-        found = json.loads(capsys.readouterr().out)
-        assert main(["probe", server.url]) == 0
-        text = capsys.readouterr().out
+        found = json.loads(prints("probe", server.url, "--json"))
+        text = prints("probe", server.url)
     assert (found["url"], found["address"], found["local"]) == (server.url, "127.0.0.1", True)
     assert (found["kserve"]["name"], found["kserve"]["version"]) == ("triton", "2.51.0")
     (model,) = found["kserve"]["models"]
@@ -84,15 +79,14 @@ def test_a_server_that_speaks_no_grpc_is_one_line(capsys: pytest.CaptureFixture[
 
 @pytest.mark.slow
 def test_the_manifest_of_a_model_that_only_the_server_knows_runs_as_printed(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, prints: Said
 ) -> None:
     """Bug: the command to try named a model that is not known here."""
     pytest.importorskip("onnxruntime")
     net = shutil.copy(MODELS_DIR / "digits.onnx", tmp_path / "net.onnx")
     command = ("--backend", "ort", "--max-batch", "16", "--listen", "127.0.0.1:0")
     with served_model(str(net), *command) as url:
-        assert main(["probe", url]) == 0
-        printed = capsys.readouterr().out
+        printed = prints("probe", url)
         assert f"--backend kserve --url {url} --model net.yaml" in printed
         lines = [line for line in printed.splitlines() if line.startswith("    ")]
         (tmp_path / "net.yaml").write_text(dedent("\n".join(lines)))
@@ -113,11 +107,10 @@ def served_model(*words: str) -> Iterator[str]:
             process.kill()
 
 
-def test_a_model_that_is_not_there_is_told(
-    digits: Served, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["probe", f"http://127.0.0.1:{digits.port}", "--model", "resnet"]) == 0
-    assert "model        resnet: the server has no model 'resnet'" in capsys.readouterr().out
+def test_a_model_that_is_not_there_is_told(digits: Served, prints: Said) -> None:
+    assert "model        resnet: the server has no model 'resnet'" in prints(
+        "probe", f"http://127.0.0.1:{digits.port}", "--model", "resnet"
+    )
 
 
 @pytest.mark.parametrize(
@@ -125,12 +118,9 @@ def test_a_model_that_is_not_there_is_told(
     [
         (["tinylm"], "--model tinylm --target-qps"),
         (["org/llm"], "--model llm.yaml --data-dir prompts.jsonl --target-qps"),
-        (
-            ["org/llm", "b"],
-            "--model llm.yaml --data-dir prompts.jsonl --backend-option served=org/llm ",
-        ),
+        (["org/llm", "b"], "--model llm.yaml --data-dir prompts.jsonl --backend-option served=org/llm "),
     ],
-)
+)  # fmt: skip
 def test_a_server_of_openai_s_api_is_told_with_the_command_that_asks_it(
     models: list[str], told: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -145,13 +135,12 @@ def test_a_server_of_openai_s_api_is_told_with_the_command_that_asks_it(
     assert ("dataset: prompts" in above) == (models != ["tinylm"])
 
 
-def test_a_server_of_no_known_protocol_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_server_of_no_known_protocol_is_told(prints: Said) -> None:
     closing = (
         b"HTTP/1.1 200 OK\r\nServer: plain\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok"
     )
     with NullServer(closing) as server:
-        assert main(["probe", server.url]) == 0
-        text = capsys.readouterr().out
+        text = prints("probe", server.url)
     assert ", plain\n" in text
     assert "closed after each reply" in text
     assert "protocol     unknown" in text
@@ -166,11 +155,7 @@ def test_a_server_of_no_known_protocol_is_told(capsys: pytest.CaptureFixture[str
         ("http://no-such-host.invalid", "cannot be resolved"),
     ],
 )
-def test_what_is_no_server_is_one_line(
-    url: str, message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["probe", url]) == 2
-    printed = capsys.readouterr().err
+def test_what_is_no_server_is_one_line(url: str, message: str, refuses: Said) -> None:
+    printed = refuses("probe", url)
     assert message in printed
     assert "secret" not in printed
-    assert len(printed.splitlines()) == 1

@@ -11,11 +11,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from harness.serve.bodies import ALIGNMENT_BYTES, MOST_HEAD_BYTES, MOST_UNPACKED_BYTES, Malformed
-from harness.serve.requests import (
-    MOST_KNOWN_HEADS,
-    Head,
-    Parser,
-)
+from harness.serve.requests import MOST_KNOWN_HEADS, Head, Parser
+from tests.builders.present import present
 
 MOST_BODY = 5_000
 Seen = tuple[list[tuple[str, str, bytes]], int | None]
@@ -195,10 +192,7 @@ def test_garbage_is_refused_or_waited_for_alike_wherever_it_is_cut(
         (b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 1\r\nContent-Length: 1\r\n\r\n", 400),
         (b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: \xb2\r\n\r\n", 400),
         (b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 5001\r\n\r\n", 413),
-        (
-            b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n",
-            400,
-        ),
+        (b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n", 400),
         (b"POST / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n", 400),
         (b"POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: gzip, chunked\r\n\r\n", 501),
         (b"POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n5001\r\n", 413),
@@ -216,7 +210,7 @@ def test_garbage_is_refused_or_waited_for_alike_wherever_it_is_cut(
         (b"GET / HTTP/1.1\r\nHost: h\r\nX: " + b"a" * MOST_HEAD_BYTES + b"\r\n\r\n", 431),
         (b"a" * (MOST_HEAD_BYTES + 4), 431),
     ],
-)
+)  # fmt: skip
 def test_what_cannot_be_read_has_a_status(head: bytes, status: int) -> None:
     good = b"GET /first HTTP/1.1\r\nHost: h\r\n\r\n"
     assert seen([head]) == ([], status)
@@ -226,8 +220,7 @@ def test_what_cannot_be_read_has_a_status(head: bytes, status: int) -> None:
 def parsed(data: bytes) -> Head:
     parser = Parser({})
     parser.add(data)
-    request = parser.next()
-    assert request is not None
+    request = present(parser.next())
     return request.head
 
 
@@ -267,12 +260,10 @@ def test_a_body_that_is_not_here_yet_is_waited_for_with_100_continue() -> None:
     parser.add(b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\nExpect: 100-Continue\r\n\r\n")
     assert parser.next() is None
     assert parser.wants_continue
-    room = parser.room()
-    assert room is not None
+    room = present(parser.room())
     room[:] = b"ab"
     parser.fill(2)
-    request = parser.next()
-    assert request is not None
+    request = present(parser.next())
     assert bytes(request.body) == b"ab"
     assert not parser.wants_continue
 
@@ -285,8 +276,7 @@ def test_the_tensors_of_a_long_body_lie_aligned() -> None:
             b"Inference-Header-Content-Length: %d\r\n\r\n" % size
         )
         assert parser.next() is None
-        room = parser.room()
-        assert room is not None
+        room = present(parser.room())
         whole = np.asarray(room.obj)
         begin = np.asarray(room).ctypes.data - whole.ctypes.data
         assert (begin + size) % ALIGNMENT_BYTES == 0

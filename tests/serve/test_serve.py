@@ -2,15 +2,12 @@
 
 import http.client
 import json
-import os
 import signal
 import socket
-import subprocess
-import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,67 +19,9 @@ from harness.datasets.digits import DigitsDataset
 from harness.serve.job import exposure
 from harness.serve.served import ServedModel, open_served
 from harness.types import Array, Batch, DatasetSetup, TensorSpec
+from tests.builders.serving import Served, serving
 
-ROOT = Path(__file__).parents[2]
-TIMEOUT_S = 60
 INFER = "/v2/models/digits/infer"
-
-
-class Served(NamedTuple):
-    process: "subprocess.Popen[str]"
-    port: int
-
-    @contextmanager
-    def connection(self) -> Iterator[http.client.HTTPConnection]:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=TIMEOUT_S)
-        with closing(connection):
-            connection.connect()
-            yield connection
-
-    def get(self, path: str) -> Any:
-        with self.connection() as connection:
-            connection.request("GET", path)
-            return json.load(connection.getresponse())
-
-    def end(self, number: signal.Signals) -> tuple[int, str]:
-        """(exit status, what it printed on stderr)."""
-        self.process.send_signal(number)
-        _, errors = self.process.communicate(timeout=TIMEOUT_S)
-        return self.process.returncode, errors
-
-
-@contextmanager
-def serving(
-    *words: str,
-    env: Mapping[str, str] | None = None,
-    under: Sequence[str] = (),
-    host: str = "127.0.0.1",
-) -> Iterator[Served]:
-    """env: added to this process's. under: begins the command. host: where it listens."""
-    serve = [sys.executable, "-m", "harness", "serve", *words, "--listen", f"{host}:0"]
-    command = [*under, *serve]
-    with subprocess.Popen(
-        command,
-        cwd=ROOT,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, **(env or {})},
-    ) as process:
-        try:
-            assert process.stdout is not None
-            assert process.stderr is not None
-            line = process.stdout.readline()
-            if "--grpc" in words:
-                assert " on grpc://127.0.0.1:" in line
-                line = process.stdout.readline()
-            assert line, process.stderr.read()
-            before, _, port = line.strip().rpartition(":")
-            backend = words[words.index("--backend") + 1]
-            assert before == f"serving {words[0]} ({backend}) on http://{host}"
-            yield Served(process, int(port))
-        finally:
-            process.kill()
 
 
 @pytest.fixture(scope="module")
@@ -182,20 +121,14 @@ def test_a_signal_ends_it_in_order_and_closes_the_port(number: signal.Signals) -
         (["digit"], "no model named 'digit': did you mean 'digits'?"),
         (["digits", "--backend", "nul"], "no backend named 'nul': did you mean 'null'?"),
         (["digits", "--backend", "kserve"], "--backend kserve asks a server, and `serve` is one: "),
-        (
-            ["digits", "--listen", "0.0.0.0"],
-            "--listen: '0.0.0.0' is not an address: write HOST:PORT, e.g. 127.0.0.1:8000",
-        ),
+        (["digits", "--listen", "0.0.0.0"], "--listen: '0.0.0.0' is not an address: write HOST:PORT, e.g. 127.0.0.1:8000"),
         (["digits", "--listen", "nowhere.invalid:80"], "nowhere.invalid:80 cannot be used: "),
         (["digits", "--threads", "0"], "--threads: 0 must lie between 1 and 1,024"),
-        (
-            ["digits", "--backend-option", "graph=x", "--listen", "127.0.0.1:0"],
-            "--backend-option graph: 'x' is not one of ",
-        ),
+        (["digits", "--backend-option", "graph=x", "--listen", "127.0.0.1:0"], "--backend-option graph: 'x' is not one of "),
         ([], "MODEL is missing: "),
         (["digits", "other"], "unexpected argument 'other': see --help"),
     ],
-)
+)  # fmt: skip
 def test_what_cannot_be_served_is_one_line(
     words: Sequence[str], line: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

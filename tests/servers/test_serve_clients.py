@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.serve.test_serve import Served, serving
+from tests.builders.serving import Served, serving
 from tests.servers.models import tinylm_gpt2
 from tests.servers.real_servers import environment, outside
 from tests.stand_ins.servers.prometheus_server import free_port, unpacked

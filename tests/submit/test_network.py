@@ -24,9 +24,9 @@ from harness.submit.plan.request_file import write_request
 from harness.submit.rules.findings import Finding
 from harness.submit.rules.tree.rounds import load_round
 from harness.submit.rules.validate import validate
+from tests.builders.serving import serving
 from tests.builders.submission.mutations import rename
 from tests.builders.submission.trees import CLOSED, JSON, ROUND, log
-from tests.serve.test_serve import serving
 from tests.stand_ins.fake_submission_runs import ANSWERS, make_runs
 
 ELSEWHERE = "http://10.0.0.2:8000"

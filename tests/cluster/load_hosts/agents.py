@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from tests.serve.test_serve import ROOT
+from tests.builders.serving import ROOT
 
 
 class Host(NamedTuple):

@@ -5,53 +5,19 @@ import json
 import os
 import re
 import signal
-import subprocess
-import sys
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import psutil
 import pytest
 
 from harness.cli.main import main
 from harness.core.stats import percentile_ns
 from harness.loadgen.schedule import server_schedule_ns
 from harness.results.load_hosts.section import HOST
-from tests.serve.test_serve import serving
+from tests.cluster.load_hosts.shared_runs import BUSY, Started, columns_of, result_of, words
+from tests.cluster.runs import codes
 
 pytestmark = pytest.mark.slow
-ROOT = Path(__file__).parents[3]
-BUSY = {"client-bound", "slo-missed", "early-stopping"}  # of the machine
-
-
-@pytest.fixture(scope="module")
-def url() -> Iterator[str]:
-    pytest.importorskip("onnxruntime")
-    with serving("digits", "--backend", "ort", "--max-batch", "16") as served:
-        yield f"http://127.0.0.1:{served.port}"
-
-
-def words(url: str, out: Path, *more: str) -> list[str]:
-    return [
-        *("--scenario", "server", "--backend", "kserve", "--url", url, "--model", "digits"),
-        *("--no-metrics", "--out", str(out), *more),
-    ]
-
-
-def result_of(out: Path) -> dict[str, Any]:
-    content: dict[str, Any] = json.loads((out / "result.json").read_text())
-    return content
-
-
-def columns_of(out: Path) -> dict[str, Any]:
-    with np.load(out / "performance/run_1/completions.npz") as file:
-        return dict(file)
-
-
-def codes(result: dict[str, Any]) -> set[str]:
-    return {reason["code"] for reason in result["reasons"]}
 
 
 def test_four_hosts_make_one_run(tmp_path: Path, url: str) -> None:
@@ -93,39 +59,6 @@ def test_a_recorded_schedule_is_shared_too(tmp_path: Path, url: str) -> None:
     since_ns = columns["scheduled_ns"] - columns["scheduled_ns"][0]
     assert since_ns.tolist() == [n * 10_000_000 for n in range(100)]
     assert set(columns[HOST].tolist()) == {0, 1}
-
-
-class Started:
-    """A run in a process of its own, which has come to its first answers."""
-
-    def __init__(self, url: str, out: Path, *more: str) -> None:
-        command = [sys.executable, "-m", "harness", *words(url, out, *more)]
-        self.process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True)
-        self.printed = ""
-
-    def __enter__(self) -> "Started":
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.process.kill()
-        self.process.communicate()
-
-    def until(self, pattern: str) -> None:
-        assert self.process.stderr is not None
-        for line in self.process.stderr:
-            self.printed += line
-            if re.search(pattern, line):
-                return
-        raise AssertionError(self.printed)
-
-    def hosts(self) -> list[psutil.Process]:
-        children = psutil.Process(self.process.pid).children()
-        return [c for c in children if "harness.run.measured.process" in c.cmdline()]
-
-    def end(self) -> int:
-        assert self.process.stderr is not None
-        self.printed += self.process.stderr.read()
-        return self.process.wait(60)
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,8 @@ from harness.results.load_hosts.section import HOST, section
 from harness.results.pages.load_hosts import host_table
 from harness.results.verdict import client
 from harness.run import messages
-from tests.results.verdict.test_client import BOUND_NS, CLIENT, remote
+from tests.builders.present import present
+from tests.builders.remote_runs import BOUND_NS, CLIENT, remote
 
 
 def shared(*clients: dict[str, Any], lost: str = "") -> Evidence:
@@ -43,8 +44,7 @@ def shared(*clients: dict[str, Any], lost: str = "") -> Evidence:
 
 def test_a_host_is_told_by_its_own_samples() -> None:
     run = shared({}, {"busy_shares": [0.5], "ceiling_per_s": 9_000.0}, {})
-    told = section(run)
-    assert told is not None
+    told = present(section(run))
     assert run.done is not None
     assert [host["name"] for host in told] == ["local-1", "local-2", "local-3"]
     assert sum(host["answered"] for host in told) == len(run.done)
@@ -84,11 +84,9 @@ def test_a_hosts_ceiling_is_compared_with_its_own_share_of_the_rate() -> None:
 
 def test_the_table_names_a_lost_host_and_the_clocks_error() -> None:
     run = shared({}, {}, lost="it was killed")
-    hosts = section(run)
-    assert hosts is not None
+    hosts = present(section(run))
     hosts[1]["clock_error_ns"] = NS_PER_MS
-    table = host_table({"load_hosts": hosts})
-    assert table is not None
+    table = present(host_table({"load_hosts": hosts}))
     assert [row[0] for row in table.rows] == ["local-1", "local-2"]
     assert "known within 1.00 ms" in table.notes[0]
     assert table.notes[1] == "local-1 was lost: it was killed."
@@ -142,24 +140,12 @@ def test_what_the_hosts_clients_told_is_merged_and_none_may_leave_a_part_out() -
     [
         ({"url": []}, "--load-hosts apply to a server: add --url, or drop them"),
         ({"scenario": "offline"}, "--load-hosts belongs to --scenario server: drop it for offline"),
-        (
-            {"mlperf": True},
-            "--load-hosts cannot be set with --mlperf: the rules know one LoadGen: drop one",
-        ),
-        (
-            {"concurrency": 4},
-            "--load-hosts cannot be set with --concurrency: a closed loop has no schedule",
-        ),
-        (
-            {"mode": "accuracy"},
-            "--load-hosts cannot be set with --mode accuracy: only the performance run",
-        ),
-        (
-            {"qdl": True},
-            "--load-hosts cannot be set with --qdl: a QDL belongs to one LoadGen: drop one",
-        ),
+        ({"mlperf": True}, "--load-hosts cannot be set with --mlperf: the rules know one LoadGen: drop one"),
+        ({"concurrency": 4}, "--load-hosts cannot be set with --concurrency: a closed loop has no schedule"),
+        ({"mode": "accuracy"}, "--load-hosts cannot be set with --mode accuracy: only the performance run"),
+        ({"qdl": True}, "--load-hosts cannot be set with --qdl: a QDL belongs to one LoadGen: drop one"),
     ],
-)
+)  # fmt: skip
 def test_what_contradicts_it_is_one_line(changed: dict[str, Any], problem: str) -> None:
     with pytest.raises(ConfigError) as raised:
         RunConfig.of(**{**SERVED, **changed})

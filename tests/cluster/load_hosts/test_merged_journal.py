@@ -35,12 +35,7 @@ def remote_journal(capacity: int) -> Journal:
 
 
 def fill(
-    share: Share,
-    sizes: Sequence[int],
-    seed: int,
-    *,
-    stamped: bool = True,
-    start_ns: int = START_NS,
+    share: Share, sizes: Sequence[int], seed: int, *, stamped: bool = True, start_ns: int = START_NS
 ) -> None:
     """Answers the host's queries in batches of these sizes, in turn, out of order."""
     journal, part = share.journal, share.part

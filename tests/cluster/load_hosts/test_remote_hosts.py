@@ -9,11 +9,10 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
-import psutil
 import pytest
 
 from harness.cli.main import main
@@ -25,44 +24,25 @@ from harness.errors import ConfigError
 from harness.loadgen.schedule import server_schedule_ns
 from harness.results.load_hosts.section import HOST
 from tests.cluster.load_hosts.agents import Host, load_host
-from tests.cluster.load_hosts.test_load_host_runs import (
+from tests.cluster.load_hosts.shared_runs import (
     BUSY,
     Started,
-    codes,
+    children,
     columns_of,
+    named,
     result_of,
     words,
 )
-from tests.serve.test_serve import serving
+from tests.cluster.runs import codes
 from tests.stand_ins.relay import Relay, relay
 
 DELAY_S = 0.02
 
 
 @pytest.fixture(scope="module")
-def url() -> Iterator[str]:
-    pytest.importorskip("onnxruntime")
-    with serving("digits", "--backend", "ort", "--max-batch", "16") as served:
-        yield f"http://127.0.0.1:{served.port}"
-
-
-@pytest.fixture(scope="module")
 def hosts() -> Iterator[list[Host]]:
     with ExitStack() as stack:
         yield [stack.enter_context(load_host()) for _ in range(4)]
-
-
-def named(*ports: int) -> tuple[str, str]:
-    return "--load-hosts", ",".join(f"127.0.0.1:{port}" for port in ports)
-
-
-def children(host: Host) -> list[psutil.Process]:
-    found = []
-    for child in psutil.Process(host.process.pid).children():
-        with suppress(psutil.NoSuchProcess):  # of which one that has just ended is a kind
-            if "harness.run.measured.process" in child.cmdline():
-                found.append(child)
-    return found
 
 
 def is_idle(host: Host, limit_s: float) -> bool:

@@ -23,12 +23,13 @@ from harness.results.load_hosts import witness
 from harness.results.load_hosts.section import HOST
 from harness.results.verdict import client
 from harness.types import Array
+from tests.builders.present import present
+from tests.builders.serving import serving
 from tests.builders.support import plan
 from tests.cluster.load_hosts.agents import load_host
-from tests.cluster.load_hosts.test_load_host_runs import Started, codes, result_of, words
+from tests.cluster.load_hosts.shared_runs import Started, children, named, result_of, words
 from tests.cluster.load_hosts.test_load_hosts_told import shared
-from tests.cluster.load_hosts.test_remote_hosts import children, named
-from tests.serve.test_serve import serving
+from tests.cluster.runs import codes
 from tests.stand_ins.relay import relay
 
 TRIP_NS = 200_000
@@ -146,10 +147,8 @@ def test_the_coordinator_asks_for_a_small_share_over_the_whole_run(
 ) -> None:
     whole = plan("server", query_count=queries, journal_samples=queries, load_hosts=2)
     own = witness_plan(whole, tmp_path)
-    assert own.schedule is not None
-    stored = schedule.read_stored(own.schedule)
-    due_ns = schedule.planned_ns(whole, queries)
-    assert due_ns is not None
+    stored = schedule.read_stored(present(own.schedule))
+    due_ns = present(schedule.planned_ns(whole, queries))
     assert stored.samples is not None
     assert own.query_count == len(stored.after_ns) == count
     assert (np.diff(stored.after_ns) >= 0).all()

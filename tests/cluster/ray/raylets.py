@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from tests.cluster.hosts import is_running
 from tests.stand_ins.network_namespace import THERE, Machine
 
 STARTS = 4
@@ -184,3 +185,21 @@ def words_of(pid: int) -> bytes:
         return Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:
         return b""
+
+
+QUERIES = 600
+SLOW_BATCH = (
+    *("--backend-option", "ms=50", "--instances", "1", "--threads", "1"),
+    *("--queries", str(QUERIES), "--request-timeout", "2s"),
+)
+
+
+def on(cluster: Raylets, count: int = 2) -> tuple[str, ...]:
+    return ("--nodes", cluster.nodes, "--node-count", str(count))
+
+
+def has_ended(pids: list[int], limit_s: float = 5) -> bool:
+    end_s = time.monotonic() + limit_s
+    while any(map(is_running, pids)) and time.monotonic() < end_s:
+        time.sleep(0.05)
+    return not any(map(is_running, pids))

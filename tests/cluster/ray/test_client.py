@@ -54,24 +54,12 @@ def test_an_answer_is_parsed_as_data() -> None:
 @pytest.mark.parametrize(
     ("answer", "error", "text"),
     [
-        (
-            json.dumps({"error": "no such file", "status": 2, "address": "10.0.0.1"}),
-            ConfigError,
-            r"^10\.0\.0\.1: no such file$",
-        ),
-        (
-            ModuleNotFoundError("No module named 'harness'"),
-            PluginUnavailable,
-            "^node-1: the harness is not installed where Ray runs: install",
-        ),
-        (
-            RuntimeError("first line\n\nThe node died.\n"),
-            PluginUnavailable,
-            "^node-1: The node died.$",
-        ),
+        (json.dumps({"error": "no such file", "status": 2, "address": "10.0.0.1"}), ConfigError, r"^10\.0\.0\.1: no such file$"),
+        (ModuleNotFoundError("No module named 'harness'"), PluginUnavailable, "^node-1: the harness is not installed where Ray runs: install"),
+        (RuntimeError("first line\n\nThe node died.\n"), PluginUnavailable, "^node-1: The node died.$"),
         (None, PluginUnavailable, "^the nodes did not answer in 0.4 s$"),
     ],
-)
+)  # fmt: skip
 def test_what_a_node_cannot_do_is_one_line(
     answer: object, error: type[Exception], text: str
 ) -> None:

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from harness.cli.main import main
 from harness.cluster import on_nodes
 from harness.cluster.ray.client import Host
 from harness.cluster.ray.command import Command, inside, listed, put, sealed, unsealed
@@ -20,6 +19,7 @@ from harness.core import files
 from harness.core.child import Channel
 from harness.errors import ConfigError, RunDied
 from harness.results.database import newest_first
+from tests.builders.commands import Said
 from tests.cluster.hosts import is_running
 from tests.cluster.ray.test_client import StandIn
 
@@ -133,10 +133,7 @@ def test_a_file_that_is_renamed_while_it_is_fetched_is_no_loss_of_the_node(
     node: OnNode, command: NodeCommand
 ) -> None:
     node.files = {"result.json": b"{}"}
-    node.states = [
-        state("", {"result.json.new": 5}),
-        state("end", {"result.json": 6}, status=0),
-    ]
+    node.states = [state("", {"result.json.new": 5}), state("end", {"result.json": 6}, status=0)]
     assert command.look() == []
     assert command.look() == ["end"]
     assert [*listed(command.folder)] == ["result.json"]
@@ -251,13 +248,12 @@ def test_values_that_were_not_measured_are_measured_again(tmp_path: Path) -> Non
     assert list(on_nodes._earlier(tmp_path, asked)) == ["a", "b"]
 
 
-def test_a_folder_is_of_one_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_folder_is_of_one_command(tmp_path: Path, refuses: Said) -> None:
     out = tmp_path / "out"
     out.mkdir()
     (out / "nodes.json").write_text('{"command": ["sweep"], "nodes": []}')
     words = ["on", "ray://127.0.0.1:1", "--node-count", "1", "--out", str(out), "--", "tune"]
-    assert main(words) == 2
-    assert "holds the results of another command" in capsys.readouterr().err
+    assert "holds the results of another command" in refuses(*words)
 
 
 @pytest.mark.parametrize(
@@ -269,11 +265,8 @@ def test_a_folder_is_of_one_command(tmp_path: Path, capsys: pytest.CaptureFixtur
         (["list", "--nodes", "x"], "--nodes: 'x' is not an address"),
     ],
 )
-def test_nodes_that_cannot_be_asked(
-    words: list[str], why: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(words) == 2
-    assert why in capsys.readouterr().err
+def test_nodes_that_cannot_be_asked(words: list[str], why: str, refuses: Said) -> None:
+    assert why in refuses(*words)
 
 
 @pytest.fixture

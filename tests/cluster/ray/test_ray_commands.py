@@ -14,19 +14,18 @@ import yaml
 
 from harness.cli.main import main
 from harness.results.database import newest_first
-from tests.cluster.ray.raylets import WAITS, Raylets, freeze, words_of
-from tests.cluster.ray.test_ray_nodes import has_ended
-from tests.serve.test_serve import ROOT
+from tests.builders.commands import Said
+from tests.builders.serving import ROOT
+from tests.cluster.ray.raylets import WAITS, Raylets, freeze, has_ended, words_of
 
 pytest.importorskip("ray")
 pytestmark = [pytest.mark.slow, WAITS]
 
 
 def test_the_nodes_of_a_cluster_are_listed_with_their_models(
-    cluster: Raylets, capsys: pytest.CaptureFixture[str]
+    cluster: Raylets, prints: Said
 ) -> None:
-    assert main(["list", "--nodes", cluster.nodes]) == 0
-    title, heads, *rows = capsys.readouterr().out.splitlines()
+    title, heads, *rows = prints("list", "--nodes", cluster.nodes).splitlines()
     assert title.startswith("Ray ")
     assert heads.split()[:3] == ["node", "machine", "CPU"]
     assert len(rows) == sum(1 for pid in cluster.pids if Path(f"/proc/{pid}").exists())

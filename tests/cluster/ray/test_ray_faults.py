@@ -12,11 +12,18 @@ import pytest
 
 from harness.cli.main import main
 from harness.core.units import show_ns
-from tests.cluster.ray.raylets import WAITS, parent_of, raylet_on, raylets
-from tests.cluster.ray.test_ray_nodes import QUERIES, SLOW_BATCH, has_ended, on
-from tests.cluster.test_node_loss import OFFLINE, when_running
-from tests.cluster.test_node_runs import is_whole, ran
-from tests.serve.test_serve import ROOT
+from tests.builders.serving import ROOT
+from tests.cluster.ray.raylets import (
+    QUERIES,
+    SLOW_BATCH,
+    WAITS,
+    has_ended,
+    on,
+    parent_of,
+    raylet_on,
+    raylets,
+)
+from tests.cluster.runs import OFFLINE, is_whole, ran, when_running
 from tests.stand_ins.network_namespace import HERE, THERE, machine
 from tests.stand_ins.small_disk import fill, small_disk
 
@@ -131,11 +138,7 @@ def test_batches_travel_in_calls_of_ray_where_nothing_else_gets_through(
     """The node listens on the loopback of another machine, which no socket of this one reaches."""
     out = tmp_path / "run"
     hosts: list[int] = []
-    with (
-        machine() as other,
-        raylets(0, HERE) as cluster,
-        raylet_on(other, cluster.address) as far,
-    ):
+    with machine() as other, raylets(0, HERE) as cluster, raylet_on(other, cluster.address) as far:
         cluster.pids.append(far.pid)
         while THERE not in capsys.readouterr().out:
             assert main(["list", "--nodes", cluster.nodes]) == 0

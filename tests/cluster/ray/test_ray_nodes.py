@@ -14,32 +14,22 @@ import psutil
 import pytest
 
 from harness.cli.main import main
+from tests.builders.serving import ROOT
 from tests.cluster.hosts import SLEEPING, is_running
-from tests.cluster.ray.raylets import WAITS, Raylets, freeze, parent_of
-from tests.cluster.test_node_loss import OFFLINE, when_running
-from tests.cluster.test_node_runs import is_whole, ran
-from tests.serve.test_serve import ROOT
+from tests.cluster.ray.raylets import (
+    QUERIES,
+    SLOW_BATCH,
+    WAITS,
+    Raylets,
+    freeze,
+    has_ended,
+    on,
+    parent_of,
+)
+from tests.cluster.runs import OFFLINE, is_whole, ran, when_running
 
 pytest.importorskip("ray")
 pytestmark = [pytest.mark.slow, WAITS]
-
-QUERIES = 600
-
-SLOW_BATCH = (
-    *("--backend-option", "ms=50", "--instances", "1", "--threads", "1"),
-    *("--queries", str(QUERIES), "--request-timeout", "2s"),
-)
-
-
-def on(cluster: Raylets, count: int = 2) -> tuple[str, ...]:
-    return ("--nodes", cluster.nodes, "--node-count", str(count))
-
-
-def has_ended(pids: list[int], limit_s: float = 5) -> bool:
-    end_s = time.monotonic() + limit_s
-    while any(map(is_running, pids)) and time.monotonic() < end_s:
-        time.sleep(0.05)
-    return not any(map(is_running, pids))
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,8 @@ from harness.explain.advise.predict import advice, combination, predicted_ns, to
 from harness.explain.advise.record import Record
 from harness.explain.advise.subject import _first
 from tests.builders.advise_record import KEYS, MS, NOW, accuracy, pair, record, timing
+from tests.builders.commands import Said
+from tests.builders.present import present
 
 
 def _by_change(content: dict[str, Any]) -> dict[str, Any]:
@@ -115,11 +117,9 @@ def test_int8_is_nothing_to_be_taken_without_knowing_what_it_costs() -> None:
 
 
 def test_int8_that_costs_little_is_the_top_advice_with_its_accuracy() -> None:
-    best = top(advice(Record(record(accuracy=accuracy(0.2)))))
-    assert best is not None
+    best = present(top(advice(Record(record(accuracy=accuracy(0.2))))))
     assert best.change == "precision=int8"
-    assert best.accuracy is not None
-    assert best.accuracy["score"] == pytest.approx(98.8)
+    assert present(best.accuracy)["score"] == pytest.approx(98.8)
 
 
 def test_the_best_of_each_choice_are_combined_but_threads_and_executor_are_one() -> None:
@@ -229,20 +229,18 @@ def test_a_busy_machine_is_told_and_cpu_time_compared() -> None:
     assert "contended" in "\n".join(lines(document | {"parts": {}}))
 
 
-def test_tables_repeat_from_the_stored_file_alone(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_tables_repeat_from_the_stored_file_alone(tmp_path: Path, prints: Said) -> None:
     (tmp_path / "measured.json").write_text(json.dumps(record(accuracy=accuracy())))
-    assert verb(["--from", str(tmp_path)]) == 0
-    first = capsys.readouterr().out
+    first = prints("advise", "--from", tmp_path)
     assert "Q6" in first
     page = (tmp_path / "advise.html").read_text()
     assert re.search(r'<pre [^>]*tabindex="0"', page), "a keyboard cannot scroll the tables"
     (tmp_path / "advise.json").unlink()
-    assert verb(["--from", str(tmp_path)]) == 0
-    assert capsys.readouterr().out == first
-    assert verb(["--from", str(tmp_path), "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["top"]["change"] == "precision=int8"
+    assert prints("advise", "--from", tmp_path) == first
+    assert (
+        json.loads(prints("advise", "--from", tmp_path, "--json"))["top"]["change"]
+        == "precision=int8"
+    )
 
 
 @pytest.mark.parametrize(
@@ -250,25 +248,13 @@ def test_tables_repeat_from_the_stored_file_alone(
     [
         ([], "advise needs --model MODEL, or --from DIR, the folder of an earlier `advise`"),
         (["--model", "digits", "--batch", "0"], "--batch: 0 must lie between 1 and 1,000,000"),
-        (
-            ["--model", "digits", "--vary", "speed"],
-            "--vary: 'speed' is not one of graph, threads, execution, precision",
-        ),
-        (
-            ["--model", "digits", "--skip", "all"],
-            "--skip: 'all' is not one of weights, storage, operators, checks",
-        ),
-        (
-            ["--from", "x", "--model", "digits", "--threads", "2", "--json"],
-            "--from reads a folder and runs nothing: drop --model, --threads",
-        ),
-        (
-            ["--from", "x", "--out", "y"],
-            "--from reads a folder and runs nothing: drop --out",
-        ),
+        (["--model", "digits", "--vary", "speed"], "--vary: 'speed' is not one of graph, threads, execution, precision"),
+        (["--model", "digits", "--skip", "all"], "--skip: 'all' is not one of weights, storage, operators, checks"),
+        (["--from", "x", "--model", "digits", "--threads", "2", "--json"], "--from reads a folder and runs nothing: drop --model, --threads"),
+        (["--from", "x", "--out", "y"], "--from reads a folder and runs nothing: drop --out"),
         (["--model", "digits", "--input-shape", "x"], r"[\s\S]*--input-shape[\s\S]*"),
     ],
-)
+)  # fmt: skip
 def test_mistakes_are_lines(arguments: list[str], message: str) -> None:
     with pytest.raises(ConfigError) as error:
         verb(arguments)

@@ -165,16 +165,8 @@ def test_foreign_files_are_advised_on(kind: str, tmp_path: Path) -> None:
         write(path)
     out = tmp_path / "out"
     words = [
-        "--model",
-        str(path),
-        "--threads",
-        "1",
-        "--passes",
-        "1",
-        "--pairs",
-        "1",
-        "--samples",
-        "8",
+        *("--model", str(path), "--threads", "1", "--passes", "1", "--pairs", "1"),
+        *("--samples", "8"),
     ]
     database = ["--database", str(tmp_path / "l.sqlite"), "--vary", "precision"]
     assert main(["advise", *words, *database, *SKIPPED, "--out", str(out)]) == 0

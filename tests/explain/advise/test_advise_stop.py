@@ -12,6 +12,7 @@ from harness.explain.advise import job as advise_job
 from harness.explain.advise import measure
 from harness.explain.advise.checks import weights
 from harness.explain.advise.layers import bench
+from tests.builders.commands import Said
 from tests.builders.models.nets import inception
 
 pytest.importorskip("onnxruntime")
@@ -76,21 +77,16 @@ def test_layers_measured_before_are_not_measured_again(
     assert not json.loads((tmp_path / "two/advise.json").read_text())["stopped"]
 
 
-def test_every_table_repeats_from_stored_files_alone(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_every_table_repeats_from_stored_files_alone(tmp_path: Path, prints: Said) -> None:
     words = _words(tmp_path, "one", "--quiet")
     del words[-9:-1]  # with all parts
-    assert main([*words, "--skip", "storage"]) == 0
-    output, out = capsys.readouterr().out, tmp_path / "one"
+    output, out = prints(*words, "--skip", "storage"), tmp_path / "one"
     files = {name: (out / name).read_bytes() for name in ("advise.json", "advise.html")}
     for name in files:
         (out / name).unlink()
-    assert main(["advise", "--from", str(out)]) == 0
-    assert capsys.readouterr().out == output
+    assert prints("advise", "--from", out) == output
     assert {name: (out / name).read_bytes() for name in files} == files
-    assert main(["advise", "--from", str(out), "--json"]) == 0
-    assert capsys.readouterr().out.encode() == files["advise.json"]
+    assert prints("advise", "--from", out, "--json").encode() == files["advise.json"]
 
 
 def test_the_int8_file_is_in_the_folder(tmp_path: Path) -> None:

@@ -142,13 +142,8 @@ def test_a_layer_that_cannot_be_run_says_why(tmp_path: Path) -> None:
 
 
 def _event(op: str, at_us: int, us: int) -> dict[str, Any]:
-    return {
-        "cat": "Node",
-        "name": f"{op}_kernel_time",
-        "ts": at_us,
-        "dur": us,
-        "args": {"op_name": op},
-    }
+    timed = {"cat": "Node", "name": f"{op}_kernel_time", "ts": at_us, "dur": us}
+    return timed | {"args": {"op_name": op}}
 
 
 def test_kernels_at_a_layer_s_ends_are_kept_apart() -> None:

@@ -25,7 +25,9 @@ from harness.machine import host
 from harness.models.graph.graph import Graph
 from harness.models.graph.onnx_file import read
 from harness.models.made import zoo
+from tests.builders.commands import Said
 from tests.builders.models.nets import Net, inception, residual
+from tests.builders.present import present
 
 onnx = pytest.importorskip("onnx")
 ort = pytest.importorskip("onnxruntime")
@@ -116,7 +118,7 @@ def test_shapes_computed_in_the_model_become_numbers_of_the_brick(tmp_path: Path
 
 
 def test_a_layer_whose_attribute_may_be_trained_is_not_published(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, refuses: Said
 ) -> None:
     net = Net()
     value = onnx.numpy_helper.from_array(np.ones(2, np.float32))
@@ -140,8 +142,9 @@ def test_a_layer_whose_attribute_may_be_trained_is_not_published(
     model = onnx.load(random)
     model.graph.node[0].attribute.append(loop)
     onnx.save(model, random)
-    assert main(["bricks", str(random), "--structure", "--publish", str(tmp_path / "out")]) == 2
-    assert "may hold trained numbers" in capsys.readouterr().err
+    assert "may hold trained numbers" in refuses(
+        "bricks", random, "--structure", "--publish", tmp_path / "out"
+    )
     assert not (tmp_path / "out").exists()
 
 
@@ -235,14 +238,12 @@ def test_layout_conversions_that_the_model_does_not_make_are_taken_off(
 
 def test_the_saving_counts_every_brick_once() -> None:
     pieces = [("a", ["x"], ["1"]), ("a", ["1"], ["2"]), ("b", ["2"], ["y"])]
-    saved = brick_tables.saving(_content({"a": 10, "b": 5}, pieces, whole_ns=30), "cpu_ns")
-    assert saved is not None
+    saved = present(brick_tables.saving(_content({"a": 10, "b": 5}, pieces, whole_ns=30), "cpu_ns"))
     assert (saved.whole_ns, saved.bricks_ns, saved.factor) == (30, 15, 2)
 
 
 def test_errors_tell_the_worst() -> None:
-    actual = brick_tables.errors({"a": 1.1, "b": 0.5, "c": 1.0})
-    assert actual is not None
+    actual = present(brick_tables.errors({"a": 1.1, "b": 0.5, "c": 1.0}))
     assert (actual.worst, actual.worst_ratio) == ("b", 0.5)
     assert actual.mean == pytest.approx(0.2)
 
@@ -356,13 +357,10 @@ def _bricks(*words: str) -> list[str]:
     return ["bricks", *words, "--rounds", "1"]
 
 
-def test_a_run_keeps_everything_and_repeats_from_its_files(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_run_keeps_everything_and_repeats_from_its_files(tmp_path: Path, prints: Said) -> None:
     one, two = residual(tmp_path / "one.onnx"), inception(tmp_path / "two.onnx")
     common = ["--database", str(tmp_path / "b.sqlite"), "--out"]
-    assert main(_bricks(str(one), str(two), *common, str(tmp_path / "out"))) == 0
-    output = capsys.readouterr().out
+    output = prints(*_bricks(str(one), str(two), *common, str(tmp_path / "out")))
     content = json.loads((tmp_path / "out/bricks.json").read_text())
     assert all(brick["fresh"] for brick in content["bricks"].values())
     assert set(brick_tables.ratios(content, "cpu_ns")) == {"one", "two"}
@@ -370,27 +368,21 @@ def test_a_run_keeps_everything_and_repeats_from_its_files(
     assert "Jaccard" in output
     page = (tmp_path / "out/bricks.html").read_bytes()
     (tmp_path / "out/bricks.html").unlink()
-    assert main(["bricks", "--from", str(tmp_path / "out")]) == 0
-    assert capsys.readouterr().out == output
+    assert prints("bricks", "--from", tmp_path / "out") == output
     assert (tmp_path / "out/bricks.html").read_bytes() == page
-    assert main(["bricks", "--from", str(tmp_path / "out"), "--json"]) == 0
-    numbers = json.loads(capsys.readouterr().out)
+    numbers = json.loads(prints("bricks", "--from", tmp_path / "out", "--json"))
     for name, model in numbers["models"].items():
         assert model["cpu"]["ratio"] == brick_tables.ratios(content, "cpu_ns")[name]
         assert model["layers"] == len(content["models"][name]["layers"])
     assert {row["brick"] for row in numbers["bricks"]} == set(content["bricks"])
     assert all(row["cpu_ns"] > 0 and row["is_fresh"] for row in numbers["bricks"])
     # again: nothing is left to run; and of a larger model that shares its bricks, neither
-    assert main(_bricks(str(one), *common, str(tmp_path / "again"))) == 0
-    assert "run         0 of " in capsys.readouterr().out
+    assert "run         0 of " in prints(*_bricks(str(one), *common, str(tmp_path / "again")))
     larger = residual(tmp_path / "larger.onnx", seed=5, blocks=6)
-    assert main(_bricks(str(larger), *common, str(tmp_path / "larger"))) == 0
-    assert "run         0 of " in capsys.readouterr().out
+    assert "run         0 of " in prints(*_bricks(str(larger), *common, str(tmp_path / "larger")))
 
 
-def test_published_bricks_say_nothing_of_the_model(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_published_bricks_say_nothing_of_the_model(tmp_path: Path, refuses: Said) -> None:
     path = residual(tmp_path / "secret.onnx")
     out = tmp_path / "public"
     assert main(["bricks", str(path), "--structure", "--publish", str(out)]) == 0
@@ -402,12 +394,13 @@ def test_published_bricks_say_nothing_of_the_model(
         content = (out / row["file"]).read_bytes()
         assert not any(secret in content for secret in secrets)
         assert row["kept_values"] == 0
-    assert main(["bricks", str(path), "--structure", "--publish", str(out)]) == 2
-    assert "exists: nothing is overwritten" in capsys.readouterr().err
+    assert "exists: nothing is overwritten" in refuses(
+        "bricks", path, "--structure", "--publish", out
+    )
 
 
 def test_json_is_all_that_is_printed_and_the_same_from_files(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], prints: Said
 ) -> None:
     path, out = residual(tmp_path / "net.onnx"), tmp_path / "out"
     words = _bricks(str(path), "--database", str(tmp_path / "b.sqlite"), "--out", str(out))
@@ -415,29 +408,23 @@ def test_json_is_all_that_is_printed_and_the_same_from_files(
     first = capsys.readouterr()
     assert "published" in first.err
     assert f"results     {out}" in first.err
-    assert main(["bricks", "--from", str(out), "--json"]) == 0
-    assert capsys.readouterr().out == first.out
-    assert main(["bricks", str(path), "--structure", "--json"]) == 0
-    model = json.loads(capsys.readouterr().out)["models"]["net"]
+    assert prints("bricks", "--from", out, "--json") == first.out
+    model = json.loads(prints("bricks", path, "--structure", "--json"))["models"]["net"]
     assert model["cpu"] is None
     assert model["bricks"] == json.loads(first.out)["models"]["net"]["bricks"]
 
 
-def test_what_was_not_run_is_not_said_to_be_there(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["bricks", str(residual(tmp_path / "net.onnx")), "--structure"]) == 0
-    output = capsys.readouterr().out.splitlines()[-1]
+def test_what_was_not_run_is_not_said_to_be_there(tmp_path: Path, prints: Said) -> None:
+    output = prints("bricks", residual(tmp_path / "net.onnx"), "--structure").splitlines()[-1]
     assert re.fullmatch(r"run         0 of (\d+) bricks now, \1 not run", output)
 
 
 def test_a_made_up_model_has_the_operators_of_its_model(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, prints: Said, refuses: Said
 ) -> None:
     path, file = inception(tmp_path / "net.onnx"), tmp_path / "made.onnx"
     words = ["bricks", str(path), "--structure", "--synthetic", str(file)]
-    assert main([*words, "--synthetic-layers", "50"]) == 0
-    assert "50 layers" in capsys.readouterr().out
+    assert "50 layers" in prints(*words, "--synthetic-layers", "50")
     graph, original = read(file), read(path)
     distance = synthetic.histogram_distance(
         [n.op_type for n in graph.layers], [n.op_type for n in original.layers]
@@ -445,18 +432,14 @@ def test_a_made_up_model_has_the_operators_of_its_model(
     assert distance < 0.1
     session = ort.InferenceSession(str(file), providers=["CPUExecutionProvider"])
     session.run(None, {"x": np.ones((1, 16, 16, 16), np.float32)})
-    assert main(words) == 2
-    assert "exists" in capsys.readouterr().err
+    assert "exists" in refuses(*words)
 
 
 @pytest.mark.parametrize(
     ("words", "output"),
     [
         ((), "bricks needs models"),
-        (
-            ("-G", "0", "digits", "--rounds", "0"),
-            "--most-layers: 0 must lie between 1 and 1,000,000",
-        ),
+        (("-G", "0", "digits", "--rounds", "0"), "--most-layers: 0 must lie between 1 and 1,000,000"),
         (("-G", "0", "digits", "--rounds", "x"), "--rounds: 'x' is not a whole number"),
         (("-G", "0", "--round", "2"), "unknown option --round: did you mean --rounds?"),
         (("--from", "x", "--threads", "2", "-G", "4"), "drop --most-layers, --threads"),
@@ -468,7 +451,7 @@ def test_a_made_up_model_has_the_operators_of_its_model(
         (("--from", "nowhere", "digits"), "name no models beside it"),
         (("digits", "light/squeezenet", "--structure", "--synthetic", "x"), "name exactly one"),
     ],
-)
+)  # fmt: skip
 def test_a_mistake_is_a_line_and_nothing_is_run(
     words: tuple[str, ...], output: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -488,25 +471,23 @@ def test_all_mistakes_are_told_at_once(capsys: pytest.CaptureFixture[str]) -> No
     ]
 
 
-def test_a_file_that_is_no_database_is_a_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_file_that_is_no_database_is_a_line(tmp_path: Path, refuses: Said) -> None:
     (tmp_path / "b.sqlite").write_bytes(b"not a database" * 100)
     path = residual(tmp_path / "net.onnx")
     words = _bricks(
         str(path), "--database", str(tmp_path / "b.sqlite"), "--out", str(tmp_path / "out")
     )
-    assert main(words) == 2
-    assert "pass another --database" in capsys.readouterr().err
+    assert "pass another --database" in refuses(*words)
 
 
 def test_a_database_that_cannot_be_written_is_told_before_anything_is_run(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, refuses: Said, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(brick_runs, "measure", lambda *_: pytest.fail("it was run"))
     path, out = residual(tmp_path / "net.onnx"), tmp_path / "out"
-    assert main(_bricks(str(path), "--database", str(tmp_path), "--out", str(out))) == 2
-    assert "pass another --database" in capsys.readouterr().err
+    assert "pass another --database" in refuses(
+        *_bricks(str(path), "--database", str(tmp_path), "--out", str(out))
+    )
     assert not list(tmp_path.glob("out*"))
 
 
@@ -549,9 +530,8 @@ def test_what_was_measured_until_ctrl_c_is_kept_and_no_other_command_takes_it(
     path, out, base = residual(tmp_path / "n.onnx"), tmp_path / "out", tmp_path / "b.sqlite"
     words = ["bricks", str(path), "--database", str(base), "--out", str(out)]
     assert main(words) == 130
-    assert (
-        f"stopped: bricks --from {out}.partial shows the results so far" in capsys.readouterr().err
-    )
+    told = f"stopped: bricks --from {out}.partial shows the results so far"
+    assert told in capsys.readouterr().err
     content = json.loads((tmp_path / "out.partial/bricks.json").read_text())
     samples = [
         brick["result"]["cpu_ns"] for brick in content["bricks"].values() if "result" in brick
@@ -581,7 +561,7 @@ def test_a_graph_with_a_circle_is_no_model(tmp_path: Path) -> None:
 
 
 def test_a_model_is_called_by_its_name_and_by_its_path_where_two_share_one(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, prints: Said
 ) -> None:
     """Bug: tables and pages had the whole path of every file."""
     files = [tmp_path / folder / "net.onnx" for folder in ("a", "b")]
@@ -589,5 +569,4 @@ def test_a_model_is_called_by_its_name_and_by_its_path_where_two_share_one(
         file.parent.mkdir()
         residual(file)
     words = ["bricks", "--structure", "--json", "--out", str(tmp_path / "cut"), *map(str, files)]
-    assert main(words) == 0
-    assert list(json.loads(capsys.readouterr().out)["models"]) == ["net", str(files[1])]
+    assert list(json.loads(prints(*words))["models"]) == ["net", str(files[1])]

@@ -299,10 +299,7 @@ def looping(path: Path, scanned: str = "") -> Path:
     """A Loop of three turns over a matrix product, and what follows it."""
     node = onnx.helper.make_node
     body = onnx.helper.make_graph(
-        [
-            node("MatMul", ["state", "weight"], ["next"]),
-            node("Identity", ["go"], ["on"]),
-        ],
+        [node("MatMul", ["state", "weight"], ["next"]), node("Identity", ["go"], ["on"])],
         "body",
         [value("turn", [], INT64), value("go", [], BOOL), value("state", [8, 64])],
         [value("on", [], BOOL), value("next", [8, 64])],

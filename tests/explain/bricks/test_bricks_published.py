@@ -15,6 +15,7 @@ from harness.explain.bricks.cut import record
 from harness.explain.bricks.published import read_published
 from harness.explain.bricks.time import runs
 from harness.models.graph.onnx_file import read
+from tests.builders.commands import Said
 from tests.builders.models.nets import inception, residual
 
 onnx = pytest.importorskip("onnx")
@@ -77,7 +78,7 @@ def test_another_user_runs_them_and_his_database_has_them(
 
 
 def test_without_an_order_every_brick_is_told_by_itself(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], prints: Said, refuses: Said
 ) -> None:
     models = residual(tmp_path / "one.onnx"), inception(tmp_path / "two.onnx")
     public = _published(tmp_path, *models, with_order=False)
@@ -88,11 +89,12 @@ def test_without_an_order_every_brick_is_told_by_itself(
     assert len(content["bricks"]) == len(list(public.glob("*.onnx")))
     assert "bricks: the slowest" in output
     assert "construction" not in output
-    assert main(["bricks", "--from", str(tmp_path / "out"), "--json"]) == 0
-    assert all(row["cpu_ns"] > 0 for row in json.loads(capsys.readouterr().out)["bricks"])
+    assert all(
+        row["cpu_ns"] > 0
+        for row in json.loads(prints("bricks", "--from", tmp_path / "out", "--json"))["bricks"]
+    )
     again = ["bricks", str(public), "--structure", "--publish", str(tmp_path / "x")]
-    assert main([*again, "--publish-order"]) == 2
-    assert "was published without one" in capsys.readouterr().err
+    assert "was published without one" in refuses(*again, "--publish-order")
 
 
 def test_several_models_are_told_apart_and_stand_beside_others(tmp_path: Path) -> None:
@@ -183,9 +185,7 @@ def test_what_is_not_as_it_was_published_is_refused_and_nothing_is_run(
     assert not base.exists()
 
 
-def test_tensors_that_do_not_fit_together_are_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_tensors_that_do_not_fit_together_are_refused(tmp_path: Path, refuses: Said) -> None:
     """A piece with a stride of two makes a smaller tensor than the next one reads."""
     one, two = residual(tmp_path / "1.onnx", stride=2), residual(tmp_path / "2.onnx")
     public = _published(tmp_path, one, two)
@@ -195,16 +195,13 @@ def test_tensors_that_do_not_fit_together_are_refused(
         first[1]["brick"] = second[1]["brick"]
 
     _change(public, swap)
-    assert main(["bricks", str(public), "--structure"]) == 2
-    assert "a piece reads float32" in capsys.readouterr().err
+    assert "a piece reads float32" in refuses("bricks", public, "--structure")
 
 
-def test_options_that_would_change_nothing_are_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_options_that_would_change_nothing_are_refused(tmp_path: Path, refuses: Said) -> None:
     public = _published(tmp_path, residual(tmp_path / "net.onnx"))
     words = ["bricks", str(public), "--structure"]
-    assert main([*words, "--batch", "4", "-G", "2"]) == 2
-    assert "published bricks are fixed: drop --most-layers, --batch" in capsys.readouterr().err
-    assert main([*words, "--publish-order"]) == 2
-    assert "--publish-order needs --publish" in capsys.readouterr().err
+    assert "published bricks are fixed: drop --most-layers, --batch" in refuses(
+        *words, "--batch", "4", "-G", "2"
+    )
+    assert "--publish-order needs --publish" in refuses(*words, "--publish-order")

@@ -16,6 +16,7 @@ from harness.explain.cold.trials import turns
 from harness.explain.cold.trials.turns import Start
 from harness.models.manifest.lookup import load_model
 from harness.models.manifest.model import MODELS_DIR
+from tests.builders.commands import Said
 
 
 def _measured(out: Path, *arguments: str) -> dict[str, Any]:
@@ -58,8 +59,7 @@ def test_every_storage_format_starts_or_says_why_not(
     """The digits have a file for each framework; from ONNX two more and ORT's own format are made."""
     pytest.importorskip("onnx")
     content = _measured(
-        *(tmp_path / "cold", "digits", "--trials", "1"),
-        *("--skip", "sharing", "--skip", "benefit"),
+        *(tmp_path / "cold", "digits", "--trials", "1"), *("--skip", "sharing", "--skip", "benefit")
     )
     names = [one.name for one in FORMATS if one.name != "torch.export"]
     assert [row["name"] for row in content["starts"][1:]] == names
@@ -72,12 +72,11 @@ def test_every_storage_format_starts_or_says_why_not(
     assert "ORT format" in capsys.readouterr().out
 
 
-def test_an_option_that_a_run_has_too_is_refused_once(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_an_option_that_a_run_has_too_is_refused_once(refuses: Said) -> None:
     """Bug: both parsers of `cold` printed the same line."""
-    assert main(["cold", "digits", "--threads", "0"]) == 2
-    assert capsys.readouterr().err == "harness: --threads: 0 must lie between 1 and 1,024\n"
+    assert (
+        refuses("cold", "digits", "--threads", "0") == "--threads: 0 must lie between 1 and 1,024"
+    )
 
 
 TRIAL = {
@@ -155,23 +154,15 @@ def test_a_model_of_one_file_says_which_formats_it_cannot_have(tmp_path: Path) -
     ],
 )
 def test_what_cannot_be_measured_is_refused_before_anything_starts(
-    arguments: list[str],
-    told: str,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    arguments: list[str], told: str, tmp_path: Path, refuses: Said, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert main(["cold", *arguments]) == 2
-    assert told in capsys.readouterr().err
+    assert told in refuses("cold", *arguments)
     assert not list(tmp_path.iterdir())
 
 
-def test_a_file_that_the_framework_refuses_leaves_no_folder(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_file_that_the_framework_refuses_leaves_no_folder(tmp_path: Path, refuses: Said) -> None:
     (tmp_path / "net.onnx").write_bytes(b"\x08\x08")
     words = ["cold", str(tmp_path / "net.onnx"), "--skip", "formats", "--out", str(tmp_path / "o")]
-    assert main([*words, "--quiet"]) == 2
-    assert "ONNX Runtime cannot load it" in capsys.readouterr().err
+    assert "ONNX Runtime cannot load it" in refuses(*words, "--quiet")
     assert [path.name for path in tmp_path.iterdir()] == ["net.onnx"]

@@ -13,6 +13,7 @@ from harness.explain.machine.job import REPORT
 from harness.machine.characterise import session
 from harness.machine.characterise.database import Database
 from harness.results.pages.tables import show_cell
+from tests.builders.commands import Said
 
 FILL = """
 from contextlib import contextmanager
@@ -67,20 +68,15 @@ def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-def test_a_benchmark_of_twenty_lines_is_listed_filtered_and_measured(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_a_benchmark_of_twenty_lines_is_listed_filtered_and_measured(prints: Said) -> None:
     """CS7, CS6."""
     assert len(FILL.strip().splitlines()) <= 20
-    assert machine(["--benchmark", "fill.py:Fill", "--list", "--filter", "Fill.*1048"]) == 0
-    assert capsys.readouterr().out.split() == [
-        "fill.py:Fill:",
-        "1",
-        "point",
-        "fill.py:Fill/1048576",
-    ]
-    assert machine(["--benchmark", "fill.py:Fill", "--filter", "^fill", "--out", "r", *QUICK]) == 0
-    shown = capsys.readouterr().out
+    assert prints(
+        "machine", "--benchmark", "fill.py:Fill", "--list", "--filter", "Fill.*1048"
+    ).split() == ["fill.py:Fill:", "1", "point", "fill.py:Fill/1048576"]
+    shown = prints(
+        "machine", "--benchmark", "fill.py:Fill", "--filter", "^fill", "--out", "r", *QUICK
+    )
     assert "CV" in shown
     assert "first value" in shown
     content = REPORT.read(Path("r"))
@@ -89,16 +85,14 @@ def test_a_benchmark_of_twenty_lines_is_listed_filtered_and_measured(
     assert "GB = 10^9 B" in content["units"]
 
 
-def test_stored_files_and_the_database_give_the_same_numbers_again(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_stored_files_and_the_database_give_the_same_numbers_again(prints: Said) -> None:
     words = ["--benchmark", "fill.py:Fill", "--filter", "^fill", *QUICK]
-    assert machine([*words, "--out", "r", "--json"]) == 0
-    first = json.loads(capsys.readouterr().out)
-    assert machine(["--from", "r", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out) == first
-    assert machine([*words, "--missing", "--out", "s", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["points"] == first["points"]
+    first = json.loads(prints("machine", *words, "--out", "r", "--json"))
+    assert json.loads(prints("machine", "--from", "r", "--json")) == first
+    assert (
+        json.loads(prints("machine", *words, "--missing", "--out", "s", "--json"))["points"]
+        == first["points"]
+    )
     point = first["points"]["fill.py:Fill/4096"]
     assert point["per_s"] == pytest.approx(4096 / point["median_ns"] * 1e9)
     assert len(point["repetitions_ns"]) == 3
@@ -174,13 +168,10 @@ def test_a_filter_that_matches_nothing_names_the_way_out() -> None:
         machine(["--filter", "("])
 
 
-def test_copies_have_both_states_side_by_side_with_their_spread(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_copies_have_both_states_side_by_side_with_their_spread(prints: Said) -> None:
     """CS1: a copy of 256 KiB is at least twice as fast where it is in the caches."""
     words = ["--filter", "memory-copy/262144/", "--point-time", "60ms", "--quiet"]
-    assert machine([*words, "--out", "r"]) == 0
-    assert "evicted std" in capsys.readouterr().out
+    assert "evicted std" in prints("machine", *words, "--out", "r")
     content = REPORT.read(Path("r"))
     (copies,) = [t for t in tables.tables(content) if t.key == "memory-copy"]
     (row,) = copies.to_json()["rows"]
@@ -207,7 +198,7 @@ def test_the_page_is_made_again_from_the_stored_file(capsys: pytest.CaptureFixtu
     assert str(page) in capsys.readouterr().out
 
 
-def test_machines_stand_side_by_side(capsys: pytest.CaptureFixture[str]) -> None:
+def test_machines_stand_side_by_side(capsys: pytest.CaptureFixture[str], prints: Said) -> None:
     assert machine(["--filter", "memory-copy/67108864/warm", "--out", "a", *QUICK]) == 0
     content = json.loads(Path("a/machine.json").read_text())
     content["fingerprint"] = "0123456789abcdef"
@@ -217,13 +208,11 @@ def test_machines_stand_side_by_side(capsys: pytest.CaptureFixture[str]) -> None
     Path("b").mkdir()
     Path("b/machine.json").write_text(json.dumps(content))
     capsys.readouterr()
-    assert machine(["a", "b", "--json"]) == 0
-    shown = json.loads(capsys.readouterr().out)
+    shown = json.loads(prints("machine", "a", "b", "--json"))
     assert [row["side"] for row in shown["sides"]["rows"]] == ["A", "B"]
     assert all(row["B_/_A_ratio"] == pytest.approx(2) for row in shown["peaks"]["rows"])
     assert all(row["speed_B_/_A_ratio"] == pytest.approx(2) for row in shown["points"]["rows"])
-    assert machine(["a", "a"]) == 0
-    assert "the same machine: the differences are its noise" in capsys.readouterr().out
+    assert "the same machine: the differences are its noise" in prints("machine", "a", "a")
 
 
 def test_one_folder_is_no_comparison_and_options_of_a_measurement_are_refused() -> None:

@@ -105,13 +105,9 @@ def test_a_collector_gets_every_span() -> None:
     ("status", "answer", "message"),
     [
         (503, b"", "it answered 503 Service Unavailable$"),
-        (
-            200,
-            b'{"partialSuccess": {"rejectedSpans": "2", "errorMessage": "too\\nmany"}}',
-            "it dropped 2 spans: too many$",
-        ),
+        (200, b'{"partialSuccess": {"rejectedSpans": "2", "errorMessage": "too\\nmany"}}', "it dropped 2 spans: too many$"),
     ],
-)
+)  # fmt: skip
 def test_a_collector_that_refuses_is_a_line(status: int, answer: bytes, message: str) -> None:
     with collecting() as collector:
         collector.status, collector.answer = status, answer
@@ -171,22 +167,19 @@ def test_a_start_that_is_no_time_is_refused_before_the_first_message() -> None:
         otlp.messages([], "yesterday", "m")
 
 
+def variables(**values: str) -> dict[str, str]:
+    return {f"OTEL_EXPORTER_OTLP_{name}": value for name, value in values.items()}
+
+
 SECRET = "glc_s3cret=="
 HEADERS = f"Authorization=Basic%20{SECRET.replace('=', '%3D')} , x-scope-orgid=7"
 
 
 def test_the_environment_names_the_collector_and_its_headers() -> None:
     with collecting() as collector:
-        chosen = from_environment(
-            {
-                "OTEL_EXPORTER_OTLP_ENDPOINT": f"{collector.address}/",
-                "OTEL_EXPORTER_OTLP_HEADERS": HEADERS,
-                "OTEL_EXPORTER_OTLP_COMPRESSION": "gzip",
-                "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf",
-                "OTEL_EXPORTER_OTLP_TIMEOUT": "2500",
-                "OTEL_EXPORTER_OTLP_TRACES_TIMEOUT": "",
-            }
-        )
+        named = variables(ENDPOINT=f"{collector.address}/", HEADERS=HEADERS, COMPRESSION="gzip")
+        named |= variables(PROTOCOL="http/protobuf", TIMEOUT="2500", TRACES_TIMEOUT="")
+        chosen = from_environment(named)
         post(otlp.messages(SPANS, STARTED, "m"), chosen)
     assert chosen.timeout_s == 2.5
     assert [span.name for span in collector.received] == ["query", "conv é"]
@@ -199,41 +192,21 @@ def test_the_environment_names_the_collector_and_its_headers() -> None:
 
 
 def test_the_variables_of_traces_win_and_their_endpoint_is_taken_as_it_is() -> None:
-    chosen = from_environment(
-        {
-            "OTEL_EXPORTER_OTLP_ENDPOINT": "http://general:4318/base",
-            "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "https://traces.example/otlp?key=k",
-            "OTEL_EXPORTER_OTLP_HEADERS": "a=1",
-            "OTEL_EXPORTER_OTLP_TRACES_HEADERS": "b=2",
-        }
-    )
+    general, traces = "http://general:4318/base", "https://traces.example/otlp?key=k"
+    named = variables(ENDPOINT=general, TRACES_ENDPOINT=traces, HEADERS="a=1", TRACES_HEADERS="b=2")
+    chosen = from_environment(named)
     assert (chosen.url, chosen.headers) == ("https://traces.example/otlp?key=k", {"b": "2"})
     assert str(chosen) == "https://traces.example/otlp"
-    general = from_environment({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://general:4318/base"})
-    assert (general.url, general.headers) == ("http://general:4318/base/v1/traces", {})
+    other = from_environment(variables(ENDPOINT=general))
+    assert (other.url, other.headers) == ("http://general:4318/base/v1/traces", {})
 
 
 def test_every_wrong_variable_is_named_and_no_header_is_shown() -> None:
+    named = variables(PROTOCOL="grpc", ENDPOINT="collector:4317", HEADERS=f"a=1,{SECRET} x")
+    named |= variables(TRACES_TIMEOUT="10s", COMPRESSION="zstd", CERTIFICATE="/no/such.pem")
     with pytest.raises(ConfigError) as raised:
-        from_environment(
-            {
-                "OTEL_EXPORTER_OTLP_ENDPOINT": "collector:4317",
-                "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc",
-                "OTEL_EXPORTER_OTLP_HEADERS": f"a=1,{SECRET} x",
-                "OTEL_EXPORTER_OTLP_TRACES_TIMEOUT": "10s",
-                "OTEL_EXPORTER_OTLP_COMPRESSION": "zstd",
-                "OTEL_EXPORTER_OTLP_CERTIFICATE": "/no/such.pem",
-            }
-        )
-    names = [line.partition(":")[0] for line in str(raised.value).splitlines()]
-    assert names == [
-        "OTEL_EXPORTER_OTLP_PROTOCOL",
-        "OTEL_EXPORTER_OTLP_ENDPOINT",
-        "OTEL_EXPORTER_OTLP_HEADERS",
-        "OTEL_EXPORTER_OTLP_TRACES_TIMEOUT",
-        "OTEL_EXPORTER_OTLP_COMPRESSION",
-        "OTEL_EXPORTER_OTLP_CERTIFICATE",
-    ]
+        from_environment(named)
+    assert [line.partition(":")[0] for line in str(raised.value).splitlines()] == list(named)
     assert "header 2 is not NAME=VALUE" in str(raised.value)
     assert SECRET not in str(raised.value)
     with pytest.raises(ConfigError, match=r"^--otlp env: OTEL_EXPORTER_OTLP_ENDPOINT is not set"):

@@ -6,18 +6,11 @@ from pathlib import Path
 import pytest
 
 from harness.cli.main import main
-from tests.serve.test_serve import serving
+from tests.builders.serving import serving
 
 LOAD = (
-    "--target-qps",
-    "50",
-    "--queries",
-    "64",
-    "--slo",
-    "p90=5s",
-    "--no-metrics",
-    "--no-report",
-    "--quiet",
+    *("--target-qps", "50", "--queries", "64", "--slo", "p90=5s", "--no-metrics"),
+    *("--no-report", "--quiet"),
 )
 
 

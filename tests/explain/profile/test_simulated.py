@@ -10,6 +10,7 @@ from harness.cli.main import main
 from harness.errors import ConfigError
 from harness.explain.profile.measure import valgrind
 from harness.explain.profile.tables.library_tables import library_tables
+from tests.builders.commands import Said
 
 DUMP = """# callgrind format
 version: 1
@@ -84,19 +85,9 @@ def test_each_call_has_an_output_of_its_own(tmp_path: Path) -> None:
 
 
 def test_the_table_says_that_nothing_was_measured() -> None:
-    call = {
-        "counts": {
-            "Ir": 10,
-            "Dr": 20,
-            "Dw": 30,
-            "D1mr": 40,
-            "D1mw": 50,
-            "ILmr": 60,
-            "DLmr": 70,
-            "DLmw": 80,
-        },
-        "libraries": {"libframework.so": 8, "": 2},
-    }
+    counted = ("Ir", "Dr", "Dw", "D1mr", "D1mw", "ILmr", "DLmr", "DLmw")
+    counts = dict(zip(counted, range(10, 90, 10), strict=True))
+    call = {"counts": counts, "libraries": {"libframework.so": 8, "": 2}}
     found = {"calls": [call, call], "caches": ["LL cache: 1 B"], "not_simulated": ["X86_V4"]}
     (table,) = library_tables({"simulated": found})
     rows = {row[0]: row[1:] for row in table.rows}
@@ -112,22 +103,21 @@ def test_the_table_says_that_nothing_was_measured() -> None:
 
 
 def test_without_valgrind_it_is_not_supported(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, prints: Said
 ) -> None:
     monkeypatch.setattr(shutil, "which", lambda name: None)
     arguments = ["--backend", "null", "--levels", "library", "--counters", "valgrind"]
     out = tmp_path / "p"
-    assert main(["profile", *arguments, "--no-report", "--out", str(out)]) == 0
-    shown = capsys.readouterr().out
+    shown = prints("profile", *arguments, "--no-report", "--out", out)
     assert "missing valgrind: not supported: valgrind is not on the PATH" in shown
     assert "hardware" not in json.loads((out / "tables.json").read_text())
 
 
-def test_mistakes_are_one_line_each(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["profile", "--counters", "perf,pin"]) == 2
-    assert "is not one of perf, valgrind" in capsys.readouterr().err
-    assert main(["profile", "--counters", "valgrind", "--levels", "model"]) == 2
-    assert "--counters valgrind needs the library level" in capsys.readouterr().err
+def test_mistakes_are_one_line_each(refuses: Said) -> None:
+    assert "is not one of perf, valgrind" in refuses("profile", "--counters", "perf,pin")
+    assert "--counters valgrind needs the library level" in refuses(
+        "profile", "--counters", "valgrind", "--levels", "model"
+    )
 
 
 @pytest.mark.slow

@@ -60,15 +60,9 @@ def test_peaks_of_this_machine_and_these_versions_are_read_from_the_database(
 ) -> None:
     path = tmp_path / "machine.sqlite"
     assert here.stored(1, path) == {}
-    point = {
-        "benchmark": "gemm",
-        "settings": {"library": "ort", "precision": "fp32", "side": 256, "threads": 1},
-        "work": 1000.0,
-        "unit": "FLOP",
-        "repetitions_ns": [2.0, 2.0],
-        "fastest_ns": 1.0,
-        "facts": {},
-    }
+    settings = {"library": "ort", "precision": "fp32", "side": 256, "threads": 1}
+    point = {"benchmark": "gemm", "settings": settings, "work": 1000.0, "unit": "FLOP"}
+    point |= {"repetitions_ns": [2.0, 2.0], "fastest_ns": 1.0, "facts": {}}
     name = from_json({"p": point})[0].name
     key = Key(machine_key(fingerprint()["machine"]), versions_of("ort"), "any")
     other = key._replace(versions="another")

@@ -104,14 +104,10 @@ def points(**rates: float) -> list[Measured]:
     made = {}
     for name, rate in rates.items():
         library_name, precision = name.split("_")
+        settings = {"library": library_name, "precision": precision, "side": 256, "threads": 1}
         made[name] = {
             "benchmark": "gemm",
-            "settings": {
-                "library": library_name,
-                "precision": precision,
-                "side": 256,
-                "threads": 1,
-            },
+            "settings": settings,
             "work": 1e9,
             "unit": "FLOP",
             "repetitions_ns": [2e9 / rate, 3e9 / rate],
@@ -148,15 +144,7 @@ def test_a_low_rate_beside_other_programs_proves_nothing() -> None:
 
 
 def test_a_copied_byte_is_read_and_written() -> None:
-    (copy,) = from_json(
-        {
-            "p": {
-                "benchmark": "memory-copy",
-                "settings": {"bytes": 2**26, "state": "warm", "threads": 1},
-                "work": 2**26,
-                "fastest_ns": 2**26,
-                "facts": {},
-            }
-        }
-    )
+    settings = {"bytes": 2**26, "state": "warm", "threads": 1}
+    point = {"benchmark": "memory-copy", "settings": settings, "work": 2**26, "facts": {}}
+    (copy,) = from_json({"p": {**point, "fastest_ns": 2**26}})
     assert peaks.memory([copy])[1].per_s == pytest.approx(2e9)

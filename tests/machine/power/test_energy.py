@@ -14,9 +14,8 @@ from harness.machine.power.energy import Energy, NoReading, PowerLog, cut, uniqu
 from harness.results.pages import run_table
 from harness.results.power import NOT_OFFICIAL, ON_ANOTHER_MACHINE, doubts, report
 from harness.types import PowerSource
-from tests.builders.result import result
+from tests.builders.result import findings, result
 from tests.builders.support import evidence, golden_log
-from tests.results.test_result_json import findings
 
 START_NS = 1_795_232_845_107_000_000
 COUNTER = PowerSource("rapl:package-0", "package", "J")
@@ -119,14 +118,11 @@ def test_the_peak_is_the_highest_mean_over_a_second() -> None:
         ((), "the meter returned no value"),
         ((30, 100), "its readings began after the run, by 1.00 s"),
         ((0, 75), "its readings ended before the run, by 600 ms"),
-        (
-            (0, 19, 23, 100),
-            "no reading within 200 ms of the run's begin: the nearest is 210 ms away",
-        ),
+        ((0, 19, 23, 100), "no reading within 200 ms of the run's begin: the nearest is 210 ms away"),
         ((0, 79, 83, 100), "no reading within 200 ms of the run's end: the nearest is 210 ms away"),
         ((0, 40, 51, 100), "no reading for 1.20 s in the run, at most 1.00 s is allowed"),
     ],
-)
+)  # fmt: skip
 def test_a_window_without_a_reading_has_a_reason(kept: tuple[int, ...], reason: str) -> None:
     """A window from 2.0 to 8.0 s, a reading each 0.1 s; kept: of which numbers, from and to."""
     pairs = list(zip(kept[::2], kept[1::2], strict=True))

@@ -2,10 +2,12 @@
 
 import importlib.util
 import os
+import re
 import subprocess
 import sys
 import time
-from contextlib import suppress
+from collections.abc import Callable
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from types import ModuleType
 
@@ -47,6 +49,13 @@ def test_rapl_reads_every_zone_in_joules_and_describes_it(tmp_path: Path) -> Non
     assert {(s.unit, s.provenance) for s in sources.values()} == {("J", "measured")}
 
 
+def told_by(enter: Callable[[str], AbstractContextManager[object]], argument: str) -> str:
+    """What a meter says that cannot be entered."""
+    with pytest.raises(ConfigError) as raised, enter(argument):
+        pass
+    return str(raised.value)
+
+
 def test_rapl_without_permission_names_the_command_that_grants_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -58,9 +67,7 @@ def test_rapl_without_permission_names_the_command_that_grants_it(
         return 1.0
 
     monkeypatch.setattr(rapl, "micro", denied)  # tests may run as root, who may read all
-    with pytest.raises(ConfigError) as raised, RaplMeter(str(root)):
-        pass
-    assert str(raised.value) == (
+    assert told_by(RaplMeter, str(root)) == (
         f"meter 'rapl': {root}/intel-rapl:0/energy_uj is for root only; until the next boot, this "
         f"opens it: sudo chmod a+r {root}/*/energy_uj"
     )
@@ -70,22 +77,15 @@ def test_rapl_without_permission_names_the_command_that_grants_it(
     ("content", "line"),
     [
         (None, "has no energy counters: most"),
-        (
-            {"name": "package-0", "energy_uj": "x"},
-            r"has no energy counters that can be read \(.*: inv",
-        ),
+        ({"name": "package-0", "energy_uj": "x"}, r"has no energy counters that can be read \(.*: inv"),
     ],
-)
+)  # fmt: skip
 def test_rapl_names_the_problem_of_its_folder(
     content: dict[str, str] | None, line: str, tmp_path: Path
 ) -> None:
     if content is not None:
         files(tmp_path / "intel-rapl:0", content)
-    with (
-        pytest.raises(ConfigError, match=rf"^meter 'rapl': {tmp_path} {line}"),
-        RaplMeter(str(tmp_path)),
-    ):
-        pass
+    assert re.match(f"meter 'rapl': {tmp_path} {line}", told_by(RaplMeter, str(tmp_path)))
 
 
 def test_rapl_leaves_out_a_zone_that_cannot_be_read(tmp_path: Path) -> None:
@@ -128,9 +128,7 @@ def test_hwmon_without_permission_names_the_command_that_grants_it(
         raise PermissionError(13, "Permission denied", path)
 
     monkeypatch.setattr(hwmon_module, "micro", denied)
-    with pytest.raises(ConfigError) as raised, HwmonMeter(str(tmp_path)):
-        pass
-    assert str(raised.value) == (
+    assert told_by(HwmonMeter, str(tmp_path)) == (
         f"meter 'hwmon': {path}/energy12_input is for root only; until the next boot, this opens it: "
         f"sudo chmod a+r {tmp_path}/hwmon*/energy*"
     )
@@ -140,21 +138,14 @@ def test_hwmon_without_permission_names_the_command_that_grants_it(
     ("content", "line"),
     [
         ({"name": "coretemp", "temp1_input": 4}, r"has no sensor of power or energy: few boards"),
-        (
-            {"name": "acpi", "power1_average": "x"},
-            r"has no sensor .* that can be read \(.*power1_a",
-        ),
+        ({"name": "acpi", "power1_average": "x"}, r"has no sensor .* that can be read \(.*power1_a"),
     ],
-)
+)  # fmt: skip
 def test_hwmon_without_a_sensor_is_refused(
     content: dict[str, str], line: str, tmp_path: Path
 ) -> None:
     files(tmp_path / "hwmon0", content)
-    with (
-        pytest.raises(ConfigError, match=rf"^meter 'hwmon': {tmp_path} {line}"),
-        HwmonMeter(str(tmp_path)),
-    ):
-        pass
+    assert re.match(f"meter 'hwmon': {tmp_path} {line}", told_by(HwmonMeter, str(tmp_path)))
 
 
 class FakeNvml(ModuleType):
@@ -220,35 +211,20 @@ def test_nvml_reads_energy_or_power_where_no_counter_exists(
     [
         ("x", "", "--meter nvml=x: write GPU numbers, e.g. nvml=0,1"),
         ("1,2", "", "meter 'nvml': there is no GPU 2: this machine has 2"),
-        (
-            "",
-            "NVML Shared Library Not Found",
-            "meter 'nvml': NVML Shared Library Not Found: it needs an NVIDIA GPU and its driver",
-        ),
-        (
-            "",
-            "Insufficient Permissions",
-            (
-                "meter 'nvml': Insufficient Permissions: until the next boot, this opens it: sudo chmod "
-                "a+rw /dev/nvidiactl /dev/nvidia[0-9]*"
-            ),
-        ),
+        ("", "NVML Shared Library Not Found", "meter 'nvml': NVML Shared Library Not Found: it needs an NVIDIA GPU and its driver"),
+        ("", "Insufficient Permissions", "meter 'nvml': Insufficient Permissions: until the next boot, this opens it: sudo chmod a+rw /dev/nvidiactl /dev/nvidia[0-9]*"),
     ],
-)
+)  # fmt: skip
 def test_nvml_names_the_cause_of_its_refusal(
     argument: str, refusal: str, line: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fake = FakeNvml(refusal)
     monkeypatch.setitem(sys.modules, "pynvml", fake)
-    with pytest.raises(ConfigError) as raised, NvmlMeter(argument):
-        pass
-    assert str(raised.value) == line
+    assert told_by(NvmlMeter, argument) == line
     assert fake.open == 0
 
 
-def test_nvml_reads_the_other_gpus_when_one_is_lost(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_nvml_reads_the_other_gpus_when_one_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     fake = FakeNvml()
     monkeypatch.setitem(sys.modules, "pynvml", fake)
     with NvmlMeter("") as meter:
@@ -319,17 +295,12 @@ def test_a_command_that_keeps_running_is_read_as_it_prints(tmp_path: Path) -> No
     ("text", "line"),
     [
         ("raise SystemExit(3)", "the program ended with status 3 and printed no line such as"),
-        (
-            "print('224 Watts')",
-            "the program ended with status 0 and printed no line such as '12.3 W' or '456 J'; it printed '224 Watts'",
-        ),
+        ("print('224 Watts')", "the program ended with status 0 and printed no line such as '12.3 W' or '456 J'; it printed '224 Watts'"),
     ],
-)
+)  # fmt: skip
 def test_a_command_without_readings_is_refused(text: str, line: str, tmp_path: Path) -> None:
     words = script(tmp_path / "bad.py", text)
-    with pytest.raises(ConfigError) as raised, CommandMeter(words):
-        pass
-    assert str(raised.value).startswith(f"--meter command={sys.executable}: {line}")
+    assert told_by(CommandMeter, words).startswith(f"--meter command={sys.executable}: {line}")
 
 
 @pytest.mark.parametrize(
@@ -347,13 +318,9 @@ def test_a_command_that_prints_other_lines_is_refused_with_the_limit_and_the_lin
 ) -> None:
     monkeypatch.setattr(command, "FIRST_LIMIT_S", 1.5)
     text = f"import time\nwhile True:\n    print({printed}, end='', flush=True); time.sleep(0.05)"
-    with (
-        pytest.raises(ConfigError) as raised,
-        CommandMeter(script(tmp_path / "other.py", text)),
-    ):
-        pass
+    told = told_by(CommandMeter, script(tmp_path / "other.py", text))
     came = "no line such as '12.3 W' or '456 J' came within 1.5 s"
-    assert str(raised.value).startswith(f"--meter command={sys.executable}: {came}{shown}")
+    assert told.startswith(f"--meter command={sys.executable}: {came}{shown}")
 
 
 def test_a_reading_without_the_end_of_its_line_is_read(tmp_path: Path) -> None:
@@ -393,13 +360,10 @@ def _running(word: str) -> list[str]:
 
 @pytest.mark.parametrize("argument", ["", "sh -c 'open", "/nosuch/program"])
 def test_a_command_that_cannot_be_run_is_refused(argument: str) -> None:
-    with pytest.raises(ConfigError, match=r"^--meter command"), CommandMeter(argument):
-        pass
+    assert told_by(CommandMeter, argument).startswith("--meter command")
 
 
-def test_the_sampler_reads_ten_times_a_second_and_survives_a_lost_meter(
-    tmp_path: Path,
-) -> None:
+def test_the_sampler_reads_ten_times_a_second_and_survives_a_lost_meter(tmp_path: Path) -> None:
     root = powercap(tmp_path)
     with PowerSampler([("rapl", str(root))]) as sampler:
         sampler.idle_baseline(time.sleep)
@@ -522,9 +486,7 @@ def test_a_meter_that_raises_on_entering_is_unavailable(tmp_path: Path) -> None:
         sampled(tmp_path, "raises")
 
 
-def test_a_meter_whose_sources_raise_or_are_empty_is_refused(
-    tmp_path: Path,
-) -> None:
+def test_a_meter_whose_sources_raise_or_are_empty_is_refused(tmp_path: Path) -> None:
     with pytest.raises(PluginUnavailable, match=r"odd\.py:Odd' raised RuntimeError: no list$"):
         sampled(tmp_path, "unsure")
     with pytest.raises(ConfigError, match=r"odd\.py:Odd' has nothing to read here$"):

@@ -21,6 +21,7 @@ from harness.cli.main import main
 from harness.errors import ConfigError, HarnessError, PluginUnavailable, RunDied, RunInvalid
 from harness.machine.power.meters.ptdaemon import USAGE, PtdaemonMeter
 from harness.machine.power.ptdaemon_client import PowerClient
+from tests.builders.commands import Said
 from tests.stand_ins.power_dev import REFUSES, checkout
 
 ROOT = Path(__file__).parents[3]
@@ -105,11 +106,8 @@ def test_check_derives_the_power_again_and_finds_edits(
     assert "power.readings: result.json has" in capsys.readouterr().out
 
 
-def test_the_database_has_the_session_as_one_run(
-    finished: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["runs", "--results", str(finished.parent), "--format", "json"]) == 0
-    rows = json.loads(capsys.readouterr().out)
+def test_the_database_has_the_session_as_one_run(finished: Path, prints: Said) -> None:
+    rows = json.loads(prints("runs", "--results", finished.parent, "--format", "json"))
     assert [row["folder"] for row in rows] == ["run"]
 
 
@@ -181,16 +179,13 @@ def test_a_changed_or_incomplete_checkout_is_refused(
         (",director=a,ntp=b", "it needs a checkout"),
         ("p,director=a,ntp=b,port=4", "it needs a checkout"),
         ("p,director=a,director=b", "it needs a checkout"),
-        (
-            "p,director=a:b:c,ntp=b",
-            "director=a:b:c: write HOST or HOST:PORT, e.g. 192.168.1.2:4950",
-        ),
+        ("p,director=a:b:c,ntp=b", "director=a:b:c: write HOST or HOST:PORT, e.g. 192.168.1.2:4950"),
         ("p,director=a:70000,ntp=b", "director=a:70000: write HOST or HOST:PORT"),
         ("p,director=--help,ntp=b", "director=--help: write HOST or HOST:PORT"),
         ("p,director=a,ntp=b:123", "ntp=b:123: write HOST, without a port"),
         ("p,director=a,ntp=-x", "ntp=-x: write HOST, without a port"),
     ],
-)
+)  # fmt: skip
 def test_a_wrong_argument_is_refused_with_the_right_form(argument: str, line: str) -> None:
     with pytest.raises(ConfigError, match=f"^meter 'ptdaemon': {re.escape(line)}") as raised:
         PtdaemonMeter(argument)
@@ -242,16 +237,8 @@ RANGING = INFO + "Running workload in ranging mode\n"
             ("MLPerf Power's client failed in the testing phase: Could not synchronize with the "
             "server: let both machines' clocks follow one NTP server, or correct ntp="),
         ),
-        (
-            RANGING, -9, False, RunInvalid,
-            ("MLPerf Power's client failed in the ranging phase: it ended with status -9 and without "
-            "its files: see {log}"),
-        ),
-        (
-            "python: can't open file\n", 2, False, RunInvalid,
-            ("MLPerf Power's client failed before the ranging phase: python: can't open file: see "
-            "{log}"),
-        ),
+        (RANGING, -9, False, RunInvalid, "MLPerf Power's client failed in the ranging phase: it ended with status -9 and without its files: see {log}"),
+        ("python: can't open file\n", 2, False, RunInvalid, "MLPerf Power's client failed before the ranging phase: python: can't open file: see {log}"),
     ],
 )  # fmt: skip
 def test_a_failure_of_the_client_becomes_one_line(

@@ -1,43 +1,19 @@
 """The answer of a run: its number with interval, bound and load, what limited it, and one piece of advice."""
 
-from copy import deepcopy
 from typing import Any
 
 import pytest
 
 from harness.core.codes import CODES
-from harness.core.files import read_json
 from harness.results.answer import answer_of
 from harness.results.answer.answer import show_accuracy
-from tests.golden.make_runs import FOLDERS, RUNS
+from tests.builders.golden_answers import BUSY, LATE, PADDED, golden, held_back, reference
+from tests.golden.make_runs import RUNS
 
-BUSY = {"code": "busy-machine", "text": "other processes used 86 % of the cores in the run"}
 PREEMPTED = {
     "code": "preempted",
     "text": "other threads took the cores 900 times: use fewer --threads",
 }
-PADDED = {"code": "padded", "text": "the model file fixes the batch at 8"}
-LATE = {"code": "slo-missed", "text": "p90 is above its bound"}
-
-
-def golden(name: str, **changed: Any) -> dict[str, Any]:
-    """The result of a golden run on a quiet machine."""
-    result = dict(read_json(FOLDERS / name / "result.json"))
-    return deepcopy({**result, "doubts": [], **changed})
-
-
-def reference(**changed: Any) -> dict[str, Any]:
-    """A Server run 1.05 times as slow as the reference dispatcher."""
-    section = {"what": "p90", "unit": "ns", "reference": 100_000, "ours": 105_000, "ratio": 1.05}
-    lost_ns = {"issue_delay": 4_000.0, "infer": 1_000.0}
-    at_run_speed = {"reference": 100_000, "ratio": 1.05}
-    return {**section, "lost_ns": lost_ns, "at_run_speed": at_run_speed, **changed}
-
-
-def held_back(**changed: Any) -> dict[str, Any]:
-    """Three times as slow, at the model's speed in the run, too."""
-    slow = {"ratio": 3.0, "at_run_speed": {"reference": 100_000, "ratio": 2.9}}
-    return reference(**{**slow, "lost_ns": {"issue_delay": 190_000.0, "infer": 5_000.0}, **changed})
 
 
 def p90(value_ns: int, high_ns: int | None) -> dict[str, Any]:
@@ -92,20 +68,11 @@ def of_tokens(**changed: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("changed", "headline"),
     [
-        (
-            {},
-            "5,210 tokens/s, TTFT p99 1.21 s of 2 s allowed, TPOT p99 150 ms of 200 ms allowed",
-        ),
-        (
-            {"ttft_ns": {"p99": 2_310_000_000}},
-            "5,210 tokens/s, TTFT p99 2.31 s, above the 2 s allowed, TPOT p99 150 ms of 200 ms allowed",
-        ),
-        (
-            {"tpot_ns": None, "tokens_per_s": None},
-            "TTFT p99 1.21 s of 2 s allowed, TPOT not measured",
-        ),
+        ({}, "5,210 tokens/s, TTFT p99 1.21 s of 2 s allowed, TPOT p99 150 ms of 200 ms allowed"),
+        ({"ttft_ns": {"p99": 2_310_000_000}}, "5,210 tokens/s, TTFT p99 2.31 s, above the 2 s allowed, TPOT p99 150 ms of 200 ms allowed"),
+        ({"tpot_ns": None, "tokens_per_s": None}, "TTFT p99 1.21 s of 2 s allowed, TPOT not measured"),
     ],
-)
+)  # fmt: skip
 def test_an_official_run_of_tokens_is_answered_by_loadgens_times_beside_the_bounds(
     changed: dict[str, Any], headline: str
 ) -> None:

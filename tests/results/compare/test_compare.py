@@ -43,7 +43,11 @@ from harness.results.evidence.between_runs import between_runs
 from harness.results.evidence.block_intervals import blocks, percentile_intervals
 from harness.results.numbers import Number
 from harness.results.publish.copy import publish
+from tests.builders.commands import Said
+from tests.builders.edited import edit, edited
 from tests.builders.finished import answered_later
+from tests.builders.present import present
+from tests.builders.result import stored_result
 from tests.golden.make_runs import FOLDERS
 
 SLOW = """\
@@ -74,9 +78,7 @@ def test_the_interval_of_a_change_holds_the_truth_as_often_as_it_says() -> None:
                 replace(a_run("a"), numbers={"p90": Number(estimate, "ns", "body", low, high)})
             )
         (change,) = compare([sides[0]], [sides[1]]).changes
-        assert change.low is not None
-        assert change.high is not None
-        held += change.low <= 0.1 <= change.high
+        held += present(change.low) <= 0.1 <= present(change.high)
     assert 180 <= held < 200
 
 
@@ -131,28 +133,15 @@ def a_run(
         )
         for key, value in numbers.items()
     }
-    result = {
-        "verdict": "VALID",
-        "started": started,
-        "reasons": [],
-        "doubts": [{"code": code, "text": ""} for code in doubts],
-        "scenario": "server",
-        "backend": "ort",
-        "slo": "p99=50ms",
-        "model": "digits",
-        "dataset": "digits",
-        "throughput_per_s": {},
-        "accuracy": {"value": 99.0, "metric": "top1"},
-    }
-    return FinishedRun(
-        name=name,
-        folder=Path(name),
-        measured=uuid4().hex,
-        result=result,
-        environment={},
-        config={},
-        numbers=made,
+    result = stored_result(
+        started,
+        slo="p99=50ms",
+        doubts=[{"code": code, "text": ""} for code in doubts],
+        throughput_per_s={},
+        accuracy={"value": 99.0, "metric": "top1"},
     )
+    files = {"result": result, "environment": {}, "config": {}}
+    return FinishedRun(name=name, folder=Path(name), measured=uuid4().hex, numbers=made, **files)
 
 
 def test_machines_are_compared_by_what_they_promise_and_what_the_runs_got() -> None:
@@ -248,8 +237,7 @@ def test_runs_in_turns_are_judged_by_their_spread() -> None:
     ours = side_of("a", "adeh", [1000, 1030, 990, 1010])
     theirs = side_of("b", "bcfg", [1110, 1100, 1130, 1120])
     found = compare(ours, theirs)
-    assert found.headline is not None
-    assert (found.verdict, found.headline.name) == (WORSE, "p99")
+    assert (found.verdict, present(found.headline).name) == (WORSE, "p99")
     assert noise_line(found) == (
         "measured by 4 and 4 runs, made in turns: a change of less than 2 % is not judged"
     )
@@ -360,9 +348,7 @@ def test_earlier_equal_runs_show_the_noise_of_single_runs(tmp_path: Path) -> Non
         result["doubts"] = []
         result["started"] = f"2026-01-01T00:00:{number:02}.000+00:00"
         (folder / "result.json").write_text(json.dumps(result))
-        environment = json.loads((folder / "environment.json").read_text())
-        environment["machine"]["fingerprint"] = "this one"
-        (folder / "environment.json").write_text(json.dumps(environment))
+        edit(folder / "environment.json", lambda c: c["machine"].update(fingerprint="this one"))
         database.add(tmp_path, folder.name, result)
         folders.append(folder)
     first, alike, slow = (side(str(folders[number])) for number in (0, 10, 11))
@@ -375,7 +361,8 @@ def test_earlier_equal_runs_show_the_noise_of_single_runs(tmp_path: Path) -> Non
         timed = Number(value, "ns", "tail", value - 1, value + 1)
         pair.append([replace(run, numbers={**run.numbers, "infer.p99": timed})])
     assert verdicts(pair[0], pair[1])["infer.p99"] == UNDECIDED  # the database does not have it
-    edited_config(folders[1:7], threads=9)  # of another configuration now
+    for folder in folders[1:7]:  # of another configuration now
+        edit(folder / "config.yaml", lambda c: c.update(threads=9))
     assert verdicts(first, slow)["p50"] == UNDECIDED
 
 
@@ -392,12 +379,6 @@ def test_copies_of_earlier_runs_show_no_noise(tmp_path: Path) -> None:
     assert compare(first, other).noise.source == (
         "unknown: one run a side does not show how far equal runs lie apart"
     )
-
-
-def edited_config(folders: Sequence[Path], **settings: Any) -> None:
-    for folder in folders:
-        path = folder / "config.yaml"
-        path.write_text(yaml.safe_dump(yaml.safe_load(path.read_text()) | settings))
 
 
 def test_rows_are_corrected_for_their_number_and_chosen_ones_are_not() -> None:
@@ -651,21 +632,16 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_a_slower_backend_is_worse_and_the_gate_exits_6(
-    runs: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_slower_backend_is_worse_and_the_gate_exits_6(runs: Path, prints: Said) -> None:
     fast, slow = (f"{runs / name},{runs / name}-2" for name in ("fast", "slow"))
-    assert main(["compare", fast, slow, "--fail-on", "p50:+5%"]) == 6
-    printed = capsys.readouterr().out
+    printed = prints("compare", fast, slow, "--fail-on", "p50:+5%", status=6)
     assert "limit     broken   p50 x " in printed
     assert "differs   backend: null -> " in printed
-    assert (
-        main(
-            ["compare", slow, fast, "--fail-on", "p50:+5%", "--fail-on", "infer.p50:+5%", "--json"]
+    (found,) = json.loads(
+        prints(
+            "compare", slow, fast, "--fail-on", "p50:+5%", "--fail-on", "infer.p50:+5%", "--json"
         )
-        == 0
     )
-    (found,) = json.loads(capsys.readouterr().out)
     assert found["noise_source"] == "measured by 2 and 2 runs, made in turns"
     assert found["changes"]["p50"]["verdict"] == BETTER
     assert found["changes"]["infer.p50"]["verdict"] == BETTER
@@ -688,10 +664,7 @@ def test_a_run_against_itself_is_no_difference(
 def moved(folder: Path) -> None:
     """As if the same run had started a day later."""
     for name in ("result.json", "findings.json", "performance/run_1/run.json"):
-        path = folder / name
-        content = json.loads(path.read_text())
-        content["started"] = "2030-01-01T00:00:00.000+00:00"
-        path.write_text(json.dumps(content))
+        edit(folder / name, lambda c: c.update(started="2030-01-01T00:00:00.000+00:00"))
     path = folder / "performance/run_1/completions.npz"
     with np.load(path) as file:
         columns = {n: c + (86_400 * 10**9 if n.endswith("_ns") else 0) for n, c in file.items()}
@@ -733,20 +706,11 @@ def test_a_copy_is_the_same_run(
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (
-            lambda f: (f / "result.json").write_text((f / "result.json").read_text() + "\n"),
-            "was changed after",
-        ),
-        (
-            lambda f: (f / "performance/run_1/completions.npz").unlink(),
-            "is missing: SHA256SUMS has it",
-        ),
-        (
-            lambda f: (f / "config.yaml").write_text((f / "config.yaml").read_text() + "#\n"),
-            "was changed after",
-        ),
+        (lambda f: (f / "result.json").write_text((f / "result.json").read_text() + "\n"), "was changed after"),
+        (lambda f: (f / "performance/run_1/completions.npz").unlink(), "is missing: SHA256SUMS has it"),
+        (lambda f: (f / "config.yaml").write_text((f / "config.yaml").read_text() + "#\n"), "was changed after"),
     ],
-)
+)  # fmt: skip
 def test_a_run_that_was_changed_after_it_ended_is_named(
     change: Callable[[Path], object],
     said: str,
@@ -765,19 +729,9 @@ def test_a_run_that_was_changed_after_it_ended_is_named(
 
 
 def shown(before: float, after: float, low: float, high: float) -> list[str]:
-    change = Change(
-        name="issue_delay.p50",
-        unit="ns",
-        before=before,
-        after=after,
-        change=after / (before or 1) - 1,
-        low=low,
-        high=high,
-        noise=0.05,
-        higher_is_better=False,
-        verdict=None,
-    )
-    return list(row(change))
+    about: dict[str, Any] = {"name": "issue_delay.p50", "unit": "ns", "higher_is_better": False}
+    about |= {"before": before, "after": after, "change": after / (before or 1) - 1}
+    return list(row(Change(**about, low=low, high=high, noise=0.05, verdict=None)))
 
 
 def test_a_ratio_to_nothing_is_no_number() -> None:
@@ -791,16 +745,6 @@ def test_a_row_has_one_notation() -> None:
     """Bug: the interval of one change was `+92.5 % to x 2.29`."""
     assert shown(100, 198, 0.93, 1.29)[3:5] == ["x 1.98", "x 1.93 to x 2.29"]
     assert shown(100, 150, 0.4, 0.6)[3:5] == ["+50.0 %", "+40.0 % to +60.0 %"]
-
-
-def edited(source: Path, copy: Path, name: str, change: Callable[[Any], None]) -> Path:
-    shutil.copytree(source, copy)
-    path = copy / name
-    load = yaml.safe_load if name.endswith("yaml") else json.loads
-    content = load(path.read_text())
-    change(content)
-    path.write_text(json.dumps(content))
-    return copy
 
 
 @pytest.mark.parametrize(
@@ -821,29 +765,22 @@ def edited(source: Path, copy: Path, name: str, change: Callable[[Any], None]) -
     ],
 )  # fmt: skip
 def test_what_is_not_comparable_is_not_ranked(
-    runs: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    name: str,
-    change: Callable[[Any], None],
-    line: str,
+    runs: Path, tmp_path: Path, prints: Said, name: str, change: Callable[[Any], None], line: str
 ) -> None:
     other = edited(runs / "fast", tmp_path / "other", name, change)
-    assert main(["compare", str(runs / "fast"), str(other), "--fail-on", "p90:+5%"]) == 4
-    printed = capsys.readouterr().out.splitlines()
+    printed = prints("compare", runs / "fast", other, "--fail-on", "p90:+5%", status=4).splitlines()
     assert any(one.startswith(f"refused   {line}") for one in printed)
     assert printed[-1] == "verdict   not comparable: nothing is ranked"
     rows = [one for one in printed if not one.startswith("noise")]
     assert not any(one.endswith((SAME, WORSE, UNDECIDED)) for one in rows)
 
 
-def test_a_side_of_two_configurations_is_refused(
-    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_side_of_two_configurations_is_refused(runs: Path, tmp_path: Path, prints: Said) -> None:
     other = edited(runs / "fast", tmp_path / "other", "config.yaml", lambda c: c.update(threads=9))
     answered_later(other, 1)
-    assert main(["compare", f"{runs / 'fast'},{other}", str(runs / "slow")]) == 4
-    assert "fast and other are not one configuration: threads" in capsys.readouterr().out
+    assert "fast and other are not one configuration: threads" in prints(
+        "compare", f"{runs / 'fast'},{other}", runs / "slow", status=4
+    )
 
 
 def test_a_pattern_names_finished_runs_once(runs: Path) -> None:
@@ -863,19 +800,15 @@ def powered(source: str, joules: float) -> Callable[[Any], None]:
     return change
 
 
-def test_numbers_a_core_a_watt_and_a_price(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_numbers_a_core_a_watt_and_a_price(tmp_path: Path, prints: Said) -> None:
     ours = edited(QUIET, tmp_path / "a", "result.json", powered("rapl:psys", 0.5))
     theirs = edited(QUIET, tmp_path / "b", "result.json", powered("rapl:psys", 0.75))
-    machine = json.loads((theirs / "environment.json").read_text())
-    cores = machine["machine"]["cores_usable"]
-    machine["machine"]["cores_usable"] = 1000 * cores  # beyond any noise of a short run
-    (theirs / "environment.json").write_text(json.dumps(machine))
+    cores = json.loads((theirs / "environment.json").read_text())["machine"]["cores_usable"]
+    more = 1000 * cores  # beyond any noise of a short run
+    edit(theirs / "environment.json", lambda c: c["machine"].update(cores_usable=more))
     words = ["compare", str(ours), str(theirs), "--price", "2/h,0.5/h", "--json"]
     limit = "joules_per_sample.rapl:psys:+10%"
-    assert main([*words, "--noise", "1%", "--fail-on", limit]) == 6
-    (found,) = json.loads(capsys.readouterr().out)
+    (found,) = json.loads(prints(*words, "--noise", "1%", "--fail-on", limit, status=6))
     changes = found["changes"]
     rate = changes["throughput"]["before"]
     assert changes["throughput_per_core"]["before"] == pytest.approx(rate / cores)
@@ -886,38 +819,32 @@ def test_numbers_a_core_a_watt_and_a_price(
     assert changes["samples_per_price"]["after"] == pytest.approx(rate * 7200)
     assert changes["joules_per_sample.rapl:psys"]["verdict"] == WORSE
     assert changes["joules_per_query.rapl:psys"]["change"] == pytest.approx(0.5)
-    assert main(words[:-1]) == 0
-    table = capsys.readouterr().out
+    table = prints(*words[:-1])
     assert "joules_per_sample.rapl:psys" in table
     assert "500 mJ" in table
 
 
-def test_a_cheaper_machine_makes_no_run_better(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_cheaper_machine_makes_no_run_better(tmp_path: Path, prints: Said) -> None:
     calm = edited(QUIET, tmp_path / "calm", "result.json", lambda c: c.update(doubts=[]))
     words = ["compare", str(calm), str(calm), "--price", "200/h,1/h", "--json"]
-    assert main(words) == 0
-    (found,) = json.loads(capsys.readouterr().out)
+    (found,) = json.loads(prints(*words))
     assert found["changes"]["samples_per_price"]["verdict"] == BETTER
     assert found["verdict"] == UNDECIDED
 
 
 def test_energy_of_different_sources_is_not_compared(
-    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    runs: Path, tmp_path: Path, prints: Said
 ) -> None:
     ours = edited(runs / "fast", tmp_path / "a", "result.json", powered("rapl:psys", 0.5))
     theirs = edited(runs / "fast", tmp_path / "b", "result.json", powered("estimate:cpu", 0.1))
-    assert main(["compare", str(ours), str(theirs), "--json"]) == 0
-    (found,) = json.loads(capsys.readouterr().out)
+    (found,) = json.loads(prints("compare", ours, theirs, "--json"))
     assert [name for name in found["changes"] if "joules" in name or "watt" in name] == []
 
 
 def test_of_a_gpus_answers_no_core_is_the_measure(runs: Path, tmp_path: Path) -> None:
     (cpu,) = side(str(runs / "fast"))
-    other = edited(
-        runs / "fast", tmp_path / "gpu", "config.yaml", lambda c: c.update(device="cuda")
-    )
+    on_gpu = {"device": "cuda"}
+    other = edited(runs / "fast", tmp_path / "gpu", "config.yaml", lambda c: c.update(on_gpu))
     (gpu,) = side(str(other))
     assert "throughput_per_core" in cpu.numbers
     assert set(cpu.numbers) - set(gpu.numbers) == {"throughput_per_core"}
@@ -937,38 +864,30 @@ def test_of_a_gpus_answers_no_core_is_the_measure(runs: Path, tmp_path: Path) ->
     ],
 )  # fmt: skip
 def test_a_mistake_is_one_line(
-    runs: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    words: list[str],
-    line: str,
+    runs: Path, monkeypatch: pytest.MonkeyPatch, refuses: Said, words: list[str], line: str
 ) -> None:
     monkeypatch.chdir(runs)
-    assert main(["compare", *words]) == 2
-    assert capsys.readouterr().err == f"harness: {line}\n"
+    assert refuses("compare", *words) == line
 
 
 @pytest.mark.parametrize("content", ["[]", "{}", "{", '{"verdict": 3, "reasons": [3]}'])
 def test_a_broken_result_is_one_line(
-    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], content: str
+    runs: Path, tmp_path: Path, refuses: Said, content: str
 ) -> None:
     other = Path(shutil.copytree(runs / "fast", tmp_path / "other"))
     (other / "result.json").write_text(content)
-    assert main(["compare", str(runs / "fast"), str(other)]) == 2
-    assert capsys.readouterr().err.count("\n") == 1
+    refuses("compare", runs / "fast", other)
 
 
 @pytest.mark.parametrize(("verb", "sides"), [("compare", 2), ("report", 1)])
 def test_a_scenario_that_nobody_knows_is_one_line(
-    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], verb: str, sides: int
+    runs: Path, tmp_path: Path, refuses: Said, verb: str, sides: int
 ) -> None:
     """It was a KeyError where every side has it."""
-    other = Path(shutil.copytree(runs / "fast", tmp_path / "other"))
-    changed = json.loads((other / "result.json").read_text()) | {"scenario": "tea-break"}
-    (other / "result.json").write_text(json.dumps(changed))
-    assert main([verb, *[str(other)] * sides]) == 2
-    assert capsys.readouterr().err == (
-        f"harness: {other}/result.json has no usable scenario ('tea-break'): `check` says more\n"
+    change = {"scenario": "tea-break"}
+    other = edited(runs / "fast", tmp_path / "other", "result.json", lambda c: c.update(change))
+    assert refuses(verb, *[str(other)] * sides) == (
+        f"{other}/result.json has no usable scenario ('tea-break'): `check` says more"
     )
 
 
@@ -988,8 +907,7 @@ def test_agreement_of_labels_and_of_scores(tmp_path: Path) -> None:
     assert found == (10, 9, 0.9, None, None, 0.9)
     scores = np.eye(4, dtype=np.float32)
     moved = scores + np.float32(0.5) * np.roll(scores, 1, axis=1)
-    found = agreement(_answered(tmp_path / "c", scores), _answered(tmp_path / "d", moved))
-    assert found is not None
+    found = present(agreement(_answered(tmp_path / "c", scores), _answered(tmp_path / "d", moved)))
     assert found[:3] == (4, 0, 1.0)
     assert found[3:] == pytest.approx((0.5, 0.5, 0.0))
     assert agreement(ours, tmp_path) is None
@@ -1003,29 +921,25 @@ def test_answers_of_a_forged_type_are_refused(tmp_path: Path) -> None:
 
 
 def test_rerun_runs_the_same_configuration_and_compares(
-    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    runs: Path, tmp_path: Path, prints: Said
 ) -> None:
-    def shorter(config: Any) -> None:
-        config["queries"] = 64
-
-    source = edited(runs / "fast", tmp_path / "fast", "config.yaml", shorter)
+    shorter = {"queries": 64}
+    source = edited(runs / "fast", tmp_path / "fast", "config.yaml", lambda c: c.update(shorter))
     (tmp_path / "latest").symlink_to("fast")
     again = tmp_path / "fast-rerun"
     words = ["rerun", str(tmp_path / "latest"), "--quiet", "--fail-on"]
-    assert main([*words, "p50:+100000%"]) == 0
-    printed = capsys.readouterr().out
+    printed = prints(*words, "p50:+100000%")
     assert f"A   {source}  (single-stream null digits)" in printed
     assert f"B   {again}  (single-stream null digits)" in printed
     assert yaml.safe_load((again / "config.yaml").read_text())["queries"] == 64
 
 
 def test_rerun_of_a_changed_model_is_refused_as_any_run_is(
-    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    runs: Path, tmp_path: Path, refuses: Said
 ) -> None:
     copy = tmp_path / "copy"
     source = edited(runs / "fast", copy, "config.yaml", lambda c: c.update(dataset_digest="f" * 64))
-    assert main(["rerun", str(source), "--quiet"]) == 2
-    assert "the dataset has changed" in capsys.readouterr().err
+    assert "the dataset has changed" in refuses("rerun", source, "--quiet")
     assert [p.name for p in tmp_path.iterdir()] == ["copy"]
 
 
@@ -1052,9 +966,8 @@ def test_rerun_of_two_runs_makes_new_ones_in_turns_and_compares_those(
 
 @pytest.mark.parametrize("number", ["0", "-1", "many", "1.5", "1001"])
 def test_rerun_refuses_a_number_of_repeats_that_is_none(
-    runs: Path, capsys: pytest.CaptureFixture[str], number: str
+    runs: Path, refuses: Said, number: str
 ) -> None:
-    assert main(["rerun", str(runs / "fast"), f"--repeats={number}"]) == 2
-    assert capsys.readouterr().err == (
-        f"harness: --repeats {number}: write a number of runs from 1 to 1,000\n"
+    assert refuses("rerun", runs / "fast", f"--repeats={number}") == (
+        f"--repeats {number}: write a number of runs from 1 to 1,000"
     )

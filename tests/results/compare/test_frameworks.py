@@ -16,6 +16,8 @@ from harness.models.manifest.lookup import load_model
 from harness.models.manifest.model import MODELS_DIR
 from harness.results.compare.finished import named_apart, side
 from harness.results.compare.report import letter
+from tests.builders.commands import Said
+from tests.builders.edited import edit
 from tests.builders.finished import answered_later
 
 Edit = Callable[[Any], None]
@@ -35,10 +37,7 @@ def edited(source: Path, copy: Path, changes: dict[str, Edit]) -> Path:
     """changes: file -> what to do to its content."""
     shutil.copytree(source, copy)
     for name, change in changes.items():
-        path = copy / name
-        content = yaml.safe_load(path.read_text())
-        change(content)
-        path.write_text(json.dumps(content))
+        edit(copy / name, change)
     return copy
 
 
@@ -87,12 +86,9 @@ def refused(capsys: pytest.CaptureFixture[str], *sides: Path) -> list[str]:
     return found
 
 
-def test_two_files_of_one_manifest_are_one_model(
-    ort: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_two_files_of_one_manifest_are_one_model(ort: Path, tmp_path: Path, prints: Said) -> None:
     """The digits on ort, openvino and tensorflow were refused for the digests of their files."""
-    assert main(["compare", str(ort), str(twin(ort, tmp_path / "other"))]) == 0
-    printed = capsys.readouterr().out
+    printed = prints("compare", ort, twin(ort, tmp_path / "other"))
     assert re.search(r"verdict   not decided: B \(.*\) is 1 x ", printed)
     assert "answers   top-1 agreement 100.00 % of 500 samples, 500 identical" in printed
     assert "differs   model_sha256: bbb80374d5df… -> ffffffffffff…" in printed
@@ -113,11 +109,7 @@ def test_two_files_of_one_manifest_are_one_model(
     ],
 )  # fmt: skip
 def test_another_model_precision_or_dataset_is_refused(
-    ort: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    more: dict[str, Edit],
-    start: str,
+    ort: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], more: dict[str, Edit], start: str
 ) -> None:
     (line, *others) = refused(capsys, ort, twin(ort, tmp_path / "other", **more))
     assert others == []
@@ -172,15 +164,14 @@ def test_other_files_without_answers_are_refused_with_the_next_step(
 
 
 def test_the_same_file_without_answers_is_ranked_and_says_so(
-    ort: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ort: Path, tmp_path: Path, prints: Said
 ) -> None:
     """As a bare ONNX file on synthetic data is."""
     digest = yaml.safe_load((ort / "config.yaml").read_text())["model_sha256"]
     other = twin(ort, tmp_path / "other", config=lambda c: c.update(model_sha256=digest))
     (other / "accuracy" / "mlperf_log_accuracy.json").unlink()
-    assert main(["compare", str(ort), str(other)]) == 0
     line = "answers   not compared: both sides need an accuracy run (--mode both)"
-    assert line in capsys.readouterr().out
+    assert line in prints("compare", ort, other)
 
 
 def answer_otherwise(run: Path, count: int) -> None:
@@ -253,24 +244,25 @@ def doubting(*codes: str) -> Edit:
 
 
 def test_of_the_doubts_only_those_of_one_side_are_shown(
-    ort: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ort: Path, tmp_path: Path, prints: Said
 ) -> None:
     """`doubts: a b c -> a b d` had to be read letter by letter."""
     ours = edited(ort, tmp_path / "a", {"result.json": doubting("steal", "drift", "paged")})
     theirs = edited(ort, tmp_path / "b", {"result.json": doubting("drift", "governor")})
-    assert main(["compare", str(ours), str(theirs)]) == 0
-    assert "doubts    only A: paged steal; only B: governor\n" in capsys.readouterr().out
-    assert main(["compare", str(ours), str(ours)]) == 0
-    assert "\ndoubts" not in capsys.readouterr().out
+    assert "doubts    only A: paged steal; only B: governor\n" in prints("compare", ours, theirs)
+    assert "\ndoubts" not in prints("compare", ours, ours)
 
 
 def test_no_limit_is_judged_where_nothing_is_comparable(
-    ort: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ort: Path, tmp_path: Path, prints: Said
 ) -> None:
     """It said `kept     throughput` beside `not comparable`."""
     other = twin(ort, tmp_path / "other", result=lambda c: c.update(model="letters"))
-    assert main(["compare", str(ort), str(other), "--fail-on", "throughput:-5%"]) == 4
-    lines = [x for x in capsys.readouterr().out.splitlines() if x.startswith("limit")]
+    lines = [
+        x
+        for x in prints("compare", ort, other, "--fail-on", "throughput:-5%", status=4).splitlines()
+        if x.startswith("limit")
+    ]
     assert lines == ["limit     unknown  throughput against -5 %: the sides are not comparable"]
 
 
@@ -286,39 +278,30 @@ def repeated(ort: Path, tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_the_folder_of_repeats_stands_for_its_runs(
-    repeated: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_folder_of_repeats_stands_for_its_runs(repeated: Path, prints: Said) -> None:
     assert [run.name for run in side(str(repeated / "ga"))] == ["run-1", "run-2", "run-10"]
     assert [run.name for run in side(str(repeated / "gb"))] == ["run-1", "run-2"]
     assert len(side(f"{repeated}/g*")) == 5
-    assert main(["compare", str(repeated / "ga"), str(repeated / "gb")]) == 0
-    printed = capsys.readouterr().out.splitlines()
+    printed = prints("compare", repeated / "ga", repeated / "gb").splitlines()
     assert printed[0] == f"A   3 runs in {repeated}/ga: run-1, run-2, run-10  (single-stream ort digits)"  # fmt: skip
     assert printed[1] == f"B   2 runs in {repeated}/gb: run-1, run-2  (single-stream ort digits)"
 
 
-def test_runs_of_one_name_are_told_apart_by_their_folders(
-    repeated: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_runs_of_one_name_are_told_apart_by_their_folders(repeated: Path, prints: Said) -> None:
     """Both sides were called run-1, run-2."""
     sides = [side(str(repeated / name)) for name in ("ga", "gb")]
     found = [[run.name for run in one] for one in named_apart(sides)]
     assert found == [["ga/run-1", "ga/run-2", "run-10"], ["gb/run-1", "gb/run-2"]]
-    edited_run = repeated / "gb" / "run-2" / "result.json"
-    content = json.loads(edited_run.read_text()) | {"model": "letters"}
-    edited_run.write_text(json.dumps(content))
+    edit(repeated / "gb/run-2/result.json", lambda c: c.update(model="letters"))
     ours, theirs = (f"{repeated}/{name}/run-*" for name in ("ga", "gb"))
-    assert main(["compare", ours, theirs]) == 4
     assert "refused   model: ga/run-1 and 2 more digits, gb/run-1 and 1 more digits | letters" in (
-        capsys.readouterr().out
+        prints("compare", ours, theirs, status=4)
     )
 
 
-def test_each_side_has_its_letter(ort: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_each_side_has_its_letter(ort: Path, prints: Said) -> None:
     """The third side was called B like the second."""
-    assert main(["compare", *[str(ort)] * 3]) == 0
-    lines = capsys.readouterr().out.splitlines()
+    lines = prints("compare", *[str(ort)] * 3).splitlines()
     assert [line[0] for line in lines if line[1:4] == "   "] == ["A", "B", "A", "C"]
     assert [line.split()[1:3] for line in lines if line.startswith("number")] == [["A", "B"], ["A", "C"]]  # fmt: skip
     assert [letter(side) for side in (0, 25, 26)] == ["A", "Z", "27"]

@@ -15,6 +15,7 @@ from harness.results.evidence.between_runs import between_runs, over_runs
 from harness.results.evidence.intervals import latency_intervals
 from harness.results.evidence.performance import Performance
 from harness.results.evidence.stages import PERCENTILES, Completions, query_latency_ns
+from tests.builders.present import present
 from tests.builders.support import evidence, golden_log
 
 STREAMS = {
@@ -48,9 +49,7 @@ def test_independent_samples_hold_the_truth_as_often_as_they_say() -> None:
     for _ in range(400):
         ordered = np.sort(rng.exponential(1.0, 700))
         low, high = interval_ranks(700, 0.9, LEVEL)
-        assert low is not None
-        assert high is not None
-        held += ordered[low] <= -np.log(0.1) <= ordered[high]
+        held += ordered[present(low)] <= -np.log(0.1) <= ordered[present(high)]
     assert 0.93 * 400 <= held <= 0.99 * 400
 
 
@@ -58,8 +57,7 @@ def test_independent_samples_hold_the_truth_as_often_as_they_say() -> None:
 def test_the_early_stopping_estimate_is_loadgens(scenario: str) -> None:
     """By rank: the journal's stamps are not LoadGen's to the nanosecond."""
     run, log = evidence(scenario), golden_log(scenario)
-    assert run.done is not None
-    ordered = np.sort(query_latency_ns(run.done, run.plan.samples_per_query))
+    ordered = np.sort(query_latency_ns(present(run.done), run.plan.samples_per_query))
     told = log.get("early_stopping_result")
     discarded = int(re.findall(r"Would discard (\d+) highest", told)[0])
     percentile = log.get("effective_target_latency_percentile")
@@ -97,12 +95,10 @@ def test_every_percentile_of_a_run_has_its_intervals(scenario: str) -> None:
 def test_loadgens_percentile_lies_in_its_interval(scenario: str) -> None:
     """Bug: LoadGen's p50, 36.4 us, above the journal's interval of it, 35.1 us to 35.3 us."""
     run, numbers = evidence(scenario), Performance(evidence(scenario), None)
-    assert run.done is not None
     logged, found = numbers.latency_ns(), numbers.intervals_ns
-    own = latency_intervals(run.done, run.plan.samples_per_query)
+    own = present(latency_intervals(present(run.done), run.plan.samples_per_query))
     assert logged is not None
     assert found is not None
-    assert own is not None
     moved = 0
     for name in PERCENTILES:
         one, journals = found[name], own[name]  # type: ignore[literal-required]
@@ -166,8 +162,7 @@ def test_slow_queries_one_after_another_leave_the_order_statistic_and_no_block_i
         columns["completed_ns"] = np.arange(count) * 10**9
         columns["scheduled_ns"] = columns["completed_ns"] - latency
         found: Any = latency_intervals(type(run.done)(columns, count, True), 1)
-        assert found is not None
-        intervals.append(found["p50"])
+        intervals.append(present(found)["p50"])
     of_calm, of_bursts = intervals
     assert of_calm["order_statistic"] == of_bursts["order_statistic"]
     assert of_calm["block_interval_reason"] is None
@@ -178,19 +173,16 @@ def test_slow_queries_one_after_another_leave_the_order_statistic_and_no_block_i
 
 @given(st.lists(st.floats(1e-3, 1e9), min_size=3, max_size=12))
 def test_the_mean_over_runs_lies_in_its_interval_and_among_the_runs(values: list[float]) -> None:
-    found = over_runs(values)
-    assert found is not None
+    found = present(over_runs(values))
     mean, interval = found
-    assert interval is not None
-    low, high = interval
+    low, high = present(interval)
     assert low * (1 - 1e-9) <= mean <= high * (1 + 1e-9)
     assert min(values) * (1 - 1e-9) <= mean <= max(values) * (1 + 1e-9)
 
 
 def test_the_interval_over_runs_is_students() -> None:
     """Logs 0, 1, 2: mean 1, deviation 1, t(2) 4.302653."""
-    found = over_runs([1.0, np.e, np.e**2])
-    assert found is not None
+    found = present(over_runs([1.0, np.e, np.e**2]))
     assert found[1] is not None
     mean, low, high = np.log([found[0], *found[1]])
     assert (mean, high - mean) == pytest.approx((1.0, 4.302653 / 3**0.5))

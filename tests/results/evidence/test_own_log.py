@@ -14,9 +14,8 @@ from harness.results.evidence.own_log import HARNESS, detail_log, early_stopping
 from harness.results.evidence.stages import Completions
 from harness.types import Array
 from tests.builders.loadgen_trace import trace
-from tests.builders.result import result
+from tests.builders.result import configured, findings, result
 from tests.builders.support import early_stopping_table, evidence, golden_completions, plan
-from tests.results.test_result_json import configured, findings
 
 NOT_OURS = ("power_begin", "power_end", "result_invalid_reason")
 """Of the machine's clock, and advice that harness/results/verdict/reasons.py gives."""
@@ -45,8 +44,7 @@ def _rounded(value: object) -> object:
 
 
 @pytest.mark.parametrize(
-    ("queries", "late"),
-    [(2000, 0), (2010, 10), (2010, 11), (700, 2), (458, 0), (500, 50)],
+    ("queries", "late"), [(2000, 0), (2010, 10), (2010, 11), (700, 2), (458, 0), (500, 50)]
 )
 def test_every_value_is_loadgens_for_the_same_latencies(
     queries: int, late: int, tmp_path: Path
@@ -120,11 +118,7 @@ def test_a_run_of_ours_is_judged_like_loadgens_and_says_whose_it_is() -> None:
     assert content["latency_ns"]["source"] == content["throughput_per_s"]["source"] == HARNESS
     assert content["latency_ns"]["p99.9"] == NS_PER_MS
     assert content["queries"]["counted_by_loadgen"] is None
-    assert content["arrivals"] == {
-        "source": HARNESS,
-        "schedule_sha256": "abc",
-        "concurrency": None,
-    }
+    assert content["arrivals"] == {"source": HARNESS, "schedule_sha256": "abc", "concurrency": None}
     assert any("no MLPerf scenario" in note for note in content["not_for_submission"])
     assert result(findings("server", evidence("server")))["arrivals"]["source"] == "LoadGen"
 

@@ -289,35 +289,19 @@ def test_what_a_server_run_lost_sums_to_its_tail() -> None:
 @pytest.mark.parametrize(
     ("lost_ns", "judgement"),
     [
-        (
-            {"infer": 196e6, "issue_delay": 123e6, "queue": 1e6},
-            "the model itself was slower in the run: 196 ms more in infer, 123 ms more in issue_delay",
-        ),
-        (
-            {"infer": 5e6, "queue": 9e6},
-            "the load generator was the bottleneck, 9.00 ms more in queue; the model itself: 5.00 ms more in infer",
-        ),
-        (
-            {"infer": -5e6, "issue_delay": 123e6, "queue": 1e6},
-            "the load generator was the bottleneck, 123 ms more in issue_delay, 1.00 ms more in queue",
-        ),
+        ({"infer": 196e6, "issue_delay": 123e6, "queue": 1e6}, "the model itself was slower in the run: 196 ms more in infer, 123 ms more in issue_delay"),
+        ({"infer": 5e6, "queue": 9e6}, "the load generator was the bottleneck, 9.00 ms more in queue; the model itself: 5.00 ms more in infer"),
+        ({"infer": -5e6, "issue_delay": 123e6, "queue": 1e6}, "the load generator was the bottleneck, 123 ms more in issue_delay, 1.00 ms more in queue"),
         ({}, "the load generator was the bottleneck"),
     ],
-)
+)  # fmt: skip
 def test_the_load_generator_is_not_blamed_for_the_model(
     lost_ns: dict[str, float], judgement: str
 ) -> None:
     """Bug: "the load generator held it back, 196 ms in infer", which is the model's own stage."""
-    section = {
-        "what": "p99",
-        "unit": "ns",
-        "ours": 2e9,
-        "reference": 1e9,
-        "ratio": 2.0,
-        "at_run_speed": {"reference": 1e9, "ratio": 2.0},
-        "null_backend_per_s": None,
-        "lost_ns": lost_ns,
-    }
+    judged = {"reference": 1e9, "ratio": 2.0}
+    section = {"what": "p99", "unit": "ns", "ours": 2e9, **judged, "at_run_speed": judged}
+    section |= {"null_backend_per_s": None, "lost_ns": lost_ns}
     numbers = "p99 2.00 s, 2 x the 1.00 s of a load generator without cost"
     assert line(section, None) == f"{numbers}: {judgement}"
 

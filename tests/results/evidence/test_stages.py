@@ -26,12 +26,7 @@ from tests.builders.support import (
 )
 
 EDGES = (
-    "scheduled_ns",
-    "entry_ns",
-    "taken_ns",
-    "gathered_ns",
-    "inferred_ns",
-    "postprocessed_ns",
+    *("scheduled_ns", "entry_ns", "taken_ns", "gathered_ns", "inferred_ns", "postprocessed_ns"),
     "completed_ns",
 )
 START_NS = 1_800_000_000 * 10**9

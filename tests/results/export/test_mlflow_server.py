@@ -18,6 +18,7 @@ import pytest
 
 from harness.cli.main import main
 from harness.core.extras import how_to_install
+from tests.builders.commands import Said
 from tests.builders.finished import REASON, RUNS, invalid
 from tests.servers import real_servers
 from tests.stand_ins.servers.prometheus_server import free_port
@@ -64,11 +65,7 @@ def send(run: Path, url: str) -> int:
 @pytest.mark.slow
 @pytest.mark.parametrize(("verdict", "status"), [("VALID", "FINISHED"), ("INVALID", "FAILED")])
 def test_a_real_server_shows_the_run(
-    verdict: str,
-    status: str,
-    mlflow: str,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+    verdict: str, status: str, mlflow: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = RUNS / "server" if verdict == "VALID" else invalid("server", tmp_path)
     assert send(run, mlflow) == 0
@@ -253,12 +250,9 @@ def test_a_token_that_cannot_be_sent_is_not_shown(
     [
         ({}, None),
         ({"MLFLOW_TRACKING_TOKEN": "abc"}, "Bearer abc"),
-        (
-            {"MLFLOW_TRACKING_USERNAME": "me", "MLFLOW_TRACKING_PASSWORD": "pä"},
-            f"Basic {base64.b64encode('me:pä'.encode()).decode()}",
-        ),
+        ({"MLFLOW_TRACKING_USERNAME": "me", "MLFLOW_TRACKING_PASSWORD": "pä"}, f"Basic {base64.b64encode('me:pä'.encode()).decode()}"),
     ],
-)
+)  # fmt: skip
 def test_the_user_is_that_of_mlflows_own_variables(
     variables: dict[str, str], header: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -282,8 +276,5 @@ def test_the_user_is_that_of_mlflows_own_variables(
         (["mlflow"], "pass --out, or --to URL"),
     ],
 )  # fmt: skip
-def test_a_wrong_address_is_one_line(
-    words: list[str], line: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["export", str(RUNS / "offline"), "--format", *words]) == 2
-    assert line in capsys.readouterr().err
+def test_a_wrong_address_is_one_line(words: list[str], line: str, refuses: Said) -> None:
+    assert line in refuses("export", RUNS / "offline", "--format", *words)

@@ -19,6 +19,7 @@ from harness.results.models.shown import shown
 from harness.results.pages.models_tables import curve_table, models_table
 from harness.results.pages.timeline import over_time
 from harness.results.records import NOTHING_BESIDE
+from tests.builders.present import present
 from tests.builders.support import evidence
 
 SLOTS = [60, 30, 10]
@@ -28,28 +29,14 @@ SEED = 3
 
 
 def loaded(policy: str = LRU) -> Loaded:
+    times = {"load_ns": 1000, "first_ns": 100, "run_ns": 10, "always": False}
     models = [
-        {
-            "name": f"m{i}",
-            "bytes": SIZES[i],
-            "always": False,
-            "share": SLOTS[i] / 100,
-            "slots": SLOTS[i],
-            "load_ns": 1000,
-            "first_ns": 100,
-            "run_ns": 10,
-        }
-        for i in range(3)
+        {"name": f"m{i}", "bytes": SIZES[i], "share": slots / 100, "slots": slots, **times}
+        for i, slots in enumerate(SLOTS)
     ]
-    about = {
-        "seed": SEED,
-        "capacity_bytes": 70,
-        "local_capacity_bytes": None,
-        "policy": policy,
-        "popularity": {"law": "zipf", "exponent": 1.0},
-        "top_share": 0.6,
-        "models": models,
-    }
+    about: dict[str, Any] = {"seed": SEED, "policy": policy, "top_share": 0.6, "models": models}
+    about |= {"capacity_bytes": 70, "local_capacity_bytes": None}
+    about |= {"popularity": {"law": "zipf", "exponent": 1.0}}
     return Loaded((), 100, 100, None, False, {}, about, None, 0)
 
 
@@ -102,10 +89,8 @@ def changed(run: Evidence, column: str, row: int, number: int) -> Evidence:
 @pytest.mark.parametrize("policy", POLICIES)
 def test_the_section_counts_what_the_rows_have(policy: str) -> None:
     run = served(policy)
-    found = section(run, loaded(policy))
-    assert found is not None
-    assert run.done is not None
-    hits = int((run.done.columns["origin"] == 0).sum())
+    found = present(section(run, loaded(policy)))
+    hits = int((present(run.done).columns["origin"] == 0).sum())
     assert (found["requests"], found["hits"], found["hit_rate"]) == (QUERIES, hits, hits / QUERIES)
     assert found["hits"] + found["loads"]["local"] + found["alone"]["local"] == QUERIES
     assert sum(each["requests"] for each in found["models"]) == QUERIES
@@ -119,8 +104,7 @@ def test_the_section_counts_what_the_rows_have(policy: str) -> None:
 
 
 def test_each_model_has_its_own_percentiles_and_what_keeping_it_saves() -> None:
-    found = section(served(), loaded())
-    assert found is not None
+    found = present(section(served(), loaded()))
     popular, rare = found["models"][0], found["models"][2]
     assert popular["latency_ns"] is not None
     assert rare["latency_ns"] is not None
@@ -158,8 +142,7 @@ def test_a_run_of_one_model_has_no_section() -> None:
 
 def test_the_wait_for_a_model_is_a_stage_and_stages_add_up() -> None:
     run = served()
-    assert run.done is not None
-    stages = summarise(run.done)
+    stages = summarise(present(run.done))
     assert stages["acquire"]["share"] == pytest.approx(1.0)
     assert sum(stage["share"] for stage in stages.values()) == pytest.approx(1.0)
 
@@ -168,8 +151,7 @@ def test_a_line_two_tables_and_the_time_axis_show_it() -> None:
     run = served()
     assert run.done is not None
     result = {"models": section(run, loaded())}
-    line = shown(result)
-    assert line is not None
+    line = present(shown(result))
     assert " hits of 3 models in 70 B (lru), " in line
     models, rates = models_table(result), curve_table(result)
     assert models is not None

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from harness.results.evidence.stages import NODE_STAGES, NODE_STAMPS, edges_of
 from harness.results.nodes.joined import placed
 from harness.types import Array
+from tests.builders.present import present
 
 _spans = st.lists(st.integers(0, 10**6), min_size=6, max_size=6)
 
@@ -46,8 +47,7 @@ def test_stages_of_a_node_are_its_own_spans_and_the_network_is_the_rest(
     made: tuple[dict[str, Array], dict[str, Array], list[list[int]]],
 ) -> None:
     columns, rows, spans = made
-    found = placed(columns, rows)
-    assert found is not None
+    found = present(placed(columns, rows))
     assert (found["sent_ns"] == columns["sent_ns"]).all()
     stamps = [columns["sent_ns"], *(found[name] for name in NODE_STAMPS), columns["arrived_ns"]]
     spent = np.array([b - a for a, b in pairwise(stamps)]).T
@@ -65,8 +65,7 @@ def test_without_the_row_of_an_answered_batch_there_are_no_stages_of_nodes(
         np.searchsorted(np.unique(np.r_[rows["first"]]), rows["first"][0])
     )
     columns["failed"] = lost.astype(np.int64)
-    found = placed(columns, less)
-    assert found is not None  # what failed on a lost node has no row
+    found = present(placed(columns, less))
     assert (found["received_ns"][lost] == columns["arrived_ns"][lost]).all()
 
 
@@ -88,8 +87,7 @@ def test_a_late_stamp_of_the_sending_takes_no_time_from_the_node(
     columns |= {"arrived_ns": at + 100, "read_ns": at + 101}
     names = ("received_ns", "taken_ns", "gathered_ns", "inferred_ns", "postprocessed_ns", "sent_ns")
     rows = {"first": np.array([0]), **{name: np.array([i * 50]) for i, name in enumerate(names)}}
-    found = placed(columns, rows)
-    assert found is not None
+    found = present(placed(columns, rows))
     assert [int(found[name][0] - at[0]) for name in ("sent_ns", *NODE_STAMPS)] == expected
 
 

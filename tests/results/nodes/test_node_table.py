@@ -8,7 +8,8 @@ from harness.results.nodes.section import no_score
 from harness.results.pages import run_table
 from harness.results.pages.node_table import node_table
 from harness.results.pages.tables import aligned
-from tests.results.answer.test_answer import golden
+from tests.builders.golden_answers import golden
+from tests.builders.present import present
 
 NODE: dict[str, Any] = {
     "node": "10.0.0.1:7000",
@@ -34,8 +35,7 @@ OTHER = {**NODE, "node": "10.0.0.2:7000", "samples": 100, "batches": 10}
 
 
 def test_shares_are_of_all_nodes() -> None:
-    table = node_table({"nodes": [NODE, OTHER], "doubts": []})
-    assert table is not None
+    table = present(node_table({"nodes": [NODE, OTHER], "doubts": []}))
     first, second = ([*row] for row in table.rows)
     assert first[1:5] == ["first", "1,234", 0.75, 0.8]
     assert second[3:5] == [0.25, 0.2]
@@ -51,8 +51,7 @@ def test_who_was_slow_lost_or_silent_is_said() -> None:
     lost = {**NODE, "node": "c:3", "samples": 0, "lost": "no answer for 2 s", "lost_samples": 8}
     stepped = {**NODE, "node": "d:4", "clock_step_ns": 2_000_000_000}
     slow = {"code": "node-slower", "text": "d:4 takes 9 ms for a batch"}
-    table = node_table({"nodes": [silent, lost, stepped], "doubts": [slow]})
-    assert table is not None
+    table = present(node_table({"nodes": [silent, lost, stepped], "doubts": [slow]}))
     assert table.notes == (
         "10.0.0.2:7000 gave no journal: it was cut off.",
         "10.0.0.2:7000 reported nothing about its machine: too old.",

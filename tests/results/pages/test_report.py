@@ -32,9 +32,12 @@ from harness.results.run_folder import ResultFolder
 from harness.run.supervisor.keeper import RunKeeper
 from harness.run.supervisor.metrics.endpoint import Exporter
 from harness.types import PowerSource
+from tests.builders.commands import Said
+from tests.builders.edited import edit
+from tests.builders.golden_answers import BUSY, LATE, PADDED, golden
+from tests.builders.present import present
+from tests.builders.result import findings
 from tests.builders.support import GOLDEN, SCENARIOS, evidence
-from tests.results.answer.test_answer import BUSY, LATE, PADDED, golden
-from tests.results.test_result_json import findings
 from tests.stand_ins.chromium import needs_chromium, shown, width_needed
 
 HOSTILE = '</script><script>document.title="owned"</script><img src=x onerror=alert(1)>'
@@ -57,10 +60,9 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def run(finished: Path, tmp_path: Path) -> Path:
     """With names and messages as nobody should have them."""
     copy = Path(shutil.copytree(finished, tmp_path / "a <b> & 'c'"))
-    result = json.loads((copy / "result.json").read_text())
     reason = Reason("slo-missed", HOSTILE)._asdict()
-    result.update(verdict="INVALID", reasons=[reason], doubts=[reason], backend=HOSTILE)
-    (copy / "result.json").write_text(json.dumps(result))
+    told = {"verdict": "INVALID", "reasons": [reason], "doubts": [reason], "backend": HOSTILE}
+    edit(copy / "result.json", lambda said: said.update(told))
     return copy
 
 
@@ -94,8 +96,7 @@ def lines(plot: Any) -> dict[str, Any]:
 
 
 def begun_ns() -> int:
-    done = evidence("server").done
-    assert done is not None
+    done = present(evidence("server").done)
     return int(done.columns["scheduled_ns"].min())
 
 
@@ -151,8 +152,7 @@ def test_a_machine_that_tells_nothing_has_no_empty_panels() -> None:
 
 def test_the_window_on_the_time_axis_is_loadgens() -> None:
     run = evidence("server")
-    window = window_ns(run.log.values)
-    assert window is not None
+    window = present(window_ns(run.log.values))
     (band,) = over_time().layout["shapes"]
     assert band["x0"] == pytest.approx((window[0] - begun_ns()) / NS_PER_S)
     assert band["x1"] == pytest.approx((window[1] - begun_ns()) / NS_PER_S)
@@ -174,8 +174,7 @@ def test_no_extreme_is_lost_however_many_points_there_are() -> None:
 
 def test_the_slowest_query_is_in_every_plot_of_latency() -> None:
     run = evidence("single-stream")
-    assert run.done is not None
-    slowest_ms = run.done.latency_ns.max() / NS_PER_MS
+    slowest_ms = present(run.done).latency_ns.max() / NS_PER_MS
     cdf, tail, time, *_ = figures(run)
     for found in (cdf.data[0]["x"], tail.data[0]["y"], lines(time)["slowest"]["y"]):
         assert max(y for y in found if y is not None) == pytest.approx(slowest_ms, rel=1e-5)
@@ -185,12 +184,9 @@ def test_a_run_that_completed_nothing_has_no_plots() -> None:
     assert list(figures(evidence("server", done=None))) == []
 
 
-def test_a_page_needs_no_network_and_is_escaped(
-    run: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_page_needs_no_network_and_is_escaped(run: Path, prints: Said) -> None:
     pytest.importorskip("plotly")
-    assert main(["report", str(run)]) == 0
-    assert capsys.readouterr().out == f"{run}/report.html\n"
+    assert prints("report", run) == f"{run}/report.html\n"
     text = (run / "report.html").read_text()
     assert HOSTILE not in text
     assert "&lt;img src=x onerror=alert(1)&gt;" in text
@@ -206,21 +202,20 @@ def test_a_page_needs_no_network_and_is_escaped(
 
 @pytest.mark.slow
 def test_every_run_leaves_its_report_beside_one_script_for_all(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, prints: Said
 ) -> None:
     pytest.importorskip("plotly")
     given = ["--scenario", "single-stream", "--backend", "null", "--mode", "performance", "--quiet"]
     given += ["--duration", "2s", "--no-metrics"]
-    assert main([*given, "--out", str(tmp_path / "a")]) == 0
-    assert capsys.readouterr().out.splitlines()[-1] == f"report      {tmp_path}/a/report.html"
+    last = prints(*given, "--out", tmp_path / "a").splitlines()[-1]
+    assert last == f"report      {tmp_path}/a/report.html"
     text = (tmp_path / "a/report.html").read_text()
     assert "Latency distribution" in text
     assert "cores busy" in text
     assert check(tmp_path / "a") == []
     (script,) = tmp_path.glob("plotly-*")
     before = script.stat().st_mtime_ns
-    assert main([*given, "--out", str(tmp_path / "b"), "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["verdict"] == "VALID"
+    assert json.loads(prints(*given, "--out", tmp_path / "b", "--json"))["verdict"] == "VALID"
     assert (tmp_path / "b/report.html").is_file()
     assert [p.stat().st_mtime_ns for p in tmp_path.glob("*plotly*")] == [before]
 
@@ -291,10 +286,7 @@ def full(*_: object, **__: object) -> None:
     [
         ("harness.results.pages.report.figures", broken, "RuntimeError: of two lines"),
         ("pathlib.Path.write_text", full, "{folder}/report.html cannot be written: No space left on device"),
-        pytest.param(
-            "shutil.copyfile", full, "{folder}/report.html cannot be written: No space left on device",
-            marks=pytest.mark.slow,
-        ),
+        pytest.param("shutil.copyfile", full, "{folder}/report.html cannot be written: No space left on device", marks=pytest.mark.slow),
     ],
 )  # fmt: skip
 def test_a_report_that_fails_is_one_line_and_leaves_the_run_whole(
@@ -378,8 +370,7 @@ def test_the_first_lines_of_a_page_are_the_answer(run: Path, tmp_path: Path) -> 
     answer = answer_of(result)
     head = text.partition('id="numbers"')[0].replace("\u00a0\u00b5s", " us").replace("\u00a0", " ")
     for words in (answer.question, answer.headline, answer.accuracy, answer.doubts, answer.advice):
-        assert words is not None
-        assert escape(words) in head
+        assert escape(present(words)) in head
     assert head.index(escape(answer.headline)) < head.index("slo-missed") < head.index("padded")
     assert '<details id="doubts"><summary>2 doubts in full</summary>' in head
     for title in ("Settings", "Machine"):
@@ -445,18 +436,16 @@ def test_a_page_of_420_pixels_does_not_scroll_sideways(
     assert width_needed(out, 420) == 420
 
 
-def test_several_runs_need_a_place(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["report", str(run), str(run)]) == 2
-    line = "harness: a report of several runs lies in none of them: pass --out FILE\n"
-    assert capsys.readouterr().err == line
+def test_several_runs_need_a_place(run: Path, refuses: Said) -> None:
+    line = "a report of several runs lies in none of them: pass --out FILE"
+    assert refuses("report", run, run) == line
 
 
 def test_without_plotly_the_extra_is_named(
-    run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    run: Path, monkeypatch: pytest.MonkeyPatch, refuses: Said
 ) -> None:
     monkeypatch.setitem(sys.modules, "plotly", None)
-    assert main(["report", str(run)]) == 3
-    assert capsys.readouterr().err == f"harness: {NO_PLOTLY}{how_to_install('report')}\n"
+    assert refuses("report", run, status=3) == f"{NO_PLOTLY}{how_to_install('report')}"
     assert not (run / "report.html").exists()
 
 

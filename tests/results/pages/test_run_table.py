@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from harness.cli.main import main
 from harness.core import console
 from harness.core.units import show_ns
 from harness.results.evidence.stages import PERCENTILES
 from harness.results.outcome import Finished
 from harness.results.pages import run_table
-from tests.results.answer.test_answer import BUSY, PADDED, golden, held_back
+from tests.builders.commands import Said
+from tests.builders.golden_answers import BUSY, PADDED, golden, held_back
 
 FOLDER = Path("results/a-folder-with-a-name-that-is-never-broken-in-two")
 LATE = {
@@ -164,18 +164,14 @@ def test_json_is_printed_without_the_screen(capsys: pytest.CaptureFixture[str]) 
     assert json.loads(capsys.readouterr().out) == result
 
 
-def test_check_prints_the_details_of_a_finished_run(capsys: pytest.CaptureFixture[str]) -> None:
+def test_check_prints_the_details_of_a_finished_run(prints: Said) -> None:
     folder = Path(__file__).parents[2] / "golden/runs/closed-loop"
-    assert main(["check", str(folder), "--details"]) == 0
-    agreed, _, *lines = capsys.readouterr().out.splitlines()
+    agreed, _, *lines = prints("check", folder, "--details").splitlines()
     assert agreed.endswith("the run is VALID")
     result = json.loads((folder / "result.json").read_text())
     assert lines == list(run_table.lines(result, folder, details=True))
 
 
-def test_details_of_several_runs_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+def test_details_of_several_runs_are_refused(refuses: Said) -> None:
     words = ["--scenario", "offline", "--repeats", "3", "--details"]
-    assert main(words) == 2
-    assert capsys.readouterr().err == (
-        "harness: --details prints the numbers of one run: drop it with --repeats\n"
-    )
+    assert refuses(*words) == ("--details prints the numbers of one run: drop it with --repeats")

@@ -14,6 +14,7 @@ from harness.results.numbers import Number
 from harness.results.pages.history import history, load_text, numbers, reports_in
 from harness.results.pages.page import Article
 from harness.results.pages.pareto import beats, pareto
+from tests.builders.commands import Said
 from tests.builders.result import stored_result
 from tests.stand_ins.chromium import needs_chromium, shown
 
@@ -103,17 +104,9 @@ def test_a_line_of_the_history_leads_from_valid_run_to_valid_run(results: Path) 
     assert line["x"] == ["2026-01-01T10:00:00.000", "2026-01-07T10:00:00.000"]
     assert line["y"] == [5, 6]
     assert (crosses["y"], crosses["mode"], crosses["name"]) == ([1], "markers", "INVALID")
-    assert [f.title for f in first.figures] == [
-        "p50",
-        "p99",
-        "accuracy.top1",
-        "joules_per_sample.rapl:psys",
-    ]
-    assert [f.title for f in offline.figures] == [
-        "throughput",
-        "accuracy.top1",
-        "joules_per_sample.rapl:psys",
-    ]
+    both = ["accuracy.top1", "joules_per_sample.rapl:psys"]
+    assert [f.title for f in first.figures] == ["p50", "p99", *both]
+    assert [f.title for f in offline.figures] == ["throughput", *both]
     assert figure(first, "accuracy.top1").layout["yaxis"]["maxallowed"] == 100  # bug: to 101 %
     assert [one.figures for one in others] == [[]] * 3  # bug: plots of one point
 
@@ -254,13 +247,11 @@ def test_models_on_noise_have_no_task_in_common(results: Path) -> None:
     assert len(found) == 3  # with their contents
 
 
-def test_a_page_is_written_and_escaped(
-    results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_page_is_written_and_escaped(results: Path, tmp_path: Path, prints: Said) -> None:
     pytest.importorskip("plotly")
     words = ["runs", "--results", str(results), "--history", str(tmp_path / "h.html")]
-    assert main([*words, "--pareto", str(tmp_path / "p.html"), "--model", "*"]) == 0
-    assert capsys.readouterr().out == f"{tmp_path}/h.html\n{tmp_path}/p.html\n"
+    printed = prints(*words, "--pareto", tmp_path / "p.html", "--model", "*")
+    assert printed == f"{tmp_path}/h.html\n{tmp_path}/p.html\n"
     assert len(list(tmp_path.glob("plotly-*.min.js"))) == 1
     for name in ("h.html", "p.html"):
         page = (tmp_path / name).read_text()
@@ -282,15 +273,15 @@ def test_a_page_is_written_and_escaped(
 def test_what_cannot_be_drawn_is_one_line(
     results: Path,
     monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    refuses: Said,
     words: list[str],
     status: int,
     line: str,
 ) -> None:
     pytest.importorskip("plotly")
     monkeypatch.chdir(results)
-    assert main(["runs", "--results", str(results), *words]) == status
-    assert capsys.readouterr().err == f"harness: {line.format(results=results)}\n"
+    told = refuses("runs", "--results", results, *words, status=status)
+    assert told == line.format(results=results)
     assert not list(results.glob("*.html"))
 
 

@@ -1,6 +1,5 @@
 """A signed result folder says who vouches for it, and that nothing changed since; with the real ssh-keygen."""
 
-import json
 import os
 import shutil
 import subprocess
@@ -13,18 +12,15 @@ from harness.cli.main import main
 from harness.errors import ConfigError, PluginUnavailable
 from harness.results.recheck import check
 from harness.results.seal import digests, signature
+from tests.builders.commands import Said
+from tests.builders.edited import edit
 from tests.stand_ins.fake_peak import System
 
 pytestmark = pytest.mark.skipif(
     shutil.which(signature.PROGRAM) is None, reason="ssh-keygen is not installed"
 )
 STREAM = (
-    "--scenario",
-    "single-stream",
-    "--queries",
-    "300",
-    "--quiet",
-    "--no-metrics",
+    *("--scenario", "single-stream", "--queries", "300", "--quiet", "--no-metrics"),
     "--no-report",
 )
 
@@ -63,23 +59,21 @@ def fingerprint(key: Path) -> str:
 
 
 def test_check_names_the_signer_of_a_run(
-    key: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    key: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], prints: Said
 ) -> None:
     run = tmp_path / "run"
     assert main([*STREAM, "--sign", str(key), "--out", str(run)]) == 0
     assert str(key) not in (run / "config.yaml").read_text() + (run / "findings.json").read_text()
     capsys.readouterr()
     signers = allowed(tmp_path / "signers", **{"ann@example.org": key})
-    assert main(["check", str(run), "--allowed-signers", str(signers)]) == 0
-    shown = capsys.readouterr().out.splitlines()
+    shown = prints("check", run, "--allowed-signers", signers).splitlines()
     assert shown[1] == f"{run} is signed by ann@example.org (ED25519 {fingerprint(key)})"
-    findings = json.loads((run / "findings.json").read_text())
-    findings["load"]["others"] = 0.0  # no other file has it
-    (run / "findings.json").write_text(json.dumps(findings))
+    edit(
+        run / "findings.json", lambda said: said["load"].update(others=0.0)
+    )  # no other file has it
     assert check(run)[-1].startswith(f"{run}/findings.json was changed after the run")
     digests.write(run)  # without the key the signature is lost
-    assert main(["check", str(run), "--allowed-signers", str(signers)]) == 4
-    assert "is not signed" in capsys.readouterr().out
+    assert "is not signed" in prints("check", run, "--allowed-signers", signers, status=4)
 
 
 def test_a_stranger_a_changed_seal_and_no_signature_differ(
@@ -117,23 +111,13 @@ def test_a_file_without_signers_is_one_line(
     )
 
 
-def test_an_empty_name_of_a_file_of_signers_is_not_ignored(
-    sealed: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["check", str(sealed), "--allowed-signers", ""]) == 2
-    assert "name a file" in capsys.readouterr().err
+def test_an_empty_name_of_a_file_of_signers_is_not_ignored(sealed: Path, refuses: Said) -> None:
+    assert "name a file" in refuses("check", sealed, "--allowed-signers", "")
 
 
 def test_a_signature_for_another_purpose_does_not_fit(key: Path, sealed: Path) -> None:
     words = [
-        "ssh-keygen",
-        "-q",
-        "-Y",
-        "sign",
-        "-f",
-        str(key),
-        "-n",
-        "git",
+        *("ssh-keygen", "-q", "-Y", "sign", "-f", str(key), "-n", "git"),
         str(sealed / "SHA256SUMS"),
     ]
     subprocess.run(words, check=True, capture_output=True)

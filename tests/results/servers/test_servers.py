@@ -2,6 +2,7 @@
 
 from harness.machine.host_log import HostLog
 from harness.results.servers.section import section
+from tests.builders.present import present
 
 ROWS = [
     {"wall_ns": 0, "waiting_requests": 99.0, "inferences": 0.0, "executions": 0.0},
@@ -11,8 +12,7 @@ ROWS = [
 
 
 def test_only_loadgens_window_counts() -> None:
-    found = section(HostLog([*ROWS]), (5, 25), "")
-    assert found is not None
+    found = present(section(HostLog([*ROWS]), (5, 25), ""))
     assert (found["rows"], found["waiting_requests_max"]) == (2, 5.0)
     assert (found["inferences"], found["executions"], found["batch_mean"]) == (160.0, 20.0, 8.0)
     assert found["kv_cache_share_max"] is found["generated_tokens"] is None
@@ -20,14 +20,12 @@ def test_only_loadgens_window_counts() -> None:
 
 def test_a_server_that_counts_anew_has_no_growth() -> None:
     restarted = {"wall_ns": 22, "waiting_requests": 0.0, "inferences": 3.0, "executions": 80.0}
-    found = section(HostLog([*ROWS, restarted]), (5, 25), "")
-    assert found is not None
+    found = present(section(HostLog([*ROWS, restarted]), (5, 25), ""))
     assert found["inferences"] is found["batch_mean"] is None
     assert found["executions"] == 30.0
 
 
 def test_without_readings_the_reason_is_told_and_a_run_here_has_no_section() -> None:
-    found = section(None, (5, 25), "http://h/metrics: the server answered 404")
-    assert found is not None
+    found = present(section(None, (5, 25), "http://h/metrics: the server answered 404"))
     assert (found["rows"], found["absent"]) == (0, "http://h/metrics: the server answered 404")
     assert section(None, (5, 25), "") is None

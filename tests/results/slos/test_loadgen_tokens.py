@@ -12,6 +12,7 @@ from harness.loadgen.logs import DetailLog
 from harness.results.evidence.stages import Completions
 from harness.results.tokens.loadgen import contradictions, told
 from harness.types import Array
+from tests.builders.present import present
 from tests.builders.support import plan
 
 COUNT, TOKENS = 600, 5
@@ -74,15 +75,11 @@ def test_a_few_completions_that_loadgen_stamped_late_are_no_contradiction() -> N
 
 
 CHANGES: list[tuple[str, Callable[[float], float], str]] = [
-    (
-        TTFT.format("50.00"),
-        lambda v: v - 5 * NS_PER_MS,
-        "cannot know a first token before it arrives",
-    ),
+    (TTFT.format("50.00"), lambda v: v - 5 * NS_PER_MS, "cannot know a first token before it arrives"),
     (TPOT.format("99.00"), lambda v: v * 2, "took no longer than since the first one arrived"),
     (TPOT.format("50.00"), lambda v: v * 4, "is above result_time_per_output_token_90.00"),
     ("result_completed_tokens_per_second", lambda v: v * 1.5, "the journal's rate"),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("key", "change", "text"), CHANGES)
@@ -102,12 +99,10 @@ def test_where_an_answer_has_one_token_there_is_nothing_to_compare() -> None:
 
 def test_the_section_has_loadgen_s_numbers_where_they_are_right() -> None:
     counted = plan("server", token_latencies=True)
-    made = told(log(), counted, 0, 0)
-    assert made is not None
+    made = present(told(log(), counted, 0, 0))
     assert made["tpot_ns"] is not None
     assert made["tpot_ns"]["p90"] == log().values[TPOT.format("90.00")]
-    alone = told(log(), counted, 1, 0)
-    assert alone is not None
+    alone = present(told(log(), counted, 1, 0))
     assert (alone["tpot_ns"], alone["tokens_per_s"]) == (None, None)
     assert alone["ttft_ns"] is not None
     assert told(log(), plan("server"), 0, 0) is None
@@ -133,13 +128,8 @@ def test_the_bounds_are_those_that_loadgen_judges_an_official_run_by(
 ) -> None:
     logged = log()
     logged.values |= BOUNDS
-    made = told(logged, plan(scenario, token_latencies=True, **changed), 0, 0)
-    assert made is not None
+    made = present(told(logged, plan(scenario, token_latencies=True, **changed), 0, 0))
     assert made["bounds"] == (
         percentile
-        and {
-            "percentile": percentile,
-            "ttft_ns": 2000 * NS_PER_MS,
-            "tpot_ns": 200 * NS_PER_MS,
-        }
+        and {"percentile": percentile, "ttft_ns": 2000 * NS_PER_MS, "tpot_ns": 200 * NS_PER_MS}
     )

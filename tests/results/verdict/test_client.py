@@ -11,65 +11,9 @@ from harness.core.units import NS_PER_MS, NS_PER_US
 from harness.results.evidence.evidence import Evidence
 from harness.results.evidence.stages import REMOTE_STAGES, Completions, summarise
 from harness.results.verdict import client, reasons
-from tests.builders.support import ENDED, evidence
-
-BOUND_NS = 50 * NS_PER_MS
-CLIENT: Mapping[str, Any] = {
-    "dispatcher": "direct",
-    "peers": [{"url": "http://server:8000", "address": "10.1.2.3", "local": False}],
-    "sut_name": "",
-    "connections": 64,
-    "request_timeout_s": 10.0,
-    "ceiling_per_s": 30_000.0,
-    "floor_p50_ns": 60_000,
-    "no_ceiling": "",
-    "busy_shares": [0.2, 0.3, 0.1],
-    "waited": 0,
-    "resent": 0,
-    "reopened": 0,
-    "closes_after": 0,
-    "outage_s": 0.0,
-    "server_gone": "",
-    "failures": {},
-    "json_ns": None,
-    "server_times": None,
-}
-TOKENS: Mapping[str, Any] = {
-    "answers": 700,
-    "input": 7000,
-    "cached": 700,
-    "cached_answers": 0,
-    "one_token_answers": 0,
-    "compared_prompts": 100,
-    "changed_prompts": 0,
-}
-
-
-def remote(
-    scenario: str = "server",
-    notice_ns: int = 2 * NS_PER_US,
-    latency_ns: int = 5 * NS_PER_MS,
-    **told: Any,
-) -> Evidence:
-    """The golden run as a server would have answered it: every sample in the same time."""
-    run = evidence(scenario)
-    assert run.done is not None
-    columns = {
-        name: values
-        for name, values in run.done.columns.items()
-        if name not in ("gathered_ns", "inferred_ns", "postprocessed_ns")
-    }
-    entry_ns = columns["entry_ns"] = columns["scheduled_ns"] + 1_000
-    completed_ns = columns["completed_ns"] = columns["scheduled_ns"] + latency_ns
-    columns |= {
-        "taken_ns": entry_ns + 1_000,
-        "sent_ns": entry_ns + 10_000,
-        "arrived_ns": completed_ns - 5_000 - notice_ns,
-        "read_ns": completed_ns - 5_000,
-        "decoded_ns": completed_ns - 1_000,
-    }
-    done = replace(run.done, columns=columns)
-    return replace(run, done=done, ended={**ENDED, "client": {**CLIENT, **told}})
+from tests.builders.present import present
+from tests.builders.remote_runs import BOUND_NS, TOKENS, remote
+from tests.builders.support import evidence
 
 
 def bound(run: Evidence, completed_per_s: float = 2_000.0) -> list[str]:
@@ -91,8 +35,7 @@ def test_a_client_with_time_to_spare_is_believed() -> None:
 
 
 def test_the_stages_of_a_server_sum_to_the_latency() -> None:
-    done = remote().done
-    assert done is not None
+    done = present(remote().done)
     assert tuple(done.edges) == REMOTE_STAGES
     assert sum(stage["share"] for stage in summarise(done).values()) == pytest.approx(1)
     begins, ends = zip(*done.edges.values(), strict=True)
@@ -101,16 +44,14 @@ def test_the_stages_of_a_server_sum_to_the_latency() -> None:
 
 
 def test_without_stamps_of_the_kernel_there_is_no_stage_notice() -> None:
-    done = remote().done
-    assert done is not None
+    done = present(remote().done)
     columns = {name: values for name, values in done.columns.items() if name != "arrived_ns"}
     unstamped = Completions(columns, done.issued, done.answered_once)
     assert "notice" not in unstamped.edges
     assert unstamped.edges["remote"] == ("sent_ns", "read_ns")
     total = sum(columns[end] - columns[begin] for begin, end in unstamped.edges.values())
     assert np.array_equal(total, unstamped.latency_ns)
-    section = client.section(replace(remote(), done=unstamped))
-    assert section is not None
+    section = present(client.section(replace(remote(), done=unstamped)))
     assert section["notice_p99_ns"] is None
 
 
@@ -180,9 +121,8 @@ def test_offline_is_held_against_the_ceiling() -> None:
 
 def test_failed_requests_are_counted_by_kind() -> None:
     run = remote(failures={"timeout": 2, "refused": 5}, server_gone="Connection refused\n")
-    assert run.ended is not None
     failed = {
-        **run.ended,
+        **present(run.ended),
         "failed_samples": 7,
         "first_failure": "Traceback\nRefused: the server answered 503: busy",
     }

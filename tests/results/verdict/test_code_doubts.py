@@ -22,8 +22,7 @@ def test_a_release_or_a_commit_with_owned_start_up_code_is_not_doubted() -> None
 
 
 @pytest.mark.parametrize(
-    "harness",
-    [{"known_by": None, "differing": None}, {"differing": 2, "first": ["harness/a.py"]}],
+    "harness", [{"known_by": None, "differing": None}, {"differing": 2, "first": ["harness/a.py"]}]
 )
 def test_files_of_no_release_and_no_commit_are_doubted(harness: dict[str, Any]) -> None:
     assert codes(harness, [OWNED]) == ["harness-changed"]

@@ -19,14 +19,15 @@ from harness.results.evidence.stages import Completions, percentiles, query_late
 from harness.results.evidence.steady_state import steady_state
 from harness.results.verdict import doubts, model_doubts
 from harness.types import Array, Score, TensorSpec
+from tests.builders.present import present
+from tests.builders.result import LOADED
 from tests.builders.support import ENDED, SCENARIOS, evidence, plan
 
 BOUND_NS = 50 * NS_PER_MS
 
 
 def ours(run: Evidence) -> Mapping[str, int]:
-    assert run.done is not None
-    return percentiles(query_latency_ns(run.done, run.plan.samples_per_query))
+    return percentiles(query_latency_ns(present(run.done), run.plan.samples_per_query))
 
 
 def in_performance(run: Evidence) -> list[Reason]:
@@ -36,9 +37,8 @@ def in_performance(run: Evidence) -> list[Reason]:
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_a_golden_run_leaves_no_doubt_about_its_numbers(scenario: str) -> None:
     run = evidence(scenario)
-    assert run.done is not None
     assert in_performance(run) == []
-    assert list(doubts.stall(run.done, scenario, NS_PER_MS)) == []
+    assert list(doubts.stall(present(run.done), scenario, NS_PER_MS)) == []
     short = ["short-run"] if scenario == "offline" else []  # the golden run takes 6 ms
     assert [d.code for d in doubts.few_samples(run, 0.99)] == short
 
@@ -117,10 +117,7 @@ def test_a_generator_that_issues_late_is_doubted() -> None:
     for slice_, end in (
         ({"ns": 100_000, "reason": None}, ""),
         ({}, ""),
-        (
-            {"ns": None, "reason": "Linux 5.15"},
-            "; its thread has no short time slice (Linux 5.15)",
-        ),
+        ({"ns": None, "reason": "Linux 5.15"}, "; its thread has no short time slice (Linux 5.15)"),
     ):
         ended = replace(run, ended={**(run.ended or {}), "slice": slice_})
         assert in_performance(ended) == [Reason("generator-late", text + end)]
@@ -135,16 +132,11 @@ DECIDES = "above 10 % of the SLO (50.0 ms): the machine decides the tail"
         (5_000_000, {"steal": 0.02, "others": 0.10}, BOUND_NS, []),
         (9_000_000, {}, None, []),
         (0, {"steal": None, "others": None}, BOUND_NS, []),
-        (
-            5_100_000,
-            {},
-            BOUND_NS,
-            [f"timed sleeps woke up to 5.10 ms late (p99) before the run, {DECIDES}"],
-        ),
+        (5_100_000, {}, BOUND_NS, [f"timed sleeps woke up to 5.10 ms late (p99) before the run, {DECIDES}"]),
         (0, {"steal": 0.031}, None, ["3.1 % of the CPU time went to other guests of this host"]),
         (0, {"others": 0.25}, None, ["other processes used 25 % of the cores in the run"]),
     ],
-)
+)  # fmt: skip
 def test_a_machine_that_is_not_ours_alone_is_doubted(
     noise_ns: int, load: dict[str, float | None], bound_ns: int | None, wanted: list[str]
 ) -> None:
@@ -322,22 +314,11 @@ def test_few_samples_in_memory_are_doubted(
 
 
 def loaded(*inputs: TensorSpec) -> Loaded:
-    return Loaded(
-        inputs=inputs,
-        total_count=1,
-        performance_count=1,
-        fixed_batch=None,
-        synthetic=False,
-        backend={},
-        dataset={},
-        model_sha256=None,
-        model_bytes=0,
-    )
+    return replace(LOADED, inputs=inputs)
 
 
 @pytest.mark.parametrize(
-    ("mean", "fixed", "said"),
-    [(1.0, None, []), (7.5, 8, []), (8.0, 8, []), (2.0, 8, ["padded"])],
+    ("mean", "fixed", "said"), [(1.0, None, []), (7.5, 8, []), (8.0, 8, []), (2.0, 8, ["padded"])]
 )
 def test_work_that_was_mostly_padding_is_doubted(
     mean: float, fixed: int | None, said: list[str]

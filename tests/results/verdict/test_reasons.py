@@ -99,67 +99,18 @@ def moved(ns: int, wall_s: float) -> Callable[[Evidence], Evidence]:
 SETTLED = queries_to_settle(2, 700, 0.99)
 assert SETTLED is not None
 SERVER_REASONS: list[tuple[str, Callable[[Evidence], Evidence], str, str]] = [
-    (
-        "a batch failed",
-        ended(failed_samples=8, first_failure="Traceback:\n  x\nValueError: y\n"),
-        "batch-failed",
-        "performance run: 8 of 700 samples failed: ValueError: y",
-    ),
-    (
-        "a batch failed by the journal alone",
-        failing(8),
-        "batch-failed",
-        "performance run: 8 samples failed",
-    ),
-    (
-        "the process never said how it ended",
-        lambda run: replace(run, ended=None),
-        "died",
-        "performance run: the measured process ended without its last message",
-    ),
+    ("a batch failed", ended(failed_samples=8, first_failure="Traceback:\n  x\nValueError: y\n"), "batch-failed", "performance run: 8 of 700 samples failed: ValueError: y"),
+    ("a batch failed by the journal alone", failing(8), "batch-failed", "performance run: 8 samples failed"),
+    ("the process never said how it ended", lambda run: replace(run, ended=None), "died", "performance run: the measured process ended without its last message"),
     ("no log", lambda run: replace(run, log=DetailLog()), "log-missing", "performance run: LoadGen left no detail log: make the run's folder writable"),
-    (
-        "a cut log",
-        log(complete=False),
-        "log-incomplete",
-        "performance run: LoadGen's detail log is cut or not LoadGen's",
-    ),
-    (  # Bug: "the log is of None None" was a second reason
-        "a log cut before its scenario",
-        cut_before_scenario,
-        "log-incomplete",
-        "performance run: LoadGen's detail log is cut or not LoadGen's",
-    ),
-    (
-        "two runs in one log",
-        log(repeated=2),
-        "log-mixed",
-        "performance run: the detail log holds 2 runs",
-    ),
-    (
-        "error lines although LoadGen says VALID",
-        log(errors=["error_runtime: twice", "error_runtime: thrice"]),
-        "loadgen-errors",
-        "performance run: LoadGen reported 2 errors: error_runtime: twice",
-    ),
-    (
-        "errors counted without a line",
-        logged(num_errors=3),
-        "loadgen-errors",
-        "performance run: LoadGen reported 3 errors",
-    ),
-    (
-        "another scenario's log",
-        logged(effective_scenario="Offline"),
-        "wrong-run",
-        "performance run: the log is of Offline PerformanceOnly, not of Server PerformanceOnly",
-    ),
-    (
-        "another mode's log",
-        logged(effective_test_mode="SubmissionRun"),
-        "wrong-run",
-        "performance run: the log is of Server SubmissionRun, not of Server PerformanceOnly",
-    ),
+    ("a cut log", log(complete=False), "log-incomplete", "performance run: LoadGen's detail log is cut or not LoadGen's"),
+    # Bug: "the log is of None None" was a second reason
+    ("a log cut before its scenario", cut_before_scenario, "log-incomplete", "performance run: LoadGen's detail log is cut or not LoadGen's"),
+    ("two runs in one log", log(repeated=2), "log-mixed", "performance run: the detail log holds 2 runs"),
+    ("error lines although LoadGen says VALID", log(errors=["error_runtime: twice", "error_runtime: thrice"]), "loadgen-errors", "performance run: LoadGen reported 2 errors: error_runtime: twice"),
+    ("errors counted without a line", logged(num_errors=3), "loadgen-errors", "performance run: LoadGen reported 3 errors"),
+    ("another scenario's log", logged(effective_scenario="Offline"), "wrong-run", "performance run: the log is of Offline PerformanceOnly, not of Server PerformanceOnly"),
+    ("another mode's log", logged(effective_test_mode="SubmissionRun"), "wrong-run", "performance run: the log is of Server SubmissionRun, not of Server PerformanceOnly"),
     *[
         (
             f"another {key} seed",
@@ -169,63 +120,15 @@ SERVER_REASONS: list[tuple[str, Callable[[Evidence], Evidence], str, str]] = [
         )
         for key in ("qsl", "sample_index", "schedule")
     ],
-    (
-        "no journal",
-        lambda run: replace(run, done=None),
-        "journal-missing",
-        "performance run: the journal holds nothing",
-    ),
-    (
-        "an answer is missing",
-        answered(699),
-        "samples-lost",
-        ("performance run: 700 samples were issued, 699 answers recorded; "
-        "each must be answered exactly once"),
-    ),
-    (
-        "LoadGen counted other samples",
-        logged(result_query_count=705),
-        "samples-lost",
-        "performance run: LoadGen counted 705 samples, the journal 700",
-    ),
-    (
-        "the supervisor saw the clock jump",
-        stepped(-2 * NS_PER_S),
-        "clock-jumped",
-        ("performance run: the wall clock was stepped by -2.00 s (limit 1.00 ms); "
-        "LoadGen's latencies are wrong: run again"),
-    ),
-    (
-        "the measured process saw the clock jump",
-        moved(2 * NS_PER_S, wall_s=10.0),
-        "clock-jumped",
-        ("performance run: the wall clock was stepped by 2.00 s (limit 1.00 ms); "
-        "LoadGen's latencies are wrong: run again"),
-    ),
-    (
-        "another number of samples held",
-        logged(effective_performance_sample_count=1024),
-        "wrong-sample-count",
-        "LoadGen held 1024 samples, the plan says 20",
-    ),
-    (
-        "fewer queries than planned",
-        planned(query_count=800),
-        "too-few-queries",
-        "LoadGen counted 700 queries, the plan says 800",
-    ),
-    (
-        "LoadGen has another objection",
-        logged(result_validity="INVALID", result_min_duration_met=False),
-        "loadgen-invalid",
-        "LoadGen says INVALID: not satisfied: min duration",
-    ),
-    (
-        "LoadGen gives no reason",
-        logged(result_validity="INVALID"),
-        "loadgen-invalid",
-        "LoadGen says INVALID: the log names no constraint",
-    ),
+    ("no journal", lambda run: replace(run, done=None), "journal-missing", "performance run: the journal holds nothing"),
+    ("an answer is missing", answered(699), "samples-lost", "performance run: 700 samples were issued, 699 answers recorded; each must be answered exactly once"),
+    ("LoadGen counted other samples", logged(result_query_count=705), "samples-lost", "performance run: LoadGen counted 705 samples, the journal 700"),
+    ("the supervisor saw the clock jump", stepped(-2 * NS_PER_S), "clock-jumped", "performance run: the wall clock was stepped by -2.00 s (limit 1.00 ms); LoadGen's latencies are wrong: run again"),
+    ("the measured process saw the clock jump", moved(2 * NS_PER_S, wall_s=10.0), "clock-jumped", "performance run: the wall clock was stepped by 2.00 s (limit 1.00 ms); LoadGen's latencies are wrong: run again"),
+    ("another number of samples held", logged(effective_performance_sample_count=1024), "wrong-sample-count", "LoadGen held 1024 samples, the plan says 20"),
+    ("fewer queries than planned", planned(query_count=800), "too-few-queries", "LoadGen counted 700 queries, the plan says 800"),
+    ("LoadGen has another objection", logged(result_validity="INVALID", result_min_duration_met=False), "loadgen-invalid", "LoadGen says INVALID: not satisfied: min duration"),
+    ("LoadGen gives no reason", logged(result_validity="INVALID"), "loadgen-invalid", "LoadGen says INVALID: the log names no constraint"),
     (
         "too many late queries to be sure",
         logged(early_stopping_met=False, result_validity="INVALID", result_overlatency_query_count=2),
@@ -245,12 +148,7 @@ SERVER_REASONS: list[tuple[str, Callable[[Evidence], Evidence], str, str]] = [
         ("8 of 700 queries took longer than 50.0 ms, p99 allows at most 6: "
         "lower --target-qps or raise --slo"),
     ),
-    (
-        "an official run that was told to be short",
-        planned(model_key="resnet50"),
-        "too-short",
-        "min_duration was 1 ms, the rules require 600000",
-    ),
+    ("an official run that was told to be short", planned(model_key="resnet50"), "too-short", "min_duration was 1 ms, the rules require 600000"),
 ]  # fmt: skip
 
 
@@ -313,23 +211,13 @@ def test_offline_is_one_query_however_many_samples() -> None:
 @pytest.mark.parametrize(
     ("scenario", "key", "percentile", "name"),
     [
-        (
-            "single-stream",
-            "early_stopping_latency_ss",
-            90,
-            "early-stopping estimate of the p90 latency",
-        ),
-        (
-            "multi-stream",
-            "early_stopping_latency_ms",
-            99,
-            "early-stopping estimate of the p99 latency",
-        ),
+        ("single-stream", "early_stopping_latency_ss", 90, "early-stopping estimate of the p90 latency"),
+        ("multi-stream", "early_stopping_latency_ms", 99, "early-stopping estimate of the p99 latency"),
         ("offline", "result_99.00_percentile_latency_ns", 99, "p99 latency"),
         ("offline", "result_99.90_percentile_latency_ns", 99.5, "p99.9 latency"),
         ("offline", "result_max_latency_ns", 99.99, "largest latency"),
     ],
-)
+)  # fmt: skip
 def test_a_given_slo_is_judged_on_the_key_of_the_scenario(
     scenario: str, key: str, percentile: float, name: str
 ) -> None:
@@ -362,13 +250,9 @@ def _score(value: float) -> Score:
         (98.5, Accuracy(metric="top1", target=98.5), []),
         (10.0, None, []),
         (10.0, Accuracy(metric="f1", target=98.5), []),
-        (
-            98.4999,
-            Accuracy(metric="top1", target=98.5),
-            ["accuracy top1 is 98.500 %, the manifest's target is 98.5 %"],
-        ),
+        (98.4999, Accuracy(metric="top1", target=98.5), ["accuracy top1 is 98.500 %, the manifest's target is 98.5 %"]),
     ],
-)
+)  # fmt: skip
 def test_a_score_below_the_manifests_target_is_a_reason(
     value: float, target: Accuracy | None, wanted: list[str]
 ) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from harness.results.verdict import token_counts, witnesses
-from tests.results.verdict.test_client import TOKENS, remote
+from tests.builders.remote_runs import TOKENS, remote
 
 
 def codes(**told: Any) -> tuple[list[str], list[str]]:

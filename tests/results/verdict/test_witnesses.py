@@ -98,11 +98,7 @@ LOGS = [
     ("server", {"result_completed_samples_per_sec": "*2"}, "the journal's rate"),
     ("server", {"result_completed_samples_per_sec": "*0.5"}, "the journal's rate"),
     ("offline", {"result_samples_per_second": "*2"}, "the longest latency"),
-    (
-        "offline",
-        {"result_samples_per_second": "*2", "result_max_latency_ns": "*0.5"},
-        "the journal's",
-    ),
+    ("offline", {"result_samples_per_second": "*2", "result_max_latency_ns": "*0.5"}, "the journal's"),
     ("server", {"result_99.00_percentile_latency_ns": "*0.5"}, "is above"),
     ("server", {"result_50.00_percentile_latency_ns": "*0.5"}, "cannot reach LoadGen"),
     ("server", {"result_mean_latency_ns": 1}, "lies outside"),
@@ -116,7 +112,7 @@ LOGS = [
     ("single-stream", {"early_stopping_latency_ss": 1}, "estimate"),
     ("multi-stream", {"early_stopping_latency_ms": 1}, "estimate"),
     ("multi-stream", {"result_99.00_percentile_per_query_latency_ns": 1}, "is above"),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("scenario", "values", "text"), LOGS, ids=str)
@@ -165,22 +161,14 @@ def test_a_pause_before_the_fastest_answer_is_no_reason() -> None:
 
 
 JOURNALS = [
-    (
-        "single-stream",
-        {"completed_ns": lambda c: c["inferred_ns"] - 1},
-        "were completed before they were postprocessed",
-    ),
-    (
-        "single-stream",
-        {"taken_ns": lambda c: c["entry_ns"] - 5},
-        "were taken before they were entry",
-    ),
+    ("single-stream", {"completed_ns": lambda c: c["inferred_ns"] - 1}, "were completed before they were postprocessed"),
+    ("single-stream", {"taken_ns": lambda c: c["entry_ns"] - 5}, "were taken before they were entry"),
     ("offline", {"index": lambda c: c["index"] + 10**6}, "dataset indices"),
     ("offline", {"index": lambda c: c["index"] - 10**6}, "dataset indices"),
     ("server", {"batch_size": lambda c: c["batch_size"] + 1}, "number of rows"),
     ("server", {"batch_size": lambda c: c["batch_size"] * 1000}, "the largest allowed"),
     ("server", {"taken_ns": lambda c: c["taken_ns"] * 0 + c["entry_ns"].max()}, "before"),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("scenario", "columns", "text"), JOURNALS)

@@ -12,6 +12,7 @@ from harness.models.network.files import of_onnx
 from harness.models.network.network import difference
 from harness.search.grid.cells.options import GridOptions
 from harness.search.grid.view.view import stored_view
+from tests.builders.present import present
 from tests.stand_ins.chromium import needs_chromium, shown
 
 
@@ -43,8 +44,7 @@ def test_operators_compute_what_their_names_say() -> None:
         (found,) = session.run(None, {"x": np.ones((2, *spec.shape[1:]), np.float32)})
         assert np.isfinite(found).all()
         outputs[path.stem] = found.shape
-        work = operators.work_of(str(path))
-        assert work is not None
+        work = present(operators.work_of(str(path)))
         assert work["flop_per_sample"] > 1e6
     assert outputs["gemm_m1760_k1760"] == (2, 1760)
     assert outputs["conv_224x224x3_k64_r7_s2"] == (2, 64, 112, 112)
@@ -85,12 +85,9 @@ def test_int8_beside_fp32(capsys: pytest.CaptureFixture[str]) -> None:
     view = stored_view(Path("grid"), GridOptions())
     fp32, int8 = view.rows
     assert fp32.accuracy == pytest.approx(99.2)
-    assert int8.accuracy is not None
-    assert abs(int8.accuracy - 99.2) <= 0.5
+    assert abs(present(int8.accuracy) - 99.2) <= 0.5
     for row in view.rows:
-        assert row.batch_p50_ns is not None
-        assert row.forward_p50_ns is not None
-        assert row.forward_p50_ns < row.batch_p50_ns <= (row.batch_p99_ns or 0)
+        assert present(row.forward_p50_ns) < present(row.batch_p50_ns) <= (row.batch_p99_ns or 0)
         assert (row.rss_bytes or 0) > 10e6
         assert row.uncertainty is not None
         assert row.no_energy.startswith("no meter")

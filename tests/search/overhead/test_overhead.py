@@ -12,8 +12,9 @@ from harness.results.pages.page import typeset
 from harness.results.seal.digests import SEAL
 from harness.search.overhead.page import figures
 from harness.search.overhead.table import headline
+from tests.builders.commands import Said
+from tests.builders.serving import serving
 from tests.search.overhead.stand_in import Runs
-from tests.serve.test_serve import serving
 
 URL = "http://127.0.0.1:1"
 VERB = ("overhead", "digits", "--url", URL, "--quiet", "--pairs", "3")
@@ -23,11 +24,6 @@ NAMES = [
 ]
 
 Measured = Callable[..., int]
-
-
-@pytest.fixture(autouse=True)
-def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
 
 
 @pytest.fixture
@@ -250,31 +246,20 @@ def test_without_a_floor_there_is_no_number(measured: Measured) -> None:
     ("words", "line"),
     [
         (("digits",), "backend 'kserve' asks a server: name it with --url"),
-        (
-            ("digits", "--url", URL, "--backend", "ort"),
-            "backend 'ort' runs the model here: use kserve",
-        ),
-        (
-            ("digits", "--url", URL, "--local-backend", "kserve"),
-            "--local-backend kserve asks a server",
-        ),
-        (
-            ("digits", "--url", URL, "--local-backend", "otr"),
-            "no backend named 'otr': did you mean",
-        ),
+        (("digits", "--url", URL, "--backend", "ort"), "backend 'ort' runs the model here: use kserve"),
+        (("digits", "--url", URL, "--local-backend", "kserve"), "--local-backend kserve asks a server"),
+        (("digits", "--url", URL, "--local-backend", "otr"), "no backend named 'otr': did you mean"),
         (("digits", "--url", URL, "--pairs", "2"), "--pairs: 2 must lie between 3 and 1,000"),
         (("digits", "--url", URL, "--threads", "999"), "--threads 999: "),
         (("digit", "--url", URL), "no model named 'digit': did you mean 'digits'?"),
         ((), "MODEL is missing"),
     ],
-)
+)  # fmt: skip
 def test_what_a_user_gets_wrong_is_one_line(
-    words: tuple[str, ...], line: str, capsys: pytest.CaptureFixture[str]
+    words: tuple[str, ...], line: str, refuses: Said
 ) -> None:
-    assert main(["overhead", *words]) == 2
-    errors = capsys.readouterr().err
+    errors = refuses("overhead", *words)
     assert line in errors
-    assert errors.count("\n") == 1
     assert not Path("results").exists()
 
 

@@ -4,7 +4,8 @@ import heapq
 import json
 import re
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -30,27 +31,16 @@ from harness.search.peak import page, table
 from harness.search.peak.job import RUNS
 from harness.search.peak.probe import Judge
 from harness.search.peak.search import Limits, search
+from tests.builders.commands import Said
 from tests.stand_ins.fake_peak import CAPACITY, System, names
 
 SERVER = (
-    "peak",
-    "--scenario",
-    "server",
-    "--backend",
-    "null",
-    "--slo",
-    "p99=10ms",
-    "--quiet",
+    *("peak", "--scenario", "server", "--backend", "null", "--slo", "p99=10ms", "--quiet"),
     "--no-report",
 )
 MULTI_STREAM = ("peak", "--scenario", "multi-stream", "--backend", "null", "--quiet")
 
 Searched = Callable[..., tuple[int, System]]
-
-
-@pytest.fixture(autouse=True)
-def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
 
 
 @pytest.fixture
@@ -79,10 +69,8 @@ def test_the_confirmed_run_is_the_folder_and_the_probes_lie_in_it(
     assert content["failed_above_kind"] == "full"
     assert len(system.configs) == len(content["probes"]) <= 12
     (confirmed,) = [p for p in content["probes"] if p["folder"] == "."]
-    assert (confirmed["kind"], confirmed["passed"], confirmed["load"]) == (
-        *("full", True),
-        content["peak"],
-    )
+    assert (confirmed["kind"], confirmed["passed"]) == ("full", True)
+    assert confirmed["load"] == content["peak"]
     result = json.loads(Path("found/result.json").read_text())
     assert result["throughput_per_s"]["asked"] == content["peak"]
     assert names(Path("found")) == [SEAL, "peak.json", "performance", "probes", "result.json"]
@@ -207,20 +195,19 @@ def test_a_probe_takes_each_place_in_flight_ten_times_however_short(searched: Se
     assert all(queries == 10 * in_flight for in_flight, queries in asked)
 
 
-def test_what_a_number_in_flight_cannot_be_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_a_number_in_flight_cannot_be_is_told(refuses: Said) -> None:
     file = ("--write-user-conf", "user.conf")
-    assert main([*SERVER, "--concurrency", "4", *file]) == 2
-    assert "MLPerf has no load with a fixed concurrency" in capsys.readouterr().err
+    assert "MLPerf has no load with a fixed concurrency" in refuses(
+        *SERVER, "--concurrency", "4", *file
+    )
     Path("a.csv").write_text("0\n1\n")
-    assert main([*SERVER, "--arrivals", "a.csv"]) == 2
-    assert "drop --arrivals" in capsys.readouterr().err
+    assert "drop --arrivals" in refuses(*SERVER, "--arrivals", "a.csv")
 
 
 def test_without_a_rate_that_passes_the_folder_stays_partial(
     searched: Searched, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    status, _ = searched(System(0.0), *SERVER)
-    assert status == 4
+    assert searched(System(0.0), *SERVER)[0] == 4
     content = peak_json("found.partial")
     assert (content["finished"], content["peak"]) == (True, None)
     out = capsys.readouterr().out
@@ -245,8 +232,7 @@ def test_what_no_answer_meets_is_not_searched_for(
 ) -> None:
     """Bug: twenty runs, two minutes, for a bound below the model's fastest answer."""
     system = System(0.0, fastest_ns={1: 90_000_000, 2: 29_000_000})
-    status, _ = searched(system, *SERVER, *given)
-    assert status == 4
+    assert searched(system, *SERVER, *given)[0] == 4
     _first, second = system.configs
     assert {name: getattr(second, name) for name in least} == least
     assert second.queries == 100
@@ -275,15 +261,13 @@ def test_multi_stream_is_out_of_reach_only_where_one_sample_takes_too_long(
     searched: Searched,
 ) -> None:
     too_slow = System(3, fastest_ns={1: 11_000_000, 2: 9_000_000})
-    status, _ = searched(too_slow, *MULTI_STREAM, "--slo", "p99=10ms")
-    assert status == 0
+    assert searched(too_slow, *MULTI_STREAM, "--slo", "p99=10ms")[0] == 0
     assert too_slow.configs[1].samples_per_query == 1
     assert peak_json()["peak"] == 3
 
 
 def test_a_first_run_that_a_stall_made_late_does_not_end_the_search(searched: Searched) -> None:
-    status, _ = searched(System(1300.0, fastest_ns={1: 90_000_000}), *SERVER)
-    assert status == 0
+    assert searched(System(1300.0, fastest_ns={1: 90_000_000}), *SERVER)[0] == 0
     assert peak_json()["fastest_ns"] is None
 
 
@@ -309,8 +293,7 @@ def test_a_run_that_fails_for_another_reason_ends_the_search(
 def test_a_stopped_search_keeps_what_it_has(
     searched: Searched, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    status, _ = searched(System(1300.0, {3: ("interrupted", 130)}), *SERVER)
-    assert status == 130
+    assert searched(System(1300.0, {3: ("interrupted", 130)}), *SERVER)[0] == 130
     last = peak_json("found.partial")["probes"][2]
     assert (last["passed"], last["ended"], last["queries"]) == (None, "interrupted", 7)
     told = capsys.readouterr()
@@ -336,8 +319,7 @@ def test_a_calibration_that_is_stopped_came_to_no_rate(
     searched: Searched, capsys: pytest.CaptureFixture[str]
 ) -> None:
     system = System(1300.0, {1: ("interrupted", 130)})
-    status, _ = searched(system, *(word for word in SERVER if word != "--quiet"))
-    assert status == 130
+    assert searched(system, *(word for word in SERVER if word != "--quiet"))[0] == 130
     (only,) = peak_json("found.partial")["probes"]
     assert (only["load"], only["passed"], only["ended"]) == (None, None, "interrupted")
     told = capsys.readouterr()
@@ -361,8 +343,7 @@ def test_a_signal_that_comes_between_two_runs_ends_the_next_one(
                 signal.raise_signal(signal.SIGINT)
             return system(config, **how)
 
-    status, _ = searched(measure, *SERVER)
-    assert status == 130
+    assert searched(measure, *SERVER)[0] == 130
     probes = peak_json("found.partial")["probes"]
     assert [p["ended"] for p in probes] == [None, None, None, "interrupted"]
     assert probes[2]["passed"] is not None
@@ -370,14 +351,12 @@ def test_a_signal_that_comes_between_two_runs_ends_the_next_one(
 
 
 def test_a_users_mistake_leaves_nothing(searched: Searched) -> None:
-    status, _ = searched(System(1300.0, {1: ConfigError("it is too large")}), *SERVER)
-    assert status == 2
+    assert searched(System(1300.0, {1: ConfigError("it is too large")}), *SERVER)[0] == 2
     assert names(Path()) == []
 
 
 def test_what_cannot_be_imported_leaves_nothing_either(searched: Searched) -> None:
-    status, _ = searched(System(1300.0, {1: PluginUnavailable("no module")}), *SERVER)
-    assert status == 3
+    assert searched(System(1300.0, {1: PluginUnavailable("no module")}), *SERVER)[0] == 3
     assert names(Path()) == []
 
 
@@ -388,17 +367,16 @@ def test_a_plugin_that_raises_leaves_its_traceback(searched: Searched) -> None:
 
 
 def test_a_mistake_that_shows_later_keeps_the_probes(searched: Searched) -> None:
-    status, _ = searched(System(1300.0, {3: ConfigError("it is too large")}), *SERVER)
-    assert status == 2
+    assert searched(System(1300.0, {3: ConfigError("it is too large")}), *SERVER)[0] == 2
     assert len(peak_json("found.partial")["probes"]) == 2
 
 
+@dataclass
 class _Small:
     """A machine whose memory takes runs of so many queries."""
 
-    def __init__(self, system: System, most: int) -> None:
-        self.system = system
-        self.most = most
+    system: System
+    most: int
 
     def __call__(self, config: RunConfig, **how: Any) -> Finished:
         if (config.queries or 0) > self.most:
@@ -407,10 +385,9 @@ class _Small:
 
 
 def test_what_was_found_is_kept_where_a_higher_load_does_not_fit_into_memory(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    searched: Searched, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("harness.run.supervisor.job.measure", _Small(System(1300.0), 12_600))
-    assert main([*SERVER, "--target-qps", "1200", "--out", "found"]) == 0
+    assert searched(_Small(System(1300.0), 12_600), *SERVER, "--target-qps", "1200")[0] == 0
     content = peak_json()
     assert 1200 <= content["peak"] <= 1260 < content["failed_above"]
     told = r"at 1,\d\d\d queries/s: so many queries need 9 GB: shorten --duration"
@@ -420,12 +397,12 @@ def test_what_was_found_is_kept_where_a_higher_load_does_not_fit_into_memory(
     assert f"\nended early {content['ended_early']}\nresults     found\n" in out
 
 
+@dataclass
 class _ClientBound:
     """A server that is faster than its client, which reaches so many queries/s."""
 
-    def __init__(self, system: System, most: float) -> None:
-        self.system = system
-        self.most = most
+    system: System
+    most: float
 
     def __call__(self, config: RunConfig, **how: Any) -> Finished:
         if (config.target_qps or 0) > self.most:
@@ -434,11 +411,10 @@ class _ClientBound:
 
 
 def test_a_load_that_the_client_cannot_offer_is_searched_below(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    searched: Searched, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Bug: such a run ended the search with exit status 4, as one in which no load passed."""
-    monkeypatch.setattr("harness.run.supervisor.job.measure", _ClientBound(System(5000.0), 1300))
-    assert main([*SERVER, "--target-qps", "1200", "--out", "found"]) == 0
+    assert searched(_ClientBound(System(5000.0), 1300), *SERVER, "--target-qps", "1200")[0] == 0
     content = peak_json()
     assert content["finished"]
     assert 1200 <= content["peak"] <= 1300
@@ -448,27 +424,23 @@ def test_a_load_that_the_client_cannot_offer_is_searched_below(
 
 
 def test_a_calibration_that_the_client_bounds_is_searched_below(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    searched: Searched, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Bug: a server that is faster than its client had no peak at all."""
     system = System(5000.0)
     system.broken = {1: ("client-bound", 4)}
-    monkeypatch.setattr("harness.run.supervisor.job.measure", _ClientBound(system, 1300))
-    assert main([*SERVER, "--out", "found"]) == 0
+    assert searched(_ClientBound(system, 1300), *SERVER)[0] == 0
     content = peak_json()
-    assert (content["probes"][0]["kind"], content["probes"][0]["ended"]) == (
-        "calibration",
-        "client-bound",
-    )
+    first = content["probes"][0]
+    assert (first["kind"], first["ended"]) == ("calibration", "client-bound")
     assert 1000 <= content["peak"] <= 1300
     assert content["warnings"][0].startswith("the client was the limit at ")
 
 
 def test_where_no_full_length_run_fits_into_memory_it_is_said_what_to_do(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    searched: Searched, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("harness.run.supervisor.job.measure", _Small(System(1300.0), 10_000))
-    assert main([*SERVER, "--target-qps", "1200", "--out", "found"]) == 2
+    assert searched(_Small(System(1300.0), 10_000), *SERVER, "--target-qps", "1200")[0] == 2
     told = r"harness: at 1,\d\d\d queries/s: so many queries need 9 GB: shorten --duration\n"
     assert re.fullmatch(told, capsys.readouterr().err)
     assert all(p["kind"] == "probe" for p in peak_json("found.partial")["probes"])
@@ -477,12 +449,11 @@ def test_where_no_full_length_run_fits_into_memory_it_is_said_what_to_do(
 class _Disturbed:
     """A machine whose neighbours, not the model, end the search. busy_share: of the instances' time."""
 
+    reference: Mapping[str, Any] = {"reason": "none"}
+
     def __init__(self, peak: float, p50_ns: int, busy_share: float, *doubts: str) -> None:
-        self.system = System(peak)
-        self.p50_ns = p50_ns
-        self.busy_share = busy_share
-        self.doubts = doubts
-        self.reference: dict[str, Any] = {"reason": "none"}
+        self.system, self.doubts = System(peak), doubts
+        self.p50_ns, self.busy_share = p50_ns, busy_share
 
     def __call__(self, config: RunConfig, **how: Any) -> Finished:
         finished = self.system(config, **how)
@@ -501,12 +472,11 @@ class _Disturbed:
 
 
 def test_a_peak_that_delays_of_the_machine_set_is_not_called_the_models(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    searched: Searched, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Bug: 88 queries/s of a model that manages 900, in eleven doubted runs, reported as any other."""
     busy = _Disturbed(88.0, 800_000, 0.1, "busy-machine", "few-samples")
-    monkeypatch.setattr("harness.run.supervisor.job.measure", busy)
-    assert main([*SERVER, "--target-qps", "80", "--out", "found"]) == 0
+    assert searched(busy, *SERVER, "--target-qps", "80")[0] == 0
     content = peak_json()
     runs = len(content["probes"])
     out = capsys.readouterr().out
@@ -526,15 +496,14 @@ def test_a_peak_that_delays_of_the_machine_set_is_not_called_the_models(
 
 
 def test_a_peak_of_a_busy_machine_is_held_against_the_model_alone(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    searched: Searched, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Two instances that take 5 ms for a batch of one and 8 ms for one of four answer 1,000/s."""
     busy = _Disturbed(400.0, 2_000_000, 0.6, "busy-machine")
     loops = [(1, 5e6, 6e6), (4, 8e6, 9e6)]
     names = ("batch", "before", "after")
     busy.reference = {"service_ns": [dict(zip(names, one, strict=True)) for one in loops]}
-    monkeypatch.setattr("harness.run.supervisor.job.measure", busy)
-    assert main([*SERVER, "--target-qps", "380", "--out", "found"]) == 0
+    assert searched(busy, *SERVER, "--target-qps", "380")[0] == 0
     (warning,) = peak_json()["warnings"]
     told = (
         r"may reach a higher rate: the peak is (39|40) % of the 1,000 queries/s that the model alone "
@@ -558,20 +527,16 @@ def test_the_time_left_is_shown_after_each_run(
     ("p50_ns", "busy_share"), [(1_100_000, 0.1), (800_000, 0.3)], ids=["near the bound", "busy"]
 )
 def test_a_peak_at_which_queries_wait_or_instances_work_is_the_models(
-    p50_ns: int,
-    busy_share: float,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    p50_ns: int, busy_share: float, searched: Searched, capsys: pytest.CaptureFixture[str]
 ) -> None:
     quiet = _Disturbed(1300.0, p50_ns, busy_share, "few-samples")
-    monkeypatch.setattr("harness.run.supervisor.job.measure", quiet)
-    assert main([*SERVER, "--out", "found"]) == 0
+    assert searched(quiet, *SERVER)[0] == 0
     assert peak_json()["warnings"] == []
     assert " queries/s: VALID at full length" in capsys.readouterr().out
 
 
 def test_a_load_that_is_too_high_may_drift_on_any_machine(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    searched: Searched, capsys: pytest.CaptureFixture[str]
 ) -> None:
     loaded = System(1300.0)
 
@@ -580,8 +545,7 @@ def test_a_load_that_is_too_high_may_drift_on_any_machine(
         doubts = [{"code": "drift", "text": ""}] if finished.result["reasons"] else []
         return finished._replace(result={**finished.result, "doubts": doubts})
 
-    monkeypatch.setattr("harness.run.supervisor.job.measure", measure)
-    assert main([*SERVER, "--out", "found"]) == 0
+    assert searched(measure, *SERVER)[0] == 0
     assert peak_json()["warnings"] == []
     assert "not at rest" not in capsys.readouterr().out
 
@@ -595,7 +559,7 @@ def test_user_conf_is_what_mlperf_reads(searched: Searched) -> None:
 
 
 def test_a_user_conf_that_cannot_be_written_is_told_by_the_status(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    searched: Searched, capsys: pytest.CaptureFixture[str]
 ) -> None:
     system = System(1300.0)
 
@@ -603,8 +567,7 @@ def test_a_user_conf_that_cannot_be_written_is_told_by_the_status(
         Path("user.conf").mkdir(exist_ok=True)
         return system(config, **how)
 
-    monkeypatch.setattr("harness.run.supervisor.job.measure", measure)
-    assert main([*SERVER, "--write-user-conf", "user.conf", "--out", "found"]) == 4
+    assert searched(measure, *SERVER, "--write-user-conf", "user.conf")[0] == 4
     told = capsys.readouterr()
     assert told.err == (
         "harness: --write-user-conf user.conf cannot be written: Is a directory: see found\n"
@@ -678,11 +641,8 @@ def test_a_failure_of_a_short_probe_is_told_as_one(
         ("--scenario server --prob 3s", "unknown option --prob: did you mean --probe?"),
     ],
 )  # fmt: skip
-def test_a_mistake_is_one_line_and_status_2(
-    arguments: str, line: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["peak", *arguments.split()]) == 2
-    assert capsys.readouterr().err == f"harness: {line}\n"
+def test_a_mistake_is_one_line_and_status_2(arguments: str, line: str, refuses: Said) -> None:
+    assert refuses("peak", *arguments.split()) == line
     assert names(Path()) == []
 
 

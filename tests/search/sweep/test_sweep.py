@@ -4,7 +4,7 @@ import csv
 import json
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,16 +21,12 @@ from harness.results.seal.digests import SEAL
 from harness.search.options import Rates, parse_rates
 from harness.search.sweep.page import figures
 from harness.search.sweep.table import Point, knee, marks, points_table
+from tests.builders.commands import Said
 from tests.stand_ins.fake_peak import System, names
 
 SERVER = ("sweep", "--scenario", "server", "--backend", "null", "--slo", "p99=10ms", "--quiet")
 
 Swept = Callable[..., tuple[int, System]]
-
-
-@pytest.fixture(autouse=True)
-def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
 
 
 @pytest.fixture
@@ -97,10 +93,8 @@ def test_titles_have_the_models_name_as_a_run_has_it(
     assert swept(System(900.0), *verb, *options, "--model", "sub/m.yaml")[0] == 0
     assert capsys.readouterr().out.startswith(head)
     if verb[0] == "sweep":
-        assert (
-            "<h1>Sweep · server · null · mine · p99=10ms</h1>"
-            in Path("swept/sweep.html").read_text()
-        )
+        title = "<h1>Sweep · server · null · mine · p99=10ms</h1>"
+        assert title in Path("swept/sweep.html").read_text()
 
 
 def test_absolute_rates_need_no_peak(swept: Swept, capsys: pytest.CaptureFixture[str]) -> None:
@@ -249,8 +243,7 @@ def test_a_sweep_that_goes_on_says_what_was_changed_and_is_sealed_anew(
 def test_a_run_that_fails_for_another_reason_ends_it(
     swept: Swept, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    status, _ = swept(System(900.0, {2: ("batch-failed", 4)}), *SERVER, "--rate", "100..300/3")
-    assert status == 4
+    assert swept(System(900.0, {2: ("batch-failed", 4)}), *SERVER, "--rate", "100..300/3")[0] == 4
     assert len(sweep_json()["points"]) == 1
     assert "the sweep ends here: batch-failed: batch-failed it is" in capsys.readouterr().err
 
@@ -286,11 +279,8 @@ def test_another_configuration_needs_another_folder(
         ("--scenario server --rate 20..10", "--rate: '20..10': write it in ascending order, with at least two points"),
     ],
 )  # fmt: skip
-def test_a_mistake_is_one_line_and_status_2(
-    arguments: str, line: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["sweep", *arguments.split()]) == 2
-    assert capsys.readouterr().err == f"harness: {line}\n"
+def test_a_mistake_is_one_line_and_status_2(arguments: str, line: str, refuses: Said) -> None:
+    assert refuses("sweep", *arguments.split()) == line
     assert names(Path()) == []
 
 
@@ -300,6 +290,12 @@ def point(rate: float, mean_ms: float, achieved: float | None = None) -> Point:
     texts = {"verdict": "VALID", "reasons": (), "doubts": (), "folder": ""}
     known = {"share": None, "mean_batch": 1.0, "busy_share": 0.5, "model_per_s": None}
     return Point(**rates, **times, **texts, **known, queries=1, late=0)  # type: ignore[arg-type]
+
+
+def swept_to(points: Sequence[Mapping[str, Any]], **known: Any) -> dict[str, Any]:
+    """sweep.json, in what the table and the plots read of it."""
+    none = {"slo": None, "peak": None, "peak_is_measured": False, "knee": None}
+    return {"points": list(points), **none, **known}
 
 
 def test_the_knee_is_where_a_line_from_the_origin_touches_the_curve() -> None:
@@ -320,14 +316,7 @@ def test_the_knee_is_of_valid_points_only() -> None:
 def test_the_plots_mark_the_knee_and_what_is_known_of_the_peak_and_leave_gaps() -> None:
     points = [p._asdict() for p in (point(100, 1), point(200, 2), point(300, 9))]
     points[1]["p99_ns"] = None
-    content = {
-        "points": points,
-        "slo": "p99=10ms",
-        "peak": None,
-        "peak_is_measured": False,
-        "highest_valid": 200,
-        "knee": 100,
-    }
+    content = swept_to(points, slo="p99=10ms", highest_valid=200, knee=100)
     latency, achieved = figures(content)
     assert [trace["name"] for trace in latency.data] == ["p50", "p90", "p99"]
     assert latency.data[2]["y"] == [1.0, None, 9.0]
@@ -347,15 +336,7 @@ def test_the_plots_mark_the_knee_and_what_is_known_of_the_peak_and_leave_gaps() 
 
 def test_what_is_invalid_is_drawn_hollow_and_named_in_the_legend() -> None:
     valid, missed = point(100, 1), point(200, 9)._replace(verdict="INVALID")
-    points = [p._asdict() for p in (valid, missed)]
-    content = {
-        "points": points,
-        "slo": None,
-        "peak": None,
-        "peak_is_measured": False,
-        "highest_valid": 100,
-        "knee": None,
-    }
+    content = swept_to([valid._asdict(), missed._asdict()], highest_valid=100)
     for figure in figures(content):
         drawn = [t for t in figure.data if "markers" in t["mode"] and t["x"] != [None]]
         assert [t["marker"]["symbol"] for t in drawn] == [["circle", "circle-x-open"]] * len(drawn)
@@ -392,7 +373,7 @@ def test_rates_that_no_run_can_offer_are_refused_before_the_first(
 
 
 def test_doubts_stand_at_the_end_of_their_row(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, prints: Said
 ) -> None:
     system = System(900.0)
 
@@ -405,8 +386,7 @@ def test_doubts_stand_at_the_end_of_their_row(
         return finished
 
     monkeypatch.setattr("harness.run.supervisor.job.measure", measure)
-    assert main([*SERVER, "--rate", "100,200", "--out", "swept"]) == 0
-    first, second = capsys.readouterr().out.splitlines()[3:5]
+    first, second = prints(*SERVER, "--rate", "100,200", "--out", "swept").splitlines()[3:5]
     assert first.endswith("  VALID")
     assert second.endswith("  VALID  doubts: drift busy-machine")
 
@@ -415,8 +395,7 @@ def test_a_doubt_of_all_points_stands_below_the_table_once() -> None:
     """Bug: the same five codes at the end of every row made the table 150 columns wide."""
     points = [point(rate, 1)._replace(doubts=("generator-late",)) for rate in (100, 200)]
     points[1] = points[1]._replace(doubts=("generator-late", "drift"))
-    content: dict[str, Any] = {"points": [p._asdict() for p in points], "knee": None, "slo": None}
-    content |= {"peak": None, "peak_is_measured": False, "highest_valid": 200}
+    content = swept_to([p._asdict() for p in points], highest_valid=200)
     assert [row[-1] for row in points_table(content).rows] == ["VALID", "VALID  doubts: drift"]
     assert "doubt       generator-late in all 2 runs" in list(marks(content))
 
@@ -456,10 +435,7 @@ def test_a_page_is_made_where_plotly_is_there(
     ("model_ns", "runs"), [(2e7, 1), (5e6, 2)], ids=["by the bare loops", "by two runs"]
 )
 def test_a_bound_below_the_fastest_answer_ends_the_sweep(
-    model_ns: float,
-    runs: int,
-    swept: Swept,
-    capsys: pytest.CaptureFixture[str],
+    model_ns: float, runs: int, swept: Swept, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Bug: every rate was measured, although no answer can be in time at any."""
     late = dict.fromkeys(range(1, 9), 12_000_000)
@@ -527,13 +503,16 @@ def test_a_real_sweep_shows_latency_growing_with_load(tmp_path: Path) -> None:
 
 
 def test_the_table_again_from_stored_files_alone(
-    swept: Swept, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    swept: Swept,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    prints: Said,
+    refuses: Said,
 ) -> None:
     swept(System(250.0), *SERVER, "--rate", "100..300/3")
     first = capsys.readouterr().out
     monkeypatch.setattr("harness.run.supervisor.job.measure", None)
-    assert main(["sweep", "--from", "swept"]) == 0
-    assert capsys.readouterr().out == first
+    assert prints("sweep", "--from", "swept") == first
     (point,) = Path("swept/points").glob("200/result.json")
     broken = {
         "{}": "no entry 'reasons'",
@@ -542,9 +521,7 @@ def test_the_table_again_from_stored_files_alone(
     }
     for content, error in broken.items():
         point.write_text(content)
-        assert main(["sweep", "--from", "swept"]) == 2
-        message = f"harness: {point} is not what a run writes: {error}: `check` says more\n"
-        assert capsys.readouterr().err == message
+        message = f"{point} is not what a run writes: {error}: `check` says more"
+        assert refuses("sweep", "--from", "swept") == message
     Path("swept/sweep.json").write_text("{}")
-    assert main(["sweep", "--from", "swept"]) == 2
-    assert capsys.readouterr().err == "harness: swept/sweep.json is not what a sweep writes\n"
+    assert refuses("sweep", "--from", "swept") == "swept/sweep.json is not what a sweep writes"

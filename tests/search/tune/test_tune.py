@@ -44,6 +44,8 @@ from harness.search.tune.page import figures
 from harness.search.tune.peaks import least_sample_ns
 from harness.search.tune.screening import Bare, Cut, time_layout
 from harness.search.tune.table import conclusion
+from tests.builders.commands import Said
+from tests.builders.present import present
 from tests.stand_ins.fake_peak import names, result
 
 OFFLINE = ("tune", "--scenario", "offline", "--backend", "ort", "--quiet", "--no-report")
@@ -206,10 +208,8 @@ def test_of_plans_that_are_alike_the_simplest_is_taken_and_the_search_ends(
     _, content = tuned(Machine(told), *OFFLINE)
     assert content["taken"] == "2 x 1, batch 64" != content["best"]
     assert {len(one["values"]) for one in content["finalists"]} == {3}
-    assert (
-        f"{content['best']} and 2 x 1, batch 64 differ by 3 % at most, by the 95 % interval: the simpler one is taken"
-        in capsys.readouterr().out
-    )
+    alike = "differ by 3 % at most, by the 95 % interval: the simpler one is taken"
+    assert f"{content['best']} and 2 x 1, batch 64 {alike}" in capsys.readouterr().out
 
 
 def test_where_rounds_decide_nothing_the_better_mean_is_taken(
@@ -220,10 +220,8 @@ def test_where_rounds_decide_nothing_the_better_mean_is_taken(
     _, content = tuned(Machine(told), *OFFLINE, "--rounds", "6", "--finalists", "2")
     assert content["taken"] == content["best"] != "2 x 1, batch 64"
     assert len(content["finalists"][0]["values"]) == 6
-    assert (
-        f"{content['best']} has the better mean; more --rounds may decide"
-        in capsys.readouterr().out
-    )
+    mean = f"{content['best']} has the better mean; more --rounds may decide"
+    assert mean in capsys.readouterr().out
 
 
 def test_the_best_of_plans_that_are_alike_may_be_the_simplest(
@@ -257,8 +255,7 @@ def test_the_conclusion_begins_with_what_tuning_gains(
 ) -> None:
     machine = Machine(by_plan(default, others), broken=broken)
     tuned(machine, *OFFLINE, "--rounds", "3", "--finalists", "2")
-    found = re.search(r"^gain {8}(.*)$", capsys.readouterr().out, re.MULTILINE)
-    assert found is not None
+    found = present(re.search(r"^gain {8}(.*)$", capsys.readouterr().out, re.MULTILINE))
     assert re.fullmatch(gain.replace("UNTUNED", UNTUNED), found[1]), found[1]
 
 
@@ -286,8 +283,7 @@ def test_runs_of_a_backend_that_does_nothing_have_no_more_than_can_be_issued(
     tuned: Tuned, scenario: str
 ) -> None:
     machine = Machine(by_batch, factor=1e-4)
-    status, _ = tuned(machine, "tune", "--scenario", scenario, *OFFLINE[3:])
-    assert status == 0
+    assert tuned(machine, "tune", "--scenario", scenario, *OFFLINE[3:])[0] == 0
     assert {1_490_000 < (c.queries or 0) < 1_510_000 for c in machine.configs} == {True}  # 1.5 s
 
 
@@ -314,8 +310,7 @@ def test_doubts_of_the_runs_that_judged_are_counted(
 def test_an_slo_that_no_rate_meets_is_told(
     tuned: Tuned, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    status, _ = tuned(Machine(lambda _c: 50e6), *SERVER, "--no-report", "--max-batch", "2")
-    assert status == 0
+    assert tuned(Machine(lambda _c: 50e6), *SERVER, "--no-report", "--max-batch", "2")[0] == 0
     assert "p99=10ms was met by no plan at the rate they were judged at" in capsys.readouterr().out
 
 
@@ -348,14 +343,13 @@ def test_an_slo_that_offlines_runs_missed_is_told(
 
 @pytest.mark.parametrize("scenario", ["server", "single-stream"])
 def test_a_percentile_that_no_run_reports_is_refused(
-    scenario: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    scenario: str, tmp_path: Path, refuses: Said
 ) -> None:
     out = ("--out", str(tmp_path / "t"))
     ask = ("tune", "--scenario", scenario, "--backend", "ort", "--slo", "p99.99=10ms", *out)
-    assert main(ask) == 2
-    assert capsys.readouterr().err == (
-        "harness: tune judges plans by a percentile that runs report, p99.9 at most, and the SLO is "
-        "p99.99=10ms: pass --slo with p99.9 or a lower one\n"
+    assert refuses(*ask) == (
+        "tune judges plans by a percentile that runs report, p99.9 at most, and the SLO is "
+        "p99.99=10ms: pass --slo with p99.9 or a lower one"
     )
     assert names(tmp_path) == []
 
@@ -461,16 +455,12 @@ def test_a_stopped_run_ends_it_and_what_was_measured_stays(
         (("--queries", "10"), "tune sizes its runs by --duration: drop --queries"),
     ],
 )
-def test_contradictions_are_told(
-    arguments: tuple[str, ...], told: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main([*OFFLINE, *arguments]) == 2
-    assert told in capsys.readouterr().err
+def test_contradictions_are_told(arguments: tuple[str, ...], told: str, refuses: Said) -> None:
+    assert told in refuses(*OFFLINE, *arguments)
 
 
-def test_concurrency_and_arrivals_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([*SERVER, "--concurrency", "4"]) == 2
-    assert "tune offers Poisson arrivals" in capsys.readouterr().err
+def test_concurrency_and_arrivals_are_refused(refuses: Said) -> None:
+    assert "tune offers Poisson arrivals" in refuses(*SERVER, "--concurrency", "4")
 
 
 def grid(scenario: str, cores: Cores, **given: Any) -> list[tuple[int, int]]:
@@ -677,8 +667,7 @@ def finalist(name: int, values: Sequence[float], *, is_default: bool = False) ->
 def test_the_interval_is_of_the_pairs_not_of_the_values() -> None:
     fast = finalist(2, [110.0, 220.0, 55.0, 330.0])
     slow = finalist(1, [100.0, 200.0, 50.0, 300.0], is_default=True)
-    found = decide(RATE, [slow, fast])
-    assert found is not None
+    found = present(decide(RATE, [slow, fast]))
     assert found.taken is fast
     assert found.gain is not None
     assert found.gain.ratio == pytest.approx(1.1)
@@ -703,13 +692,11 @@ def test_of_two_that_no_round_separates_the_better_mean_is_taken() -> None:
     steady = finalist(2, [110.0, 111.0, 109.0, 110.0, 110.0])
     noisy = finalist(3, [90.0, 140.0, 100.0, 135.0, 105.0])
     plain.dropped = True
-    found = decide(RATE, [plain, steady, noisy])
-    assert found is not None
+    found = present(decide(RATE, [plain, steady, noisy]))
     assert (found.best, found.second, found.taken) == (noisy, steady, noisy)
     plain.dropped = False
     plain.values = dict(enumerate([100.0, 101.0, 99.0, 100.0, 100.0]))
-    found = decide(RATE, [plain, steady, noisy])
-    assert found is not None
+    found = present(decide(RATE, [plain, steady, noisy]))
     assert (found.best, found.second, found.taken) == (noisy, steady, noisy)
 
 
@@ -718,19 +705,16 @@ def test_a_plan_that_a_third_one_beats_is_not_called_less_simple() -> None:
     middle = finalist(2, [100.0] * 5)
     best = finalist(3, [100 * math.exp(gain) for gain in (0.02, 0.06, 0.1, 0.1, 0.1)])
     plain = finalist(1, [100 * math.exp(-gain) for gain in (0.01, 0.0101, 0.01)], is_default=True)
-    found = decide(RATE, [plain, middle, best])
-    assert found is not None
+    found = present(decide(RATE, [plain, middle, best]))
     assert (found.best, found.second, found.taken) == (best, plain, best)
     assert found.second_is_beaten
-    assert found.gain is not None
-    assert found.gain.low < 1
+    assert present(found.gain).low < 1
 
 
 def test_a_dropped_plan_is_taken_where_all_others_failed() -> None:
     dropped, failed = finalist(1, [100.0, 101.0, 99.0]), finalist(2, [110.0, 111.0, 109.0])
     dropped.dropped, failed.failed = True, "died"
-    found = decide(RATE, [failed, dropped])
-    assert found is not None
+    found = present(decide(RATE, [failed, dropped]))
     assert found.taken is dropped
 
 
@@ -738,15 +722,13 @@ def test_where_the_best_plan_meets_the_slo_none_that_misses_it_is_taken() -> Non
     plain = finalist(1, [9.4e6, 9.7e6, 9.6e6, 9.5e6, 9.6e6], is_default=True)
     fast = finalist(2, [9.5e6] * 5)
     for bound_ns, taken in ((None, plain), (9.51e6, fast), (9e6, plain), (11e6, plain)):
-        found = decide(TAIL, [plain, fast], bound_ns)
-        assert found is not None
+        found = present(decide(TAIL, [plain, fast], bound_ns))
         assert found.best is fast
         assert found.taken is taken
 
 
 def test_one_plan_is_taken_without_a_comparison_and_none_without_rounds() -> None:
-    alone = decide(RATE, [finalist(1, [1.0, 2.0])])
-    assert alone is not None
+    alone = present(decide(RATE, [finalist(1, [1.0, 2.0])]))
     assert (alone.second, alone.gain) == (None, None)
     assert decide(RATE, [finalist(1, [1.0])]) is None
 
@@ -764,17 +746,15 @@ def test_the_page_has_a_heat_map_of_all_that_was_timed(tuned: Tuned) -> None:
     assert [line["name"] for line in rounds.data] == [one["plan"] for one in content["finalists"]]
 
 
+def looped(config: RunConfig, log: Path, instances: int, sizes: Sequence[int]) -> Bare:
+    """Bare loops of the digits in a process of their own, with batches of at most 4."""
+    group = InstanceGroup(instances, 1, 4)
+    return time_layout(config, "digits", group, sizes, None, log, Progress(quiet=True))
+
+
 def test_bare_loops_in_a_process_of_their_own(tmp_path: Path) -> None:
     config = RunConfig(scenario="server", max_batch=4, instances=2, threads=1)
-    found = time_layout(
-        config,
-        "digits",
-        InstanceGroup(2, 1, 4),
-        [1, 2, 4],
-        None,
-        tmp_path / "bare.log",
-        Progress(quiet=True),
-    )
+    found = looped(config, tmp_path / "bare.log", 2, [1, 2, 4])
     assert found.service.sizes == (1, 2, 4)
     assert found.service.ns.shape == (3, QUANTILES)
     assert (found.service.ns > 0).all()
@@ -787,27 +767,11 @@ def test_bare_loops_in_a_process_of_their_own(tmp_path: Path) -> None:
 def test_what_a_layout_raises_before_its_first_batch_is_raised_here(tmp_path: Path) -> None:
     config = RunConfig(scenario="offline", backend_option=(("spinning", "maybe"),))
     with pytest.raises(ConfigError, match="'maybe' is not one of"):
-        time_layout(
-            config,
-            "digits",
-            InstanceGroup(1, 1, 4),
-            [1],
-            None,
-            tmp_path / "bare.log",
-            Progress(quiet=True),
-        )
+        looped(config, tmp_path / "bare.log", 1, [1])
     faulty = Path(__file__).parents[2] / "faults/faulty.py"
     config = RunConfig(scenario="offline", backend=f"{faulty}:RaisesInLoad")
     with pytest.raises(PluginUnavailable, match="raised"):
-        time_layout(
-            config,
-            "digits",
-            InstanceGroup(1, 1, 4),
-            [1],
-            None,
-            tmp_path / "bare.log",
-            Progress(quiet=True),
-        )
+        looped(config, tmp_path / "bare.log", 1, [1])
 
 
 @pytest.mark.slow

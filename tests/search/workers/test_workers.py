@@ -9,6 +9,7 @@ from harness.cli.main import main
 from harness.models.cache import misses
 from harness.search.options import parse_workers
 from harness.search.workers import table
+from tests.builders.commands import Said
 
 SET = """
 models:
@@ -61,20 +62,15 @@ def test_every_request_of_the_worst_case_misses(models: Path) -> None:
     ],
 )
 def test_options_of_another_sweep_are_refused(
-    words: list[str],
-    line: str,
-    models: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    words: list[str], line: str, models: Path, monkeypatch: pytest.MonkeyPatch, refuses: Said
 ) -> None:
     monkeypatch.chdir(models.parent)
-    assert main(["sweep", "--scenario", "server", *words]) == 2
-    assert line in capsys.readouterr().err
+    assert line in refuses("sweep", "--scenario", "server", *words)
 
 
 @pytest.mark.slow
 def test_a_sweep_of_workers_is_stored_shown_again_and_published(
-    models: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    models: Path, tmp_path: Path, prints: Said
 ) -> None:
     """TR9. Bug: `check` of a published run of a set looked for the set's file."""
     pytest.importorskip("onnxruntime")
@@ -84,8 +80,7 @@ def test_a_sweep_of_workers_is_stored_shown_again_and_published(
     models.write_text(SET.replace("NET", str(net)) + "popularity: {law: zipf}\n")
     words = ["sweep", "--scenario", "server", "--models", str(models), "--workers", "1,2"]
     words += ["--duration", "500ms", "--slo", "p50=10s", "--pairs", "4", "--quiet"]
-    assert main([*words, "--out", str(tmp_path / "s")]) == 0
-    shown = capsys.readouterr().out
+    shown = prints(*words, "--out", tmp_path / "s")
     content = json.loads((tmp_path / "s/workers.json").read_text())
     assert [row["workers"] for row in content["workers"]] == [1, 2]
     for row in content["workers"]:
@@ -93,8 +88,7 @@ def test_a_sweep_of_workers_is_stored_shown_again_and_published(
         assert row["p99_ns"] >= row["p50_ns"] > 0
         assert (tmp_path / "s" / row["folder"] / "result.json").is_file()
     assert "every request misses: " in shown
-    assert main(["sweep", "--from", str(tmp_path / "s")]) == 0
-    assert capsys.readouterr().out == shown
+    assert prints("sweep", "--from", tmp_path / "s") == shown
     one = tmp_path / "s" / content["workers"][0]["folder"]
     assert main(["report", str(one)]) == 0
     assert "Hit rate by capacity" in (one / "report.html").read_text()
