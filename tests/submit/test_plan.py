@@ -35,6 +35,7 @@ from harness.submit.plan.matrix import (
 from harness.submit.plan.options import REFUSED
 from harness.submit.plan.request import Request
 from harness.submit.plan.request_file import _absolute, read_request, write_request
+from tests.builders.refusals import refusals, refused
 from tests.builders.submission.trees import changed_log
 from tests.stand_ins.fake_submission_runs import (
     ANSWERS,
@@ -337,9 +338,7 @@ def test_server_needs_a_rate(tmp_path: Path) -> None:
     ],
 )
 def test_a_wrong_request_is_told_before_anything_runs(changed: dict[str, Any], told: str) -> None:
-    with pytest.raises(ConfigError) as raised:
-        replace(CLOSED, **changed)
-    assert told in str(raised.value)
+    assert any(told in line for line in refusals(replace, CLOSED, **changed))
 
 
 @pytest.mark.parametrize("verb", ["plan", "run", "pack"])
@@ -355,9 +354,7 @@ def test_help_shows_only_options_that_the_verb_takes(
 
 
 def test_a_missing_benchmark_is_told_once() -> None:
-    with pytest.raises(ConfigError) as raised:
-        replace(CLOSED, benchmark="")
-    assert [line.split(":")[0] for line in str(raised.value).splitlines()] == [
+    assert [line.split(":")[0] for line in refusals(replace, CLOSED, benchmark="")] == [
         "--benchmark is missing"
     ]
 
@@ -391,11 +388,10 @@ def test_the_paths_of_a_request_hold_in_every_folder(
     }
 
 
-def test_a_file_of_lengths_must_exist(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_of_lengths_must_exist(tmp_path: Path) -> None:
     """Bug: `submit plan` stored a file of lengths that does not exist."""
     words = ["submit", "plan", "--work", str(tmp_path / "w"), *WORDS, "--lengths", "length=no.txt"]
-    assert main(words) == 2
-    assert capsys.readouterr().err == "harness: --lengths length=no.txt: there is no such file\n"
+    assert refused(*words) == ["--lengths length=no.txt: there is no such file"]
     assert not (tmp_path / "w").exists()
 
 
@@ -524,13 +520,14 @@ def test_what_is_not_there_is_told_before_the_first_run(
 
 
 def test_an_empty_work_folder_is_not_the_working_directory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Bug: `--work "$WORK"` without such a variable left request.yaml and runs where one stood."""
     monkeypatch.chdir(tmp_path)
     for verb in ("plan", "run", "pack"):
-        assert main(["submit", verb, *WORDS, "--work", ""]) == 2
-        assert capsys.readouterr().err == "harness: '' is not a path: name a file or a folder\n"
+        assert refused("submit", verb, *WORDS, "--work", "") == [
+            "'' is not a path: name a file or a folder"
+        ]
     assert list(tmp_path.iterdir()) == []
 
 

@@ -13,6 +13,7 @@ from harness.cli.main import main
 from harness.cli.start.config_files import presets
 from harness.cli.verbs import VERBS
 from harness.core.registry import BACKENDS, DATASETS, SCENARIOS
+from tests.builders.refusals import refused
 
 pytest.importorskip("argcomplete")
 ROOT = Path(__file__).parents[3]
@@ -107,8 +108,7 @@ def test_bash_completes_by_the_code_that_the_verb_prints(
     assert done.stdout.strip() == "offline", done.stderr
 
 
-def test_an_unknown_shell_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["completion", "sh"]) == 2
-    assert capsys.readouterr().err == (
-        "harness: SHELL: 'sh' is not one of bash, zsh, fish, tcsh, powershell\n"
-    )
+def test_an_unknown_shell_is_one_line() -> None:
+    assert refused("completion", "sh") == [
+        "SHELL: 'sh' is not one of bash, zsh, fish, tcsh, powershell"
+    ]

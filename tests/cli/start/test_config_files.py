@@ -12,6 +12,7 @@ from harness.cli.verbs import VERBS
 from harness.core.config.options import option_key
 from harness.core.config.run_config import RunConfig
 from harness.core.units import NS_PER_S
+from tests.builders.refusals import refused
 
 Called = Callable[..., RunConfig]
 SERVER = ("--scenario", "server")
@@ -56,14 +57,11 @@ def test_a_preset_sets_its_options(preset: str, values: dict[str, object], calle
     assert {name: getattr(config, name) for name in values} == values
 
 
-def test_a_preset_that_does_not_exist_is_told_with_those_that_do(
-    called: Called, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_preset_that_does_not_exist_is_told_with_those_that_do(called: Called) -> None:
     """Bug: "quik cannot be read: No such file or directory"."""
-    assert main([CONFIG_FLAG, "quik", *SERVER]) == 2
-    assert capsys.readouterr().err == (
-        "harness: --config quik: there is no such file, and the presets are ci, mlperf, quick, thorough\n"
-    )
+    assert refused(CONFIG_FLAG, "quik", *SERVER) == [
+        "--config quik: there is no such file, and the presets are ci, mlperf, quick, thorough"
+    ]
     Path("quik").write_text("duration: 5s\n")
     assert called(CONFIG_FLAG, "quik", *SERVER).duration_ns == 5 * NS_PER_S
 
@@ -131,13 +129,10 @@ def test_a_file_may_hold_the_options_of_the_verb_and_says_which_are_of_another(
     assert "my.yaml: probe is an option of `peak`" in capsys.readouterr().err
 
 
-def test_a_wrong_value_of_the_verbs_own_option_is_one_line(
-    called: Called, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main([CONFIG_FLAG, write("my.yaml", "scenario: server\nrepeats: 1\n")]) == 2
-    assert capsys.readouterr().err == (
-        "harness: --repeats: 1 must lie between 2 and 1,000 (my.yaml sets --repeats)\n"
-    )
+def test_a_wrong_value_of_the_verbs_own_option_is_one_line(called: Called) -> None:
+    assert refused(CONFIG_FLAG, write("my.yaml", "scenario: server\nrepeats: 1\n")) == [
+        "--repeats: 1 must lie between 2 and 1,000 (my.yaml sets --repeats)"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -168,14 +163,13 @@ def test_a_wrong_value_of_the_verbs_own_option_is_one_line(
     ],
 )  # fmt: skip
 def test_a_problem_names_the_file_that_set_the_option(
-    words: tuple[str, ...], line: str, called: Called, capsys: pytest.CaptureFixture[str]
+    words: tuple[str, ...], line: str, called: Called
 ) -> None:
     """Bug: of several files, nobody said which one to change."""
     write("a.yaml", "pin: true\ntarget_qps: 5\n")
     write("b.yaml", "oversubscribe: true\npin: true\n")
     write("c.yaml", "scenario: offline\ntarget_qps: 7\npin: null\n")
-    assert main([*words]) == 2
-    assert capsys.readouterr().err == f"harness: {line}\n"
+    assert refused(*words) == [line]
 
 
 def test_no_option_of_a_verb_has_the_key_of_an_option_of_a_run() -> None:

@@ -20,6 +20,7 @@ from harness.models.cache.model_set import (
 )
 from harness.models.cache.popularity import zipf
 from harness.models.manifest.lookup import load_model
+from tests.builders.refusals import refusals
 
 
 def written(folder: Path, **content: Any) -> Path:
@@ -94,9 +95,7 @@ def test_every_problem_of_a_file_is_told_in_a_line(
     content: dict[str, Any], problems: list[str], tmp_path: Path
 ) -> None:
     path = written(tmp_path, **content)
-    with pytest.raises(ConfigError) as raised:
-        load_model_set(path)
-    lines = str(raised.value).splitlines()
+    lines = refusals(load_model_set, path)
     assert len(lines) == len(problems)
     for line, problem in zip(lines, problems, strict=True):
         assert re.fullmatch(f"{re.escape(str(path))}: {problem}", line)

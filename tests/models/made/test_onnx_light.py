@@ -14,6 +14,7 @@ from harness.models.graph import onnx_file
 from harness.models.graph.flops import graph_costs
 from harness.models.made import onnx_light
 from harness.models.manifest.lookup import load_model, named_models
+from tests.builders.refusals import refused
 
 FAST = ("shufflenet", "squeezenet")
 PRODUCTS = ("Conv", "Gemm", "MatMul")
@@ -114,11 +115,10 @@ def test_without_the_onnx_package_the_command_names_it(
     )
 
 
-def test_a_topology_that_is_not_there_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--scenario", "offline", "--model", "light/resnet51"]) == 2
-    assert capsys.readouterr().err == (
-        "harness: no model named 'light/resnet51': did you mean 'light/resnet50'?\n"
-    )
+def test_a_topology_that_is_not_there_is_one_line() -> None:
+    assert refused("--scenario", "offline", "--model", "light/resnet51") == [
+        "no model named 'light/resnet51': did you mean 'light/resnet50'?"
+    ]
 
 
 def test_list_shows_them(capsys: pytest.CaptureFixture[str]) -> None:

@@ -19,6 +19,7 @@ from harness.models.manifest import fetch as fetching
 from harness.models.manifest.fetch import fetch, open_address
 from harness.models.manifest.lookup import load_model
 from harness.models.manifest.model import MODELS_DIR
+from tests.builders.refusals import refusal
 
 CONTENT = b"weights" * 1000
 SHA256 = hashlib.sha256(CONTENT).hexdigest()
@@ -80,8 +81,7 @@ def test_a_file_that_does_not_fit_is_not_begun(
     monkeypatch.setattr(
         f"{fetching.__name__}.shutil.disk_usage", lambda _: SimpleNamespace(free=5000)
     )
-    said = refused(tmp_path / "m", Answer())
-    assert "(it has 7.00 kB, 5.00 kB are free on the disk)" in said
+    assert "(it has 7.00 kB, 5.00 kB are free on the disk)" in refused(tmp_path / "m", Answer())
 
 
 def test_what_arrives_whole_gets_its_name(tmp_path: Path) -> None:
@@ -243,9 +243,7 @@ def test_a_file_entry_that_cannot_be_trusted_is_refused(
 ) -> None:
     content = yaml.safe_load(manifest.read_text())
     manifest.write_text(yaml.safe_dump({**content, "files": {"onnx": file}}))
-    with pytest.raises(ConfigError) as caught:
-        load_model(str(manifest))
-    assert str(caught.value) == f"{manifest}: {problem}"
+    assert refusal(load_model, str(manifest)) == f"{manifest}: {problem}"
 
 
 def test_a_path_into_the_cache_cannot_leave_it(manifest: Path) -> None:

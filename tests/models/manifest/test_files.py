@@ -15,10 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
-from harness.errors import ConfigError
 from harness.models.manifest.files import external_data, files_of, sha256_of, size_bytes
 from harness.models.manifest.lookup import load_model
 from harness.models.manifest.model import MODELS_DIR, Model
+from tests.builders.refusals import refusal
 from tests.faults.command import run
 
 ROWS = np.arange(12, dtype=np.float32).reshape(3, 4)
@@ -48,12 +48,6 @@ def split(folder: Path, location: str = "weights.bin") -> Path:
     if location == "weights.bin":
         (folder / location).write_bytes(ROWS.tobytes())
     return folder / "model.onnx"
-
-
-def refusal(call: Any, *arguments: Any) -> str:
-    with pytest.raises(ConfigError) as caught:
-        call(*arguments)
-    return str(caught.value)
 
 
 def test_a_file_alone_has_its_own_digest() -> None:
@@ -194,19 +188,16 @@ def test_a_manifest_pins_each_file_that_is_read(tmp_path: Path) -> None:
     assert model.is_pinned(sha256_of(path))
     assert not model.is_pinned(own)
 
-    said = refusal(declared(tmp_path, path, sha256=own).path, ("onnx",))
-    assert said.startswith(
+    assert refusal(declared(tmp_path, path, sha256=own).path, ("onnx",)).startswith(
         f"{path}: it reads 'weights.bin', which the manifest of 'split' does not"
     )
     other = {"path": "other.bin", "sha256": "0" * 64}
-    said = refusal(declared(tmp_path, path, sha256=own, external=[theirs, other]).path, ("onnx",))
-    assert said.startswith(
-        f"{path}: it does not read 'other.bin', which the manifest of 'split' li"
-    )
+    assert refusal(
+        declared(tmp_path, path, sha256=own, external=[theirs, other]).path, ("onnx",)
+    ).startswith(f"{path}: it does not read 'other.bin', which the manifest of 'split' li")
 
     weights.write_bytes((ROWS + 1).tobytes())
-    said = refusal(model.path, ("onnx",))
-    assert said.startswith(
+    assert refusal(model.path, ("onnx",)).startswith(
         f"{weights}: SHA-256 is {digest(weights)[:12]}…, the manifest of 'split'"
     )
 

@@ -13,6 +13,7 @@ from harness.backends.kserve import KserveRemote
 from harness.errors import ConfigError
 from harness.remote import BadAnswer, Refused, Remote, Reply
 from harness.types import BackendSetup, Batch, TensorSpec
+from tests.builders.refusals import refusal, refusals
 from tests.stand_ins.servers.kserve_dialects import (
     Dialect,
     Values,
@@ -486,9 +487,7 @@ def test_a_wrong_binary_reply_is_no_answer(content: Any, bytes_: int, message: s
 )
 def test_a_wrong_reply_in_json_is_no_answer(about: Mapping[str, Any], message: str) -> None:
     remote = opened(mlserver(digits, DIGITS))
-    with pytest.raises(BadAnswer) as error:
-        _answered(remote, **about)
-    assert message in str(error.value)
+    assert message in refusal(_answered, remote, error=BadAnswer, **about)
 
 
 @pytest.mark.parametrize(
@@ -692,9 +691,7 @@ METADATA = ("/v2/health/ready", "/v2", "/v2/models/digits")
 
 
 def test_options_and_devices_that_it_has_not_are_refused() -> None:
-    with pytest.raises(ConfigError) as error:
-        KserveRemote(setup(options={"graph": "all"}, device="cuda", provider="X"))
-    assert str(error.value).splitlines() == [
+    assert refusals(KserveRemote, setup(options={"graph": "all"}, device="cuda", provider="X")) == [
         (
             "backend 'kserve' has no option 'graph': it has served=NAME version=VERSION "
             "encoding=binary|json|shm"
@@ -831,17 +828,13 @@ def test_what_is_wrong_with_a_server_is_said_in_one_line_before_the_run(
     server = triton(digits, DIGITS)
     server.index = [{"name": n, "version": "1", "state": "READY"} for n in ("resnet", "bert")]
     server.paths = paths
-    with pytest.raises(ConfigError) as error:
-        opened(server)
-    assert str(error.value) == message
+    assert refusal(opened, server) == message
 
 
 def test_a_version_that_the_server_lacks_is_told_with_those_it_has() -> None:
     server = triton(digits, DIGITS)
     server.index = [{"name": "digits", "version": v, "state": "READY"} for v in ("1", "3")]
-    with pytest.raises(ConfigError) as error:
-        opened(server, options={"version": "7"})
-    assert str(error.value) == (
+    assert refusal(opened, server, options={"version": "7"}) == (
         "the server has no version '7' of model 'digits': it has 1, 3; see --backend-option "
         "version=VERSION"
     )
@@ -855,9 +848,7 @@ def test_a_server_without_the_optional_endpoints_is_asked_all_the_same() -> None
 
 
 def test_an_encoding_of_the_user_is_not_replaced() -> None:
-    with pytest.raises(ConfigError) as error:
-        opened(mlserver(digits, DIGITS), options={"encoding": "binary"})
-    assert str(error.value) == (
+    assert refusal(opened, mlserver(digits, DIGITS), options={"encoding": "binary"}) == (
         "model 'digits' gave no answer to one sample of zeros: binary: the server answered 422: Input "
         "should be a valid dictionary or object to extract fields from"
     )
@@ -868,9 +859,7 @@ def test_an_encoding_of_the_user_is_not_replaced() -> None:
 
 
 def test_more_samples_than_the_server_takes_are_refused() -> None:
-    with pytest.raises(ConfigError) as error:
-        opened(triton(digits, DIGITS, max_batch_size=8))
-    assert str(error.value) == (
+    assert refusal(opened, triton(digits, DIGITS, max_batch_size=8)) == (
         "the server's model 'digits' takes at most 8 samples a request: --max-batch 8"
     )
     opened(triton(digits, DIGITS, max_batch_size=8), max_batch=8)
@@ -878,9 +867,7 @@ def test_more_samples_than_the_server_takes_are_refused() -> None:
 
 
 def test_inputs_that_neither_server_nor_manifest_tells_are_asked_for() -> None:
-    with pytest.raises(ConfigError) as error:
-        opened(kserve_sdk(digits, DIGITS), inputs=())
-    assert str(error.value) == (
+    assert refusal(opened, kserve_sdk(digits, DIGITS), inputs=()) == (
         "the server does not report the inputs of model 'digits': pass --model FILE.yaml, a manifest "
         "that lists them"
     )

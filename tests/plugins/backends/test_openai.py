@@ -19,6 +19,7 @@ from harness.remote import BadAnswer, HasReader, Refused, Remote, Reply, Usage
 from harness.types import BackendSetup, Batch
 from harness.wire.connections import Server
 from harness.wire.remote_backend import Link
+from tests.builders.refusals import refusal
 from tests.stand_ins.servers.token_server import (
     TRANSFORMERS,
     VLLM,
@@ -109,9 +110,7 @@ def test_a_server_without_token_ids_answers_with_texts() -> None:
         assert remote.describe()["endpoints"] == {
             "/v1/chat/completions": {"extras": [], "answers": "text"}
         }
-        with pytest.raises(ConfigError) as error:
-            remote.request(batch(PROMPT))
-        assert str(error.value) == (
+        assert refusal(remote.request, batch(PROMPT)) == (
             "the prompts are for /v1/completions, which the server refused: the server answered 404: "
             "Not Found"
         )
@@ -240,9 +239,7 @@ def test_what_a_server_lacks_is_told_before_the_run(
     ],
 )
 def test_wrong_options_are_refused(options: dict[str, str], message: str) -> None:
-    with pytest.raises(ConfigError) as error:
-        backend(**options)
-    assert str(error.value) == message
+    assert refusal(backend, **options) == message
 
 
 def test_prompts_are_sent_one_a_request() -> None:
@@ -254,11 +251,10 @@ def test_prompts_are_sent_one_a_request() -> None:
 
 @pytest.mark.parametrize("sample", ["a text", b"[1]", b""])
 def test_only_prompts_are_sent(sample: Any) -> None:
-    with pytest.raises(
-        ValueError,
-        match=r"^backend 'openai' takes prompts, one a request: --dataset prompts$",
-    ):
-        backend().request(batch(sample))
+    assert (
+        refusal(backend().request, batch(sample), error=ValueError)
+        == "backend 'openai' takes prompts, one a request: --dataset prompts"
+    )
 
 
 JSON = st.recursive(
