@@ -23,8 +23,7 @@ from tests.builders.refusals import refusals
 from tests.builders.submission.power import METER, POWERED, TOLD, make_power_runs
 from tests.builders.submission.trees import CLOSED as RESULTS
 from tests.builders.submission.trees import ROUND
-from tests.stand_ins.fake_submission_runs import ANSWERS, CLOSED, ENVIRONMENT
-from tests.submit.test_plan import WORDS
+from tests.stand_ins.fake_submission_runs import ANSWERS, CLOSED, ENVIRONMENT, WORDS
 
 
 @pytest.fixture(scope="module")
