@@ -56,41 +56,20 @@ def problems(*words: str) -> list[str]:
     [
         ("run", f"--scenario is missing: {SCENARIOS}"),
         ("--scenario serve", f"--scenario: no scenario named 'serve': {SCENARIOS}"),
-        (
-            "--scenario serve --target-qps 5",
-            f"--scenario: no scenario named 'serve': {SCENARIOS}",
-        ),
-        (
-            "--scenario server --target-qps 0",
-            "--target-qps: 0 must be more than 0 and at most 1e9, in queries/s",
-        ),
-        (
-            "--scenario server --duration 10",
-            "--duration: '10' is not a duration: write it with its unit, e.g. 500us, 15ms, 2s",
-        ),
+        ("--scenario serve --target-qps 5", f"--scenario: no scenario named 'serve': {SCENARIOS}"),
+        ("--scenario server --target-qps 0", "--target-qps: 0 must be more than 0 and at most 1e9, in queries/s"),
+        ("--scenario server --duration 10", "--duration: '10' is not a duration: write it with its unit, e.g. 500us, 15ms, 2s"),
         ("--scenario server --model missing.onnx", "--model missing.onnx: there is no such file"),
-        (
-            "--scenario server --model nosuch",
-            "no model named 'nosuch': see `python -m harness list`, or give a path to a file",
-        ),
+        ("--scenario server --model nosuch", "no model named 'nosuch': see `python -m harness list`, or give a path to a file"),
         (
             "--scenario server --backend nosuch",
             "no backend named 'nosuch': choose from ort, tensorflow, openvino, litert, torch, kserve, openai, http-raw, null",
         ),
         ("--scenario server --backend nul", "no backend named 'nul': did you mean 'null'?"),
-        (
-            "--scenario server --dataset digit",
-            "no dataset named 'digit': did you mean 'digits'?",
-        ),
+        ("--scenario server --dataset digit", "no dataset named 'digit': did you mean 'digits'?"),
         ("--scenario server --metric topp1", "no metric named 'topp1': did you mean 'top1'?"),
-        (
-            "--scenario server --data-dir nowhere",
-            "--data-dir nowhere: there is no such file or folder",
-        ),
-        (
-            "--scenario server --mode quick",
-            "--mode: 'quick' is not one of performance, accuracy, both",
-        ),
+        ("--scenario server --data-dir nowhere", "--data-dir nowhere: there is no such file or folder"),
+        ("--scenario server --mode quick", "--mode: 'quick' is not one of performance, accuracy, both"),
         ("--config no.yaml", "no.yaml cannot be read: No such file or directory"),
         ("--scenario server --target-qp=5", "unknown option --target-qp: did you mean --target-qps?"),
         ("--scenario server --target-qp 5", "unknown option --target-qp: did you mean --target-qps?"),
@@ -106,10 +85,7 @@ def problems(*words: str) -> list[str]:
         ("--scenario server offline", "unexpected argument 'offline': see --help"),
         ("--scenario server --queries", "--queries needs a value: --queries N"),
         ("--scenario server --quiet=3", "--quiet takes no value: drop '3'"),
-        (
-            "--scenario server --duration -3s",
-            "--duration: '-3s' is not a duration: write it with its unit, e.g. 500us, 15ms, 2s",
-        ),
+        ("--scenario server --duration -3s", "--duration: '-3s' is not a duration: write it with its unit, e.g. 500us, 15ms, 2s"),
         ("--scenario server --duration --json", "--duration needs a value: --duration TIME"),
         ("--scenario server --threads -1", "--threads: -1 must lie between 1 and 1,024"),
         ("--scenario server -3s", "unknown option -3s: see --help"),
@@ -285,14 +261,8 @@ def test_a_backend_called_null_in_yaml_is_the_null_backend(executed: list[RunCon
     ("text", "line"),
     [
         ("scenario: server\nquerys: 7\n", "my.yaml: unknown key 'querys': did you mean 'queries'?"),
-        (
-            "schema_version: 2\nscenario: server\n",
-            "my.yaml has schema_version 2, this harness reads up to 1: update the harness",
-        ),
-        (
-            "schema_version: '1'\nscenario: server\n",
-            "my.yaml has schema_version '1', this harness reads up to 1: update the harness",
-        ),
+        ("schema_version: 2\nscenario: server\n", "my.yaml has schema_version 2, this harness reads up to 1: update the harness"),
+        ("schema_version: '1'\nscenario: server\n", "my.yaml has schema_version '1', this harness reads up to 1: update the harness"),
         ("- server\n", "my.yaml is not a configuration: it must map option names to values"),
         ("1: server\n", "my.yaml is not a configuration: it must map option names to values"),
         ("", "my.yaml is not a configuration: it must map option names to values"),

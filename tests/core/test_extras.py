@@ -349,22 +349,12 @@ def test_without_a_python_it_says_how_to_get_one(checkout: Path, programs: Path)
 @pytest.mark.parametrize(
     ("machine", "minor", "compiler", "cause"),
     [
-        (
-            "aarch64",
-            13,
-            False,
-            "LoadGen has no wheel for Python 3.13 on Linux aarch64, and compiling",
-        ),
-        (
-            "x86_64",
-            14,
-            False,
-            "LoadGen has no wheel for Python 3.14 on Linux x86_64, and compiling",
-        ),
+        ("aarch64", 13, False, "LoadGen has no wheel for Python 3.13 on Linux aarch64, and compiling"),
+        ("x86_64", 14, False, "LoadGen has no wheel for Python 3.14 on Linux x86_64, and compiling"),
         ("aarch64", 13, True, "the installer's output is above"),
         ("x86_64", 13, False, "the installer's output is above"),
     ],
-)
+)  # fmt: skip
 def test_a_failed_install_says_where_a_compiler_is_missing(
     machine: str, minor: int, compiler: bool, cause: str, checkout: Path, programs: Path
 ) -> None:

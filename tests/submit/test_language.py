@@ -134,19 +134,10 @@ def test_a_closed_language_task_needs_server_offline_and_test06(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("changed", "told"),
     [
-        (
-            {"benchmark": "gpt-oss-120b"},
-            "--benchmark gpt-oss-120b: TEST07 needs a data set of its own",
-        ),
+        ({"benchmark": "gpt-oss-120b"}, "--benchmark gpt-oss-120b: TEST07 needs a data set of its own"),
         ({"benchmark": "dlrm-v3"}, "--benchmark dlrm-v3: TEST08 needs the labels of MLCommons'"),
-        (
-            {"scenarios": ("Offline",)},
-            "--scenarios: the closed division requires Offline and one of Interactive, Server",
-        ),
-        (
-            {"scenarios": ("Server", "Offline", "SingleStream")},
-            "--scenarios SingleStream: llama2-70b-99.9 is not submitted so in datacenter",
-        ),
+        ({"scenarios": ("Offline",)}, "--scenarios: the closed division requires Offline and one of Interactive, Server"),
+        ({"scenarios": ("Server", "Offline", "SingleStream")}, "--scenarios SingleStream: llama2-70b-99.9 is not submitted so in datacenter"),
         (
             {
                 "scenarios": ("Offline", "Server", "Interactive"),
@@ -158,10 +149,7 @@ def test_a_closed_language_task_needs_server_offline_and_test06(tmp_path: Path) 
             {"benchmark": "qwen3-vl-235b-a22b", "scenarios": ("Offline", "Interactive")},
             "--scenarios Interactive: LoadGen has no settings of qwen3-vl-235b-a22b for it",
         ),
-        (
-            {"rehearsal": True, "options": {**LLAMA.options, "duration": "3s"}},
-            "--duration: TEST06 counts tokens",
-        ),
+        ({"rehearsal": True, "options": {**LLAMA.options, "duration": "3s"}}, "--duration: TEST06 counts tokens"),
         (
             {
                 "division": "open",
@@ -171,7 +159,7 @@ def test_a_closed_language_task_needs_server_offline_and_test06(tmp_path: Path) 
             "--slo p99=9s: the round bounds the tokens' times of llama2-70b-99.9: search with `peak",
         ),
     ],
-)
+)  # fmt: skip
 def test_what_cannot_be_made_here_is_refused_in_one_line(
     changed: dict[str, Any], told: str
 ) -> None:

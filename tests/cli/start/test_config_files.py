@@ -244,28 +244,16 @@ def test_a_file_keeps_what_it_says(
     [
         ("", (1, 1, 4, 900), ""),
         ("--scenario server", (1, 1, 4, 900), ""),  # the same value changes nothing
-        (
-            "--slo p99=9ms",
-            (1, 1, 4, None),
-            "--queries left out, because the command line sets --slo",
-        ),
-        (
-            "--instances 2",
-            (2, None, 4, 900),
-            "--threads left out, because the command line sets --instances",
-        ),
+        ("--slo p99=9ms", (1, 1, 4, None), "--queries left out, because the command line sets --slo"),
+        ("--instances 2", (2, None, 4, 900), "--threads left out, because the command line sets --instances"),
         (
             "--scenario offline",
             (None, None, None, None),
             "--queries, --slo, --instances, --threads, --max-batch left out, because the command line sets --scenario",
         ),
-        (
-            "--scenario offline --threads 1 --quiet",
-            (None, 1, None, None),
-            "",
-        ),
+        ("--scenario offline --threads 1 --quiet", (None, 1, None, None), ""),
     ],
-)
+)  # fmt: skip
 def test_a_runs_file_gives_up_what_it_resolved_and_says_so(
     called: Called,
     capsys: pytest.CaptureFixture[str],

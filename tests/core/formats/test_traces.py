@@ -87,10 +87,7 @@ def test_other_files_are_no_traces(tmp_path: Path, text: str) -> None:
                 "4: it is not JSON",
             ],
         ),
-        (
-            '{"timestamp": 1, "hash_ids": [1.5], "input_length": 1, "output_length": 1}',
-            ["1: hash_ids must be a list of whole numbers"],
-        ),
+        ('{"timestamp": 1, "hash_ids": [1.5], "input_length": 1, "output_length": 1}', ["1: hash_ids must be a list of whole numbers"]),
         (
             "TIMESTAMP,ContextTokens,GeneratedTokens\nyesterday,1,2\n2023-11-16,-1,2\n2023-11-16,1\n",
             [
@@ -109,7 +106,7 @@ def test_other_files_are_no_traces(tmp_path: Path, text: str) -> None:
             ],
         ),
     ],
-)
+)  # fmt: skip
 def test_every_bad_line_is_named(tmp_path: Path, text: str, problems: list[str]) -> None:
     path = trace_file(tmp_path, text)
     found = refusals(read_trace, path)

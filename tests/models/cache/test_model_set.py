@@ -62,35 +62,17 @@ def test_the_json_of_a_single_model_stays_one() -> None:
                 r"the name 'digits' comes twice: give each model a `name`",
             ],
         ),
-        (
-            {"models": [{"model": "tinylm"}]},
-            [r"'tinylm' generates its answers token by token, and is not served from a cache"],
-        ),
-        (
-            {"popularity": {"law": "measured"}},
-            [r"popularity measured: each model needs `requests`, and one of them above 0"],
-        ),
-        (
-            {"models": [{"model": "digits", "requests": 3}]},
-            [r"`requests` are for the popularity `law: measured`, and it is zipf"],
-        ),
-        (
-            {"models": [{"model": "digits", "always": True, "bytes": "3MB"}]},
-            [r"the models with `always: true` take 300 % of the capacity"],
-        ),
-        (
-            {"capacity": "1", "policy": "mru"},
-            [
-                r"field 'capacity': '1' is not a size.*",
-                r"field 'policy': Input should be .*, not 'mru'",
-            ],
-        ),
+        ({"models": [{"model": "tinylm"}]}, [r"'tinylm' generates its answers token by token, and is not served from a cache"]),
+        ({"popularity": {"law": "measured"}}, [r"popularity measured: each model needs `requests`, and one of them above 0"]),
+        ({"models": [{"model": "digits", "requests": 3}]}, [r"`requests` are for the popularity `law: measured`, and it is zipf"]),
+        ({"models": [{"model": "digits", "always": True, "bytes": "3MB"}]}, [r"the models with `always: true` take 300 % of the capacity"]),
+        ({"capacity": "1", "policy": "mru"}, [r"field 'capacity': '1' is not a size.*", r"field 'policy': Input should be .*, not 'mru'"]),
         (
             {"models": [{"model": "digits", "bytes": 500, "copy": 2}]},
             [r"field 'models.0.bytes': '500' is not a size.*", r"unknown field 'models.0.copy'"],
         ),
     ],
-)
+)  # fmt: skip
 def test_every_problem_of_a_file_is_told_in_a_line(
     content: dict[str, Any], problems: list[str], tmp_path: Path
 ) -> None:

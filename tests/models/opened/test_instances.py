@@ -119,11 +119,7 @@ def test_nodes_are_announced_as_nodes() -> None:
                 "on 2 cores, no quota): lower --instances or --threads, or add --oversubscribe"
             ),
         ),
-        (
-            SMT,
-            {"threads": 9},
-            "1 instance x 9 threads need 9 threads, but 8 can compute at the same",
-        ),
+        (SMT, {"threads": 9}, "1 instance x 9 threads need 9 threads, but 8 can compute at the same"),
         (
             EIGHT._replace(quota=1.5),
             {"instances": 2},
@@ -132,13 +128,9 @@ def test_nodes_are_announced_as_nodes() -> None:
                 "on 8 cores, a quota of 1.5 cores): "
             ),
         ),
-        (
-            Cores(((5,),)),
-            {"instances": 2},
-            "2 instances x 1 thread need 2 threads, but 1 can compute",
-        ),
+        (Cores(((5,),)), {"instances": 2}, "2 instances x 1 thread need 2 threads, but 1 can compute"),
     ],
-)
+)  # fmt: skip
 def test_oversubscription_is_refused_with_its_numbers_unless_forced(
     cores: Cores, asked: dict[str, Any], told: str
 ) -> None:

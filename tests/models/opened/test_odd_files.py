@@ -71,19 +71,13 @@ def test_a_session_beside_a_run_skips_maps_as_the_run_does(tmp_path: Path) -> No
             lambda path: odd_files.classifier(path, label=False),
             "it has no output that is an array: 'probabilities' is of the type seq(map(int64,tensor(float)))",
         ),
-        (
-            odd_files.sequence,
-            "it has no output that is an array: 's' is of the type seq(tensor(float))",
-        ),
+        (odd_files.sequence, "it has no output that is an array: 's' is of the type seq(tensor(float))"),
         (odd_files.of_sequence, "input 's' is of the type seq(tensor(float)), for which NumPy has"),
-        (
-            odd_files.of_bfloat16,
-            "input 'x' is of the type tensor(bfloat16), for which NumPy has no",
-        ),
+        (odd_files.of_bfloat16, "input 'x' is of the type tensor(bfloat16), for which NumPy has no"),
         (odd_files.without_outputs, "it has no output that is an array"),
         (odd_files.without_inputs, "it has no inputs to take samples: export it with one"),
     ],
-)
+)  # fmt: skip
 def test_a_file_without_arrays_is_one_line(
     write: Callable[[Path], Path], line: str, tmp_path: Path
 ) -> None:

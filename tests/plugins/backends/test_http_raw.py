@@ -115,23 +115,12 @@ def test_errors_say_what_came_instead() -> None:
         ((IMAGE,), {"shape": "3x"}, "shape: '3x' is not the shape of an answer, such as 10 or 3x4"),
         ((IMAGE,), {"shape": "-1"}, "shape: '-1' is not the shape of an answer, such as 10 or 3x4"),
         ((IMAGE,), {"shape": "0"}, "shape: '0' is not the shape of an answer, such as 10 or 3x4"),
-        (
-            (IMAGE,),
-            {"dtype": "bfloat16"},
-            "--backend-option dtype: 'bfloat16' is not one of float64",
-        ),
+        ((IMAGE,), {"dtype": "bfloat16"}, "--backend-option dtype: 'bfloat16' is not one of float64"),
         ((IMAGE,), {"dtype": "bool"}, "--backend-option dtype: 'bool' is not one of float64"),
         ((IMAGE,), {"size": "3"}, "backend 'http-raw' has no option 'size': it has path=/PATH"),
-        (
-            (IMAGE, TEXT),
-            {},
-            (
-                "backend 'http-raw' sends one input, and model 'm' has image, text: use a server of KServe "
-                "v2, and --backend kserve"
-            ),
-        ),
+        ((IMAGE, TEXT), {}, "backend 'http-raw' sends one input, and model 'm' has image, text: use a server of KServe v2, and --backend kserve"),
     ],
-)
+)  # fmt: skip
 def test_what_cannot_be_asked_is_refused(
     inputs: tuple[TensorSpec, ...], options: dict[str, str], message: str
 ) -> None:

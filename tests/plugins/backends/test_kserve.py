@@ -742,13 +742,7 @@ def test_the_served_name_and_version_make_the_path() -> None:
                 "its models"
             ),
         ),
-        (
-            {"/v2/health/ready": reply(400)},
-            (
-                "the server is not ready: /v2/health/ready answered 400 (no text): wait until it has loaded "
-                "its models"
-            ),
-        ),
+        ({"/v2/health/ready": reply(400)}, "the server is not ready: /v2/health/ready answered 400 (no text): wait until it has loaded its models"),
         (
             {path: reply(404, b"<h1>Not Found</h1>") for path in METADATA},
             (
@@ -821,7 +815,7 @@ def test_the_served_name_and_version_make_the_path() -> None:
             ),
         ),
     ],
-)
+)  # fmt: skip
 def test_what_is_wrong_with_a_server_is_said_in_one_line_before_the_run(
     paths: dict[str, Reply], message: str
 ) -> None:

@@ -190,22 +190,8 @@ def test_a_server_is_described_as_it_tells() -> None:
 @pytest.mark.parametrize(
     ("dialect", "options", "message"),
     [
-        (
-            VLLM,
-            {"served": "other"},
-            (
-                "the server has no model 'other': it has tiny: name one with --backend-option "
-                "served=NAME"
-            ),
-        ),
-        (
-            TRANSFORMERS,
-            {"answer": "ids"},
-            (
-                "the server returns no token ids: drop --backend-option answer=ids, and answers are "
-                "texts"
-            ),
-        ),
+        (VLLM, {"served": "other"}, "the server has no model 'other': it has tiny: name one with --backend-option served=NAME"),
+        (TRANSFORMERS, {"answer": "ids"}, "the server returns no token ids: drop --backend-option answer=ids, and answers are texts"),
         (
             replace(VLLM, apis=()),
             {},
@@ -215,7 +201,7 @@ def test_a_server_is_described_as_it_tells() -> None:
             ),
         ),
     ],
-)
+)  # fmt: skip
 def test_what_a_server_lacks_is_told_before_the_run(
     dialect: Dialect, options: dict[str, str], message: str
 ) -> None:

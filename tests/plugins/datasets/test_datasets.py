@@ -255,11 +255,7 @@ NO_TEXTS = (
 @pytest.mark.parametrize(
     ("inputs", "shapes", "lines"),
     [
-        (
-            (SYMBOLIC,),
-            {},
-            ["input 'ids' has the symbolic shape [batch, sequence]: set its sizes, e.g. --input-shape ids=1x64"],
-        ),
+        ((SYMBOLIC,), {}, ["input 'ids' has the symbolic shape [batch, sequence]: set its sizes, e.g. --input-shape ids=1x64"]),
         (
             (SYMBOLIC, MIXED),
             {},
@@ -271,16 +267,8 @@ NO_TEXTS = (
         ((SYMBOLIC,), {"ids": (1, 2, 3)}, ["--input-shape ids=1x2x3 does not fit [batch, sequence]"]),
         ((MIXED,), {"x": (1, 4, 8, 8)}, ["--input-shape x=1x4x8x8 does not fit [?, 3, h, w]"]),
         ((MIXED,), {"x": (3, 8, 8)}, ["--input-shape x=3x8x8 does not fit [?, 3, h, w]: the batch is its first size, e.g. x=1x3x8x8"]),
-        (
-            (MIXED,),
-            {"x": (1, 3, 8, 8), "y": (1,)},
-            ["--input-shape y: the model's inputs are x"],
-        ),
-        (
-            (TensorSpec("s", "tensor(string)", (None, 1)),),
-            {},
-            [NO_TEXTS],
-        ),
+        ((MIXED,), {"x": (1, 3, 8, 8), "y": (1,)}, ["--input-shape y: the model's inputs are x"]),
+        ((TensorSpec("s", "tensor(string)", (None, 1)),), {}, [NO_TEXTS]),
     ],
 )  # fmt: skip
 def test_a_shape_that_cannot_be_made_is_refused(

@@ -312,11 +312,7 @@ def test_labels_of_several_numbers_are_rows_and_they_may_be_missing(tmp_path: Pa
         ({"x": np.zeros((3, 5))}, FEATURES, ["array 'x' is [3, 5], the input takes [2] a sample"]),
         ({"x": np.float32(1)}, FEATURES, ["array 'x' is one number, the input takes [2] a sample"]),
         ({"x": np.zeros((0, 2))}, FEATURES, ["it has no samples: nothing can be measured"]),
-        (
-            {"x": np.zeros((3, 2)), "labels": np.zeros(2)},
-            FEATURES,
-            ["the arrays have different lengths (x 3, labels 2)"],
-        ),
+        ({"x": np.zeros((3, 2)), "labels": np.zeros(2)}, FEATURES, ["the arrays have different lengths (x 3, labels 2)"]),
         (
             {"x": np.array([["a", "b"]]), "labels": np.array([1j])},
             FEATURES,
@@ -325,11 +321,7 @@ def test_labels_of_several_numbers_are_rows_and_they_may_be_missing(tmp_path: Pa
                 "array 'labels' is complex128: store numbers or texts",
             ],
         ),
-        (
-            {"x": np.array([[1, 2], [3, 300]])},
-            INT,
-            ["array 'x', row 1: a value is not int8, as the input is"],
-        ),
+        ({"x": np.array([[1, 2], [3, 300]])}, INT, ["array 'x', row 1: a value is not int8, as the input is"]),
     ],
 )  # fmt: skip
 def test_an_npz_that_cannot_be_used_is_told_array_by_array(
