@@ -24,13 +24,7 @@ from harness.core.config.parse import (
     parse_slo,
     words_of,
 )
-from harness.core.config.run_config import (
-    RunConfig,
-    config_from,
-    from_plain,
-    make_config,
-    to_plain,
-)
+from harness.core.config.run_config import RunConfig, config_from, from_plain, make_config, to_plain
 from harness.core.config.schema import DISPATCHES, MAX_BATCH, MAX_SEED, MODES
 from harness.core.registry import SCENARIOS
 from harness.core.units import NS_PER_MS
@@ -152,11 +146,7 @@ def test_a_decimal_comma_is_refused(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("parse", "text"),
-    [
-        (parse_slo, "p99=9999999h"),
-        (parse_positive_duration_ns, f"1{'0' * 400}s"),
-    ],
+    ("parse", "text"), [(parse_slo, "p99=9999999h"), (parse_positive_duration_ns, f"1{'0' * 400}s")]
 )
 def test_a_time_that_loadgen_cannot_count_is_refused(parse: Parser, text: str) -> None:
     """Bug: LoadGen's int64 ns, or a float, overflowed in the measured process: a traceback."""

@@ -119,11 +119,7 @@ def test_broken_content_is_one_line_with_the_hint() -> None:
 
 @pytest.mark.parametrize(
     ("content", "text"),
-    [
-        ("{", "is not JSON: "),
-        ("[1]", "is not a file of a run"),
-        ("[" * 100_000, "is not JSON: "),
-    ],
+    [("{", "is not JSON: "), ("[1]", "is not a file of a run"), ("[" * 100_000, "is not JSON: ")],
 )
 def test_a_file_that_holds_no_json_object_is_named(content: str, text: str, tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text(content)

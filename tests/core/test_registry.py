@@ -224,10 +224,7 @@ def test_an_exception_without_a_text_is_its_type_alone() -> None:
     ],
 )
 def test_a_lack_of_memory_says_how_much_was_wanted_if_known(text: str, message: str) -> None:
-    with (
-        pytest.raises(PluginUnavailable, match=f"^{re.escape(message)}$"),
-        registry.plugin("x"),
-    ):
+    with pytest.raises(PluginUnavailable, match=f"^{re.escape(message)}$"), registry.plugin("x"):
         raise MemoryError(text)
 
 

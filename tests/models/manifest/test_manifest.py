@@ -157,10 +157,7 @@ def test_a_wrong_field_is_named(
     assert refusals(parse_manifest, {**content, **change}, "m.yaml") == [f"m.yaml: {problem}"]
 
 
-@pytest.mark.parametrize(
-    "field",
-    ["name", "files", "inputs", "outputs", "dataset"],
-)
+@pytest.mark.parametrize("field", ["name", "files", "inputs", "outputs", "dataset"])
 def test_a_missing_field_is_named(field: str, content: dict[str, Any]) -> None:
     del content[field]
     assert refusals(parse_manifest, content, "m.yaml") == [f"m.yaml: field '{field}' is missing"]

@@ -106,12 +106,7 @@ def _values(batch: Batch) -> Values:
     ],
 )
 def test_a_description_says_who_answers_and_how(
-    made: Made,
-    framework: str,
-    encoding: str,
-    reply_encoding: str,
-    version: str,
-    most: int | None,
+    made: Made, framework: str, encoding: str, reply_encoding: str, version: str, most: int | None
 ) -> None:
     assert opened(made(digits, DIGITS)).describe() == {
         "framework": framework,
@@ -641,11 +636,7 @@ contents = json_values | st.fixed_dictionaries(
     st.sampled_from([200, 200, 200, 400, 500]),
 )
 def test_any_bytes_are_an_answer_of_the_right_shape_or_an_error_of_the_server(
-    knows_shapes: bool,
-    text: bytes,
-    behind: bytes,
-    length: bytes | None,
-    status: int,
+    knows_shapes: bool, text: bytes, behind: bytes, length: bytes | None, status: int
 ) -> None:
     model = DIGITS if knows_shapes else {**DIGITS, "outputs": []}
     remote = opened(triton(digits, model))

@@ -66,11 +66,7 @@ def test_the_whole_range_of_a_type_is_taken_and_no_more(dtype: str) -> None:
         assert refusals(synthetic, dtype, ranges={"x": wrong}) == [line]
 
 
-@given(
-    st.sampled_from(FLOATS),
-    st.floats(-6e4, 6e4),
-    st.floats(1e-2, 1e3),
-)
+@given(st.sampled_from(FLOATS), st.floats(-6e4, 6e4), st.floats(1e-2, 1e3))
 def test_floats_lie_in_the_range_and_have_the_type(dtype: str, low: float, width: float) -> None:
     high = low + width
     drawn = numbers(synthetic(dtype, ranges={"x": Interval(low, high)}))
