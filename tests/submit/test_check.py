@@ -147,8 +147,7 @@ def test_an_edge_system_may_infer_offline_from_single_stream(tree: Path) -> None
             if source.is_file():
                 inside = source.relative_to(tree / OPEN / "SingleStream")
                 write(tree / OPEN / "Offline" / inside, source.read_bytes())
-    found = rules(validate(tree, ROUND).findings)
-    assert found == []
+    assert rules(validate(tree, ROUND).findings) == []
     value("open/LabOrg/systems/box.json", system_type="datacenter")(tree)
     assert "wrong-scenario" in {f.rule for f in validate(tree, ROUND).findings}
 

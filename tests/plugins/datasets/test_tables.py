@@ -224,11 +224,10 @@ def test_bytes_that_are_no_text_are_one_line(tmp_path: Path) -> None:
 def test_columns_that_are_not_there_are_all_told(tmp_path: Path) -> None:
     path = csv(tmp_path, "a,b\n1,2\n")
     wants = (step("column", names=["a", "z"], label="y"), step("decode"))
-    (line,) = refusal(CsvDataset, setup(path, x=wants))
-    assert line == (
+    assert refusal(CsvDataset, setup(path, x=wants)) == [
         "input 'x': dataset 'csv' has no step 'decode', only column, tokenise, normalise, clip: "
         "choose another --dataset or change the manifest"
-    )
+    ]
     assert refusal(CsvDataset, setup(path, x=wants[:1])) == [
         f"{path}: there is no label column 'y', only a, b",
         f"{path}: input 'x' needs column 'z', the file has a, b",
