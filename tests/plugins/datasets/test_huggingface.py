@@ -87,13 +87,16 @@ def test_a_name_goes_to_the_hub_without_running_its_code(
     assert data.describe()["notes"] == [
         "the Hub did not answer: the revision of the data is unknown"
     ]
-    assert refusal(cls, setup(Path("hf:gone@test"))) == [
+    (line,) = refusal(cls, setup(Path("hf:gone@test")))
+    assert line == (
         "data set 'gone' cannot be loaded from the Hub: Couldn't reach 'gone' on the Hub: without "
         "network, call save_to_disk on it elsewhere, and pass that folder as --data-dir"
-    ]
-    assert refusal(cls, setup(Path("hf:gone"))) == [
-        "--data-dir hf:gone: write hf:NAME@SPLIT@COMMIT or hf:NAME:CONFIGURATION@SPLIT@COMMIT"
-    ]
+    )
+    (line,) = refusal(cls, setup(Path("hf:gone")))
+    assert (
+        line
+        == "--data-dir hf:gone: write hf:NAME@SPLIT@COMMIT or hf:NAME:CONFIGURATION@SPLIT@COMMIT"
+    )
 
 
 @pytest.mark.slow

@@ -4,11 +4,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from onnx import TensorProto, helper, numpy_helper
+from onnx import helper
 
 from harness.core.config.parse import parse_input_range
 from harness.core.config.run_config import RunConfig, from_plain, to_plain
@@ -17,6 +16,7 @@ from harness.errors import ConfigError
 from harness.models.manifest.lookup import load_model
 from harness.models.opened.loading import check_tables
 from harness.types import Batch, DatasetSetup, Interval, Lognormal, Table, TensorSpec
+from tests.builders.models.odd_files import INT64, value, write
 from tests.builders.refusals import refusal, refusals
 from tests.faults.command import result, run
 
@@ -201,35 +201,27 @@ def test_ranges_are_read_as_they_are_written(pair: tuple[float, float]) -> None:
     assert all(isinstance(side, int) for side in interval if float(side).is_integer())
 
 
+NO_RANGE = "is not a range: write NAME=LOW:HIGH, e.g. ids=0:30522"
+NO_NUMBER = "holds no number: LOW must be below HIGH, which is left out"
+
+
 @pytest.mark.parametrize(
-    "text",
-    ["x", "x=", "=0:2", " =0:2", "x=5", "x=:5", "x=5:", "x=a:b", "x=0:nan", "x=-inf:0", "x=0:1_0",
-     "x=0:2:3", f"x=0:{'9' * 5000}"],
+    ("text", "told"),
+    [(text, NO_RANGE) for text in
+    ("x", "x=", "=0:2", " =0:2", "x=5", "x=:5", "x=5:", "x=a:b", "x=0:nan", "x=-inf:0", "x=0:1_0",
+     "x=0:2:3", f"x=0:{'9' * 5000}")]
+    + [(text, NO_NUMBER) for text in ("x=5:5", "x=5:4", "x=-1:-2", "x=0.5:0.5")],
 )  # fmt: skip
-def test_what_is_no_range_is_refused(text: str) -> None:
-    told = f"{text!r} is not a range: write NAME=LOW:HIGH, e.g. ids=0:30522"
-    assert refusal(parse_input_range, text, error=ValueError) == told
-
-
-@pytest.mark.parametrize("text", ["x=5:5", "x=5:4", "x=-1:-2", "x=0.5:0.5"])
-def test_an_empty_range_is_refused(text: str) -> None:
-    told = f"{text!r} holds no number: LOW must be below HIGH, which is left out"
-    assert refusal(parse_input_range, text, error=ValueError) == told
+def test_what_is_no_range_or_an_empty_one_is_refused(text: str, told: str) -> None:
+    assert refusal(parse_input_range, text, error=ValueError) == f"{text!r} {told}"
 
 
 def embedding(folder: Path, rows: int) -> Path:
     """A model that fails where an index lies outside of its table."""
-    graph = helper.make_graph(
-        [helper.make_node("Gather", ["table", "ids"], ["y"])],
-        "embedding",
-        [helper.make_tensor_value_info("ids", TensorProto.INT64, ["batch", 16])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", 16, 2])],
-        [numpy_helper.from_array(np.ones((rows, 2), np.float32), "table")],
-    )
-    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=10)
-    path = folder / "model.onnx"
-    onnx.save(made, path)
-    return path
+    node = helper.make_node("Gather", ["table", "ids"], ["y"])
+    ids, y = value("ids", ["batch", 16], INT64), value("y", ["batch", 16, 2])
+    table = {"table": np.ones((rows, 2), np.float32)}
+    return write(folder / "model.onnx", [node], [ids], [y], table)
 
 
 @pytest.mark.parametrize(("most", "fits"), [(999, True), (1000, False), (2**40, False)])

@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
 import pytest
 import yaml
-from onnx import TensorProto, helper, numpy_helper
+from onnx import helper
 
 from harness.datasets.csv_table import CsvDataset
 from harness.datasets.npz import NpzDataset
@@ -22,6 +21,8 @@ from harness.errors import ConfigError
 from harness.models.manifest.files import sha256_of
 from harness.models.steps.steps import PREPROCESS
 from harness.types import ClassName, DatasetSetup, Step, TensorSpec
+from tests.builders.models.odd_files import value, write
+from tests.builders.refusals import refusals
 from tests.faults.command import ROOT, result, run
 
 FEATURES = TensorSpec("x", "float32", ("batch", 2))
@@ -35,14 +36,14 @@ def setup(path: Path, *specs: TensorSpec, **steps: tuple[Step, ...]) -> DatasetS
     return DatasetSetup(inputs=specs or (FEATURES,), data_dir=path, steps=steps)
 
 
-def refusal(cls: Any, made: DatasetSetup) -> list[str]:
-    def use() -> None:
-        dataset = cls(made)
-        dataset.load(range(len(dataset)))
+def loaded(cls: Any, made: DatasetSetup) -> Any:
+    dataset = cls(made)
+    dataset.load(range(len(dataset)))
+    return dataset
 
-    with pytest.raises(ConfigError) as caught:
-        use()
-    return str(caught.value).splitlines()
+
+def refusal(cls: Any, made: DatasetSetup) -> list[str]:
+    return refusals(loaded, cls, made)
 
 
 def csv(folder: Path, text: str) -> Path:
@@ -224,10 +225,11 @@ def test_bytes_that_are_no_text_are_one_line(tmp_path: Path) -> None:
 def test_columns_that_are_not_there_are_all_told(tmp_path: Path) -> None:
     path = csv(tmp_path, "a,b\n1,2\n")
     wants = (step("column", names=["a", "z"], label="y"), step("decode"))
-    assert refusal(CsvDataset, setup(path, x=wants)) == [
+    (line,) = refusal(CsvDataset, setup(path, x=wants))
+    assert line == (
         "input 'x': dataset 'csv' has no step 'decode', only column, tokenise, normalise, clip: "
         "choose another --dataset or change the manifest"
-    ]
+    )
     assert refusal(CsvDataset, setup(path, x=wants[:1])) == [
         f"{path}: there is no label column 'y', only a, b",
         f"{path}: input 'x' needs column 'z', the file has a, b",
@@ -517,15 +519,9 @@ def test_normalise_with_another_number_of_means_is_refused() -> None:
 
 def model(folder: Path) -> Path:
     """x (batch, 3) -> logits, which are x itself: the label is the largest column."""
-    graph = helper.make_graph(
-        [helper.make_node("MatMul", ["x", "w"], ["logits"])],
-        "largest",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 3])],
-        [helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["batch", 3])],
-        [numpy_helper.from_array(np.eye(3, dtype=np.float32), "w")],
-    )
-    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=10)
-    onnx.save(made, folder / "model.onnx")
+    node = helper.make_node("MatMul", ["x", "w"], ["logits"])
+    x, logits = (value(name, ["batch", 3]) for name in ("x", "logits"))
+    write(folder / "model.onnx", [node], [x], [logits], {"w": np.eye(3, dtype=np.float32)})
     manifest = {
         "name": "largest", "version": "1", "description": "x", "licence": "Apache-2.0",
         "task": "table",

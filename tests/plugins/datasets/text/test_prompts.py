@@ -165,10 +165,11 @@ def test_the_folder_must_hold_one_file(tmp_path: Path) -> None:
 def test_the_model_must_take_one_text(tmp_path: Path) -> None:
     path = jsonl(tmp_path, {"prompt": "a"})
     for specs in ((TensorSpec("x", "int32", ("batch",)),), (REQUEST, REQUEST._replace(name="b"))):
-        assert refusal(path, *specs) == [
+        (problem,) = refusal(path, *specs)
+        assert problem == (
             "dataset 'prompts' needs a model with one input of dtype string and shape [batch]: see "
             "docs/datasets.md for its manifest"
-        ]
+        )
 
 
 @given(st.binary(max_size=200))

@@ -6,16 +6,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
 import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
-from onnx import TensorProto, helper
+from onnx import helper
 
 from harness.models.manifest.files import sha256_of
 from harness.models.steps.steps import PREPROCESS
 from harness.types import DatasetSetup, Step, TensorSpec
+from tests.builders.models import odd_files
+from tests.builders.models.odd_files import FLOAT, INT64, value
 from tests.builders.refusals import refusal, refusals
 from tests.faults.command import run
 
@@ -258,15 +259,10 @@ def bert(folder: Path) -> Path:
     """The manifest of a model that answers with logits of the right shape."""
     names = ("input_ids", "input_mask", "segment_ids")
     shape = ["batch", SMALL["max_length"]]
-    casts = [helper.make_node("Cast", [n], [f"{n}_f"], to=TensorProto.FLOAT) for n in names]
-    graph = helper.make_graph(
-        [*casts, helper.make_node("Sum", [f"{n}_f" for n in names], ["start"])],
-        "bert",
-        [helper.make_tensor_value_info(n, TensorProto.INT64, shape) for n in names],
-        [helper.make_tensor_value_info("start", TensorProto.FLOAT, shape)],
-    )
-    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=10)
-    onnx.save(made, folder / "bert.onnx")
+    nodes = [helper.make_node("Cast", [n], [f"{n}_f"], to=FLOAT) for n in names]
+    nodes.append(helper.make_node("Sum", [f"{n}_f" for n in names], ["start"]))
+    ends = [value(n, shape, INT64) for n in names]
+    odd_files.write(folder / "bert.onnx", nodes, ends, [value("start", shape)])
     inputs = [
         {
             "name": name, "dtype": "int64", "shape": [*shape],
