@@ -11,9 +11,9 @@ from harness.explain.bricks import job
 from harness.explain.bricks.options import BrickOptions, parse_size
 from harness.models.graph.onnx_file import read
 from harness.types import declared_shape
+from tests.builders.backends import setup
 from tests.builders.models.odd_files import OPEN_SIZES, pooled, quantised_shape, two_texts
 from tests.builders.refusals import refusals
-from tests.plugins.backends.test_backends import setup
 
 
 @pytest.mark.parametrize("size", OPEN_SIZES.values(), ids=OPEN_SIZES)

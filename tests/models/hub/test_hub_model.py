@@ -15,9 +15,9 @@ from harness.models.hub.name import HubName, parse_hub_model
 from harness.models.manifest import hub_model
 from harness.models.manifest.lookup import load_model, model_from_json
 from harness.models.manifest.model import MODELS_DIR
+from tests.builders.models.external import split
 from tests.builders.refusals import refusal
 from tests.faults.command import SERVER, SHORT, result, run
-from tests.models.manifest.test_files import split
 from tests.stand_ins.servers.hub import LFS_BYTES, Hub, serving
 
 DIGITS = (MODELS_DIR / "digits.onnx").read_bytes()
@@ -118,14 +118,8 @@ def test_without_a_revision_the_refusal_names_the_commit(hub: Hub) -> None:
 
 
 def test_several_model_files_are_listed(hub: Hub) -> None:
-    files = {
-        "a/one.onnx": b"1",
-        "two.tflite": b"2",
-        "ir.xml": b"3",
-        "ir.bin": b"4",
-        "page.xml": b"5",
-    }
-    commit = hub.push("org/net", files)
+    files = ("a/one.onnx", "two.tflite", "ir.xml", "ir.bin", "page.xml")
+    commit = hub.push("org/net", {name: name.encode() for name in files})
     name = f"hf:org/net@{commit}"
     assert refusal(load_model, "hf:org/net@main") == (
         f"--model {name}: it has 3 model files, a/one.onnx, ir.xml, two.tflite: name one, e.g. "
@@ -136,9 +130,8 @@ def test_several_model_files_are_listed(hub: Hub) -> None:
 def test_weights_that_no_backend_reads_are_refused(hub: Hub) -> None:
     hub.push("org/net", {"pytorch_model.bin": b"a pickle", "model.safetensors": b"1"})
     assert "it has no file that a backend reads (.onnx, " in refusal(load_model, "hf:org/net@main")
-    assert "no backend reads pytorch_model.bin: " in refusal(
-        load_model, "hf:org/net@main:pytorch_model.bin"
-    )
+    told = refusal(load_model, "hf:org/net@main:pytorch_model.bin")
+    assert "no backend reads pytorch_model.bin: " in told
 
 
 def test_what_the_hub_refuses_is_said(hub: Hub) -> None:
@@ -220,9 +213,7 @@ def test_a_saved_model_comes_as_a_folder_of_its_own(
     with pytest.raises(ConfigError, match=r"saved_model.pb is a SavedModel: pass --backend tensor"):
         model.obtain(ONNX, quiet)
     model.obtain(TENSORFLOW, quiet)
-    repository.download(
-        "org/net", commit, "README.md"
-    )  # lies in the hub's cache, and not in the model
+    repository.download("org/net", commit, "README.md")  # into the hub's cache, not the model's
     path = model.path(TENSORFLOW)
     assert path is not None
     assert model.sha256(path) == load_model(str(SAVED)).sha256(SAVED)

@@ -22,9 +22,9 @@ from harness.models.opened.ort_session import open_session
 from harness.models.opened.template import manifest_of
 from harness.run.measured.dispatch.instance import Failures
 from harness.types import Batch, TensorSpec, fixed_batch
+from tests.builders.backends import setup
 from tests.builders.models import odd_files
 from tests.builders.refusals import refusal
-from tests.plugins.backends.test_backends import setup
 
 DOCS = Path(__file__).parents[3] / "docs"
 WAY_OUT = "docs/plugins.md#states-and-scalars"

@@ -29,16 +29,12 @@ from harness.models.manifest.lookup import load_model
 from harness.models.manifest.model import MODELS_DIR
 from harness.models.opened.loading import open_backends
 from harness.types import BackendSetup, Batch, DatasetSetup, TensorSpec, fixed_batch
+from tests.builders.backends import DIGITS, setup
 from tests.builders.models import odd_files
 from tests.builders.refusals import refusal as refusal_of
 from tests.builders.refusals import refusals
 
 ROOT = Path(__file__).parents[3]
-DIGITS = load_model("digits").path(("onnx",))
-
-
-def setup(model: Path | None = DIGITS, **more: Any) -> BackendSetup:
-    return BackendSetup(model=model, model_name="test", **more)
 
 
 def refusal(made: BackendSetup) -> str:
