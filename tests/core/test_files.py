@@ -135,23 +135,19 @@ def test_a_link_is_replaced_in_one_step(tmp_path: Path) -> None:
 
 def test_a_folder_without_the_file_is_named_and_so_are_the_runs_in_it(tmp_path: Path) -> None:
     """Bug: `bricks --from` and `advise --from` asked of a run's folder: is this a run's folder?"""
-    with pytest.raises(ConfigError) as raised:
-        files.read_json(tmp_path / "a.json")
-    assert str(raised.value) == f"{tmp_path} has no a.json: is this a run's folder?"
-    with pytest.raises(ConfigError) as raised:
-        files.read_json(tmp_path / "a.json", "bricks")
-    assert str(raised.value) == f"{tmp_path} has no a.json: expected a folder of `bricks`"
+    none = f"{tmp_path} has no a.json"
+    assert refusal(files.read_json, tmp_path / "a.json") == f"{none}: is this a run's folder?"
+    told = refusal(files.read_json, tmp_path / "a.json", "bricks")
+    assert told == f"{none}: expected a folder of `bricks`"
     (tmp_path / "run").mkdir()
     (tmp_path / "run/a.json").write_text("{}")
     assert refusal(files.read_json, tmp_path / "a.json", "bricks") == (
         f"{tmp_path} is not a folder of `bricks`, the folders in it are: {tmp_path / 'run'}: name one "
         "of them"
     )
-    with pytest.raises(ConfigError) as raised:
-        files.read_json(tmp_path / "a.json")
-    assert str(raised.value).endswith(f"the runs in it are: {tmp_path / 'run'}: name one of them")
-    with pytest.raises(ConfigError, match=r"there is no such folder$"):
-        files.read_json(tmp_path / "gone/a.json")
+    told = refusal(files.read_json, tmp_path / "a.json")
+    assert told.endswith(f"the runs in it are: {tmp_path / 'run'}: name one of them")
+    assert refusal(files.read_json, tmp_path / "gone/a.json").endswith("there is no such folder")
 
 
 def test_an_exception_without_a_text_is_one_line() -> None:

@@ -208,19 +208,14 @@ def test_queries_that_are_alone_may_have_the_cores_of_all_instances(
 
 def test_the_plan_is_one_line() -> None:
     assert str(planned(TWO, "server")) == "2 instances of 1 thread on 2 cores, batch ≤ 64"
-    assert (
-        str(planned(EIGHT._replace(quota=0.5))) == "1 instance of 1 thread on 0.5 cores, batch ≤ 64"
-    )
-    told = str(planned(TWO, "single-stream", pin=True))
-    assert told == "1 instance of 2 threads on 2 cores, pinned to 0,1, batch ≤ 1"
-    assert (
-        str(planned(TWO, pin=True))
-        == "2 instances of 1 thread on 2 cores, pinned to 0 | 1, batch ≤ 64"
-    )
+    half = str(planned(EIGHT._replace(quota=0.5)))
+    assert half == "1 instance of 1 thread on 0.5 cores, batch ≤ 64"
+    stream = str(planned(TWO, "single-stream", pin=True))
+    assert stream == "1 instance of 2 threads on 2 cores, pinned to 0,1, batch ≤ 1"
+    pinned = str(planned(TWO, pin=True))
+    assert pinned == "2 instances of 1 thread on 2 cores, pinned to 0 | 1, batch ≤ 64"
 
 
 def test_one_thread_on_a_core_each_and_more_than_the_cores_contradict() -> None:
-    assert (
-        refusal(RunConfig, scenario="server", pin=True, oversubscribe=True)
-        == "--pin gives each thread a separate core, --oversubscribe shares cores: drop one"
-    )
+    told = refusal(RunConfig, scenario="server", pin=True, oversubscribe=True)
+    assert told == "--pin gives each thread a separate core, --oversubscribe shares cores: drop one"

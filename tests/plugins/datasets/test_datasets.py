@@ -291,10 +291,8 @@ def test_one_input_shape_sets_its_dimensions_in_every_input() -> None:
     """Bug: the mask needed its own --input-shape although its dimension has the same name."""
     made = SyntheticDataset(DatasetSetup(inputs=(MASK, SYMBOLIC), shapes={"ids": (1, 7)}))
     made.load([3])
-    assert {name: rows.shape for name, rows in made.batch([3]).inputs.items()} == {
-        "ids": (1, 7),
-        "mask": (1, 7),
-    }
+    shapes = {name: rows.shape for name, rows in made.batch([3]).inputs.items()}
+    assert shapes == {"ids": (1, 7), "mask": (1, 7)}
     setup = DatasetSetup(inputs=(SYMBOLIC, MASK))
     line = "input 'ids' has the symbolic shape [batch, sequence]: set its sizes, e.g. --input-shape ids=1x64"
     assert refusals(SyntheticDataset, setup) == [line]
@@ -316,10 +314,9 @@ def test_the_advice_for_a_shape_can_be_pasted(name: str) -> None:
 def test_one_dimension_of_two_sizes_is_refused() -> None:
     """Bug: the framework failed in the warm-up, with its own words and status 3."""
     setup = DatasetSetup(inputs=(SYMBOLIC, MASK), shapes={"ids": (1, 16), "mask": (1, 17)})
-    line = (
+    assert refusals(SyntheticDataset, setup) == [
         "--input-shape: sequence is 16 in ids and 17 in mask: dimensions of one name have one size"
-    )
-    assert refusals(SyntheticDataset, setup) == [line]
+    ]
 
 
 @pytest.mark.parametrize(
@@ -336,17 +333,17 @@ def test_the_advice_for_a_shape_names_the_batch(shape: tuple[int | str, ...], ad
     assert refusals(SyntheticDataset, setup) == expected
 
 
-def test_a_placeholder_that_is_the_batch_too_may_have_several_sizes() -> None:
-    inputs = (TensorSpec("x", "float32", ("N", "N", "N", 3)),)
-    made = SyntheticDataset(DatasetSetup(inputs=inputs, shapes={"x": (1, 4, 5, 3)}))
-    made.load([0])
-    assert made.batch([0]).inputs["x"].shape == (1, 4, 5, 3)
-
-
-def test_a_symbolic_shape_takes_the_size_that_was_given() -> None:
-    made = SyntheticDataset(DatasetSetup(inputs=(SYMBOLIC,), shapes={"ids": (1, 7)}))
+@pytest.mark.parametrize(
+    ("spec", "shape"),
+    [(SYMBOLIC, (1, 7)), (TensorSpec("x", "float32", ("N", "N", "N", 3)), (1, 4, 5, 3))],
+    ids=["one size", "a placeholder that is the batch too"],
+)
+def test_a_symbolic_shape_takes_the_sizes_that_were_given(
+    spec: TensorSpec, shape: tuple[int, ...]
+) -> None:
+    made = SyntheticDataset(DatasetSetup(inputs=(spec,), shapes={spec.name: shape}))
     made.load([3])
-    assert made.batch([3]).inputs["ids"].shape == (1, 7)
+    assert made.batch([3]).inputs[spec.name].shape == shape
 
 
 @pytest.mark.parametrize("dtype", ["float32", "int64", "bool"])

@@ -8,6 +8,7 @@ import re
 import shutil
 import threading
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -129,13 +130,8 @@ def test_a_link_to_a_folder_of_images_is_refused(tmp_path: Path) -> None:
 
 def test_what_file_managers_leave_behind_is_skipped(tmp_path: Path) -> None:
     in_classes(tmp_path, 2)
-    for name in (
-        ".DS_Store",
-        "ant/.DS_Store",
-        "ant/._0.jpg",
-        "bird/Thumbs.db",
-        "__MACOSX/ant/._0.jpg",
-    ):
+    mac = (".DS_Store", "ant/.DS_Store", "ant/._0.jpg", "__MACOSX/ant/._0.jpg")
+    for name in (*mac, "bird/Thumbs.db"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_bytes(b"no image")
     (tmp_path / "bird/notes.txt").write_text("no image")
@@ -299,9 +295,8 @@ def test_an_image_of_another_size_than_its_annotations_say_is_refused(tmp_path: 
     asked = setup(folder, cache_dir=tmp_path / "cache")
     rows(CocoDataset(asked), [0, 1, 2])
     path = folder / "annotations/instances_val2017.json"
-    path.write_text(
-        path.read_text().replace('"height": 60, "width": 80}]', '"height": 80, "width": 60}]')
-    )
+    text = path.read_text()
+    path.write_text(text.replace('"height": 60, "width": 80}]', '"height": 80, "width": 60}]'))
     line = refusal(CocoDataset(asked).load, [0, 1, 2])
     image = folder / "val2017/000000000632.jpg"
     assert line == f"{image} is 80 x 60 pixels, 60 x 80 in {path}: boxes of another image"
@@ -415,8 +410,8 @@ def test_without_a_folder_it_is_said_what_should_lie_there(cls: Any) -> None:
 
 
 def test_a_folder_without_images_is_refused(tmp_path: Path) -> None:
-    line = refusal(FolderDataset, setup(tmp_path))
-    assert line == f"dataset 'folder': {tmp_path} has no images: nothing to measure"
+    told = f"dataset 'folder': {tmp_path} has no images: nothing to measure"
+    assert refusal(FolderDataset, setup(tmp_path)) == told
 
 
 def test_a_model_without_steps_is_refused(tmp_path: Path) -> None:
@@ -439,10 +434,7 @@ def test_a_symbolic_size_is_the_one_given_or_the_first_images(tmp_path: Path) ->
     spec = image_spec(3, "h", "w")
     asked = DatasetSetup(inputs=(spec,), steps={"image": STEPS}, data_dir=tmp_path)
     assert rows(FolderDataset(asked), [0]).shape == (1, 3, 16, 16)
-    other = DatasetSetup(
-        inputs=(spec,), steps={"image": STEPS}, data_dir=tmp_path, shapes={"image": (1, 3, 9, 9)}
-    )
-    made = FolderDataset(other)
+    made = FolderDataset(replace(asked, shapes={"image": (1, 3, 9, 9)}))
     assert "takes [3, 9, 9]" in refusals(made.load, [0])[0]
 
 
@@ -547,9 +539,8 @@ def test_a_file_that_changes_meanwhile_is_refused(tmp_path: Path) -> None:
     made = FolderDataset(setup(in_classes(tmp_path)))
     write(tmp_path / "ant/3.jpg", 17)
     os.utime(tmp_path / "ant/3.jpg", ns=(1, 1))
-    assert refusal(made.load, range(6)) == (
-        f"{tmp_path}/ant/3.jpg has changed since the run began: run again, and leave it alone"
-    )
+    told = "has changed since the run began: run again, and leave it alone"
+    assert refusal(made.load, range(6)) == f"{tmp_path}/ant/3.jpg {told}"
 
 
 def test_the_memory_of_a_performance_run_is_bounded(tmp_path: Path) -> None:

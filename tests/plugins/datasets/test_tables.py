@@ -291,11 +291,9 @@ def test_labels_of_one_whole_number_are_ints_as_in_csv(labels: Any, tmp_path: Pa
 def test_an_input_of_an_npz_that_is_not_finite_is_refused(value: float, tmp_path: Path) -> None:
     path = npz(tmp_path, x=np.array([[0, 1], [value, 1]]))
     data = NpzDataset(setup(tmp_path))
-    with pytest.raises(ConfigError) as caught:
-        data.load([0, 1])
-    assert str(caught.value) == (
+    assert refusals(data.load, [0, 1]) == [
         f"{path}: array 'x', row 1: it holds NaN or infinity: replace them, or leave the row out"
-    )
+    ]
 
 
 def test_labels_of_several_numbers_are_rows_and_they_may_be_missing(tmp_path: Path) -> None:
@@ -322,6 +320,7 @@ def test_labels_of_several_numbers_are_rows_and_they_may_be_missing(tmp_path: Pa
                 "array 'labels' is complex128: store numbers or texts",
             ],
         ),
+        ({"x": np.array([[print, print]], object)}, FEATURES, ["array 'x' is object: only numbers can be an input"]),  # no pickle is run
         ({"x": np.array([[1, 2], [3, 300]])}, INT, ["array 'x', row 1: a value is not int8, as the input is"]),
     ],
 )  # fmt: skip
@@ -330,12 +329,6 @@ def test_an_npz_that_cannot_be_used_is_told_array_by_array(
 ) -> None:
     path = npz(tmp_path, **arrays)
     assert refusal(NpzDataset, setup(path, spec)) == [f"{path}: {t}" for t in told]
-
-
-def test_a_pickle_inside_an_npz_is_not_run(tmp_path: Path) -> None:
-    path = npz(tmp_path, x=np.array([[print, print]], object))
-    (line,) = refusal(NpzDataset, setup(path))
-    assert line == f"{path}: array 'x' is object: only numbers can be an input"
 
 
 @pytest.mark.parametrize("again", ["x.npy", "x", "labels.npy"])

@@ -14,6 +14,7 @@ from harness.datasets.text import prompts
 from harness.datasets.text.prompts import PromptsDataset
 from harness.errors import ConfigError
 from harness.types import DatasetSetup, TensorSpec
+from tests.builders.refusals import refusals
 
 REQUEST = TensorSpec("request", "string", ("batch",))
 
@@ -29,9 +30,7 @@ def jsonl(folder: Path, *rows: Any) -> Path:
 
 
 def refusal(path: Path, *specs: TensorSpec) -> list[str]:
-    with pytest.raises(ConfigError) as caught:
-        PromptsDataset(setup(path, *specs))
-    return str(caught.value).splitlines()
+    return refusals(PromptsDataset, setup(path, *specs))
 
 
 def requests(dataset: PromptsDataset, indices: list[int]) -> list[bytes]:
