@@ -34,26 +34,21 @@ from harness.profiler import Tensor
 from tests.builders.models import foreign_nets as nets
 from tests.builders.models import odd_files
 from tests.explain.kernels.test_ort_profile import graph
-from tests.faults.command import ROOT, run
+from tests.faults.command import ROOT
+from tests.faults.command import run as run_command
 
 onnx = nets.onnx
 
 
-def layers_profiled(model: Path, out: Path, backend: str = "ort") -> str:
-    shared = (
-        "--levels",
-        "layer",
-        "--runs",
-        "3",
-        "--threads",
-        "1",
-        "--no-report",
-        "--out",
-        str(out),
-    )
-    done = run("profile", "--model", str(model), "--backend", backend, *shared)
+def run(*words: str | Path) -> str:
+    done = run_command(*map(str, words))
     assert done.status == 0, done.said + done.printed
     return done.printed
+
+
+def layers_profiled(model: Path, out: Path, backend: str = "ort") -> str:
+    shared = ("--levels", "layer", "--runs", "3", "--threads", "1", "--no-report", "--out", out)
+    return run("profile", "--model", model, "--backend", backend, *shared)
 
 
 @pytest.mark.parametrize("external", [False, True])
