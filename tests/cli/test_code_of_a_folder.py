@@ -11,6 +11,8 @@ import yaml
 from harness.cli.main import main
 from harness.core.config.code import named, untrusted, values_of
 from harness.core.config.run_config import from_plain
+from tests.builders.refusals import refused
+from tests.faults.command import run_here
 
 EVIL = """
 from pathlib import Path
@@ -111,17 +113,11 @@ def test_a_scenario_of_run_json_is_none_of_code(
 
 @pytest.mark.parametrize("row", RUNNING, ids=" ".join)
 def test_a_verb_that_runs_names_the_code_first(
-    row: tuple[str, ...],
-    run: Path,
-    marker: Path,
-    evil: Path,
-    capsys: pytest.CaptureFixture[str],
+    row: tuple[str, ...], run: Path, marker: Path, evil: Path
 ) -> None:
     """Bug: `rerun` and `--config` started programs that a folder named."""
-    assert main(words(row, run)) == 2
-    said = capsys.readouterr().err
-    refused = re.findall(r"names code, the (\w+) .*: read it, and add --trust (.+) if", said)
-    assert refused == [
+    said = "\n".join(refused(*words(row, run)))
+    assert re.findall(r"names code, the (\w+) .*: read it, and add --trust (.+) if", said) == [
         ("backend", f"{evil}:Evil"),
         ("dataset", f"{evil}:Evil"),
         ("metric", f"{evil}:Evil"),
@@ -132,18 +128,16 @@ def test_a_verb_that_runs_names_the_code_first(
     assert not marker.exists()
 
 
-def test_code_that_the_user_names_runs(
-    run: Path, marker: Path, evil: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_code_that_the_user_names_runs(run: Path, marker: Path, evil: Path) -> None:
     """Each name on the command line, as the value of its option or after --trust."""
     config = yaml.safe_load((run / "config.yaml").read_text())
     del config["hook"]  # the model's manifest has none
     (run / "config.yaml").write_text(yaml.safe_dump(config))
     given = ["--dataset", "digits", "--metric", "top1", "--meter", "estimate=1"]
     words = ["--config", str(run), *given, "--trust", f"{evil}:Evil", "--out", str(run / "again")]
-    assert main(words) == 3  # the class is no backend
-    said = capsys.readouterr().err
-    assert f"code that --config {run} names runs now: the backend {evil}:Evil" in said
+    ended = run_here(*words)
+    assert ended.status == 3, "the class is no backend"
+    assert f"code that --config {run} names runs now: the backend {evil}:Evil" in ended.said
     assert marker.exists()
 
 
@@ -169,9 +163,8 @@ def test_the_config_of_a_run_has_the_digest_of_its_plug_ins(
     assert main([*again, "third"]) == 0
     assert f"{says}, which has changed since that run" in capsys.readouterr().err.splitlines()
     assert main(["check", "first"]) == 0  # the plug-in is not part of its folder
-    capsys.readouterr()
-    assert main(["rerun", "first", "--trust", "mine.py:Theirs"]) == 2
-    assert f"the backend {mine}:Mine: read it" in capsys.readouterr().err
+    (line,) = refused("rerun", "first", "--trust", "mine.py:Theirs")
+    assert f"the backend {mine}:Mine: read it" in line
 
 
 def test_trust_means_the_file_and_not_its_spelling(
@@ -199,7 +192,7 @@ def test_installed_plug_ins_and_meters_without_programs_are_no_code() -> None:
 
 
 def test_a_request_of_a_submission_names_code_again(
-    tmp_path: Path, evil: Path, marker: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, evil: Path, marker: Path
 ) -> None:
     """The folder of a submission may come from elsewhere: `submit run --work` runs what its request names."""
     work = tmp_path / "work"
@@ -207,9 +200,7 @@ def test_a_request_of_a_submission_names_code_again(
     options += " --scenarios Offline --model digits --dataset digits --rehearsal --duration 1s"
     first = ["submit", "plan", "--work", str(work), *options.split(), "--backend", f"{evil}:Evil"]
     assert main(first) == 0
-    capsys.readouterr()
     for verb in ("run", "pack"):
-        assert main(["submit", verb, "--work", str(work)]) == 2
-        said = capsys.readouterr().err
-        assert f"request.yaml names code, the backend {evil}:Evil: read it" in said
+        (line,) = refused("submit", verb, "--work", work)
+        assert f"request.yaml names code, the backend {evil}:Evil: read it" in line
     assert not marker.exists()

@@ -5,6 +5,8 @@ import os
 import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import redirect_stdout
+from io import StringIO
 from pathlib import Path
 
 import pytest
@@ -15,8 +17,9 @@ from harness.cli.verbs import DEFAULT, VERBS, Verb
 from harness.core.console import CANONICAL, PROGRAM_VARIABLE
 from harness.explain.advise import job as advise_job
 from harness.explain.advise import options as advise_options
+from tests.builders.refusals import refused
+from tests.faults.command import ROOT, run_here
 
-ROOT = Path(__file__).parents[2]
 GROUPS = ("submit", "data")
 HEAVY = (
     *("onnx", "onnxruntime", "tensorflow", "openvino", "ai_edge_litert", "torch"),
@@ -76,24 +79,31 @@ def test_a_percent_sign_in_a_text_is_printed_as_it_is(capsys: pytest.CaptureFixt
     with pytest.raises(SystemExit):
         parser.parse_args(["--help"])
     printed = capsys.readouterr().out
-    for text in (
+    texts = (
         "10% of it",
         "--rate 5%\n",
         "  50% of it\n",
         "10%..110% (default 25 %s)",
         "100 % of it",
-    ):
-        assert text in printed
+    )
+    assert [text for text in texts if text not in printed] == []
+
+
+def page_of(words: str) -> str:
+    with redirect_stdout(StringIO()) as page, pytest.raises(SystemExit) as ended:
+        main(words.split())
+    assert ended.value.code == 0
+    return page.getvalue()
+
+
+def flags(page: str) -> list[str]:
+    return [line.split()[0] for line in page.splitlines() if line.startswith("  --")]
 
 
 @pytest.mark.parametrize("verb", ["profile", "sweep", "advise", "bricks"])
-def test_a_usage_asks_for_no_scenario_where_a_default_stands_for_it(
-    verb: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_usage_asks_for_no_scenario_where_a_default_stands_for_it(verb: str) -> None:
     """Bug: `profile --help` said `profile --scenario NAME [options]`, which works without."""
-    with pytest.raises(SystemExit):
-        main([verb, "--help"])
-    usage = capsys.readouterr().out.split("\n\n")[1]
+    usage = page_of(f"{verb} --help").split("\n\n")[1]
     assert any("--scenario" not in line for line in usage.splitlines())
 
 
@@ -102,7 +112,7 @@ def test_a_usage_asks_for_no_scenario_where_a_default_stands_for_it(
     [
         (
             "peak",
-            ("--queries", "--audit", "--arrivals", "--mlperf"),
+            "--queries --audit --arrivals --mlperf",
             (
                 "(default: half of the calibrated capacity)",
                 "results/TIME-peak-SCENARIO-BACKEND-MODEL",
@@ -110,54 +120,30 @@ def test_a_usage_asks_for_no_scenario_where_a_default_stands_for_it(
         ),
         (
             "tune",
-            (
-                "--queries",
-                "--audit",
-                "--arrivals",
-                "--mlperf",
-                "--mode",
-                "--meter",
-                "--concurrency",
-            ),
+            "--queries --audit --arrivals --mlperf --mode --meter --concurrency",
             ("(default 1500ms)", "meets the latency bound)", "3 to 1,000", "results/TIME-tune-"),
         ),
         (
             "sweep",
-            ("--target-qps", "--audit", "--arrivals", "--mlperf", "--concurrency"),
+            "--target-qps --audit --arrivals --mlperf --concurrency",
             ("results/TIME-sweep-server-BACKEND-MODEL",),
         ),
     ],
 )
 def test_the_help_of_a_search_has_its_own_defaults_and_no_option_that_it_refuses(
-    verb: str, refused: Sequence[str], texts: Sequence[str], capsys: pytest.CaptureFixture[str]
+    verb: str, refused: str, texts: Sequence[str]
 ) -> None:
     """Bug: `tune --help` had the defaults of `run`, and --rounds no bounds."""
-    with pytest.raises(SystemExit):
-        main([verb, "--help-all"])
-    printed = capsys.readouterr().out
+    printed = page_of(f"{verb} --help-all")
     page = " ".join(printed.split())
     assert [text for text in texts if text not in page] == []
-    shown = {line.split()[0] for line in printed.splitlines() if line.startswith("  --")}
-    assert shown.isdisjoint(refused)
+    assert {*flags(printed)}.isdisjoint(refused.split())
     assert "default 10s" not in page or verb != "tune"
 
 
-def page_of(words: str, capsys: pytest.CaptureFixture[str]) -> str:
-    with pytest.raises(SystemExit) as ended:
-        main(words.split())
-    assert ended.value.code == 0
-    return capsys.readouterr().out
-
-
-def flags(page: str) -> list[str]:
-    return [line.split()[0] for line in page.splitlines() if line.startswith("  --")]
-
-
-def test_the_short_page_has_the_verbs_own_options_then_the_basic_ones(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_the_short_page_has_the_verbs_own_options_then_the_basic_ones() -> None:
     """Bug: `peak --help` had 110 lines of a run's options, and its own two among them."""
-    page = page_of("peak --help", capsys)
+    page = page_of("peak --help")
     own, basic = page.index("  --probe "), page.index(f"\n{BASIC}:\n")
     assert own < basic < page.index("\ngeneral:\n")
     assert "38 more options: `python -m harness peak --help-all`" in " ".join(page.split())
@@ -171,8 +157,8 @@ def test_the_page_of_all_options_fits(verb: Verb, monkeypatch: pytest.MonkeyPatc
     assert max(map(len, page.splitlines())) <= MOST_COLUMNS
 
 
-def test_a_run_has_a_dozen_basic_options(capsys: pytest.CaptureFixture[str]) -> None:
-    short, full = page_of("run --help", capsys), page_of("run --help-all", capsys)
+def test_a_run_has_a_dozen_basic_options() -> None:
+    short, full = page_of("run --help"), page_of("run --help-all")
     basic = flags(short[short.index(f"\n{BASIC}:\n") : short.index("\nrepeats:\n")])
     assert 10 <= len(basic) <= 14
     (count,) = [line.split()[0] for line in short.splitlines() if " more options: " in line]
@@ -180,27 +166,15 @@ def test_a_run_has_a_dozen_basic_options(capsys: pytest.CaptureFixture[str]) -> 
     assert {*flags(short)} < {*flags(full)}
 
 
-def test_the_groups_that_the_short_page_names_can_be_printed(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    page = " ".join(page_of("run --help", capsys).split())
+def test_the_groups_that_the_short_page_names_can_be_printed() -> None:
+    page = " ".join(page_of("run --help").split())
     groups = page.rpartition("where GROUP is ")[2].replace(" or ", ", ").split(", ")
-    assert groups == [
-        "scenario",
-        "load",
-        "instances",
-        "backend",
-        "server",
-        "nodes",
-        "power",
-        "mlperf",
-        "output",
-    ]
-    listed: list[str] = []
-    for group in groups:
-        assert main(["help", group]) == 0
-        listed += flags(capsys.readouterr().out)
-    assert {*listed} >= {*flags(page_of("run --help-all", capsys))} - {"--help-all"} - {
+    wanted = "scenario load instances backend server nodes power mlperf output"
+    assert " ".join(groups) == wanted
+    pages = [run_here("help", group) for group in groups]
+    assert {page.status for page in pages} == {0}
+    listed = [flag for page in pages for flag in flags(page.printed)]
+    assert {*listed} >= {*flags(page_of("run --help-all"))} - {"--help-all"} - {
         *("--version", "--config", "--trust", "--json", "--quiet", "--repeats", "--details")
     }
 
@@ -235,12 +209,10 @@ def test_the_program_has_the_name_it_was_called_by(
     assert f"`{called} data VERB --help`" in done.stdout
 
 
-def test_a_message_has_the_name_that_run_sh_was_called_by(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_message_has_the_name_that_run_sh_was_called_by(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(PROGRAM_VARIABLE, "../run.sh")
-    assert main(["--scenario", "server", "--model", "nosuch"]) == 2
-    assert "see `../run.sh list`" in capsys.readouterr().err
+    (line,) = refused("--scenario", "server", "--model", "nosuch")
+    assert "see `../run.sh list`" in line
 
 
 def test_the_parts_of_advise_that_help_names_are_those_there_are() -> None:

@@ -30,14 +30,10 @@ def pair() -> Iterator[tuple[Channel, Channel]]:
 
 def test_messages_arrive_whole_and_in_order(pair: tuple[Channel, Channel]) -> None:
     ours, theirs = pair
-    ours.send("one", text="a\nb", size=1 << 17, filler="x" * 70_000)
+    told = {"text": "a\nb", "size": 1 << 17, "filler": "x" * 70_000}
+    ours.send("one", **told)
     ours.send("two")
-    assert theirs.receive(1.0) == {
-        "event": "one",
-        "text": "a\nb",
-        "size": 1 << 17,
-        "filler": "x" * 70_000,
-    }
+    assert theirs.receive(1.0) == {"event": "one", **told}
     assert theirs.receive(1.0) == {"event": "two"}
 
 
@@ -76,12 +72,8 @@ def test_who_does_not_read_in_time_does_not_cut_the_sender_off() -> None:
 def test_an_error_is_sent_with_its_status_text_and_cause(pair: tuple[Channel, Channel]) -> None:
     ours, theirs = pair
     assert ours.send_error(ConfigError("--out is taken")) == 2
-    assert theirs.receive(1.0) == {
-        "event": "error",
-        "status": 2,
-        "text": "--out is taken",
-        "trace": "",
-    }
+    told = {"event": "error", "status": 2, "text": "--out is taken", "trace": ""}
+    assert theirs.receive(1.0) == told
     unavailable = PluginUnavailable("it raised")
     unavailable.__cause__ = ValueError("the cause")
     assert ours.send_error(unavailable) == 3
@@ -216,11 +208,7 @@ def _has_pid_namespaces() -> bool:
 def test_a_child_of_the_first_process_of_a_container_runs() -> None:
     """Bug: a parent with process ID 1 was taken for one that had died."""
     words = ["unshare", "--map-root-user", "--pid", "--fork", "--kill-child"]
-    done = subprocess.run(
-        [*words, sys.executable, "-c", _STARTS_A_CHILD],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    command = [*words, sys.executable, "-c", _STARTS_A_CHILD]
+    none = subprocess.DEVNULL
+    done = subprocess.run(command, stdin=none, capture_output=True, text=True, check=True)
     assert done.stdout.strip().isdecimal(), done.stderr

@@ -78,7 +78,7 @@ def test_the_table_cannot_be_changed() -> None:
 
 def test_the_sets_that_the_searches_and_compare_take() -> None:
     assert codes.codes(Kind.REASON, About.LOAD) == {
-        *("hopeless", "slo-missed", "early-stopping", "loadgen-invalid"),
+        *("hopeless", "slo-missed", "early-stopping", "loadgen-invalid")
     }
     assert {"preempted", "paged", "busy-machine"} <= codes.codes(Kind.DOUBT, About.MACHINE)
     assert not codes.codes(Kind.REASON, About.LOAD) & codes.codes(Kind.DOUBT, About.LOAD)

@@ -33,15 +33,12 @@ _SIGNATURE = (
             "Deserialize tensor w failed.tensorprotoutils.cc:1876 GetExtData External initializer: w",
             "Deserialize tensor w failed. External initializer: w",
         ),
-        (
-            "Exception from src/cpp/core.cpp:132: Check 'false' failed at src/frontend.cpp:47: Unsupported type",
-            "Unsupported type",
-        ),
+        ("Exception from src/cpp/core.cpp:132: Check 'false' failed at src/frontend.cpp:47: Unsupported type", "Unsupported type"),
         ("see net.h: line 3 of 9", "see net.h: line 3 of 9"),
         ("/src/core/graph/model.cc:256 f() ", "/src/core/graph/model.cc:256 f()"),
         ("", ""),
     ],
-)
+)  # fmt: skip
 def test_places_in_a_framework_s_source_do_not_hide_the_cause(text: str, shown: str) -> None:
     assert one_line(RuntimeError(text)) == shown
 

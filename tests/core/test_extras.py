@@ -48,13 +48,8 @@ def test_recommended_is_the_extras_that_it_stands_for() -> None:
 @pytest.mark.parametrize("version", ["3.11", "3.12", "3.13"])
 def test_constraints_pin_every_package_that_is_named(version: str) -> None:
     """Bug: a merge lost numpy's line for Python 3.11, and each install took another version."""
-    here = {
-        "python_version": version,
-        "python_full_version": f"{version}.0",
-        "platform_machine": "x86_64",
-        "sys_platform": "linux",
-        "extra": "",
-    }
+    here = {"python_version": version, "python_full_version": f"{version}.0", "extra": ""}
+    here |= {"platform_machine": "x86_64", "sys_platform": "linux"}
     lines = (ROOT / "constraints.txt").read_text().splitlines()
     pins = {
         canonicalize_name(pin.name): next(iter(pin.specifier)).version
@@ -140,9 +135,8 @@ def test_elsewhere_it_is_the_packages_with_their_versions(environment: Environme
     assert how_to_install("images") == (
         "python -m pip install 'opencv-python-headless>=4.11' 'simplejpeg>=1.7'"
     )
-    assert how_to_install("tensorflow-gpu") == (
-        "python -m pip install 'tensorflow[and-cuda]>=2.19'"
-    )
+    gpu = "python -m pip install 'tensorflow[and-cuda]>=2.19'"
+    assert how_to_install("tensorflow-gpu") == gpu
     environment.patch.setattr(shutil, "which", lambda _name: "/usr/bin/python")
     assert how_to_install("openvino") == f"{sys.executable} -m pip install 'openvino>=2025.0'"
 
@@ -300,11 +294,8 @@ def program(folder: Path, name: str, text: str) -> None:
 def python(folder: Path, name: str, minor: int) -> None:
     """A Python that says it is 3.minor."""
     version = f"import sys; sys.version_info = (3, {minor}, 0, 'final', 0); "
-    program(
-        folder,
-        name,
-        f'if [[ $1 == -c ]]; then set -- -c "{version}$2"; fi\nexec {sys.executable} "$@"',
-    )
+    text = f'if [[ $1 == -c ]]; then set -- -c "{version}$2"; fi\nexec {sys.executable} "$@"'
+    program(folder, name, text)
 
 
 def test_uv_is_taken_from_the_path_first(checkout: Path, programs: Path) -> None:
@@ -332,9 +323,8 @@ def test_a_python_with_a_wheel_of_loadgen_is_preferred(
         python(programs, name, minor)
     done = install(checkout, "litert", path=str(programs))
     assert done.returncode == 0, done.stderr
-    assert uv_calls(checkout)[-2].startswith(
-        f"venv --quiet --clear --python {programs}/{expected} "
-    )
+    made = f"venv --quiet --clear --python {programs}/{expected} "
+    assert uv_calls(checkout)[-2].startswith(made)
 
 
 def test_without_a_python_it_says_how_to_get_one(checkout: Path, programs: Path) -> None:
@@ -349,22 +339,12 @@ def test_without_a_python_it_says_how_to_get_one(checkout: Path, programs: Path)
 @pytest.mark.parametrize(
     ("machine", "minor", "compiler", "cause"),
     [
-        (
-            "aarch64",
-            13,
-            False,
-            "LoadGen has no wheel for Python 3.13 on Linux aarch64, and compiling",
-        ),
-        (
-            "x86_64",
-            14,
-            False,
-            "LoadGen has no wheel for Python 3.14 on Linux x86_64, and compiling",
-        ),
+        ("aarch64", 13, False, "LoadGen has no wheel for Python 3.13 on Linux aarch64, and compiling"),
+        ("x86_64", 14, False, "LoadGen has no wheel for Python 3.14 on Linux x86_64, and compiling"),
         ("aarch64", 13, True, "the installer's output is above"),
         ("x86_64", 13, False, "the installer's output is above"),
     ],
-)
+)  # fmt: skip
 def test_a_failed_install_says_where_a_compiler_is_missing(
     machine: str, minor: int, compiler: bool, cause: str, checkout: Path, programs: Path
 ) -> None:
@@ -374,9 +354,8 @@ def test_a_failed_install_says_where_a_compiler_is_missing(
     if compiler:
         program(programs, "c++", "")
     (checkout / ".venv/bin").mkdir(parents=True)
-    program(
-        checkout / ".venv/bin", "python", f'[[ $1 == -m ]] && exit 1; exec {sys.executable} "$@"'
-    )
+    fails = f'[[ $1 == -m ]] && exit 1; exec {sys.executable} "$@"'
+    program(checkout / ".venv/bin", "python", fails)
     done = install(checkout, "litert", path=str(programs))
     assert (done.returncode, done.stdout) == (1, "")
     last = done.stderr.splitlines()[-1]
@@ -387,12 +366,8 @@ def test_a_failed_install_says_where_a_compiler_is_missing(
 def test_a_python_without_pip_and_ensurepip_is_named(checkout: Path, programs: Path) -> None:
     """As Debian's python3 is without python3-pip and python3-venv."""
     shutil.rmtree(checkout / ".uv/bin")
-    program(
-        programs,
-        "python3",
-        f"""[[ $1 == -m || $2 == "import pip" || $2 == "import ensurepip" ]] && exit 1
-exec {sys.executable} "$@\"""",
-    )
+    fails = '[[ $1 == -m || $2 == "import pip" || $2 == "import ensurepip" ]] && exit 1'
+    program(programs, "python3", f'{fails}\nexec {sys.executable} "$@"')
     done = install(checkout, "litert", path=str(programs))
     assert done.returncode == 1
     assert done.stderr.splitlines()[-1] == (

@@ -10,6 +10,7 @@ import pytest
 from harness.core import files
 from harness.core.files import atomic_file, cached_file, free_name, reading
 from harness.errors import ConfigError, one_line
+from tests.builders.refusals import refusal
 
 
 def names(folder: Path) -> list[str]:
@@ -118,17 +119,11 @@ def test_broken_content_is_one_line_with_the_hint() -> None:
 
 @pytest.mark.parametrize(
     ("content", "text"),
-    [
-        ("{", "is not JSON: "),
-        ("[1]", "is not a file of a run"),
-        ("[" * 100_000, "is not JSON: "),
-    ],
+    [("{", "is not JSON: "), ("[1]", "is not a file of a run"), ("[" * 100_000, "is not JSON: ")],
 )
 def test_a_file_that_holds_no_json_object_is_named(content: str, text: str, tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text(content)
-    with pytest.raises(ConfigError) as raised:
-        files.read_json(tmp_path / "a.json")
-    assert str(raised.value).startswith(f"{tmp_path}/a.json {text}")
+    assert refusal(files.read_json, tmp_path / "a.json").startswith(f"{tmp_path}/a.json {text}")
 
 
 def test_a_link_is_replaced_in_one_step(tmp_path: Path) -> None:
@@ -140,25 +135,19 @@ def test_a_link_is_replaced_in_one_step(tmp_path: Path) -> None:
 
 def test_a_folder_without_the_file_is_named_and_so_are_the_runs_in_it(tmp_path: Path) -> None:
     """Bug: `bricks --from` and `advise --from` asked of a run's folder: is this a run's folder?"""
-    with pytest.raises(ConfigError) as raised:
-        files.read_json(tmp_path / "a.json")
-    assert str(raised.value) == f"{tmp_path} has no a.json: is this a run's folder?"
-    with pytest.raises(ConfigError) as raised:
-        files.read_json(tmp_path / "a.json", "bricks")
-    assert str(raised.value) == f"{tmp_path} has no a.json: expected a folder of `bricks`"
+    none = f"{tmp_path} has no a.json"
+    assert refusal(files.read_json, tmp_path / "a.json") == f"{none}: is this a run's folder?"
+    told = refusal(files.read_json, tmp_path / "a.json", "bricks")
+    assert told == f"{none}: expected a folder of `bricks`"
     (tmp_path / "run").mkdir()
     (tmp_path / "run/a.json").write_text("{}")
-    with pytest.raises(ConfigError) as raised:
-        files.read_json(tmp_path / "a.json", "bricks")
-    assert str(raised.value) == (
+    assert refusal(files.read_json, tmp_path / "a.json", "bricks") == (
         f"{tmp_path} is not a folder of `bricks`, the folders in it are: {tmp_path / 'run'}: name one "
         "of them"
     )
-    with pytest.raises(ConfigError) as raised:
-        files.read_json(tmp_path / "a.json")
-    assert str(raised.value).endswith(f"the runs in it are: {tmp_path / 'run'}: name one of them")
-    with pytest.raises(ConfigError, match=r"there is no such folder$"):
-        files.read_json(tmp_path / "gone/a.json")
+    told = refusal(files.read_json, tmp_path / "a.json")
+    assert told.endswith(f"the runs in it are: {tmp_path / 'run'}: name one of them")
+    assert refusal(files.read_json, tmp_path / "gone/a.json").endswith("there is no such folder")
 
 
 def test_an_exception_without_a_text_is_one_line() -> None:

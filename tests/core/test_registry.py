@@ -81,13 +81,8 @@ def test_a_module_on_the_path_is_a_plug_in(tmp_path: Path, monkeypatch: pytest.M
 def test_a_file_is_a_plug_in_and_may_define_dataclasses(tmp_path: Path) -> None:
     path = tmp_path / "with space" / "mine.py"
     path.parent.mkdir()
-    path.write_text(
-        "from __future__ import annotations\n"
-        "from dataclasses import dataclass\n"
-        "@dataclass\n"
-        "class Mine:\n"
-        "    x: int = 1\n"
-    )
+    imports = "from __future__ import annotations\nfrom dataclasses import dataclass\n"
+    path.write_text(f"{imports}@dataclass\nclass Mine:\n    x: int = 1\n")
     assert registry.load("backend", f"{path}:Mine")().x == 1
 
 
@@ -216,25 +211,17 @@ def test_an_exception_without_a_text_is_its_type_alone() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (
-            "Unable to allocate 2.91 TiB for an array",
-            "x ran out of memory: Unable to allocate 2.91 TiB for an array",
-        ),
+        ("Unable to allocate 2.91 TiB", "x ran out of memory: Unable to allocate 2.91 TiB"),
         ("", "x ran out of memory"),
     ],
 )
 def test_a_lack_of_memory_says_how_much_was_wanted_if_known(text: str, message: str) -> None:
-    with (
-        pytest.raises(PluginUnavailable, match=f"^{re.escape(message)}$"),
-        registry.plugin("x"),
-    ):
+    with pytest.raises(PluginUnavailable, match=f"^{re.escape(message)}$"), registry.plugin("x"):
         raise MemoryError(text)
 
 
 def test_a_backend_that_does_not_return_itself_is_told_so() -> None:
     """Bug: "describe() raised AttributeError: 'NoneType' object has no attribute 'describe'"."""
-    with pytest.raises(
-        PluginUnavailable, match=r"__enter__\(\) returned None: end it with `return"
-    ):
+    with pytest.raises(PluginUnavailable, match=r"__enter__\(\) returned None: end it with `ret"):
         registry.entered("mine.py:Mine", None)
     assert registry.entered("mine.py:Mine", "a backend") == "a backend"

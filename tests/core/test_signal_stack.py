@@ -16,7 +16,7 @@ import sys
 sys.path.insert(0, {root!r})
 from pathlib import Path
 from harness.backends.openvino import OpenVinoBackend
-from tests.plugins.backends.test_backends import setup
+from tests.builders.backends import setup
 
 models = [OpenVinoBackend(setup(Path({root!r}) / "harness/models/shipped/digits.onnx")) for _ in "ab"]
 for model in models:
@@ -72,10 +72,6 @@ def test_the_stack_of_before_is_back_unless_it_is_smaller(
 def test_a_signal_after_two_models_of_openvino_is_handled(two: str) -> None:
     """Bug: it ended the process with a segmentation fault."""
     pytest.importorskip("openvino")
-    done = subprocess.run(
-        [sys.executable, "-c", two.format(root=str(ROOT)) + SIGNAL],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    command = [sys.executable, "-c", two.format(root=str(ROOT)) + SIGNAL]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, "handled\n"), done.stderr

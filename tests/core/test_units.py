@@ -1,7 +1,9 @@
 """Numbers with units are parsed exactly and shown with three digits."""
 
 import re
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import example, given
@@ -9,6 +11,7 @@ from hypothesis import strategies as st
 
 from harness.core.units import (
     LONGEST_NS,
+    NS_PER_S,
     counted,
     parse_duration_ns,
     show_bytes,
@@ -57,31 +60,39 @@ def test_a_written_duration_reads_back_as_itself(ns: int) -> None:
     assert parse_duration_ns(write_duration(ns)) == ns
 
 
-@pytest.mark.parametrize(
-    ("ns", "text"),
-    [(0, "0s"), (1, "1ns"), (1500, "1500ns"), (90_000_000_000, "90s"), (120_000_000_000, "2min")],
-)
-def test_a_duration_is_written_in_the_largest_unit_that_is_exact(ns: int, text: str) -> None:
-    assert write_duration(ns) == text
+SHOWN = [
+    # the largest unit that is exact
+    *((write_duration, ns, text) for ns, text in (
+        (0, "0s"), (1, "1ns"), (1500, "1500ns"), (90 * NS_PER_S, "90s"), (120 * NS_PER_S, "2min"),
+    )),
+    # three digits and a suitable unit
+    *((show_ns, ns, text) for ns, text in (
+        (0, "0 ns"), (999, "999 ns"), (999.6, "1.00 us"), (1_000, "1.00 us"), (99_960, "100 us"),
+        (999_600, "1.00 ms"), (1_234_567, "1.23 ms"), (-1_500_000, "-1.50 ms"),
+        (12_345_000_000, "12.3 s"), (4e12, "4,000 s"),
+    )),
+    # three digits below a hundred
+    *((show_rate, rate, text) for rate, text in (
+        (0, "0.00"), (1 / 600, "0.00167"), (0.0996, "0.10"), (3.214, "3.21"), (32.14, "32.1"),
+        (99.96, "100"), (12_345.6, "12,346"),
+    )),
+    # decimal units
+    *((show_bytes, count, text) for count, text in (
+        (0, "0 B"), (999, "999 B"), (1_500, "1.50 kB"), (317e6, "317 MB"),
+    )),
+    # the units that people use
+    *((show_wait, seconds, text) for seconds, text in (
+        (0.2, "1 s"), (1.6, "2 s"), (99, "99 s"), (100, "2 min"), (5940, "99 min"),
+        (11_100, "3 h 05 min"),
+    )),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("ns", "text"),
-    [
-        (0, "0 ns"),
-        (999, "999 ns"),
-        (999.6, "1.00 us"),
-        (1_000, "1.00 us"),
-        (1_234_567, "1.23 ms"),
-        (99_960, "100 us"),
-        (999_600, "1.00 ms"),
-        (-1_500_000, "-1.50 ms"),
-        (12_345_000_000, "12.3 s"),
-        (4e12, "4,000 s"),
-    ],
-)
-def test_a_time_is_shown_with_three_digits_and_a_suitable_unit(ns: float, text: str) -> None:
-    assert show_ns(ns) == text
+@pytest.mark.parametrize(("show", "value", "text"), SHOWN)
+def test_a_number_is_shown_with_its_unit(
+    show: Callable[[Any], str], value: float, text: str
+) -> None:
+    assert show(value) == text
 
 
 def _digits(number: str) -> int:
@@ -94,29 +105,6 @@ def test_a_shown_time_is_rounded_to_three_digits(ns: int) -> None:
     size = {"us": 1e3, "ms": 1e6, "s": 1e9}[unit]
     assert _digits(number) == 3
     assert abs(float(number) * size - ns) <= 0.00501 * ns
-
-
-@pytest.mark.parametrize(
-    ("rate", "text"),
-    [
-        (0, "0.00"),
-        (1 / 600, "0.00167"),
-        (0.0996, "0.10"),
-        (3.214, "3.21"),
-        (32.14, "32.1"),
-        (99.96, "100"),
-        (12_345.6, "12,346"),
-    ],
-)
-def test_a_rate_is_shown_with_three_digits_below_a_hundred(rate: float, text: str) -> None:
-    assert show_rate(rate) == text
-
-
-@pytest.mark.parametrize(
-    ("count", "text"), [(0, "0 B"), (999, "999 B"), (1_500, "1.50 kB"), (317e6, "317 MB")]
-)
-def test_bytes_are_shown_in_decimal_units(count: float, text: str) -> None:
-    assert show_bytes(count) == text
 
 
 @given(st.integers(1_000, 999 * 10**9))
@@ -138,21 +126,6 @@ def test_shown_bytes_have_three_digits(count: int) -> None:
 )
 def test_si_prefixes_are_chosen_by_size(value: float, text: str) -> None:
     assert show_si(value, "J") == text
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [
-        (0.2, "1 s"),
-        (1.6, "2 s"),
-        (99, "99 s"),
-        (100, "2 min"),
-        (5940, "99 min"),
-        (11_100, "3 h 05 min"),
-    ],
-)
-def test_a_wait_is_shown_in_the_units_that_people_use(seconds: float, text: str) -> None:
-    assert show_wait(seconds) == text
 
 
 @pytest.mark.parametrize(

@@ -41,6 +41,16 @@ CLOSED = Request(
     benchmark="resnet",
     options={"model": "digits", "backend": "ort", "target_qps": 2000.0},
 )
+WORDS = (
+    *("--division", "closed", "--submitter", "LabOrg", "--system", "box"),
+    *("--category", "datacenter,edge", "--benchmark", "resnet"),
+    *("--model", "digits", "--backend", "ort", "--target-qps", "2000"),
+)
+"""CLOSED on the command line."""
+
+FAKE = "tests.stand_ins.fake_submission_runs"
+"""This module, as the command of a run."""
+
 ANSWERS = {
     "status": "available",
     "cooling": "air",

@@ -24,9 +24,11 @@ from harness.submit.plan.request_file import write_request
 from harness.submit.rules.findings import Finding
 from harness.submit.rules.tree.rounds import load_round
 from harness.submit.rules.validate import validate
+from tests.builders.refusals import refusal
 from tests.builders.serving import serving
 from tests.builders.submission.mutations import rename
 from tests.builders.submission.trees import CLOSED, JSON, ROUND, log
+from tests.faults.command import run_here
 from tests.stand_ins.fake_submission_runs import ANSWERS, make_runs
 
 ELSEWHERE = "http://10.0.0.2:8000"
@@ -55,11 +57,8 @@ def client(sut_name: str = "Network SUT: node-1", *, local: bool = False) -> dic
 
 def test_each_run_of_the_division_is_one_of_a_qdl(tmp_path: Path) -> None:
     rows = plan(REQUEST, tmp_path)
-    assert [row.name for row in rows] == [
-        "Offline-performance",
-        "Offline-accuracy",
-        "Offline-TEST01",
-    ]
+    kinds = ("performance", "accuracy", "TEST01")
+    assert [row.name for row in rows] == [f"Offline-{kind}" for kind in kinds]
     assert all(row.config.qdl and row.config.url == (ELSEWHERE,) for row in rows)
 
 
@@ -85,9 +84,7 @@ def test_each_run_of_the_division_is_one_of_a_qdl(tmp_path: Path) -> None:
     ],
 )
 def test_a_request_outside_the_rules_is_one_line(changed: Mapping[str, Any], told: str) -> None:
-    with pytest.raises(ConfigError) as raised:
-        replace(REQUEST, **changed)
-    assert told in str(raised.value)
+    assert told in refusal(replace, REQUEST, **changed)
 
 
 @pytest.mark.parametrize(
@@ -104,9 +101,7 @@ def test_what_a_qdl_may_not_do_is_refused_before_the_run(
     options: Mapping[str, Any], told: str
 ) -> None:
     values = {"scenario": "server", "backend": "kserve", "url": [ELSEWHERE], "qdl": True, **options}
-    with pytest.raises(ConfigError) as raised:
-        RunConfig.of(**{k: v for k, v in values.items() if v is not None})
-    assert told in str(raised.value)
+    assert told in refusal(RunConfig.of, **{k: v for k, v in values.items() if v is not None})
 
 
 def test_a_backend_that_asks_for_no_name_is_told_before_the_first_run(tmp_path: Path) -> None:
@@ -148,8 +143,7 @@ def test_a_run_counts_where_its_servers_are_where_the_division_has_them(
 
 def test_a_run_beside_its_server_says_so_in_the_plan(tmp_path: Path) -> None:
     make_runs(OPEN, tmp_path, client=client(local=True))
-    why = {row.why for row in plan(OPEN, tmp_path)}
-    (only,) = why
+    (only,) = {row.why for row in plan(OPEN, tmp_path)}
     assert only.startswith(f"`submit pack` refuses it: its server {ELSEWHERE} is on LoadGen's")
 
 
@@ -194,11 +188,8 @@ def test_a_network_is_packed_with_diagram_and_source_of_its_qdl(tmp_path: Path) 
     system = json.loads((top / "systems/box.json").read_text())
     assert system["is_network"] == "true"
     assert (system["number_connections"], system["number_of_nodes"]) == ("64", "1")
-    assert (system["network_protocol"], system["framework"]) == (
-        "the network_protocol",
-        "the framework",
-    )
-    assert system["network_topology"] == "the network_topology"
+    for key in ("network_protocol", "framework", "network_topology"):
+        assert system[key] == f"the {key}"
     assert (top / "documentation/network_diagram.png").read_bytes() == b"\x89PNG"
     qdl = top / "src/resnet/qdl"
     for name in ("wire/http1.py", "run/measured/client/nodes.py", "backends/kserve.py"):
@@ -241,8 +232,7 @@ def of_network(tree: Path, sut_name: str, took_ns: int, **system: Any) -> list[F
 
 
 def test_a_tree_of_servers_elsewhere_has_no_findings_of_the_network(tree: Path) -> None:
-    found = of_network(tree, "Network SUT: a, b", 90_000)
-    (category,) = found
+    (category,) = of_network(tree, "Network SUT: a, b", 90_000)
     assert category.expected == "datacenter, in this division"
 
 
@@ -252,27 +242,25 @@ def test_a_name_without_a_round_trip_is_found(tree: Path) -> None:
     assert "network_rate: ''" in {f.actual for f in found}
 
 
-def test_only_a_rehearsal_may_share_loadgens_machine(
-    tree: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_only_a_rehearsal_may_share_loadgens_machine(tree: Path) -> None:
     of_network(tree, "Network SUT: a (same machine)", 90_000)
     for words, counts in (([], True), (["--rehearsal"], False)):
-        assert main(["submit", "check", str(tree), "--json", *words]) == 4
-        said = json.loads(capsys.readouterr().out)
+        ended = run_here("submit", "check", str(tree), "--json", *words)
+        assert ended.status == 4
+        said = json.loads(ended.printed)
         assert ("same-machine" in {f["rule"] for f in said["findings"]}) is counts
         assert ("same-machine" in {f["rule"] for f in said["left_out"]}) is not counts
 
 
-def test_a_rehearsal_beside_its_servers_is_told(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_rehearsal_beside_its_servers_is_told(tmp_path: Path) -> None:
     url = "http://127.0.0.1:8000"
     options = {**REQUEST.options, "url": [url]}
     rehearsal = replace(REQUEST, rehearsal=True, options=options)
     assert list(notes(REQUEST)) == []
     write_request(tmp_path, rehearsal)
-    assert main(["submit", "plan", "--work", str(tmp_path)]) == 0
-    assert f"--url {url} is this machine: a rehearsal may use it" in capsys.readouterr().err
+    ended = run_here("submit", "plan", "--work", str(tmp_path))
+    assert ended.status == 0
+    assert f"--url {url} is this machine: a rehearsal may use it" in ended.said
 
 
 @pytest.mark.slow

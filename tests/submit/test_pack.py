@@ -20,6 +20,7 @@ from harness.submit.plan.request_file import write_request
 from harness.submit.rules.rows import CUT
 from harness.submit.rules.tree.verify import PASS
 from harness.submit.rules.validate import validate
+from tests.builders.refusals import refusals
 from tests.builders.submission.trees import ROUND, SAMPLES, TEST01_ROWS
 from tests.stand_ins.fake_submission_runs import (
     ANSWERS,
@@ -54,9 +55,8 @@ def test_a_closed_submission_keeps_every_rule(work: Path, tmp_path: Path) -> Non
 def test_nothing_goes_in_that_is_not_asked_for(work: Path, tmp_path: Path) -> None:
     found = packed(CLOSED, work, tmp_path / "tree")
     names = {p.name for p in found.tree.rglob("*") if p.is_file()}
-    runs = {
-        f"{s}-{k}.yaml" for s in SCENARIOS for k in ("performance", "accuracy", "TEST01", "TEST04")
-    }
+    kinds = ("performance", "accuracy", "TEST01", "TEST04")
+    runs = {f"{s}-{k}.yaml" for s in SCENARIOS for k in kinds}
     assert names == runs | {
         "box.json", "calibration.md", "digits.yaml", "README.md", "measurements.json", "user.conf",
         "mlperf_log_detail.txt", "mlperf_log_summary.txt", "mlperf_log_accuracy.json",
@@ -65,10 +65,8 @@ def test_nothing_goes_in_that_is_not_asked_for(work: Path, tmp_path: Path) -> No
     }  # fmt: skip
     text = (found.tree / "closed/LabOrg/results/box/resnet/Server/README.md").read_text()
     assert "    python -m harness --config src/resnet/Server-performance.yaml\n" in text
-    line = (
-        "python -m harness --config src/resnet/Server-TEST01.yaml --audit src/resnet/TEST01.config"
-    )
-    assert f"    {line}\n" in text
+    audit = "--config src/resnet/Server-TEST01.yaml --audit src/resnet/TEST01.config"
+    assert f"    python -m harness {audit}\n" in text
     assert str(work) not in text
 
 
@@ -128,19 +126,16 @@ def test_what_is_no_real_run_is_refused(
     changed: Mapping[str, Any], told: str, tmp_path: Path
 ) -> None:
     make_runs(CLOSED, tmp_path, **changed)
-    with pytest.raises(ConfigError) as raised:
-        packed(CLOSED, tmp_path, tmp_path / "tree")
-    assert told in str(raised.value)
-    assert len(str(raised.value).splitlines()) == 16
+    lines = refusals(packed, CLOSED, tmp_path, tmp_path / "tree")
+    assert any(told in line for line in lines)
+    assert len(lines) == 16
     assert not (tmp_path / "tree.partial").exists()
 
 
 def test_a_backend_that_sleeps_is_refused(tmp_path: Path) -> None:
     note = "its backend waited instead of computing: the run's own note"
     make_runs(CLOSED, tmp_path, not_for_submission=[note], **SLEPT)
-    with pytest.raises(ConfigError) as raised:
-        packed(CLOSED, tmp_path, tmp_path / "tree")
-    lines = str(raised.value).splitlines()
+    lines = refusals(packed, CLOSED, tmp_path, tmp_path / "tree")
     assert len(lines) == 16
     assert lines[0].startswith(
         "SingleStream-performance: its backend waited instead of computing: in 10.0 % of"
@@ -190,10 +185,9 @@ def test_settings_say_what_of_them_is_of_another_machine(tmp_path: Path) -> None
 def test_an_invalid_run_is_refused(tmp_path: Path) -> None:
     reasons = [{"code": "slo-missed", "text": "too late"}]
     make_runs(CLOSED, tmp_path, verdict="INVALID", reasons=reasons)
-    with pytest.raises(
-        ConfigError, match=r"(?m)^Server-performance is failed: too late: make it with `submit run`"
-    ):
-        packed(CLOSED, tmp_path, tmp_path / "tree")
+    told = "Server-performance is failed: too late: make it with `submit run`"
+    lines = refusals(packed, CLOSED, tmp_path, tmp_path / "tree")
+    assert any(line.startswith(told) for line in lines)
 
 
 @pytest.mark.parametrize("changed", [None, {}, "text", {"machine": 1}])
@@ -206,9 +200,7 @@ def test_a_changed_result_is_one_line(changed: object, tmp_path: Path) -> None:
 def test_an_accuracy_run_without_compared_answers_is_refused(tmp_path: Path) -> None:
     """Bug: a backend that answered nothing in performance runs could be packed."""
     make_runs(CLOSED, tmp_path, accuracy={"value": 99.2, "compared": None})
-    with pytest.raises(ConfigError) as raised:
-        packed(CLOSED, tmp_path, tmp_path / "tree")
-    assert str(raised.value).splitlines() == [
+    assert refusals(packed, CLOSED, tmp_path, tmp_path / "tree") == [
         f"{scenario}-accuracy: no performance run's answers were compared with its own"
         for scenario in SCENARIOS
     ]
@@ -246,9 +238,8 @@ def test_a_rehearsal_says_so_everywhere_and_takes_anything(tmp_path: Path) -> No
 
 
 def test_an_open_model_is_mapped(tmp_path: Path) -> None:
-    request = replace(
-        CLOSED, division="open", folder="digits", category="edge", scenarios=("Offline",)
-    )
+    only: dict[str, Any] = {"folder": "digits", "category": "edge", "scenarios": ("Offline",)}
+    request = replace(CLOSED, division="open", **only)
     make_runs(request, tmp_path / "work")
     found = packed(request, tmp_path / "work", tmp_path / "tree")
     assert [f.lines() for f in validate(found.tree, ROUND).findings] == []

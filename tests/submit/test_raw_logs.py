@@ -30,6 +30,7 @@ from tests.builders.submission.trees import (
 
 SAMPLES, ANSWERS = 500, 400
 TEXT = f"{SERVER}/TEST01/verify_accuracy.txt"
+MATCHED = {"num_perf_log_entries": ANSWERS, "num_perf_log_qsl_idx_match": ANSWERS}
 
 
 def with_raw_logs(
@@ -46,9 +47,9 @@ def with_raw_logs(
         sub(f"{folder}/accuracy.txt", r"^hash=.*", f"hash={digest}")(tree)
 
 
-def stating(**counts: int) -> Callable[[Path], None]:
+def stating(text: str = TEXT, /, **counts: int) -> Callable[[Path], None]:
     """Numbers in the text of TEST01's answers."""
-    return all_of(*(sub(TEXT, rf"^{key} = .*", f"{key} = {n}") for key, n in counts.items()))
+    return all_of(*(sub(text, rf"^{key} = .*", f"{key} = {n}") for key, n in counts.items()))
 
 
 def found(tree: Path, raw: Path, scenario: str = SERVER) -> list[Finding]:
@@ -60,11 +61,7 @@ def found(tree: Path, raw: Path, scenario: str = SERVER) -> list[Finding]:
 
 @pytest.fixture
 def good(tree: Path) -> Path:
-    stating(
-        num_acc_log_entries=SAMPLES,
-        num_perf_log_entries=ANSWERS,
-        num_perf_log_qsl_idx_match=ANSWERS,
-    )(tree)
+    stating(num_acc_log_entries=SAMPLES, **MATCHED)(tree)
     return tree
 
 
@@ -123,9 +120,8 @@ def test_each_fault_of_a_raw_log_is_found(name: str, good: Path, tmp_path: Path)
 
 def test_answers_that_differ_may_be_stated_for_any_type(good: Path, tmp_path: Path) -> None:
     """One answer differs in its second byte: in int64 and not in the bytes that the script compares by default."""
-    answers = accuracy_log(ANSWERS).replace(
-        '"qsl_idx" : 9, "data" : "0800', '"qsl_idx" : 9, "data" : "0801'
-    )
+    ninth = '"qsl_idx" : 9, "data" : "080'
+    answers = accuracy_log(ANSWERS).replace(f"{ninth}0", f"{ninth}1")
     with_raw_logs(good, tmp_path, accuracy_log(SAMPLES), answers)
     assert found(good, tmp_path) == []
     stating(num_perf_log_data_mismatch=1)(good)
@@ -148,17 +144,10 @@ def test_multi_stream_fills_the_last_query_of_each_set(good: Path, tmp_path: Pat
         f'{{ "seq_id" : {i}, "qsl_idx" : {min(i // 24 * 20 + i % 24, i // 24 * 20 + 19)}, "data" : "08" }}'
         for i in range(600)
     ]
-    text = f"{MULTI}/TEST01/verify_accuracy.txt"
-    for key, count in {
-        "num_acc_log_entries": 600,
-        "num_acc_log_duplicate_keys": 100,
-        "num_perf_log_entries": ANSWERS,
-        "num_perf_log_qsl_idx_match": ANSWERS,
-    }.items():
-        sub(text, rf"^{key} = .*", f"{key} = {count}")(good)
-    with_raw_logs(
-        good, tmp_path, "[\n" + ",\n".join(rows) + "\n]\n", accuracy_log(ANSWERS, "08"), MULTI
-    )
+    counts = {"num_acc_log_entries": 600, "num_acc_log_duplicate_keys": 100, **MATCHED}
+    stating(f"{MULTI}/TEST01/verify_accuracy.txt", **counts)(good)
+    text = "[\n" + ",\n".join(rows) + "\n]\n"
+    with_raw_logs(good, tmp_path, text, accuracy_log(ANSWERS, "08"), MULTI)
     assert found(good, tmp_path, MULTI) == []
 
 

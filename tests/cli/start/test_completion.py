@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from harness.cli.main import main
 from harness.cli.start.config_files import presets
 from harness.cli.verbs import VERBS
 from harness.core.registry import BACKENDS, DATASETS, SCENARIOS
+from tests.builders.refusals import refused
+from tests.faults.command import run_here
 
 pytest.importorskip("argcomplete")
 ROOT = Path(__file__).parents[3]
@@ -85,11 +86,9 @@ def test_results_presets_models_and_files_are_offered(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="bash is not installed")
-def test_bash_completes_by_the_code_that_the_verb_prints(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["completion", "bash"]) == 0
-    code = capsys.readouterr().out
+def test_bash_completes_by_the_code_that_the_verb_prints(tmp_path: Path) -> None:
+    status, code, _ = run_here("completion", "bash")
+    assert status == 0
     script = tmp_path / "mlperf-harness"
     script.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m harness "$@"\n')
     script.chmod(0o755)
@@ -97,18 +96,13 @@ def test_bash_completes_by_the_code_that_the_verb_prints(
     words = f"COMP_LINE='{line}' COMP_POINT={len(line)} COMP_TYPE=9 COMP_WORDS=(mlperf-harness)"
     call = f"{words}; _python_argcomplete mlperf-harness; printf '%s' \"${{COMPREPLY[*]}}\""
     path = f"{tmp_path}:{os.environ['PATH']}"
-    done = subprocess.run(
-        ["bash", "-c", f"{code}\n{call}"],
-        env={**os.environ, "PATH": path, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    env = {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT)}
+    command = ["bash", "-c", f"{code}\n{call}"]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
     assert done.stdout.strip() == "offline", done.stderr
 
 
-def test_an_unknown_shell_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["completion", "sh"]) == 2
-    assert capsys.readouterr().err == (
-        "harness: SHELL: 'sh' is not one of bash, zsh, fish, tcsh, powershell\n"
-    )
+def test_an_unknown_shell_is_one_line() -> None:
+    assert refused("completion", "sh") == [
+        "SHELL: 'sh' is not one of bash, zsh, fish, tcsh, powershell"
+    ]

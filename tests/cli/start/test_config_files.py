@@ -1,40 +1,46 @@
 """Files of --config: presets, several files, options of other verbs, and what the last one wins."""
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from harness.cli.main import main
 from harness.cli.start.config_files import CONFIG_FLAG, presets
 from harness.cli.verbs import VERBS
 from harness.core.config.options import option_key
 from harness.core.config.run_config import RunConfig
 from harness.core.units import NS_PER_S
+from tests.builders.refusals import refused
+from tests.faults.command import run_here
 
-Called = Callable[..., RunConfig]
 SERVER = ("--scenario", "server")
+
+
+class Called:
+    """Calls `run` with the words; returns the configuration that it would run, and keeps what it says."""
+
+    def __init__(self) -> None:
+        self.configs: list[RunConfig] = []
+        self.said = ""
+
+    def execute(self, config: RunConfig, *_: Any, **__: Any) -> int:
+        self.configs.append(config)
+        return 0
+
+    def __call__(self, *words: str) -> RunConfig:
+        status, _, self.said = run_here(*words)
+        assert status == 0
+        return self.configs.pop()
 
 
 @pytest.fixture
 def called(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Called:
-    """Calls `run` with the words, in an empty folder; returns the configuration that it would run."""
+    """In an empty folder."""
     monkeypatch.chdir(tmp_path)
-    configs: list[RunConfig] = []
-
-    def execute(config: RunConfig, *_: Any, **__: Any) -> int:
-        configs.append(config)
-        return 0
-
-    monkeypatch.setattr("harness.run.supervisor.job.execute", execute)
-    monkeypatch.setattr("harness.search.repeats.repeat", execute)
-
-    def call(*words: str) -> RunConfig:
-        assert main([*words]) == 0
-        return configs.pop()
-
-    return call
+    made = Called()
+    monkeypatch.setattr("harness.run.supervisor.job.execute", made.execute)
+    monkeypatch.setattr("harness.search.repeats.repeat", made.execute)
+    return made
 
 
 def write(name: str, text: str) -> str:
@@ -56,14 +62,11 @@ def test_a_preset_sets_its_options(preset: str, values: dict[str, object], calle
     assert {name: getattr(config, name) for name in values} == values
 
 
-def test_a_preset_that_does_not_exist_is_told_with_those_that_do(
-    called: Called, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_preset_that_does_not_exist_is_told_with_those_that_do(called: Called) -> None:
     """Bug: "quik cannot be read: No such file or directory"."""
-    assert main([CONFIG_FLAG, "quik", *SERVER]) == 2
-    assert capsys.readouterr().err == (
-        "harness: --config quik: there is no such file, and the presets are ci, mlperf, quick, thorough\n"
-    )
+    assert refused(CONFIG_FLAG, "quik", *SERVER) == [
+        "--config quik: there is no such file, and the presets are ci, mlperf, quick, thorough"
+    ]
     Path("quik").write_text("duration: 5s\n")
     assert called(CONFIG_FLAG, "quik", *SERVER).duration_ns == 5 * NS_PER_S
 
@@ -73,10 +76,10 @@ def test_the_command_line_wins_over_a_preset(called: Called) -> None:
     assert (config.duration_ns, config.mode) == (5 * NS_PER_S, "performance")
 
 
-def test_every_preset_is_named_by_list_and_in_the_help(capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_preset_is_named_by_list_and_in_the_help() -> None:
     assert [*presets()] == ["ci", "mlperf", "quick", "thorough"]
-    assert main(["list"]) == 0
-    listed = capsys.readouterr().out
+    status, listed, _ = run_here("list")
+    assert status == 0
     for name, about in presets().items():
         assert about[0].islower()
         assert f"  {name:<18}{about}\n" in listed
@@ -96,20 +99,17 @@ def test_the_last_of_several_files_wins_and_settles_those_before_it_anew(called:
     assert (config.mlperf, config.duration_ns) == (True, RunConfig(scenario="server").duration_ns)
 
 
-def test_a_file_that_a_preset_hides_needs_its_folder(
-    called: Called, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_file_that_a_preset_hides_needs_its_folder(called: Called) -> None:
     write("quick", "duration: 7s\n")
     assert called(CONFIG_FLAG, "quick", *SERVER).duration_ns == 2 * NS_PER_S
-    assert capsys.readouterr().err == (
-        "harness: --config quick is the preset: write ./quick for what lies here\n"
-    )
+    told = "harness: --config quick is the preset: write ./quick for what lies here\n"
+    assert called.said == told
     assert called(CONFIG_FLAG, "./quick", *SERVER).duration_ns == 7 * NS_PER_S
-    assert capsys.readouterr().err == ""
+    assert called.said == ""
 
 
 def test_a_file_may_hold_the_options_of_the_verb_and_says_which_are_of_another(
-    called: Called, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    called: Called, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found: list[Any] = []
 
@@ -119,25 +119,18 @@ def test_a_file_may_hold_the_options_of_the_verb_and_says_which_are_of_another(
 
     monkeypatch.setattr("harness.search.peak.job.find", find)
     file = write("my.yaml", "scenario: server\nslo: p99=10ms\nprobe: 1s\nrepeats: 3\n")
-    assert main(["peak", CONFIG_FLAG, file]) == 0
-    assert found == [("server", NS_PER_S)]
-    assert capsys.readouterr().err == (
-        "harness: my.yaml: repeats is an option of `run`: it is left out here\n"
-    )
-    assert main(["peak", CONFIG_FLAG, file, "--probe", "2s", "--quiet"]) == 0
-    assert found[1:] == [("server", 2 * NS_PER_S)]
-    assert capsys.readouterr().err == ""
+    told = "harness: my.yaml: repeats is an option of `run`: it is left out here\n"
+    assert run_here("peak", CONFIG_FLAG, file) == (0, "", told)
+    assert run_here("peak", CONFIG_FLAG, file, "--probe", "2s", "--quiet") == (0, "", "")
+    assert found == [("server", NS_PER_S), ("server", 2 * NS_PER_S)]
     called(CONFIG_FLAG, file)
-    assert "my.yaml: probe is an option of `peak`" in capsys.readouterr().err
+    assert "my.yaml: probe is an option of `peak`" in called.said
 
 
-def test_a_wrong_value_of_the_verbs_own_option_is_one_line(
-    called: Called, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main([CONFIG_FLAG, write("my.yaml", "scenario: server\nrepeats: 1\n")]) == 2
-    assert capsys.readouterr().err == (
-        "harness: --repeats: 1 must lie between 2 and 1,000 (my.yaml sets --repeats)\n"
-    )
+def test_a_wrong_value_of_the_verbs_own_option_is_one_line(called: Called) -> None:
+    assert refused(CONFIG_FLAG, write("my.yaml", "scenario: server\nrepeats: 1\n")) == [
+        "--repeats: 1 must lie between 2 and 1,000 (my.yaml sets --repeats)"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -168,14 +161,13 @@ def test_a_wrong_value_of_the_verbs_own_option_is_one_line(
     ],
 )  # fmt: skip
 def test_a_problem_names_the_file_that_set_the_option(
-    words: tuple[str, ...], line: str, called: Called, capsys: pytest.CaptureFixture[str]
+    words: tuple[str, ...], line: str, called: Called
 ) -> None:
     """Bug: of several files, nobody said which one to change."""
     write("a.yaml", "pin: true\ntarget_qps: 5\n")
     write("b.yaml", "oversubscribe: true\npin: true\n")
     write("c.yaml", "scenario: offline\ntarget_qps: 7\npin: null\n")
-    assert main([*words]) == 2
-    assert capsys.readouterr().err == f"harness: {line}\n"
+    assert refused(*words) == [line]
 
 
 def test_no_option_of_a_verb_has_the_key_of_an_option_of_a_run() -> None:
@@ -232,17 +224,12 @@ def of_run(text: str) -> str:
     ],
 )
 def test_a_file_keeps_what_it_says(
-    called: Called,
-    capsys: pytest.CaptureFixture[str],
-    text: str,
-    words: str,
-    kept: tuple[int, int, int],
-    told: str,
+    called: Called, text: str, words: str, kept: tuple[int, int, int], told: str
 ) -> None:
     """Bug: instances, threads and max_batch were lost as soon as --scenario or --model stood on the command line."""
     config = called(CONFIG_FLAG, write("my.yaml", text), *words.split())
     assert (config.instances, config.threads, config.max_batch) == kept
-    assert capsys.readouterr().err == (f"harness: {told}\n" if told else "")
+    assert called.said == (f"harness: {told}\n" if told else "")
 
 
 @pytest.mark.parametrize(
@@ -250,39 +237,23 @@ def test_a_file_keeps_what_it_says(
     [
         ("", (1, 1, 4, 900), ""),
         ("--scenario server", (1, 1, 4, 900), ""),  # the same value changes nothing
-        (
-            "--slo p99=9ms",
-            (1, 1, 4, None),
-            "--queries left out, because the command line sets --slo",
-        ),
-        (
-            "--instances 2",
-            (2, None, 4, 900),
-            "--threads left out, because the command line sets --instances",
-        ),
+        ("--slo p99=9ms", (1, 1, 4, None), "--queries left out, because the command line sets --slo"),
+        ("--instances 2", (2, None, 4, 900), "--threads left out, because the command line sets --instances"),
         (
             "--scenario offline",
             (None, None, None, None),
             "--queries, --slo, --instances, --threads, --max-batch left out, because the command line sets --scenario",
         ),
-        (
-            "--scenario offline --threads 1 --quiet",
-            (None, 1, None, None),
-            "",
-        ),
+        ("--scenario offline --threads 1 --quiet", (None, 1, None, None), ""),
     ],
-)
+)  # fmt: skip
 def test_a_runs_file_gives_up_what_it_resolved_and_says_so(
-    called: Called,
-    capsys: pytest.CaptureFixture[str],
-    words: str,
-    kept: tuple[int | None, ...],
-    told: str,
+    called: Called, words: str, kept: tuple[int | None, ...], told: str
 ) -> None:
     file = of_run(f"scenario: server\nslo: p99=5ms\nqueries: 900\n{PLAN}")
     config = called(CONFIG_FLAG, file, *words.split())
     assert (config.instances, config.threads, config.max_batch, config.queries) == kept
-    assert capsys.readouterr().err == (f"harness: {file}: {told}\n" if told else "")
+    assert called.said == (f"harness: {file}: {told}\n" if told else "")
 
 
 @pytest.mark.parametrize(
@@ -295,38 +266,32 @@ def test_a_runs_file_gives_up_what_it_resolved_and_says_so(
     ],
 )
 def test_a_model_file_holds_beside_the_defaults_it_was_written_for(
-    called: Called, capsys: pytest.CaptureFixture[str], words: str, keeps: bool, sets: str
+    called: Called, words: str, keeps: bool, sets: str
 ) -> None:
     """Bug: `model_file: int8.onnx` and `--backend ort` measured the float32 file, without a word."""
     file = write("my.yaml", "model_file: int8.onnx\n")
     config = called(CONFIG_FLAG, file, "--scenario", "offline", *words.split())
     assert config.model_file == (Path("int8.onnx") if keeps else None)
     told = f"harness: my.yaml: model_file left out, because the command line sets {sets}\n"
-    assert capsys.readouterr().err == (told if sets else "")
+    assert called.said == (told if sets else "")
 
 
-def test_what_is_switched_off_excludes_nothing(
-    called: Called, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_is_switched_off_excludes_nothing(called: Called) -> None:
     """Bug: every config.yaml has `pin: false` and `mlperf: false`, which dropped options of the file before it."""
     write("a.yaml", "oversubscribe: true\nqueries: 100\n")
     write("b.yaml", "pin: false\nmlperf: false\n")
     config = called(CONFIG_FLAG, "a.yaml", CONFIG_FLAG, "b.yaml", *SERVER)
     assert (config.oversubscribe, config.queries) == (True, 100)
-    assert capsys.readouterr().err == ""
+    assert called.said == ""
 
 
-def test_a_loss_that_a_later_file_makes_good_is_not_told(
-    called: Called, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_loss_that_a_later_file_makes_good_is_not_told(called: Called) -> None:
     write("q.yaml", "queries: 100\n")
     write("d.yaml", "duration: 5s\n")
     files = [word for name in ("q.yaml", "d.yaml", "q.yaml") for word in (CONFIG_FLAG, name)]
     assert called(*files, *SERVER).queries == 100
-    assert (
-        capsys.readouterr().err
-        == "harness: d.yaml: --duration left out, because q.yaml sets --queries\n"
-    )
+    told = "harness: d.yaml: --duration left out, because q.yaml sets --queries\n"
+    assert called.said == told
 
 
 def test_a_seed_replaces_those_in_a_copy_of_a_runs_file(called: Called) -> None:
@@ -337,19 +302,11 @@ def test_a_seed_replaces_those_in_a_copy_of_a_runs_file(called: Called) -> None:
 
 
 def test_a_search_names_what_it_sets_itself(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    called: Called, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    found: list[RunConfig] = []
-
-    def find(config: RunConfig, *_: Any, **__: Any) -> int:
-        found.append(config)
-        return 0
-
-    monkeypatch.setattr("harness.search.tune.job.tune", find)
-    file = write("my.yaml", f"scenario: offline\n{PLAN}")
-    assert main(["tune", CONFIG_FLAG, file]) == 0
-    assert (found[0].instances, found[0].threads, found[0].max_batch) == (None, None, None)
-    assert capsys.readouterr().err == (
+    monkeypatch.setattr("harness.search.tune.job.tune", called.execute)
+    config = called("tune", CONFIG_FLAG, write("my.yaml", f"scenario: offline\n{PLAN}"))
+    assert (config.instances, config.threads, config.max_batch) == (None, None, None)
+    assert called.said == (
         "harness: my.yaml: --instances, --threads, --max-batch left out, because this verb finds its own\n"
     )

@@ -2,7 +2,6 @@ import base64
 import html
 import json
 import time
-from collections.abc import Iterator
 from urllib.parse import quote, quote_plus
 
 import pytest
@@ -11,16 +10,6 @@ from harness.core.shown import secrets
 from harness.core.shown.secrets import MASK, learn, learn_from_urls, masked, masked_values
 
 SECRET = 'sk-"Ab/9+é <x>&z=_0123456789'
-
-
-@pytest.fixture(autouse=True)
-def _forgets() -> Iterator[None]:
-    """The process knows no secret of another test."""
-    known, patterns = {*secrets._known}, [*secrets._patterns]
-    yield
-    secrets._known.clear()
-    secrets._known.update(known)
-    secrets._patterns[:] = patterns
 
 
 RAW = SECRET.encode()

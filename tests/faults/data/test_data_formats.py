@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import yaml
 
+from tests.builders.models.external import split
 from tests.builders.pictures import write
 from tests.faults.command import (
     NOBODY,
@@ -20,7 +21,6 @@ from tests.faults.command import (
     run_here,
     unprivileged,
 )
-from tests.models.manifest.test_files import split
 from tests.plugins.datasets.test_image_datasets import overwritten
 
 NULL = (*SERVER, *SHORT, "--backend", "null")

@@ -15,8 +15,9 @@ from harness.models.hub.name import HubName, parse_hub_model
 from harness.models.manifest import hub_model
 from harness.models.manifest.lookup import load_model, model_from_json
 from harness.models.manifest.model import MODELS_DIR
+from tests.builders.models.external import split
+from tests.builders.refusals import refusal
 from tests.faults.command import SERVER, SHORT, result, run
-from tests.models.manifest.test_files import split
 from tests.stand_ins.servers.hub import LFS_BYTES, Hub, serving
 
 DIGITS = (MODELS_DIR / "digits.onnx").read_bytes()
@@ -50,12 +51,6 @@ def visit_again() -> None:
 def leave_network(monkeypatch: pytest.MonkeyPatch) -> None:
     visit_again()
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-
-
-def refusal(text: str) -> str:
-    with pytest.raises(ConfigError) as e:
-        load_model(text)
-    return str(e.value)
 
 
 @pytest.mark.parametrize(
@@ -116,23 +111,17 @@ def test_a_file_of_a_commit_asks_nothing_and_travels_to_another_process(hub: Hub
 
 def test_without_a_revision_the_refusal_names_the_commit(hub: Hub) -> None:
     commit = hub.push("org/net", {"net.onnx": DIGITS})
-    assert refusal("hf:org/net:net.onnx") == (
+    assert refusal(load_model, "hf:org/net:net.onnx") == (
         "--model hf:org/net:net.onnx names no commit, and may change: "
         f"write hf:org/net@{commit}:net.onnx"
     )
 
 
 def test_several_model_files_are_listed(hub: Hub) -> None:
-    files = {
-        "a/one.onnx": b"1",
-        "two.tflite": b"2",
-        "ir.xml": b"3",
-        "ir.bin": b"4",
-        "page.xml": b"5",
-    }
-    commit = hub.push("org/net", files)
+    files = ("a/one.onnx", "two.tflite", "ir.xml", "ir.bin", "page.xml")
+    commit = hub.push("org/net", {name: name.encode() for name in files})
     name = f"hf:org/net@{commit}"
-    assert refusal("hf:org/net@main") == (
+    assert refusal(load_model, "hf:org/net@main") == (
         f"--model {name}: it has 3 model files, a/one.onnx, ir.xml, two.tflite: name one, e.g. "
         f"{name}:a/one.onnx"
     )
@@ -140,14 +129,15 @@ def test_several_model_files_are_listed(hub: Hub) -> None:
 
 def test_weights_that_no_backend_reads_are_refused(hub: Hub) -> None:
     hub.push("org/net", {"pytorch_model.bin": b"a pickle", "model.safetensors": b"1"})
-    assert "it has no file that a backend reads (.onnx, " in refusal("hf:org/net@main")
-    assert "no backend reads pytorch_model.bin: " in refusal("hf:org/net@main:pytorch_model.bin")
+    assert "it has no file that a backend reads (.onnx, " in refusal(load_model, "hf:org/net@main")
+    told = refusal(load_model, "hf:org/net@main:pytorch_model.bin")
+    assert "no backend reads pytorch_model.bin: " in told
 
 
 def test_what_the_hub_refuses_is_said(hub: Hub) -> None:
     hub.push("org/net", {"net.onnx": DIGITS})
     for text in ("hf:org/gone@main", "hf:org/net@gone"):
-        assert re.match(f"--model {text}: the hub refused it: ", refusal(text))
+        assert re.match(f"--model {text}: the hub refused it: ", refusal(load_model, text))
     commit = hub.branches["org/net", "main"]
     model = load_model(f"hf:org/net@{commit}:other.onnx")
     with pytest.raises(ConfigError, match=r"there is no file other\.onnx in this commit$"):
@@ -158,7 +148,7 @@ def test_a_first_visit_without_network_says_what_to_do(
     hub: Hub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     leave_network(monkeypatch)
-    line = refusal("hf:org/net@main")
+    line = refusal(load_model, "hf:org/net@main")
     assert line.startswith("--model hf:org/net@main: the hub cannot be reached (")
     assert line.endswith("and it was not fetched before: connect once, or pass the path of a file")
 
@@ -223,9 +213,7 @@ def test_a_saved_model_comes_as_a_folder_of_its_own(
     with pytest.raises(ConfigError, match=r"saved_model.pb is a SavedModel: pass --backend tensor"):
         model.obtain(ONNX, quiet)
     model.obtain(TENSORFLOW, quiet)
-    repository.download(
-        "org/net", commit, "README.md"
-    )  # lies in the hub's cache, and not in the model
+    repository.download("org/net", commit, "README.md")  # into the hub's cache, not the model's
     path = model.path(TENSORFLOW)
     assert path is not None
     assert model.sha256(path) == load_model(str(SAVED)).sha256(SAVED)

@@ -14,6 +14,8 @@ from harness.models.graph import onnx_file
 from harness.models.graph.flops import graph_costs
 from harness.models.made import onnx_light
 from harness.models.manifest.lookup import load_model, named_models
+from tests.builders.refusals import refused
+from tests.faults.command import run_here
 
 FAST = ("shufflenet", "squeezenet")
 PRODUCTS = ("Conv", "Gemm", "MatMul")
@@ -66,13 +68,11 @@ def test_a_run_is_valid_and_marked(
     assert main(["check", str(out)]) == 0
 
 
-def test_random_weights_have_no_accuracy_to_be_run_for(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_random_weights_have_no_accuracy_to_be_run_for(tmp_path: Path) -> None:
     words = ["--scenario", "offline", "--model", "light/squeezenet", "--mode", "accuracy"]
-    assert main([*words, "--quiet", "--out", str(tmp_path / "run")]) == 2
+    lines = refused(*words, "--quiet", "--out", tmp_path / "run")
     told = "model 'light-squeezenet' has random weights, whose answers have no accuracy"
-    assert told in capsys.readouterr().err
+    assert told in "\n".join(lines)
     assert not list(tmp_path.glob("run*"))
 
 
@@ -99,26 +99,22 @@ def test_the_same_weights_every_time(tmp_path: Path) -> None:
     assert again.read_bytes() == first.read_bytes()
 
 
-def test_without_the_onnx_package_the_command_names_it(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_without_the_onnx_package_the_command_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
     found = importlib.util.find_spec
     monkeypatch.setattr(
         importlib.util, "find_spec", lambda name, *a: None if name == "onnx" else found(name, *a)
     )
     with pytest.raises(PluginUnavailable):
         onnx_light.make("vgg19")
-    assert main(["--scenario", "offline", "--no-metrics", "--model", "light/vgg19"]) == 3
-    assert capsys.readouterr().err == (
-        f"harness: model 'light/vgg19' needs the module 'onnx': {how_to_install('onnx')}\n"
-    )
+    told = f"harness: model 'light/vgg19' needs the module 'onnx': {how_to_install('onnx')}\n"
+    ended = run_here("--scenario", "offline", "--model", "light/vgg19")
+    assert (ended.status, ended.said) == (3, told)
 
 
-def test_a_topology_that_is_not_there_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--scenario", "offline", "--model", "light/resnet51"]) == 2
-    assert capsys.readouterr().err == (
-        "harness: no model named 'light/resnet51': did you mean 'light/resnet50'?\n"
-    )
+def test_a_topology_that_is_not_there_is_one_line() -> None:
+    assert refused("--scenario", "offline", "--model", "light/resnet51") == [
+        "no model named 'light/resnet51': did you mean 'light/resnet50'?"
+    ]
 
 
 def test_list_shows_them(capsys: pytest.CaptureFixture[str]) -> None:

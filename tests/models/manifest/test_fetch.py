@@ -19,6 +19,9 @@ from harness.models.manifest import fetch as fetching
 from harness.models.manifest.fetch import fetch, open_address
 from harness.models.manifest.lookup import load_model
 from harness.models.manifest.model import MODELS_DIR
+from tests.builders.refusals import refusal
+from tests.builders.refusals import refused as refused_command
+from tests.faults.command import run_here
 
 CONTENT = b"weights" * 1000
 SHA256 = hashlib.sha256(CONTENT).hexdigest()
@@ -77,11 +80,9 @@ def test_a_file_that_does_not_fit_is_not_begun(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Bug: the disk was filled first."""
-    monkeypatch.setattr(
-        f"{fetching.__name__}.shutil.disk_usage", lambda _: SimpleNamespace(free=5000)
-    )
-    said = refused(tmp_path / "m", Answer())
-    assert "(it has 7.00 kB, 5.00 kB are free on the disk)" in said
+    free = SimpleNamespace(free=5000)
+    monkeypatch.setattr(f"{fetching.__name__}.shutil.disk_usage", lambda _: free)
+    assert "(it has 7.00 kB, 5.00 kB are free on the disk)" in refused(tmp_path / "m", Answer())
 
 
 def test_what_arrives_whole_gets_its_name(tmp_path: Path) -> None:
@@ -121,9 +122,8 @@ def test_another_content_is_refused(tmp_path: Path) -> None:
 )
 def test_what_fails_on_the_way_leaves_nothing(answer: Any, reason: str, tmp_path: Path) -> None:
     path = tmp_path / "m.onnx"
-    assert (
-        refused(path, answer) == f"{ADDRESS} cannot be fetched ({reason}): put the file at {path}"
-    )
+    told = f"{ADDRESS} cannot be fetched ({reason}): put the file at {path}"
+    assert refused(path, answer) == told
 
 
 def test_more_than_was_announced_and_allowed_is_refused(
@@ -164,13 +164,12 @@ def manifest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
-def test_the_command_fetches_once_and_says_so(
-    manifest: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_fetches_once_and_says_so(manifest: Path, tmp_path: Path) -> None:
     words = ["--scenario", "offline", "--no-metrics", "--queries", "200", "--model", str(manifest)]
     home = tmp_path / "cache/mlperf-harness/models/far/sub/far.onnx"
-    assert main([*words, "--mode", "performance", "--out", str(tmp_path / "1")]) == 0
-    told = capsys.readouterr().err.splitlines()
+    ended = run_here(*words, "--mode", "performance", "--out", str(tmp_path / "1"))
+    assert ended.status == 0
+    told = ended.said.splitlines()
     assert told[0] == f"harness: fetching {(MODELS_DIR / 'digits.onnx').as_uri()}, once"
     assert told[1].endswith(f" to {home}")
     assert home.read_bytes() == (MODELS_DIR / "digits.onnx").read_bytes()
@@ -189,30 +188,25 @@ def test_a_file_beside_the_manifest_is_not_fetched(manifest: Path, tmp_path: Pat
 
 
 def test_what_cannot_be_fetched_is_one_line_that_names_the_place(
-    manifest: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    manifest: Path, tmp_path: Path
 ) -> None:
-    text = manifest.read_text().replace("digits.onnx", "gone.onnx")
-    manifest.write_text(text)
-    assert main(["--scenario", "offline", "--no-metrics", "--model", str(manifest)]) == 2
-    _, line = capsys.readouterr().err.splitlines()
+    manifest.write_text(manifest.read_text().replace("digits.onnx", "gone.onnx"))
+    _, line = refused_command("--scenario", "offline", "--model", manifest)
     home = tmp_path / "cache/mlperf-harness/models/far/sub/far.onnx"
     assert line.endswith(f": put the file at {home}")
     assert not home.parent.exists() or list(home.parent.iterdir()) == []
 
 
-def test_a_file_that_nobody_pinned_is_a_doubt(
-    manifest: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_file_that_nobody_pinned_is_a_doubt(manifest: Path, tmp_path: Path) -> None:
     content = yaml.safe_load(manifest.read_text())
     content["files"] = {"onnx": {"path": "far.onnx", "sha256": None, "obtain": "ask Ada"}}
     manifest.write_text(yaml.safe_dump(content))
     words = ["--scenario", "offline", "--queries", "200", "--model", str(manifest), "--quiet"]
     out = tmp_path / "run"
     words += ["--mode", "performance", "--out", str(out)]
-    assert main(words) == 2
-    assert capsys.readouterr().err == (
-        f"harness: model 'far' has no file far.onnx here: put it at {tmp_path}/far.onnx (ask Ada)\n"
-    )
+    assert refused_command(*words) == [
+        f"model 'far' has no file far.onnx here: put it at {tmp_path}/far.onnx (ask Ada)"
+    ]
     (tmp_path / "far.onnx").write_bytes((MODELS_DIR / "digits.onnx").read_bytes())
     assert main(words) == 0
     doubts = json.loads((out / "result.json").read_text())["doubts"]
@@ -243,9 +237,7 @@ def test_a_file_entry_that_cannot_be_trusted_is_refused(
 ) -> None:
     content = yaml.safe_load(manifest.read_text())
     manifest.write_text(yaml.safe_dump({**content, "files": {"onnx": file}}))
-    with pytest.raises(ConfigError) as caught:
-        load_model(str(manifest))
-    assert str(caught.value) == f"{manifest}: {problem}"
+    assert refusal(load_model, str(manifest)) == f"{manifest}: {problem}"
 
 
 def test_a_path_into_the_cache_cannot_leave_it(manifest: Path) -> None:

@@ -13,47 +13,14 @@ import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
-from onnx import TensorProto, helper, numpy_helper
+from onnx import helper, numpy_helper
 
-from harness.errors import ConfigError
 from harness.models.manifest.files import external_data, files_of, sha256_of, size_bytes
 from harness.models.manifest.lookup import load_model
 from harness.models.manifest.model import MODELS_DIR, Model
+from tests.builders.models.external import ROWS, external, split
+from tests.builders.refusals import refusal
 from tests.faults.command import run
-
-ROWS = np.arange(12, dtype=np.float32).reshape(3, 4)
-
-
-def external(location: str, name: str = "w") -> Any:
-    """A tensor whose numbers are in the file `location`."""
-    tensor = numpy_helper.from_array(ROWS, name)
-    tensor.ClearField("raw_data")
-    tensor.data_location = TensorProto.EXTERNAL
-    for key, value in (("location", location), ("offset", "0"), ("length", str(ROWS.nbytes))):
-        tensor.external_data.add(key=key, value=value)
-    return tensor
-
-
-def split(folder: Path, location: str = "weights.bin") -> Path:
-    """x (batch, 3) -> x times a matrix that lies in another file."""
-    graph = helper.make_graph(
-        [helper.make_node("MatMul", ["x", "w"], ["y"])],
-        "split",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 3])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", 4])],
-        [external(location)],
-    )
-    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    (folder / "model.onnx").write_bytes(made.SerializeToString())
-    if location == "weights.bin":
-        (folder / location).write_bytes(ROWS.tobytes())
-    return folder / "model.onnx"
-
-
-def refusal(call: Any, *arguments: Any) -> str:
-    with pytest.raises(ConfigError) as caught:
-        call(*arguments)
-    return str(caught.value)
 
 
 def test_a_file_alone_has_its_own_digest() -> None:
@@ -98,9 +65,8 @@ def test_external_data_is_found_wherever_a_tensor_can_be() -> None:
     several.attribute.append(helper.make_attribute("ts", [external("in a list of tensors")]))
     several.attribute.append(helper.make_attribute("gs", [inner]))
     constant = helper.make_node("Constant", [], ["c"], value=external("in a constant"))
-    held = helper.make_function(
-        "d", "f", [], ["c"], [constant], [helper.make_opsetid("", 17)]
-    )  # fmt: skip
+    opset = helper.make_opsetid("", 17)
+    held = helper.make_function("d", "f", [], ["c"], [constant], [opset])
     graph = helper.make_graph([several], "g", [], [], [external("in the graph")])
     graph.sparse_initializer.append(sparse)
     model = helper.make_model(graph, functions=[held])
@@ -109,14 +75,9 @@ def test_external_data_is_found_wherever_a_tensor_can_be() -> None:
     here = numpy_helper.from_array(ROWS, "here")
     here.external_data.add(key="location", value="not external")
     graph.initializer.append(here)
-    assert external_data(memoryview(model.SerializeToString())) == {
-        "in a subgraph",
-        "in a sparse tensor",
-        "in a list of tensors",
-        "in a constant",
-        "in the graph",
-        "in training",
-    }
+    places = ("subgraph", "sparse tensor", "list of tensors", "constant")
+    found = external_data(memoryview(model.SerializeToString()))
+    assert found == {*(f"in a {place}" for place in places), "in the graph", "in training"}
 
 
 @given(st.binary(max_size=200))
@@ -156,20 +117,14 @@ def test_a_model_in_a_cache_of_links_is_read(tmp_path: Path) -> None:
     assert sha256_of(tmp_path / "names/model.onnx") == sha256_of(path)
 
 
-def test_weights_that_are_not_there_are_named(tmp_path: Path) -> None:
-    path = split(tmp_path)
-    (tmp_path / "weights.bin").unlink()
-    assert refusal(files_of, path) == (
-        f"{path}: it reads 'weights.bin', which is missing: put it beside the model file"
-    )
-
-
-def test_a_circle_of_links_names_no_file(tmp_path: Path) -> None:
-    """Bug: the message depended on the version of Python."""
-    path = split(tmp_path, "circle")
-    (tmp_path / "circle").unlink(missing_ok=True)
-    (tmp_path / "circle").symlink_to("circle")
-    said = f"{path}: it reads 'circle', which is missing: put it beside the model file"
+@pytest.mark.parametrize("name", ["weights.bin", "circle"])
+def test_weights_that_are_not_there_are_named(name: str, tmp_path: Path) -> None:
+    """Bug: for a circle of links the message depended on the version of Python."""
+    path = split(tmp_path, name)
+    (tmp_path / name).unlink(missing_ok=True)
+    if name == "circle":
+        (tmp_path / name).symlink_to(name)
+    said = f"{path}: it reads {name!r}, which is missing: put it beside the model file"
     assert refusal(files_of, path) == said
 
 
@@ -194,19 +149,16 @@ def test_a_manifest_pins_each_file_that_is_read(tmp_path: Path) -> None:
     assert model.is_pinned(sha256_of(path))
     assert not model.is_pinned(own)
 
-    said = refusal(declared(tmp_path, path, sha256=own).path, ("onnx",))
-    assert said.startswith(
+    assert refusal(declared(tmp_path, path, sha256=own).path, ("onnx",)).startswith(
         f"{path}: it reads 'weights.bin', which the manifest of 'split' does not"
     )
     other = {"path": "other.bin", "sha256": "0" * 64}
-    said = refusal(declared(tmp_path, path, sha256=own, external=[theirs, other]).path, ("onnx",))
-    assert said.startswith(
-        f"{path}: it does not read 'other.bin', which the manifest of 'split' li"
-    )
+    assert refusal(
+        declared(tmp_path, path, sha256=own, external=[theirs, other]).path, ("onnx",)
+    ).startswith(f"{path}: it does not read 'other.bin', which the manifest of 'split' li")
 
     weights.write_bytes((ROWS + 1).tobytes())
-    said = refusal(model.path, ("onnx",))
-    assert said.startswith(
+    assert refusal(model.path, ("onnx",)).startswith(
         f"{weights}: SHA-256 is {digest(weights)[:12]}…, the manifest of 'split'"
     )
 

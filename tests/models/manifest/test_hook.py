@@ -43,30 +43,15 @@ def test_the_file_that_was_named_is_run(tmp_path: Path, monkeypatch: pytest.Monk
 @pytest.mark.parametrize(
     ("steps", "given", "text"),
     [
-        (
-            STEP,
-            None,
-            (
-                "model 'hooked' runs Python code from {}/hook.py: read it, and name it with "
-                "--hook {}/hook.py if you trust it"
-            ),
-        ),
+        (STEP, None, "model 'hooked' runs Python code from {}/hook.py: read it, and name it with --hook {}/hook.py if you trust it"),
         (STEP, "o.py", "--hook {}/o.py: the hook of model 'hooked' is another file, {}/hook.py"),
         ("argmax", "hook.py", "--hook {}/hook.py: model 'hooked' declares no hook: drop it"),
         (f"{STEP}, {STEP}", "hook.py", "model 'hooked' declares 2 hooks: one is allowed"),
-        (
-            "hook: {file: ../hook.py, function: f}",
-            "../hook.py",
-            "model 'hooked': hook {}/../hook.py leaves the manifest's folder",
-        ),
-        (
-            "hook: {file: gone.py, function: f}",
-            "gone.py",
-            "--hook {}/gone.py: there is no such file",
-        ),
+        ("hook: {file: ../hook.py, function: f}", "../hook.py", "model 'hooked': hook {}/../hook.py leaves the manifest's folder"),
+        ("hook: {file: gone.py, function: f}", "gone.py", "--hook {}/gone.py: there is no such file"),
     ],
     ids=["unnamed", "another", "none", "two", "outside", "gone"],
-)
+)  # fmt: skip
 def test_no_other_file_is_run(tmp_path: Path, steps: str, given: str | None, text: str) -> None:
     """And the whole command says so before anything is started."""
     made = model(tmp_path, steps, "raise SystemExit('it was run')")

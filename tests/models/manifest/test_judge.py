@@ -79,12 +79,7 @@ def test_a_judge_that_lets_wrong_answers_pass_is_doubted(
 ) -> None:
     target = Accuracy(metric="m", **fields)
     score = Score(
-        metric="m",
-        value=50.0,
-        unit="%",
-        samples=100,
-        line="",
-        lower_is_better=lower_is_better,
+        metric="m", value=50.0, unit="%", samples=100, line="", lower_is_better=lower_is_better
     )
     assert [doubt.code for doubt in weak_judge(target, score, 500)] == ["judge-weak"] * is_weak
 

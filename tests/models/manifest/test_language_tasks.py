@@ -82,10 +82,8 @@ def in_ns(limit: tuple[int, int] | None) -> tuple[int, int] | None:
 @CASES
 def test_the_round_has_the_same_numbers(name: str, task: Task) -> None:
     rules = load_round().benchmarks[task.benchmark]
-    assert (rules.loadgen, rules.performance_samples) == (
-        manifest_of(name).mlperf_model,
-        task.samples,
-    )
+    assert rules.loadgen == manifest_of(name).mlperf_model
+    assert rules.performance_samples == task.samples
     limits = rules.token_limits_ns or {}
     assert {key: tuple(limits[key].model_dump().values()) for key in limits} == {
         key: in_ns(limit)
@@ -131,9 +129,8 @@ def test_the_official_checker_has_the_same_numbers(name: str, task: Task) -> Non
     named = model["accuracy-target"][task.benchmark]
     pairs = dict(zip(named[::2], named[1::2], strict=True))
     assert {key: bound.value for key, bound in rules.targets.items()} == pytest.approx(pairs)
-    assert (
-        rules.samples == {**model["dataset-size"], **model["accuracy-sample-count"]}[task.benchmark]
-    )
+    samples = {**model["dataset-size"], **model["accuracy-sample-count"]}
+    assert rules.samples == samples[task.benchmark]
 
 
 @pytest.mark.parametrize(("given", "sent"), [([], 1024), (["max_tokens=3"], 3)])

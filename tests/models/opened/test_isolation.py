@@ -12,7 +12,7 @@ import pytest
 
 from harness.core import registry
 from harness.core.config.run_config import RunConfig
-from harness.errors import ConfigError, PluginUnavailable
+from harness.errors import PluginUnavailable
 from harness.loadgen.plan import InstanceGroup
 from harness.models.manifest.lookup import load_model
 from harness.models.opened.isolation import is_isolated, is_separate
@@ -20,6 +20,7 @@ from harness.models.opened.resolved_run import ResolvedRun
 from harness.models.opened.separate_instance import SeparateInstance, declared
 from harness.results.recheck import check
 from harness.types import BackendSetup
+from tests.builders.refusals import refusal
 from tests.faults.command import (
     DATA,
     SHORT,
@@ -240,10 +241,8 @@ def test_a_run_is_isolated_where_no_plug_in_runs_beside_loadgen(
 
 
 def test_neither_on_nor_off_is_refused() -> None:
-    with pytest.raises(
-        ConfigError, match=r"^--backend-option processes: '2' is neither on nor off$"
-    ):
-        is_separate(replace(resolved().config, backend_option=(("processes", "2"),)))
+    wrong = replace(resolved().config, backend_option=(("processes", "2"),))
+    assert refusal(is_separate, wrong) == "--backend-option processes: '2' is neither on nor off"
 
 
 @pytest.mark.parametrize(
@@ -278,14 +277,8 @@ def test_a_cheat_that_changes_loadgens_process_has_no_hold_in_its_own(
 @pytest.mark.slow
 def test_a_cheat_that_looks_for_the_log_does_not_find_it(tmp_path: Path) -> None:
     out = tmp_path / "r"
-    done = run(
-        *SERVER,
-        *PROCESSES,
-        "--backend",
-        f"{ADVERSARIES}/loadgens_files.py:EditsRate",
-        "--out",
-        str(out),
-    )
+    backend = f"{ADVERSARIES}/loadgens_files.py:EditsRate"
+    done = run(*SERVER, *PROCESSES, "--backend", backend, "--out", str(out))
     assert done.status == 0, done.said + done.printed
     assert doubts(out).count("close-raised") == 1
     assert check(out) == []
@@ -318,10 +311,8 @@ def test_code_beside_loadgen_is_named(tmp_path: Path) -> None:
         )
         assert done.status == status, done.said + done.printed
         assert not result(out)["isolated"]
-        assert (
-            "  note    not isolated: a plug-in or start-up code ran in a process of the harness"
-            in done.printed
-        )
+        note = "  note    not isolated: a plug-in or start-up code ran in a process of the harness"
+        assert note in done.printed
         assert check(out) == []
 
 

@@ -22,8 +22,9 @@ from harness.models.opened.ort_session import open_session
 from harness.models.opened.template import manifest_of
 from harness.run.measured.dispatch.instance import Failures
 from harness.types import Batch, TensorSpec, fixed_batch
+from tests.builders.backends import setup
 from tests.builders.models import odd_files
-from tests.plugins.backends.test_backends import setup
+from tests.builders.refusals import refusal
 
 DOCS = Path(__file__).parents[3] / "docs"
 WAY_OUT = "docs/plugins.md#states-and-scalars"
@@ -40,9 +41,7 @@ def refused(path: Path) -> str:
     """The line of `init`, which is that of a run, too."""
     with pytest.raises(ConfigError) as in_run:
         answered(path)
-    with pytest.raises(ConfigError) as in_init:
-        manifest_of(path, path.with_suffix(".yaml"), {})
-    assert str(in_init.value) == str(in_run.value)
+    assert refusal(manifest_of, path, path.with_suffix(".yaml"), {}) == str(in_run.value)
     assert "\n" not in str(in_run.value)
     return str(in_run.value)
 
@@ -72,19 +71,13 @@ def test_a_session_beside_a_run_skips_maps_as_the_run_does(tmp_path: Path) -> No
             lambda path: odd_files.classifier(path, label=False),
             "it has no output that is an array: 'probabilities' is of the type seq(map(int64,tensor(float)))",
         ),
-        (
-            odd_files.sequence,
-            "it has no output that is an array: 's' is of the type seq(tensor(float))",
-        ),
+        (odd_files.sequence, "it has no output that is an array: 's' is of the type seq(tensor(float))"),
         (odd_files.of_sequence, "input 's' is of the type seq(tensor(float)), for which NumPy has"),
-        (
-            odd_files.of_bfloat16,
-            "input 'x' is of the type tensor(bfloat16), for which NumPy has no",
-        ),
+        (odd_files.of_bfloat16, "input 'x' is of the type tensor(bfloat16), for which NumPy has no"),
         (odd_files.without_outputs, "it has no output that is an array"),
         (odd_files.without_inputs, "it has no inputs to take samples: export it with one"),
     ],
-)
+)  # fmt: skip
 def test_a_file_without_arrays_is_one_line(
     write: Callable[[Path], Path], line: str, tmp_path: Path
 ) -> None:
@@ -116,9 +109,7 @@ def test_a_scalar_is_refused_with_the_way_out(tmp_path: Path) -> None:
 
 def test_a_state_of_one_layer_runs_one_sample_at_a_time(tmp_path: Path) -> None:
     path = odd_files.recurrent(tmp_path / "m.onnx", 1, rate=False)
-    with pytest.raises(ConfigError) as caught:
-        answered(path)
-    (advice,) = re.findall(r"--input-shape (state=\S+)", str(caught.value))
+    (advice,) = re.findall(r"--input-shape (state=\S+)", refusal(answered, path))
     assert advice == "state=1x1x128"
     assert len(answered(path, input_shape=(("state", (1, 1, 128)),)).rows) == 3
 

@@ -51,12 +51,7 @@ def test_every_option_is_the_backends(
 ) -> None:
     from harness.backends.ort import OrtBackend
 
-    options = {
-        "graph": graph,
-        "spinning": spinning,
-        "arena": arena,
-        "share_weights": share_weights,
-    }
+    options = {"graph": graph, "spinning": spinning, "arena": arena, "share_weights": share_weights}
     setup = BackendSetup(
         model=DIGITS, model_name="digits", threads=threads, owns_cores=owns_cores, options=options
     )

@@ -5,7 +5,6 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -21,9 +20,10 @@ from harness.models.manifest.model import MODELS_DIR
 from harness.models.opened.loading import inputs_of
 from harness.types import BackendSetup, Batch, DatasetSetup
 from tests.builders.models import foreign_nets as nets
+from tests.builders.models.odd_files import INT64, value, write
+from tests.builders.refusals import refused
+from tests.faults.command import ROOT
 from tests.run.test_foreign_runs import WORDS
-
-ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture(scope="module")
@@ -103,13 +103,12 @@ def test_an_exported_program_has_the_names_of_its_answers(by_torch: Path, tmp_pa
 
 @pytest.mark.slow
 def test_a_torchscript_file_needs_shapes_and_its_types_are_tried(
-    by_torch: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    by_torch: Path, tmp_path: Path
 ) -> None:
     shutil.copy(by_torch / "rows.pt", tmp_path)
-    assert main(["init", "--model", str(tmp_path / "rows.pt")]) == 2
-    error = capsys.readouterr().err
+    error = refused("init", "--model", tmp_path / "rows.pt")[-1]
     assert "declares ids" in error
-    assert error.endswith("here their shapes will do: --input-shape NAME=1x3x224x224\n")
+    assert error.endswith("here their shapes will do: --input-shape NAME=1x3x224x224")
     content = described(tmp_path / "rows.pt", "--input-shape", "ids=1x8")
     assert content["inputs"] == [{"name": "ids", "dtype": "int64", "shape": ["batch", 8]}]
     assert answered(tmp_path / "made.yaml", "torch").shape == (2, 8, 4)
@@ -159,7 +158,7 @@ def test_a_quantised_file_keeps_the_types_of_its_inputs(tmp_path: Path) -> None:
     assert answered(tmp_path / "made.yaml", "ort").shape == (2, 10)
 
 
-def test_texts_have_a_type(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_texts_have_a_type(tmp_path: Path) -> None:
     """Bug: no manifest could describe a model that takes texts."""
     pytest.importorskip("onnxruntime")
     content = described(nets.with_strings(tmp_path / "net.onnx"))
@@ -174,26 +173,17 @@ def test_texts_have_a_type(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
         assert opened.infer(Batch(2, {"words": words})).tolist() == [[1.0], [-1.0]]
 
 
-def test_symbolic_sizes_are_set_or_named(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_symbolic_sizes_are_set_or_named(tmp_path: Path) -> None:
     pytest.importorskip("onnxruntime")
-    helper, kind = nets.onnx.helper, nets.onnx.TensorProto
-    value = helper.make_tensor_value_info
-    nodes = [helper.make_node("Neg", ["ids"], ["y"])]
-    sides = [[value(name, kind.INT64, [None, "length"])] for name in ("ids", "y")]
-    graph = helper.make_graph(nodes, "net", *sides)
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=10)
-    path = tmp_path / "net.onnx"
-    nets.onnx.save(model, path)
+    ids, y = (value(name, [None, "length"], INT64) for name in ("ids", "y"))
+    node = nets.onnx.helper.make_node("Neg", ["ids"], ["y"])
+    path = write(tmp_path / "net.onnx", [node], [ids], [y])
     assert described(path)["inputs"][0]["shape"] == ["batch", "length"]
     assert "pass e.g. --input-shape ids=1x64" in (tmp_path / "made.yaml").read_text()
     (tmp_path / "made.yaml").unlink()
     assert described(path, "--input-shape", "ids=1x12")["inputs"][0]["shape"] == ["batch", 12]
     for shape, problem in (("no=1x2", "the model's inputs are ids"), ("ids=1x2x3", "does not fit")):
-        capsys.readouterr()
-        assert main(["init", "--model", str(path), "--input-shape", shape]) == 2
-        assert problem in capsys.readouterr().err
+        assert problem in "".join(refused("init", "--model", path, "--input-shape", shape))
 
 
 def test_a_fixed_batch_is_the_largest(tmp_path: Path) -> None:
@@ -209,23 +199,13 @@ def test_a_fixed_batch_is_the_largest(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "problem"),
     [
-        (
-            ["--model", "notes.txt"],
-            "notes.txt is a text: --model takes a model file (.onnx, .xml, .pt, .pt2, ",
-        ),
-        (
-            ["--model", "a/net.onnx", "--out", "b/net.yaml"],
-            "b/net.yaml does not lie in the folder of a/",
-        ),
-        (["--model", "a/net.onnx"], "net.onnx: it is not an ONNX file, or a part of one"),
+        ("notes.txt", "notes.txt is a text: --model takes a model file (.onnx, .xml, .pt, .pt2, "),
+        ("a/net.onnx --out b/net.yaml", "b/net.yaml does not lie in the folder of a/"),
+        ("a/net.onnx", "net.onnx: it is not an ONNX file, or a part of one"),
     ],
 )
 def test_what_cannot_be_described_is_one_line_and_leaves_nothing(
-    words: Sequence[str],
-    problem: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    words: str, problem: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("onnxruntime")
     monkeypatch.chdir(tmp_path)
@@ -234,21 +214,14 @@ def test_what_cannot_be_described_is_one_line_and_leaves_nothing(
     for name in ("notes.txt", "a/net.onnx"):
         Path(name).write_text("not a model")
     before = sorted(Path().rglob("*"))
-    assert main(["init", *words]) == 2
-    (line,) = capsys.readouterr().err.splitlines()
+    (line,) = refused("init", "--model", *words.split())
     assert problem in line
     assert sorted(Path().rglob("*")) == before
 
 
 RUN = (
-    "--scenario",
-    "offline",
-    "--mode",
-    "performance",
-    "--duration",
-    "200ms",
-    "--no-report",
-    "--no-metrics",
+    *("--scenario", "offline", "--mode", "performance", "--duration", "200ms"),
+    *("--no-report", "--no-metrics"),
 )
 
 

@@ -43,6 +43,11 @@ def request(precision: str, **values: Any) -> dict[str, Any]:
     return {**given, "synthetic": False, "calibration_dir": None, **values}
 
 
+def int8_of(model: Path) -> dict[str, Any]:
+    """What `make` makes of a bare file."""
+    return make(request("int8", config={"model": str(model)}, synthetic=True))
+
+
 def top1(path: Path) -> float:
     """In percent, of the 500 held-out digits."""
     ort = pytest.importorskip("onnxruntime")
@@ -167,9 +172,7 @@ def onnx_or_skip() -> Any:
 
 
 def test_a_model_of_an_old_opset_is_quantised_per_channel_all_the_same(tmp_path: Path) -> None:
-    made = make(
-        request("int8", config={"model": str(old_file(tmp_path / "old.onnx", 11))}, synthetic=True)
-    )
+    made = int8_of(old_file(tmp_path / "old.onnx", 11))
     assert made["about"].startswith("QDQ, weights int8 per channel, ")
     assert made["kernels"]["QLinearConv"] == 2
 
@@ -181,9 +184,7 @@ def test_what_cannot_be_raised_is_quantised_per_tensor(
         raise RuntimeError("no adapter")
 
     monkeypatch.setattr(onnx_or_skip().version_converter, "convert_version", refuse)
-    made = make(
-        request("int8", config={"model": str(old_file(tmp_path / "old.onnx", 11))}, synthetic=True)
-    )
+    made = int8_of(old_file(tmp_path / "old.onnx", 11))
     assert made["about"].startswith("QDQ, weights int8 per tensor, ")
     assert made["kernels"]["QLinearConv"] == 2
 
@@ -216,7 +217,7 @@ def test_softmax_stays_in_float_for_both(tmp_path: Path) -> None:
     model.graph.node.append(onnx.helper.make_node("Softmax", [ends.name], ["shares"]))
     ends.name = "shares"
     onnx.save(model, tmp_path / "softmax.onnx")
-    made = make(request("int8", config={"model": str(tmp_path / "softmax.onnx")}, synthetic=True))
+    made = int8_of(tmp_path / "softmax.onnx")
     assert made["kernels"]["Softmax"] == 1
     assert "QLinearSoftmax" not in made["kernels"]
     assert advised(str(tmp_path / "softmax.onnx"), tmp_path)["sha256"] == made["sha256"]
@@ -251,7 +252,7 @@ def test_a_users_own_int8_file_is_a_cell_of_int8(tmp_path: Path) -> None:
     """It was refused, or made again of integers."""
     onnx_or_skip()
     own = Path(shutil.copy(make(request("int8"))["file"], tmp_path / "own.onnx"))
-    found = make(request("int8", config={"model": str(own)}, synthetic=True))
+    found = int8_of(own)
     assert found["file"] == str(own)
     assert found["about"] == "the model's own file, own.onnx, which is quantised already"
     assert found["sha256"] == found["source_sha256"]

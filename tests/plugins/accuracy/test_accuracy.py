@@ -107,8 +107,7 @@ def test_an_answer_that_is_no_label_is_wrong(payload: bytes, dtype: str, label: 
 
 
 @pytest.mark.parametrize(
-    ("shape", "told"),
-    [([2, 2], "2 x 2"), ([1, 1], "1 x 1"), ([None, 3], r"\? x 3")],
+    ("shape", "told"), [([2, 2], "2 x 2"), ([1, 1], "1 x 1"), ([None, 3], r"\? x 3")]
 )
 def test_a_class_for_each_pixel_is_no_list_of_labels(
     shape: list[int | None], told: str, tmp_path: Path

@@ -11,12 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
 import onnxruntime
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from onnx import TensorProto, helper
+from onnx import helper
 
 from harness.backends.null import NullBackend
 from harness.backends.ort import OrtBackend
@@ -30,14 +29,12 @@ from harness.models.manifest.lookup import load_model
 from harness.models.manifest.model import MODELS_DIR
 from harness.models.opened.loading import open_backends
 from harness.types import BackendSetup, Batch, DatasetSetup, TensorSpec, fixed_batch
+from tests.builders.backends import DIGITS, setup
 from tests.builders.models import odd_files
+from tests.builders.refusals import refusal as refusal_of
+from tests.builders.refusals import refusals
 
 ROOT = Path(__file__).parents[3]
-DIGITS = load_model("digits").path(("onnx",))
-
-
-def setup(model: Path | None = DIGITS, **more: Any) -> BackendSetup:
-    return BackendSetup(model=model, model_name="test", **more)
 
 
 def refusal(made: BackendSetup) -> str:
@@ -162,10 +159,7 @@ def test_an_option_that_ort_has_not_is_refused(options: dict[str, str], line: st
 
 
 def test_every_problem_is_told_at_once() -> None:
-    made = setup(options={"spining": "on", "graph": "none"})
-    with pytest.raises(ConfigError) as caught:
-        OrtBackend(made)
-    assert len(str(caught.value).splitlines()) == 2
+    assert len(refusals(OrtBackend, setup(options={"spining": "on", "graph": "none"}))) == 2
 
 
 def test_cuda_without_its_provider_is_refused_with_what_to_install() -> None:
@@ -254,12 +248,9 @@ with ExitStack() as stack:
 def test_shared_weights_are_in_memory_once(tmp_path: Path) -> None:
     path = tmp_path / "big.onnx"
     weight = np.random.default_rng(0).standard_normal((3072, 3072), np.float32)  # 36 MiB
-    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 3072])
-    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", 3072])
     node = helper.make_node("MatMul", ["x", "w"], ["y"])
-    graph = helper.make_graph([node], "g", [x], [y], [onnx.numpy_helper.from_array(weight, "w")])
-    opsets = [helper.make_opsetid("", 17)]
-    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), path)
+    x, y = (odd_files.value(name, ["n", 3072]) for name in "xy")
+    odd_files.write(path, [node], [x], [y], {"w": weight})
     grown = {}
     for option in ("off", "on"):
         command = [sys.executable, "-c", _FOUR_SESSIONS, str(path), option]
@@ -326,20 +317,10 @@ def test_a_model_that_cannot_be_opened_is_one_line(tmp_path: Path) -> None:
 def saved(tmp_path: Path, batch: int | str, outputs: int = 1) -> Path:
     """x (batch, 3) -> 2x under one name, or under several: y0 = 2x, y1 = 3x, ..."""
     names = [f"y{n}" for n in range(outputs)]
-    factors = [
-        helper.make_tensor(f"f{n}", TensorProto.FLOAT, [], [n + 2.0]) for n in range(outputs)
-    ]
-    graph = helper.make_graph(
-        [helper.make_node("Mul", ["x", f"f{n}"], [name]) for n, name in enumerate(names)],
-        "scale",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [batch, 3])],
-        [helper.make_tensor_value_info(name, TensorProto.FLOAT, [batch, 3]) for name in names],
-        factors,
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    path = tmp_path / "scale.onnx"
-    onnx.save(model, path)
-    return path
+    nodes = [helper.make_node("Mul", ["x", f"f{n}"], [name]) for n, name in enumerate(names)]
+    x, *ends = (odd_files.value(name, [batch, 3]) for name in ("x", *names))
+    factors = {f"f{n}": np.float32(n + 2) for n in range(outputs)}
+    return odd_files.write(tmp_path / "scale.onnx", nodes, [x], ends, factors)
 
 
 def _rows(count: int) -> Any:
@@ -387,13 +368,9 @@ def test_null_refuses_what_it_cannot_do(asked: dict[str, Any]) -> None:
 
 
 def test_an_output_that_is_not_a_row_a_sample_is_not_hidden_by_the_padding(tmp_path: Path) -> None:
-    path = tmp_path / "sum.onnx"
-    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [4, 3])
-    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [3, 4])
     node = helper.make_node("Transpose", ["x"], ["y"])
-    graph = helper.make_graph([node], "g", [x], [y])
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    path.write_bytes(model.SerializeToString())
+    x, y = odd_files.value("x", [4, 3]), odd_files.value("y", [3, 4])
+    path = odd_files.write(tmp_path / "sum.onnx", [node], [x], [y])
     with OrtBackend(setup(path)) as backend:
         found = backend.infer(Batch(2, {"x": _rows(2)}))
     assert np.asarray(found).shape == (3, 4)
@@ -403,13 +380,9 @@ def test_more_samples_than_a_file_fixes_are_one_line(tmp_path: Path) -> None:
     """Bug: "negative dimensions are not allowed"."""
     path = odd_files.fixed(tmp_path / "m.onnx", 2)
     with OrtBackend(setup(path)) as backend:
-        rows = {"x": np.zeros((3, 4), np.float32)}
-        with pytest.raises(ConfigError) as caught:
-            backend.infer(Batch(3, rows))
-    assert (
-        str(caught.value)
-        == "the file fixes the batch at 2, and 3 samples came at once: use --max-batch 2"
-    )
+        assert refusal_of(backend.infer, Batch(3, {"x": np.zeros((3, 4), np.float32)})) == (
+            "the file fixes the batch at 2, and 3 samples came at once: use --max-batch 2"
+        )
 
 
 def test_the_batch_that_a_file_fixes() -> None:
@@ -422,21 +395,14 @@ def test_the_batch_that_a_file_fixes() -> None:
 
 def test_weights_are_not_shared_between_processes_and_that_is_said() -> None:
     """It shared nothing and reported True."""
-    config = make_config(
-        {
-            "scenario": "offline",
-            "backend": "ort",
-            "backend_option": (("share_weights", "on"), ("processes", "on")),
-        }
-    )
-    model = load_model("digits")
-    path = MODELS_DIR / "digits.onnx"
-    with ExitStack() as stack, pytest.raises(ConfigError) as error:
-        open_backends(config, model, path, InstanceGroup(2, 1, 1), stack)
-    assert str(error.value) == (
-        "--backend-option share_weights=on applies to the instances of one process, and processes=on puts "
-        "each instance of backend 'ort' into its own: drop one"
-    )
+    options = (("share_weights", "on"), ("processes", "on"))
+    config = make_config({"scenario": "offline", "backend": "ort", "backend_option": options})
+    given = (config, load_model("digits"), MODELS_DIR / "digits.onnx", InstanceGroup(2, 1, 1))
+    with ExitStack() as stack:
+        assert refusal_of(open_backends, *given, stack) == (
+            "--backend-option share_weights=on applies to the instances of one process, and "
+            "processes=on puts each instance of backend 'ort' into its own: drop one"
+        )
 
 
 def test_a_file_whose_name_is_no_utf_8_is_to_be_renamed(tmp_path: Path) -> None:

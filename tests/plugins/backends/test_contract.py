@@ -338,30 +338,18 @@ def test_threads_that_cannot_be_had_any_more_are_refused(case: Case, digits: Dig
 
 def _sequence_onnx(folder: Path) -> Path:
     """ids (n, length) int64 -> ids + 1, as long; and their sum, one number."""
-    import onnx
-    from onnx import TensorProto, helper
+    from onnx import helper
 
-    shape = ["n", "length"]
-    graph = helper.make_graph(
-        [
-            helper.make_node("Add", ["ids", "one"], ["next"]),
-            helper.make_node("ReduceSum", ["ids", "axis"], ["total"], keepdims=0),
-        ],
-        "sequence",
-        [helper.make_tensor_value_info("ids", TensorProto.INT64, shape)],
-        [
-            helper.make_tensor_value_info("next", TensorProto.INT64, shape),
-            helper.make_tensor_value_info("total", TensorProto.INT64, shape[:1]),
-        ],
-        [
-            helper.make_tensor("one", TensorProto.INT64, [], [1]),
-            helper.make_tensor("axis", TensorProto.INT64, [1], [1]),
-        ],
-    )
-    opsets = [helper.make_opsetid("", 17)]
-    path = folder / "sequence.onnx"
-    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), path)
-    return path
+    from tests.builders.models.odd_files import INT64, value, write
+
+    nodes = [
+        helper.make_node("Add", ["ids", "one"], ["next"]),
+        helper.make_node("ReduceSum", ["ids", "axis"], ["total"], keepdims=0),
+    ]
+    ids, following = (value(name, ["n", "length"], INT64) for name in ("ids", "next"))
+    weights = {"one": np.int64(1), "axis": np.array([1])}
+    ends = [following, value("total", ["n"], INT64)]
+    return write(folder / "sequence.onnx", nodes, [ids], ends, weights)
 
 
 _SEQUENCE = """
@@ -463,20 +451,14 @@ def test_what_is_no_keras_file_is_called_so(case: Case, tmp_path: Path) -> None:
 @pytest.fixture(scope="module")
 def fixed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """x (4, 3) float32 -> y = 2x, as ONNX."""
-    import onnx
-    from onnx import TensorProto, helper
+    from onnx import helper
+
+    from tests.builders.models.odd_files import value, write
 
     path = tmp_path_factory.mktemp("fixed") / "fixed.onnx"
-    graph = helper.make_graph(
-        [helper.make_node("Mul", ["x", "two"], ["y"])],
-        "double",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [4, 3])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [4, 3])],
-        [helper.make_tensor("two", TensorProto.FLOAT, [], [2.0])],
-    )
-    opsets = [helper.make_opsetid("", 17)]
-    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), path)
-    return path
+    node = helper.make_node("Mul", ["x", "two"], ["y"])
+    x, y = (value(name, [4, 3]) for name in "xy")
+    return write(path, [node], [x], [y], {"two": np.float32(2)})
 
 
 def _fixed_tflite(folder: Path) -> Path:

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.backends.http_raw import HttpRawRemote
-from harness.errors import ConfigError
 from harness.remote import BadAnswer, Refused, Remote, Reply, Request
 from harness.types import BackendSetup, Batch, TensorSpec
+from tests.builders.refusals import refusal
 
 IMAGE = TensorSpec("image", "float32", ("batch", 2, 2))
 TEXT = TensorSpec("text", "string", ("batch",))
@@ -56,10 +56,9 @@ def test_a_text_is_sent_as_utf_8() -> None:
         rows = np.empty(1, object)
         rows[0] = text
         assert list(remote.request(Batch(1, {"text": rows})).body) == [expected]
-    with pytest.raises(
-        ValueError, match=r"^one text can be sent in a request, and the batch has 2$"
-    ):
-        remote.request(Batch(2, {"text": np.array(["a", "b"], object)}))
+    two = Batch(2, {"text": np.array(["a", "b"], object)})
+    told = refusal(remote.request, two, error=ValueError)
+    assert told == "one text can be sent in a request, and the batch has 2"
 
 
 def test_answers_follow_each_other() -> None:
@@ -101,9 +100,7 @@ def test_errors_say_what_came_instead() -> None:
         remote.answer(reply(b"no such\npage\n", 404), 1)
     with pytest.raises(Refused, match=r"^the server answered 500: no text$"):
         remote.answer(reply(b"", 500), 1)
-    with pytest.raises(BadAnswer) as error:
-        remote.answer(reply(bytes(44)), 1)
-    assert str(error.value) == (
+    assert refusal(remote.answer, reply(bytes(44)), 1, error=BadAnswer) == (
         "the reply has 44 bytes, and 1 x float32 of shape [10] have 40: see --backend-option dtype and "
         "shape"
     )
@@ -116,36 +113,22 @@ def test_errors_say_what_came_instead() -> None:
         ((IMAGE,), {"shape": "3x"}, "shape: '3x' is not the shape of an answer, such as 10 or 3x4"),
         ((IMAGE,), {"shape": "-1"}, "shape: '-1' is not the shape of an answer, such as 10 or 3x4"),
         ((IMAGE,), {"shape": "0"}, "shape: '0' is not the shape of an answer, such as 10 or 3x4"),
-        (
-            (IMAGE,),
-            {"dtype": "bfloat16"},
-            "--backend-option dtype: 'bfloat16' is not one of float64",
-        ),
+        ((IMAGE,), {"dtype": "bfloat16"}, "--backend-option dtype: 'bfloat16' is not one of float64"),
         ((IMAGE,), {"dtype": "bool"}, "--backend-option dtype: 'bool' is not one of float64"),
         ((IMAGE,), {"size": "3"}, "backend 'http-raw' has no option 'size': it has path=/PATH"),
-        (
-            (IMAGE, TEXT),
-            {},
-            (
-                "backend 'http-raw' sends one input, and model 'm' has image, text: use a server of KServe "
-                "v2, and --backend kserve"
-            ),
-        ),
+        ((IMAGE, TEXT), {}, "backend 'http-raw' sends one input, and model 'm' has image, text: use a server of KServe v2, and --backend kserve"),
     ],
-)
+)  # fmt: skip
 def test_what_cannot_be_asked_is_refused(
     inputs: tuple[TensorSpec, ...], options: dict[str, str], message: str
 ) -> None:
-    with pytest.raises(ConfigError) as error:
-        opened(inputs, **options)
-    assert message in str(error.value)
+    assert message in refusal(opened, inputs, **options)
 
 
 def test_texts_are_sent_one_a_request() -> None:
-    with pytest.raises(
-        ConfigError, match=r"^backend 'http-raw' sends one text a request: --max-batch 1$"
-    ):
-        HttpRawRemote(BackendSetup(model=None, model_name="m", inputs=(TEXT,), max_batch=2))
+    two = BackendSetup(model=None, model_name="m", inputs=(TEXT,), max_batch=2)
+    told = refusal(HttpRawRemote, two)
+    assert told == "backend 'http-raw' sends one text a request: --max-batch 1"
 
 
 def test_a_batch_of_two_inputs_cannot_be_sent() -> None:

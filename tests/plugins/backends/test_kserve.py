@@ -13,6 +13,7 @@ from harness.backends.kserve import KserveRemote
 from harness.errors import ConfigError
 from harness.remote import BadAnswer, Refused, Remote, Reply
 from harness.types import BackendSetup, Batch, TensorSpec
+from tests.builders.refusals import refusal, refusals
 from tests.stand_ins.servers.kserve_dialects import (
     Dialect,
     Values,
@@ -105,12 +106,7 @@ def _values(batch: Batch) -> Values:
     ],
 )
 def test_a_description_says_who_answers_and_how(
-    made: Made,
-    framework: str,
-    encoding: str,
-    reply_encoding: str,
-    version: str,
-    most: int | None,
+    made: Made, framework: str, encoding: str, reply_encoding: str, version: str, most: int | None
 ) -> None:
     assert opened(made(digits, DIGITS)).describe() == {
         "framework": framework,
@@ -405,14 +401,9 @@ BINARY: Mapping[str, Any] = {
     "model_name": "digits",
     "model_version": "1",
     "outputs": [
-        {
-            "name": "logits",
-            "datatype": "FP32",
-            "shape": [2, 10],
-            "parameters": {"binary_data_size": 80},
-        }
+        {"name": "logits", "datatype": "FP32", "shape": [2, 10], "parameters": {"binary_data_size": 80}}
     ],
-}
+}  # fmt: skip
 
 
 def changed(**about: Any) -> Mapping[str, Any]:
@@ -486,9 +477,7 @@ def test_a_wrong_binary_reply_is_no_answer(content: Any, bytes_: int, message: s
 )
 def test_a_wrong_reply_in_json_is_no_answer(about: Mapping[str, Any], message: str) -> None:
     remote = opened(mlserver(digits, DIGITS))
-    with pytest.raises(BadAnswer) as error:
-        _answered(remote, **about)
-    assert message in str(error.value)
+    assert message in refusal(_answered, remote, error=BadAnswer, **about)
 
 
 @pytest.mark.parametrize(
@@ -521,12 +510,8 @@ def test_values_in_json_must_lie_in_the_datatype(
 def test_a_binary_boolean_is_true_or_false() -> None:
     model = {**DIGITS, "outputs": [{"name": "y", "datatype": "BOOL", "shape": [-1, 2]}]}
     remote = opened(triton(lambda _: {"y": Values("BOOL", [1, 2], [True, False])}, model))
-    about = {
-        "name": "y",
-        "datatype": "BOOL",
-        "shape": [1, 2],
-        "parameters": {"binary_data_size": 2},
-    }
+    size = {"binary_data_size": 2}
+    about = {"name": "y", "datatype": "BOOL", "shape": [1, 2], "parameters": size}
     content = {**BINARY, "outputs": [about]}
     answer = remote.answer(binary_reply(content, b"\x01\x00"), 1)
     assert np.asarray(answer).tolist() == [[True, False]]
@@ -642,11 +627,7 @@ contents = json_values | st.fixed_dictionaries(
     st.sampled_from([200, 200, 200, 400, 500]),
 )
 def test_any_bytes_are_an_answer_of_the_right_shape_or_an_error_of_the_server(
-    knows_shapes: bool,
-    text: bytes,
-    behind: bytes,
-    length: bytes | None,
-    status: int,
+    knows_shapes: bool, text: bytes, behind: bytes, length: bytes | None, status: int
 ) -> None:
     model = DIGITS if knows_shapes else {**DIGITS, "outputs": []}
     remote = opened(triton(digits, model))
@@ -692,9 +673,7 @@ METADATA = ("/v2/health/ready", "/v2", "/v2/models/digits")
 
 
 def test_options_and_devices_that_it_has_not_are_refused() -> None:
-    with pytest.raises(ConfigError) as error:
-        KserveRemote(setup(options={"graph": "all"}, device="cuda", provider="X"))
-    assert str(error.value).splitlines() == [
+    assert refusals(KserveRemote, setup(options={"graph": "all"}, device="cuda", provider="X")) == [
         (
             "backend 'kserve' has no option 'graph': it has served=NAME version=VERSION "
             "encoding=binary|json|shm"
@@ -725,14 +704,37 @@ def test_the_served_name_and_version_make_the_path() -> None:
     server.paths = {base: as_json(server.metadata), f"{base}/config": as_json({}, 404)}
     with pytest.raises(ConfigError):  # the stand-in has no inference of a version
         opened(server, options={"served": "a b/c", "version": "1"})
-    assert [r.path for r in server.requests] == [
+    asked_for = [
         "/v2/health/ready",
         "/v2",
         base,
-        f"{base}/config",
-        f"{base}/infer",
-        f"{base}/infer",
+        *(f"{base}/{x}" for x in ("config", "infer", "infer")),
     ]
+    assert [r.path for r in server.requests] == asked_for
+
+
+NOT_READY = (
+    "the server is not ready: /v2/health/ready answered {}: wait until it has loaded its models"
+)
+NO_KSERVE = (
+    "the server speaks no KServe v2: /v2 answered 404 (a page, 'Not Found'); give its address with "
+    "--url, and the path under which /v2 lies, or pass --backend openai where it has a language model"
+)
+NO_MODEL = "the server has no model 'digits': {}; see --backend-option served=NAME"
+NO_INPUT = (
+    "the server's metadata name the input 'image' of datatype None and shape None, which KServe v2 "
+    "does not allow: correct the model's configuration there"
+)
+NO_ANSWER = "model 'digits' gave no answer to one sample of zeros: {}"
+OTHER = "the reply is of model 'x', and not 'digits'"
+UNKNOWN = {"/v2/models/digits": as_json({"error": "unknown model"}, 404)}
+NO_INDEX = {**UNKNOWN, "/v2/repository/index": as_json({}, 404)}
+BROKEN = {
+    "/v2/models/digits": as_json({"error": "not ready"}, 400),
+    "/v2/repository/index": as_json(
+        [{"name": "digits", "state": "UNAVAILABLE", "reason": "no file"}]
+    ),
+}
 
 
 @pytest.mark.parametrize(
@@ -740,88 +742,35 @@ def test_the_served_name_and_version_make_the_path() -> None:
     [
         (
             {"/v2/health/ready": as_json({"error": "loading"}, 503)},
-            (
-                "the server is not ready: /v2/health/ready answered 503 (loading): wait until it has loaded "
-                "its models"
-            ),
+            NOT_READY.format("503 (loading)"),
         ),
-        (
-            {"/v2/health/ready": reply(400)},
-            (
-                "the server is not ready: /v2/health/ready answered 400 (no text): wait until it has loaded "
-                "its models"
-            ),
-        ),
-        (
-            {path: reply(404, b"<h1>Not Found</h1>") for path in METADATA},
-            (
-                "the server speaks no KServe v2: /v2 answered 404 (a page, 'Not Found'); give its address "
-                "with --url, and the path under which /v2 lies, or pass --backend openai where it has a language "
-                "model"
-            ),
-        ),
+        ({"/v2/health/ready": reply(400)}, NOT_READY.format("400 (no text)")),
+        ({path: reply(404, b"<h1>Not Found</h1>") for path in METADATA}, NO_KSERVE),
         (
             {path: reply(200, b"<h1>Welcome</h1>") for path in METADATA},
-            (
-                "the server speaks no KServe v2: /v2 answered 200 (a page, 'Welcome'); give its address with "
-                "--url, and the path under which /v2 lies, or pass --backend openai where it has a language model"
-            ),
+            NO_KSERVE.replace("404 (a page, 'Not Found')", "200 (a page, 'Welcome')"),
         ),
-        (
-            {"/v2/models/digits": as_json({"error": "unknown model"}, 404)},
-            "the server has no model 'digits': it has resnet, bert; see --backend-option served=NAME",
-        ),
-        (
-            {
-                "/v2/models/digits": as_json({"error": "unknown model"}, 404),
-                "/v2/repository/index": as_json({}, 404),
-                "/v2/models": as_json({"models": ["yolo"]}),
-            },
-            "the server has no model 'digits': it has yolo; see --backend-option served=NAME",
-        ),
-        (
-            {
-                "/v2/models/digits": as_json({"error": "unknown model"}, 404),
-                "/v2/repository/index": as_json({}, 404),
-            },
-            (
-                "the server has no model 'digits': it answered 404 (unknown model); see --backend-option "
-                "served=NAME"
-            ),
-        ),
-        (
-            {
-                "/v2/models/digits": as_json({"error": "not ready"}, 400),
-                "/v2/repository/index": as_json(
-                    [{"name": "digits", "state": "UNAVAILABLE", "reason": "no file"}]
-                ),
-            },
-            "the server's model 'digits' is UNAVAILABLE (no file): see the server's log",
-        ),
+        (UNKNOWN, NO_MODEL.format("it has resnet, bert")),
+        ({**NO_INDEX, "/v2/models": as_json({"models": ["yolo"]})}, NO_MODEL.format("it has yolo")),
+        (NO_INDEX, NO_MODEL.format("it answered 404 (unknown model)")),
+        (BROKEN, "the server's model 'digits' is UNAVAILABLE (no file): see the server's log"),
         (
             {"/v2/models/digits": as_json({**DIGITS, "inputs": [{"name": "image"}]})},
-            (
-                "the server's metadata name the input 'image' of datatype None and shape None, which KServe "
-                "v2 does not allow: correct the model's configuration there"
-            ),
+            NO_INPUT,
         ),
         (
             {"/v2/models/digits/infer": reply(503, b"busy")},
-            "model 'digits' gave no answer to one sample of zeros: binary: the server answered 503: busy",
+            NO_ANSWER.format("binary: the server answered 503: busy"),
         ),
         (
             {"/v2/models/digits/infer": as_json({"error": "no"}, 500)},
-            (
-                "model 'digits' gave no answer to one sample of zeros: binary: the server answered 500: no; "
-                "json: the server answered 500: no"
+            NO_ANSWER.format(
+                "binary: the server answered 500: no; json: the server answered 500: no"
             ),
         ),
         (
             {"/v2/models/digits/infer": as_json({"model_name": "x"})},
-            (
-                "model 'digits' gave no answer to one sample of zeros: binary: the reply is of model 'x', and "
-                "not 'digits'; json: the reply is of model 'x', and not 'digits'"
-            ),
+            NO_ANSWER.format(f"binary: {OTHER}; json: {OTHER}"),
         ),
     ],
 )
@@ -831,17 +780,13 @@ def test_what_is_wrong_with_a_server_is_said_in_one_line_before_the_run(
     server = triton(digits, DIGITS)
     server.index = [{"name": n, "version": "1", "state": "READY"} for n in ("resnet", "bert")]
     server.paths = paths
-    with pytest.raises(ConfigError) as error:
-        opened(server)
-    assert str(error.value) == message
+    assert refusal(opened, server) == message
 
 
 def test_a_version_that_the_server_lacks_is_told_with_those_it_has() -> None:
     server = triton(digits, DIGITS)
     server.index = [{"name": "digits", "version": v, "state": "READY"} for v in ("1", "3")]
-    with pytest.raises(ConfigError) as error:
-        opened(server, options={"version": "7"})
-    assert str(error.value) == (
+    assert refusal(opened, server, options={"version": "7"}) == (
         "the server has no version '7' of model 'digits': it has 1, 3; see --backend-option "
         "version=VERSION"
     )
@@ -855,9 +800,7 @@ def test_a_server_without_the_optional_endpoints_is_asked_all_the_same() -> None
 
 
 def test_an_encoding_of_the_user_is_not_replaced() -> None:
-    with pytest.raises(ConfigError) as error:
-        opened(mlserver(digits, DIGITS), options={"encoding": "binary"})
-    assert str(error.value) == (
+    assert refusal(opened, mlserver(digits, DIGITS), options={"encoding": "binary"}) == (
         "model 'digits' gave no answer to one sample of zeros: binary: the server answered 422: Input "
         "should be a valid dictionary or object to extract fields from"
     )
@@ -868,9 +811,7 @@ def test_an_encoding_of_the_user_is_not_replaced() -> None:
 
 
 def test_more_samples_than_the_server_takes_are_refused() -> None:
-    with pytest.raises(ConfigError) as error:
-        opened(triton(digits, DIGITS, max_batch_size=8))
-    assert str(error.value) == (
+    assert refusal(opened, triton(digits, DIGITS, max_batch_size=8)) == (
         "the server's model 'digits' takes at most 8 samples a request: --max-batch 8"
     )
     opened(triton(digits, DIGITS, max_batch_size=8), max_batch=8)
@@ -878,9 +819,7 @@ def test_more_samples_than_the_server_takes_are_refused() -> None:
 
 
 def test_inputs_that_neither_server_nor_manifest_tells_are_asked_for() -> None:
-    with pytest.raises(ConfigError) as error:
-        opened(kserve_sdk(digits, DIGITS), inputs=())
-    assert str(error.value) == (
+    assert refusal(opened, kserve_sdk(digits, DIGITS), inputs=()) == (
         "the server does not report the inputs of model 'digits': pass --model FILE.yaml, a manifest "
         "that lists them"
     )

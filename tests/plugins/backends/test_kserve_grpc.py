@@ -20,13 +20,7 @@ from harness.remote import BadAnswer, Reply, ServerTotals
 from harness.types import BackendSetup, Batch, TensorSpec
 from harness.wire.connections import Server
 from harness.wire.remote_backend import RemoteBackend, remote_backend
-from tests.stand_ins.servers.grpc_server import (
-    MESSAGES,
-    GrpcServer,
-    refuse,
-    reply,
-    sums,
-)
+from tests.stand_ins.servers.grpc_server import MESSAGES, GrpcServer, refuse, reply, sums
 
 IMAGE = TensorSpec("image", "float32", ("batch", 1, 8, 8))
 

@@ -19,6 +19,7 @@ from harness.remote import BadAnswer, HasReader, Refused, Remote, Reply, Usage
 from harness.types import BackendSetup, Batch
 from harness.wire.connections import Server
 from harness.wire.remote_backend import Link
+from tests.builders.refusals import refusal
 from tests.stand_ins.servers.token_server import (
     TRANSFORMERS,
     VLLM,
@@ -73,21 +74,14 @@ def test_token_ids_go_to_completions_and_token_ids_come_back() -> None:
         assert answer.dtype == np.int32
         assert answer.tolist() == ids_of([1, 2, 3], 5)
         assert usage == Usage(3, 5, "usage", "length")
-        assert server.requests[-1] == {
-            "model": "tiny",
-            "temperature": 0,
-            "return_token_ids": True,
-            "max_tokens": 5,
-            "prompt": [1, 2, 3],
-        }
+        sent = {"model": "tiny", "temperature": 0, "return_token_ids": True, "max_tokens": 5}
+        assert server.requests[-1] == {**sent, "prompt": [1, 2, 3]}
 
 
 def test_a_sample_s_own_max_tokens_wins() -> None:
     with asked() as (remote, link, server):
-        for sample in (
-            b'{"max_tokens":3,"prompt":"\\"messages\\": x"}',
-            b'{"max_tokens":3,' + CHAT[1:],
-        ):
+        quoted = b'{"max_tokens":3,"prompt":"\\"messages\\": x"}'
+        for sample in (quoted, b'{"max_tokens":3,' + CHAT[1:]):
             answer, usage = answered(remote, link, sample)
             assert len(answer) == usage.output == 3
             assert server.requests[-1]["max_tokens"] == 3
@@ -109,9 +103,7 @@ def test_a_server_without_token_ids_answers_with_texts() -> None:
         assert remote.describe()["endpoints"] == {
             "/v1/chat/completions": {"extras": [], "answers": "text"}
         }
-        with pytest.raises(ConfigError) as error:
-            remote.request(batch(PROMPT))
-        assert str(error.value) == (
+        assert refusal(remote.request, batch(PROMPT)) == (
             "the prompts are for /v1/completions, which the server refused: the server answered 404: "
             "Not Found"
         )
@@ -174,39 +166,22 @@ def test_an_error_is_a_refusal_whatever_its_status(fault: str, status: int, text
     with asked(replace(VLLM, fault=fault, every=3)) as (remote, link, _):
         with pytest.raises(Refused) as error:
             answered(remote, link, PROMPT)
-        assert (error.value.status, str(error.value)) == (
-            status,
-            f"the server answered {status}: {text}",
-        )
+        told = f"the server answered {status}: {text}"
+        assert (error.value.status, str(error.value)) == (status, told)
 
 
 def test_a_server_is_described_as_it_tells() -> None:
     with asked() as (remote, _, _):
         about = remote.describe()
-    assert about["framework"] == "vllm 0.32.0"
-    assert about["model"] == "tiny"
-    assert about["device"] == "remote"
+    told = (about["framework"], about["model"], about["device"])
+    assert told == ("vllm 0.32.0", "tiny", "remote")
 
 
 @pytest.mark.parametrize(
     ("dialect", "options", "message"),
     [
-        (
-            VLLM,
-            {"served": "other"},
-            (
-                "the server has no model 'other': it has tiny: name one with --backend-option "
-                "served=NAME"
-            ),
-        ),
-        (
-            TRANSFORMERS,
-            {"answer": "ids"},
-            (
-                "the server returns no token ids: drop --backend-option answer=ids, and answers are "
-                "texts"
-            ),
-        ),
+        (VLLM, {"served": "other"}, "the server has no model 'other': it has tiny: name one with --backend-option served=NAME"),
+        (TRANSFORMERS, {"answer": "ids"}, "the server returns no token ids: drop --backend-option answer=ids, and answers are texts"),
         (
             replace(VLLM, apis=()),
             {},
@@ -216,7 +191,7 @@ def test_a_server_is_described_as_it_tells() -> None:
             ),
         ),
     ],
-)
+)  # fmt: skip
 def test_what_a_server_lacks_is_told_before_the_run(
     dialect: Dialect, options: dict[str, str], message: str
 ) -> None:
@@ -240,25 +215,18 @@ def test_what_a_server_lacks_is_told_before_the_run(
     ],
 )
 def test_wrong_options_are_refused(options: dict[str, str], message: str) -> None:
-    with pytest.raises(ConfigError) as error:
-        backend(**options)
-    assert str(error.value) == message
+    assert refusal(backend, **options) == message
 
 
 def test_prompts_are_sent_one_a_request() -> None:
-    with pytest.raises(
-        ConfigError, match=r"^backend 'openai' sends one prompt a request: --max-batch 1$"
-    ):
-        OpenAiRemote(BackendSetup(model=None, model_name="m", max_batch=2))
+    told = refusal(OpenAiRemote, BackendSetup(model=None, model_name="m", max_batch=2))
+    assert told == "backend 'openai' sends one prompt a request: --max-batch 1"
 
 
 @pytest.mark.parametrize("sample", ["a text", b"[1]", b""])
 def test_only_prompts_are_sent(sample: Any) -> None:
-    with pytest.raises(
-        ValueError,
-        match=r"^backend 'openai' takes prompts, one a request: --dataset prompts$",
-    ):
-        backend().request(batch(sample))
+    told = refusal(backend().request, batch(sample), error=ValueError)
+    assert told == "backend 'openai' takes prompts, one a request: --dataset prompts"
 
 
 JSON = st.recursive(

@@ -7,7 +7,8 @@ import os
 import re
 import shutil
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -24,9 +25,10 @@ from harness.datasets.imagenet import ImagenetDataset
 from harness.datasets.parts.image import decode, preprocessed
 from harness.datasets.parts.image.preprocessed import ImageDataset
 from harness.datasets.parts.listing import Sample
-from harness.errors import ConfigError, say_once
+from harness.errors import say_once
 from harness.types import Answer, Dataset, DatasetSetup, HasFaults, Step
 from tests.builders.pictures import image_spec, step, write
+from tests.builders.refusals import refusal, refusals
 
 STEPS = (
     step("resize", size=(16, 16)),
@@ -38,12 +40,6 @@ SPEC = image_spec(3, 16, 16)
 
 def setup(folder: Path | None, *, steps: tuple[Step, ...] = STEPS, **more: Any) -> DatasetSetup:
     return DatasetSetup(inputs=(SPEC,), steps={"image": steps}, data_dir=folder, **more)
-
-
-def refusal(call: Callable[[], object]) -> list[str]:
-    with pytest.raises(ConfigError) as caught:
-        call()
-    return str(caught.value).splitlines()
 
 
 def in_classes(folder: Path, count: int = 6) -> Path:
@@ -111,7 +107,7 @@ def test_images_that_are_not_read_are_refused_and_counted(
         (tmp_path / f"bird/{name}{suffix}").write_bytes(b"an image")
     if labels:
         (tmp_path / "labels.csv").write_text(labels)
-    assert refusal(lambda: FolderDataset(setup(tmp_path))) == [
+    assert refusals(FolderDataset, setup(tmp_path)) == [
         f"{tmp_path}/bird/a{suffix} and 1 more: {suffix.lower()} is not read: convert it to JPEG or PNG, or move it away"
     ]
 
@@ -120,7 +116,7 @@ def test_images_that_are_not_read_are_refused_and_counted(
 def test_an_image_without_its_suffix_is_refused(name: str, tmp_path: Path) -> None:
     in_classes(tmp_path, 2)
     (tmp_path / "ant/1.jpg").rename(tmp_path / "ant" / name)
-    (line,) = refusal(lambda: FolderDataset(setup(tmp_path)))
+    line = refusal(FolderDataset, setup(tmp_path))
     assert line.startswith(f"{tmp_path}/ant/{name}: it begins as an image")
 
 
@@ -128,19 +124,14 @@ def test_a_link_to_a_folder_of_images_is_refused(tmp_path: Path) -> None:
     in_classes(tmp_path / "data", 2)
     in_classes(tmp_path / "other", 2)
     (tmp_path / "data/ant/more").symlink_to(tmp_path / "other/ant")
-    (line,) = refusal(lambda: FolderDataset(setup(tmp_path / "data")))
+    line = refusal(FolderDataset, setup(tmp_path / "data"))
     assert line.startswith(f"{tmp_path}/data/ant/more: it is a link to a folder")
 
 
 def test_what_file_managers_leave_behind_is_skipped(tmp_path: Path) -> None:
     in_classes(tmp_path, 2)
-    for name in (
-        ".DS_Store",
-        "ant/.DS_Store",
-        "ant/._0.jpg",
-        "bird/Thumbs.db",
-        "__MACOSX/ant/._0.jpg",
-    ):
+    mac = (".DS_Store", "ant/.DS_Store", "ant/._0.jpg", "__MACOSX/ant/._0.jpg")
+    for name in (*mac, "bird/Thumbs.db"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_bytes(b"no image")
     (tmp_path / "bird/notes.txt").write_text("no image")
@@ -182,7 +173,7 @@ def test_a_csv_that_does_not_fit_the_images_is_refused(
     write(tmp_path / "1.png", 1)
     (tmp_path / "labels.csv").write_text(content)
     wanted = [p.format(f=tmp_path) for p in problems]
-    assert refusal(lambda: FolderDataset(setup(tmp_path))) == wanted
+    assert refusals(FolderDataset, setup(tmp_path)) == wanted
 
 
 def test_texts_in_labels_csv_are_classes_in_their_sorted_order(tmp_path: Path) -> None:
@@ -200,18 +191,17 @@ def test_texts_in_labels_csv_are_classes_in_their_sorted_order(tmp_path: Path) -
 
 def test_an_image_without_a_class_is_refused(tmp_path: Path) -> None:
     write(in_classes(tmp_path) / "loose.jpg", 1)
-    (line,) = refusal(lambda: FolderDataset(setup(tmp_path)))
+    line = refusal(FolderDataset, setup(tmp_path))
     assert line.startswith(f"{tmp_path}/loose.jpg has no label: put images into one sub-folder")
 
 
 def test_links_to_nothing_are_told_and_not_left_out(tmp_path: Path) -> None:
     (in_classes(tmp_path) / "ant" / "9.png").symlink_to("nowhere.png")
-    (line,) = refusal(lambda: FolderDataset(setup(tmp_path)))
+    line = refusal(FolderDataset, setup(tmp_path))
     assert line == f"{tmp_path}/ant/9.png cannot be read: No such file or directory"
     for name in ("aa", "labels.csv"):
         (tmp_path / name).symlink_to("nowhere")
-        (line,) = refusal(lambda: FolderDataset(setup(tmp_path)))
-        assert f"{tmp_path}/{name}" in line
+        assert f"{tmp_path}/{name}" in refusal(FolderDataset, setup(tmp_path))
 
 
 # --- imagenet, in its true format
@@ -241,22 +231,18 @@ def test_a_map_that_does_not_fit_the_images_is_refused(tmp_path: Path) -> None:
     path = imagenet(tmp_path) / "val_map.txt"
     whole = path.read_text()
     path.write_text(whole + "ILSVRC2012_val_00000009.JPEG 4\n")
-    (line,) = refusal(lambda: ImagenetDataset(setup(tmp_path)))
-    assert line == f"{tmp_path}/ILSVRC2012_val_00000009.JPEG cannot be read: No such file or directory"  # fmt: skip
+    assert refusal(ImagenetDataset, setup(tmp_path)) == f"{tmp_path}/ILSVRC2012_val_00000009.JPEG cannot be read: No such file or directory"  # fmt: skip
     path.write_text("\n".join(whole.splitlines()[:2]))
-    (line,) = refusal(lambda: ImagenetDataset(setup(tmp_path)))
-    assert line == f"{tmp_path}/ILSVRC2012_val_00000002.JPEG is not in val_map.txt: add it, or move it away"  # fmt: skip
+    assert refusal(ImagenetDataset, setup(tmp_path)) == f"{tmp_path}/ILSVRC2012_val_00000002.JPEG is not in val_map.txt: add it, or move it away"  # fmt: skip
     path.write_text(whole + whole.splitlines()[0])
-    (line,) = refusal(lambda: ImagenetDataset(setup(tmp_path)))
+    line = refusal(ImagenetDataset, setup(tmp_path))
     assert line == f"{path} names ILSVRC2012_val_00000003.JPEG twice: keep one"
     path.write_text(whole + "./" + whole.splitlines()[0])
-    assert refusal(lambda: ImagenetDataset(setup(tmp_path))) == [line]
+    assert refusals(ImagenetDataset, setup(tmp_path)) == [line]
     path.write_text(whole + "a.JPEG\nb.JPEG cat\n")
-    lines = refusal(lambda: ImagenetDataset(setup(tmp_path)))
-    assert lines == [f"{path}, line {n}: {x!r} is not a file's name and a class" for n, x in ((4, "a.JPEG"), (5, "b.JPEG cat"))]  # fmt: skip
+    assert refusals(ImagenetDataset, setup(tmp_path)) == [f"{path}, line {n}: {x!r} is not a file's name and a class" for n, x in ((4, "a.JPEG"), (5, "b.JPEG cat"))]  # fmt: skip
     path.unlink()
-    (line,) = refusal(lambda: ImagenetDataset(setup(tmp_path)))
-    assert line.startswith(
+    assert refusal(ImagenetDataset, setup(tmp_path)).startswith(
         f"{path}: there is no such file; expected are val_map.txt (for each image a line"
     )
 
@@ -309,10 +295,9 @@ def test_an_image_of_another_size_than_its_annotations_say_is_refused(tmp_path: 
     asked = setup(folder, cache_dir=tmp_path / "cache")
     rows(CocoDataset(asked), [0, 1, 2])
     path = folder / "annotations/instances_val2017.json"
-    path.write_text(
-        path.read_text().replace('"height": 60, "width": 80}]', '"height": 80, "width": 60}]')
-    )
-    (line,) = refusal(lambda: CocoDataset(asked).load([0, 1, 2]))
+    text = path.read_text()
+    path.write_text(text.replace('"height": 60, "width": 80}]', '"height": 80, "width": 60}]'))
+    line = refusal(CocoDataset(asked).load, [0, 1, 2])
     image = folder / "val2017/000000000632.jpg"
     assert line == f"{image} is 80 x 60 pixels, 60 x 80 in {path}: boxes of another image"
     assert list(CocoDataset(asked).faults()) == [line]
@@ -337,7 +322,7 @@ def test_boxes_in_a_padded_input_are_scored_where_the_image_lies(tmp_path: Path)
 
 @pytest.mark.parametrize("cut", [step("crop", size=16), step("resize", size=16, keep="shorter")])
 def test_steps_that_cut_objects_off_are_refused(cut: Step, tmp_path: Path) -> None:
-    (line,) = refusal(lambda: CocoDataset(setup(coco(tmp_path), steps=(*STEPS[:1], cut))))
+    line = refusal(CocoDataset, setup(coco(tmp_path), steps=(*STEPS[:1], cut)))
     assert line.startswith(f"dataset 'coco': the manifest's step '{cut.name}' cuts objects off")
 
 
@@ -368,7 +353,7 @@ ONE = {"id": 1, "image_id": 139, "category_id": 1, "bbox": [1, 2, 3, 4], "area":
 def test_annotations_that_do_not_fit_are_refused(
     changed: Mapping[str, Any], problem: str, tmp_path: Path
 ) -> None:
-    (line,) = refusal(lambda: CocoDataset(setup(coco(tmp_path, **changed))))
+    line = refusal(CocoDataset, setup(coco(tmp_path, **changed)))
     assert re.search(problem, line), line
 
 
@@ -407,11 +392,11 @@ def test_mlperfs_subset_is_taken_where_it_is(tmp_path: Path) -> None:
 
 
 def test_a_coco_folder_that_is_none_says_what_is_expected(tmp_path: Path) -> None:
-    (line,) = refusal(lambda: CocoDataset(setup(tmp_path)))
+    line = refusal(CocoDataset, setup(tmp_path))
     assert line.startswith(f"{tmp_path} has no annotations/instances_val2017.json or annotations.")
     coco(tmp_path)
     (tmp_path / "annotations/instances_val2017.json").write_text("{")
-    (line,) = refusal(lambda: CocoDataset(setup(tmp_path)))
+    line = refusal(CocoDataset, setup(tmp_path))
     assert line.startswith(f"{tmp_path}/annotations/instances_val2017.json is not JSON: Expecting")
 
 
@@ -420,24 +405,24 @@ def test_a_coco_folder_that_is_none_says_what_is_expected(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("cls", [FolderDataset, ImagenetDataset, CocoDataset])
 def test_without_a_folder_it_is_said_what_should_lie_there(cls: Any) -> None:
-    (line,) = refusal(lambda: cls(setup(None)))
+    line = refusal(cls, setup(None))
     assert line.startswith(f"dataset '{cls.name}' needs --data-dir: a folder with ")
 
 
 def test_a_folder_without_images_is_refused(tmp_path: Path) -> None:
-    (line,) = refusal(lambda: FolderDataset(setup(tmp_path)))
-    assert line == f"dataset 'folder': {tmp_path} has no images: nothing to measure"
+    told = f"dataset 'folder': {tmp_path} has no images: nothing to measure"
+    assert refusal(FolderDataset, setup(tmp_path)) == told
 
 
 def test_a_model_without_steps_is_refused(tmp_path: Path) -> None:
     bare = DatasetSetup(inputs=(SPEC,), data_dir=in_classes(tmp_path))
-    (line,) = refusal(lambda: FolderDataset(bare))
+    line = refusal(FolderDataset, bare)
     assert line.startswith("dataset 'folder' has images, and no steps say how they become the i")
 
 
 def test_rows_of_another_shape_than_the_models_are_refused(tmp_path: Path) -> None:
     made = FolderDataset(setup(in_classes(tmp_path), steps=(step("resize", size=8),)))
-    line = refusal(lambda: made.load([0]))[0]
+    line = refusals(made.load, [0])[0]
     assert line == (
         f"{tmp_path}/ant/1.jpg: after its steps the image is [8, 8, 3], the input 'image' takes [3, 16, 16]: "
         "see resize, crop and layout"
@@ -449,17 +434,14 @@ def test_a_symbolic_size_is_the_one_given_or_the_first_images(tmp_path: Path) ->
     spec = image_spec(3, "h", "w")
     asked = DatasetSetup(inputs=(spec,), steps={"image": STEPS}, data_dir=tmp_path)
     assert rows(FolderDataset(asked), [0]).shape == (1, 3, 16, 16)
-    other = DatasetSetup(
-        inputs=(spec,), steps={"image": STEPS}, data_dir=tmp_path, shapes={"image": (1, 3, 9, 9)}
-    )
-    made = FolderDataset(other)
-    assert "takes [3, 9, 9]" in refusal(lambda: made.load([0]))[0]
+    made = FolderDataset(replace(asked, shapes={"image": (1, 3, 9, 9)}))
+    assert "takes [3, 9, 9]" in refusals(made.load, [0])[0]
 
 
 def test_an_input_shape_names_an_input(tmp_path: Path) -> None:
     """Bug: a wrong name was ignored, and the run was on other sizes than the user's."""
     wrong = setup(in_classes(tmp_path), shapes={"imag": (1, 3, 9, 9)})
-    assert refusal(lambda: FolderDataset(wrong)) == [
+    assert refusals(FolderDataset, wrong) == [
         "--input-shape imag: the model's inputs are image: did you mean 'image'?"
     ]
 
@@ -481,7 +463,7 @@ def test_every_file_that_cannot_be_decoded_is_named(tmp_path: Path) -> None:
     lines = list(made.faults())
     assert [line.split(": ")[0] for line in lines] == [str(p) for p in bad]
     assert re.search("truncated|no image data", lines[0])
-    loading = refusal(lambda: made.load(range(6)))
+    loading = refusals(made.load, range(6))
     assert loading == [*say_once(lines), "python -m harness data check folder names every one"]
 
 
@@ -504,8 +486,7 @@ def test_a_jpeg_damaged_in_the_middle_is_found_by_a_check(tmp_path: Path) -> Non
         assert line.startswith(f"{bad}: the JPEG is damaged: ")
         made.load(range(6))  # these decoders do not tell, and fill up
     strict = FolderDataset(setup(tmp_path, steps=(step("decode", decoder="simplejpeg"), *STEPS)))
-    (line,) = refusal(lambda: strict.load(range(6)))
-    assert line.startswith(f"{bad}: ")
+    assert refusal(strict.load, range(6)).startswith(f"{bad}: ")
 
 
 def test_where_damage_cannot_be_seen_a_note_says_so(
@@ -524,9 +505,7 @@ def test_faults_are_found_without_a_model(tmp_path: Path) -> None:
     broken(tmp_path)
     made = FolderDataset(DatasetSetup(data_dir=tmp_path))
     assert len(list(made.faults())) == 3
-    assert refusal(lambda: made.load([0]))[0].startswith(
-        "dataset 'folder' needs the model's inputs"
-    )
+    assert refusals(made.load, [0])[0].startswith("dataset 'folder' needs the model's inputs")
 
 
 def test_a_broken_first_file_hides_no_other(tmp_path: Path) -> None:
@@ -543,7 +522,7 @@ def test_a_run_gives_up_after_twenty_bad_files(tmp_path: Path) -> None:
     for i in range(40):
         (tmp_path / "a").mkdir(exist_ok=True)
         (tmp_path / f"a/{i:02}.jpg").write_text("no")
-    lines = refusal(lambda: FolderDataset(setup(tmp_path)).load(range(40)))
+    lines = refusals(FolderDataset(setup(tmp_path)).load, range(40))
     assert len(lines) == 2
     assert re.match(r".*/a/\d\d\.jpg and 19 more: ", lines[0])
 
@@ -553,18 +532,15 @@ def test_what_is_no_file_is_not_read(tmp_path: Path) -> None:
     write(tmp_path / "0.png", 0)
     os.mkfifo(tmp_path / "1.png")
     (tmp_path / "labels.csv").write_text("file,label\n0.png,1\n1.png,1\n")
-    (line,) = refusal(lambda: FolderDataset(setup(tmp_path)))
-    assert line == f"{tmp_path}/1.png is not a file"
+    assert refusal(FolderDataset, setup(tmp_path)) == f"{tmp_path}/1.png is not a file"
 
 
 def test_a_file_that_changes_meanwhile_is_refused(tmp_path: Path) -> None:
     made = FolderDataset(setup(in_classes(tmp_path)))
     write(tmp_path / "ant/3.jpg", 17)
     os.utime(tmp_path / "ant/3.jpg", ns=(1, 1))
-    (line,) = refusal(lambda: made.load(range(6)))
-    assert line == (
-        f"{tmp_path}/ant/3.jpg has changed since the run began: run again, and leave it alone"
-    )
+    told = "has changed since the run began: run again, and leave it alone"
+    assert refusal(made.load, range(6)) == f"{tmp_path}/ant/3.jpg {told}"
 
 
 def test_the_memory_of_a_performance_run_is_bounded(tmp_path: Path) -> None:
@@ -725,8 +701,7 @@ def test_a_full_disk_is_one_line(
 
     monkeypatch.setattr(os, "pwritev", full)
     made = cached(tmp_path)
-    (line,) = refusal(lambda: made.load(range(6)))
-    assert line == (
+    assert refusal(made.load, range(6)) == (
         f"the cache {made.describe()['cache']} cannot take more samples: No space left on device: "
         "make room there, or set XDG_CACHE_HOME to a folder on another disk"
     )
@@ -740,7 +715,7 @@ def test_a_disk_that_will_be_full_is_known_before(
     usage = SimpleNamespace(free=4 * row)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
     made = cached(tmp_path)
-    (line,) = refusal(lambda: made.load(range(6)))
+    line = refusal(made.load, range(6))
     assert "cannot take more samples: 18.4 kB are needed, 12.3 kB free: make room" in line
     made.load([0, 1, 2])
     made.load([0, 1, 2, 3, 4, 5])  # three more rows: these fit
@@ -775,8 +750,7 @@ def test_numbers_that_sort_otherwise_as_names_are_refused(tmp_path: Path) -> Non
     """The folder 10 would have been class 2, and every score after it wrong."""
     for label in range(11):
         write(tmp_path / str(label) / "a.png", label)
-    (line,) = refusal(lambda: FolderDataset(setup(tmp_path)))
-    assert "'10' would be class 2" in line
+    assert "'10' would be class 2" in refusal(FolderDataset, setup(tmp_path))
 
 
 def test_what_is_wrong_with_many_images_alike_is_said_once(tmp_path: Path) -> None:
@@ -784,7 +758,7 @@ def test_what_is_wrong_with_many_images_alike_is_said_once(tmp_path: Path) -> No
     made = FolderDataset(setup(in_classes(tmp_path), steps=(step("resize", size=8),)))
     count = len(made)
     assert count > 1
-    first, *others = refusal(lambda: made.load(range(count)))
+    first, *others = refusals(made.load, range(count))
     assert first.startswith(
         f"{tmp_path}/ant/1.jpg and {count - 1} more: after its steps the image is"
     )

@@ -1,15 +1,13 @@
 """Ranges of synthetic numbers: the model's tables, what the user states, and who said so."""
 
-import re
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from onnx import TensorProto, helper, numpy_helper
+from onnx import helper
 
 from harness.core.config.parse import parse_input_range
 from harness.core.config.run_config import RunConfig, from_plain, to_plain
@@ -18,6 +16,8 @@ from harness.errors import ConfigError
 from harness.models.manifest.lookup import load_model
 from harness.models.opened.loading import check_tables
 from harness.types import Batch, DatasetSetup, Interval, Lognormal, Table, TensorSpec
+from tests.builders.models.odd_files import INT64, value, write
+from tests.builders.refusals import refusal, refusals
 from tests.faults.command import result, run
 
 INTEGERS = ("bool", "int8", "uint8", "int16", "int32", "uint32", "int64", "uint64")
@@ -39,12 +39,6 @@ def synthetic(dtype: str, **more: Any) -> SyntheticDataset:
 def numbers(made: SyntheticDataset, count: int = 4) -> Any:
     made.load(range(count))
     return made.batch(range(count)).inputs["x"]
-
-
-def refusal(dtype: str, **more: Any) -> list[str]:
-    with pytest.raises(ConfigError) as caught:
-        synthetic(dtype, **more)
-    return str(caught.value).splitlines()
 
 
 def about(made: SyntheticDataset) -> Any:
@@ -69,14 +63,10 @@ def test_the_whole_range_of_a_type_is_taken_and_no_more(dtype: str) -> None:
     assert int(drawn.max()) >= high - 1 - (high - low) // 20
     for wrong in (Interval(low - 1, high), Interval(low, high + 1)):
         line = f"--input-range x={wrong}: the input is {dtype}, whose whole range is {low}:{high}"
-        assert refusal(dtype, ranges={"x": wrong}) == [line]
+        assert refusals(synthetic, dtype, ranges={"x": wrong}) == [line]
 
 
-@given(
-    st.sampled_from(FLOATS),
-    st.floats(-6e4, 6e4),
-    st.floats(1e-2, 1e3),
-)
+@given(st.sampled_from(FLOATS), st.floats(-6e4, 6e4), st.floats(1e-2, 1e3))
 def test_floats_lie_in_the_range_and_have_the_type(dtype: str, low: float, width: float) -> None:
     high = low + width
     drawn = numbers(synthetic(dtype, ranges={"x": Interval(low, high)}))
@@ -105,16 +95,14 @@ def test_a_range_that_a_type_cannot_have_is_refused(
     dtype: str, interval: Interval, told: str
 ) -> None:
     line = f"--input-range x={interval}: {told}"
-    assert refusal(dtype, ranges={"x": interval}) == [line]
+    assert refusals(synthetic, dtype, ranges={"x": interval}) == [line]
 
 
 def test_every_problem_is_said_at_once_with_the_nearest_name() -> None:
     inputs = (TensorSpec("ids", "int64", ("batch", "n")), TensorSpec("tags", "int8", ("batch", 2)))
     ranges = {"idz": Interval(0, 2), "words": Interval(0, 2), "tags": Interval(0, 200)}
     setup = DatasetSetup(inputs=inputs, shapes={"tag": (1, 2)}, ranges=ranges)
-    with pytest.raises(ConfigError) as caught:
-        SyntheticDataset(setup)
-    assert str(caught.value).splitlines() == [
+    assert refusals(SyntheticDataset, setup) == [
         "--input-shape tag: the model's inputs are ids, tags: did you mean 'tags'?",
         "--input-range idz: the model's inputs are ids, tags: did you mean 'ids'?",
         "--input-range words: the model's inputs are ids, tags",
@@ -170,7 +158,7 @@ def test_a_range_beyond_the_table_is_refused(interval: Interval, advice: str) ->
     """Bug: only ONNX Runtime said so, in the warm-up and without the input's name."""
     table = {"x": Table("Gather", 7)}
     line = f"--input-range x={interval}: the model's Gather table has 7 rows: pass at most --input-range {advice}"
-    assert refusal("int64", tables=lambda: table, ranges={"x": interval}) == [line]
+    assert refusals(synthetic, "int64", tables=lambda: table, ranges={"x": interval}) == [line]
     passed = dict([parse_input_range(advice)])
     assert about(synthetic("int64", tables=lambda: table, ranges=passed))["x"]["high"] == 7
 
@@ -213,37 +201,27 @@ def test_ranges_are_read_as_they_are_written(pair: tuple[float, float]) -> None:
     assert all(isinstance(side, int) for side in interval if float(side).is_integer())
 
 
+NO_RANGE = "is not a range: write NAME=LOW:HIGH, e.g. ids=0:30522"
+NO_NUMBER = "holds no number: LOW must be below HIGH, which is left out"
+
+
 @pytest.mark.parametrize(
-    "text",
-    ["x", "x=", "=0:2", " =0:2", "x=5", "x=:5", "x=5:", "x=a:b", "x=0:nan", "x=-inf:0", "x=0:1_0",
-     "x=0:2:3", f"x=0:{'9' * 5000}"],
+    ("text", "told"),
+    [(text, NO_RANGE) for text in
+    ("x", "x=", "=0:2", " =0:2", "x=5", "x=:5", "x=5:", "x=a:b", "x=0:nan", "x=-inf:0", "x=0:1_0",
+     "x=0:2:3", f"x=0:{'9' * 5000}")]
+    + [(text, NO_NUMBER) for text in ("x=5:5", "x=5:4", "x=-1:-2", "x=0.5:0.5")],
 )  # fmt: skip
-def test_what_is_no_range_is_refused(text: str) -> None:
-    told = f"{text!r} is not a range: write NAME=LOW:HIGH, e.g. ids=0:30522"
-    with pytest.raises(ValueError, match=f"^{re.escape(told)}$"):
-        parse_input_range(text)
-
-
-@pytest.mark.parametrize("text", ["x=5:5", "x=5:4", "x=-1:-2", "x=0.5:0.5"])
-def test_an_empty_range_is_refused(text: str) -> None:
-    told = f"{text!r} holds no number: LOW must be below HIGH, which is left out"
-    with pytest.raises(ValueError, match=f"^{re.escape(told)}$"):
-        parse_input_range(text)
+def test_what_is_no_range_or_an_empty_one_is_refused(text: str, told: str) -> None:
+    assert refusal(parse_input_range, text, error=ValueError) == f"{text!r} {told}"
 
 
 def embedding(folder: Path, rows: int) -> Path:
     """A model that fails where an index lies outside of its table."""
-    graph = helper.make_graph(
-        [helper.make_node("Gather", ["table", "ids"], ["y"])],
-        "embedding",
-        [helper.make_tensor_value_info("ids", TensorProto.INT64, ["batch", 16])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", 16, 2])],
-        [numpy_helper.from_array(np.ones((rows, 2), np.float32), "table")],
-    )
-    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=10)
-    path = folder / "model.onnx"
-    onnx.save(made, path)
-    return path
+    node = helper.make_node("Gather", ["table", "ids"], ["y"])
+    ids, y = value("ids", ["batch", 16], INT64), value("y", ["batch", 16, 2])
+    table = {"table": np.ones((rows, 2), np.float32)}
+    return write(folder / "model.onnx", [node], [ids], [y], table)
 
 
 @pytest.mark.parametrize(("most", "fits"), [(999, True), (1000, False), (2**40, False)])

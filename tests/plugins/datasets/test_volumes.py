@@ -11,6 +11,7 @@ from harness.datasets.kits import MEMORY_LIMIT_BYTES, Case, KitsDataset
 from harness.errors import ConfigError
 from harness.models.steps.steps import PREPROCESS
 from harness.types import DatasetSetup, Step, TensorSpec
+from tests.builders.refusals import refusals
 from tests.faults.command import run
 
 VOLUME = TensorSpec("image", "float32", ("batch", 1, "d", "h", "w"))
@@ -28,12 +29,6 @@ def case(root: Path, number: int, *shape: int, label: bool = True) -> Path:
     if label:
         np.save(folder / "segmentation.npy", (values % 3).astype(np.uint8))
     return folder
-
-
-def refusal(made: DatasetSetup) -> list[str]:
-    with pytest.raises(ConfigError) as caught:
-        KitsDataset(made)
-    return str(caught.value).splitlines()
 
 
 def test_cases_are_volumes_with_a_channel_and_their_segmentations(tmp_path: Path) -> None:
@@ -56,7 +51,7 @@ def test_cases_without_segmentations_have_no_labels(tmp_path: Path) -> None:
     case(tmp_path, 0, 2, 3, 4, label=False)
     assert KitsDataset(setup(tmp_path)).label(0) is None
     case(tmp_path, 1, 2, 3, 4)
-    assert refusal(setup(tmp_path)) == [
+    assert refusals(KitsDataset, setup(tmp_path)) == [
         f"{tmp_path}/case_00000 has no segmentation.npy, others have"
     ]
 
@@ -72,7 +67,7 @@ def test_what_is_no_preprocessed_volume_is_told(tmp_path: Path) -> None:
     (case(tmp_path, 5, 2, 2, 2) / "imaging.npy").write_bytes(b"")
     case(tmp_path, 6, 2, 0, 2)
     at = tmp_path
-    lines = refusal(setup(tmp_path))
+    lines = refusals(KitsDataset, setup(tmp_path))
     assert lines[:5] == [
         (f"{at}/case_00000.pkl is a pickle, which runs code when it is read: if you trust it, write "
         "its two arrays with numpy.save to case_00000/imaging.npy and "
@@ -90,7 +85,7 @@ def test_what_is_no_preprocessed_volume_is_told(tmp_path: Path) -> None:
 
 
 def test_an_empty_folder_is_one_line(tmp_path: Path) -> None:
-    assert refusal(setup(tmp_path)) == [
+    assert refusals(KitsDataset, setup(tmp_path)) == [
         f"{tmp_path} has no folders with imaging.npy: nothing can be measured"
     ]
 

@@ -14,6 +14,7 @@ from harness.datasets.text import prompts
 from harness.datasets.text.prompts import PromptsDataset
 from harness.errors import ConfigError
 from harness.types import DatasetSetup, TensorSpec
+from tests.builders.refusals import refusals
 
 REQUEST = TensorSpec("request", "string", ("batch",))
 
@@ -29,9 +30,7 @@ def jsonl(folder: Path, *rows: Any) -> Path:
 
 
 def refusal(path: Path, *specs: TensorSpec) -> list[str]:
-    with pytest.raises(ConfigError) as caught:
-        PromptsDataset(setup(path, *specs))
-    return str(caught.value).splitlines()
+    return refusals(PromptsDataset, setup(path, *specs))
 
 
 def requests(dataset: PromptsDataset, indices: list[int]) -> list[bytes]:
@@ -112,10 +111,7 @@ def test_the_digest_changes_with_the_content(tmp_path: Path) -> None:
         ('{"prompt": "a", "prompt": "b"}', "it is not JSON: the key 'prompt' stands there twice"),
         ("[1]", "it is not a JSON object"),
         ({}, "it needs one of input_ids, prompt, messages, and has none"),
-        (
-            {"prompt": "a", "input_ids": [1]},
-            "it needs one of input_ids, prompt, messages, and has input_ids and prompt",
-        ),
+        ({"prompt": "a", "input_ids": [1]}, "it needs one of input_ids, prompt, messages, and has input_ids and prompt"),
         ({"prompt": ""}, "prompt must be a text that is not empty"),
         ({"prompt": 7}, "prompt must be a text that is not empty"),
         ({"input_ids": []}, "input_ids must be a list of token ids, at least one"),
@@ -124,18 +120,12 @@ def test_the_digest_changes_with_the_content(tmp_path: Path) -> None:
         ({"messages": []}, "messages must be a list, at least one"),
         ({"messages": [{"content": "a"}]}, "messages holds one without a role"),
         ({"messages": [{"role": "user"}]}, "the message of role 'user' has no content"),
-        (
-            {"prompt": "a", "max_tokens": 0},
-            "max_tokens is 0, and must be a whole number of at least 1",
-        ),
+        ({"prompt": "a", "max_tokens": 0}, "max_tokens is 0, and must be a whole number of at least 1"),
         ({"prompt": "a", "reference": 1}, "reference is 1, and must be a text"),
         ('{"prompt": "\\ud800"}', "it holds half a character (a surrogate), which UTF-8 has not"),
-        (
-            '{"messages": [{"role": "user", "content": "a", "x": NaN}]}',
-            "it is not JSON: NaN is not a finite number",
-        ),
+        ('{"messages": [{"role": "user", "content": "a", "x": NaN}]}', "it is not JSON: NaN is not a finite number"),
     ],
-)
+)  # fmt: skip
 def test_a_line_that_cannot_be_used_is_told_with_its_number(
     tmp_path: Path, row: Any, problem: str
 ) -> None:

@@ -6,17 +6,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
 import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
-from onnx import TensorProto, helper
+from onnx import helper
 
-from harness.errors import ConfigError
 from harness.models.manifest.files import sha256_of
 from harness.models.steps.steps import PREPROCESS
 from harness.types import DatasetSetup, Step, TensorSpec
+from tests.builders.models import odd_files
+from tests.builders.models.odd_files import FLOAT, INT64, value
+from tests.builders.refusals import refusal, refusals
 from tests.faults.command import run
 
 pytest.importorskip("tokenizers")
@@ -174,12 +175,6 @@ def test_inputs_take_the_array_and_the_type_that_they_declare(tmp_path: Path) ->
     assert (str(batch["types"].dtype), batch["types"].shape) == ("int32", (1, 24))
 
 
-def refusal(made: DatasetSetup) -> list[str]:
-    with pytest.raises(ConfigError) as caught:
-        SquadDataset(made)
-    return str(caught.value).splitlines()
-
-
 def test_every_fault_of_the_file_is_told_with_its_place(tmp_path: Path) -> None:
     path = write(
         tmp_path,
@@ -188,7 +183,7 @@ def test_every_fault_of_the_file_is_told_with_its_place(tmp_path: Path) -> None:
         {"context": "b"},
     )
     at = "data[0].paragraphs"
-    assert refusal(setup(tmp_path)) == [
+    assert refusals(SquadDataset, setup(tmp_path)) == [
         f"{path}: {told}"
         for told in (
             f"{at}[0] has no text 'context'",
@@ -214,26 +209,25 @@ def test_every_fault_of_the_file_is_told_with_its_place(tmp_path: Path) -> None:
 def test_a_file_that_is_no_squad_is_one_line(content: str, told: str, tmp_path: Path) -> None:
     path = write(tmp_path, {"context": "a", "qas": [question("1")]})
     path.write_bytes(content.encode("latin-1"))
-    (line,) = refusal(setup(tmp_path))
-    assert line.startswith(f"{path}{told}")
+    assert refusal(SquadDataset, setup(tmp_path)).startswith(f"{path}{told}")
 
 
 def test_a_context_without_words_is_told(tmp_path: Path) -> None:
     path = write(tmp_path, {"context": " \n", "qas": [question("1")]})
-    assert refusal(setup(tmp_path)) == [f"{path}: context 1 has no words"]
+    assert refusals(SquadDataset, setup(tmp_path)) == [f"{path}: context 1 has no words"]
 
 
 def test_a_vocabulary_is_beside_the_manifest_or_in_the_data(tmp_path: Path) -> None:
     write(tmp_path, {"context": "a", "qas": [question("1")]})
     (tmp_path / "m").mkdir()
-    assert refusal(setup(tmp_path, steps=steps(vocab="v.txt"), model_dir=tmp_path / "m")) == [
-        f"there is no vocabulary v.txt: put the model's own into {tmp_path}/m or {tmp_path}"
-    ]
-    assert refusal(setup(tmp_path, steps=steps(vocab="../v.txt"))) == [
+    assert refusals(
+        SquadDataset, setup(tmp_path, steps=steps(vocab="v.txt"), model_dir=tmp_path / "m")
+    ) == [f"there is no vocabulary v.txt: put the model's own into {tmp_path}/m or {tmp_path}"]
+    assert refusals(SquadDataset, setup(tmp_path, steps=steps(vocab="../v.txt"))) == [
         "tokenise.vocab ../v.txt leaves the manifest's folder"
     ]
     (tmp_path / "m/vocab.txt").write_text("the\n[UNK]\n")
-    assert refusal(setup(tmp_path, model_dir=tmp_path / "m")) == [
+    assert refusals(SquadDataset, setup(tmp_path, model_dir=tmp_path / "m")) == [
         f"{tmp_path}/m/vocab.txt lacks [CLS], [SEP]: it is not a BERT vocabulary"
     ]
 
@@ -241,14 +235,13 @@ def test_a_vocabulary_is_beside_the_manifest_or_in_the_data(tmp_path: Path) -> N
 def test_steps_that_do_not_fit_together_are_told(tmp_path: Path) -> None:
     write(tmp_path, {"context": "a", "qas": [question("1")]})
     mixed = {**steps(), "mask": steps(stride=9, max_length=32)["mask"], "types": ()}
-    assert refusal(setup(tmp_path, steps=mixed)) == [
+    assert refusals(SquadDataset, setup(tmp_path, steps=mixed)) == [
         "input 'mask' is [batch, 24], its tokenise.max_length is 32",
         "dataset 'squad' needs a `tokenise` step for input 'types': declare it in the model's manifest",
         "input 'mask': its tokenise step differs from 'ids''s in max_length",
         "input 'mask': its tokenise step differs from 'ids''s in stride",
     ]
-    (line,) = refusal(setup(tmp_path, steps=steps(max_query_length=21)))
-    assert line == (
+    assert refusal(SquadDataset, setup(tmp_path, steps=steps(max_query_length=21))) == (
         "tokenise.max_length 24 leaves no room for a context beside max_query_length 21 and three "
         "special pieces"
     )
@@ -266,15 +259,10 @@ def bert(folder: Path) -> Path:
     """The manifest of a model that answers with logits of the right shape."""
     names = ("input_ids", "input_mask", "segment_ids")
     shape = ["batch", SMALL["max_length"]]
-    casts = [helper.make_node("Cast", [n], [f"{n}_f"], to=TensorProto.FLOAT) for n in names]
-    graph = helper.make_graph(
-        [*casts, helper.make_node("Sum", [f"{n}_f" for n in names], ["start"])],
-        "bert",
-        [helper.make_tensor_value_info(n, TensorProto.INT64, shape) for n in names],
-        [helper.make_tensor_value_info("start", TensorProto.FLOAT, shape)],
-    )
-    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=10)
-    onnx.save(made, folder / "bert.onnx")
+    nodes = [helper.make_node("Cast", [n], [f"{n}_f"], to=FLOAT) for n in names]
+    nodes.append(helper.make_node("Sum", [f"{n}_f" for n in names], ["start"]))
+    ends = [value(n, shape, INT64) for n in names]
+    odd_files.write(folder / "bert.onnx", nodes, ends, [value("start", shape)])
     inputs = [
         {
             "name": name, "dtype": "int64", "shape": [*shape],

@@ -1,0 +1,37 @@
+"""The lines of what is refused: by a call, and by a command."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.errors import ConfigError
+from tests.faults.command import run_here
+
+
+def refusals(
+    call: Callable[..., object],
+    *arguments: Any,
+    error: type[Exception] = ConfigError,
+    **options: Any,
+) -> list[str]:
+    """The lines of the error that the call raises."""
+    with pytest.raises(error) as caught:
+        call(*arguments, **options)
+    return str(caught.value).splitlines()
+
+
+def refusal(call: Callable[..., object], *arguments: Any, **options: Any) -> str:
+    """The one line of the error that the call raises."""
+    (line,) = refusals(call, *arguments, **options)
+    return line
+
+
+def refused(*words: str | Path) -> list[str]:
+    """The lines of a command that ends with status 2 and prints nothing, without `harness: `."""
+    done = run_here(*map(str, words))
+    assert (done.status, done.printed) == (2, "")
+    lines = done.said.splitlines()
+    assert all(line.startswith("harness: ") for line in lines)
+    return [line.removeprefix("harness: ") for line in lines]
