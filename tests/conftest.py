@@ -12,7 +12,7 @@ from hypothesis import settings
 
 from harness.cli.main import main
 from harness.core.shown import secrets
-from tests.builders.commands import Said
+from tests.builders.refusals import Said
 
 settings.register_profile("harness", deadline=None)  # a busy machine is not a failed test
 settings.load_profile("harness")

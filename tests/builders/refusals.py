@@ -1,4 +1,4 @@
-"""The lines of what is refused: by a call, and by a command."""
+"""Lines that a command prints, and the ones with which a call or a command refuses."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -8,6 +8,9 @@ import pytest
 
 from harness.errors import ConfigError
 from tests.faults.command import run_here
+
+Said = Callable[..., str]
+"""Type of the fixtures `prints` and `refuses`: (*words, status=STATUS) -> text of the command, run in this process."""
 
 
 def refusals(

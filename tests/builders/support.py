@@ -5,7 +5,7 @@ import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import numpy as np
 
@@ -20,6 +20,8 @@ from harness.results.evidence.evidence import Evidence
 from harness.results.evidence.stages import Completions
 from harness.run.journal import Journal
 from harness.run.supervisor.completions import read_completions
+
+T = TypeVar("T")
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 SCENARIOS = {
@@ -138,3 +140,9 @@ def early_stopping_table() -> list[dict[str, Any]]:
     """What LoadGen said about runs of known length with known late queries."""
     table: list[dict[str, Any]] = json.loads((GOLDEN / "early_stopping.json").read_text())
     return table
+
+
+def present(value: T | None) -> T:
+    """The value, which is None by its type only."""
+    assert value is not None
+    return value

@@ -21,7 +21,7 @@ from harness.models.opened.node import code_sha256
 from harness.run.measured.nodes import links
 from harness.run.measured.nodes.links import NodeLinks
 from harness.run.measured.nodes.opened import open_nodes
-from tests.builders.commands import Said
+from tests.builders.refusals import Said
 from tests.models.test_node_facts import FACTS
 
 

@@ -28,8 +28,8 @@ from harness.explain.pitfalls.changes import (
 from harness.explain.pitfalls.measure import _verdict
 from harness.models.manifest.lookup import load_model
 from harness.models.steps.steps import choices, preprocess_step
-from tests.builders.commands import Said
 from tests.builders.pictures import encode
+from tests.builders.refusals import Said
 from tests.stand_ins.chromium import needs_chromium, shown
 
 Change = Mapping[str, Any]

@@ -1,4 +1,4 @@
-"""What `advise`, `bricks`, `cold` and `machine` share: folders with a JSON file, from which everything is shown."""
+"""Reports of `advise`, `bricks`, `cold` and `machine`: a folder with a JSON file, from which everything is shown."""
 
 import json
 from pathlib import Path

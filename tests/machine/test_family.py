@@ -10,7 +10,7 @@ import pytest
 
 from harness.machine.family import ANONYMOUS, CONFINED, LOWERED, RUN_QUEUE, STOPPED, Family
 from tests.builders.power_trees import STATUS, files
-from tests.builders.present import present
+from tests.builders.support import present
 
 STAT = "1 (a b) S " + "0 " * 15 + "{} 0"
 """The line of `stat` of a thread with this nice value."""

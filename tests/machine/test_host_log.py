@@ -19,9 +19,8 @@ from harness.machine.host_log import HostLog, HostReader, summary
 from harness.machine.power.energy import window_ns
 from harness.results.verdict.host_doubts import host_doubts
 from tests.builders.power_trees import files, machine
-from tests.builders.present import present
 from tests.builders.result import findings, result
-from tests.builders.support import evidence, golden_log
+from tests.builders.support import evidence, golden_log, present
 
 START_NS = 1_795_232_845_107_000_000
 

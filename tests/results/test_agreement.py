@@ -20,7 +20,7 @@ from harness.results.agreement import (
 )
 from harness.search.grid.same_network.divergence import divergence
 from harness.types import Array
-from tests.builders.present import present
+from tests.builders.support import present
 
 ROOT = Path(__file__).parents[2]
 rows = arrays.arrays(np.float32, st.integers(1, 8), elements=st.floats(-1e3, 1e3, width=32))

@@ -17,8 +17,8 @@ from harness.loadgen.plan import InstanceGroup
 from harness.machine.power.energy import PowerLog
 from harness.results.recheck import check
 from harness.types import PowerSource
-from tests.builders.commands import Said
 from tests.builders.edited import edit, replace_text
+from tests.builders.refusals import Said
 
 NOTHING_LOADED = json.dumps(
     dict.fromkeys(("started", "dataset", "noise", "load", "loaded", "calibration", "stopped"))

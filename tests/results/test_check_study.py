@@ -17,8 +17,8 @@ from harness.search.peak import job as _peak
 from harness.search.sweep import job as _sweep
 from harness.search.tune import job as _tune
 from harness.search.workers import job as _workers
-from tests.builders.commands import Said
 from tests.builders.edited import edit
+from tests.builders.refusals import Said
 from tests.golden.make_runs import FOLDERS
 
 VALID = "result.json agrees with the files; the run is VALID"

@@ -12,7 +12,7 @@ import pytest
 
 from harness.cli.main import main
 from harness.results import database
-from tests.builders.commands import Said
+from tests.builders.refusals import Said
 from tests.builders.result import stored_result
 
 

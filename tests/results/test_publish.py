@@ -18,8 +18,8 @@ from harness.results.publish.replacements import Replacements
 from harness.results.recheck import check, notes
 from harness.results.seal import digests
 from harness.submit.plan.finished_run import FinishedRun
-from tests.builders.commands import Said
 from tests.builders.edited import edit
+from tests.builders.refusals import Said
 
 USER, HOST, PASSWORD, FOLDER = "marieuser", "secretive-host", "hunter2pass", "confidential"
 """Markers: the folder lies in the home folder and holds data, plug-ins, the model and the meter."""

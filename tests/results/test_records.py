@@ -9,8 +9,7 @@ import pytest
 
 from harness.errors import ConfigError
 from harness.results import records
-from tests.builders.present import present
-from tests.builders.support import evidence
+from tests.builders.support import evidence, present
 
 
 def _header(count: int) -> bytes:

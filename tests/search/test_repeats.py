@@ -15,8 +15,8 @@ from harness.results.evidence.between_runs import over_runs
 from harness.results.outcome import Finished
 from harness.results.seal.digests import SEAL
 from harness.search import repeats
-from tests.builders.commands import Said
-from tests.builders.present import present
+from tests.builders.refusals import Said
+from tests.builders.support import present
 from tests.stand_ins.fake_peak import System, names
 
 SERVER = (

@@ -15,7 +15,7 @@ from harness.cli.main import main
 from harness.models.manifest.model import MODELS_DIR
 from harness.serve import probe
 from harness.wire.null.server import NullServer
-from tests.builders.commands import Said
+from tests.builders.refusals import Said
 from tests.builders.serving import ROOT, Served, serving
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from harness.serve.bodies import ALIGNMENT_BYTES, MOST_HEAD_BYTES, MOST_UNPACKED_BYTES, Malformed
 from harness.serve.requests import MOST_KNOWN_HEADS, Head, Parser
-from tests.builders.present import present
+from tests.builders.support import present
 
 MOST_BODY = 5_000
 Seen = tuple[list[tuple[str, str, bytes]], int | None]

@@ -231,7 +231,7 @@ def test_a_25_mb_log_takes_less_than_two_seconds(tree: Path) -> None:
 
 
 def printed(tree: Path, status: int, *words: str) -> str:
-    """What `submit check` prints, which ends with this status."""
+    """The text that `submit check` prints, if it ends with this status."""
     ended = run_here("submit", "check", str(tree), *words)
     assert ended.status == status
     return ended.printed

@@ -177,10 +177,10 @@ def _times_ns(wide: Answerer, usual: Answerer, sample: int) -> tuple[int, int]:
 
 
 def _differs(wide: Answerer, usual: Answerer, sample: int) -> str | None:
-    """Whether the two answer one sample differently, beyond rounding."""
+    """The reason against it if the two answer a sample differently, beyond rounding; else None."""
     ours, theirs = wide.answer([sample]), usual.answer([sample])
     if isinstance(ours, Ragged) or isinstance(theirs, Ragged):
         return None
     if np.array_equal(ours, theirs) or is_close(ours, theirs, TOLERANCE):
         return None
-    return "it answers a sample otherwise than a usual instance"
+    return "its answer to a sample differs from the answer of a usual instance"

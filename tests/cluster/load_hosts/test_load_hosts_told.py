@@ -18,8 +18,8 @@ from harness.results.load_hosts.section import HOST, section
 from harness.results.pages.load_hosts import host_table
 from harness.results.verdict import client
 from harness.run import messages
-from tests.builders.present import present
 from tests.builders.remote_runs import BOUND_NS, CLIENT, remote
+from tests.builders.support import present
 
 
 def shared(*clients: dict[str, Any], lost: str = "") -> Evidence:

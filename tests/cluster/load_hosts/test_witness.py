@@ -23,9 +23,8 @@ from harness.results.load_hosts import witness
 from harness.results.load_hosts.section import HOST
 from harness.results.verdict import client
 from harness.types import Array
-from tests.builders.present import present
 from tests.builders.serving import serving
-from tests.builders.support import plan
+from tests.builders.support import plan, present
 from tests.cluster.load_hosts.agents import load_host
 from tests.cluster.load_hosts.shared_runs import Started, children, named, result_of, words
 from tests.cluster.load_hosts.test_load_hosts_told import shared

@@ -19,7 +19,7 @@ from harness.core import files
 from harness.core.child import Channel
 from harness.errors import ConfigError, RunDied
 from harness.results.database import newest_first
-from tests.builders.commands import Said
+from tests.builders.refusals import Said
 from tests.cluster.hosts import is_running
 from tests.cluster.ray.test_client import StandIn
 

@@ -14,7 +14,7 @@ import yaml
 
 from harness.cli.main import main
 from harness.results.database import newest_first
-from tests.builders.commands import Said
+from tests.builders.refusals import Said
 from tests.builders.serving import ROOT
 from tests.cluster.ray.raylets import WAITS, Raylets, freeze, has_ended, words_of
 

@@ -20,8 +20,8 @@ from harness.explain.advise.predict import advice, combination, predicted_ns, to
 from harness.explain.advise.record import Record
 from harness.explain.advise.subject import _first
 from tests.builders.advise_record import KEYS, MS, NOW, accuracy, pair, record, timing
-from tests.builders.commands import Said
-from tests.builders.present import present
+from tests.builders.refusals import Said
+from tests.builders.support import present
 
 
 def _by_change(content: dict[str, Any]) -> dict[str, Any]:

@@ -12,8 +12,8 @@ from harness.explain.advise import job as advise_job
 from harness.explain.advise import measure
 from harness.explain.advise.checks import weights
 from harness.explain.advise.layers import bench
-from tests.builders.commands import Said
 from tests.builders.models.nets import inception
+from tests.builders.refusals import Said
 
 pytest.importorskip("onnxruntime")
 

@@ -25,9 +25,9 @@ from harness.machine import host
 from harness.models.graph.graph import Graph
 from harness.models.graph.onnx_file import read
 from harness.models.made import zoo
-from tests.builders.commands import Said
 from tests.builders.models.nets import Net, inception, residual
-from tests.builders.present import present
+from tests.builders.refusals import Said
+from tests.builders.support import present
 
 onnx = pytest.importorskip("onnx")
 ort = pytest.importorskip("onnxruntime")

@@ -15,8 +15,8 @@ from harness.explain.bricks.cut import record
 from harness.explain.bricks.published import read_published
 from harness.explain.bricks.time import runs
 from harness.models.graph.onnx_file import read
-from tests.builders.commands import Said
 from tests.builders.models.nets import inception, residual
+from tests.builders.refusals import Said
 
 onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")

@@ -16,7 +16,7 @@ from harness.explain.cold.trials import turns
 from harness.explain.cold.trials.turns import Start
 from harness.models.manifest.lookup import load_model
 from harness.models.manifest.model import MODELS_DIR
-from tests.builders.commands import Said
+from tests.builders.refusals import Said
 
 
 def _measured(out: Path, *arguments: str) -> dict[str, Any]:

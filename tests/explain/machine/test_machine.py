@@ -13,7 +13,7 @@ from harness.explain.machine.job import REPORT
 from harness.machine.characterise import session
 from harness.machine.characterise.database import Database
 from harness.results.pages.tables import show_cell
-from tests.builders.commands import Said
+from tests.builders.refusals import Said
 
 FILL = """
 from contextlib import contextmanager

@@ -37,9 +37,9 @@ from harness.results.outcome import Finished
 from harness.results.pages import tables
 from harness.results.pages.tables import Column, Table
 from harness.results.seal.digests import SEAL
-from tests.builders.commands import Said
 from tests.builders.models import odd_files
-from tests.builders.present import present
+from tests.builders.refusals import Said
+from tests.builders.support import present
 from tests.stand_ins.chromium import needs_chromium, shown
 from tests.stand_ins.fake_peak import System, names
 from tests.stand_ins.servers import otlp_collector

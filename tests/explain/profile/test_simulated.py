@@ -10,7 +10,7 @@ from harness.cli.main import main
 from harness.errors import ConfigError
 from harness.explain.profile.measure import valgrind
 from harness.explain.profile.tables.library_tables import library_tables
-from tests.builders.commands import Said
+from tests.builders.refusals import Said
 
 DUMP = """# callgrind format
 version: 1

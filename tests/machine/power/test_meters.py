@@ -50,7 +50,7 @@ def test_rapl_reads_every_zone_in_joules_and_describes_it(tmp_path: Path) -> Non
 
 
 def told_by(enter: Callable[[str], AbstractContextManager[object]], argument: str) -> str:
-    """What a meter says that cannot be entered."""
+    """The error of a meter that cannot be entered."""
     with pytest.raises(ConfigError) as raised, enter(argument):
         pass
     return str(raised.value)

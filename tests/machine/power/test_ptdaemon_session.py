@@ -21,7 +21,7 @@ from harness.cli.main import main
 from harness.errors import ConfigError, HarnessError, PluginUnavailable, RunDied, RunInvalid
 from harness.machine.power.meters.ptdaemon import USAGE, PtdaemonMeter
 from harness.machine.power.ptdaemon_client import PowerClient
-from tests.builders.commands import Said
+from tests.builders.refusals import Said
 from tests.stand_ins.power_dev import REFUSES, checkout
 
 ROOT = Path(__file__).parents[3]

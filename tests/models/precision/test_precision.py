@@ -44,7 +44,7 @@ def request(precision: str, **values: Any) -> dict[str, Any]:
 
 
 def int8_of(model: Path) -> dict[str, Any]:
-    """What `make` makes of a bare file."""
+    """The variant that `make` derives from a bare file."""
     return make(request("int8", config={"model": str(model)}, synthetic=True))
 
 
@@ -190,7 +190,7 @@ def test_what_cannot_be_raised_is_quantised_per_tensor(
 
 
 def advised(model: str, tmp_path: Path, samples: int = 50) -> Mapping[str, Any]:
-    """What `advise` says of int8, without its measurements of speed."""
+    """The int8 section of `advise`, without its measurements of speed."""
     values = {"backend": "ort", "model": model}
     with ExitStack() as stack:
         (subject,) = subjects(values, stack)

@@ -43,11 +43,11 @@ from harness.results.evidence.between_runs import between_runs
 from harness.results.evidence.block_intervals import blocks, percentile_intervals
 from harness.results.numbers import Number
 from harness.results.publish.copy import publish
-from tests.builders.commands import Said
 from tests.builders.edited import edit, edited
 from tests.builders.finished import answered_later
-from tests.builders.present import present
+from tests.builders.refusals import Said
 from tests.builders.result import stored_result
+from tests.builders.support import present
 from tests.golden.make_runs import FOLDERS
 
 SLOW = """\

@@ -16,9 +16,9 @@ from harness.models.manifest.lookup import load_model
 from harness.models.manifest.model import MODELS_DIR
 from harness.results.compare.finished import named_apart, side
 from harness.results.compare.report import letter
-from tests.builders.commands import Said
 from tests.builders.edited import edit
 from tests.builders.finished import answered_later
+from tests.builders.refusals import Said
 
 Edit = Callable[[Any], None]
 DIGITS = ["--scenario", "single-stream", "--queries", "64", "--quiet", "--no-report"]

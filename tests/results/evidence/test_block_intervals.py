@@ -16,7 +16,7 @@ from harness.results.evidence.block_intervals import (
     percentile_intervals,
     rate_interval,
 )
-from tests.builders.present import present
+from tests.builders.support import present
 
 FRACTIONS = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
 NAMED = {process.name: process for process in PROCESSES}

@@ -15,8 +15,7 @@ from harness.results.evidence.between_runs import between_runs, over_runs
 from harness.results.evidence.intervals import latency_intervals
 from harness.results.evidence.performance import Performance
 from harness.results.evidence.stages import PERCENTILES, Completions, query_latency_ns
-from tests.builders.present import present
-from tests.builders.support import evidence, golden_log
+from tests.builders.support import evidence, golden_log, present
 
 STREAMS = {
     "single-stream": "early_stopping_latency_ss",

@@ -22,9 +22,9 @@ from harness.results.export import github
 from harness.results.export.formats import FORMATS
 from harness.results.export.parquet import METADATA
 from harness.results.run_files import read_files
-from tests.builders.commands import Said
 from tests.builders.edited import edit
 from tests.builders.finished import REASON, RUNS, invalid
+from tests.builders.refusals import Said
 
 Exported = Callable[..., str]
 

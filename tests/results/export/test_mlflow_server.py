@@ -18,8 +18,8 @@ import pytest
 
 from harness.cli.main import main
 from harness.core.extras import how_to_install
-from tests.builders.commands import Said
 from tests.builders.finished import REASON, RUNS, invalid
+from tests.builders.refusals import Said
 from tests.servers import real_servers
 from tests.stand_ins.servers.prometheus_server import free_port
 

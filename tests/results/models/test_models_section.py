@@ -19,8 +19,7 @@ from harness.results.models.shown import shown
 from harness.results.pages.models_tables import curve_table, models_table
 from harness.results.pages.timeline import over_time
 from harness.results.records import NOTHING_BESIDE
-from tests.builders.present import present
-from tests.builders.support import evidence
+from tests.builders.support import evidence, present
 
 SLOTS = [60, 30, 10]
 SIZES = {0: 40, 1: 30, 2: 20}

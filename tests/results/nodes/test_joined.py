@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from harness.results.evidence.stages import NODE_STAGES, NODE_STAMPS, edges_of
 from harness.results.nodes.joined import placed
 from harness.types import Array
-from tests.builders.present import present
+from tests.builders.support import present
 
 _spans = st.lists(st.integers(0, 10**6), min_size=6, max_size=6)
 

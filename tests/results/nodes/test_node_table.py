@@ -9,7 +9,7 @@ from harness.results.pages import run_table
 from harness.results.pages.node_table import node_table
 from harness.results.pages.tables import aligned
 from tests.builders.golden_answers import golden
-from tests.builders.present import present
+from tests.builders.support import present
 
 NODE: dict[str, Any] = {
     "node": "10.0.0.1:7000",

@@ -32,12 +32,11 @@ from harness.results.run_folder import ResultFolder
 from harness.run.supervisor.keeper import RunKeeper
 from harness.run.supervisor.metrics.endpoint import Exporter
 from harness.types import PowerSource
-from tests.builders.commands import Said
 from tests.builders.edited import edit
 from tests.builders.golden_answers import BUSY, LATE, PADDED, golden
-from tests.builders.present import present
+from tests.builders.refusals import Said
 from tests.builders.result import findings
-from tests.builders.support import GOLDEN, SCENARIOS, evidence
+from tests.builders.support import GOLDEN, SCENARIOS, evidence, present
 from tests.stand_ins.chromium import needs_chromium, shown, width_needed
 
 HOSTILE = '</script><script>document.title="owned"</script><img src=x onerror=alert(1)>'

@@ -13,8 +13,8 @@ from harness.core.units import show_ns
 from harness.results.evidence.stages import PERCENTILES
 from harness.results.outcome import Finished
 from harness.results.pages import run_table
-from tests.builders.commands import Said
 from tests.builders.golden_answers import BUSY, PADDED, golden, held_back
+from tests.builders.refusals import Said
 
 FOLDER = Path("results/a-folder-with-a-name-that-is-never-broken-in-two")
 LATE = {

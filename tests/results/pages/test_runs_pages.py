@@ -14,7 +14,7 @@ from harness.results.numbers import Number
 from harness.results.pages.history import history, load_text, numbers, reports_in
 from harness.results.pages.page import Article
 from harness.results.pages.pareto import beats, pareto
-from tests.builders.commands import Said
+from tests.builders.refusals import Said
 from tests.builders.result import stored_result
 from tests.stand_ins.chromium import needs_chromium, shown
 

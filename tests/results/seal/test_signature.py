@@ -12,8 +12,8 @@ from harness.cli.main import main
 from harness.errors import ConfigError, PluginUnavailable
 from harness.results.recheck import check
 from harness.results.seal import digests, signature
-from tests.builders.commands import Said
 from tests.builders.edited import edit
+from tests.builders.refusals import Said
 from tests.stand_ins.fake_peak import System
 
 pytestmark = pytest.mark.skipif(

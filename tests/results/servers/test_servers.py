@@ -2,7 +2,7 @@
 
 from harness.machine.host_log import HostLog
 from harness.results.servers.section import section
-from tests.builders.present import present
+from tests.builders.support import present
 
 ROWS = [
     {"wall_ns": 0, "waiting_requests": 99.0, "inferences": 0.0, "executions": 0.0},

@@ -12,8 +12,7 @@ from harness.loadgen.logs import DetailLog
 from harness.results.evidence.stages import Completions
 from harness.results.tokens.loadgen import contradictions, told
 from harness.types import Array
-from tests.builders.present import present
-from tests.builders.support import plan
+from tests.builders.support import plan, present
 
 COUNT, TOKENS = 600, 5
 PERCENTS = {"50.00": 0.5, "90.00": 0.9, "99.00": 0.99}

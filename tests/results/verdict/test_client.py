@@ -11,9 +11,8 @@ from harness.core.units import NS_PER_MS, NS_PER_US
 from harness.results.evidence.evidence import Evidence
 from harness.results.evidence.stages import REMOTE_STAGES, Completions, summarise
 from harness.results.verdict import client, reasons
-from tests.builders.present import present
 from tests.builders.remote_runs import BOUND_NS, TOKENS, remote
-from tests.builders.support import evidence
+from tests.builders.support import evidence, present
 
 
 def bound(run: Evidence, completed_per_s: float = 2_000.0) -> list[str]:

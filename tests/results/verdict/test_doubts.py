@@ -19,9 +19,8 @@ from harness.results.evidence.stages import Completions, percentiles, query_late
 from harness.results.evidence.steady_state import steady_state
 from harness.results.verdict import doubts, model_doubts
 from harness.types import Array, Score, TensorSpec
-from tests.builders.present import present
 from tests.builders.result import LOADED
-from tests.builders.support import ENDED, SCENARIOS, evidence, plan
+from tests.builders.support import ENDED, SCENARIOS, evidence, plan, present
 
 BOUND_NS = 50 * NS_PER_MS
 

@@ -153,7 +153,7 @@ def test_the_wide_instance_is_used_if_the_queries_gain_by_it(
         ),
         ({"rate_per_s": None}, "the rate of the queries is not known before the run"),
         ({"load_s": LOAD_LIMIT_S + 1}, "one more instance takes too long to load (6 s)"),
-        ({"plugin": Other}, "it answers a sample otherwise than a usual instance"),
+        ({"plugin": Other}, "its answer to a sample differs from the answer of a usual instance"),
     ],
 )
 def test_a_run_says_why_it_has_no_wide_instance(

@@ -26,9 +26,9 @@ from harness.search.grid.job import _left_s
 from harness.search.grid.same_network.divergence import divergence
 from harness.search.grid.view import tables
 from harness.search.grid.view.view import View, strangers
-from tests.builders.commands import Said
 from tests.builders.edited import edit
-from tests.builders.present import present
+from tests.builders.refusals import Said
+from tests.builders.support import present
 from tests.stand_ins.fake_grid import Calls, Runs, row
 
 GRID = ("sweep", "--backend", "ort", "--threads", "1", "--duration", "1s", "--quiet")

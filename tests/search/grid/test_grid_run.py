@@ -12,7 +12,7 @@ from harness.models.network.files import of_onnx
 from harness.models.network.network import difference
 from harness.search.grid.cells.options import GridOptions
 from harness.search.grid.view.view import stored_view
-from tests.builders.present import present
+from tests.builders.support import present
 from tests.stand_ins.chromium import needs_chromium, shown
 
 

@@ -12,7 +12,7 @@ from harness.results.pages.page import typeset
 from harness.results.seal.digests import SEAL
 from harness.search.overhead.page import figures
 from harness.search.overhead.table import headline
-from tests.builders.commands import Said
+from tests.builders.refusals import Said
 from tests.builders.serving import serving
 from tests.search.overhead.stand_in import Runs
 

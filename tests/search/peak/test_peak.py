@@ -31,7 +31,7 @@ from harness.search.peak import page, table
 from harness.search.peak.job import RUNS
 from harness.search.peak.probe import Judge
 from harness.search.peak.search import Limits, search
-from tests.builders.commands import Said
+from tests.builders.refusals import Said
 from tests.stand_ins.fake_peak import CAPACITY, System, names
 
 SERVER = (

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.search.peak.search import Found, Limits, search
-from tests.builders.present import present
+from tests.builders.support import present
 
 LIMITS = Limits(least=1 / 600, most=1e9, runs=12)
 NEAR = 1.045

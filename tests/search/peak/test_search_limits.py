@@ -3,7 +3,7 @@
 import pytest
 
 from harness.search.peak.search import KEPT_FOR_FULL, MOST_FAILURES, Found, Limits, search
-from tests.builders.present import present
+from tests.builders.support import present
 from tests.search.peak.test_peak_search import System
 
 OPEN = Limits(least=1e-9, most=1e12, runs=12)

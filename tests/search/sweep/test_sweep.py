@@ -21,7 +21,7 @@ from harness.results.seal.digests import SEAL
 from harness.search.options import Rates, parse_rates
 from harness.search.sweep.page import figures
 from harness.search.sweep.table import Point, knee, marks, points_table
-from tests.builders.commands import Said
+from tests.builders.refusals import Said
 from tests.stand_ins.fake_peak import System, names
 
 SERVER = ("sweep", "--scenario", "server", "--backend", "null", "--slo", "p99=10ms", "--quiet")

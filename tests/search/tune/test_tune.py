@@ -44,8 +44,8 @@ from harness.search.tune.page import figures
 from harness.search.tune.peaks import least_sample_ns
 from harness.search.tune.screening import Bare, Cut, time_layout
 from harness.search.tune.table import conclusion
-from tests.builders.commands import Said
-from tests.builders.present import present
+from tests.builders.refusals import Said
+from tests.builders.support import present
 from tests.stand_ins.fake_peak import names, result
 
 OFFLINE = ("tune", "--scenario", "offline", "--backend", "ort", "--quiet", "--no-report")

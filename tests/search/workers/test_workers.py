@@ -9,7 +9,7 @@ from harness.cli.main import main
 from harness.models.cache import misses
 from harness.search.options import parse_workers
 from harness.search.workers import table
-from tests.builders.commands import Said
+from tests.builders.refusals import Said
 
 SET = """
 models:
