@@ -68,11 +68,25 @@ def _undisturbed(
     if judgement is Judgement.MODEL_SLOWER:
         return "the model: its batches took longer in the run than alone"
     if scenario_named(result["scenario"]).all_at_once:
-        return _of_offline(section, judgement)
+        text = _of_offline(section, judgement)
+        return f"{text}{_idle_cores(result, section)}" if text else None
     part, share = _longest(result["stages_ns"], judgement)
     if judgement is Judgement.AS_FAST and share < _MOSTLY:
         return f"the {part}: {section['what']} would be as long without the load generator's cost"
-    return f"the {part}: {show_percent(share)} of a query's time"
+    idle = _idle_cores(result, section) if part in ("model", "queue") else ""
+    return f"the {part}: {show_percent(share)} of a query's time{idle}"
+
+
+def _idle_cores(result: Mapping[str, Any], section: Mapping[str, Any]) -> str:
+    """Compares the plan with instances on all cores, if it leaves half of them idle; else ''."""
+    more = section.get("on_all_cores")
+    if more is None:
+        return ""
+    plan, value = result["plan"], more["reference"]
+    in_ns = section["unit"] == "ns"
+    number = f"{section['what']} {show_ns(value)}" if in_ns else f"{show_rate(value)} samples/s"
+    used = plan["instances"] * plan["threads"]
+    return f"; the plan uses {used} of {plan['cores']:g} cores: {more['instances']} instances would have {number}"
 
 
 def _is_plain(result: Mapping[str, Any], judgement: Judgement) -> bool:

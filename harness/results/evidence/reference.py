@@ -28,6 +28,11 @@ DRIFT = 0.10
 judged against the slower ones, too.
 """
 
+IDLE = 2
+"""If the cores have room for this many times the plan's instances, the plan leaves cores idle. A single core that is
+left to LoadGen's thread does not count.
+"""
+
 
 def report(
     plan: LoadPlan,
@@ -64,7 +69,7 @@ def report(
         "null_backend_per_s": ceiling_per_s,
     }
 
-    def compared(service: ServiceTimes, *sides: str) -> dict[str, Any]:
+    def compared(service: ServiceTimes, *sides: str, spec: InstanceGroup = spec) -> dict[str, Any]:
         if scenario.scheduled:
             return _server(plan, done, service, spec, run, wait_ns, _wide_of(bare, *sides))
         if scenario.all_at_once:
@@ -72,6 +77,13 @@ def report(
         return _streams(plan, done, service, spec.max_batch, run)
 
     section |= compared(service)
+    instances = int(spec.cores // max(spec.threads, 1))
+    if not scenario.streams and instances >= IDLE * spec.instances:
+        more = spec._replace(instances=instances)
+        section["on_all_cores"] = {
+            "instances": instances,
+            "reference": compared(service, spec=more)["reference"],
+        }
     if abs(drift) > DRIFT:
         slower = compared(after, "after") if drift > 0 else compared(before, "before")
         section["at_slower_loops"] = {key: slower[key] for key in ("reference", "ratio")}

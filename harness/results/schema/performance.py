@@ -166,6 +166,16 @@ class AtOtherSpeed(TypedDict):
 
 
 @final
+class OnAllCores(TypedDict):
+    """The reference dispatcher with instances on all cores, each as fast as one of the plan's."""
+
+    instances: int
+    """Instances, with the plan's threads each."""
+    reference: float
+    """In `unit` of the section."""
+
+
+@final
 class Reference(TypedDict):
     """The run beside a dispatcher without cost (docs/decisions/results.md), from bare loops."""
 
@@ -193,6 +203,8 @@ class Reference(TypedDict):
     """Comparison at the speed that the model had in the run."""
     at_slower_loops: NotRequired[AtOtherSpeed]
     """Comparison with the slower of the bare loops before and after; only if `drift` exceeds 10 %."""
+    on_all_cores: NotRequired[OnAllCores]
+    """Only if the plan leaves half of the cores idle, or more; not in streams."""
     queries: NotRequired[int]
     """Queries simulated; Server only."""
     of_queries: NotRequired[int]

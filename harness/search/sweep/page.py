@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from html import escape
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from harness.core.config.parse import leading, parse_slos
 from harness.core.units import NS_PER_MS
@@ -26,6 +26,23 @@ _KEY = {
 """The legend's entry for crossed markers."""
 
 
+class _Panel(NamedTuple):
+    name: str
+    field: str
+    """Name in `Point`."""
+    scale: float
+    unit: str
+
+
+_PANELS = (
+    _Panel("wait", "wait_ns", 1 / NS_PER_MS, "ms"),
+    _Panel("batch", "mean_batch", 1.0, "samples"),
+    _Panel("busy", "busy_share", 100.0, "%"),
+)
+_AXES = ("", 2, 3)
+"""Suffixes of plotly's names for an axis; the first one has none."""
+
+
 def write(content: Mapping[str, Any], folder: Path) -> Path:
     head = [f"<h1>Sweep · {escape(' · '.join(points.words(content)))}</h1>"]
     head += [f"<p>{escape(text)}</p>" for text in points.marks(content)]
@@ -35,7 +52,7 @@ def write(content: Mapping[str, Any], folder: Path) -> Path:
 
 
 def figures(content: Mapping[str, Any]) -> Iterator[Figure]:
-    """Latency, then achieved rate and batch size, over the offered rate; none without points."""
+    """Latency, achieved rate, then wait, batch size and busy instances, over the offered rate; none without points."""
     points = content["points"]
     if not points:
         return
@@ -69,21 +86,34 @@ def figures(content: Mapping[str, Any]) -> Iterator[Figure]:
     )
     ends = [0, max(offered)]
     yield Figure(
-        "Achieved rate and batch size",
+        "Achieved rate",
         f"Dotted: as much achieved as offered.{note}",
         [
             line("offered", ends, ends, mode="lines", line={"dash": "dot"}),
             curve("achieved", "completed_per_s"),
-            curve("batch", "mean_batch", yaxis="y2"),
             *key,
         ],
         {
-            "xaxis": {**rates, "anchor": "y2"},
-            "yaxis": {"title": "queries/s", "rangemode": "tozero", "domain": [0.38, 1]},
-            "yaxis2": {"title": "samples a batch", "rangemode": "tozero", "domain": [0, 0.3]},
+            "xaxis": rates,
+            "yaxis": {"title": "queries/s", "rangemode": "tozero"},
             "shapes": shapes,
             "annotations": names,
         },
+    )
+    known = [panel for panel in _PANELS if any(point.get(panel.field) for point in points)]
+    if not known:
+        return
+    curves, layout = [], {}
+    for row, (axis, panel) in enumerate(zip(_AXES, known, strict=False)):
+        curves.append(curve(panel.name, panel.field, panel.scale, yaxis=f"y{axis}"))
+        domain = [1 - (row + 0.85) / len(known), 1 - row / len(known)]
+        layout[f"yaxis{axis}"] = {"title": panel.unit, "rangemode": "tozero", "domain": domain}
+    yield Figure(
+        "Wait, batch and busy instances",
+        "The mean wait until an instance took the query, the mean batch, and the share of the time in which an "
+        f"instance computed.{note}",
+        [*curves, *key],
+        {"xaxis": {**rates, "anchor": f"y{axis}"}, **layout, "shapes": shapes},
     )
 
 

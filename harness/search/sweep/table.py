@@ -11,6 +11,9 @@ from harness.run.study import machine_text, other_reason, shared_doubts, shared_
 from harness.search.peak.probe import busy_share, model_per_s
 from harness.search.peak.table import is_idle, out_of_reach
 
+_WAITING = ("issue_delay", "queue")
+"""Stages of a query that nothing has taken yet."""
+
 
 class Point(NamedTuple):
     """One run. A number that neither LoadGen nor the journal had is None."""
@@ -43,6 +46,8 @@ class Point(NamedTuple):
     """Relative to the sweep's folder."""
     goodput_per_s: float | None = None
     """queries/s that met every SLO."""
+    wait_ns: float | None = None
+    """Mean time until an instance, or the client, took the query."""
 
 
 def point_of(
@@ -71,7 +76,16 @@ def point_of(
         doubts=tuple(d["code"] for d in result["doubts"]),
         folder=str(folder.relative_to(below)),
         goodput_per_s=(result.get("goodput") or {}).get("per_s"),
+        wait_ns=_wait_ns(result, latency.get("mean")),
     )
+
+
+def _wait_ns(result: Mapping[str, Any], mean_ns: float | None) -> float | None:
+    stages = result.get("stages_ns")
+    if not stages or mean_ns is None:
+        return None
+    share: float = sum(stages[name]["share"] for name in _WAITING if name in stages)
+    return share * mean_ns
 
 
 LEAST_FOR_KNEE = 3

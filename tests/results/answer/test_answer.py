@@ -200,6 +200,25 @@ def test_a_query_that_mostly_waits_is_limited_by_the_queue() -> None:
     assert answer_of(result).limited_by == "the queue: 70 % of a query's time"
 
 
+def test_cores_that_the_plan_leaves_idle_are_named_with_what_they_would_do() -> None:
+    more = {"instances": 2, "reference": 3_100_000}
+    result = golden("server", reference=reference(what="p99", on_all_cores=more))
+    result["plan"] |= {"instances": 1, "threads": 1, "cores": 2}
+    for name, stage in result["stages_ns"].items():
+        stage["share"] = 0.7 if name == "queue" else 0.06
+    assert answer_of(result).limited_by == (
+        "the queue: 70 % of a query's time; the plan uses 1 of 2 cores: 2 instances would have p99 3.10 ms"
+    )
+    rate = {"what": "samples/s", "unit": "samples/s", "lost_ns": {}}
+    fast = reference(**rate, reference=22_000.0, ours=21_390.0, ratio=0.97)
+    fast["on_all_cores"] = {"instances": 4, "reference": 44_000.0}
+    result = golden("offline", reference=fast)
+    result["plan"] |= {"instances": 2, "threads": 2, "cores": 8}
+    assert answer_of(result).limited_by == (
+        "the model: alone it answers 22,000 samples/s; the plan uses 4 of 8 cores: 4 instances would have 44,000 samples/s"
+    )
+
+
 def test_a_busy_machine_does_not_matter_where_the_model_takes_most_of_the_time() -> None:
     result = golden("server", reference=reference(), doubts=[BUSY])
     for name, stage in result["stages_ns"].items():

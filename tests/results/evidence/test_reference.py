@@ -322,6 +322,21 @@ def test_offline_is_held_against_the_bare_loop() -> None:
     assert "was the bottleneck" in line(found, None)
 
 
+def test_a_plan_that_leaves_cores_idle_is_held_against_one_that_does_not() -> None:
+    bare = {"before": constant(100).to_json(), "after": constant(100).to_json()}
+    done = completions(np.arange(100) // 2 * 200, queue=50, infer=100)
+    served = plan("server", target_qps=1.0, percentile=0.99)
+    found = report(served, done, bare, InstanceGroup(1, 1, 1, cores=2))
+    assert found["reference"] == 200
+    assert found["on_all_cores"] == {"instances": 2, "reference": 100}
+    found = report(plan("offline"), done, bare, InstanceGroup(1, 2, 1, cores=8))
+    assert found["on_all_cores"]["instances"] == 4
+    assert found["on_all_cores"]["reference"] == pytest.approx(4 * found["reference"])
+    for one in (InstanceGroup(2, 1, 1, cores=2), InstanceGroup(3, 1, 1, cores=4)):
+        assert "on_all_cores" not in report(served, done, bare, one)
+    assert "on_all_cores" not in report(plan("single-stream"), done, bare, SPEC._replace(cores=8))
+
+
 @pytest.mark.parametrize(
     ("samples", "instances", "sizes", "bare_sizes"),
     [

@@ -317,20 +317,21 @@ def test_the_plots_mark_the_knee_and_what_is_known_of_the_peak_and_leave_gaps() 
     points = [p._asdict() for p in (point(100, 1), point(200, 2), point(300, 9))]
     points[1]["p99_ns"] = None
     content = swept_to(points, slo="p99=10ms", highest_valid=200, knee=100)
-    latency, achieved = figures(content)
+    latency, achieved, work = figures(content)
     assert [trace["name"] for trace in latency.data] == ["p50", "p90", "p99"]
     assert latency.data[2]["y"] == [1.0, None, 9.0]
     assert [s["x0"] for s in latency.layout["shapes"]] == [100, 200, 0]
     assert [n["text"] for n in latency.layout["annotations"]] == ["knee", "highest VALID"]
-    (latency, _) = figures({**content, "peak": 250, "peak_is_measured": True})
+    (latency, *_) = figures({**content, "peak": 250, "peak_is_measured": True})
     assert [n["text"] for n in latency.layout["annotations"]] == ["knee", "peak"]
-    (latency, _) = figures({**content, "peak": 250})  # bug: a mere scale was called peak
+    (latency, *_) = figures({**content, "peak": 250})  # bug: a mere scale was called peak
     told = [(n["text"], n["x"]) for n in latency.layout["annotations"]]
     assert told == [("knee", 100), ("100 %", 250), ("highest VALID", 200)]
     assert [s["x0"] for s in latency.layout["shapes"]] == [100, 250, 200, 0]
-    assert [trace["name"] for trace in achieved.data] == ["offered", "achieved", "batch"]
+    assert [trace["name"] for trace in achieved.data] == ["offered", "achieved"]
+    assert [trace["name"] for trace in work.data] == ["batch", "busy"]
     assert {symbol for trace in latency.data for symbol in trace["marker"]["symbol"]} == {"circle"}
-    json.dumps([latency, achieved], allow_nan=False)
+    json.dumps([latency, achieved, work], allow_nan=False)
     assert list(figures({**content, "points": []})) == []
 
 
