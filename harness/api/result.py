@@ -13,7 +13,7 @@ from harness.core.shown.escapes import visible
 from harness.core.shown.private import hide
 from harness.core.units import show_ns
 from harness.errors import ConfigError, PluginUnavailable
-from harness.results.answer import Answer, answer_of, number_of
+from harness.results.answer import Answer, answer_of, answer_rows, number_of
 from harness.results.evidence.stages import PERCENTILES, query_latency_ns
 from harness.results.export.samples import sample_columns
 from harness.results.pages.page import table
@@ -175,11 +175,8 @@ def _html(result: Result) -> Iterator[str]:
         )
         yield f"<ul>{''.join(items)}</ul>"
     rows = {
-        "accuracy": answer.accuracy,
-        "limited by": answer.limited_by,
-        "doubts": answer.doubts,
-        "advice": answer.advice,
+        **answer_rows(content),
         **{name: show_ns(value) for name, value in result.latency_ns.items()},
         "folder": hide(str(result.folder)),
     }
-    yield table(("", ""), [(name, text) for name, text in rows.items() if text])
+    yield table(("", ""), rows.items())

@@ -21,7 +21,7 @@ _LINK = re.compile(r"\[([^\]]*)\]\([^)]*\)")
 
 
 def grouped(doubts: Entries) -> str | None:
-    """`machine (busy-machine, preempted), model (padded)`; None without doubts."""
+    """Returns the codes by part, e.g. `machine (busy-machine, preempted), model (padded)`; None without doubts."""
     groups: dict[str, list[str]] = {}
     for code in dict.fromkeys(doubt["code"] for doubt in doubts):
         known = CODES.get(code)

@@ -8,7 +8,7 @@ from html import escape
 from pathlib import Path
 
 from harness.errors import ConfigError
-from harness.results.answer import answer_of
+from harness.results.answer import answer_of, answer_rows
 from harness.results.compare import change_text, report
 from harness.results.compare.compare import BETTER, WORSE, Change, Comparison, compare
 from harness.results.compare.finished import FinishedRun, sides_of
@@ -65,13 +65,7 @@ def _card(letter: str, run: FinishedRun, out: Path) -> str:
     kind = "valid" if answer.verdict == "VALID" else "invalid"
     name = page.link(run.name, run.folder / PAGE, out)
     words = " · ".join(str(run.result[key]) for key in ("scenario", "backend", "model"))
-    rows = {
-        "Answer": answer.headline,
-        "Accuracy": answer.accuracy,
-        "Limited by": answer.limited_by,
-        "Doubts": answer.doubts,
-    }
-    facts = page.facts({label: text for label, text in rows.items() if text})
+    facts = page.facts({"answer": answer.headline, **answer_rows(run.result)})
     badge = f'<span class="badge {kind}">{escape(answer.verdict)}</span>'
     shown = name if isinstance(name, Html) else escape(name)
     return f'<h2>{letter}: {shown} {badge}</h2><p class="quiet">{escape(words)}</p>{facts}'

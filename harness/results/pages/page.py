@@ -207,14 +207,14 @@ def aligned_table(
 def facts(rows: Mapping[str, str]) -> str:
     """Label -> text, as a list of definitions. Texts are escaped here."""
     items = (
-        f"<dt>{escape(label)}</dt><dd{_DOUBTS if label == 'Doubts' else ''}>{escape(text)}</dd>"
+        f"<dt>{escape(label[:1].upper() + label[1:])}</dt><dd{_DOUBTS if label == 'doubts' else ''}>{escape(text)}</dd>"
         for label, text in rows.items()
     )
     return f'<dl class="facts">{"".join(items)}</dl>'
 
 
 _DOUBTS = ' class="doubts"'
-"""Attribute of the text beside the label `Doubts`, which has their colour."""
+"""Attribute of the text beside the label `doubts`, which has their colour."""
 
 
 def section(shown: Table, most_rows: int | None = None, more: str = "") -> Iterator[str]:

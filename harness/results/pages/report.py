@@ -14,9 +14,8 @@ from harness.core.codes import CODES
 from harness.core.units import counted, show_ns
 from harness.machine.host_log import HOST_CSV
 from harness.results import records, run_folder
-from harness.results.answer import answer_of
+from harness.results.answer import answer_of, answer_rows
 from harness.results.findings import Findings
-from harness.results.models import shown as models
 from harness.results.pages.figures import figures
 from harness.results.pages.load_hosts import host_table
 from harness.results.pages.models_tables import curve_figure, curve_table, models_table
@@ -29,8 +28,6 @@ from harness.results.power import NO_METER
 from harness.results.records import SERVER_CSV, Samples
 from harness.results.run_files import RunFiles, read_files, reading_run, shown_config
 from harness.results.seal.digests import PAGE
-from harness.results.slos import shown as goodput
-from harness.results.tokens import shown as tokens
 
 
 def report(folder: Path, out: Path | None, *, standalone: bool) -> Path:
@@ -118,16 +115,7 @@ def _top(run: RunFiles) -> Iterator[str]:
     if result["reasons"]:
         yield "<p>Do not quote these numbers.</p>"
         yield from _entries(result["reasons"], "reason")
-    rows = {
-        "Accuracy": answer.accuracy if answer.accuracy != answer.headline else None,
-        "Tokens": tokens.shown(result),
-        "Goodput": goodput.shown(result),
-        "Models": models.shown(result),
-        "Limited by": answer.limited_by,
-        "Doubts": answer.doubts,
-        "Advice": answer.advice,
-    }
-    yield page_facts({label: text for label, text in rows.items() if text})
+    yield page_facts(answer_rows(result))
     yield "<nav>"
     if result["doubts"]:
         yield '<a href="#doubts">Doubts</a>'
@@ -163,7 +151,7 @@ def _numbers(result: Mapping[str, Any]) -> Iterator[str]:
     notes += [] if result.get("isolated", True) else [NOT_ISOLATED]
     rows = dict(facts(result)) | ({"notes": "; ".join(notes)} if notes else {})
     yield '<h2 id="numbers">Numbers</h2>'
-    yield page_facts({label[0].upper() + label[1:]: text for label, text in rows.items()})
+    yield page_facts(rows)
     yield '<div class="beside">'
     for shown in (
         latency_table(result, journal=False),

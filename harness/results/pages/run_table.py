@@ -10,18 +10,15 @@ from typing import Any
 from harness.core.console import coloured, program
 from harness.core.units import counted, show_ns, show_percent, show_rate, show_si
 from harness.loadgen.scenario import scenario_named
-from harness.results.answer import answer_of, load_generator
+from harness.results.answer import answer_of, answer_rows, load_generator
 from harness.results.answer.answer import show_span
 from harness.results.answer.limits import of_the_machine
 from harness.results.evidence.stages import PERCENTILES
-from harness.results.models import shown as models
 from harness.results.pages.load_hosts import host_table
 from harness.results.pages.models_tables import curve_table, models_table
 from harness.results.pages.node_table import node_table
 from harness.results.pages.tables import Cell, Column, Table, aligned
 from harness.results.power import NO_METER
-from harness.results.slos import shown as goodput
-from harness.results.tokens import shown as tokens
 
 RATES = {
     "asked": "requested",
@@ -98,18 +95,8 @@ def _lines(result: Mapping[str, Any], folder: Path, *, details: bool) -> Iterato
     for reason in result["reasons"]:
         yield f"  reason  {reason['code']}: {reason['text']}"
     yield ""
-    accuracy = answer.accuracy if answer.accuracy != answer.headline else None
-    rows = {
-        "answer": answer.headline,
-        "accuracy": accuracy,
-        "tokens": tokens.shown(result),
-        "goodput": goodput.shown(result),
-        "models": models.shown(result),
-        "limited by": answer.limited_by,
-        "doubts": answer.doubts,
-        "advice": answer.advice,
-    }
-    yield from (f"{label:<{_LABEL}}{text}" for label, text in rows.items() if text)
+    rows = {"answer": answer.headline, **answer_rows(result)}
+    yield from (f"{label:<{_LABEL}}{text}" for label, text in rows.items())
     yield ""
     if details:
         yield from _details(result)

@@ -1,0 +1,24 @@
+"""Lists the lines below the headline of a run, for each place that shows an answer. Pure."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from harness.results.answer.answer import answer_of
+from harness.results.models import shown as models
+from harness.results.slos import shown as goodput
+from harness.results.tokens import shown as tokens
+
+
+def answer_rows(result: Mapping[str, Any]) -> dict[str, str]:
+    """Label -> text; a label that the run has nothing for is missing. result: the content of result.json."""
+    answer = answer_of(result)
+    rows = {
+        "accuracy": answer.accuracy if answer.accuracy != answer.headline else None,
+        "tokens": tokens.shown(result),
+        "goodput": goodput.shown(result),
+        "models": models.shown(result),
+        "limited by": answer.limited_by,
+        "doubts": answer.doubts,
+        "advice": answer.advice,
+    }
+    return {label: text for label, text in rows.items() if text}
