@@ -140,7 +140,7 @@ def _node_problems(options: RunOptions, of_servers: str, of_hosts: str) -> Itera
     if of_hosts and not options.nodes_are_started:
         yield f"{of_hosts} are set where a node is started, by `serve --node`: drop them here"
     if options.dispatch == "deadline" or options.batch_wait_ns:
-        yield "--dispatch and --batch-wait: nodes take what waits: drop them"
+        yield "--dispatch and --batch-wait: nodes form their own batches: drop them"
     if options.qdl:
         yield "--qdl asks servers of --url: drop it, or --nodes"
     yield from _node_model_problems(options)

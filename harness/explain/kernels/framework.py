@@ -1,6 +1,6 @@
 """Profiles a model with the profiler of its backend's framework: kernels, times, nodes in the file.
 
-As ort_profile.py does it for ONNX Runtime: the same calls without the profiler take turns with the
+As ort.py does it for ONNX Runtime: the same calls without the profiler take turns with the
 profiled ones.
 """
 

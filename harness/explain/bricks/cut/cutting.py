@@ -291,6 +291,6 @@ EITHER_LAYOUT = (
 )  # fmt: skip
 """Operators that it computes in the layout in which their inputs are.
 
-Source of both: microsoft/onnxruntime, core/optimizer/nchwc_transformer.cc, and for integers
+Source: microsoft/onnxruntime, core/optimizer/nchwc_transformer.cc, and for integers
 core/optimizer/nhwc_transformer.cc.
 """

@@ -1,6 +1,6 @@
 """Plans Server's batches: samples wait for others (--batch-wait), batches keep the SLO (--dispatch deadline).
 
-Without these options the dispatchers in threads.py and shared.py take the samples that wait.
+Without these options the dispatchers in threads.py and shared.py take samples that wait, as many as `core/batch_rule.py` says.
 """
 
 from bisect import bisect_right
