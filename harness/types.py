@@ -33,7 +33,7 @@ class Lognormal(NamedTuple):
 
 
 class Interval(NamedTuple):
-    """The numbers from `low` to `high`, without `high`."""
+    """A range of numbers: `low` is included, `high` is not."""
 
     low: float
     high: float
@@ -91,7 +91,7 @@ BATCH_FIRST = (
 
 
 OTHER_NAMES = (
-    "where the file has other names, `names` of this file in the manifest says them, as in {image: input_2}: "
+    "if the file uses other names, list them as `names` of this file in the manifest, e.g. {image: input_2}: "
     "docs/manifest.md#one-network-in-several-formats"
 )
 """The end of each message about an input or output of the manifest that a file lacks."""

@@ -117,7 +117,7 @@ def _arrivals_parser() -> Parser:
     parser.text(
         "--cv",
         "CV",
-        "gamma: coefficient of variation of the gaps, the standard deviation by the mean",
+        "gamma: coefficient of variation of the gaps (standard deviation divided by mean)",
     )
     parser.text("--seed", "N", "seed of the random gaps (default: the MLPerf round's)")
     parser.text("--out", "FILE", "file to write, which must not exist yet", required=True)

@@ -206,7 +206,7 @@ def machine(arguments: list[str]) -> int:
     parser = Parser(
         "machine",
         "Measure what this machine can do and what moving data costs: peaks of matrix products by "
-        "library and precision, copies, transports. Leaves a database of machines, tables and a page "
+        "library and precision, copies, transports. Writes a database of machines, tables and a page "
         "with plots. docs/machine.md explains the numbers.",
         "[options]",
         "--from DIR [--json]",

@@ -64,9 +64,9 @@ def parser() -> Parser:
 def serve(arguments: list[str]) -> int:
     parser = Parser(
         "serve",
-        "Answer requests over HTTP with a model, by the Open Inference Protocol v2 of KServe and Triton, so that "
-        "a server can be measured. One thread, one instance: requests are answered in their order. A language "
-        "model whose manifest has `generation` answers by OpenAI's API, its prompts together.",
+        "Serve a model over HTTP, by the Open Inference Protocol v2 of KServe and Triton, so that a server can be "
+        "measured. One instance answers the requests one at a time, in order of arrival. A language model (its "
+        "manifest has `generation`) is served over OpenAI's API, and answers several prompts at a time.",
         "MODEL [options]",
     )
     parser.text("model", "MODEL", "a name of `list`, a manifest (.yaml), or a model file")

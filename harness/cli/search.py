@@ -155,9 +155,9 @@ def sweep(arguments: list[str]) -> int:
         "sweep",
         "Measure latency against load, with a run at each rate; or measure a grid, with a run for "
         "each combination of batch, precision, backend, threads and more: --model, --backend and "
-        "--threads may then be lists (a,b), --input-shape several shapes (NAME=1x8/1x16). Leaves a "
-        "table, a CSV file and a page with plots. With --models, measure the throughput and the tail of a "
-        "set of models by its number of workers, and what its cache costs where every request misses.",
+        "--threads may then be lists (a,b), --input-shape several shapes (NAME=1x8/1x16). Writes a "
+        "table, a CSV file and a page with plots. With --models, measure the throughput and the tail latency of "
+        "a set of models for each number of workers, and what its cache costs when every request misses.",
         (
             "--scenario server [--slo SLO] [--rate RATES] [options]",
             "[--batch SIZES] [--precision NAMES] [options]",

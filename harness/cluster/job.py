@@ -1,6 +1,6 @@
 """Executes one run: on this machine, on the nodes of --nodes, or with the load of --load-hosts.
 
-Verbs that measure a run call this module: the room `run` knows one measured process, and imports nothing of this one.
+Verbs that measure a run call this module. The room `run` knows only one measured process, and never imports `cluster`.
 """
 
 from typing import Any

@@ -77,7 +77,7 @@ def cached_file(path: Path) -> Iterator[Path]:
             yield temporary
     except OSError as e:
         raise ConfigError(
-            f"{path} cannot be written: {e.strerror or e}: set XDG_CACHE_HOME to a folder with room"
+            f"{path} cannot be written: {e.strerror or e}: set XDG_CACHE_HOME to a writable folder with free space"
         ) from e
 
 

@@ -1,4 +1,4 @@
-"""Computes percentiles and early stopping as LoadGen does, and ranks for confidence intervals."""
+"""Computes percentiles and early stopping as LoadGen does, and the ranks of confidence intervals."""
 
 import math
 from collections.abc import Sequence

@@ -62,11 +62,11 @@ def settings_for(plan: LoadPlan) -> "lg.TestSettings":
 
 
 def _token_latencies(settings: "lg.TestSettings", plan: LoadPlan) -> None:
-    """LoadGen's bounds of the tokens' times are not bound in Python: only a file sets them."""
+    """Reads the bounds of token times from a file: LoadGen's Python binding has no fields for them."""
     settings.use_token_latencies = True
     if plan.user_conf is not None:
         name = scenario_named(plan.scenario).loadgen_name
-        # conf_type 2 can be repeated, and leaves alone what the file does not name.
+        # conf_type 2 can be read repeatedly, and keeps each setting that the file does not name.
         status = settings.FromConfig(plan.user_conf, "harness", name, 2)
         if status != 0:
             raise ConfigError(

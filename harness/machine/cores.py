@@ -26,7 +26,7 @@ class Cores(NamedTuple):
     def threads(self) -> int:
         """Threads that can compute at the same time, at least 1.
 
-        A fraction of a core in the quota counts as none: one thread too many lets the kernel hold back
+        A fraction of a core in the quota is not counted: with one thread too many, the kernel throttles
         all threads until the next period of the quota.
         """
         return self.logical if self.quota is None else min(self.logical, max(1, int(self.quota)))

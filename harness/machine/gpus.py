@@ -100,7 +100,7 @@ class Gpus:
                 yield name, tried()
 
     def row(self, pids: Sequence[int]) -> Row:
-        """Columns of host.csv. pids: of the measured processes, whose children count as theirs."""
+        """Returns the GPU columns of host.csv. pids: the measured processes; their children count as part of them."""
         row: dict[str, float] = {}
         for gpu in self._gpus:
             row |= {f"gpu{gpu.number}_{name}": v for name, v in self._state(gpu.handle, pids)}

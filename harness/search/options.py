@@ -144,8 +144,8 @@ class WorkersOptions:
         group="sweep over workers",
     )
     pairs: int = option(
-        "with --models: loads by the cache and plain loads that are held against each other, where every "
-        "request misses (default 20)",
+        "with --models: number of pairs of a load through the cache and a plain load, compared for the case "
+        "that every request misses (default 20)",
         parse=bounded(2, MOST_RUNS),
         default=20,
         metavar="N",

@@ -59,7 +59,7 @@ class ServeOptions:
         metavar="HOST:PORT",
     )
     name: str = option(
-        "the server's own name at /v2, of which MLPerf's Network division wants another one for each server "
+        "server name that /v2 reports; MLPerf's Network division requires a different name for each server "
         f"(default {DEFAULT_NAME})",
         parse=str,
         default=DEFAULT_NAME,
@@ -71,6 +71,6 @@ class ServeOptions:
         flag=True,
     )
     node: bool = option(
-        "be a node of --nodes: with the data, one instance a core, and queries that name samples by their indices",
+        "be a node of --nodes: load the data, run one instance per core, and take queries that name samples by index",
         flag=True,
     )

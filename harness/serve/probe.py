@@ -139,7 +139,7 @@ def _lines(found: Mapping[str, Any]) -> Iterator[str]:
     kept = (
         "kept open"
         if found["keeps_connections"]
-        else "closed after each reply: requests pay for new ones"
+        else "closed after each reply: each request opens a new one"
     )
     yield f"round trip   {show_ns(found['round_trip_ns'])}, median of {ROUND_TRIPS}; connections are {kept}"
     about = found["kserve"]
@@ -154,7 +154,7 @@ def _lines(found: Mapping[str, Any]) -> Iterator[str]:
         yield f"protocol     OpenAI: models {', '.join(found['openai_models']) or 'none'}"
         yield from _openai_lines(found["url"], found["openai_models"])
     if about is None and found["openai_models"] is None:
-        yield "protocol     unknown: /v2 and /v1/models have no answer; --backend http-raw sends bytes"
+        yield "protocol     unknown: /v2 and /v1/models do not answer; --backend http-raw sends raw bytes"
 
 
 def _model_lines(url: str, model: Mapping[str, Any]) -> Iterator[str]:

@@ -208,7 +208,7 @@ def _parsed(raw: bytes) -> Head:
         )
     expected = headers.get("expect", "").lower()
     if expected not in ("", "100-continue"):
-        raise Malformed(417, "the server knows Expect: 100-continue only")
+        raise Malformed(417, "the server supports only Expect: 100-continue")
     options = {word.strip().lower() for word in headers.get("connection", "").split(",")}
     is_chunked = "transfer-encoding" in headers
     if is_chunked:
@@ -245,9 +245,9 @@ def _headers(lines: list[bytes]) -> Mapping[str, str]:
 
 def _check_encoding(headers: Mapping[str, str], *, is_old: bool) -> None:
     if is_old or "content-length" in headers:
-        raise Malformed(400, "Transfer-Encoding stands beside a Content-Length, or in HTTP/1.0")
+        raise Malformed(400, "Transfer-Encoding needs HTTP/1.1 and no Content-Length")
     if headers["transfer-encoding"].lower() != "chunked":
-        raise Malformed(501, "the server knows Transfer-Encoding: chunked only")
+        raise Malformed(501, "the server supports only Transfer-Encoding: chunked")
 
 
 def _number(headers: Mapping[str, str], name: str) -> int | None:

@@ -214,7 +214,7 @@ def test_an_invalid_log_under_a_valid_result_is_found(run: Path, prints: Said) -
         ("performance/run_1/completions.npz", "no zip"),
     ],
 )
-def test_a_broken_file_is_one_line(run: Path, name: str, content: str, refuses: Said) -> None:
+def test_a_broken_file_prints_one_line(run: Path, name: str, content: str, refuses: Said) -> None:
     (run / name).write_text(content)
     refuses("check", run)
 

@@ -134,17 +134,17 @@ def test_a_closed_language_task_needs_server_offline_and_test06(tmp_path: Path) 
         ({"benchmark": "gpt-oss-120b"}, "--benchmark gpt-oss-120b: TEST07 needs a data set of its own"),
         ({"benchmark": "dlrm-v3"}, "--benchmark dlrm-v3: TEST08 needs the labels of MLCommons'"),
         ({"scenarios": ("Offline",)}, "--scenarios: the closed division requires Offline and one of Interactive, Server"),
-        ({"scenarios": ("Server", "Offline", "SingleStream")}, "--scenarios SingleStream: llama2-70b-99.9 is not submitted so in datacenter"),
+        ({"scenarios": ("Server", "Offline", "SingleStream")}, "--scenarios SingleStream: datacenter has no such submission of llama2-70b-99.9"),
         (
             {
                 "scenarios": ("Offline", "Server", "Interactive"),
                 "options": {**LLAMA.options, "target_qps": 2.0},
             },
-            "--target-qps is one rate for Server and Interactive: set both in a file, as llama2-70b.",
+            "--target-qps would give Server and Interactive the same rate: set both in a file, as llama2-70b.",
         ),
         (
             {"benchmark": "qwen3-vl-235b-a22b", "scenarios": ("Offline", "Interactive")},
-            "--scenarios Interactive: LoadGen has no settings of qwen3-vl-235b-a22b for it",
+            "--scenarios Interactive: LoadGen has no Interactive settings for qwen3-vl-235b-a22b",
         ),
         ({"rehearsal": True, "options": {**LLAMA.options, "duration": "3s"}}, "--duration: TEST06 counts tokens"),
         (

@@ -54,7 +54,7 @@ def _problems(steps: Sequence[Step]) -> list[str]:
             "normalise, layout"
         )
     problems += [
-        f"the step {name!r} comes {names.count(name)} times: once is enough"
+        f"the step {name!r} appears {names.count(name)} times: keep one"
         for name in ("decode", "resize", "normalise", "layout")
         if names.count(name) > 1
     ]

@@ -200,8 +200,8 @@ class RunOptions:
         level="expert",
     )
     input_range: tuple[tuple[str, Interval], ...] = option(
-        "synthetic data: range of an input's numbers without HIGH, e.g. ids=0:30522 (repeatable; "
-        "default for integers: the rows of the table they index, else 0:2)",
+        "synthetic data: range of an input's values, HIGH excluded, e.g. ids=0:30522 (repeatable; "
+        "default for integers: the rows of the table that they index, else 0:2)",
         parse=parsers.parse_input_range,
         many=True,
         metavar="NAME=LOW:HIGH",

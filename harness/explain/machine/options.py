@@ -41,12 +41,12 @@ class MachineOptions:
     )
     list: bool = option("print the names of the points and measure nothing", flag=True, group=_WHAT)
     missing: bool = option(
-        "take points that the database has, under the same versions and settings, from there",
+        "measure only the points that the database lacks for these versions and settings; take the others from it",
         flag=True,
         group=_WHAT,
     )
     point_ns: int = option(
-        "least time of a point, all its repetitions together (default 250ms)",
+        "minimum time per point, over all its repetitions (default 250ms)",
         name="point_time",
         parse=parse_positive_duration_ns,
         default=POINT_NS,
@@ -54,10 +54,10 @@ class MachineOptions:
         group=_HOW,
     )
     repeats: int = number(
-        "repetitions of a point, at most, which its spread comes from", _HOW, REPEATS, 1000
+        "maximum repetitions per point; the spread comes from them", _HOW, REPEATS, 1000
     )
     within_ns: int = option(
-        "time for all points together: points not begun by then are left out and listed (default 4min)",
+        "time limit for all points together; points not started by then are skipped and listed (default 4min)",
         name="within",
         parse=parse_positive_duration_ns,
         default=WITHIN_NS,

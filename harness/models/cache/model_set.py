@@ -178,7 +178,7 @@ def load_model_set(path: Path, *, without_files: bool = False) -> ModelSet:
     content: Any = load_yaml(path)
     if not isinstance(content, dict):
         raise ConfigError(
-            f"{path}: a set of models is a mapping with `models` and `capacity`: docs/models-sharing.md has one"
+            f"{path}: a set of models is a mapping with `models` and `capacity`: docs/models-sharing.md has an example"
         )
     try:
         parsed = SetFile.model_validate(content)
@@ -219,16 +219,16 @@ def _members(entry: Entry, folder: Path, *, without_files: bool) -> Iterator[Mem
 def _problems(parsed: SetFile, members: Sequence[Member]) -> Iterator[str]:
     names = Counter(member.name for member in members)
     for name in sorted(name for name, count in names.items() if count > 1):
-        yield f"the name {name!r} comes twice: give each model a `name`"
+        yield f"the name {name!r} appears twice: give each model a different `name`"
     for member in members:
         if member.model.generation is not None:
-            yield f"{member.name!r} generates its answers token by token, and is not served from a cache"
+            yield f"{member.name!r} generates its answers token by token, which a set of models does not support: remove it"
     is_measured = parsed.popularity.law == "measured"
     counted = [member.requests for member in members]
     if is_measured and (None in counted or not any(c for c in counted if c)):
-        yield "popularity measured: each model needs `requests`, and one of them above 0"
+        yield "the popularity `law: measured` needs `requests` for each model, at least one of them above 0"
     if not is_measured and any(count is not None for count in counted):
-        yield f"`requests` are for the popularity `law: measured`, and it is {parsed.popularity.law}"
+        yield f"`requests` apply only to the popularity `law: measured`, but the law is {parsed.popularity.law}"
     always = sum(member.bytes or 0 for member in members if member.always)
     if always > parse_bytes(parsed.capacity):
         share = show_percent(always / parse_bytes(parsed.capacity))

@@ -67,7 +67,7 @@ class ModelFile(_Strict):
 
     @property
     def is_own(self) -> bool:
-        """Whether the manifest says nothing about a checksum, as its author does of a file of theirs."""
+        """Whether the manifest omits the checksum, as authors do for their own files."""
         return "sha256" not in self.model_fields_set
 
     @property
@@ -106,7 +106,7 @@ def _check_once(steps: tuple[Step, ...]) -> tuple[Step, ...]:
     names = [step.name for step in steps]
     for name in _ONCE:
         if names.count(name) > 1:
-            raise ValueError(f"the step {name!r} comes {names.count(name)} times: once is enough")
+            raise ValueError(f"the step {name!r} appears {names.count(name)} times: keep one")
     return steps
 
 

@@ -114,9 +114,9 @@ def _compared(facts: NodeFacts) -> Mapping[str, object]:
 
 
 def differences(nodes: Mapping[str, NodeFacts], wanted: Mapping[str, object]) -> Iterator[str]:
-    """One line for each fact in which a node is not as wanted, or not as the first one.
+    """Yields one line for each fact in which a node differs from `wanted`, or from the first node.
 
-    nodes: by address. wanted: values by the words of `_compared`, of this machine and the command line.
+    nodes: by address. wanted: values of this machine and the command line, by the keys of `_compared`.
     """
     first, *others = nodes
     found = {name: _compared(facts) for name, facts in nodes.items()}
@@ -145,7 +145,7 @@ def _short(value: object) -> str:
 
 
 def check_streams(scenario: str, count: int) -> None:
-    """A ConfigError: a stream asks one query at a time, so that all nodes but one would wait."""
+    """Raises a ConfigError if a stream has several nodes: it sends one query at a time, so all but one would wait."""
     if count > 1:
         raise ConfigError(
             f"--nodes: {scenario} asks one query at a time, and {count} nodes are named: name one of them"

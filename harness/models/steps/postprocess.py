@@ -30,7 +30,7 @@ _SMALL = 8192
 
 
 def wrong_count(answers: int, samples: int, output: str | None = None) -> str:
-    """The error for a batch with another number of answers than samples. output: where they come from."""
+    """The message for a batch with more or fewer answers than samples. output: name of the output that holds them."""
     source = f" in the output {output!r}" if output is not None else ""
     return (
         f"the model returned {counted(answers, 'row')}{source} for {counted(samples, 'sample')}: the first dimension "

@@ -40,7 +40,7 @@ def tables_of(path: Path) -> Mapping[str, Table]:
 
     {} where the file shows none, or cannot be read: the backend that opens it says why.
     """
-    if path.is_dir():  # of an IR
+    if path.is_dir():  # the folder of an IR
         files = sorted(path.glob("*.xml"))
         path = files[0] if len(files) == 1 else path
     kind = format_of(path)

@@ -27,7 +27,7 @@ def differences(folder: Path, derived: Findings, stored: Mapping[str, Any]) -> I
         if line not in text.splitlines():
             yield f"{path} has no line {line!r}"
         elif text.splitlines() != [line]:
-            yield f"{path} has other lines than {line!r}"
+            yield f"{path} has lines other than {line!r}"
     for role, run in derived.runs.items():
         if not run.plan.harness_scheduled:
             yield from _summary(folder / run_folder.FOLDERS[role], run)

@@ -37,7 +37,7 @@ def entries(run: RunFiles) -> Iterator[dict[str, Any]]:
         each_ns = NS_PER_S / found["throughput"].value
         found = {"time per sample": Number(each_ns, "ns"), **found}
     for name, number in found.items():
-        # More is better of scores, and of rates, which follow from arrivals or latencies.
+        # Skips scores and rates: they are better when higher. Rates follow from arrivals or latencies.
         if not number.higher_is_better:
             yield {
                 "name": f"{workload}: {name}",

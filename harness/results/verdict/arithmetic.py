@@ -99,8 +99,8 @@ def _order(log: DetailLog) -> Iterator[str]:
                 yield f"{lower.key} {lower.ns:,} is above {upper.key} {upper.ns:,}"
             elif lower.rank == upper.rank and lower.ns != upper.ns:
                 yield (
-                    f"{lower.key} {lower.ns:,} is not {upper.key} {upper.ns:,}, the same one of "
-                    f"{count:,} latencies"
+                    f"{lower.key} {lower.ns:,} differs from {upper.key} {upper.ns:,}, although both are the same "
+                    f"one of {count:,} latencies"
                 )
         mean = log_numbers.number(log, f"result_mean_{unit}_ns")
         if mean is not None and len(ranked) > 1:
@@ -121,8 +121,8 @@ def _mean(mean: float, ranked: list[_Ranked], count: int) -> Iterator[str]:
         most += at_lower + between * upper.ns
     if not least // count - 1 <= mean <= most // count + 1:
         yield (
-            f"the mean latency {mean:,.0f} ns lies outside {least // count:,} to {most // count:,}, by the "
-            "percentiles"
+            f"the mean latency {mean:,.0f} ns lies outside {least // count:,} to {most // count:,} ns, the range "
+            "that the percentiles allow"
         )
 
 

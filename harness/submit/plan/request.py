@@ -129,7 +129,7 @@ class Request:
         if "Interactive" in self.scenarios and "Interactive" not in (
             benchmark.token_limits_ns or {}
         ):
-            yield f"--scenarios Interactive: LoadGen has no settings of {self.benchmark} for it: leave it out"
+            yield f"--scenarios Interactive: LoadGen has no Interactive settings for {self.benchmark}: leave it out"
         for audit in self.audits:
             if needs := rules.audits[audit].needs:
                 yield (
@@ -141,7 +141,7 @@ class Request:
         if "target_qps" in self.options and {*AT_A_RATE} <= {*self.chosen_scenarios}:
             keys = (f"{self.loadgen_model(s)}.Server.target_qps" for s in AT_A_RATE)
             yield (
-                f"--target-qps is one rate for {' and '.join(AT_A_RATE)}: set both in a file, as {' and '.join(keys)}, "
+                f"--target-qps would give {' and '.join(AT_A_RATE)} the same rate: set both in a file, as {' and '.join(keys)}, "
                 "and pass it with --user-conf"
             )
 
@@ -154,7 +154,7 @@ class Request:
             yield f"--scenarios: the {self.division} division requires {', '.join(required)}{one_of}"
         more = [s for s in self.scenarios if s in OURS and s not in (*required, *optional)]
         if required and more:
-            yield f"--scenarios {','.join(more)}: {self.benchmark} is not submitted so in {self.category}: leave it out"
+            yield f"--scenarios {','.join(more)}: {self.category} has no such submission of {self.benchmark}: leave it out"
 
     def _meter_problems(self) -> Iterator[str]:
         """Only PTDaemon sessions can be submitted."""

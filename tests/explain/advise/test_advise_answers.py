@@ -156,7 +156,7 @@ def test_kernels_that_compute_nothing_and_the_time_between_kernels_are_told() ->
     assert answers(record())["kernels"]["between_ns"] == 4 * MS
 
 
-def test_what_undoes_itself_in_the_file_is_told() -> None:
+def test_operators_of_the_file_without_effect_are_reported() -> None:
     content = record()
     for i in (2, 4):
         content["nodes"][i] |= {"op": "Transpose"}

@@ -118,7 +118,7 @@ def test_a_collector_that_refuses_is_a_line(status: int, answer: bytes, message:
 
 
 @pytest.mark.parametrize("answer", [b"", b"ok", b"[]", b'{"partialSuccess": {"rejectedSpans": 0}}'])
-def test_a_collector_that_only_says_200_has_taken_all(answer: bytes) -> None:
+def test_a_collector_that_only_answers_200_has_accepted_all_spans(answer: bytes) -> None:
     assert _refused(answer) == ""
 
 

@@ -55,7 +55,7 @@ Made = Callable[[], bytes]
         ),
     ],
 )  # fmt: skip
-def test_a_broken_file_is_one_line(
+def test_a_broken_file_prints_one_line(
     dataset: str, file: str, content: Made, told: str, tmp_path: Path
 ) -> None:
     path = tmp_path / file
@@ -88,7 +88,7 @@ BOX: dict[str, object] = {"id": 7, "image_id": 1, "category_id": 1, "bbox": [1, 
         ),
     ],
 )  # fmt: skip
-def test_annotations_that_cannot_be_are_named(
+def test_invalid_annotations_are_reported(
     annotations: list[dict[str, object]], told: str, tmp_path: Path
 ) -> None:
     folder = coco(tmp_path / "coco", *annotations)

@@ -59,12 +59,12 @@ def test_the_json_of_a_single_model_stays_one() -> None:
             {"models": [{"model": "nope"}, {"model": "digits"}, {"model": "digits"}]},
             [
                 r"no model named 'nope'.*",
-                r"the name 'digits' comes twice: give each model a `name`",
+                r"the name 'digits' appears twice: give each model a different `name`",
             ],
         ),
-        ({"models": [{"model": "tinylm"}]}, [r"'tinylm' generates its answers token by token, and is not served from a cache"]),
-        ({"popularity": {"law": "measured"}}, [r"popularity measured: each model needs `requests`, and one of them above 0"]),
-        ({"models": [{"model": "digits", "requests": 3}]}, [r"`requests` are for the popularity `law: measured`, and it is zipf"]),
+        ({"models": [{"model": "tinylm"}]}, [r"'tinylm' generates its answers token by token, which a set of models does not support: remove it"]),
+        ({"popularity": {"law": "measured"}}, [r"the popularity `law: measured` needs `requests` for each model, at least one of them above 0"]),
+        ({"models": [{"model": "digits", "requests": 3}]}, [r"`requests` apply only to the popularity `law: measured`, but the law is zipf"]),
         ({"models": [{"model": "digits", "always": True, "bytes": "3MB"}]}, [r"the models with `always: true` take 300 % of the capacity"]),
         ({"capacity": "1", "policy": "mru"}, [r"field 'capacity': '1' is not a size.*", r"field 'policy': Input should be .*, not 'mru'"]),
         (

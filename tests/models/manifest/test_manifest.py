@@ -296,7 +296,7 @@ def test_what_would_be_taken_for_something_else_is_refused(
 @pytest.mark.parametrize(
     ("steps", "told"),
     [
-        ([{"column": {"names": ["a"]}}, {"column": {"names": ["b"]}}], "comes 2 times"),
+        ([{"column": {"names": ["a"]}}, {"column": {"names": ["b"]}}], "appears 2 times"),
         ([{"normalise": {"std": [float("inf")]}}], "should be a finite number"),
         ([{"audio": {"max_seconds": float("inf")}}], "less than or equal to 86400"),
     ],

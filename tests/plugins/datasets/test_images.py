@@ -279,7 +279,7 @@ def test_too_small_an_image_to_crop_is_refused() -> None:
     ("steps", "problem"),
     [
         ([step("layout", order="nchw"), step("crop", size=3)], "the steps are decode, layout, crop"),
-        ([step("normalise"), step("normalise")], "the step 'normalise' comes 2 times"),
+        ([step("normalise"), step("normalise")], "the step 'normalise' appears 2 times"),
         ([step("normalise", mean=(1, 2))], "normalise has 2 values of mean for 3 channels"),
         ([step("clip", low=0, high=1)], "the step 'clip' is not for images"),
     ],

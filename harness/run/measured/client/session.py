@@ -226,7 +226,7 @@ class Session:
         try:
             reader.answer(reply)
         except CutOff:
-            return  # the run counts it; another reply shows whether the server counts
+            return  # the run counts this failure; a later reply shows whether the server counts tokens
         if reader.usage.output is None:
             raise ConfigError(
                 f"--slo {self._slos[0]}: the server does not count the tokens of its answers: drop it, or "

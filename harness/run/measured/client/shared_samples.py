@@ -39,8 +39,8 @@ def check_here(peers: Sequence[tuple[str, bool]]) -> None:
 class SharedSamples:
     """The samples of a dataset that are loaded now, in one region of shared memory.
 
-    The region's file is removed as soon as the servers have mapped it. What they have mapped is given back by
-    `close`, or by the supervisor where this process ends before.
+    The region's file is removed as soon as the servers have mapped it. `close` has the servers release
+    the region, or the supervisor does if this process ends earlier.
     """
 
     def __init__(
