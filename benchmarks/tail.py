@@ -3,8 +3,9 @@
 python benchmarks/tail.py [--rows tail-NAME,...] [--loads 0.2,0.4,...] [--reference CHECKOUT] [--page FOLDER] [--quick]
 
 The limit is a queue first in, first out under the best of many policies, simulated with the run's own arrivals and
-with service times that bare loops measured just before it. CHECKOUT: of mlcommons/inference, as for
-reference_harness.py. --page: also draws p50 and p99 by load there.
+with service times that bare loops measured just before and after it. A load is a share of what the loops just before
+it did: this machine's speed changes within minutes. CHECKOUT: of mlcommons/inference, as for reference_harness.py.
+--page: also draws p50 and p99 by load there.
 """
 
 import argparse
@@ -30,7 +31,7 @@ from benchmarks.reference_harness import Reference, reference_images
 from benchmarks.report import Row, command
 from harness.core.batch_rule import BatchRule, batch_times
 from harness.core.config.run_config import RunConfig
-from harness.core.service_times import QUANTILES, ServiceTimes
+from harness.core.service_times import QUANTILES, ServiceTimes, together
 from harness.core.units import NS_PER_MS, NS_PER_S
 from harness.loadgen.scenario import scenario_named
 from harness.machine import cores
@@ -247,10 +248,9 @@ def measure(
         folder = Path(parent)
         (folder / "images").symlink_to(images)
         bench = Bench(made(folder), options.reference, folder)
-        capacity = bench.capacity_per_s(noise.quiet(bench.narrow))
         for turn in range(count):
             for load in options.loads:
-                _one_load(bench, load, load * capacity, seen, noise, forward=turn % 2 == 0)
+                _one_load(bench, load, seen, noise, forward=turn % 2 == 0)
     if options.page:
         _draw(name, seen, options.page)
     judged = [n for n in options.loads if JUDGED[0] <= n <= JUDGED[1]] or list(options.loads)
@@ -259,7 +259,7 @@ def measure(
     return [
         Row(
             name=name,
-            what=f"p99 ÷ the limit of any dispatcher at the worst load, {worst:.0%} of {capacity:.4g} samples/s",
+            what=f"p99 ÷ the limit of any dispatcher at the worst load, {worst:.0%} of bare loops",
             unit="",
             limit="at most",
             bar=MOST_OVER_LIMIT,
@@ -275,12 +275,14 @@ def measure(
     ]
 
 
-def _one_load(
-    bench: Bench, load: float, rate_per_s: float, seen: Seen, noise: Noise, *, forward: bool
-) -> None:
-    """All systems in turn, after bare loops of the same minute."""
+def _one_load(bench: Bench, load: float, seen: Seen, noise: Noise, *, forward: bool) -> None:
+    """All systems in turn, ours between bare loops."""
     narrow, wide = noise.quiet(bench.narrow), noise.quiet(bench.wide)
+    rate_per_s = load * bench.capacity_per_s(narrow)
     ours, due_ns = noise.quiet(lambda: bench.served(rate_per_s))
+    narrow = together(narrow, noise.quiet(bench.narrow))
+    if wide is not None and (again := noise.quiet(bench.wide)) is not None:
+        wide = together(wide, again)
     seen.add(load, OURS, ours)
     seen.add(load, LIMIT, bench.limit(due_ns, narrow, wide))
     others: dict[str, Callable[[], Tail | None]] = {
