@@ -85,11 +85,21 @@ class Tail(NamedTuple):
     p99_ms: float
 
 
+class Served(NamedTuple):
+    tail: Tail
+    due_ns: Array
+    """(queries,) ascending: when queries were due."""
+    at_run_speed: float
+    """p99 ÷ the p99 of a reference dispatcher whose model is as fast as it was at each moment of the run."""
+
+
 @dataclass(slots=True)
 class Seen:
     """Load -> the tails of each system, round by round."""
 
     by_load: dict[float, dict[str, list[Tail]]] = field(default_factory=dict)
+    at_run_speed: dict[float, list[float]] = field(default_factory=dict)
+    """Load -> our p99 ÷ a reference dispatcher's whose model is as fast as it was at each moment of the run."""
 
     def add(self, load: float, system: str, tail: Tail) -> None:
         self.by_load.setdefault(load, {}).setdefault(system, []).append(tail)
@@ -158,13 +168,16 @@ class Bench:
             self._cores * size * NS_PER_S / float(narrow.of(size).mean()) for size in BATCHES
         )
 
-    def served(self, rate_per_s: float, *more: str) -> tuple[Tail, Array]:
-        """The tail, and when queries were due in ns."""
+    def served(self, rate_per_s: float, *more: str) -> Served:
         count = max(LEAST_QUERIES, round(SECONDS * rate_per_s))
         load = ("--target-qps", f"{rate_per_s:.4g}", "--queries", str(count), "--slo", _BOUND)
         run = harness("--scenario", "server", "--mode", "performance", *self._options, *load, *more)
         latency = run.result["latency_ns"]
-        return _ms(latency["p50"], latency["p99"]), np.sort(run.columns["scheduled_ns"])
+        return Served(
+            _ms(latency["p50"], latency["p99"]),
+            np.sort(run.columns["scheduled_ns"]),
+            run.result["reference"]["at_run_speed"]["ratio"],
+        )
 
     def limit(self, due_ns: Array, narrow: ServiceTimes, wide: ServiceTimes | None) -> Tail:
         """The lowest p50 and the lowest p99 of all policies."""
@@ -279,14 +292,15 @@ def _one_load(bench: Bench, load: float, seen: Seen, noise: Noise, *, forward: b
     """All systems in turn, ours between bare loops."""
     narrow, wide = noise.quiet(bench.narrow), noise.quiet(bench.wide)
     rate_per_s = load * bench.capacity_per_s(narrow)
-    ours, due_ns = noise.quiet(lambda: bench.served(rate_per_s))
-    narrow = together(narrow, noise.quiet(bench.narrow))
+    ours = noise.quiet(lambda: bench.served(rate_per_s))
+    narrow = _merged(narrow, noise.quiet(bench.narrow))
     if wide is not None and (again := noise.quiet(bench.wide)) is not None:
-        wide = together(wide, again)
-    seen.add(load, OURS, ours)
-    seen.add(load, LIMIT, bench.limit(due_ns, narrow, wide))
+        wide = _merged(wide, again)
+    seen.add(load, OURS, ours.tail)
+    seen.add(load, LIMIT, bench.limit(ours.due_ns, narrow, wide))
+    seen.at_run_speed.setdefault(load, []).append(ours.at_run_speed)
     others: dict[str, Callable[[], Tail | None]] = {
-        plan: lambda more=more: bench.served(rate_per_s, "--dispatch", "greedy", *more)[0]  # type: ignore[misc]
+        plan: lambda more=more: bench.served(rate_per_s, "--dispatch", "greedy", *more).tail  # type: ignore[misc]
         for plan, more in FIXED.items()
     }
     others[REFERENCE] = lambda: bench.referred(rate_per_s)
@@ -296,14 +310,22 @@ def _one_load(bench: Bench, load: float, seen: Seen, noise: Noise, *, forward: b
             seen.add(load, system, tail)
 
 
+def _merged(before: ServiceTimes, after: ServiceTimes) -> ServiceTimes:
+    """Merges both for the sizes that both had time for."""
+    sizes = set(before.sizes) & set(after.sizes)
+    return together(before.only(sizes), after.only(sizes))
+
+
 def _beside(seen: Seen) -> Iterator[tuple[str, str]]:
-    """Load -> p50 / p99 of each system in ms."""
+    """Load -> p50 / p99 of each system in ms, and our p99 without the machine's changes of speed."""
     for load, of in seen.by_load.items():
         texts = []
         for system, tails in of.items():
             p50, p99 = (estimate(column).value for column in zip(*tails, strict=True))
             texts.append(f"{system} {p50:.3g} / {p99:.3g}")
-        yield f"{load:.0%}", ", ".join(texts) + " ms"
+        ratio = estimate(seen.at_run_speed[load]).value
+        texts[-1] += f" ms, default plan at the run's speed {ratio:.3g} x the reference dispatcher"
+        yield f"{load:.0%}", ", ".join(texts)
 
 
 def _draw(name: str, seen: Seen, folder: Path) -> None:
