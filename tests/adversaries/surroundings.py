@@ -52,7 +52,7 @@ def hook_of_python(folder: Path) -> Prepared:
 
 
 def category_of_warnings(folder: Path) -> Prepared:
-    """PYTHONWARNINGS names a class of a module, which Python imports to find it."""
+    """PYTHONWARNINGS names a class of a module, and Python imports the module to find the class."""
     (folder / "odd.py").write_text(f"class Odd(Warning): pass\n{TABLE_IN_INFER}")
     return Prepared((), {"PYTHONPATH": str(folder), "PYTHONWARNINGS": "ignore::odd.Odd"})
 
