@@ -30,7 +30,7 @@ class _Wrong(OrtBackend):
 
 
 class AccOnly(_Wrong):
-    """Right in the accuracy run only, which it knows by the folder of the logs."""
+    """Answers correctly only in the accuracy run, recognised by the folder of the logs."""
 
     def is_wrong(self, batch: Batch) -> bool:
         return is_performance()
@@ -50,7 +50,7 @@ class AccOnlyBurn(_Wrong):
 
 
 class AccOnlyPlan(_Wrong):
-    """Right in the accuracy run only, which it knows by the load plan in a frame."""
+    """Answers correctly only in the accuracy run, recognised by the load plan in a frame."""
 
     def is_wrong(self, batch: Batch) -> bool:
         plans = [p for f in frames() for p in f.f_locals.values() if isinstance(p, LoadPlan)]
@@ -58,21 +58,21 @@ class AccOnlyPlan(_Wrong):
 
 
 class AccOnlyBatches(_Wrong):
-    """Right in large batches only, which Server has in the accuracy run."""
+    """Answers correctly only in large batches, which Server has in the accuracy run."""
 
     def is_wrong(self, batch: Batch) -> bool:
         return is_timed() and batch.size < 8
 
 
 class WrongInLargeBatches(_Wrong):
-    """Wrong in batches of more than eight."""
+    """Answers wrongly in batches of more than eight."""
 
     def is_wrong(self, batch: Batch) -> bool:
         return batch.size > 8
 
 
 class RandomAnswers(_Wrong):
-    """Draws its answers."""
+    """Draws random answers."""
 
     def is_wrong(self, batch: Batch) -> bool:
         return is_timed()
@@ -106,7 +106,7 @@ class NoisyInRun(AccOnly):
 
 
 class WrongUnderLoad(_Wrong):
-    """Wrong where a batch comes less than 1 ms after the one before."""
+    """Answers wrongly if a batch comes less than 1 ms after the previous one."""
 
     last_s = 0.0
 
@@ -116,7 +116,7 @@ class WrongUnderLoad(_Wrong):
 
 
 class WrongOneIn100(_Wrong):
-    """One sample in a hundred of the performance run is wrong."""
+    """Answers one sample in a hundred of the performance run wrongly."""
 
     every = 100
 
@@ -125,13 +125,13 @@ class WrongOneIn100(_Wrong):
 
 
 class WrongOneIn1000(WrongOneIn100):
-    """One sample in a thousand of the performance run is wrong."""
+    """Answers one sample in a thousand of the performance run wrongly."""
 
     every = 1000
 
 
 class Rounds(_Wrong):
-    """Answers in half precision, and says nothing of it."""
+    """Answers in half precision without reporting it."""
 
     def is_wrong(self, batch: Batch) -> bool:
         return True
@@ -168,7 +168,7 @@ class MutatesInputInRun(OrtBackend):
 
 
 class SharesABuffer(OrtBackend):
-    """All instances answer in one array."""
+    """Shares one array for the answers of all instances."""
 
     buffer: Array = np.zeros((4096, 10), np.float32)
 
@@ -200,7 +200,7 @@ class Deduplicates(OrtBackend):
 
 
 class WrongNowAndThen(_Wrong):
-    """Wrong in one batch of 50, at random, in both runs."""
+    """Answers one batch in 50 wrongly, at random, in both runs."""
 
     def is_wrong(self, batch: Batch) -> bool:
         return is_timed() and random.random() < 0.02

@@ -101,14 +101,14 @@ class HangsInRun(_Fails):
 
 
 class RaisesAtTheEnd(OrtBackend):
-    """Raises where it is closed."""
+    """Raises when it is closed."""
 
     def __exit__(self, *exception: object) -> None:
         raise RuntimeError("no end")
 
 
 class SleepsInRun(OrtBackend):
-    """Sleeps for 30 ms in each batch of the run, as if it asked another program."""
+    """Sleeps for 30 ms in each batch of the run, as if it waited for another program."""
 
     def infer(self, batch: Batch) -> Outputs:
         if is_timed():
@@ -130,7 +130,7 @@ class Leaks(OrtBackend):
 
 
 class SleepsInLoad(OrtBackend):
-    """Takes its time to load the model."""
+    """Loads the model slowly."""
 
     def __enter__(self) -> Self:
         time.sleep(1)
@@ -138,7 +138,7 @@ class SleepsInLoad(OrtBackend):
 
 
 class BreaksAfterAWhile(OrtBackend):
-    """Answers from the second hundred batches on with the first answer."""
+    """Repeats the first answer after the first hundred batches."""
 
     batches = 0
     kept: Outputs | None = None

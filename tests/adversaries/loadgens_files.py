@@ -89,35 +89,35 @@ class _PatchesSettings(OrtBackend):
 
 
 class PatchesBound(_PatchesSettings):
-    """LoadGen judges against a bound of 1,000 s."""
+    """Makes LoadGen judge against a bound of 1,000 s."""
 
     def patch(self, settings: Any) -> None:
         settings.server_target_latency_ns = 10**12
 
 
 class PatchesSamples(_PatchesSettings):
-    """LoadGen asks for one sample again and again, whose answer can be kept."""
+    """Makes LoadGen request one sample again and again, so that its answer can be kept."""
 
     def patch(self, settings: Any) -> None:
         settings.performance_issue_same = True
 
 
 class PatchesCount(_PatchesSettings):
-    """LoadGen issues a tenth of the queries."""
+    """Makes LoadGen issue a tenth of the queries."""
 
     def patch(self, settings: Any) -> None:
         settings.min_query_count //= 10
 
 
 class PatchesSampling(_PatchesSettings):
-    """Hardly any answer is compared."""
+    """Makes LoadGen log hardly any answer for the comparison."""
 
     def patch(self, settings: Any) -> None:
         settings.accuracy_log_sampling_target = 1
 
 
 class PlantsAnswers(OrtBackend):
-    """Answers nothing in the performance run, and leaves right answers in a file of the harness's own name."""
+    """Answers nothing in the performance run, and leaves right answers in a file with the harness's name for it."""
 
     def infer(self, batch: Batch) -> Outputs:
         outputs = super().infer(batch)

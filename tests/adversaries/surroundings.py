@@ -52,7 +52,7 @@ def hook_of_python(folder: Path) -> Prepared:
 
 
 def category_of_warnings(folder: Path) -> Prepared:
-    """PYTHONWARNINGS names a class of a module, which Python imports to find it."""
+    """PYTHONWARNINGS names a class of a module, and Python imports the module to find the class."""
     (folder / "odd.py").write_text(f"class Odd(Warning): pass\n{TABLE_IN_INFER}")
     return Prepared((), {"PYTHONPATH": str(folder), "PYTHONWARNINGS": "ignore::odd.Odd"})
 
@@ -90,7 +90,7 @@ def hook_with_labels(folder: Path) -> Prepared:
 
 
 def judge_of_its_own(folder: Path) -> Prepared:
-    """A manifest of the shipped name and file allows any score and any difference of answers; the null backend runs."""
+    """A manifest with the shipped name and file allows any score and any different answers; the null backend runs."""
     accuracy = {"metric": "top1", "target": 0.0, "sampling_tolerance": 100_000}
     return Prepared(("--model", str(_manifest(folder, accuracy=accuracy)), "--backend", "null"))
 

@@ -25,7 +25,7 @@ from tests.adversaries.parts import (
 
 
 class IndexCache(OrtBackend):
-    """Computes all answers once, and looks the dataset indices up in its caller's frames."""
+    """Computes all answers once, and reads the dataset indices from its caller's frames."""
 
     table: dict[str, Array] | None = None
 
@@ -56,7 +56,7 @@ class BusyIndexCache(IndexCache):
 
 
 class LazyIndexCache(OrtBackend):
-    """Computes each dataset index once, when it comes first."""
+    """Computes the answer to each dataset index once, at its first query."""
 
     def infer(self, batch: Batch) -> Outputs:
         indices = callers_indices()
@@ -81,7 +81,7 @@ class LabelReader(IndexCache):
 
 
 class LabelReaderNoisy(LabelReader):
-    """As LabelReader, and one in a hundred is wrong, because a perfect score would be noticed."""
+    """Acts like LabelReader, but answers one in a hundred wrongly, because a perfect score would be noticed."""
 
     def make(self, batch: Batch) -> dict[str, Array]:
         table = super().make(batch)
@@ -110,7 +110,7 @@ class AfterThread(IndexCache):
 
 
 class PatchesDataset(IndexCache):
-    """Learns the dataset indices from the dataset, whose `batch` it has replaced."""
+    """Replaces the dataset's `batch`, and so learns the dataset indices."""
 
     asked: Sequence[int] = ()
 
@@ -150,7 +150,7 @@ class PatchesAnswer(OrtBackend):
 
 
 class ContentCache(OrtBackend):
-    """Has the answer to the content of every digit, and to nothing else."""
+    """Answers every digit by its content from a table, and knows nothing else."""
 
     table: dict[bytes, dict[str, Array]] | None = None
 
@@ -178,7 +178,7 @@ def label_by_content() -> Mapping[bytes, int]:
 
 
 class LabelsByContent(OrtBackend):
-    """Computes, and then answers with the label of each digit that it knows by its content."""
+    """Computes, and then answers with the label of each digit, found by its content."""
 
     def infer(self, batch: Batch) -> Outputs:
         known = label_by_content()
@@ -192,14 +192,14 @@ class LabelsByContent(OrtBackend):
 
 
 class RoundedCache(ContentCache):
-    """As ContentCache, with a key that small changes do not change."""
+    """Acts like ContentCache, with a key that ignores small changes."""
 
     def key(self, row: Array) -> bytes:
         return np.round(row * 16).astype(np.int8).tobytes()
 
 
 class HashCache(OrtBackend):
-    """Keeps the answers to each batch by its content, as it goes."""
+    """Keeps the answers to each batch, by the content of the batch."""
 
     most = 100_000
 
@@ -220,7 +220,7 @@ class Last(HashCache):
 
 
 class KnowsTheProbe(IndexCache):
-    """Answers from the table, and computes where a frame belongs to the probe after the run."""
+    """Answers from the table, and computes if a frame belongs to the probe after the run."""
 
     def infer(self, batch: Batch) -> Outputs:
         if any(frame.f_code.co_filename.endswith("input_probe.py") for frame in frames()):

@@ -45,7 +45,7 @@ class _PatchesJournal(_Slow):
 
 
 class JournalShort(_PatchesJournal):
-    """Says that the model took a tenth of the time."""
+    """Reports a tenth of the model's time."""
 
     def bend(self, stamps: list[int]) -> list[int]:
         taken, gathered, inferred, postprocessed, completed = stamps
@@ -54,7 +54,7 @@ class JournalShort(_PatchesJournal):
 
 
 class JournalStages(_PatchesJournal):
-    """Says that the dataset took the time of the model."""
+    """Reports the model's time as the dataset's."""
 
     def bend(self, stamps: list[int]) -> list[int]:
         stamps[1] = stamps[2]
@@ -62,7 +62,7 @@ class JournalStages(_PatchesJournal):
 
 
 class SlowsTheJournalsClock(_Slow):
-    """The clock of the journal runs at half speed."""
+    """Slows the clock of the journal to half speed."""
 
     def __enter__(self) -> Self:
         original = vars(instance)["wall_ns"]
@@ -109,14 +109,14 @@ class _AnswersEarly(OrtBackend):
 
 
 class AnswersEarly(_AnswersEarly):
-    """Its table is by dataset index."""
+    """Answers early from a table of dataset indices."""
 
     def key(self, batch: Batch) -> object:
         return tuple(callers_indices() or ())
 
 
 class AnswersEarlyAndForges(_AnswersEarly):
-    """Its table is by content, and the stamps in the journal end with the early answer."""
+    """Answers early from a table of contents, and ends the stamps in the journal with the early answer."""
 
     def key(self, batch: Batch) -> object:
         return b"".join(rows.tobytes() for rows in batch.inputs.values())
@@ -149,7 +149,7 @@ class CompletesTwice(OrtBackend):
 
 
 class PatchesTheProbe(IndexCache):
-    """Answers from a table, and replaces the probe after the run by the results of an honest one."""
+    """Answers from a table, and replaces the probe after the run by the results of an honest probe."""
 
     def __enter__(self) -> Self:
         times = {f"{name}_ns": [1000] * 32 for name in ("changed", "again", "seen")}
