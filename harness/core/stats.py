@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from functools import lru_cache
+from statistics import fmean
 
 import numpy as np
 
@@ -16,6 +17,9 @@ LEVEL = 0.95
 
 EARLY_STOPPING_CONFIDENCE = 0.99
 """LoadGen's confidence that the true percentile meets the bound (early_stopping.cc)."""
+
+TRIMMED = 0.2
+"""Share of the samples that a trimmed mean drops at each end, as in XSP and Benanza."""
 
 
 def percentile_ns(sorted_ns: Sequence[int] | Array, fraction: float) -> int:
@@ -33,6 +37,17 @@ def percentile_ns(sorted_ns: Sequence[int] | Array, fraction: float) -> int:
     if not 0.0 < fraction < 1.0:
         raise ValueError(f"fraction must lie in (0, 1), got {fraction}")
     return int(sorted_ns[int(len(sorted_ns) * fraction)])
+
+
+def trimmed_mean(values: Sequence[float], share: float = TRIMMED) -> float:
+    """The mean without the lowest and highest floor(n * share); [1..10] -> 5.5.
+
+    Source: DLBricks (Li et al., ICPE 2020), section 4.
+    """
+    if not values:
+        raise ValueError("no values: nothing was measured")
+    dropped = int(len(values) * share)
+    return fmean(sorted(values)[dropped : len(values) - dropped])
 
 
 def late_allowed(queries: int, percentile: float) -> int:

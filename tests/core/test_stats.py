@@ -17,6 +17,7 @@ from harness.core.stats import (
     queries_needed,
     queries_to_settle,
     student_t,
+    trimmed_mean,
 )
 from tests.builders.support import early_stopping_table
 
@@ -221,3 +222,16 @@ def test_students_t_is_scipys() -> None:
     t = pytest.importorskip("scipy.stats").t
     for freedom in range(1, 300):
         assert student_t(freedom) == pytest.approx(t.ppf((1 + LEVEL) / 2, freedom), rel=0.003)
+
+
+def test_the_trimmed_mean_drops_a_fifth_at_each_end() -> None:
+    assert trimmed_mean(range(1, 11)) == 5.5
+    assert trimmed_mean([*range(1, 10), 10**9]) == trimmed_mean(range(1, 11))
+    assert trimmed_mean([3]) == 3
+    with pytest.raises(ValueError, match="nothing was measured"):
+        trimmed_mean([])
+
+
+@given(st.lists(st.integers(0, 10**9), min_size=1))
+def test_the_trimmed_mean_lies_between_the_extremes(values: list[int]) -> None:
+    assert min(values) <= trimmed_mean(values) <= max(values)

@@ -5,6 +5,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+from harness.core.stats import trimmed_mean
 from harness.core.units import NS_PER_MS
 from harness.explain.kernels import layers as ly
 from harness.explain.kernels.layers import Layer, Peaks
@@ -298,7 +299,7 @@ def _by_type(layers: Sequence[Layer]) -> Figure:
 
 def _throughput(batches: Mapping[str, Mapping[str, Sequence[int]]]) -> Figure:
     sizes = sorted(map(int, batches))
-    latency_ns = [ly.trimmed_mean(batches[str(size)]["wall_ns"]) for size in sizes]
+    latency_ns = [trimmed_mean(batches[str(size)]["wall_ns"]) for size in sizes]
     per_s = [size / ns * 1e9 for size, ns in zip(sizes, latency_ns, strict=True)]
     return Figure(
         "Batches",

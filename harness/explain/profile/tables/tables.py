@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from harness.core.stats import interval_ranks
+from harness.core.stats import interval_ranks, trimmed_mean
 from harness.core.units import counted, show_percent
 from harness.explain.kernels import layers as ly
 from harness.explain.profile.measure.memory import slope
@@ -82,7 +82,7 @@ def _levels(profiled: Profiled) -> Table:
         rows.append(["stage", "harness run", float(spent.mean()), None, f"{stage} alone"])
     calls = _bare_calls(content)
     if calls is not None:
-        latency = ly.trimmed_mean(calls["wall_ns"])
+        latency = trimmed_mean(calls["wall_ns"])
         rows.append(["model", "bare calls", latency, None, "no harness, no profiler"])
     if level is not None:
         parts = level.parts
@@ -117,7 +117,7 @@ def contended(content: Content) -> Iterator[str]:
     then = f", load average {load['before']:.1f} to {load['after']:.1f}" if load else ""
     if content.get("threads") == 1:
         ratio = max(
-            ly.trimmed_mean(c["wall_ns"]) / max(ly.trimmed_mean(c["cpu_ns"]), 1.0) for c in calls
+            trimmed_mean(c["wall_ns"]) / max(trimmed_mean(c["cpu_ns"]), 1.0) for c in calls
         )
         if ratio > CONTENDED:
             yield (
@@ -125,7 +125,7 @@ def contended(content: Content) -> Iterator[str]:
                 "measure again."
             )
         return
-    ratio = max(ly.trimmed_mean(c["wall_ns"]) / max(min(c["wall_ns"]), 1) for c in calls)
+    ratio = max(trimmed_mean(c["wall_ns"]) / max(min(c["wall_ns"]), 1) for c in calls)
     if ratio > UNSTEADY:
         yield (
             f"Unsteady: the mean call took {ratio:.2f} times the fastest one{then}: other processes may have "
@@ -206,10 +206,10 @@ def _model_tables(content: Content) -> Iterator[Table]:
         return
     throughput, uncertainty, rows = {}, {}, []
     for text, times in model["batches"].items():
-        batch, latency = int(text), ly.trimmed_mean(times["wall_ns"])
+        batch, latency = int(text), trimmed_mean(times["wall_ns"])
         throughput[batch] = batch / latency * 1e9
         uncertainty[batch] = ly.uncertainty(times["wall_ns"])
-        cpu = ly.trimmed_mean(times["cpu_ns"])
+        cpu = trimmed_mean(times["cpu_ns"])
         runs = len(times["wall_ns"])
         ratio = round(cpu / latency, 3)
         rows.append([batch, latency, latency / batch, throughput[batch], cpu, ratio, runs])
@@ -275,10 +275,10 @@ def _data(content: Content) -> Iterator[Table]:
     low, high = interval_ranks(len(changes), 0.5, 0.95)
     is_shown = low is not None and high is not None and changes[low] * changes[high] > 0
     rows: list[list[Cell]] = [
-        [f"dataset {data['dataset']}", ly.trimmed_mean(walls[0]), None],
+        [f"dataset {data['dataset']}", trimmed_mean(walls[0]), None],
         [
             "seeded noise in the same range and shapes",
-            ly.trimmed_mean(walls[1]),
+            trimmed_mean(walls[1]),
             float(np.median(changes)) if is_shown else None,
         ],
     ]
