@@ -116,10 +116,7 @@ def _colour(kind: str, types: Sequence[str]) -> str:
 
 
 def _flame_of_run(done: Completions) -> Iterator[tuple[str, str, str, float]]:
-    means = {
-        stage: float((done.columns[end] - done.columns[begin]).mean())
-        for stage, (begin, end) in done.edges.items()
-    }
+    means = {stage: float(done.spent_ns(stage).mean()) for stage in done.edges}
     yield "query", "query", "", sum(means.values())
     for phase, stages in phases_of(done).items():
         if len(stages) == 1:

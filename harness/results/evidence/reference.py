@@ -148,8 +148,8 @@ def _lost_ns(
     ours_slowest = np.argpartition(ours_ns, -count)[-count:]
     ideal_slowest = np.argpartition(ideal_ns, -count)[-count:]
     lost = {}
-    for stage, (begin, end) in done.edges.items():
-        lost[stage] = float((done.columns[end] - done.columns[begin])[ours_slowest].mean())
+    for stage in done.edges:
+        lost[stage] = float(done.spent_ns(stage)[ours_slowest].mean())
     lost["queue"] -= float(ideal.queue_ns[ideal_slowest].mean())
     lost["infer"] -= float(ideal.infer_ns[ideal_slowest].mean())
     return lost
@@ -184,10 +184,7 @@ def _streams(
     whole = len(latency_ns) // samples * samples
     ours_ns = percentile_ns(np.sort(latency_ns[:whole].reshape(-1, samples).max(axis=1)), 0.5)
     last = slice(samples - 1, whole, samples)  # the last sample's latency is the query's
-    lost = {
-        stage: float(np.median((done.columns[end] - done.columns[begin])[last]))
-        for stage, (begin, end) in done.edges.items()
-    }
+    lost = {stage: float(np.median(done.spent_ns(stage)[last])) for stage in done.edges}
     lost["infer"] -= service.median_ns(sizes[-1])
     lost["queue"] -= sum(service.median_ns(size) for size in sizes[:-1])
     as_slow_ns = bare_ns * float(np.median(run.slower))

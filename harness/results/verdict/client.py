@@ -96,8 +96,7 @@ def _notice_p99_ns(run: Evidence) -> int | None:
     done = run.done
     if done is None or not len(done) or "notice" not in done.edges:
         return None
-    begin, end = done.edges["notice"]
-    return percentile_ns(np.sort(done.columns[end] - done.columns[begin]), 0.99)
+    return percentile_ns(np.sort(done.spent_ns("notice")), 0.99)
 
 
 def reasons(run: Evidence, completed_per_s: float | None) -> Iterator[Reason]:

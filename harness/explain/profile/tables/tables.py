@@ -77,9 +77,8 @@ def _levels(profiled: Profiled) -> Table:
         rows.append(["query", "harness run", float(loadgen_ns or mean), None, source])
         rows.append(["batch", "harness run", float(took), None, "taken to completed"])
         stage = "remote" if done.is_remote else "infer"
-        begin, end = done.edges[stage]
-        spent = done.columns[end] - done.columns[begin]
-        rows.append(["stage", "harness run", float(spent.mean()), None, f"{stage} alone"])
+        spent_ns = float(done.spent_ns(stage).mean())
+        rows.append(["stage", "harness run", spent_ns, None, f"{stage} alone"])
     calls = _bare_calls(content)
     if calls is not None:
         latency = trimmed_mean(calls["wall_ns"])
@@ -151,8 +150,8 @@ def _batch_ns(done: Completions) -> np.ndarray[Any, Any]:
 
 def _stages(done: Completions) -> Table:
     rows: list[list[Cell]] = []
-    for stage, (begin, end) in done.edges.items():
-        spent = np.sort(done.columns[end] - done.columns[begin])
+    for stage in done.edges:
+        spent = np.sort(done.spent_ns(stage))
         share = float(spent.sum()) / float(done.latency_ns.sum())
         p99 = float(spent[int(len(spent) * 0.99)])
         rows.append([stage, float(spent.mean()), float(np.median(spent)), p99, share])
@@ -171,8 +170,7 @@ def _phases(content: Content, done: Completions) -> Table:
     """Shares of LoadGen's own latency, which is measured independently of the stages."""
     rows: list[list[Cell]] = []
     for phase, stages in phases_of(done).items():
-        edges = [done.edges[stage] for stage in stages]
-        spent = sum(float((done.columns[e] - done.columns[b]).mean()) for b, e in edges)
+        spent = sum(float(done.spent_ns(stage).mean()) for stage in stages)
         rows.append([phase, " + ".join(stages), spent])
     total = sum(float(row[2] or 0) for row in rows)
     whole = _loadgen_mean_ns(content) or total
