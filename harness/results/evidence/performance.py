@@ -96,7 +96,7 @@ class Performance:
         if run.logged:
             scenario = self._scenario
             percentile = {
-                name: log.get(percentile_key(scenario, f"{fraction * 100:.2f}"))
+                name: log.get(percentile_key(scenario, fraction))
                 for name, fraction in stages.PERCENTILES.items()
             }
             ends = {name: log.get(latency_key(scenario, name)) for name in ("mean", "min", "max")}

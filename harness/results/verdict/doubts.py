@@ -16,7 +16,7 @@ from harness.core.units import NS_PER_S, NS_PER_US, show_ns, show_percent
 from harness.loadgen.plan import Loaded, LoadPlan
 from harness.loadgen.scenario import percentile_key, scenario_named
 from harness.results.evidence.evidence import Evidence
-from harness.results.evidence.stages import Completions
+from harness.results.evidence.stages import PERCENTILES, Completions
 from harness.results.evidence.steady_state import SteadyState
 
 NOISE_SHARE = 0.10
@@ -81,8 +81,8 @@ def _no_short_slice(run: Evidence) -> str:
 
 def _disagreement(run: Evidence, ours: Mapping[str, int]) -> Iterator[Reason]:
     scenario = scenario_named(run.plan.scenario)
-    for name, percent in (("p50", "50.00"), ("p99", "99.00")):
-        theirs = run.log.get(percentile_key(scenario, percent))
+    for name in ("p50", "p99"):
+        theirs = run.log.get(percentile_key(scenario, PERCENTILES[name]))
         if theirs is None:
             continue
         gap = abs(ours[name] - theirs)

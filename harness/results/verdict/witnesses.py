@@ -156,8 +156,7 @@ def _latencies(run: Evidence, done: Completions) -> Iterator[str]:
     # call: a pause between our stamp and LoadGen's of the fastest answer moves the start that much earlier.
     latency_ns = latency_ns - int((done.columns["entry_ns"] - done.columns["scheduled_ns"]).min())
     ours = percentiles(latency_ns)
-    texts = {name: f"{fraction * 100:.2f}" for name, fraction in PERCENTILES.items()}
-    keys = {name: percentile_key(scenario, text) for name, text in texts.items()}
+    keys = {name: percentile_key(scenario, fraction) for name, fraction in PERCENTILES.items()}
     keys |= {name: latency_key(scenario, name) for name in ("min", "mean", "max")}
     for name, key in keys.items():
         theirs = log.get(key)
