@@ -39,12 +39,10 @@ def report(
     done: Completions,
     bare: Mapping[str, Any],
     spec: InstanceGroup,
-    ceiling_per_s: float | None = None,
     wait_ns: int = 0,
 ) -> Reference | NoReference:
     """bare: bare loops of the measured process, `before` and `after`, or the `reason` why there are none.
 
-    ceiling_per_s: rate of the null backend on this machine and scenario, None without such a run.
     wait_ns: longest time that a sample of Server may wait for others.
     """
     if "reason" in bare:
@@ -66,7 +64,7 @@ def report(
         "batches": sum(service.counts),
         "drift": drift,
         "model_ratio": run.ratio,
-        "null_backend_per_s": ceiling_per_s,
+        "null_backend_per_s": None,  # the caller looks for such a run
     }
 
     def compared(service: ServiceTimes, *sides: str, spec: InstanceGroup = spec) -> dict[str, Any]:
