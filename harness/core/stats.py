@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from functools import lru_cache
-from statistics import fmean
+from statistics import fmean, stdev
 
 import numpy as np
 
@@ -99,6 +99,16 @@ def interval_ranks(count: int, fraction: float, level: float) -> tuple[int | Non
     return (low if low >= 0 else None), (high if high < count else None)
 
 
+def median_interval(
+    values: Sequence[float] | Array, level: float = LEVEL
+) -> tuple[float | None, float | None]:
+    """Ends of an interval of the true median; None for an end that so few values do not have."""
+    ordered = sorted(values)
+    ranks = interval_ranks(len(ordered), 0.5, level)
+    low, high = (None if rank is None else float(ordered[rank]) for rank in ranks)
+    return low, high
+
+
 @lru_cache(maxsize=256)
 def queries_needed(late: int, percentile: float) -> int:
     """The fewest queries with which early stopping passes when `late` of them are late."""
@@ -153,6 +163,11 @@ def student_t(freedom: int, level: float = LEVEL) -> float:
         angle = (low + high) / 2
         low, high = (angle, high) if _within_t(angle, freedom) < level else (low, angle)
     return math.sqrt(freedom) * math.tan((low + high) / 2)
+
+
+def mean_half_width(values: Sequence[float]) -> float:
+    """Half of the interval of the mean, by Student's t. values: at least two, independent."""
+    return student_t(len(values) - 1) * stdev(values) / math.sqrt(len(values))
 
 
 def _within_t(angle: float, freedom: int) -> float:

@@ -13,6 +13,7 @@ from harness.core.stats import (
     LEVEL,
     interval_ranks,
     late_allowed,
+    median_interval,
     percentile_ns,
     queries_needed,
     queries_to_settle,
@@ -235,3 +236,9 @@ def test_the_trimmed_mean_drops_a_fifth_at_each_end() -> None:
 @given(st.lists(st.integers(0, 10**9), min_size=1))
 def test_the_trimmed_mean_lies_between_the_extremes(values: list[int]) -> None:
     assert min(values) <= trimmed_mean(values) <= max(values)
+
+
+def test_an_interval_of_the_median_has_an_end_only_where_enough_values_lie_beyond_it() -> None:
+    assert median_interval([]) == (None, None)
+    assert median_interval([3, 1, 2]) == (None, None)
+    assert median_interval([6, 1, 2, 5, 3, 4]) == (1, 6)

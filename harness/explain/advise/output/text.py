@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from statistics import median
 from typing import Any
 
-from harness.core.stats import interval_ranks
+from harness.core.stats import median_interval
 from harness.core.units import show_bytes, show_ns, show_percent, show_si
 from harness.explain.advise.checks.self_checks import RERUNS
 from harness.explain.advise.output import apply
@@ -293,9 +293,8 @@ def _checks(checks: Mapping[str, Any]) -> Iterator[str]:
 def _overhead(times: Mapping[str, Any]) -> str:
     """By CPU time: other processes on the machine do not count."""
     pairs = list(zip(times["harness"]["cpu_ns"], times["bare"]["cpu_ns"], strict=True))
-    added, bare = sorted(a - b for a, b in pairs), median(b for _, b in pairs)
-    ends = [None if r is None else added[r] for r in interval_ranks(len(added), 0.5, 0.95)]
-    low, high = ("-" if ns is None else show_ns(ns) for ns in ends)
+    added, bare = [a - b for a, b in pairs], median(b for _, b in pairs)
+    low, high = ("-" if ns is None else show_ns(ns) for ns in median_interval(added))
     return (
         f"{'overhead':<12}the harness's backend over a bare session: {show_ns(median(added))} of "
         f"CPU time a call (95 %: {low} to {high}, {len(pairs)} pairs), "

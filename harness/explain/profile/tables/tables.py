@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from harness.core.stats import interval_ranks, trimmed_mean
+from harness.core.stats import median_interval, trimmed_mean
 from harness.core.units import counted, show_percent
 from harness.explain.kernels import layers as ly
 from harness.explain.profile.measure.memory import slope
@@ -269,9 +269,9 @@ def _data(content: Content) -> Iterator[Table]:
     if "real" not in data:
         return
     walls = [data[side]["wall_ns"] for side in ("real", "synthetic")]
-    changes = sorted(noise / max(real, 1) - 1 for real, noise in zip(*walls, strict=True))
-    low, high = interval_ranks(len(changes), 0.5, 0.95)
-    is_shown = low is not None and high is not None and changes[low] * changes[high] > 0
+    changes = [noise / max(real, 1) - 1 for real, noise in zip(*walls, strict=True)]
+    low, high = median_interval(changes)
+    is_shown = low is not None and high is not None and low * high > 0
     rows: list[list[Cell]] = [
         [f"dataset {data['dataset']}", trimmed_mean(walls[0]), None],
         [
