@@ -105,7 +105,7 @@ def reasons(run: Evidence, completed_per_s: float | None) -> Iterator[Reason]:
     if client is None or run.done is None or not len(run.done):
         return
     yield from token_counts.reasons(run)
-    for name, of_host in [*runs_of(run)] or [("", run)]:
+    for name, of_host in _by_host(run):
         own = section(of_host)
         if own is not None and of_host.done:
             for text in _bound_by(of_host, own, completed_per_s):
@@ -116,6 +116,11 @@ def reasons(run: Evidence, completed_per_s: float | None) -> Iterator[Reason]:
             f"{client['resent']:,} of {len(run.done):,} requests were sent twice, more than "
             f"{show_percent(RESENT_REASON, 1)}: {_how_it_closes(client)}",
         )
+
+
+def _by_host(run: Evidence) -> Sequence[tuple[str, Evidence]]:
+    """The run of each load host with its name; without load hosts the run, with no name."""
+    return [*runs_of(run)] or [("", run)]
 
 
 def _how_it_closes(client: Client) -> str:
@@ -179,7 +184,7 @@ def _stood_still(run: Evidence) -> Iterator[str]:
 
 def standstill_doubts(run: Evidence) -> Iterator[Reason]:
     """A client that stood still for long, whether or not a percentile shows it."""
-    for name, of_host in [*runs_of(run)] or [("", run)]:
+    for name, of_host in _by_host(run):
         stood_ns = standstill_ns(of_host)
         if stood_ns > STOOD_DOUBT_NS:
             yield Reason(
@@ -195,7 +200,7 @@ def doubts(run: Evidence, bound_ns: int | None) -> Iterator[Reason]:
     done = run.done
     if client is None or done is None or not len(done):
         return
-    for name, of_host in [*runs_of(run)] or [("", run)]:
+    for name, of_host in _by_host(run):
         own = section(of_host)
         if own is not None and of_host.done:
             for text in _nearly(of_host, own, bound_ns):

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from harness.core.stats import LEVEL, mean_half_width
 from harness.core.units import counted, show_bytes, show_ns, show_percent
 from harness.results.pages.tables import Cell, aligned, columns
-from harness.run.study import machine_text, shared_doubts, shared_lines
+from harness.run.study import machine_text, shared_doubts, shared_lines, verdict_text
 
 
 def row_of(result: Mapping[str, Any], workers: int, folder: Path, below: Path) -> dict[str, Any]:
@@ -53,12 +53,9 @@ def lines(content: Mapping[str, Any], folder: Path) -> Iterator[str]:
     )
     names = ("workers", "completed_per_s", "p50_ns", "p99_ns", "hit_rate", "load_ns")
     shared = shared_doubts(rows)
-    table: list[list[Cell]] = []
-    for row in rows:
-        doubts = [code for code in row["doubts"] if code not in shared]
-        verdict = " ".join([row["verdict"], *row["reasons"]])
-        verdict += f"  doubts: {' '.join(doubts)}" if doubts else ""
-        table.append([*(row[name] for name in names), verdict])
+    table: list[list[Cell]] = [
+        [*(row[name] for name in names), verdict_text(row, shared)] for row in rows
+    ]
     yield from aligned(heads, table)
     yield ""
     yield "as many queries in flight as workers: a query waits for its model only"
