@@ -191,7 +191,7 @@ def _numbers(files: RunFiles) -> dict[str, Number]:
     stored = {n: one._replace(value=float(one.value)) for n, one in numbers(files.result).items()}
     speeds = {name: stored.pop(name) for name in SPEEDS if name in stored}
     run = files.performance
-    if run is None or run.done is None or not len(run.done):
+    if run is None or not run.done:
         return stored
     if "throughput" in speeds:
         speeds["throughput"] = _throughput(speeds["throughput"], run.done)

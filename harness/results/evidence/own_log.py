@@ -22,7 +22,7 @@ HARNESS = "harness scheduler"
 def detail_log(plan: LoadPlan, done: Completions | None, loadgen_scenario: str) -> DetailLog:
     """The log of a Server run that ended by itself; empty where no query was answered."""
     log = DetailLog(source=HARNESS)
-    if done is None or not len(done):
+    if not done:
         return log
     log.values = {
         "effective_scenario": loadgen_scenario,

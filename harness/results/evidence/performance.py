@@ -37,7 +37,7 @@ class Performance:
         self._scenario = scenario_named(run.plan.scenario)
         self._spec = spec
         self._wait_ns = wait_ns
-        self.done: Completions | None = run.done if run.done is not None and len(run.done) else None
+        self.done: Completions | None = run.done or None
 
     @cached_property
     def journal_latency_ns(self) -> Mapping[str, int] | None:

@@ -67,7 +67,7 @@ def _latency_ns(run: Evidence) -> Array:
 
 
 def _has_queries(run: Evidence) -> bool:
-    return run.done is not None and len(run.done) > 0 and len(_latency_ns(run)) > 0
+    return bool(run.done) and len(_latency_ns(run)) > 0
 
 
 def _cdf(runs: Mapping[str, Array], bound_ms: float | None, far: str) -> Figure:

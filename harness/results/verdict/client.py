@@ -85,7 +85,7 @@ def elsewhere(run: Evidence) -> Sequence[str]:
 
 def _no_notice(run: Evidence, url: str) -> str:
     """Why the stage `notice` is absent; empty where it is there, and without completed samples."""
-    if run.done is None or not len(run.done) or "notice" in run.done.edges:
+    if not run.done or "notice" in run.done.edges:
         return ""
     if url.startswith(("grpc:", "grpcs:")):
         return "gRPC's library receives, and does not expose the kernel's stamps"
@@ -94,7 +94,7 @@ def _no_notice(run: Evidence, url: str) -> str:
 
 def _notice_p99_ns(run: Evidence) -> int | None:
     done = run.done
-    if done is None or not len(done) or "notice" not in done.edges:
+    if not done or "notice" not in done.edges:
         return None
     return percentile_ns(np.sort(done.spent_ns("notice")), 0.99)
 
@@ -102,7 +102,7 @@ def _notice_p99_ns(run: Evidence) -> int | None:
 def reasons(run: Evidence, completed_per_s: float | None) -> Iterator[Reason]:
     """completed_per_s: samples/s of the performance run."""
     client = section(run)
-    if client is None or run.done is None or not len(run.done):
+    if client is None or not run.done:
         return
     yield from token_counts.reasons(run)
     for name, of_host in _by_host(run):
@@ -157,7 +157,7 @@ def _bound_by(run: Evidence, client: Client, completed_per_s: float | None) -> I
 def standstill_ns(run: Evidence) -> int:
     """The longest time in which the client of a schedule issued nothing although a query was due; 0 for other runs."""
     done, scenario = run.done, scenario_named(run.plan.scenario)
-    if done is None or not len(done) or not done.is_remote or not scenario.scheduled:
+    if not done or not done.is_remote or not scenario.scheduled:
         return 0
     entry_ns, due_ns = (np.sort(done.columns[name]) for name in ("entry_ns", "scheduled_ns"))
     before_ns = np.concatenate([due_ns[:1], entry_ns[:-1]])
@@ -198,7 +198,7 @@ def doubts(run: Evidence, bound_ns: int | None) -> Iterator[Reason]:
     """bound_ns: the SLO's bound."""
     client = section(run)
     done = run.done
-    if client is None or done is None or not len(done):
+    if client is None or not done:
         return
     for name, of_host in _by_host(run):
         own = section(of_host)

@@ -62,7 +62,7 @@ def performance(
     if warnings:
         yield Reason("loadgen-warnings", f"LoadGen warns: {warnings[0]}")
     scheduled = scenario_named(run.plan.scenario).scheduled
-    if scheduled and bound_ns and run.done is not None and len(run.done):
+    if scheduled and bound_ns and run.done:
         delay = run.done.columns["entry_ns"] - run.done.columns["scheduled_ns"]
         late_ns = percentile_ns(np.sort(delay), 0.99)
         if late_ns > NOISE_SHARE * bound_ns:
