@@ -180,7 +180,10 @@ def _earlier(first: FinishedRun, compared: Collection[str]) -> Iterator[Mapping[
     for folder in (results / row["folder"] for row in rows if not row["removed"]):
         try:
             run = read_files(folder, with_evidence=False)
-            if comparable.settings(run.config) != settings or machine_of(run.environment) != machine:
+            if (
+                comparable.settings(run.config) != settings
+                or machine_of(run.environment) != machine
+            ):
                 continue
             measured = records.measured(folder, run.result)
             with reading_run(folder):

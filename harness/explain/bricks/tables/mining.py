@@ -6,7 +6,6 @@ from typing import Any, NamedTuple
 
 Content = Mapping[str, Any]
 
-
 _CHAIN = 3
 """Operators of a chain."""
 
@@ -32,9 +31,7 @@ def chains(content: Content) -> list[Chain]:
     return [Chain(ops, n, models[ops]) for ops, n in count.most_common()]
 
 
-def _paths(
-    op_types: Sequence[str], readers: Sequence[Sequence[int]]
-) -> Iterator[tuple[str, ...]]:
+def _paths(op_types: Sequence[str], readers: Sequence[Sequence[int]]) -> Iterator[tuple[str, ...]]:
     for first in range(len(op_types)):
         path = [first]
         while len(path) < _CHAIN and len(readers[path[-1]]) == 1:

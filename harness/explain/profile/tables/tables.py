@@ -115,9 +115,7 @@ def contended(content: Content) -> Iterator[str]:
     load = content.get("load_average")  # of a profile that was stopped there is none
     then = f", load average {load['before']:.1f} to {load['after']:.1f}" if load else ""
     if content.get("threads") == 1:
-        ratio = max(
-            trimmed_mean(c["wall_ns"]) / max(trimmed_mean(c["cpu_ns"]), 1.0) for c in calls
-        )
+        ratio = max(trimmed_mean(c["wall_ns"]) / max(trimmed_mean(c["cpu_ns"]), 1.0) for c in calls)
         if ratio > CONTENDED:
             yield (
                 f"Contended: a call took {ratio:.2f} times its CPU time{then}: compare CPU times, or "
