@@ -8,6 +8,7 @@ falsify the latencies of the run.
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any
 
 from harness.core.units import NS_PER_MS
@@ -23,6 +24,11 @@ MAX_SLEW_PPM = 500
 
 SLEW_PPM = 100
 """Slewing above this is a doubt; NTP slews by at most 500 ppm."""
+
+
+def utc_text(timespec: str = "seconds") -> str:
+    """Now: '2026-11-26T19:40:00+00:00'."""
+    return datetime.now(UTC).isoformat(timespec=timespec)
 
 
 def wall_offset_ns() -> int:

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from functools import lru_cache
+from statistics import fmean, stdev
 
 import numpy as np
 
@@ -16,6 +17,9 @@ LEVEL = 0.95
 
 EARLY_STOPPING_CONFIDENCE = 0.99
 """LoadGen's confidence that the true percentile meets the bound (early_stopping.cc)."""
+
+TRIMMED = 0.2
+"""Share of the samples that a trimmed mean drops at each end, as in XSP and Benanza."""
 
 
 def percentile_ns(sorted_ns: Sequence[int] | Array, fraction: float) -> int:
@@ -33,6 +37,17 @@ def percentile_ns(sorted_ns: Sequence[int] | Array, fraction: float) -> int:
     if not 0.0 < fraction < 1.0:
         raise ValueError(f"fraction must lie in (0, 1), got {fraction}")
     return int(sorted_ns[int(len(sorted_ns) * fraction)])
+
+
+def trimmed_mean(values: Sequence[float], share: float = TRIMMED) -> float:
+    """The mean without the lowest and highest floor(n * share); [1..10] -> 5.5.
+
+    Source: DLBricks (Li et al., ICPE 2020), section 4.
+    """
+    if not values:
+        raise ValueError("no values: nothing was measured")
+    dropped = int(len(values) * share)
+    return fmean(sorted(values)[dropped : len(values) - dropped])
 
 
 def late_allowed(queries: int, percentile: float) -> int:
@@ -82,6 +97,16 @@ def interval_ranks(count: int, fraction: float, level: float) -> tuple[int | Non
     low = first + int((at_most <= outside).sum()) - 1
     high = first + int((at_most < 1.0 - outside).sum())
     return (low if low >= 0 else None), (high if high < count else None)
+
+
+def median_interval(
+    values: Sequence[float] | Array, level: float = LEVEL
+) -> tuple[float | None, float | None]:
+    """Ends of an interval of the true median; None for an end that so few values do not have."""
+    ordered = sorted(values)
+    ranks = interval_ranks(len(ordered), 0.5, level)
+    low, high = (None if rank is None else float(ordered[rank]) for rank in ranks)
+    return low, high
 
 
 @lru_cache(maxsize=256)
@@ -138,6 +163,11 @@ def student_t(freedom: int, level: float = LEVEL) -> float:
         angle = (low + high) / 2
         low, high = (angle, high) if _within_t(angle, freedom) < level else (low, angle)
     return math.sqrt(freedom) * math.tan((low + high) / 2)
+
+
+def mean_half_width(values: Sequence[float]) -> float:
+    """Half of the interval of the mean, by Student's t. values: at least two, independent."""
+    return student_t(len(values) - 1) * stdev(values) / math.sqrt(len(values))
 
 
 def _within_t(angle: float, freedom: int) -> float:

@@ -73,12 +73,11 @@ class Runner:
         self._name = subject.config.backend
         self.fixed = batch_in_file(backend, self.inputs)
         """The batch that the file fixes; None where it takes any number of samples."""
-        steps = model.output.postprocess if model.output else ()
         hook = load_hook(model, subject.config.hook)
         name = model.output.name if model.output else None
-        self._check = partial(check, steps, name, hook)
+        self._check = partial(check, model.postprocess, name, hook)
         self._is_checked = False
-        self._postprocess = postprocessor(steps, name, hook)
+        self._postprocess = postprocessor(model.postprocess, name, hook)
 
     def answers(self, inputs: Mapping[str, Array], indices: Sequence[int]) -> Rows:
         rows: Rows = []
@@ -275,8 +274,7 @@ class Baseline:
         """The label where a row ranks or scores several; else the row."""
         row = np.asarray(row)
         model = self.subject.model
-        steps = model.output.postprocess if model.output else ()
-        if steps and steps[-1].name == "topk":
+        if model.postprocess and model.postprocess[-1].name == "topk":
             return row[:1]
         scores = row.dtype.kind == "f" and row.ndim == 1 and len(row) > 1
         if scores and (model.manifest is None or model.manifest.task in _CLASSIFIES):

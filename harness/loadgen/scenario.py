@@ -135,10 +135,15 @@ def scenario_named(name: str) -> Scenario:
     return scenario
 
 
-def percentile_key(scenario: Scenario, percent: str) -> str:
-    """The percentile's latency in LoadGen's log. percent: with two decimals, as '99.00'."""
+def percent_text(fraction: float) -> str:
+    """A percentile as LoadGen's keys name it: 0.99 -> '99.00'."""
+    return f"{fraction * 100:.2f}"
+
+
+def percentile_key(scenario: Scenario, fraction: float) -> str:
+    """The percentile's latency in LoadGen's log."""
     unit = "per_query_latency_ns" if scenario.by_query else "latency_ns"
-    return f"result_{percent}_percentile_{unit}"
+    return f"result_{percent_text(fraction)}_percentile_{unit}"
 
 
 def latency_key(scenario: Scenario, statistic: str) -> str:

@@ -111,7 +111,6 @@ def environment(
 ) -> Mapping[str, Any]:
     """The content of environment.json: the machine, LoadGen, the backend, the dataset and the model."""
     official = ROUNDS.get(installed_version())
-    steps = model.output.postprocess if model.output else ()
     return {
         **machine,
         "loadgen": {
@@ -121,7 +120,7 @@ def environment(
         },
         "backend": loaded.backend,
         "dataset": loaded.dataset,
-        "postprocess": [{step.name: dict(step.options)} for step in steps],
+        "postprocess": [{step.name: dict(step.options)} for step in model.postprocess],
         "model_sha256": loaded.model_sha256,
         "manifest_sha256": model.manifest_sha256,
     }

@@ -7,12 +7,12 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 
 from harness.core import files
+from harness.core.clock import utc_text
 from harness.core.codes import INTERRUPTED, MACHINE_DOUBTS, About, Kind, Reason, codes
 from harness.core.config.run_config import RunConfig
 from harness.core.console import say, show
@@ -82,7 +82,7 @@ class Study(ABC, Generic[Options]):
         self._quiet = quiet
         self._progress = Progress(quiet=quiet)
         self._pace = Pace()
-        self._started = datetime.now(UTC).isoformat(timespec="milliseconds")
+        self._started = utc_text("milliseconds")
         self._stopping = Stopping()
         self._begin()
 
@@ -279,6 +279,13 @@ def shared_doubts(runs: Sequence[Mapping[str, Any]]) -> Sequence[str]:
     """Doubts of every run, which a table shows once below its rows; () for one run."""
     common = [set(run["doubts"]) for run in runs] if len(runs) > 1 else [set()]
     return sorted(set.intersection(*common))
+
+
+def verdict_text(run: Mapping[str, Any], shared: Sequence[str], mark: str = "") -> str:
+    """The verdict with its reasons, a mark, and the doubts that are not shared."""
+    doubts = " ".join(code for code in run["doubts"] if code not in shared)
+    text = " ".join([run["verdict"], *run["reasons"]]) + mark
+    return f"{text}  doubts: {doubts}" if doubts else text
 
 
 def shared_lines(runs: Sequence[Mapping[str, Any]]) -> Iterator[str]:

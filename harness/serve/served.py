@@ -25,7 +25,7 @@ from harness.models.opened.loading import (
     open_backends,
     open_dataset,
 )
-from harness.models.steps.postprocess import NOT_FINITE, Postprocess, postprocessor
+from harness.models.steps.postprocess import NOT_FINITE, Postprocess, postprocessor_of
 from harness.types import Array, Backend, Batch, HasOutputs, Outputs, TensorSpec
 
 ANY = -1
@@ -199,15 +199,13 @@ def open_served(
 
 def _steps(model: Model) -> Postprocess:
     """A ConfigError for steps whose answers the protocol has no tensor for, or that need code of the user's."""
-    output = model.output
-    steps = output.postprocess if output else ()
-    for step in steps:
+    for step in model.postprocess:
         if step.name in _NOT_HERE:
             raise ConfigError(
                 f"--postprocess: the step {step.name!r} of model {model.name!r} {_NOT_HERE[step.name]}: drop "
                 "--postprocess, or serve a file that answers by itself"
             )
-    return postprocessor(steps, output.name if output else None)
+    return postprocessor_of(model.output)
 
 
 _NOT_HERE = {"boxes": "gives answers of different lengths", "hook": "runs a file of yours"}

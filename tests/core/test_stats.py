@@ -13,10 +13,12 @@ from harness.core.stats import (
     LEVEL,
     interval_ranks,
     late_allowed,
+    median_interval,
     percentile_ns,
     queries_needed,
     queries_to_settle,
     student_t,
+    trimmed_mean,
 )
 from tests.builders.support import early_stopping_table
 
@@ -221,3 +223,22 @@ def test_students_t_is_scipys() -> None:
     t = pytest.importorskip("scipy.stats").t
     for freedom in range(1, 300):
         assert student_t(freedom) == pytest.approx(t.ppf((1 + LEVEL) / 2, freedom), rel=0.003)
+
+
+def test_the_trimmed_mean_drops_a_fifth_at_each_end() -> None:
+    assert trimmed_mean(range(1, 11)) == 5.5
+    assert trimmed_mean([*range(1, 10), 10**9]) == trimmed_mean(range(1, 11))
+    assert trimmed_mean([3]) == 3
+    with pytest.raises(ValueError, match="nothing was measured"):
+        trimmed_mean([])
+
+
+@given(st.lists(st.integers(0, 10**9), min_size=1))
+def test_the_trimmed_mean_lies_between_the_extremes(values: list[int]) -> None:
+    assert min(values) <= trimmed_mean(values) <= max(values)
+
+
+def test_an_interval_of_the_median_has_an_end_only_where_enough_values_lie_beyond_it() -> None:
+    assert median_interval([]) == (None, None)
+    assert median_interval([3, 1, 2]) == (None, None)
+    assert median_interval([6, 1, 2, 5, 3, 4]) == (1, 6)

@@ -75,7 +75,7 @@ def test_a_made_up_scenario_refuses_what_it_does_not_take(added: dict[str, str])
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_the_keys_of_a_scenario_are_in_loadgens_log(name: str) -> None:
     scenario, log = scenario_named(name), golden_log(name)
-    keys = [percentile_key(scenario, "99.00"), latency_key(scenario, "mean"), scenario.rate_key]
+    keys = [percentile_key(scenario, 0.99), latency_key(scenario, "mean"), scenario.rate_key]
     assert [key for key in keys if key is not None and not log.get(key)] == []
     assert [scenario.streams, scenario.scheduled, scenario.all_at_once].count(True) == 1
 

@@ -1,6 +1,6 @@
 """Finds contradictions between the options of a run. Parsers (parse.py) judge each value alone."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
 
 from harness.core import registry
@@ -9,6 +9,7 @@ from harness.core.config.schema import DEFAULT_DURATION_NS, RunOptions
 from harness.core.registry import SCENARIOS
 
 NO_SCENARIO = "--scenario is missing"
+_DEFAULTS = {field.name: field.default for field in fields(RunOptions)}
 _OF_SOME_SCENARIOS = {
     "target_qps": "--target-qps is the arrival rate of",
     "dispatch": "--dispatch deadline sets how batches are formed in",
@@ -62,15 +63,16 @@ def _repeated_names(options: RunOptions) -> Iterator[str]:
         ("--dataset-option", options.dataset_option),
         ("--header", options.header),
     ):
-        names = [name for name, _ in pairs]
-        for name in sorted({n for n in names if names.count(n) > 1}):
-            yield f"{flag} {name} appears twice: keep one"
+        yield from _repeated(flag, [name for name, _ in pairs])
+
+
+def _repeated(flag: str, names: Sequence[str]) -> Iterator[str]:
+    for name in sorted({n for n in names if names.count(n) > 1}):
+        yield f"{flag} {name} appears twice: keep one"
 
 
 def _slo_problems(options: RunOptions) -> Iterator[str]:
-    names = [slo.name for slo in options.slo]
-    for name in sorted({n for n in names if names.count(n) > 1}):
-        yield f"--slo {name} appears twice: keep one"
+    yield from _repeated("--slo", [slo.name for slo in options.slo])
     if sum(slo.of == "itl" for slo in options.slo) > 1:
         yield "--slo itl appears twice: keep one percentile"
     of_tokens = [slo for slo in options.slo if slo.of]
@@ -160,27 +162,27 @@ def _node_model_problems(options: RunOptions) -> Iterator[str]:
         yield f"--backend {options.backend} asks servers: drop --nodes, and name them with --url"
 
 
+def _given(options: RunOptions, flags: Mapping[str, str]) -> str:
+    """The flags that were given. flags: by field."""
+    return " and ".join(
+        flag for name, flag in flags.items() if getattr(options, name) != _DEFAULTS[name]
+    )
+
+
 def _server_problems(options: RunOptions) -> Iterator[str]:
-    defaults = {field.name: field.default for field in fields(options)}
-
-    def given(flags: Mapping[str, str]) -> str:
-        return " and ".join(
-            f for name, f in flags.items() if getattr(options, name) != defaults[name]
-        )
-
+    of_this_machine = _given(options, _OF_THIS_MACHINE)
     if options.nodes is not None:
-        yield from _node_problems(options, given(_OF_HOSTS), given(_OF_THIS_MACHINE))
+        yield from _node_problems(options, _given(options, _OF_HOSTS), of_this_machine)
         return
-    if flags := given(_OF_NODES):
+    if flags := _given(options, _OF_NODES):
         yield f"{flags} apply to --nodes: add it, or drop the flag"
     if not options.url:
-        if flags := given(_OF_SERVERS):
+        if flags := _given(options, _OF_SERVERS):
             yield f"{flags} apply to a server: add --url, or drop them"
         return
-    for url in sorted({u for u in options.url if options.url.count(u) > 1}):
-        yield f"--url {url} appears twice: keep one"
-    if flags := given(_OF_THIS_MACHINE):
-        yield f"{flags} apply to models on this machine, and --url names a server: drop them"
+    yield from _repeated("--url", options.url)
+    if of_this_machine:
+        yield f"{of_this_machine} apply to models on this machine, and --url names a server: drop them"
     if options.dispatch == "deadline" or options.device != "cpu":
         yield "--dispatch and --device apply to models on this machine, and --url names a server: drop them"
     if options.insecure and not any(url.startswith(("https:", "grpcs:")) for url in options.url):
@@ -245,12 +247,8 @@ _OF_ONE_MODEL = {
 
 def _set_problems(options: RunOptions) -> Iterator[str]:
     """Yields the options that a run of a set of models cannot follow."""
-    defaults = {field.name: field.default for field in fields(options)}
-    given = [
-        flag for name, flag in _OF_ONE_MODEL.items() if getattr(options, name) != defaults[name]
-    ]
-    if given:
-        yield f"--models names each model with its data, and {' and '.join(given)} belong to one model: drop them"
+    if flags := _given(options, _OF_ONE_MODEL):
+        yield f"--models names each model with its data, and {flags} belong to one model: drop them"
     if options.scenario and not registry.load("scenario", options.scenario).scheduled:
         yield f"--models asks for a model at each arrival, which {options.scenario} does not have: --scenario server"
     if options.runs_accuracy:
@@ -277,9 +275,8 @@ _CODINGS = ("accept-encoding", "content-encoding", "te", "transfer-encoding")
 def _scenario_problems(options: RunOptions) -> Iterator[str]:
     name = options.scenario
     scenario = registry.load("scenario", name)
-    defaults = {field.name: field.default for field in fields(options)}
     for field, beginning in _OF_SOME_SCENARIOS.items():
-        harmless = (defaults[field], _WITHOUT_EFFECT.get(field))
+        harmless = (_DEFAULTS[field], _WITHOUT_EFFECT.get(field))
         if field not in scenario.options and getattr(options, field) not in harmless:
             others = [n for n in SCENARIOS if field in registry.load("scenario", n).options]
             yield f"{beginning} --scenario {' or '.join(others)}: drop it for {name}"

@@ -6,14 +6,13 @@ from statistics import median
 from typing import Any, NamedTuple
 
 from harness.core.files import reading
-from harness.core.stats import interval_ranks
+from harness.core.stats import median_interval
 from harness.explain.advise.layers.bench import Clock, LayerTimes
 from harness.explain.advise.layers.settings import PARALLEL, Setting, parse_setting
 from harness.models.opened.ort_session import GRAPH_LEVELS
 
 SCHEMA = {"schema_version": 1}
 FILE = "measured.json"
-_LEVEL = 0.95
 
 
 class RealisedGain(NamedTuple):
@@ -128,7 +127,5 @@ class Record:
             return None
         clock = self.clock(setting)
         before, after = (pair[side][f"{clock}_ns"] for side in ("now", "other"))
-        ratios = sorted(a / max(b, 1) for a, b in zip(before, after, strict=True))
-        ranks = interval_ranks(len(ratios), 0.5, _LEVEL)
-        low, high = (None if rank is None else ratios[rank] for rank in ranks)
-        return RealisedGain(median(ratios), low, high, clock, len(ratios))
+        ratios = [a / max(b, 1) for a, b in zip(before, after, strict=True)]
+        return RealisedGain(median(ratios), *median_interval(ratios), clock, len(ratios))

@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from harness.core.clock import utc_text
 from harness.core.console import say, show
 from harness.core.units import counted, show_wait
 from harness.errors import ConfigError, RunInvalid
@@ -172,7 +173,7 @@ def _run(
             )
         pace.ended(time.monotonic() - begun_s)
         fresh = {
-            digest: {**result, "measured": record.now()}
+            digest: {**result, "measured": utc_text()}
             for digest, result in measured.bricks.items()
             if "failed" in result or result["beside"]["cpu_ns"]  # else stopped before its first run
         }

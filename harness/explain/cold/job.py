@@ -2,12 +2,12 @@
 
 import os
 from collections.abc import Iterator, Mapping
-from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from harness.core.clock import utc_text
 from harness.core.config.run_config import to_plain
 from harness.explain.cold import page, tables
 from harness.explain.cold.measure import Job, measure
@@ -40,7 +40,7 @@ def cold(options: ColdOptions, values: Mapping[str, Any]) -> int:
 def _new_content(options: ColdOptions, subject: Subject) -> dict[str, Any]:
     return {
         **REPORT.schema,
-        "started": datetime.now(UTC).isoformat(timespec="milliseconds"),
+        "started": utc_text("milliseconds"),
         "model": subject.model.name,
         "config": to_plain(subject.config),
         "threads": subject.threads,

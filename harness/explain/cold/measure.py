@@ -74,8 +74,8 @@ def _converted(job: Job) -> list[Start]:
         say("cold: converting the model to other formats")
     found = formats.find(job.subject.config, job.subject.model, job.made, job.log)
     absent = [one for one in found if not isinstance(one, Start)]
-    job.content["absent"] = [turns.absent_row(*one) for one in absent]
-    return list(formats.starts(found))
+    job.content["absent"] = [turns.empty_row(*one) for one in absent]
+    return [one for one in found if isinstance(one, Start)]
 
 
 def _measure_starts(job: Job, starts: Sequence[Start], trials: Trials) -> None:

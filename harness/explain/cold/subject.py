@@ -11,10 +11,10 @@ from harness.core.config.run_config import RunConfig, make_config
 from harness.core.console import say
 from harness.errors import ConfigError, refuse
 from harness.explain.cold.options import ColdOptions
-from harness.explain.cold.trials import page_cache
 from harness.machine.cores import available
 from harness.models.manifest.defaults import default_dataset
 from harness.models.manifest.fetch import fetch
+from harness.models.manifest.files import size_bytes
 from harness.models.manifest.lookup import load_model
 from harness.models.manifest.model import Model
 from harness.models.opened.loading import (
@@ -76,8 +76,7 @@ def _obtain(config: RunConfig, model: Model, *, again: bool) -> Mapping[str, Any
     if not addresses:
         return {"absent": "the model names no address: its file lies on this machine"}
     if was_missing and (path := model.path(formats)) is not None:
-        size = sum(file.stat().st_size for file in page_cache.files(path))
-        return {"ns": spent_ns, "bytes": size}
+        return {"ns": spent_ns, "bytes": size_bytes(path)}
     if not again:
         return {"absent": "the file is here already; --fetch fetches it once more"}
     with TemporaryDirectory(prefix="harness-cold-") as folder:
@@ -85,8 +84,7 @@ def _obtain(config: RunConfig, model: Model, *, again: bool) -> Mapping[str, Any
         for number, (address, sha256) in enumerate(addresses):
             fetch(address, sha256, Path(folder) / str(number), say)
         spent_ns = time.monotonic_ns() - begun_ns
-        size = sum(file.stat().st_size for file in Path(folder).iterdir())
-    return {"ns": spent_ns, "bytes": size}
+        return {"ns": spent_ns, "bytes": size_bytes(Path(folder))}
 
 
 def _addresses(model: Model, formats: tuple[str, ...]) -> Iterator[tuple[str, str]]:

@@ -1,11 +1,10 @@
 """Derives means, intervals and shares of a cold start from its trials."""
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
-from statistics import mean, stdev
+from statistics import mean
 from typing import Any, NamedTuple
 
-from harness.core.stats import student_t
+from harness.core.stats import mean_half_width
 
 
 class Phase(NamedTuple):
@@ -47,9 +46,7 @@ def estimate(values: Sequence[float]) -> Estimate:
     """values: at least one."""
     if len(values) < 2:
         return Estimate(values[0], None)
-    return Estimate(
-        mean(values), student_t(len(values) - 1) * stdev(values) / math.sqrt(len(values))
-    )
+    return Estimate(mean(values), mean_half_width(values))
 
 
 def phase_times(trials: Sequence[Mapping[str, Any]]) -> Iterator[tuple[Phase, Estimate]]:

@@ -12,15 +12,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from harness.core.stats import TRIMMED, trimmed_mean
 from harness.explain.kernels.kernels import Kernel, LayerProfile, Session
 from harness.explain.kernels.shared_work import Share, Shares, misplaced, shares_of
 from harness.models.graph import flops
 from harness.models.graph.flop_rules import Operand
 from harness.types import Array
-
-TRIMMED = 0.2
-"""Share dropped at each end, as in XSP and Benanza."""
-
 
 THIRDS = ("beginning", "middle", "end")
 
@@ -159,11 +156,6 @@ def kept(call_ns: Sequence[int], trimmed: float = TRIMMED) -> Array:
     order = np.argsort(call_ns, kind="stable")
     chosen: Array = np.sort(order[drop : len(order) - drop])
     return chosen
-
-
-def trimmed_mean(values: Sequence[float], trimmed: float = TRIMMED) -> float:
-    """The mean without the lowest and highest floor(n * trimmed); [1..10] -> 5.5."""
-    return float(np.asarray(values, float)[kept(values, trimmed)].mean())  # type: ignore[arg-type]
 
 
 def layers_of(profile: LayerProfile, nodes: Sequence[NodeCost | None]) -> list[Layer]:

@@ -7,6 +7,7 @@ from harness.explain.machine import record
 from harness.explain.machine.record import Content
 from harness.machine.characterise import peaks
 from harness.machine.characterise.measured import Measured
+from harness.results.compare.report import letter
 from harness.results.pages.tables import Cell, Column, Table
 
 NOISE = 2.0
@@ -16,12 +17,8 @@ NOISE = 2.0
 def tables(sides: Sequence[Content]) -> list[Table]:
     """sides: A, B, ... in order; every number of the others is also given as a ratio to A's."""
     points = [{p.name: p for p in record.points(one) if not p.missing} for one in sides]
-    names = letters(len(sides))
+    names = [letter(side) for side in range(len(sides))]
     return [_about(names, sides), *_peaks(names, points), *_points(names, points)]
-
-
-def letters(count: int) -> list[str]:
-    return [chr(ord("A") + i) for i in range(count)]
 
 
 def _about(names: Sequence[str], sides: Sequence[Content]) -> Table:

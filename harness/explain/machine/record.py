@@ -1,9 +1,9 @@
 """The content of machine.json: what was measured, where, with which versions and settings."""
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from typing import Any
 
+from harness.core.clock import utc_text
 from harness.machine import host
 from harness.machine.characterise import energy, hygiene, measured
 from harness.machine.characterise.measured import Measured
@@ -28,7 +28,7 @@ def new(plan: Plan) -> dict[str, Any]:
     flags = host.cpu_flags()
     return {
         **SCHEMA,
-        "started": datetime.now(UTC).isoformat(timespec="seconds"),
+        "started": utc_text(),
         "fingerprint": machine_key(about["machine"]),
         **about,
         "instruction_sets": [flag for flag in _MATRIX_FLAGS if flag in flags] if flags else None,

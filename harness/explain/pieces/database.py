@@ -8,10 +8,10 @@ import json
 import sqlite3
 from collections.abc import Collection, Mapping
 from contextlib import AbstractContextManager
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from harness.core.clock import utc_text
 from harness.core.formats.sqlite import opened
 from harness.machine.identity import machine_key
 
@@ -60,7 +60,7 @@ class Database:
         self, results: Mapping[str, Mapping[str, Any]], setting: str, layers: Mapping[str, str]
     ) -> None:
         """Replaces earlier results. layers: piece -> its operators, for people."""
-        now = datetime.now(UTC).isoformat(timespec="seconds")
+        now = utc_text()
         rows = [
             (*self._where, piece, setting, layers[piece], now, json.dumps(result))
             for piece, result in results.items()

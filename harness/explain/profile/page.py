@@ -5,6 +5,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+from harness.core.stats import trimmed_mean
 from harness.core.units import NS_PER_MS
 from harness.explain.kernels import layers as ly
 from harness.explain.kernels.layers import Layer, Peaks
@@ -115,10 +116,7 @@ def _colour(kind: str, types: Sequence[str]) -> str:
 
 
 def _flame_of_run(done: Completions) -> Iterator[tuple[str, str, str, float]]:
-    means = {
-        stage: float((done.columns[end] - done.columns[begin]).mean())
-        for stage, (begin, end) in done.edges.items()
-    }
+    means = {stage: float(done.spent_ns(stage).mean()) for stage in done.edges}
     yield "query", "query", "", sum(means.values())
     for phase, stages in phases_of(done).items():
         if len(stages) == 1:
@@ -298,7 +296,7 @@ def _by_type(layers: Sequence[Layer]) -> Figure:
 
 def _throughput(batches: Mapping[str, Mapping[str, Sequence[int]]]) -> Figure:
     sizes = sorted(map(int, batches))
-    latency_ns = [ly.trimmed_mean(batches[str(size)]["wall_ns"]) for size in sizes]
+    latency_ns = [trimmed_mean(batches[str(size)]["wall_ns"]) for size in sizes]
     per_s = [size / ns * 1e9 for size, ns in zip(sizes, latency_ns, strict=True)]
     return Figure(
         "Batches",

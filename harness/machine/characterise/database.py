@@ -3,11 +3,11 @@
 import json
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import AbstractContextManager
-from datetime import UTC, datetime
 from pathlib import Path
 from sqlite3 import Connection
 from typing import Any, NamedTuple
 
+from harness.core.clock import utc_text
 from harness.core.formats.sqlite import opened
 
 DEFAULT = Path("results/machine.sqlite")
@@ -72,7 +72,7 @@ class Database:
 
     def add(self, results: Iterable[tuple[Key, str, Mapping[str, Any]]]) -> None:
         """results: (key, point, result); earlier ones are replaced."""
-        now = datetime.now(UTC).isoformat(timespec="seconds")
+        now = utc_text()
         rows = [(*key, point, now, json.dumps(result)) for key, point, result in results]
         with self._open() as db:
             db.executemany("INSERT OR REPLACE INTO points VALUES (?, ?, ?, ?, ?, ?)", rows)

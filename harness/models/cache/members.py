@@ -18,7 +18,7 @@ from harness.models.cache.residents import LRU, Residents
 from harness.models.manifest.files import files_of, size_bytes
 from harness.models.manifest.hook import load_hook
 from harness.models.opened.loading import model_file, open_backends
-from harness.models.steps.postprocess import Postprocess, postprocessor
+from harness.models.steps.postprocess import Postprocess, postprocessor_of
 from harness.types import Backend
 
 
@@ -78,7 +78,9 @@ class Members:
         self.models, self.places = models, places
         self._group = group._replace(instances=1, pinned=())
         self._copies = copies
-        self.postprocess: list[Postprocess] = [_postprocess(m) for m in models.members]
+        self.postprocess: list[Postprocess] = [
+            postprocessor_of(m.model.output, load_hook(m.model, None)) for m in models.members
+        ]
         self._files: Cache[Path] | None = None
         self.reset()
 
@@ -196,11 +198,3 @@ class ResidentModels:
     def close(self) -> None:
         self._cache.close()
         self.members.close()
-
-
-def _postprocess(member: Member) -> Postprocess:
-    output = member.model.output
-    hook = load_hook(member.model, None)
-    return postprocessor(
-        output.postprocess if output else (), output.name if output else None, hook
-    )

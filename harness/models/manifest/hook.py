@@ -13,8 +13,7 @@ def check_hook(model: Model, named: Path | None) -> tuple[Path, str] | None:
 
     named: the file of --hook. A ConfigError when it is not the manifest's file.
     """
-    steps = model.output.postprocess if model.output else ()
-    hooks = [step.options for step in steps if step.name == "hook"]
+    hooks = [step.options for step in model.postprocess if step.name == "hook"]
     if not hooks:
         if named is not None:
             raise ConfigError(f"--hook {named}: model {model.name!r} declares no hook: drop it")

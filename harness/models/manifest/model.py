@@ -89,6 +89,11 @@ class Model:
         return self.manifest.outputs[0] if self.manifest else None
 
     @property
+    def postprocess(self) -> tuple[Step, ...]:
+        """The steps from the outputs to the answer."""
+        return self.output.postprocess if self.output else ()
+
+    @property
     def accuracy(self) -> Accuracy | None:
         return self.manifest.accuracy if self.manifest else None
 

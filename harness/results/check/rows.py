@@ -49,7 +49,7 @@ def _workers(derived: Findings, run: Evidence) -> int:
 
 def _samples(folder: Path, run: Evidence, instances: int) -> Iterator[str]:
     done, plan, path = run.done, run.plan, folder / records.COMPLETIONS
-    if done is None or not len(done):
+    if not done:
         return
     columns = done.columns
     if int(columns["worker"].min()) < 0 or int(columns["worker"].max()) >= instances:
@@ -125,7 +125,7 @@ def _moments(run: Evidence, of_looks: bool) -> Iterator[tuple[str, int]]:
         yield "test_datetime in LoadGen's log", _ns(str(log["test_datetime"]))
     if "power_begin" in log:
         yield "power_begin in LoadGen's log", utc_ns(str(log["power_begin"]))
-    if run.done is not None and len(run.done):
+    if run.done:
         yield "first sample", int(run.done.columns["scheduled_ns"].min())
         if not of_looks:
             yield "last completion", int(np.max(run.done.columns["completed_ns"]))

@@ -17,7 +17,7 @@ from harness.results.compare import comparable
 from harness.results.compare.comparable import Difference
 from harness.results.compare.finished import FinishedRun
 from harness.results.compare.noise import EXTREME, Noise, noise_of
-from harness.results.evidence.between_runs import LEAST_FREEDOM, between_runs
+from harness.results.evidence.between_runs import LEAST_FREEDOM, between_runs, pooled_variance
 from harness.results.evidence.stages import STAGES
 from harness.results.numbers import SPEEDS, Number
 from harness.types import Array
@@ -267,8 +267,7 @@ def _runs_needed(
         return None
     ours, theirs = ([r.numbers[change.name].value for r in side] for side in (before, after))
     log_before, log_after = (_logs(values, change.unit) for values in (ours, theirs))
-    squares = sum(float(np.var(logs)) * len(logs) for logs in (log_before, log_after))
-    deviation = math.sqrt(squares / freedom)
+    deviation = math.sqrt(pooled_variance(log_before, log_after))
     size = abs(math.log1p(change.change))
     enough = max(size if size > math.log1p(change.noise) else 0.0, math.log1p(ALIKE) - size)
     for runs in range(2, _MOST_RUNS + 1):

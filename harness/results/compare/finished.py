@@ -191,7 +191,7 @@ def _numbers(files: RunFiles) -> dict[str, Number]:
     stored = {n: one._replace(value=float(one.value)) for n, one in numbers(files.result).items()}
     speeds = {name: stored.pop(name) for name in SPEEDS if name in stored}
     run = files.performance
-    if run is None or run.done is None or not len(run.done):
+    if run is None or not run.done:
         return stored
     if "throughput" in speeds:
         speeds["throughput"] = _throughput(speeds["throughput"], run.done)
@@ -215,10 +215,10 @@ def _stages(result: Mapping[str, Any], done: Completions) -> Iterator[tuple[str,
     """Offline's first two stages are left out: they only reflect the samples issued at once."""
     block = blocks(done.columns["completed_ns"])
     waits = 2 if scenario_named(result["scenario"]).all_at_once else 0
-    for stage, (begin, end) in [*done.edges.items()][waits:]:
+    for stage in [*done.edges][waits:]:
         stored = result["stages_ns"][stage]
         found = {n: Number(float(stored[n]), "ns", kind_of(n)) for n in ("p50", "p99")}
-        for name, number in _percentiles(found, done.columns[end] - done.columns[begin], block):
+        for name, number in _percentiles(found, done.spent_ns(stage), block):
             yield f"{stage}.{name}", number
 
 

@@ -174,13 +174,16 @@ def _earlier(first: FinishedRun, compared: Collection[str]) -> Iterator[Mapping[
     except sqlite3.Error:
         return
     seen = set(compared)
-    settings, machine = comparable.settings(first.config), _machine(first.environment)
+    settings, machine = comparable.settings(first.config), machine_of(first.environment)
     if machine is None:
         return
     for folder in (results / row["folder"] for row in rows if not row["removed"]):
         try:
             run = read_files(folder, with_evidence=False)
-            if comparable.settings(run.config) != settings or _machine(run.environment) != machine:
+            if (
+                comparable.settings(run.config) != settings
+                or machine_of(run.environment) != machine
+            ):
                 continue
             measured = records.measured(folder, run.result)
             with reading_run(folder):
@@ -198,5 +201,5 @@ def _literal(conditions: Mapping[str, str]) -> Mapping[str, str]:
     return {name: text.translate(escaped) for name, text in conditions.items()}
 
 
-def _machine(environment: Mapping[str, Any]) -> object:
+def machine_of(environment: Mapping[str, Any]) -> object:
     return (environment.get("machine") or {}).get("fingerprint")

@@ -102,7 +102,7 @@ def _figures(named: dict[str, FinishedRun]) -> Iterator[Figure]:
     runs = {}
     for name, one in named.items():
         run = read_files(one.folder).performance
-        if run is not None and run.done is not None and len(run.done):
+        if run is not None and run.done:
             runs[name] = run
     if len(runs) == len(named):
         yield from distributions(runs)

@@ -13,6 +13,7 @@ from harness.results.compare.comparable import Difference
 from harness.results.compare.compare import BETTER, MIXED, UNDECIDED, WORSE, Change, Comparison
 from harness.results.compare.finished import FinishedRun
 from harness.results.compare.limits import Judged
+from harness.results.compare.noise import machine_of
 from harness.results.pages.tables import aligned, show_cell
 
 _KINDS: Mapping[str, str] = {
@@ -107,7 +108,7 @@ _PEAKS = {
 def _promised(comparison: Comparison, other: str) -> str:
     """Peaks of both sides' machines, if `machine` has measured both; '' for one machine."""
     one, two = comparison.before[0], comparison.after[0]
-    if _fingerprint(one) == _fingerprint(two):
+    if machine_of(one.environment) == machine_of(two.environment):
         return ""
     parts = [
         f"{name} {show_cell(ours, unit)} and {show_cell(theirs, unit)}: {theirs / ours:.2f} times"
@@ -123,10 +124,6 @@ def _promised(comparison: Comparison, other: str) -> str:
         else ""
     )
     return f"`machine` of A and {other}, all cores: {', '.join(parts)}{got}"
-
-
-def _fingerprint(run: FinishedRun) -> object:
-    return (run.environment.get("machine") or {}).get("fingerprint")
 
 
 def _differences(differences: Sequence[Difference], other: str) -> Iterator[tuple[str, str]]:

@@ -27,9 +27,14 @@ def between_runs(
     freedom = len(before) + len(after) - 2
     if freedom < LEAST_FREEDOM:
         return None
-    squares = sum(float(np.var(side)) * len(side) for side in (before, after))
-    error = math.sqrt(squares / freedom * (1 / len(before) + 1 / len(after)))
+    error = math.sqrt(pooled_variance(before, after) * (1 / len(before) + 1 / len(after)))
     return student_t(freedom, level) * error
+
+
+def pooled_variance(before: Sequence[float] | Array, after: Sequence[float] | Array) -> float:
+    """The variance within the sides, of a spread that both have; at least three values."""
+    squares = sum(float(np.var(side)) * len(side) for side in (before, after))
+    return squares / (len(before) + len(after) - 2)
 
 
 def mean_over(values: Array) -> tuple[float, float] | None:

@@ -5,7 +5,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from harness.core.stats import interval_ranks
+from harness.core.stats import median_interval
 from harness.results.schema.performance import InputProbe, NotProbed
 from harness.types import Array
 
@@ -35,8 +35,6 @@ def section(probed: Mapping[str, Any] | None) -> InputProbe | NotProbed | None:
 def _ratio(changed_ns: Array, repeated_ns: Array) -> list[float] | None:
     """[low, median, high] of the rounds' ratios, an interval of the median; None with too few rounds."""
     count = min(len(changed_ns), len(repeated_ns))  # a round ends where a batch raised
-    low, high = interval_ranks(count, 0.5, LEVEL) if count else (None, None)
-    if low is None or high is None:
-        return None
-    ratios = np.sort(changed_ns[:count] / np.maximum(repeated_ns[:count], 1))
-    return [float(ratios[low]), float(np.median(ratios)), float(ratios[high])]
+    ratios = changed_ns[:count] / np.maximum(repeated_ns[:count], 1)
+    low, high = median_interval(ratios, LEVEL)
+    return None if low is None or high is None else [low, float(np.median(ratios)), high]

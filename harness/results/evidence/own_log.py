@@ -12,6 +12,7 @@ from harness.core.stats import late_allowed, percentile_ns, queries_needed
 from harness.core.units import NS_PER_S
 from harness.loadgen.logs import DetailLog
 from harness.loadgen.plan import LoadPlan
+from harness.loadgen.scenario import percent_text
 from harness.results.evidence.stages import PERCENTILES, Completions
 from harness.types import Array
 
@@ -21,7 +22,7 @@ HARNESS = "harness scheduler"
 def detail_log(plan: LoadPlan, done: Completions | None, loadgen_scenario: str) -> DetailLog:
     """The log of a Server run that ended by itself; empty where no query was answered."""
     log = DetailLog(source=HARNESS)
-    if done is None or not len(done):
+    if not done:
         return log
     log.values = {
         "effective_scenario": loadgen_scenario,
@@ -65,10 +66,8 @@ def _latencies(ordered_ns: Array) -> dict[str, Any]:
         "result_max_latency_ns": int(ordered_ns[-1]),
         "result_mean_latency_ns": int(ordered_ns.sum()) // len(ordered_ns),
         **{
-            f"result_{fraction * 100:.2f}_percentile_latency_ns": percentile_ns(
-                ordered_ns, fraction
-            )
-            for fraction in PERCENTILES.values()
+            f"result_{percent_text(share)}_percentile_latency_ns": percentile_ns(ordered_ns, share)
+            for share in PERCENTILES.values()
         },
     }
 

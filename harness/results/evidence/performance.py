@@ -37,7 +37,7 @@ class Performance:
         self._scenario = scenario_named(run.plan.scenario)
         self._spec = spec
         self._wait_ns = wait_ns
-        self.done: Completions | None = run.done if run.done is not None and len(run.done) else None
+        self.done: Completions | None = run.done or None
 
     @cached_property
     def journal_latency_ns(self) -> Mapping[str, int] | None:
@@ -96,7 +96,7 @@ class Performance:
         if run.logged:
             scenario = self._scenario
             percentile = {
-                name: log.get(percentile_key(scenario, f"{fraction * 100:.2f}"))
+                name: log.get(percentile_key(scenario, fraction))
                 for name, fraction in stages.PERCENTILES.items()
             }
             ends = {name: log.get(latency_key(scenario, name)) for name in ("mean", "min", "max")}

@@ -39,12 +39,10 @@ def report(
     done: Completions,
     bare: Mapping[str, Any],
     spec: InstanceGroup,
-    ceiling_per_s: float | None = None,
     wait_ns: int = 0,
 ) -> Reference | NoReference:
     """bare: bare loops of the measured process, `before` and `after`, or the `reason` why there are none.
 
-    ceiling_per_s: rate of the null backend on this machine and scenario, None without such a run.
     wait_ns: longest time that a sample of Server may wait for others.
     """
     if "reason" in bare:
@@ -66,7 +64,7 @@ def report(
         "batches": sum(service.counts),
         "drift": drift,
         "model_ratio": run.ratio,
-        "null_backend_per_s": ceiling_per_s,
+        "null_backend_per_s": None,  # the caller looks for such a run
     }
 
     def compared(service: ServiceTimes, *sides: str, spec: InstanceGroup = spec) -> dict[str, Any]:
@@ -148,8 +146,8 @@ def _lost_ns(
     ours_slowest = np.argpartition(ours_ns, -count)[-count:]
     ideal_slowest = np.argpartition(ideal_ns, -count)[-count:]
     lost = {}
-    for stage, (begin, end) in done.edges.items():
-        lost[stage] = float((done.columns[end] - done.columns[begin])[ours_slowest].mean())
+    for stage in done.edges:
+        lost[stage] = float(done.spent_ns(stage)[ours_slowest].mean())
     lost["queue"] -= float(ideal.queue_ns[ideal_slowest].mean())
     lost["infer"] -= float(ideal.infer_ns[ideal_slowest].mean())
     return lost
@@ -184,10 +182,7 @@ def _streams(
     whole = len(latency_ns) // samples * samples
     ours_ns = percentile_ns(np.sort(latency_ns[:whole].reshape(-1, samples).max(axis=1)), 0.5)
     last = slice(samples - 1, whole, samples)  # the last sample's latency is the query's
-    lost = {
-        stage: float(np.median((done.columns[end] - done.columns[begin])[last]))
-        for stage, (begin, end) in done.edges.items()
-    }
+    lost = {stage: float(np.median(done.spent_ns(stage)[last])) for stage in done.edges}
     lost["infer"] -= service.median_ns(sizes[-1])
     lost["queue"] -= sum(service.median_ns(size) for size in sizes[:-1])
     as_slow_ns = bare_ns * float(np.median(run.slower))

@@ -125,6 +125,12 @@ class Completions:
     def edges(self) -> Edges:
         return edges_of(self.columns)
 
+    def spent_ns(self, stage: str) -> Array:
+        """(n,) time of each sample in a stage of `edges`."""
+        begin, end = self.edges[stage]
+        spent: Array = self.columns[end] - self.columns[begin]
+        return spent
+
     @property
     def is_remote(self) -> bool:
         """Whether a server answered."""
@@ -170,8 +176,8 @@ def summarise(done: Completions) -> Mapping[str, Stage]:
     """stage -> p50 and p99 in ns, and its share of the time of all samples."""
     total = float(done.latency_ns.sum()) or 1.0
     summary: dict[str, Stage] = {}
-    for stage, (begin, end) in done.edges.items():
-        spent = done.columns[end] - done.columns[begin]
+    for stage in done.edges:
+        spent = done.spent_ns(stage)
         ordered = np.sort(spent)
         summary[stage] = {
             "p50": percentile_ns(ordered, 0.50),

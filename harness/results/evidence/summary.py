@@ -6,6 +6,8 @@ from math import isclose
 from typing import NamedTuple
 
 from harness.loadgen.logs import EARLY_STOPPING, RATE_DIGITS, DetailLog
+from harness.loadgen.scenario import percent_text
+from harness.results.evidence.stages import PERCENTILES
 
 _LINE = re.compile(r"^\s*(.*?)\s*:\s*(.*?)\s*$")
 _UNIT = re.compile(r"_(ns|ms)$")
@@ -32,8 +34,6 @@ _ESTIMATES = {percent: EARLY_STOPPING[scenario] for scenario, percent in _STREAM
 
 ERRORS = "errors encountered"
 """Words of the last line; the number stands before them."""
-
-_PERCENTS = ("50.00", "90.00", "95.00", "97.00", "99.00", "99.90")
 
 
 class Difference(NamedTuple):
@@ -85,7 +85,7 @@ def _keys(log: DetailLog) -> Mapping[str, str]:
     for name in ("min", "max", "mean"):
         end = "query_latency" if by_query else "latency"
         keys[f"{name.title()} latency (ns)"] = f"result_{name}_{end}_ns"
-    for percent in _PERCENTS:
+    for percent in map(percent_text, PERCENTILES.values()):
         keys[f"{percent} percentile latency (ns)"] = f"result_{percent}_percentile_{latency}_ns"
     for key in log.values:
         if key.startswith("effective_"):

@@ -25,7 +25,7 @@ def sample_columns(run: RunFiles) -> Mapping[str, Array]:
     where there is no other. A ConfigError where no sample was completed.
     """
     measured = run.performance or records.read(run.folder / FOLDERS["accuracy"], "")
-    if measured is None or measured.done is None or not len(measured.done):
+    if measured is None or not measured.done:
         raise ConfigError(f"{run.folder} has no completed samples")
     with reading_run(run.folder):
         columns = measured.done.columns
@@ -54,6 +54,6 @@ def span_ns(run: RunFiles) -> tuple[int, int]:
     began = datetime.fromisoformat(run.result["started"])
     began_ns = (began - _EPOCH) // timedelta(microseconds=1) * 1_000
     done = run.performance.done if run.performance else None
-    if done is None or not len(done):
+    if not done:
         return began_ns, began_ns
     return began_ns, int(done.columns["completed_ns"].max())

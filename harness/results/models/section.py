@@ -35,7 +35,7 @@ _HIT, _JOINED, _LOCAL, _SOURCE, _ALONE_LOCAL, _ALONE_SOURCE, _FAILED = range(len
 def section(run: Evidence, loaded: Loaded | None) -> Models | None:
     """The section of result.json; None where the run is not of a set of models, or completed nothing."""
     done = run.done
-    requests = requests_of(done, loaded) if done is not None and len(done) else None
+    requests = requests_of(done, loaded) if done else None
     if requests is None or loaded is None or done is None:
         return None
     about = loaded.dataset

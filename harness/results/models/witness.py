@@ -23,7 +23,7 @@ _HOW = {
 def reasons(run: Evidence, loaded: Loaded | None) -> Iterator[Reason]:
     """Yields nothing for a run with failed samples, which make it INVALID, or a run that did not end by itself."""
     told = (run.ended or {}).get("models")
-    if told is None or run.done is None or not len(run.done) or run.done.failed:
+    if told is None or not run.done or run.done.failed:
         return
     requests = requests_of(run.done, loaded)
     if requests is None or loaded is None:

@@ -72,7 +72,7 @@ def _node(run: Evidence, number: int, about: Mapping[str, Any]) -> Node:
 
 def _of_node(run: Evidence, number: int) -> Mapping[str, Array]:
     """The columns of the samples that a node got; empty where there are none."""
-    if run.done is None or not len(run.done):
+    if not run.done:
         return {}
     columns = run.done.columns
     server = columns.get("server")

@@ -67,7 +67,7 @@ def _latency_ns(run: Evidence) -> Array:
 
 
 def _has_queries(run: Evidence) -> bool:
-    return run.done is not None and len(run.done) > 0 and len(_latency_ns(run)) > 0
+    return bool(run.done) and len(_latency_ns(run)) > 0
 
 
 def _cdf(runs: Mapping[str, Array], bound_ms: float | None, far: str) -> Figure:
@@ -125,10 +125,8 @@ def stage_means(runs: Runs) -> Figure:
     means: dict[str, dict[str, float]] = {}
     for name, run in runs.items():
         assert run.done is not None
-        columns = run.done.columns
         means[name] = {
-            stage: float((columns[end] - columns[begin]).mean()) / NS_PER_MS
-            for stage, (begin, end) in run.done.edges.items()
+            stage: float(run.done.spent_ns(stage).mean()) / NS_PER_MS for stage in run.done.edges
         }
     stages = list(dict.fromkeys(stage for one in means.values() for stage in one))
     return bars(
@@ -152,8 +150,8 @@ def _stages(run: Evidence) -> Figure:
     ranges = list(pairwise(ranks[shown].tolist()))
     names = [f"{first:g} to {last:g}" for first, last in pairwise(marks[shown].tolist())]
     means = {}
-    for stage, (begin, end) in run.done.edges.items():
-        spent = (run.done.columns[end] - run.done.columns[begin])[order] / NS_PER_MS
+    for stage in run.done.edges:
+        spent = run.done.spent_ns(stage)[order] / NS_PER_MS
         means[stage] = [float(spent[first:last].mean()) for first, last in ranges]
     return bars(
         "Where the time goes",

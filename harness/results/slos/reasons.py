@@ -22,7 +22,7 @@ _LATE = {
 
 def reasons(scenario: Scenario, run: Evidence, slos: tuple[Slo, ...]) -> Iterator[Reason]:
     """Reasons of the SLOs that LoadGen's log does not judge, for a run that has such a log."""
-    if not run.logged or run.done is None or not len(run.done):
+    if not run.logged or not run.done:
         return
     log, plan = run.log, run.plan
     failed = run.ended["failed_samples"] if run.ended else 0

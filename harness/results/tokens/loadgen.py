@@ -10,8 +10,8 @@ from harness.core.stats import percentile_ns
 from harness.core.units import NS_PER_MS, NS_PER_S, NS_PER_US, show_ns, show_percent, show_rate
 from harness.loadgen.logs import DetailLog
 from harness.loadgen.plan import LoadPlan
-from harness.loadgen.scenario import scenario_named
-from harness.results.evidence.stages import Completions
+from harness.loadgen.scenario import percent_text, scenario_named
+from harness.results.evidence.stages import PERCENTILES, Completions
 from harness.results.schema.client import LoadGenTokens, TokenBounds, TokenTimes
 from harness.types import Array
 
@@ -30,14 +30,14 @@ RATE_SHARE = 0.01
 RATE_NS = 20 * NS_PER_MS
 """Tokens/s of both must agree within this share, plus this share of the run's length."""
 
-_PERCENTILES = {"p50": ("50.00", 0.50), "p90": ("90.00", 0.90), "p99": ("99.00", 0.99)}
+_PERCENTILES = {name: PERCENTILES[name] for name in ("p50", "p90", "p99")}
 _TTFT = {
-    name: f"result_first_token_{text}_percentile_latency_ns"
-    for name, (text, _) in _PERCENTILES.items()
+    name: f"result_first_token_{percent_text(share)}_percentile_latency_ns"
+    for name, share in _PERCENTILES.items()
 }
 _TPOT = {
-    name: f"result_time_per_output_token_{text}_percentile_ns"
-    for name, (text, _) in _PERCENTILES.items()
+    name: f"result_time_per_output_token_{percent_text(share)}_percentile_ns"
+    for name, share in _PERCENTILES.items()
 }
 _RATE = "result_completed_tokens_per_second"
 _BOUNDS = ("requested_server_ttft_latency", "requested_server_tpot_latency")
@@ -96,7 +96,7 @@ def contradictions(log: DetailLog, done: Completions) -> Iterator[str]:
                 "before it arrives"
             )
     for name, key in _TPOT.items():
-        count, share = len(tpot_ns), _PERCENTILES[name][1]
+        count, share = len(tpot_ns), _PERCENTILES[name]
         if count - 1 - int(count * share) < LEAST_SLOWER:
             continue
         rank = min(int(count * (share + PREEMPTED_SHARE)), count - 1)
@@ -110,7 +110,7 @@ def contradictions(log: DetailLog, done: Completions) -> Iterator[str]:
 
 
 def _at(ordered_ns: Array, name: str) -> int:
-    return percentile_ns(ordered_ns, _PERCENTILES[name][1])
+    return percentile_ns(ordered_ns, _PERCENTILES[name])
 
 
 def _slack_ns(ns: float) -> float:

@@ -55,7 +55,7 @@ def section(run: Evidence) -> Tokens | None:
 def _seconds(run: Evidence) -> float:
     """From the first scheduled query to the last answer."""
     done = run.done
-    if done is None or not len(done):
+    if not done:
         return 0.0
     begin, end = done.columns["scheduled_ns"].min(), done.columns["completed_ns"].max()
     return float(end - begin) / NS_PER_S

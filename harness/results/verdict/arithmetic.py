@@ -11,13 +11,13 @@ from typing import NamedTuple
 from harness.core.stats import late_allowed
 from harness.core.units import show_ns
 from harness.loadgen.logs import EARLY_STOPPING, DetailLog
+from harness.loadgen.scenario import percent_text
 from harness.results.evidence.stages import PERCENTILES
 from harness.results.verdict import log_numbers, rates
 
 _RANKS = 2
 """Largest difference in ranks between our port of early stopping and LoadGen, in a run of millions of queries."""
 
-_PERCENTILES = {f"{fraction * 100:.2f}": fraction for fraction in PERCENTILES.values()}
 _PROCESSED = re.compile(r"Processed at least \d+ queries \((\d+)\)")
 _ESTIMATED = re.compile(r"Early stopping ([\d.]+)th percentile estimate: (\d+)")
 _FAILED = re.compile(r"unsuccessful|Only processed|Need to process|Would need to run")
@@ -80,8 +80,8 @@ def _ranked(log: DetailLog, unit: str, per: str, count: int) -> list[_Ranked]:
     """Logged latencies in ascending rank. unit: 'latency' or 'query_latency'. per: unit in percentiles' keys."""
     keys = [(0, f"result_min_{unit}_ns"), (count - 1, f"result_max_{unit}_ns")]
     keys += [
-        (int(count * fraction), f"result_{percent}_percentile_{per}_ns")
-        for percent, fraction in _PERCENTILES.items()
+        (int(count * fraction), f"result_{percent_text(fraction)}_percentile_{per}_ns")
+        for fraction in PERCENTILES.values()
     ]
     known = [(rank, key, log_numbers.number(log, key)) for rank, key in keys]
     return sorted(_Ranked(rank, key, int(ns)) for rank, key, ns in known if ns is not None)

@@ -85,7 +85,7 @@ def elsewhere(run: Evidence) -> Sequence[str]:
 
 def _no_notice(run: Evidence, url: str) -> str:
     """Why the stage `notice` is absent; empty where it is there, and without completed samples."""
-    if run.done is None or not len(run.done) or "notice" in run.done.edges:
+    if not run.done or "notice" in run.done.edges:
         return ""
     if url.startswith(("grpc:", "grpcs:")):
         return "gRPC's library receives, and does not expose the kernel's stamps"
@@ -94,19 +94,18 @@ def _no_notice(run: Evidence, url: str) -> str:
 
 def _notice_p99_ns(run: Evidence) -> int | None:
     done = run.done
-    if done is None or not len(done) or "notice" not in done.edges:
+    if not done or "notice" not in done.edges:
         return None
-    begin, end = done.edges["notice"]
-    return percentile_ns(np.sort(done.columns[end] - done.columns[begin]), 0.99)
+    return percentile_ns(np.sort(done.spent_ns("notice")), 0.99)
 
 
 def reasons(run: Evidence, completed_per_s: float | None) -> Iterator[Reason]:
     """completed_per_s: samples/s of the performance run."""
     client = section(run)
-    if client is None or run.done is None or not len(run.done):
+    if client is None or not run.done:
         return
     yield from token_counts.reasons(run)
-    for name, of_host in [*runs_of(run)] or [("", run)]:
+    for name, of_host in _by_host(run):
         own = section(of_host)
         if own is not None and of_host.done:
             for text in _bound_by(of_host, own, completed_per_s):
@@ -117,6 +116,11 @@ def reasons(run: Evidence, completed_per_s: float | None) -> Iterator[Reason]:
             f"{client['resent']:,} of {len(run.done):,} requests were sent twice, more than "
             f"{show_percent(RESENT_REASON, 1)}: {_how_it_closes(client)}",
         )
+
+
+def _by_host(run: Evidence) -> Sequence[tuple[str, Evidence]]:
+    """The run of each load host with its name; without load hosts the run, with no name."""
+    return [*runs_of(run)] or [("", run)]
 
 
 def _how_it_closes(client: Client) -> str:
@@ -153,7 +157,7 @@ def _bound_by(run: Evidence, client: Client, completed_per_s: float | None) -> I
 def standstill_ns(run: Evidence) -> int:
     """The longest time in which the client of a schedule issued nothing although a query was due; 0 for other runs."""
     done, scenario = run.done, scenario_named(run.plan.scenario)
-    if done is None or not len(done) or not done.is_remote or not scenario.scheduled:
+    if not done or not done.is_remote or not scenario.scheduled:
         return 0
     entry_ns, due_ns = (np.sort(done.columns[name]) for name in ("entry_ns", "scheduled_ns"))
     before_ns = np.concatenate([due_ns[:1], entry_ns[:-1]])
@@ -180,7 +184,7 @@ def _stood_still(run: Evidence) -> Iterator[str]:
 
 def standstill_doubts(run: Evidence) -> Iterator[Reason]:
     """A client that stood still for long, whether or not a percentile shows it."""
-    for name, of_host in [*runs_of(run)] or [("", run)]:
+    for name, of_host in _by_host(run):
         stood_ns = standstill_ns(of_host)
         if stood_ns > STOOD_DOUBT_NS:
             yield Reason(
@@ -194,9 +198,9 @@ def doubts(run: Evidence, bound_ns: int | None) -> Iterator[Reason]:
     """bound_ns: the SLO's bound."""
     client = section(run)
     done = run.done
-    if client is None or done is None or not len(done):
+    if client is None or not done:
         return
-    for name, of_host in [*runs_of(run)] or [("", run)]:
+    for name, of_host in _by_host(run):
         own = section(of_host)
         if own is not None and of_host.done:
             for text in _nearly(of_host, own, bound_ns):

@@ -16,7 +16,7 @@ from harness.core.units import NS_PER_S, NS_PER_US, show_ns, show_percent
 from harness.loadgen.plan import Loaded, LoadPlan
 from harness.loadgen.scenario import percentile_key, scenario_named
 from harness.results.evidence.evidence import Evidence
-from harness.results.evidence.stages import Completions
+from harness.results.evidence.stages import PERCENTILES, Completions
 from harness.results.evidence.steady_state import SteadyState
 
 NOISE_SHARE = 0.10
@@ -62,7 +62,7 @@ def performance(
     if warnings:
         yield Reason("loadgen-warnings", f"LoadGen warns: {warnings[0]}")
     scheduled = scenario_named(run.plan.scenario).scheduled
-    if scheduled and bound_ns and run.done is not None and len(run.done):
+    if scheduled and bound_ns and run.done:
         delay = run.done.columns["entry_ns"] - run.done.columns["scheduled_ns"]
         late_ns = percentile_ns(np.sort(delay), 0.99)
         if late_ns > NOISE_SHARE * bound_ns:
@@ -81,8 +81,8 @@ def _no_short_slice(run: Evidence) -> str:
 
 def _disagreement(run: Evidence, ours: Mapping[str, int]) -> Iterator[Reason]:
     scenario = scenario_named(run.plan.scenario)
-    for name, percent in (("p50", "50.00"), ("p99", "99.00")):
-        theirs = run.log.get(percentile_key(scenario, percent))
+    for name in ("p50", "p99"):
+        theirs = run.log.get(percentile_key(scenario, PERCENTILES[name]))
         if theirs is None:
             continue
         gap = abs(ours[name] - theirs)

@@ -116,7 +116,7 @@ def log_reasons(run: Evidence) -> Iterator[Reason]:
     if not run.logged or run.plan.accuracy or run.plan.harness_scheduled:
         return
     contradictions = [*arithmetic.contradictions(run.log)]
-    if run.done is not None and len(run.done) and run.done.answered_once:
+    if run.done and run.done.answered_once:
         contradictions += [*_rate(run, run.done), *_latencies(run, run.done)]
         if run.plan.token_latencies and not run.done.failed:
             contradictions += loadgen.contradictions(run.log, run.done)
@@ -156,8 +156,7 @@ def _latencies(run: Evidence, done: Completions) -> Iterator[str]:
     # call: a pause between our stamp and LoadGen's of the fastest answer moves the start that much earlier.
     latency_ns = latency_ns - int((done.columns["entry_ns"] - done.columns["scheduled_ns"]).min())
     ours = percentiles(latency_ns)
-    texts = {name: f"{fraction * 100:.2f}" for name, fraction in PERCENTILES.items()}
-    keys = {name: percentile_key(scenario, text) for name, text in texts.items()}
+    keys = {name: percentile_key(scenario, fraction) for name, fraction in PERCENTILES.items()}
     keys |= {name: latency_key(scenario, name) for name in ("min", "mean", "max")}
     for name, key in keys.items():
         theirs = log.get(key)
@@ -177,7 +176,7 @@ def _latencies(run: Evidence, done: Completions) -> Iterator[str]:
 def journal_reasons(run: Evidence, max_batch: int | None) -> Iterator[Reason]:
     """Rows that no honest run can leave. max_batch: samples, of the instance group."""
     done = run.done
-    if run.failure is not None or done is None or not len(done):
+    if run.failure is not None or not done:
         return
     for impossible in _impossible(run, done, max_batch):
         yield Reason("journal-impossible", f"{run.plan.role} run: {impossible}")

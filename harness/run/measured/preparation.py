@@ -205,9 +205,7 @@ class Preparation:
         if not plan.accuracy and plan.concurrency is None and not self._no_schedule:
             # A closed loop has no schedule, and a server queues by its own rules.
             with self._warming():
-                self._before = self._service_times(plan)
-                if self.wide is not None:
-                    self._wide_before = self._wide_times(plan)
+                self._before, self._wide_before = self._service_times(plan)
             self._report_alive()
         with plugin(f"dataset {self._name!r}: unload"):
             self._dataset.unload(self._loaded)
@@ -233,10 +231,10 @@ class Preparation:
         try:
             self._dataset.load(self._loaded)
             if self._before is not None:
-                after = self._service_times(plan)
+                after, wide_after = self._service_times(plan)
                 bare = {"before": self._before.to_json(), "after": after.to_json()}
-                if self._wide_before is not None:
-                    times = [self._wide_before, self._wide_times(plan)]
+                if self._wide_before is not None and wide_after is not None:
+                    times = [self._wide_before, wide_after]
                     bare["wide"] = dict(zip(bare, [each.to_json() for each in times], strict=True))
             probed = self._probe(plan, tolerance)
             self._dataset.unload(self._loaded)
@@ -252,15 +250,15 @@ class Preparation:
         most_s = min(max(LIMIT_S, SHARE * self._expected_s(plan)), PROBE_LIMIT_S)
         return probe(self.answerers[0], self.row, self._loaded, [*sizes], most_s, tolerance)
 
-    def _service_times(self, plan: LoadPlan) -> ServiceTimes:
-        batches = batches_of(self._dataset, self._loaded, self._probed)
-        return measure(self.answerers, batches, time_for(self._expected_s(plan)), LIMIT_S)
+    def _service_times(self, plan: LoadPlan) -> tuple[ServiceTimes, ServiceTimes | None]:
+        """Of all instances, and of one sample in the wide instance."""
 
-    def _wide_times(self, plan: LoadPlan) -> ServiceTimes:
-        """Times one sample in the wide instance."""
-        assert self.wide is not None
-        batches = batches_of(self._dataset, self._loaded, [1])
-        return measure([self.wide], batches, time_for(self._expected_s(plan)), LIMIT_S)
+        def timed(answerers: Sequence[Answerer], sizes: Sequence[int]) -> ServiceTimes:
+            batches = batches_of(self._dataset, self._loaded, sizes)
+            return measure(answerers, batches, time_for(self._expected_s(plan)), LIMIT_S)
+
+        usual = timed(self.answerers, self._probed)
+        return usual, timed([self.wide], [1]) if self.wide is not None else None
 
     def _expected_s(self, plan: LoadPlan) -> float:
         """Duration of the run; from warm batch times where the plan has no forecast."""

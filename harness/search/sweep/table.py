@@ -7,7 +7,13 @@ from typing import Any, NamedTuple
 from harness.core.config.parse import leading, parse_slos
 from harness.core.units import show_percent, show_rate
 from harness.results.pages.tables import Cell, Table, aligned, columns
-from harness.run.study import machine_text, other_reason, shared_doubts, shared_lines
+from harness.run.study import (
+    machine_text,
+    other_reason,
+    shared_doubts,
+    shared_lines,
+    verdict_text,
+)
 from harness.search.peak.probe import busy_share, model_per_s
 from harness.search.peak.table import is_idle, out_of_reach
 
@@ -145,13 +151,10 @@ def points_table(content: Mapping[str, Any]) -> Table:
     shared = shared_doubts(content["points"])
     for point in content["points"]:
         of_peak = None if point["share"] is None else show_percent(point["share"])
-        verdict = " ".join([point["verdict"], *point["reasons"]])
-        verdict += "  <- knee" if point["rate_per_s"] == content["knee"] else ""
-        doubts = " ".join(code for code in point["doubts"] if code not in shared)
-        verdict += f"  doubts: {doubts}" if doubts else ""
+        mark = "  <- knee" if point["rate_per_s"] == content["knee"] else ""
         numbers = [point[name] for name in names]
         numbers += [point.get("goodput_per_s")] if judged else []
-        rows.append([point["rate_per_s"], of_peak, *numbers, verdict])
+        rows.append([point["rate_per_s"], of_peak, *numbers, verdict_text(point, shared, mark)])
     return Table("points", "Points", "", heads, rows)
 
 

@@ -1,15 +1,14 @@
 """Extracts the row of each number of workers, and prints them with the cost of a cache that always misses."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from math import sqrt
 from pathlib import Path
-from statistics import fmean, stdev
+from statistics import fmean
 from typing import Any, NamedTuple
 
-from harness.core.stats import LEVEL, student_t
+from harness.core.stats import LEVEL, mean_half_width
 from harness.core.units import counted, show_bytes, show_ns, show_percent
 from harness.results.pages.tables import Cell, aligned, columns
-from harness.run.study import machine_text, shared_doubts, shared_lines
+from harness.run.study import machine_text, shared_doubts, shared_lines, verdict_text
 
 
 def row_of(result: Mapping[str, Any], workers: int, folder: Path, below: Path) -> dict[str, Any]:
@@ -40,8 +39,7 @@ class Overhead(NamedTuple):
 def overhead_of(plain_ns: Sequence[int], cached_ns: Sequence[int]) -> Overhead:
     """Computes the overhead from at least two pairs."""
     added = [cached - plain for plain, cached in zip(plain_ns, cached_ns, strict=True)]
-    half = student_t(len(added) - 1) * stdev(added) / sqrt(len(added))
-    return Overhead(fmean(added) / fmean(plain_ns), half / fmean(plain_ns))
+    return Overhead(fmean(added) / fmean(plain_ns), mean_half_width(added) / fmean(plain_ns))
 
 
 def lines(content: Mapping[str, Any], folder: Path) -> Iterator[str]:
@@ -55,12 +53,9 @@ def lines(content: Mapping[str, Any], folder: Path) -> Iterator[str]:
     )
     names = ("workers", "completed_per_s", "p50_ns", "p99_ns", "hit_rate", "load_ns")
     shared = shared_doubts(rows)
-    table: list[list[Cell]] = []
-    for row in rows:
-        doubts = [code for code in row["doubts"] if code not in shared]
-        verdict = " ".join([row["verdict"], *row["reasons"]])
-        verdict += f"  doubts: {' '.join(doubts)}" if doubts else ""
-        table.append([*(row[name] for name in names), verdict])
+    table: list[list[Cell]] = [
+        [*(row[name] for name in names), verdict_text(row, shared)] for row in rows
+    ]
     yield from aligned(heads, table)
     yield ""
     yield "as many queries in flight as workers: a query waits for its model only"

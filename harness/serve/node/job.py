@@ -39,7 +39,7 @@ from harness.models.opened.loading import (
     samples_held,
 )
 from harness.models.opened.node import ANSWER, RUN_BYTES, NodeFacts, code_sha256
-from harness.models.steps.postprocess import postprocessor
+from harness.models.steps.postprocess import postprocessor_of
 from harness.run.measured.answerer import Answerer
 from harness.run.measured.calibration import calibrate_rate
 from harness.run.measured.preparation import Preparation
@@ -83,12 +83,7 @@ def open_node(config: RunConfig, name: str, stack: ExitStack) -> OpenNode:
     max_batch = group.max_batch if fixed is None else min(fixed, group.max_batch)
     data = config.dataset or default_dataset(model)
     dataset = open_dataset(config, model, data, inputs)
-    output = model.output
-    postprocess = postprocessor(
-        output.postprocess if output else (),
-        output.name if output else None,
-        load_hook(model, config.hook),
-    )
+    postprocess = postprocessor_of(model.output, load_hook(model, config.hook))
     cpus = group.pinned or [()] * len(backends)
     preparation = Preparation(
         config,
@@ -165,7 +160,7 @@ def _refuse(model: Model) -> None:
             f"model {model.name!r} generates its answers token by token, which a node does not: `serve` it, and "
             "measure it with --backend openai --url"
         )
-    for step in model.output.postprocess if model.output else ():
+    for step in model.postprocess:
         if step.name == "boxes":
             raise ConfigError(
                 f"the step 'boxes' of model {model.name!r} gives answers of different lengths, which nodes cannot "

@@ -17,7 +17,7 @@ from harness.explain.bricks import job as bricks
 from harness.explain.bricks.cut import cutting, synthetic
 from harness.explain.bricks.tables import construct as brick_tables
 from harness.explain.bricks.tables import mining
-from harness.explain.bricks.tables.construct import construct, trimmed_mean
+from harness.explain.bricks.tables.construct import construct
 from harness.explain.bricks.time import runs as brick_runs
 from harness.explain.pieces.cut import Cut
 from harness.explain.pieces.database import Database
@@ -146,18 +146,6 @@ def test_a_layer_whose_attribute_may_be_trained_is_not_published(
         "bricks", random, "--structure", "--publish", tmp_path / "out"
     )
     assert not (tmp_path / "out").exists()
-
-
-def test_the_trimmed_mean() -> None:
-    assert trimmed_mean(range(1, 11)) == 5.5
-    assert trimmed_mean([*range(1, 10), 10**9]) == trimmed_mean(range(1, 11))
-    with pytest.raises(ValueError, match="nothing was measured"):
-        trimmed_mean([])
-
-
-@given(st.lists(st.integers(0, 10**9), min_size=1))
-def test_the_trimmed_mean_lies_between_the_extremes(values: list[int]) -> None:
-    assert min(values) <= trimmed_mean(values) <= max(values)
 
 
 def _content(

@@ -36,13 +36,6 @@ def test_an_empty_file_has_no_pages(tmp_path: Path) -> None:
     assert page_cache.resident_share([tmp_path / "empty"]) == 0.0
 
 
-def test_all_files_of_a_folder_belong_to_the_model(tmp_path: Path) -> None:
-    (tmp_path / "variables").mkdir()
-    for name in ("saved_model.pb", "variables/data"):
-        (tmp_path / name).write_bytes(b"x")
-    assert page_cache.files(tmp_path) == [tmp_path / "saved_model.pb", tmp_path / "variables/data"]
-
-
 def test_the_calls_of_a_framework_are_timed_by_phase(monkeypatch: pytest.MonkeyPatch) -> None:
     module: Any = ModuleType("slow_framework")
 

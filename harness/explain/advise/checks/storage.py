@@ -15,7 +15,7 @@ from harness.errors import HarnessError, one_line
 from harness.explain import stored
 from harness.explain.advise.layers.settings import Setting
 from harness.explain.advise.subject import Job
-from harness.models.manifest.files import files_of
+from harness.models.manifest.files import size_bytes
 
 _PROBE = "harness.explain.advise.checks.storage_probe:probe"
 _ROUNDS = 3
@@ -24,7 +24,7 @@ _TIMEOUT_S = 300
 
 def check(job: Job, folder: Path) -> list[dict[str, Any]]:
     """One row for each format, with every round's numbers or the reason why there are none."""
-    if sum(path.stat().st_size for path in files_of(job.path).values()) > stored.MOST_BYTES:
+    if size_bytes(job.path) > stored.MOST_BYTES:
         why = f"the model is larger than {stored.MOST_BYTES >> 20} MiB"
         return [{"format": name, "failed": why} for name in _MAKERS]
     inputs = folder / "feeds.npz"
@@ -35,7 +35,7 @@ def check(job: Job, folder: Path) -> list[dict[str, Any]]:
         format_folder.mkdir()
         try:
             file = make(job.path, format_folder, job.now)
-            size = sum(f.stat().st_size for f in format_folder.iterdir())
+            size = size_bytes(format_folder)
             rows.append({"format": name, "file": file, "size_bytes": size, "rounds": []})
         except Exception as e:  # noqa: BLE001 - onnx's and onnxruntime's own classes
             rows.append({"format": name, "failed": one_line(e) or type(e).__name__})
@@ -57,12 +57,8 @@ def check(job: Job, folder: Path) -> list[dict[str, Any]]:
     return rows
 
 
-def _ort(path: Path, folder: Path, setting: Setting) -> Path:
-    return stored.ort_format(path, folder, setting.session)
-
-
 _MAKERS: Mapping[str, Callable[[Path, Path, Setting], Path]] = {
     "inline": lambda path, folder, _setting: stored.inline(path, folder),
     "external": lambda path, folder, _setting: stored.external(path, folder),
-    "ort": _ort,
+    "ort": lambda path, folder, setting: stored.ort_format(path, folder, setting.session),
 }

@@ -4,13 +4,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from statistics import median
 from typing import Any
 
-from harness.core.stats import interval_ranks
+from harness.core.stats import median_interval
 from harness.core.units import show_bytes, show_ns, show_percent, show_si
 from harness.explain.advise.checks.self_checks import RERUNS
 from harness.explain.advise.output import apply
 from harness.explain.advise.predict import WITHIN, WORTH
 from harness.models.graph.flops import missing_text
-from harness.results.pages.tables import Cell, Column, aligned
+from harness.results.pages.tables import Cell, Column, aligned, columns
 
 _LAYERS = 12
 """Rows printed of the table of layers; advise.json has all."""
@@ -69,10 +69,9 @@ def _notes(advice: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _advice(advice: Mapping[str, Any]) -> Iterator[str]:
-    columns = [Column("  advice"), Column("of")]
-    columns += [Column(name, "ns") for name in ("now", "predicted")]
-    columns += [Column(name, "share") for name in ("gain", "realised", "95 %")]
-    columns += [Column("measured"), Column("as predicted")]
+    heads = columns(
+        "of | now [ns] | predicted [ns] | gain [share] | realised [share] | 95 % [share] | measured | as predicted"
+    )
     top = advice["top"]["setting"] if advice["top"] else None
     rows = [
         [
@@ -89,7 +88,7 @@ def _advice(advice: Mapping[str, Any]) -> Iterator[str]:
         for one in advice["advice"]
     ]
     if rows:
-        head, *shown = aligned(columns, rows)
+        head, *shown = aligned([Column("  advice"), *heads], rows)
         yield head
         for one, line in zip(advice["advice"], shown, strict=True):
             yield line
@@ -139,9 +138,9 @@ def _interval(realised: Mapping[str, Any] | None) -> str | None:
 
 
 def _layers(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    columns = [Column("layers"), Column("makes"), Column("times", "count"), Column("now", "ns")]
-    columns += [Column("best", "ns"), Column("under", "level"), Column("gain", "ns")]
-    columns += [Column("MACs", "1"), Column("GFLOP/s", "1")]
+    heads = columns(
+        "layers | makes | times [count] | now [ns] | best [ns] | under [level] | gain [ns] | MACs [1] | GFLOP/s [1]"
+    )
     cells: list[list[Cell]] = [
         [
             row["ops"][:31],
@@ -156,7 +155,7 @@ def _layers(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         ]
         for row in rows[:_LAYERS]
     ]
-    yield from _filled(columns, cells)
+    yield from _filled(heads, cells)
     if len(rows) > _LAYERS:
         yield f"... and {len(rows) - _LAYERS} more, in advise.json"
 
@@ -201,9 +200,9 @@ def _count(number: float) -> str:
 
 
 def _weights(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    columns = [Column("weights"), Column("elements", "count"), Column("zero", "share")]
-    columns += [Column("near 0", "share"), Column("channel ranges", "1")]
-    columns += [Column("int8 SNR, tensor/channel", "dB")]
+    heads = columns(
+        "weights | elements [count] | zero [share] | near 0 [share] | channel ranges [1] | int8 SNR, tensor/channel [dB]"
+    )
     largest = sorted(rows, key=lambda r: -r["elements"])[:_LAYERS]
     cells: list[list[Cell]] = [
         [
@@ -220,13 +219,13 @@ def _weights(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         for row in largest
         if "failed" not in row
     ]
-    yield from _filled(columns, cells)
+    yield from _filled(heads, cells)
     yield from _no_data((row["name"], row.get("failed")) for row in largest)
 
 
-def _filled(columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> Iterator[str]:
+def _filled(heads: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> Iterator[str]:
     """The table; nothing without rows."""
-    return aligned(columns, rows) if rows else iter(())
+    return aligned(heads, rows) if rows else iter(())
 
 
 def _no_data(reasons: Iterable[tuple[str, str | None]]) -> Iterator[str]:
@@ -236,8 +235,9 @@ def _no_data(reasons: Iterable[tuple[str, str | None]]) -> Iterator[str]:
 
 def _storage(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """Medians of the rounds, each in a fresh process."""
-    columns = [Column("storage"), Column("size", "bytes")]
-    columns += [Column(name, "ns") for name in ("load", "first run", "second run")]
+    heads = columns(
+        "storage | size [bytes] | load [ns] | first run [ns] | second run [ns] | peak memory [bytes]"
+    )
     cells: list[list[Cell]] = [
         [
             row["format"],
@@ -250,13 +250,15 @@ def _storage(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         for row in rows
         if not row.get("failed")
     ]
-    yield from _filled([*columns, Column("peak memory", "bytes")], cells)
+    yield from _filled(heads, cells)
     yield from _no_data((row["format"], row.get("failed")) for row in rows)
 
 
 def _operators(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     names = ("l1", "l2", "largest", "relative")
-    columns = [Column("operators"), *(Column(name, "1") for name in names)]
+    heads = columns(
+        "operators | l1 [1] | l2 [1] | largest [1] | relative [1] | against ONNX's reference"
+    )
     cells: list[list[Cell]] = [
         [
             row["op"],
@@ -266,7 +268,7 @@ def _operators(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         for row in rows
         if "skipped" not in row and "failed" not in row
     ]
-    yield from _filled([*columns, Column("against ONNX's reference")], cells)
+    yield from _filled(heads, cells)
     yield from _no_data((row["op"], row.get("failed") or row.get("skipped")) for row in rows)
 
 
@@ -293,9 +295,8 @@ def _checks(checks: Mapping[str, Any]) -> Iterator[str]:
 def _overhead(times: Mapping[str, Any]) -> str:
     """By CPU time: other processes on the machine do not count."""
     pairs = list(zip(times["harness"]["cpu_ns"], times["bare"]["cpu_ns"], strict=True))
-    added, bare = sorted(a - b for a, b in pairs), median(b for _, b in pairs)
-    ends = [None if r is None else added[r] for r in interval_ranks(len(added), 0.5, 0.95)]
-    low, high = ("-" if ns is None else show_ns(ns) for ns in ends)
+    added, bare = [a - b for a, b in pairs], median(b for _, b in pairs)
+    low, high = ("-" if ns is None else show_ns(ns) for ns in median_interval(added))
     return (
         f"{'overhead':<12}the harness's backend over a bare session: {show_ns(median(added))} of "
         f"CPU time a call (95 %: {low} to {high}, {len(pairs)} pairs), "

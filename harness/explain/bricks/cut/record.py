@@ -1,9 +1,9 @@
 """Describes models and their bricks as bricks.json holds them, before anything runs."""
 
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
+from harness.core.clock import utc_text
 from harness.explain.bricks.cut import cutting
 from harness.explain.bricks.options import BrickOptions
 from harness.explain.pieces.cut import Brick, Cut
@@ -68,7 +68,7 @@ def content(subjects: Sequence[Subject], options: BrickOptions) -> dict[str, Any
     longest = max((len(brick["layers"]) for brick in bricks.values()), default=0)
     return {
         **SCHEMA,
-        "started": now(),
+        "started": utc_text(),
         "most_layers": options.most_layers if is_cut else longest,
         "batch": options.batch if is_cut else None,
         "threads": options.threads,
@@ -88,7 +88,3 @@ def _brick(brick: Brick) -> dict[str, Any]:
         "weight_bytes": brick.weight_bytes,
         "why_not": brick.why_not,
     }
-
-
-def now() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds")

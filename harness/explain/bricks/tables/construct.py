@@ -8,10 +8,8 @@ from itertools import combinations
 from statistics import fmean, geometric_mean
 from typing import Any, NamedTuple
 
+from harness.core.stats import trimmed_mean
 from harness.explain.pieces.lower_bound import critical_path
-
-TRIMMED = 0.2
-"""Share of the samples dropped at each end."""
 
 CLOCKS = {"cpu_ns": "CPU time", "wall_ns": "wall time"}
 
@@ -21,17 +19,6 @@ Content = Mapping[str, Any]
 def result(brick: Content) -> Content:
     """Empty where the brick was not run."""
     return brick.get("result") or {}
-
-
-def trimmed_mean(values: Sequence[float], share: float = TRIMMED) -> float:
-    """The mean without the lowest and the highest `share` of the values; n >= 1.
-
-    Source: DLBricks (Li et al., ICPE 2020), section 4.
-    """
-    if not values:
-        raise ValueError("no values: nothing was measured")
-    dropped = int(len(values) * share)
-    return fmean(sorted(values)[dropped : len(values) - dropped])
 
 
 class Construction(NamedTuple):

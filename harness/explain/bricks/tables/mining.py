@@ -6,6 +6,9 @@ from typing import Any, NamedTuple
 
 Content = Mapping[str, Any]
 
+_CHAIN = 3
+"""Operators of a chain."""
+
 
 class Chain(NamedTuple):
     """operators: each reads the output of the one before. times: in all models. models: how many
@@ -17,25 +20,23 @@ class Chain(NamedTuple):
     models: int
 
 
-def chains(content: Content, length: int = 3) -> list[Chain]:
-    """Chains of `length` operators from which nothing branches off, the most frequent first."""
+def chains(content: Content) -> list[Chain]:
+    """Chains of operators from which nothing branches off, the most frequent first."""
     count: Counter[tuple[str, ...]] = Counter()
     models: Counter[tuple[str, ...]] = Counter()
     for model in content["models"].values():
-        own = Counter(_paths(model["op_types"], model["readers"], length))
+        own = Counter(_paths(model["op_types"], model["readers"]))
         count += own
         models.update(own.keys())
     return [Chain(ops, n, models[ops]) for ops, n in count.most_common()]
 
 
-def _paths(
-    op_types: Sequence[str], readers: Sequence[Sequence[int]], length: int
-) -> Iterator[tuple[str, ...]]:
+def _paths(op_types: Sequence[str], readers: Sequence[Sequence[int]]) -> Iterator[tuple[str, ...]]:
     for first in range(len(op_types)):
         path = [first]
-        while len(path) < length and len(readers[path[-1]]) == 1:
+        while len(path) < _CHAIN and len(readers[path[-1]]) == 1:
             path += readers[path[-1]]
-        if len(path) == length:
+        if len(path) == _CHAIN:
             yield tuple(op_types[i] for i in path)
 
 

@@ -11,7 +11,7 @@ from harness.explain.bricks.tables.construct import CLOCKS
 from harness.explain.bricks.tables.to_json import plain, to_json
 from harness.results.pages import page
 from harness.results.pages.plots import bars, heat_map
-from harness.results.pages.tables import Cell, Column, Table, aligned
+from harness.results.pages.tables import Cell, Column, Table, aligned, columns
 
 Content = Mapping[str, Any]
 """The content of a bricks.json."""
@@ -21,7 +21,6 @@ Numbers = Mapping[str, Any]
 
 PAGE = "bricks.html"
 CHAINS_SHOWN, BLOCKS_SHOWN, BRICKS_SHOWN = 8, 8, 20
-_TIMES = Column("times", "count")
 
 
 def lines(content: Content) -> Iterator[str]:
@@ -53,11 +52,11 @@ def _tables(content: Content, numbers: Numbers) -> Iterator[Table]:
     rows: list[list[Cell]]
     if chains := numbers["chains"][:CHAINS_SHOWN]:
         rows = [[" > ".join(c["operators"]), c["times"], c["models"]] for c in chains]
-        heads = [Column("three operators in a row"), _TIMES, Column("models", "count")]
+        heads = columns("three operators in a row | times [count] | models [count]")
         yield Table("chains", "chains", "", heads, rows)
     if blocks := numbers["blocks"][:BLOCKS_SHOWN]:
         rows = [[_short(b["operators"]), b["times"], ", ".join(b["models"])] for b in blocks]
-        heads = [Column("repeated block with branches"), _TIMES, Column("models")]
+        heads = columns("repeated block with branches | times [count] | models")
         yield Table("blocks", "blocks", "", heads, rows)
 
 
@@ -82,10 +81,11 @@ def _construction(models: Numbers) -> Table:
                 show_percent(taken_off_ns / whole_ns, 1) if whole_ns else show_ns(taken_off_ns),
             ]
         )
-    columns = [Column("model"), Column("measured", "ns"), Column("bricks", "ns")]
-    columns += [Column(name, "1") for name in ("ratio", "critical path", "by wall", "taken off")]
+    heads = columns(
+        "model | measured [ns] | bricks [ns] | ratio [1] | critical path [1] | by wall [1] | taken off [1]"
+    )
     about = "CPU time of one batch: the model run whole, and the sum of its bricks"
-    return Table("construction", "construction", about, columns, rows)
+    return Table("construction", "construction", about, heads, rows)
 
 
 def _structure(models: Numbers) -> Table:
@@ -101,13 +101,14 @@ def _structure(models: Numbers) -> Table:
         ]
         for name, model in models.items()
     ]
-    columns = [Column("model"), Column("layers", "count"), Column("unique", "share")]
-    columns += [Column("bricks", "count"), Column("unique", "count"), Column("alone", "share")]
-    columns += [Column("bricks, published", "count"), Column("alone", "share")]
+    heads = columns(
+        "model | layers [count] | unique [share] | bricks [count] | unique [count] | alone [share] "
+        "| bricks, published [count] | alone [share]"
+    )
     about = (
         "alone: share of the layers in bricks of one layer, by this rule and by the published one"
     )
-    return Table("structure", "structure", about, columns, rows)
+    return Table("structure", "structure", about, heads, rows)
 
 
 def _bricks(bricks: Sequence[Numbers]) -> Table:
@@ -122,20 +123,20 @@ def _bricks(bricks: Sequence[Numbers]) -> Table:
         for one in bricks
     ]
     slowest = sorted(rows, key=lambda row: row[3] or 0.0, reverse=True)[:BRICKS_SHOWN]
-    columns = [Column(name) for name in ("brick", "layers", "makes")]
-    columns += [Column(name, "ns") for name in CLOCKS.values()]
+    heads = columns("brick | layers | makes")
+    heads += [Column(name, "ns") for name in CLOCKS.values()]
     about = f"the slowest {len(slowest)} of {len(rows)} whose order in a model is not known"
-    return Table("bricks", "bricks", about, columns, slowest)
+    return Table("bricks", "bricks", about, heads, slowest)
 
 
 def _alike(shares: Numbers) -> Table:
-    columns = [Column("share of layers in common")]
-    columns += [Column(f"{i}", "share") for i in range(1, len(shares) + 1)]
+    heads = [Column("share of layers in common")]
+    heads += [Column(f"{i}", "share") for i in range(1, len(shares) + 1)]
     rows: list[list[Cell]] = [
         [f"{i} {name}", *(f"{share:.2f}" for share in others.values())]
         for i, (name, others) in enumerate(shares.items(), 1)
     ]
-    return Table("alike", "alike", "Jaccard index of the sets of unique layers", columns, rows)
+    return Table("alike", "alike", "Jaccard index of the sets of unique layers", heads, rows)
 
 
 def _summary(numbers: Numbers) -> Iterator[str]:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from harness.core.stats import trimmed_mean
 from harness.explain.bricks.tables import construct, mining
 from harness.explain.bricks.tables.construct import CLOCKS
 
@@ -84,7 +85,7 @@ def _bricks(content: Content) -> Iterator[dict[str, Any]]:
             "brick": digest,
             **{k: brick[k] for k in ("layers", "inputs", "outputs", "weight_bytes")},
             "failed": brick["why_not"] or result.get("failed"),
-            **{c: construct.trimmed_mean(ns) for c, ns in times.items()},
-            "beside": {c: construct.trimmed_mean(result["beside"][c]) for c in times},
+            **{c: trimmed_mean(ns) for c, ns in times.items()},
+            "beside": {c: trimmed_mean(result["beside"][c]) for c in times},
             "is_fresh": bool(brick.get("fresh")),
         }

@@ -35,11 +35,7 @@ def pays(saved_ns: float, weights_bytes: int, owner_bytes: int) -> bool:
     return saved_ns > 0 and weights_bytes > owner_bytes
 
 
-def benefit_ns(
-    sizes_bytes: Sequence[int], constants: Constants, read_bytes_per_s: float | None = None
-) -> float:
-    """rho in ns; negative: reading is faster. sizes_bytes: of each object. read_bytes_per_s: in place of that
-    of the constants, e.g. of the disk.
-    """
-    rate = read_bytes_per_s or constants.read_bytes_per_s
-    return sum(sizes_bytes) / rate * 1e9 - len(sizes_bytes) * constants.cost_ns
+def benefit_ns(sizes_bytes: Sequence[int], constants: Constants) -> float:
+    """rho in ns; negative: reading is faster. sizes_bytes: of each object."""
+    read_ns = sum(sizes_bytes) / constants.read_bytes_per_s * 1e9
+    return read_ns - len(sizes_bytes) * constants.cost_ns

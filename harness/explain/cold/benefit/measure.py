@@ -18,6 +18,7 @@ from harness.explain.cold.benefit.owner import ASK, RETURNED
 from harness.explain.cold.sharing.memory import pss_bytes
 from harness.explain.cold.trials import page_cache
 from harness.explain.stored import EXTERNAL_FROM_BYTES
+from harness.models.manifest.files import files_of
 
 _OWNER = "harness.explain.cold.benefit.owner"
 _OBJECT_BYTES, _OBJECTS = 1 << 20, 64
@@ -42,13 +43,13 @@ def benefit(path: Path, folder: Path) -> dict[str, Any]:
     """
     constants = measure_constants(folder)
     sizes_bytes, granularity = objects(path)
-    page_cache.read(page_cache.files(path))
+    files = files_of(path).values()
+    page_cache.read(files)
     with _owner(sizes_bytes) as (owner, owner_bytes):
         passes = [_share(owner, sizes_bytes) for _ in range(_ROUNDS)]
     shared_ns = sum(_least(one.given_ns for one in passes)) + sum(
         _least(one.touched_ns for one in passes)
     )
-    files = page_cache.files(path)
     read_ns = sum(_least(_read_ns(files, sizes_bytes) for _ in range(_ROUNDS)))
     return {
         **constants._asdict(),
@@ -72,7 +73,7 @@ def objects(path: Path) -> tuple[list[int], str]:
         sizes = []
     if large := [size for size in sizes if size >= EXTERNAL_FROM_BYTES]:
         return large, "tensor"
-    return [file.stat().st_size for file in page_cache.files(path)], "file"
+    return [file.stat().st_size for file in files_of(path).values()], "file"
 
 
 def measure_constants(folder: Path) -> Constants:
@@ -139,7 +140,7 @@ def _share(owner: socket.socket, sizes_bytes: Sequence[int]) -> Pass:
     return found
 
 
-def _read_ns(files: Sequence[Path], sizes_bytes: Sequence[int]) -> list[int]:
+def _read_ns(files: Iterable[Path], sizes_bytes: Sequence[int]) -> list[int]:
     """Times to read pieces of these sizes into new pages, as in a fresh process, and to free each."""
     longest = max(files, key=lambda file: file.stat().st_size)
     times_ns = []

@@ -1,6 +1,6 @@
 """Lists the storage formats that a model has or can be converted to, each as a separate start."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -12,9 +12,9 @@ from harness.core.config.run_config import RunConfig
 from harness.core.console import say
 from harness.core.units import show_bytes
 from harness.errors import HarnessError, one_line
-from harness.explain.cold.trials import page_cache
 from harness.explain.cold.trials.turns import Start
 from harness.explain.stored import MOST_BYTES
+from harness.models.manifest.files import size_bytes
 from harness.models.manifest.model import Model
 
 _MAKE = "harness.explain.cold.formats.make:make"
@@ -100,8 +100,7 @@ def _why_not(stored: Stored, model: Model) -> str:
 
 
 def _made(stored: Stored, source: Path, folder: Path, log: Path) -> Path:
-    size = sum(file.stat().st_size for file in page_cache.files(source))
-    if size > MOST_BYTES:
+    if size_bytes(source) > MOST_BYTES:
         raise HarnessError(
             f"the model is larger than {show_bytes(MOST_BYTES)}: it is not written again"
         )
@@ -110,7 +109,3 @@ def _made(stored: Stored, source: Path, folder: Path, log: Path) -> Path:
     request = {"name": stored.name, "source": str(source), "folder": str(place)}
     made: Mapping[str, Any] = call(_MAKE, request, log, limit_s=_LIMIT_S)
     return Path(made["path"])
-
-
-def starts(found: Sequence[Start | Absent]) -> Iterator[Start]:
-    yield from (one for one in found if isinstance(one, Start))

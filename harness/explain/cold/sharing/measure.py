@@ -1,6 +1,6 @@
 """Measures each way to share: memory and start of a second worker beside the first one, and their answers."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from itertools import count
@@ -16,6 +16,7 @@ from harness.explain.cold.sharing.memory import pss_bytes
 from harness.explain.cold.sharing.ways import FORK, HOW, INITIALISERS, MAPPED, Way
 from harness.explain.cold.trials import page_cache
 from harness.explain.cold.trials.turns import Start, Trials
+from harness.models.manifest.files import files_of, size_bytes
 
 _WORKER = "harness.explain.cold.sharing.worker"
 _MAKE_MAPPED = "harness.explain.cold.formats.make:make_mapped"
@@ -66,7 +67,7 @@ def one_round(pair: Pair, row: dict[str, Any], trials: Trials) -> None:
     """Adds a round to the row, or the reason why the way cannot be taken."""
     if row["failed"] is not None:
         return
-    page_cache.read(page_cache.files(pair.path))
+    page_cache.read(files_of(pair.path).values())
     try:
         row["rounds"].append(_round(pair, trials))
     except HarnessError as e:
@@ -182,14 +183,13 @@ def planned(
     ir: Path | None,
     trials: Trials,
     made: Path,
-    ended: Callable[[], None] = lambda: None,
 ) -> tuple[list[Pair], list[dict[str, Any]], list[dict[str, Any]]]:
     """(pairs, their rows, rows of the ways that cannot be taken)."""
     pairs, rows, absent = [], [], []
     numbers = count()
     for way, backend, reason in wanted:
         start = by_backend[backend]
-        size = sum(file.stat().st_size for file in page_cache.files(start.path))
+        size = size_bytes(start.path)
         try:
             if reason is not None:
                 raise PluginUnavailable(reason)
@@ -197,5 +197,4 @@ def planned(
             rows.append(new_row(way, backend, size, None))
         except HarnessError as e:
             absent.append(new_row(way, backend, size, one_line(e)))
-        ended()
     return pairs, rows, absent

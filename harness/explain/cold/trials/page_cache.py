@@ -11,19 +11,10 @@ from pathlib import Path
 
 import numpy as np
 
-from harness.models.manifest.files import files_of
-
 _PIECE_BYTES = 1 << 20
 
 MOST_RESIDENT = 0.05
 """Share of a file that may stay in the page cache where the file is called cold."""
-
-
-def files(path: Path) -> list[Path]:
-    """Every file that a framework reads for the model file or folder `path`."""
-    if path.is_dir():
-        return sorted(p for p in path.rglob("*") if p.is_file())
-    return sorted(files_of(path).values())
 
 
 def drop(paths: Iterable[Path]) -> None:

@@ -16,6 +16,7 @@ from harness.core.config.run_config import RunConfig, from_plain
 from harness.core.registry import plugin
 from harness.explain.cold.trials import page_cache, phases
 from harness.loadgen.plan import InstanceGroup
+from harness.models.manifest.files import files_of
 from harness.models.manifest.lookup import model_from_json
 from harness.models.manifest.model import Model
 from harness.models.opened.loading import inputs_of, open_backends, open_dataset
@@ -64,7 +65,7 @@ def trial(request: Mapping[str, Any]) -> dict[str, Any]:
 
 def _read_ns(path: Path) -> int:
     begun_ns = time.monotonic_ns()
-    page_cache.read(page_cache.files(path))
+    page_cache.read(files_of(path).values())
     return time.monotonic_ns() - begun_ns
 
 

@@ -10,6 +10,7 @@ from harness.core.config.run_config import RunConfig, to_plain
 from harness.core.units import show_percent
 from harness.errors import HarnessError, one_line
 from harness.explain.cold.trials import page_cache, phases
+from harness.models.manifest.files import files_of, size_bytes
 from harness.models.manifest.model import Model
 
 COLD, WARM = "cold", "warm"
@@ -44,23 +45,17 @@ class Trials(NamedTuple):
 
 def new_row(start: Start) -> dict[str, Any]:
     """The row of a start in cold.json before its first trial."""
-    files = page_cache.files(start.path)
     return {
-        "name": start.name,
-        "backend": start.config.backend,
+        **empty_row(start.name, start.config.backend, None),
         "about": start.about,
-        "files": len(files),
-        "size_bytes": sum(file.stat().st_size for file in files),
+        "files": len(files_of(start.path)),
+        "size_bytes": size_bytes(start.path),
         "note": phases.note(start.config.backend),
-        COLD: [],
-        WARM: [],
-        "no_cold": None,
-        "failed": None,
     }
 
 
-def absent_row(name: str, backend: str, reason: str) -> dict[str, Any]:
-    """The row of a start that is impossible here."""
+def empty_row(name: str, backend: str, failed: str | None) -> dict[str, Any]:
+    """The row of a start without files and trials. failed: why it is impossible here."""
     return {
         "name": name,
         "backend": backend,
@@ -71,7 +66,7 @@ def absent_row(name: str, backend: str, reason: str) -> dict[str, Any]:
         COLD: [],
         WARM: [],
         "no_cold": None,
-        "failed": reason,
+        "failed": failed,
     }
 
 
@@ -93,7 +88,7 @@ def one_round(
 
 
 def _one(start: Start, row: dict[str, Any], trials: Trials, temperature: str) -> None:
-    files = page_cache.files(start.path)
+    files = [*files_of(start.path).values()]
     try:
         if temperature == COLD:
             row["no_cold"] = _cooled(files)

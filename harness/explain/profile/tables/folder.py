@@ -60,8 +60,7 @@ def read(folder: Path) -> Profiled:
 
 
 def _profiled(content: Mapping[str, Any], run: Evidence | None) -> Profiled:
-    has_rows = run is not None and run.done is not None and len(run.done)
-    return Profiled(content, run.done if run and has_rows else None)
+    return Profiled(content, (run.done or None) if run is not None else None)
 
 
 def about_run(result: Mapping[str, Any]) -> dict[str, Any]:

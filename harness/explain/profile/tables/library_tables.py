@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from harness.explain.kernels import layers as ly
+from harness.core.stats import trimmed_mean
 from harness.results.pages.tables import Cell, Table, columns
 
 Content = Mapping[str, Any]
@@ -47,12 +47,12 @@ def _simulated(content: Content) -> Iterator[Table]:
         return
     calls = counts["calls"]
     rows: list[list[Cell]] = [
-        [name, ly.trimmed_mean([sum(call["counts"][e] for e in events) for call in calls]), None]
+        [name, trimmed_mean([sum(call["counts"][e] for e in events) for call in calls]), None]
         for name, events in SIMULATED.items()
     ]
     whole = rows[0][1]
     for library in dict.fromkeys(name for call in calls for name in call["libraries"]):
-        counted = ly.trimmed_mean([call["libraries"].get(library, 0) for call in calls])
+        counted = trimmed_mean([call["libraries"].get(library, 0) for call in calls])
         shown = f"instructions in {library or 'generated code'}"
         rows.append([shown, counted, counted / float(whole or 1)])
     notes = [

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from harness.core.stats import interval_ranks
+from harness.core.stats import median_interval, trimmed_mean
 from harness.core.units import counted, show_percent
 from harness.explain.kernels import layers as ly
 from harness.explain.profile.measure.memory import slope
@@ -77,12 +77,11 @@ def _levels(profiled: Profiled) -> Table:
         rows.append(["query", "harness run", float(loadgen_ns or mean), None, source])
         rows.append(["batch", "harness run", float(took), None, "taken to completed"])
         stage = "remote" if done.is_remote else "infer"
-        begin, end = done.edges[stage]
-        spent = done.columns[end] - done.columns[begin]
-        rows.append(["stage", "harness run", float(spent.mean()), None, f"{stage} alone"])
+        spent_ns = float(done.spent_ns(stage).mean())
+        rows.append(["stage", "harness run", spent_ns, None, f"{stage} alone"])
     calls = _bare_calls(content)
     if calls is not None:
-        latency = ly.trimmed_mean(calls["wall_ns"])
+        latency = trimmed_mean(calls["wall_ns"])
         rows.append(["model", "bare calls", latency, None, "no harness, no profiler"])
     if level is not None:
         parts = level.parts
@@ -116,16 +115,14 @@ def contended(content: Content) -> Iterator[str]:
     load = content.get("load_average")  # of a profile that was stopped there is none
     then = f", load average {load['before']:.1f} to {load['after']:.1f}" if load else ""
     if content.get("threads") == 1:
-        ratio = max(
-            ly.trimmed_mean(c["wall_ns"]) / max(ly.trimmed_mean(c["cpu_ns"]), 1.0) for c in calls
-        )
+        ratio = max(trimmed_mean(c["wall_ns"]) / max(trimmed_mean(c["cpu_ns"]), 1.0) for c in calls)
         if ratio > CONTENDED:
             yield (
                 f"Contended: a call took {ratio:.2f} times its CPU time{then}: compare CPU times, or "
                 "measure again."
             )
         return
-    ratio = max(ly.trimmed_mean(c["wall_ns"]) / max(min(c["wall_ns"]), 1) for c in calls)
+    ratio = max(trimmed_mean(c["wall_ns"]) / max(min(c["wall_ns"]), 1) for c in calls)
     if ratio > UNSTEADY:
         yield (
             f"Unsteady: the mean call took {ratio:.2f} times the fastest one{then}: other processes may have "
@@ -151,8 +148,8 @@ def _batch_ns(done: Completions) -> np.ndarray[Any, Any]:
 
 def _stages(done: Completions) -> Table:
     rows: list[list[Cell]] = []
-    for stage, (begin, end) in done.edges.items():
-        spent = np.sort(done.columns[end] - done.columns[begin])
+    for stage in done.edges:
+        spent = np.sort(done.spent_ns(stage))
         share = float(spent.sum()) / float(done.latency_ns.sum())
         p99 = float(spent[int(len(spent) * 0.99)])
         rows.append([stage, float(spent.mean()), float(np.median(spent)), p99, share])
@@ -171,8 +168,7 @@ def _phases(content: Content, done: Completions) -> Table:
     """Shares of LoadGen's own latency, which is measured independently of the stages."""
     rows: list[list[Cell]] = []
     for phase, stages in phases_of(done).items():
-        edges = [done.edges[stage] for stage in stages]
-        spent = sum(float((done.columns[e] - done.columns[b]).mean()) for b, e in edges)
+        spent = sum(float(done.spent_ns(stage).mean()) for stage in stages)
         rows.append([phase, " + ".join(stages), spent])
     total = sum(float(row[2] or 0) for row in rows)
     whole = _loadgen_mean_ns(content) or total
@@ -206,10 +202,10 @@ def _model_tables(content: Content) -> Iterator[Table]:
         return
     throughput, uncertainty, rows = {}, {}, []
     for text, times in model["batches"].items():
-        batch, latency = int(text), ly.trimmed_mean(times["wall_ns"])
+        batch, latency = int(text), trimmed_mean(times["wall_ns"])
         throughput[batch] = batch / latency * 1e9
         uncertainty[batch] = ly.uncertainty(times["wall_ns"])
-        cpu = ly.trimmed_mean(times["cpu_ns"])
+        cpu = trimmed_mean(times["cpu_ns"])
         runs = len(times["wall_ns"])
         ratio = round(cpu / latency, 3)
         rows.append([batch, latency, latency / batch, throughput[batch], cpu, ratio, runs])
@@ -268,17 +264,17 @@ def _memory(profiled: Profiled) -> Iterator[Table]:
 def _data(content: Content) -> Iterator[Table]:
     """The difference is the median over pairs of calls, shown where its 95 % interval excludes 0."""
     data = content.get("data") or {}
-    if "real" not in data or data.get("is_synthetic"):
+    if "real" not in data:
         return
     walls = [data[side]["wall_ns"] for side in ("real", "synthetic")]
-    changes = sorted(noise / max(real, 1) - 1 for real, noise in zip(*walls, strict=True))
-    low, high = interval_ranks(len(changes), 0.5, 0.95)
-    is_shown = low is not None and high is not None and changes[low] * changes[high] > 0
+    changes = [noise / max(real, 1) - 1 for real, noise in zip(*walls, strict=True)]
+    low, high = median_interval(changes)
+    is_shown = low is not None and high is not None and low * high > 0
     rows: list[list[Cell]] = [
-        [f"dataset {data['dataset']}", ly.trimmed_mean(walls[0]), None],
+        [f"dataset {data['dataset']}", trimmed_mean(walls[0]), None],
         [
             "seeded noise in the same range and shapes",
-            ly.trimmed_mean(walls[1]),
+            trimmed_mean(walls[1]),
             float(np.median(changes)) if is_shown else None,
         ],
     ]

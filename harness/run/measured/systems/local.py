@@ -13,7 +13,7 @@ from harness.run.measured.answerer import Answerer
 from harness.run.measured.dispatch.choose import NAMES, dispatcher_class, make_dispatcher
 from harness.run.measured.dispatch.instance import Failures, Instance
 from harness.run.measured.dispatch.shared import SharedDispatcher
-from harness.run.measured.dispatch.threads import QueuedDispatcher
+from harness.run.measured.dispatch.threads import Dispatcher, QueuedDispatcher
 from harness.run.measured.preparation import Preparation
 from harness.run.measured.systems.one_model import OneModel
 from harness.run.measured.systems.system import Dispatch
@@ -25,14 +25,16 @@ class LocalModel(OneModel):
     """Instances of a model, each answering a batch at a time."""
 
     _wide: Wide | None = None
+    _dispatcher: type[Dispatcher]
+    """Set by `connect`."""
 
     def connect(self, plan: LoadPlan, preparation: Preparation) -> None:
         """Opens the wide instance if queries wait for batches of some milliseconds."""
         group = self._group
-        cls = dispatcher_class(
+        self._dispatcher = dispatcher_class(
             self._setup.dispatch, self.config, group.instances, preparation.slowest_ns
         )
-        if not group.wide or cls is not QueuedDispatcher:
+        if not group.wide or self._dispatcher is not QueuedDispatcher:
             return
         self._wide = Wide(group, self.config, self._setup.model, self._path)
         usual, sample = preparation.answerers[0], preparation.loaded[0]
@@ -68,10 +70,8 @@ class LocalModel(OneModel):
             places = zip(answerers, self._group.wide, strict=True)
             answerers = [each._replace(cpus=(cpu,)) for each, cpu in places]
         instances = list(starmap(instance, enumerate(answerers)))
-        how, slowest_ns = self._setup.dispatch, preparation.slowest_ns
-        cls = dispatcher_class(how, self.config, len(instances), slowest_ns)
         dispatcher = make_dispatcher(
-            cls,
+            self._dispatcher,
             self.config,
             plan,
             instances,
@@ -82,7 +82,7 @@ class LocalModel(OneModel):
             wide=instance(len(instances), wide) if wide is not None else None,
         )
         # Under a shared dispatcher LoadGen's thread is the first instance's.
-        issuer = instances[0].cpus if cls is SharedDispatcher else self._group.issuer
+        issuer = instances[0].cpus if self._dispatcher is SharedDispatcher else self._group.issuer
         return Dispatch(dispatcher, NAMES[type(dispatcher)], issuer)
 
 

@@ -17,7 +17,7 @@ from harness.models.opened.loading import (
     samples_held,
 )
 from harness.models.opened.separate_instance import SeparateInstance
-from harness.models.steps.postprocess import check, postprocessor
+from harness.models.steps.postprocess import check, postprocessor_of
 from harness.run.measured.answerer import Answerer, batch_of
 from harness.run.measured.systems.system import Progress, System
 from harness.types import Backend, Dataset, TensorSpec
@@ -46,9 +46,7 @@ class OneModel(System):
         takes_steps = self._takes_steps
         self._output = output = model.output if takes_steps else None
         self._hook = load_hook(model, self.config.hook) if takes_steps else None
-        postprocess = postprocessor(
-            output.postprocess if output else (), output.name if output else None, self._hook
-        )
+        postprocess = postprocessor_of(output, self._hook)
         cpus = self._group.pinned or [()] * len(backends)
         self.answerers = [
             Answerer(backend, self.dataset, postprocess, cpus[i])

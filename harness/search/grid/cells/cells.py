@@ -202,7 +202,7 @@ def _batches(cell: Cell, files: RunFiles) -> dict[str, Any]:
     run = files.performance
     planned = (files.result["plan"] or {}).get("max_batch")
     fixed = {"fixed_batch": planned if planned not in (None, cell.batch) else None}
-    if run is None or run.done is None or not len(run.done):
+    if run is None or not run.done:
         return fixed
     took_ns, forward_ns, end_ns = times_ns(run.done, cell.batch)
     if not len(took_ns):
