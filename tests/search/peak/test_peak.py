@@ -507,7 +507,7 @@ def test_a_peak_of_a_busy_machine_is_held_against_the_model_alone(
     (warning,) = peak_json()["warnings"]
     told = (
         r"may reach a higher rate: the peak is (39|40) % of the 1,000 queries/s that the model alone "
-        r"answered in the bare loops beside it; stop other programs"
+        r"answered in the bare loops of that run; stop other programs"
     )
     assert re.search(told, warning)
     assert "on a machine that was not at rest" in capsys.readouterr().out
@@ -601,7 +601,7 @@ def test_a_rate_that_is_not_sustained_is_told_in_the_table_and_in_user_conf(
     (warning,) = content["warnings"]
     assert warning == (
         f"1,000 of {content['peak']:,.0f} queries/s offered were completed: a queue was left at the "
-        f"end, so this is more than is sustained: lengthen --duration{best}"
+        f"end, so the sustained rate is lower: lengthen --duration{best}"
     )
     assert f"\nwarning     {warning}\nresults     found\n" in capsys.readouterr().out
     assert f"\n# warning: {warning}\n" in lint(Path("user.conf"))
@@ -630,7 +630,7 @@ def test_a_failure_of_a_short_probe_is_told_as_one(
     [
         ("--scenario offline", "peak is for --scenario multi-stream and server: offline has no rate to find"),
         ("--scenario multi-stream", "the peak of multi-stream depends on an SLO: give one, e.g. --slo p99=50ms"),
-        ("--scenario server --mlperf", "peak makes quick runs: drop --mlperf; --write-user-conf FILE is for it"),
+        ("--scenario server --mlperf", "peak makes quick runs: drop --mlperf; use --write-user-conf FILE for that"),
         ("--scenario server --mode accuracy", "peak needs performance runs: drop --mode accuracy"),
         ("--scenario server --metrics-linger 1s", "--metrics-linger waits after one run, peak makes many: drop it"),
         ("--scenario server --audit a.config", "--audit is one run, peak makes many: drop it"),
