@@ -60,7 +60,7 @@ class AdviseOptions:
     )
     passes: int = number("passes over the layers", _MEASURED, 3)
     database: Path | None = path(
-        "database of the layers that were timed before (default: in the cache folder)",
+        "database of the layers timed so far (default: in the cache folder)",
         "FILE",
         _MEASURED,
     )

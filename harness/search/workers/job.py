@@ -1,4 +1,4 @@
-"""Measures how many workers a set of models needs (`sweep --models`), and the cost of its cache if every request misses.
+"""Measures how many workers a set of models needs (`sweep --models`), and its cache's cost if every request misses.
 
 It makes a run per number of workers, with the same number of queries in flight, so that no query waits. Then it
 times loads through the cache against plain loads. The folder holds the runs in `workers/`, and workers.json.

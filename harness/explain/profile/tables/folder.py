@@ -78,7 +78,7 @@ def about_run(result: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def headline(profiled: Profiled) -> Iterator[str]:
-    """Yields the harness run's headline, measured without a profiler, the slowest kernels, doubts and missing levels."""
+    """Yields the run's headline, measured without a profiler, the slowest kernels, doubts and missing levels."""
     content = profiled.content
     run = content.get("run")
     if run:
