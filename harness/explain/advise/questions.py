@@ -50,10 +50,10 @@ def _settings(advice: Mapping[str, Any], ranked: Sequence[Advice]) -> str:
     ]
     gain = sum(row["gain_ns"] for row in slow)
     text = (
-        f"Another graph level makes {len(slow)} of {counted(len(advice['layers']), 'different layer')} "
-        f"{show_percent(FASTER)} faster or more"
+        f"Another graph level makes {len(slow)} of {counted(len(advice['layers']), 'distinct layer')} at least "
+        f"{show_percent(FASTER)} faster"
     )
-    return f"{text}{f', {show_ns(gain)} in all' if slow else ''}. {_best_setting('Q3', advice, ranked)}"
+    return f"{text}{f', {show_ns(gain)} in total' if slow else ''}. {_best_setting('Q3', advice, ranked)}"
 
 
 def _framework(advice: Mapping[str, Any], _ranked: Sequence[Advice]) -> str:
@@ -61,8 +61,8 @@ def _framework(advice: Mapping[str, Any], _ranked: Sequence[Advice]) -> str:
     moving = sum(k["ns"] for k in kernels["unexpected"])
     text = (
         f"{counted(kernels['executed'], 'kernel')} for {counted(kernels['nodes'], 'node')}; "
-        f"{len(kernels['unexpected'])} of them without computation ({show_ns(moving)}); "
-        f"{show_ns(kernels['between_ns'])} of {show_ns(kernels['run_ns'])} lie between kernels."
+        f"{len(kernels['unexpected'])} of them compute nothing ({show_ns(moving)}); "
+        f"{show_ns(kernels['between_ns'])} of {show_ns(kernels['run_ns'])} is between kernels."
     )
     spare = len(kernels["in_file"])
     return f"{text} {counted(spare, 'node')} of the file could be removed." if spare else text

@@ -58,7 +58,7 @@ class Layer:
     flops: int | None
     """FLOPs, counted like `macs`."""
     read_bytes: int
-    """Each operand once."""
+    """Each operand counts once."""
     write_bytes: int
     nodes: tuple[int, ...]
     inserted: bool

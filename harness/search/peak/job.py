@@ -304,7 +304,7 @@ class PeakJob(Study[PeakOptions]):
         return True
 
     def content(self) -> dict[str, Any]:
-        """The content of peak.json.
+        """Returns the content of peak.json.
 
         peak: None during the search, and if no load passed.
         ended_early: why the search stopped after it had a result; None if it was completed.

@@ -82,7 +82,7 @@ def out_of_reach(slo: str, fastest_ns: float) -> str:
     """States why no load meets the SLO, and what to do. fastest_ns: the fastest answer, later than its bound."""
     bound_ns = _searched(slo).bound_ns
     return (
-        f"no load meets {slo}: the fastest answer took {show_ns(fastest_ns)}, the bound is "
+        f"no load meets {slo}, because the fastest answer took {show_ns(fastest_ns)} and the bound is "
         f"{show_ns(bound_ns)}: raise --slo"
     )
 

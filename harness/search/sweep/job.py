@@ -192,7 +192,7 @@ class _SweepJob(Study[SweepOptions]):
         return sorted((p for p in points if p), key=lambda p: (p.rate_per_s, p.folder))
 
     def content(self) -> dict[str, Any]:
-        """The content of sweep.json.
+        """Returns the content of sweep.json.
 
         peak: the queries/s that are 100 %, from --peak or a search, else None.
         peak_is_measured: whether a search found the peak VALID.

@@ -168,7 +168,7 @@ def marks(content: Mapping[str, Any]) -> Iterator[str]:
         yield f"{'stopped':<12}{out_of_reach(content['slo'], fastest_ns)}"
     peak, highest, knee = (content[name] for name in ("peak", "highest_valid", "knee"))
     if knee is not None:
-        yield f"{'knee':<12}{show_rate(knee)} queries/s: most throughput for its mean latency"
+        yield f"{'knee':<12}{show_rate(knee)} queries/s: best ratio of throughput to mean latency"
     elif content["points"]:
         valid = sum(point["verdict"] == "VALID" for point in content["points"])
         yield f"{'knee':<12}none: it takes {LEAST_FOR_KNEE} VALID points, and there are {valid}"

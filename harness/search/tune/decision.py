@@ -29,7 +29,7 @@ class Finalist:
     values: dict[int, float] = field(default_factory=dict)
     """Round -> measured value, in the aim's unit."""
     failed: str = ""
-    """Why it could not be judged any further."""
+    """Why it could not be judged further; '' if it could."""
     dropped: bool = False
 
     @property

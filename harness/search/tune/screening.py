@@ -41,7 +41,7 @@ def time_layout(
 ) -> Bare:
     """Times the batch sizes of a layout in bare loops. Raises HarnessError if not even the first could be timed.
 
-    config: includes the layout. most_ns: the first size whose batches take longer is the last one.
+    config: includes the layout. most_ns: the first size whose batches take longer is the last one timed.
     """
     setup = {
         "config": to_plain(config),
@@ -197,7 +197,7 @@ class Cut:
             raise self._errors[0]
         alone_ns, layout = min((self.forecast.alone_ns(slow[one]), one) for one in slow)
         raise RunInvalid(
-            f"no layout meets {self.forecast.slo}, even for a single query; the fastest, "
+            f"no layout meets {self.forecast.slo}, not even for a single query; the fastest, "
             f"{layout}, takes {show_ns(alone_ns)}: raise --slo"
         )
 
@@ -279,7 +279,7 @@ class Cut:
         """Returns the layout with every option that helped alone; None for fewer than two options."""
         helped = [
             one.layout.options[0]
-            for one in reversed(self.ranked())  # the best value of each option comes last
+            for one in reversed(self.ranked())  # so that the best value of an option stays
             if one.layout[:2] == layout[:2]
             and len(one.layout.options) == 1
             and not self.brings_nothing(one)

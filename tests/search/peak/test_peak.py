@@ -241,7 +241,7 @@ def test_what_no_answer_meets_is_not_searched_for(
     out = capsys.readouterr().out
     assert out.startswith("NO PEAK")
     told = (
-        "no load meets p99=10ms: the fastest answer took 29.0 ms, the bound is 10.0 ms: raise --slo"
+        "no load meets p99=10ms, because the fastest answer took 29.0 ms and the bound is 10.0 ms: raise --slo"
     )
     assert f"\n{told}\n" in out
 
@@ -254,7 +254,7 @@ def test_a_bound_below_what_the_model_alone_takes_ends_the_search_after_the_firs
     status, _ = searched(system, *SERVER)
     assert (status, len(system.configs)) == (4, 1)
     assert peak_json("found.partial")["fastest_ns"] == 29_000_000
-    assert "the fastest answer took 29.0 ms, the bound is 10.0 ms" in capsys.readouterr().out
+    assert "the fastest answer took 29.0 ms and the bound is 10.0 ms" in capsys.readouterr().out
 
 
 def test_multi_stream_is_out_of_reach_only_where_one_sample_takes_too_long(

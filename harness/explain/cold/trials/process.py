@@ -1,4 +1,4 @@
-"""The process of one trial: reads, loads and runs a model for the first time, and times each phase.
+"""Runs the process of one trial: it reads, loads and runs a model for the first time, and times each phase.
 
 It imports little, because its imports are part of the start of the process.
 """

@@ -22,7 +22,7 @@ Content = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class LayerLevel:
-    """The layer level of a profile at one batch, as it is stored."""
+    """The layer level of a profile at one batch, as stored."""
 
     profile: LayerProfile
     nodes: Sequence[NodeCost]

@@ -143,10 +143,10 @@ class Row(NamedTuple):
     jitter: float | None = None
     """Scatter of single batches, as a share of the throughput (see `spread`)."""
     batch_p50_ns: float | None = None
-    """From taking a batch to having answered it."""
+    """From taking a batch to completing its answers."""
     batch_p99_ns: float | None = None
     forward_p50_ns: float | None = None
-    """In the framework alone."""
+    """In the framework only."""
     forward_least_ns: float | None = None
     accuracy: float | None = None
     """In the metric's unit."""
