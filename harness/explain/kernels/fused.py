@@ -198,7 +198,7 @@ class _Cuts:
                     waiting.append(needed)
 
     def _common(self, cuts: list[tuple[int, ...]]) -> list[tuple[int, ...]]:
-        """Adds the cuts of nameless kernels: the nodes that all kernels need that read its output."""
+        """Adds the cuts of nameless kernels: the nodes that all readers of a kernel's output need."""
         for i in reversed(range(len(cuts))):
             if cuts[i] or any(t in self._same for t in self._executed.nodes[i].outputs):
                 continue

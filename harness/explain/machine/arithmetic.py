@@ -24,7 +24,7 @@ def best_points(points: Sequence[Measured], benchmark: str) -> Mapping[Key, Meas
 
 
 def times_fp32(point: Measured, points: Sequence[Measured]) -> float | None:
-    """Returns the point's rate over the fp32 peak of all libraries with the same threads; None without a peak."""
+    """Returns the rate over the fp32 peak of all libraries with the same number of threads; None without a peak."""
     plain = peaks.arithmetic(points).get(("fp32", point.threads))
     return point.peak_per_s / plain.per_s if plain is not None and point.peak_per_s else None
 

@@ -301,7 +301,7 @@ def model_of(onnx: Any, body: Any, graph: Graph) -> Any:
 def decisions(
     graph: Graph, cuts: Iterable[Cut], feeds: Mapping[str, Array], setup: SessionSetup
 ) -> dict[str, Array]:
-    """Returns name -> value of the tensors that decide the branch of an If and the turns of a Loop.
+    """Returns name -> value of the tensors that decide the branch of an If and the iterations of a Loop.
     feeds: input of the whole model. The result is empty if no such tensor enters a cut, or if the
     model does not run; made-up numbers then decide.
     """

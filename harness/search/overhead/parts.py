@@ -43,7 +43,7 @@ def tells(served: Mapping[str, Any]) -> bool:
 def pair_of(in_process: Mapping[str, Any], served: Mapping[str, Any], *, told: bool) -> Pair:
     """in_process, served: the content of result.json of two runs of single-stream.
 
-    told: whether to use the times that the server reported.
+    The flag decides whether to use the times that the server reported.
     """
     here, there = _medians(in_process), _medians(served)
     client = served["client"]

@@ -151,7 +151,7 @@ class PeakJob(Study[PeakOptions]):
     def _check_fastest(self, finished: Finished) -> None:
         """Raises _OutOfReach if no answer of the first run was in time, and none can be.
 
-        None can be if the model alone takes longer than the bound in the bare loops before and after the
+        None can be in time if the model alone takes longer than the bound in the bare loops before and after the
         run. Otherwise a second run at the lowest load decides: a stall can make every answer of one run late.
         """
         first_ns = self._judge.fastest_ns(finished)

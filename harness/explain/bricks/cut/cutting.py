@@ -205,7 +205,7 @@ def _concatenated(parts: Sequence[Piece]) -> Piece:
 
 
 def _costs(graph: Graph, parts: Sequence[Piece], most: int) -> Mapping[tuple[int, int], float]:
-    """Returns (first part, end, exclusive) -> cost in bytes of each piece that is short enough."""
+    """Returns (first part, exclusive end) -> cost in bytes of each piece that is short enough."""
     pieces: dict[tuple[int, int], Cut] = {}
     for end in range(1, len(parts) + 1):
         for begin in range(end - 1, -1, -1):
@@ -257,7 +257,7 @@ def _places(pieces: Mapping[tuple[int, int], Cut]) -> Mapping[str, int]:
 
 
 def _crossing_bytes(cut: Cut) -> int:
-    """Counts the bytes that cross the ends, plus PIECE_BYTES, so that a cut without any still costs."""
+    """Counts the bytes that cross the ends, plus PIECE_BYTES, so that an empty cut has a cost, too."""
     tensors = (*cut.brick.inputs, *cut.brick.outputs)
     return PIECE_BYTES + sum(tensor.size_bytes or 0 for tensor in tensors)
 
