@@ -59,7 +59,7 @@ def figures(content: Content) -> Iterator[Figure]:
     if copies := list(of(points, peaks.COPY)):
         yield _copies(copies)
     if touches := list(of(points, "first-touch")):
-        yield _by_size("First touch", "First write to new pages, and later writes.", touches, "pages")
+        yield _by_size("First touch", "First and later writes to new pages.", touches, "pages")
     if trips := list(of(points, "transport")):
         yield _by_size("Round trips", "A payload to another process and back.", trips, "way")
     for benchmark in ("reduction", "scan"):

@@ -218,7 +218,7 @@ class _ProfileJob(Study[ProfileOptions]):
         config = replace(self._config, out=out, no_report=True)
         with self._stopping.allowed(False):  # the run stops itself, and is kept
             finished = self._measure(config, quiet=self._quiet, progress=self._progress)
-            for left in ("latest", "runs.sqlite"):  # they belong to a folder of runs, which this is not
+            for left in ("latest", "runs.sqlite"):  # these belong to a folder of runs
                 (self.folder / left).unlink(missing_ok=True)
             self._content["run"] = files.about_run(finished.result)
             self._save()

@@ -76,7 +76,7 @@ class Placement(NamedTuple):
 
 
 class Aim(NamedTuple):
-    """The number by which placements are compared. unit: ns, or a rate, e.g. samples/s."""
+    """The number that ranks placements. unit: ns, or a rate, e.g. samples/s."""
 
     what: str
     unit: str

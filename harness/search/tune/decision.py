@@ -40,7 +40,7 @@ class Finalist:
 
 
 class Gain(NamedTuple):
-    """The factor by which one placement is better than another, with its interval over the rounds."""
+    """One placement's gain over another as a factor, with its interval over the rounds."""
 
     ratio: float
     low: float

@@ -427,7 +427,9 @@ def test_two_networks_of_one_name_are_told_apart_and_named(
         shutil.copy(MODELS_DIR / "digits.onnx", tmp_path / folder / "net.onnx")
     swept(Runs(), *GRID, "--batch", "1", "--model", "a/net.onnx,b/net.onnx", calls=Two(tmp_path))
     told = capsys.readouterr().out
-    assert "doubt: a/net and b/net are different networks of the same name: 2 weight tensors" in told
+    assert (
+        "doubt: a/net and b/net are different networks of the same name: 2 weight tensors" in told
+    )
     assert {line.split()[0] for line in told.splitlines() if " VALID" in line} == {"a/net", "b/net"}
 
 

@@ -240,9 +240,7 @@ def test_what_no_answer_meets_is_not_searched_for(
     assert (content["finished"], content["peak"], content["fastest_ns"]) == (True, None, 29_000_000)
     out = capsys.readouterr().out
     assert out.startswith("NO PEAK")
-    told = (
-        "no load meets p99=10ms, because the fastest answer took 29.0 ms and the bound is 10.0 ms: raise --slo"
-    )
+    told = "no load meets p99=10ms, because the fastest answer took 29.0 ms and the bound is 10.0 ms: raise --slo"
     assert f"\n{told}\n" in out
 
 

@@ -444,9 +444,7 @@ def test_a_bound_below_the_fastest_answer_ends_the_sweep(
     assert swept(system, *SERVER, "--rate", "100..800/8")[0] == 4
     assert [config.target_qps for config in system.configs] == [100.0, 200.0][:runs]
     assert sweep_json()["fastest_ns"] == 12_000_000
-    told = (
-        "no load meets p99=10ms, because the fastest answer took 12.0 ms and the bound is 10.0 ms: raise --slo"
-    )
+    told = "no load meets p99=10ms, because the fastest answer took 12.0 ms and the bound is 10.0 ms: raise --slo"
     out = capsys.readouterr().out
     assert f"stopped     {told}\n" in out
     assert main(["sweep", "--from", "swept"]) == 0

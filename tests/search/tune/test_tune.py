@@ -601,9 +601,7 @@ def test_a_bound_below_the_fastest_answer_ends_the_search_for_a_rate(
     machine = Machine(lambda _config: 15e6, least_ns=12_000_000)
     assert tuned(machine, *SERVER)[0] == 4
     assert len(machine.configs) == 2
-    told = (
-        "no load meets p99=10ms, because the fastest answer took 12.0 ms and the bound is 10.0 ms: raise --slo"
-    )
+    told = "no load meets p99=10ms, because the fastest answer took 12.0 ms and the bound is 10.0 ms: raise --slo"
     assert told in capsys.readouterr().err
 
 

@@ -79,5 +79,5 @@ def _kernels(batches: Mapping[int, LayerLevel], peaks: Peaks | None) -> Table:
     heads += [Column(f"rate at {batch}", "FLOP/s") for batch in sizes]
     heads.append(Column("compute-bound from", "count"))
     about = f"every kernel by batch, the slowest at batch {largest} first"
-    notes = ["compute-bound from: the smallest of these batches at which the kernel is compute-bound; -: none"]
+    notes = ["compute-bound from: the smallest batch at which the kernel is compute-bound; -: none"]
     return Table("kernels_by_batch", "Kernels by batch", about, heads, rows, notes)
