@@ -482,7 +482,7 @@ def test_a_peak_that_delays_of_the_machine_set_is_not_called_the_models(
     assert re.search(rf"^peak +8\d\.\d {set_by}", out, re.MULTILINE)
     idle, doubted = content["warnings"]
     assert idle.startswith(
-        "this is not the model's peak: its instances computed for 10 % of the time, with 1.0 samples a "
+        "this is not the model's peak: its instances computed for 10 % of the time, with 1.0 samples per "
         "batch and a p50 of 800 us, far below the bound of 10.0 ms; single delays made the runs above "
         "it fail, and the model alone could answer about 8"
     )

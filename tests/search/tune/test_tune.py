@@ -242,7 +242,7 @@ UNTUNED = "2 x 1, batch 64, the plan without tuning"
         ((100.0,), (150.0, 151.0), {}, r".* is 1\.5\d\d times \(1\.4\d\d to 1\.5\d\d\) as good as UNTUNED: .*"),
         ((98.0, 106.0), (100.0, 106.0, 103.0), {}, r"not shown: .* is 0\.9\d+ to 1\.\d+ times as good as UNTUNED .*"),
         ((150.0,), (100.0,), {}, "none: 2 x 1, batch 64 is the plan without tuning"),
-        ((100.0,), (150.0,), {2: ("batch-failed", 4)}, "not measured: UNTUNED: batch-failed: .*"),
+        ((100.0,), (150.0,), {2: ("batch-failed", 4)}, "not measured for UNTUNED: batch-failed: .*"),
     ],
 )  # fmt: skip
 def test_the_conclusion_begins_with_what_tuning_gains(
